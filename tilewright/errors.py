@@ -1,0 +1,86 @@
+"""Every mistake a user can make, one class each, and how it is shown.
+
+A message has four parts: one sentence that says what is wrong, the author's source line with a caret,
+what was expected, and what to do.  Classes fix the sentence; the place comes from a `Span`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import linecache
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A place in the author's file: 1-based line, 0-based columns."""
+
+    file: str
+    line: int
+    column: int = 0
+    end_column: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column + 1}"
+
+    def show(self) -> str:
+        """The place, its source line and a caret under the columns meant."""
+        text = linecache.getline(self.file, self.line).rstrip("\n")
+        if not text:
+            return f"  --> {self}"
+        end = min(self.end_column if self.end_column is not None else len(text), len(text))
+        caret = " " * self.column + "^" * max(1, end - self.column)
+        gutter = " " * len(str(self.line))
+        return f"  --> {self}\n{gutter} |\n{self.line} | {text}\n{gutter} | {caret}"
+
+
+class TilewrightError(Exception):
+    """Base of all errors that a user of tilewright can meet.
+
+    Parameters
+    ----------
+    message : what is wrong, one sentence.
+    span : where, in the author's file.
+    hint : what was expected and what to write or do instead.
+    """
+
+    def __init__(self, message: str, *, span: Span | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message, self.span, self.hint = message, span, hint
+
+    def at(self, span: Span | None) -> TilewrightError:
+        """This error, with a place if it has none yet."""
+        if self.span is None:
+            self.span = span
+        return self
+
+    def __str__(self) -> str:
+        parts = [self.message]
+        if self.span is not None:
+            parts.append(self.span.show())
+        if self.hint:
+            parts.append(f"  help: {self.hint}")
+        return "\n".join(parts)
+
+
+def near(name: str, known: Sequence[str]) -> str:
+    """`` Did you mean ...?`` where a known name is close, else nothing."""
+    matches = difflib.get_close_matches(name, known, n=3)
+    return f"did you mean {' or '.join(repr(match) for match in matches)}?" if matches else ""
+
+
+class UnknownDType(TilewrightError):
+    """A number type that does not exist."""
+
+    def __init__(self, name: object, known: Sequence[str]) -> None:
+        hint = near(str(name), known) or "known types: " + ", ".join(known)
+        super().__init__(f"unknown dtype {name!r}", hint=hint)
+
+
+class InvalidProgram(TilewrightError):
+    """The verifier found a program that its stage does not allow: a defect of a pass, not of the author."""
+
+
+class InternalError(TilewrightError):
+    """Something that must not happen in tilewright itself; please report it."""

@@ -1,0 +1,252 @@
+"""Number types as data: one record a type, and how values of it are carried by NumPy.
+
+A type is described by its bits alone, so that every room (interpreter, simplifier, emitters, packers)
+derives what it needs from the same record.  Types of fewer than eight bits are stored packed, low bits
+first, along the last dimension; in the interpreter a sub-byte integer travels as one ``int8`` or
+``uint8`` an element.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+
+import ml_dtypes
+import numpy as np
+
+from tilewright.errors import UnknownDType
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """A scalar number type, or a short vector of one (``lanes`` > 1, thread programs only).
+
+    Attributes
+    ----------
+    name : the type's canonical name without lanes, as in NumPy and PyTorch (``"float8_e4m3fn"``).
+    kind : ``"bool"``, ``"int"``, ``"uint"`` or ``"float"``.
+    bits : width of one element in storage (``tfloat32`` is stored in 32 bits).
+    exponent_bits, mantissa_bits, bias : the layout of a float; zero for integers.
+    infinities, nans : whether the float format has them.
+    carrier : NumPy type name that holds one unpacked element.
+    lanes : elements in a vector of this type.
+    """
+
+    name: str
+    kind: str
+    bits: int
+    exponent_bits: int = 0
+    mantissa_bits: int = 0
+    bias: int = 0
+    infinities: bool = False
+    nans: bool = False
+    carrier: str = ""
+    lanes: int = 1
+
+    def __str__(self) -> str:
+        return self.name if self.lanes == 1 else f"{self.name}x{self.lanes}"
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def is_integer(self) -> bool:
+        """True for signed and unsigned integers, not for bool."""
+        return self.kind in ("int", "uint")
+
+    @property
+    def is_signed(self) -> bool:
+        return self.kind in ("int", "float")
+
+    @property
+    def is_packed(self) -> bool:
+        """True where several elements share a byte."""
+        return self.bits < 8 and self.kind != "bool"
+
+    @property
+    def per_byte(self) -> int:
+        """Elements that share one byte (1 for types of eight bits and more)."""
+        return 8 // self.bits if self.is_packed else 1
+
+    @property
+    def storage_bytes(self) -> int:
+        """Bytes of one element; only for types that are not packed."""
+        if self.is_packed:
+            raise ValueError(f"{self.name} elements share bytes: use nbytes(count)")
+        return max(self.bits, 8) // 8
+
+    def nbytes(self, count: int) -> int:
+        """Bytes of `count` consecutive elements, rounded up to whole bytes."""
+        bits = 8 if self.kind == "bool" else self.bits
+        return (count * self.lanes * bits + 7) // 8
+
+    @property
+    def numpy(self) -> np.dtype:
+        """NumPy type that carries one unpacked element."""
+        return _carrier(self.carrier)
+
+    @property
+    def scalar(self) -> DType:
+        return self if self.lanes == 1 else replace(self, lanes=1)
+
+    def with_lanes(self, lanes: int) -> DType:
+        return replace(self, lanes=lanes)
+
+    @property
+    def minimum(self) -> int | float:
+        """Smallest finite value."""
+        if self.kind == "bool":
+            return 0
+        if self.is_integer:
+            return -(1 << (self.bits - 1)) if self.kind == "int" else 0
+        return float(ml_dtypes.finfo(self.numpy).min)
+
+    @property
+    def maximum(self) -> int | float:
+        """Largest finite value."""
+        if self.kind == "bool":
+            return 1
+        if self.is_integer:
+            return (1 << (self.bits - (self.kind == "int"))) - 1
+        return float(ml_dtypes.finfo(self.numpy).max)
+
+
+@functools.cache
+def _carrier(name: str) -> np.dtype:
+    return np.dtype(getattr(ml_dtypes, name, None) or name)
+
+
+def _integers() -> list[DType]:
+    records = []
+    for bits in (1, 2, 4, 8, 16, 32, 64):
+        for kind in ("int", "uint"):
+            records.append(DType(f"{kind}{bits}", kind, bits, carrier=f"{kind}{max(bits, 8)}"))
+    return records
+
+
+_FLOATS = [
+    #     name             kind     bits  e   m   bias  inf    nan    carrier
+    DType("float16", "float", 16, 5, 10, 15, True, True, "float16"),
+    DType("bfloat16", "float", 16, 8, 7, 127, True, True, "bfloat16"),
+    # Stored as float32; the ten low mantissa bits that the matrix units ignore are rounded away by a cast.
+    DType("tfloat32", "float", 32, 8, 10, 127, True, True, "float32"),
+    DType("float32", "float", 32, 8, 23, 127, True, True, "float32"),
+    DType("float64", "float", 64, 11, 52, 1023, True, True, "float64"),
+    DType("float8_e4m3fn", "float", 8, 4, 3, 7, False, True, "float8_e4m3fn"),
+    DType("float8_e4m3fnuz", "float", 8, 4, 3, 8, False, True, "float8_e4m3fnuz"),
+    DType("float8_e5m2", "float", 8, 5, 2, 15, True, True, "float8_e5m2"),
+    DType("float8_e5m2fnuz", "float", 8, 5, 2, 16, False, True, "float8_e5m2fnuz"),
+    DType("float8_e8m0fnu", "float", 8, 8, 0, 127, False, True, "float8_e8m0fnu"),
+    DType("float4_e2m1fn", "float", 4, 2, 1, 1, False, False, "float4_e2m1fn"),
+]
+
+_ALIASES = {
+    "half": "float16", "fp16": "float16", "bf16": "bfloat16", "float": "float32", "fp32": "float32",
+    "double": "float64", "fp64": "float64", "tf32": "tfloat32", "int": "int32", "uint": "uint32",
+    "short": "int16", "ushort": "uint16", "long": "int64", "ulong": "uint64", "char": "int8",
+    "uchar": "uint8", "boolean": "bool", "bool_": "bool",
+    "float8_e4m3": "float8_e4m3fn", "e4m3": "float8_e4m3fn", "e4m3fn": "float8_e4m3fn",
+    "e4m3fnuz": "float8_e4m3fnuz", "e4m3_float8": "float8_e4m3fn",
+    "e5m2": "float8_e5m2", "e5m2fnuz": "float8_e5m2fnuz", "e5m2_float8": "float8_e5m2",
+    "e8m0": "float8_e8m0fnu", "e8m0fnu": "float8_e8m0fnu",
+    "e2m1": "float4_e2m1fn", "e2m1fn": "float4_e2m1fn", "fp4_e2m1": "float4_e2m1fn",
+}  # fmt: skip
+
+BOOL = DType("bool", "bool", 1, carrier="bool")
+ALL: dict[str, DType] = {record.name: record for record in (BOOL, *_integers(), *_FLOATS)}
+
+INT8, INT32, INT64 = ALL["int8"], ALL["int32"], ALL["int64"]
+UINT8, UINT32, UINT64 = ALL["uint8"], ALL["uint32"], ALL["uint64"]
+FLOAT16, BFLOAT16 = ALL["float16"], ALL["bfloat16"]
+FLOAT32, FLOAT64 = ALL["float32"], ALL["float64"]
+
+
+def dtype(name: object) -> DType:
+    """The record for a name, an alias, a NumPy type or a torch type.
+
+    Examples
+    --------
+    >>> dtype("bf16"), dtype(np.float32), dtype("float32x4").lanes
+    (<bfloat16>, <float32>, 4)
+
+    Raises
+    ------
+    UnknownDType : no such type; the message lists near names.
+    """
+    if isinstance(name, DType):
+        return name
+    if isinstance(name, str):
+        found = _lookup(name)
+        if found is not None:
+            return found
+    elif type(name).__module__ == "torch":
+        found = _lookup(str(name).removeprefix("torch."))
+        if found is not None:
+            return found
+    elif name in (bool, int, float):
+        return {bool: BOOL, int: INT32, float: FLOAT32}[name]  # type: ignore[index]
+    elif hasattr(name, "__tilewright_dtype__"):
+        return name.__tilewright_dtype__()
+    else:
+        try:
+            found = _lookup(np.dtype(name).name)  # type: ignore[call-overload]
+        except TypeError:
+            found = None
+        if found is not None:
+            return found
+    raise UnknownDType(name, sorted(ALL))
+
+
+@functools.cache
+def _lookup(name: str) -> DType | None:
+    name = _ALIASES.get(name, name)
+    if name in ALL:
+        return ALL[name]
+    base, x, lanes = name.rpartition("x")
+    base = _ALIASES.get(base, base)
+    if x and lanes.isdigit() and base in ALL:
+        return ALL[base].with_lanes(int(lanes))
+    return None
+
+
+def pack(values: np.ndarray, to: DType) -> np.ndarray:
+    """Pack unpacked elements along the last dimension, low bits first; a tail byte is filled with zeros.
+
+    Parameters
+    ----------
+    values : array of ``to.numpy`` (or any integers in range), shape ``[..., n]``.
+
+    Returns
+    -------
+    uint8 array of shape ``[..., ceil(n / per_byte)]``; `values` itself viewed unchanged for types of
+    eight bits and more.
+    """
+    if not to.is_packed:
+        return values
+    codes = values.view(np.uint8) if to.is_float else values.astype(np.int64).astype(np.uint8)
+    codes = codes & np.uint8((1 << to.bits) - 1)
+    tail = -codes.shape[-1] % to.per_byte
+    if tail:
+        codes = np.concatenate([codes, np.zeros((*codes.shape[:-1], tail), np.uint8)], axis=-1)
+    codes = codes.reshape(*codes.shape[:-1], codes.shape[-1] // to.per_byte, to.per_byte)
+    shifts = np.arange(to.per_byte, dtype=np.uint8) * np.uint8(to.bits)
+    return np.bitwise_or.reduce(codes << shifts, axis=-1).astype(np.uint8)
+
+
+def unpack(packed: np.ndarray, of: DType, count: int) -> np.ndarray:
+    """Inverse of `pack`: `count` elements along the last dimension, as ``of.numpy``."""
+    if not of.is_packed:
+        return packed
+    shifts = np.arange(of.per_byte, dtype=np.uint8) * np.uint8(of.bits)
+    codes = (packed[..., None] >> shifts) & np.uint8((1 << of.bits) - 1)
+    codes = codes.reshape(*packed.shape[:-1], packed.shape[-1] * of.per_byte)[..., :count]
+    if of.is_float:
+        return np.ascontiguousarray(codes).view(of.numpy)
+    if of.kind == "int":
+        unused = np.uint8(8 - of.bits)
+        return (codes << unused).view(np.int8) >> np.int8(unused)
+    return codes

@@ -1,0 +1,96 @@
+"""Functions that a `Call` may name: one record each, with the NumPy meaning.
+
+Adding a function means adding a record here and, where a target can do better than the generic
+spelling, one entry in that target's table of spellings.  Targets add their own machine functions
+(a dot-product instruction, say) with `register`, so that thread programs that use them can be interpreted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.dtypes import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Intrinsic:
+    """A function that expressions may call.
+
+    Attributes
+    ----------
+    arity : number of arguments; None where any number is allowed.
+    reference : NumPy function of the argument arrays (floats arrive in float64 and the result is rounded
+        once to the call's dtype; integers arrive in their own type); None for a function that only a
+        device can execute or that the interpreter treats specially.
+    pure : no effect, so calls may be moved, merged and dropped.
+    floats_only : arguments must be floats.
+    collective : threads meet in it (barriers, warp shuffles); it may not stand under a divergent condition.
+    """
+
+    name: str
+    arity: int | None
+    reference: Callable[..., Any] | None
+    pure: bool = True
+    floats_only: bool = False
+    collective: bool = False
+
+
+INTRINSICS: dict[str, Intrinsic] = {}
+
+
+def register(intrinsic: Intrinsic) -> Intrinsic:
+    """Add a record; a second one of the same name is a defect."""
+    assert intrinsic.name not in INTRINSICS, intrinsic.name
+    INTRINSICS[intrinsic.name] = intrinsic
+    return intrinsic
+
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _erf_reference(x: np.ndarray) -> np.ndarray:
+    return _erf(x) if np.size(x) else np.asarray(x, np.float64)
+
+
+def _math(name: str, function: Callable[..., Any], arity: int = 1) -> None:
+    register(Intrinsic(name, arity, function, floats_only=True))
+
+
+_math("exp", np.exp)
+_math("exp2", np.exp2)
+_math("exp10", lambda x: np.power(10.0, x))
+_math("log", np.log)
+_math("log2", np.log2)
+_math("log10", np.log10)
+_math("log1p", np.log1p)
+_math("sqrt", np.sqrt)
+_math("rsqrt", lambda x: 1.0 / np.sqrt(x))
+_math("sin", np.sin)
+_math("cos", np.cos)
+_math("tan", np.tan)
+_math("tanh", np.tanh)
+_math("sinh", np.sinh)
+_math("cosh", np.cosh)
+_math("atan", np.arctan)
+_math("atan2", np.arctan2, 2)
+_math("erf", _erf_reference)
+_math("sigmoid", lambda x: 1.0 / (1.0 + np.exp(-x)))
+_math("pow", np.power, 2)
+_math("fmod", np.fmod, 2)
+_math("floor", np.floor)
+_math("ceil", np.ceil)
+_math("trunc", np.trunc)
+_math("round", np.round)
+_math("fma", lambda a, b, c: a * b + c, 3)
+_math("isnan", np.isnan)
+_math("isinf", np.isinf)
+_math("isfinite", np.isfinite)
+
+register(Intrinsic("abs", 1, np.abs))
+register(Intrinsic("popcount", 1, lambda x: np.bitwise_count(x)))
+register(Intrinsic("sync_threads", 0, None, pure=False, collective=True))

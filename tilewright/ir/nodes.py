@@ -1,0 +1,627 @@
+"""The whole intermediate representation: what a program is, and what it means.
+
+One family of nodes serves every stage, from the traced tile program to what one thread does; which nodes
+are legal when is a table in `stages`.  Tile operators (`ops/`) are statements too: subclasses of
+`TileOperator` with named operands.
+
+Meaning
+-------
+Integers     wrap modulo 2**bits (two's complement).  ``floordiv`` and ``floormod`` round towards minus
+             infinity (Python's); division by zero is undefined.  Shifts beyond the width are undefined;
+             ``shr`` is arithmetic on signed types.
+Floats       every operation rounds to its own dtype, to nearest even.  ``min`` and ``max`` return the
+             other operand when one is NaN.  A cast to a float without infinities saturates; a cast from
+             float to integer truncates and saturates, NaN gives 0; to ``tfloat32`` it rounds to 10
+             mantissa bits.
+Types        both operands of a binary operator have the same dtype; promotion is the language's business.
+             Comparisons and logical operators give ``bool``.
+Purity       expressions have no side effect, except `Call` to a function that its record in `intrinsics`
+             marks so; those stand only under `Evaluate`, `Let` or the value of a `Store`.
+Order        operands are evaluated left to right, statements in order.  `Select` and the logical
+             operators evaluate only what they need: a guarded load is never performed unguarded.
+Bounds       at tile stages, a read of a *global* buffer out of bounds gives the buffer's safe value (0
+             unless annotated), a write out of bounds is dropped; out of bounds on any other buffer is an
+             error that the interpreter reports.  Lowering makes the guards explicit; in thread programs
+             every access must be in bounds.
+Uninitialised tile elements have no value; reading one is an error that the interpreter reports.
+Identity     statements, buffers and variables compare by identity; expressions too (compare structure
+             with `same` in `visitor`).  ``==`` never builds a node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, TypeVar
+
+from tilewright.errors import Span
+from tilewright.ir import dtypes
+from tilewright.ir.dtypes import BOOL, DType
+
+node = dataclass(frozen=True, slots=True, eq=False)
+"""Every IR class: an immutable record compared by identity."""
+
+N = TypeVar("N")
+
+
+def span_field() -> Any:
+    """The place in the author's file, last field of every statement."""
+    return field(default=None, kw_only=True)
+
+
+# Expressions ------------------------------------------------------------------------------------
+
+
+@node
+class Expr:
+    """A scalar value (a short vector in thread programs)."""
+
+    dtype: DType
+
+
+@node
+class Const(Expr):
+    """A literal.  `value` is a Python int, float or bool in the range of the dtype."""
+
+    value: int | float | bool
+
+
+@node
+class Var(Expr):
+    """A named immutable scalar: a loop variable, a `Let`, a size known at launch, a scalar parameter."""
+
+    name: str
+
+
+@node
+class Binary(Expr):
+    """``left op right``; the operators are the keys of `BINARY`."""
+
+    op: str
+    left: Expr
+    right: Expr
+
+
+@node
+class Unary(Expr):
+    """``neg``, ``not`` (bool) or ``invert`` (bitwise)."""
+
+    op: str
+    value: Expr
+
+
+@node
+class Cast(Expr):
+    """`value` converted to `dtype`."""
+
+    value: Expr
+
+
+@node
+class Reinterpret(Expr):
+    """The bits of `value` read as `dtype` of the same width."""
+
+    value: Expr
+
+
+@node
+class Select(Expr):
+    """``then if condition else otherwise``; only the branch taken is evaluated."""
+
+    condition: Expr
+    then: Expr
+    otherwise: Expr
+
+
+@node
+class Call(Expr):
+    """A function of the table in `intrinsics`, by name."""
+
+    function: str
+    arguments: tuple[Expr | str | Region, ...]
+
+
+@node
+class Load(Expr):
+    """An element of a buffer; with ``dtype.lanes`` > 1, that many consecutive ones along the last dimension."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+
+
+@node
+class Broadcast(Expr):
+    """One scalar in every lane of ``dtype.lanes``."""
+
+    value: Expr
+
+
+BINARY: Mapping[str, str] = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "floormod": "%",
+    "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "min": "min", "max": "max", "all": "and", "any": "or",
+}  # fmt: skip
+"""Binary operators and their spelling in printed programs.  ``all``/``any`` are the lazy logical ones."""
+
+COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+LOGICAL = frozenset({"all", "any"})
+
+
+# Memory -----------------------------------------------------------------------------------------
+
+Extent: TypeAlias = "int | Expr"
+"""A size: a Python int where it is known, else an integer expression.  Tiles have known sizes."""
+
+SCOPES = ("global", "shared", "fragment", "local", "scalar", "register", "barrier")
+"""Where a buffer lives.  ``fragment`` is a tile spread over the registers of a block's threads, ``local``
+an array of each thread, ``scalar`` one mutable value (`T.alloc_var`), ``register`` what a fragment or
+local becomes in a thread program."""
+
+
+@node
+class Buffer:
+    """A named array of elements in one memory.
+
+    Attributes
+    ----------
+    shape : extents, outermost first.  Only global buffers may have symbolic ones.
+    strides : in elements, for global buffers that are not row-major; else None.
+    source : the buffer that this one is a view of; both start at the same byte, row-major.
+    packed : a global buffer whose physical order the compiler chooses (`T.Packed`): the caller passes
+        what ``kernel.pack`` made of the row-major array.
+    """
+
+    name: str
+    shape: tuple[Extent, ...]
+    dtype: DType
+    scope: str = "global"
+    strides: tuple[Extent, ...] | None = None
+    source: Buffer | None = None
+    packed: bool = False
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """The shape as ints.  Raises ValueError where an extent is symbolic."""
+        if not all(isinstance(extent, int) for extent in self.shape):
+            raise ValueError(f"buffer {self.name} has a symbolic shape")
+        return self.shape  # type: ignore[return-value]
+
+    @property
+    def size(self) -> int:
+        """Number of elements, where the shape is static."""
+        return math.prod(self.static_shape)
+
+
+@node
+class Region:
+    """A rectangular part of a buffer: a start and an extent for each dimension."""
+
+    buffer: Buffer
+    starts: tuple[Expr, ...]
+    extents: tuple[Extent, ...]
+
+    @property
+    def dtype(self) -> DType:
+        return self.buffer.dtype
+
+    @property
+    def shape(self) -> tuple[Extent, ...]:
+        return self.extents
+
+    @property
+    def tile_shape(self) -> tuple[Extent, ...]:
+        """The extents without dimensions of extent 1 (all of them kept where every one is 1)."""
+        kept = tuple(extent for extent in self.extents if not (isinstance(extent, int) and extent == 1))
+        return kept or (1,)
+
+    @property
+    def is_whole(self) -> bool:
+        """True where it provably covers the whole buffer."""
+        return all(isinstance(s, Const) and s.value == 0 for s in self.starts) and all(
+            a is b or (isinstance(a, int) and a == b) for a, b in zip(self.extents, self.buffer.shape, strict=True)
+        )
+
+
+def whole(buffer: Buffer) -> Region:
+    """The region that covers all of `buffer`."""
+    return Region(buffer, tuple(const(0) for _ in buffer.shape), buffer.shape)
+
+
+# Statements -------------------------------------------------------------------------------------
+
+
+@node
+class Statement:
+    """Something that happens.  Every kind ends with ``span``, its place in the author's file."""
+
+
+@node
+class Seq(Statement):
+    """Statements in order.  What a `Let` or an `Allocate` names is in scope to the end of its Seq."""
+
+    statements: tuple[Statement, ...]
+    span: Span | None = span_field()
+
+
+@node
+class Let(Statement):
+    """Names a value; the name is immutable."""
+
+    var: Var
+    value: Expr
+    span: Span | None = span_field()
+
+
+@node
+class Allocate(Statement):
+    """A buffer that lives to the end of the enclosing Seq (in a host program: to the end of the call)."""
+
+    buffer: Buffer
+    initial: Expr | None = None
+    """First value of a ``scalar`` buffer, if any."""
+    span: Span | None = span_field()
+
+
+@node
+class Store(Statement):
+    """``buffer[indices] = value``; a vector goes to consecutive elements of the last dimension."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    value: Expr
+    span: Span | None = span_field()
+
+
+@node
+class Evaluate(Statement):
+    """A call for its effect."""
+
+    value: Expr
+    span: Span | None = span_field()
+
+
+@node
+class If(Statement):
+    condition: Expr
+    then: Seq
+    otherwise: Seq | None = None
+    span: Span | None = span_field()
+
+
+@node
+class For(Statement):
+    """``for var in range(start, stop, step)``.
+
+    kind : ``serial``; ``unroll`` (the emitter repeats the body); ``vectorize`` (iterations are
+    independent and may run as vector lanes; thread programs and `T.vectorized`).
+    """
+
+    var: Var
+    start: Expr
+    stop: Expr
+    step: Expr
+    body: Seq
+    kind: str = "serial"
+    span: Span | None = span_field()
+
+
+@node
+class Pipelined(Statement):
+    """A loop whose iterations may overlap: loads of later ones run beside the work of earlier ones.
+
+    Its meaning is that of the serial loop.  `order` and `stage` are the author's plan, one number a
+    statement of the body, or None.
+    """
+
+    var: Var
+    start: Expr
+    stop: Expr
+    body: Seq
+    num_stages: int = 0
+    order: tuple[int, ...] | None = None
+    stage: tuple[int, ...] | None = None
+    specialize: bool | None = None
+    span: Span | None = span_field()
+
+
+@node
+class Parallel(Statement):
+    """Element-wise work of the whole block: iterations are independent and run in any order.
+
+    `layout` is the author's loop layout (an index map to threads and registers), or None.
+    """
+
+    vars: tuple[Var, ...]
+    extents: tuple[Extent, ...]
+    body: Seq
+    layout: Any = None
+    coalesced_width: int | None = None
+    span: Span | None = span_field()
+
+
+@node
+class While(Statement):
+    condition: Expr
+    body: Seq
+    span: Span | None = span_field()
+
+
+@node
+class Break(Statement):
+    span: Span | None = span_field()
+
+
+@node
+class Continue(Statement):
+    span: Span | None = span_field()
+
+
+@node
+class Return(Statement):
+    """The thread, or where no condition mentions a thread the whole block, is done (`T.thread_return`)."""
+
+    span: Span | None = span_field()
+
+
+@node
+class Assert(Statement):
+    """`T.device_assert`: reported by the interpreter and the emulator, a trap on a device."""
+
+    condition: Expr
+    message: str = ""
+    span: Span | None = span_field()
+
+
+@node
+class Assume(Statement):
+    """A fact that the author vouches for; the simplifier uses it, the interpreter checks it."""
+
+    condition: Expr
+    span: Span | None = span_field()
+
+
+@node
+class Print(Statement):
+    """``print(...)`` on symbolic values: texts, scalars and tiles, shown where the program runs.
+
+    ``breakpoint()`` is a Print with ``stop=True``: the interpreter opens the debugger with the tiles named.
+    """
+
+    values: tuple[Expr | Region | str, ...]
+    stop: bool = False
+    span: Span | None = span_field()
+
+
+@node
+class Kernel(Statement):
+    """A grid of blocks: ``with T.Kernel(...)``.  A statement of the host program.
+
+    Attributes
+    ----------
+    block_vars, grid : one index and one extent a grid dimension (1 to 3).
+    thread_vars, threads : the three thread indices and the block's extents along them.
+    layouts : the author's layouts, ``(buffer, layout)`` pairs (`T.annotate_layout`).
+    safe_values : ``(buffer, value)`` pairs (`T.annotate_safe_value`).
+    attributes : other hints as ``(name, value)`` pairs: ``raster`` (`T.use_swizzle`), ``cluster``, ...
+    """
+
+    block_vars: tuple[Var, ...]
+    grid: tuple[Extent, ...]
+    thread_vars: tuple[Var, Var, Var]
+    threads: tuple[int, int, int]
+    body: Seq
+    layouts: tuple[tuple[Buffer, Any], ...] = ()
+    safe_values: tuple[tuple[Buffer, Expr], ...] = ()
+    attributes: tuple[tuple[str, Any], ...] = ()
+    span: Span | None = span_field()
+
+    @property
+    def num_threads(self) -> int:
+        return math.prod(self.threads)
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        return dict(self.attributes).get(name, default)
+
+
+# Functions --------------------------------------------------------------------------------------
+
+
+@node
+class Function:
+    """A host program with its kernels.
+
+    Attributes
+    ----------
+    params : global buffers and scalar variables, in the order of the author's signature.
+    body : host statements: `Allocate` of global workspaces, `Let`, `If`, `For` on host scalars, `Kernel`.
+    outputs : parameters that the caller does not pass but gets back (`T.empty`, ``out_idx``).
+    stage : a key of `stages.STAGES`.
+    """
+
+    name: str
+    params: tuple[Buffer | Var, ...]
+    body: Seq
+    outputs: tuple[Buffer, ...] = ()
+    stage: str = "traced"
+    attributes: tuple[tuple[str, Any], ...] = ()
+    span: Span | None = span_field()
+
+    def with_body(self, body: Seq, stage: str | None = None) -> Function:
+        return replace(self, body=body, stage=stage or self.stage)
+
+    @property
+    def inputs(self) -> tuple[Buffer | Var, ...]:
+        return tuple(p for p in self.params if p not in self.outputs)
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        return dict(self.attributes).get(name, default)
+
+
+# Construction -----------------------------------------------------------------------------------
+
+
+def const(value: int | float | bool, dtype: DType | None = None) -> Const:
+    """A literal; the dtype defaults to int32 (int64 where it does not fit), float32 or bool."""
+    if dtype is None:
+        if isinstance(value, bool):
+            dtype = BOOL
+        elif isinstance(value, int):
+            dtype = dtypes.INT32 if -(1 << 31) <= value < 1 << 31 else dtypes.INT64
+        else:
+            dtype = dtypes.FLOAT32
+    return Const(dtype, value)
+
+
+def expr(value: Extent | float | bool) -> Expr:
+    """`value` as an expression."""
+    return value if isinstance(value, Expr) else const(value)
+
+
+def binary(op: str, left: Expr, right: Expr) -> Expr:
+    """``left op right`` with the result's dtype filled in; operands must already agree.
+
+    Two literals of an integer type fold, and so do ``x + 0``, ``x * 1`` and ``x * 0`` on integers, so that
+    passes may build indices carelessly; everything else is the simplifier's.
+    """
+    folded = _fold(op, left, right)
+    if folded is not None:
+        return folded
+    return Binary(result_dtype(op, left.dtype), op, left, right)
+
+
+def result_dtype(op: str, operand: DType) -> DType:
+    """The dtype of ``x op y`` for operands of one dtype."""
+    return BOOL.with_lanes(operand.lanes) if op in COMPARISONS or op in LOGICAL else operand
+
+
+def _fold(op: str, left: Expr, right: Expr) -> Expr | None:
+    if not left.dtype.is_integer or left.dtype.lanes != 1:
+        return None
+    a = left.value if isinstance(left, Const) else None
+    b = right.value if isinstance(right, Const) else None
+    if a is not None and b is not None and op in _INTEGER_FOLDS:
+        if op in ("floordiv", "floormod") and b == 0:
+            return None
+        value = _INTEGER_FOLDS[op](a, b)
+        if left.dtype.minimum <= value <= left.dtype.maximum:
+            return Const(left.dtype, value)
+        return None
+    if b == 0 and op in ("add", "sub", "or", "xor", "shl", "shr"):
+        return left
+    if a == 0 and op in ("add", "or", "xor"):
+        return right
+    if (b == 1 and op in ("mul", "floordiv")) or (b == 0 and op == "mul" and a == 0):
+        return left
+    if a == 1 and op == "mul":
+        return right
+    if (a == 0 or b == 0) and op == "mul":
+        return Const(left.dtype, 0)
+    return None
+
+
+_INTEGER_FOLDS: Mapping[str, Any] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b, "floormod": lambda a, b: a % b, "min": min, "max": max,
+}  # fmt: skip
+
+
+def index_binary(op: str, left: Extent, right: Extent) -> Expr:
+    """`binary` on index values of possibly different integer types: the narrower is widened."""
+    a, b = expr(left), expr(right)
+    if a.dtype is not b.dtype and a.dtype != b.dtype:
+        wide = a.dtype if a.dtype.bits >= b.dtype.bits else b.dtype
+        a, b = cast(a, wide), cast(b, wide)
+    return binary(op, a, b)
+
+
+def cast(value: Expr, dtype: DType) -> Expr:
+    """`value` as `dtype`; literals of integer types are converted at once."""
+    if value.dtype == dtype:
+        return value
+    if isinstance(value, Const) and dtype.is_integer and value.dtype.is_integer:
+        if dtype.minimum <= value.value <= dtype.maximum:
+            return Const(dtype, value.value)
+    return Cast(dtype, value)
+
+
+def load(buffer: Buffer, *indices: Extent) -> Load:
+    return Load(buffer.dtype, buffer, tuple(expr(index) for index in indices))
+
+
+def seq(*statements: Statement | Sequence[Statement] | None) -> Seq:
+    """A Seq of the statements given; nested plain sequences and Nones are flattened away.
+
+    A nested `Seq` node is kept, since it is a scope.
+    """
+    flat: list[Statement] = []
+    for statement in statements:
+        if statement is None:
+            continue
+        if isinstance(statement, Statement):
+            flat.append(statement)
+        else:
+            flat.extend(statement)
+    return Seq(tuple(flat))
+
+
+# Tile operators ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What a tile operator reads and writes, in the order of its reference's arguments and results."""
+
+    reads: tuple[Region, ...] = ()
+    writes: tuple[Region, ...] = ()
+    atomic: bool = False
+    """The writes combine with what is there, whoever else writes at the same time."""
+
+
+@node
+class TileOperator(Statement):
+    """Base of the operators in `ops/`: one statement that acts on whole tiles.
+
+    A concrete operator is a ``@tile_operator`` dataclass whose fields are named operands (`Region`, `Expr`
+    or None) and named constants (int, float, bool, str, DType, tuples of those), ending with ``span``.  It defines
+
+    ``check()``      problems with shapes and dtypes, as sentences (empty where it is well formed)
+    ``effects()``    the regions read and written
+    ``reference(*reads)``  NumPy meaning: arrays of `effects().reads` to a tuple of arrays for the writes
+    ``lower()``      the generic lowering, in terms of `Parallel` loops on elements
+    """
+
+    name = "?"
+
+    def check(self) -> Iterator[str]:
+        raise NotImplementedError(f"{type(self).__name__}.check")
+
+    def effects(self) -> Effects:
+        raise NotImplementedError(f"{type(self).__name__}.effects")
+
+    def reference(self, *reads: Any) -> tuple[Any, ...]:
+        raise NotImplementedError(f"{type(self).__name__}.reference")
+
+    def lower(self) -> Statement:
+        raise NotImplementedError(f"{type(self).__name__}.lower")
+
+
+TILE_OPERATORS: dict[str, type[TileOperator]] = {}
+"""Every operator by its printed name; filled by `tile_operator`."""
+
+
+def tile_operator(name: str) -> Any:
+    """Class decorator: makes a frozen record of an operator and registers it under its printed name."""
+
+    def register(cls: type) -> type[TileOperator]:
+        made = node(cls)
+        made.name = name
+        TILE_OPERATORS[name] = made
+        return made
+
+    return register

@@ -1,0 +1,200 @@
+"""Walking and rebuilding programs.
+
+Dispatch is by node class through dictionaries made from ``visit_<Class>`` methods; the default visits
+everything.  A rewrite that changes nothing returns the very node it was given, so ``is`` tells whether a
+pass did anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from tilewright.ir.nodes import Buffer, Const, DType, Expr, Function, Kernel, Region, Seq, Statement, Var
+
+Node = Expr | Statement | Region | Buffer | Function
+T = TypeVar("T")
+
+
+@functools.cache
+def fields_of(cls: type) -> tuple[str, ...]:
+    """Names of a node class's fields, ``span`` and ``dtype`` apart, in order."""
+    return tuple(f.name for f in dataclasses.fields(cls) if f.name not in ("span", "dtype"))
+
+
+def children(node: Any) -> Iterator[Any]:
+    """Expressions, statements, regions and buffers directly under `node`, in order of evaluation."""
+    for name in fields_of(type(node)):
+        yield from _nodes_in(getattr(node, name))
+
+
+def _nodes_in(value: Any) -> Iterator[Any]:
+    if isinstance(value, (Expr, Statement, Region, Buffer, Function)):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _nodes_in(item)
+
+
+def walk(node: Any, enter: Callable[[Any], bool] | None = None) -> Iterator[Any]:
+    """`node` and all below it, before their children.
+
+    Buffers are yielded where they are mentioned, but their shapes are not entered.  `enter` says whether to
+    go below a node.
+    """
+    yield node
+    if isinstance(node, Buffer) or (enter is not None and not enter(node)):
+        return
+    for child in children(node):
+        yield from walk(child, enter)
+
+
+class Rewriter:
+    """Rebuilds a program bottom-up; subclasses define ``visit_<Class>(self, node)`` for what they change.
+
+    A method that wants the children rewritten first calls ``self.generic(node)``.  A statement method may
+    return None (drop it) or a list (put several in its place).  Buffers and variables are replaced through
+    `map_buffer` and `map_var`.
+    """
+
+    _methods: dict[type, Callable[[Any, Any], Any] | None]
+
+    def __init_subclass__(cls) -> None:
+        cls._methods = {}
+
+    def __call__(self, node: T) -> T:
+        result = self.visit(node)
+        if isinstance(node, Seq) and not isinstance(result, Seq):
+            result = Seq(tuple(_flatten(result)), span=node.span)
+        return result
+
+    def visit(self, node: Any) -> Any:
+        cls = type(node)
+        if cls not in self._methods:
+            self._methods[cls] = next(
+                (getattr(type(self), f"visit_{base.__name__}") for base in cls.__mro__
+                 if hasattr(type(self), f"visit_{base.__name__}")), None)  # fmt: skip
+        method = self._methods[cls]
+        return self.generic(node) if method is None else method(self, node)
+
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
+        return self.map_buffer(buffer)
+
+    def visit_Var(self, var: Var) -> Expr:
+        return self.map_var(var)
+
+    def visit_Const(self, const: Const) -> Expr:
+        return const
+
+    def map_buffer(self, buffer: Buffer) -> Buffer:
+        """The buffer to put in place of `buffer`."""
+        return buffer
+
+    def map_var(self, var: Var) -> Expr:
+        """The expression to put in place of a use of `var`; where `var` is bound, this must be a Var."""
+        return var
+
+    def generic(self, node: Any) -> Any:
+        """`node` with its children rewritten; the same object where none changed."""
+        changes: dict[str, Any] = {}
+        for name in fields_of(type(node)):
+            old = getattr(node, name)
+            new = self._value(old)
+            if new is not old:
+                changes[name] = new
+        return dataclasses.replace(node, **changes) if changes else node
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, Seq):
+            return self(value)
+        if isinstance(value, (Expr, Statement, Region, Buffer, Function)):
+            return self.visit(value)
+        if isinstance(value, tuple) and value:
+            statements = isinstance(value[0], Statement)
+            items: list[Any] = []
+            changed = False
+            for item in value:
+                new = self._value(item)
+                if statements and (new is None or isinstance(new, list)):
+                    items.extend(_flatten(new))
+                    changed = True
+                else:
+                    items.append(new)
+                    changed = changed or new is not item
+            return tuple(items) if changed else value
+        return value
+
+
+Rewriter._methods = {}
+
+
+def _flatten(value: Any) -> Iterator[Statement]:
+    if value is None:
+        return
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _flatten(item)
+    else:
+        yield value
+
+
+class _Substitute(Rewriter):
+    def __init__(self, vars: Mapping[Var, Expr], buffers: Mapping[Buffer, Buffer]) -> None:
+        self.vars, self.buffers = vars, buffers
+
+    def map_var(self, var: Var) -> Expr:
+        return self.vars.get(var, var)
+
+    def map_buffer(self, buffer: Buffer) -> Buffer:
+        return self.buffers.get(buffer, buffer)
+
+
+def substitute(node: T, vars: Mapping[Var, Expr] | None = None, buffers: Mapping[Buffer, Buffer] | None = None) -> T:
+    """`node` with variables and buffers replaced.  Nothing is renamed: the caller avoids capture."""
+    return _Substitute(vars or {}, buffers or {})(node)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two expressions or regions have the same structure, variables and buffers compared by identity."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (Var, Buffer, Statement)):
+        return False
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, (Expr, Region)):
+        if isinstance(a, Expr) and a.dtype != b.dtype:
+            return False
+        return all(same(getattr(a, name), getattr(b, name)) for name in fields_of(type(a)))
+    return bool(a == b)
+
+
+def key(node: Any) -> Any:
+    """A hashable value that two nodes share exactly when they are `same`."""
+    if isinstance(node, (Var, Buffer, Statement)):
+        return node
+    if isinstance(node, tuple):
+        return tuple(key(item) for item in node)
+    if isinstance(node, (Expr, Region)):
+        dtype: DType | None = node.dtype if isinstance(node, Expr) else None
+        return (type(node), dtype, *(key(getattr(node, name)) for name in fields_of(type(node))))
+    return (type(node), node)
+
+
+def variables(node: Any) -> set[Var]:
+    """Every variable mentioned in `node`."""
+    return {found for found in walk(node) if isinstance(found, Var)}
+
+
+def buffers(node: Any) -> set[Buffer]:
+    """Every buffer mentioned in `node`."""
+    return {found for found in walk(node) if isinstance(found, Buffer)}
+
+
+def kernels(function: Function) -> list[Kernel]:
+    """The kernels of a host program, in order."""
+    return [found for found in walk(function) if isinstance(found, Kernel)]

@@ -1,0 +1,58 @@
+"""`T.copy`: move a tile, converting its dtype.
+
+This file is the model for an operator: fields, check, effects, reference, generic lowering, in that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tilewright.errors import Span
+from tilewright.ir.nodes import (
+    Effects,
+    Region,
+    Statement,
+    TileOperator,
+    span_field,
+    tile_operator,
+)
+from tilewright.ops.base import cast_array, element, elementwise, shape_text, store_element
+
+
+@tile_operator("copy")
+class Copy(TileOperator):
+    """``destination[...] = cast(source[...])``.
+
+    Fields
+    ------
+    source, destination : regions whose shapes agree once dimensions of extent 1 are dropped.
+    coalesced_width : elements a thread moves at once, where the author insists; else None.
+    prefer : ``"tma"``, ``"cp_async"``, ``"sync"`` or None: the author's choice of instruction.
+    eviction : ``"evict_first"``, ``"evict_last"``, ``"evict_normal"`` or None: a hint to the L2 cache.
+    """
+
+    source: Region
+    destination: Region
+    coalesced_width: int | None = None
+    prefer: str | None = None
+    eviction: str | None = None
+    span: Span | None = span_field()
+
+    def check(self) -> Iterator[str]:
+        if self.source.tile_shape != self.destination.tile_shape:
+            yield f"shapes differ: source {shape_text(self.source)}, destination {shape_text(self.destination)}"
+
+    def effects(self) -> Effects:
+        return Effects(reads=(self.source,), writes=(self.destination,))
+
+    def reference(self, source: np.ndarray) -> tuple[np.ndarray]:
+        return (cast_array(source, self.source.dtype, self.destination.dtype),)
+
+    def lower(self) -> Statement:
+        return elementwise(
+            self.destination,
+            lambda *index: store_element(self.destination, index, element(self.source, index)),
+            span=self.span,
+        )
