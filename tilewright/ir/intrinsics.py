@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir.dtypes import DType
-
 
 @dataclass(frozen=True, slots=True)
 class Intrinsic:

@@ -31,23 +31,29 @@ Identity     statements, buffers and variables compare by identity; expressions 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tilewright.errors import Span
 from tilewright.ir import dtypes
 from tilewright.ir.dtypes import BOOL, DType
 
-node = dataclass(frozen=True, slots=True, eq=False)
-"""Every IR class: an immutable record compared by identity."""
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_: Any) -> Any:  # typing.dataclass_transform arrived with Python 3.11
+        return lambda decorator: decorator
+
 
 N = TypeVar("N")
 
 
-def span_field() -> Any:
-    """The place in the author's file, last field of every statement."""
-    return field(default=None, kw_only=True)
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
+def node(cls: type[N]) -> type[N]:
+    """Decorator of every IR class: an immutable record compared by identity."""
+    return dataclass(frozen=True, slots=True, eq=False)(cls)
 
 
 # Expressions ------------------------------------------------------------------------------------
@@ -238,7 +244,9 @@ def whole(buffer: Buffer) -> Region:
 
 @node
 class Statement:
-    """Something that happens.  Every kind ends with ``span``, its place in the author's file."""
+    """Something that happens; ``span`` is its place in the author's file."""
+
+    span: Span | None = field(default=None, kw_only=True)
 
 
 @node
@@ -246,7 +254,6 @@ class Seq(Statement):
     """Statements in order.  What a `Let` or an `Allocate` names is in scope to the end of its Seq."""
 
     statements: tuple[Statement, ...]
-    span: Span | None = span_field()
 
 
 @node
@@ -255,7 +262,6 @@ class Let(Statement):
 
     var: Var
     value: Expr
-    span: Span | None = span_field()
 
 
 @node
@@ -265,7 +271,6 @@ class Allocate(Statement):
     buffer: Buffer
     initial: Expr | None = None
     """First value of a ``scalar`` buffer, if any."""
-    span: Span | None = span_field()
 
 
 @node
@@ -275,7 +280,6 @@ class Store(Statement):
     buffer: Buffer
     indices: tuple[Expr, ...]
     value: Expr
-    span: Span | None = span_field()
 
 
 @node
@@ -283,15 +287,15 @@ class Evaluate(Statement):
     """A call for its effect."""
 
     value: Expr
-    span: Span | None = span_field()
 
 
 @node
 class If(Statement):
+    """``then`` where the condition holds, else ``otherwise``."""
+
     condition: Expr
     then: Seq
     otherwise: Seq | None = None
-    span: Span | None = span_field()
 
 
 @node
@@ -308,7 +312,6 @@ class For(Statement):
     step: Expr
     body: Seq
     kind: str = "serial"
-    span: Span | None = span_field()
 
 
 @node
@@ -327,7 +330,6 @@ class Pipelined(Statement):
     order: tuple[int, ...] | None = None
     stage: tuple[int, ...] | None = None
     specialize: bool | None = None
-    span: Span | None = span_field()
 
 
 @node
@@ -342,31 +344,29 @@ class Parallel(Statement):
     body: Seq
     layout: Any = None
     coalesced_width: int | None = None
-    span: Span | None = span_field()
 
 
 @node
 class While(Statement):
+    """``body`` as long as the condition holds before it."""
+
     condition: Expr
     body: Seq
-    span: Span | None = span_field()
 
 
 @node
 class Break(Statement):
-    span: Span | None = span_field()
+    """Leaves the innermost serial loop."""
 
 
 @node
 class Continue(Statement):
-    span: Span | None = span_field()
+    """Goes to the next iteration of the innermost serial loop."""
 
 
 @node
 class Return(Statement):
     """The thread, or where no condition mentions a thread the whole block, is done (`T.thread_return`)."""
-
-    span: Span | None = span_field()
 
 
 @node
@@ -375,7 +375,6 @@ class Assert(Statement):
 
     condition: Expr
     message: str = ""
-    span: Span | None = span_field()
 
 
 @node
@@ -383,7 +382,6 @@ class Assume(Statement):
     """A fact that the author vouches for; the simplifier uses it, the interpreter checks it."""
 
     condition: Expr
-    span: Span | None = span_field()
 
 
 @node
@@ -395,7 +393,6 @@ class Print(Statement):
 
     values: tuple[Expr | Region | str, ...]
     stop: bool = False
-    span: Span | None = span_field()
 
 
 @node
@@ -419,7 +416,6 @@ class Kernel(Statement):
     layouts: tuple[tuple[Buffer, Any], ...] = ()
     safe_values: tuple[tuple[Buffer, Expr], ...] = ()
     attributes: tuple[tuple[str, Any], ...] = ()
-    span: Span | None = span_field()
 
     @property
     def num_threads(self) -> int:
@@ -450,7 +446,7 @@ class Function:
     outputs: tuple[Buffer, ...] = ()
     stage: str = "traced"
     attributes: tuple[tuple[str, Any], ...] = ()
-    span: Span | None = span_field()
+    span: Span | None = field(default=None, kw_only=True)
 
     def with_body(self, body: Seq, stage: str | None = None) -> Function:
         return replace(self, body=body, stage=stage or self.stage)
@@ -544,9 +540,9 @@ def cast(value: Expr, dtype: DType) -> Expr:
     """`value` as `dtype`; literals of integer types are converted at once."""
     if value.dtype == dtype:
         return value
-    if isinstance(value, Const) and dtype.is_integer and value.dtype.is_integer:
-        if dtype.minimum <= value.value <= dtype.maximum:
-            return Const(dtype, value.value)
+    integers = dtype.is_integer and value.dtype.is_integer
+    if isinstance(value, Const) and integers and dtype.minimum <= value.value <= dtype.maximum:
+        return Const(dtype, value.value)
     return Cast(dtype, value)
 
 
@@ -588,7 +584,7 @@ class TileOperator(Statement):
     """Base of the operators in `ops/`: one statement that acts on whole tiles.
 
     A concrete operator is a ``@tile_operator`` dataclass whose fields are named operands (`Region`, `Expr`
-    or None) and named constants (int, float, bool, str, DType, tuples of those), ending with ``span``.  It defines
+    or None) and named constants (int, float, bool, str, DType, tuples of those).  It defines
 
     ``check()``      problems with shapes and dtypes, as sentences (empty where it is well formed)
     ``effects()``    the regions read and written
@@ -615,11 +611,12 @@ TILE_OPERATORS: dict[str, type[TileOperator]] = {}
 """Every operator by its printed name; filled by `tile_operator`."""
 
 
-def tile_operator(name: str) -> Any:
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
+def tile_operator(name: str) -> Callable[[type[N]], type[N]]:
     """Class decorator: makes a frozen record of an operator and registers it under its printed name."""
 
-    def register(cls: type) -> type[TileOperator]:
-        made = node(cls)
+    def register(cls: type[N]) -> type[N]:
+        made: Any = node(cls)
         made.name = name
         TILE_OPERATORS[name] = made
         return made

@@ -8,7 +8,6 @@ pass did anything.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -18,10 +17,14 @@ Node = Expr | Statement | Region | Buffer | Function
 T = TypeVar("T")
 
 
-@functools.cache
+_FIELDS: dict[type, tuple[str, ...]] = {}
+
+
 def fields_of(cls: type) -> tuple[str, ...]:
     """Names of a node class's fields, ``span`` and ``dtype`` apart, in order."""
-    return tuple(f.name for f in dataclasses.fields(cls) if f.name not in ("span", "dtype"))
+    if cls not in _FIELDS:
+        _FIELDS[cls] = tuple(f.name for f in dataclasses.fields(cls) if f.name not in ("span", "dtype"))
+    return _FIELDS[cls]
 
 
 def children(node: Any) -> Iterator[Any]:

@@ -9,13 +9,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tilewright.errors import Span
 from tilewright.ir.nodes import (
     Effects,
     Region,
     Statement,
     TileOperator,
-    span_field,
     tile_operator,
 )
 from tilewright.ops.base import cast_array, element, elementwise, shape_text, store_element
@@ -38,7 +36,6 @@ class Copy(TileOperator):
     coalesced_width: int | None = None
     prefer: str | None = None
     eviction: str | None = None
-    span: Span | None = span_field()
 
     def check(self) -> Iterator[str]:
         if self.source.tile_shape != self.destination.tile_shape:
