@@ -1,0 +1,1 @@
+"""What a machine is, as data that checks itself."""

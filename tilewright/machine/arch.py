@@ -1,0 +1,60 @@
+"""`Arch`: the facts about one machine that a pass may ask; targets fill them in.
+
+A pass asks for a capability (`arch.has("vnni")`, `arch.shared_bytes`), never for a target by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Arch:
+    """One machine.
+
+    Attributes
+    ----------
+    target : name of the target that makes code for it (``"cpu"``, ``"cuda"``).
+    name : the machine's own name (``"sm_90a"``, ``"x86_64-avx512-vnni-bf16"``); part of cache keys.
+    features : named capabilities (``"avx512f"``, ``"vnni"``, ``"tma"``, ``"wgmma"``, ...).
+    warp_size : threads that run in step; 1 where a block is one OS thread.
+    vector_bytes : widest access of one thread.
+    shared_bytes : memory that a block can share; 0 on a machine without such a memory.
+    max_threads : threads a block can have.
+    registers : 32-bit registers (or vector registers on a CPU) of one thread.
+    cores : multiprocessors or processor cores.
+    l1_bytes, l2_bytes, l3_bytes : cache sizes, of one core (l3 shared).
+    matrix_instructions, copy_instructions : tables of the target's ``instructions.py``, best first.
+    """
+
+    target: str
+    name: str
+    features: frozenset[str] = frozenset()
+    warp_size: int = 1
+    vector_bytes: int = 16
+    shared_bytes: int = 0
+    max_threads: int = 1024
+    registers: int = 32
+    cores: int = 1
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 1 << 20
+    l3_bytes: int = 0
+    matrix_instructions: tuple[Any, ...] = ()
+    copy_instructions: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.warp_size < 1 or self.vector_bytes < 4 or self.vector_bytes & (self.vector_bytes - 1):
+            raise ValueError(f"impossible machine: {self}")
+
+    def has(self, feature: str) -> bool:
+        return feature in self.features
+
+    @property
+    def has_shared_memory(self) -> bool:
+        return self.shared_bytes > 0
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether a block is many hardware threads (a GPU) rather than one."""
+        return self.warp_size > 1

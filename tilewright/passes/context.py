@@ -1,0 +1,61 @@
+"""What a pass may ask besides the program: the machine, the schedule, the target's overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tilewright.errors import Span
+from tilewright.ir.nodes import Function, Statement, TileOperator
+from tilewright.machine.arch import Arch
+
+Override: TypeAlias = "Callable[[Any, Context], Statement | None]"
+"""A target's way to lower one operator: a statement, or None to leave it to the generic lowering."""
+
+Pass: TypeAlias = "Callable[[Function, Context], Function]"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What tuning may vary; None means that a ``plan_*`` pass decides.  Part of every cache key."""
+
+    num_stages: int | None = None
+    threads: int | None = None
+    raster: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """Something the author should know that is not an error: a warning, or why a better way was refused."""
+
+    kind: str
+    message: str
+    span: Span | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}" + (f"\n{self.span.show()}" if self.span else "")
+
+
+@dataclass(slots=True)
+class Context:
+    """Shared by the passes of one compilation.
+
+    Attributes
+    ----------
+    overrides : the target's lowerings by operator class.
+    diagnostics : collected for the author; the runtime shows them once.
+    facts : what passes leave for later ones and for ``explain()``, by name.
+    """
+
+    arch: Arch
+    schedule: Schedule = Schedule()
+    overrides: Mapping[type[TileOperator], Override] = field(default_factory=dict)
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def warn(self, message: str, span: Span | None = None) -> None:
+        self.diagnostics.append(Diagnostic("warning", message, span))
+
+    def note(self, message: str, span: Span | None = None) -> None:
+        self.diagnostics.append(Diagnostic("note", message, span))
