@@ -1,0 +1,120 @@
+"""Every switch of tilewright, with the environment variable that sets it.
+
+``options()`` is the current set; ``with override(verify=True):`` changes it for a while, in tests for
+example.  An option is read when it is needed, so a changed environment variable counts from the next use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import TilewrightError
+
+
+class InvalidOption(TilewrightError):
+    """An environment variable with a value that it cannot have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The switches.
+
+    Attributes
+    ----------
+    cache_dir : TILEWRIGHT_CACHE_DIR, where compiled kernels are kept (default ``~/.cache/tilewright``).
+    cache : TILEWRIGHT_CACHE, 0 keeps nothing on disk beyond the process.
+    target : TILEWRIGHT_TARGET, what ``target="auto"`` means; empty for the best device present.
+    compiler : TILEWRIGHT_CC, command of the C compiler for the cpu target and the emulator.
+    num_threads : TILEWRIGHT_NUM_THREADS, threads of the cpu target; 0 for all cores.
+    verify : TILEWRIGHT_VERIFY, 1 verifies the program after every pass.
+    dump : TILEWRIGHT_DUMP, 1 prints the program after every pass that changed it; a name, after that pass.
+    """
+
+    cache_dir: Path
+    cache: bool = True
+    target: str = ""
+    compiler: str = ""
+    num_threads: int = 0
+    verify: bool = False
+    dump: str = ""
+
+
+VARIABLES = {
+    "cache_dir": "TILEWRIGHT_CACHE_DIR",
+    "cache": "TILEWRIGHT_CACHE",
+    "target": "TILEWRIGHT_TARGET",
+    "compiler": "TILEWRIGHT_CC",
+    "num_threads": "TILEWRIGHT_NUM_THREADS",
+    "verify": "TILEWRIGHT_VERIFY",
+    "dump": "TILEWRIGHT_DUMP",
+}
+"""Environment variable of each option."""
+
+_FLAGS = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+    "": False,
+}
+_overrides: list[dict[str, Any]] = []
+
+
+def options() -> Options:
+    """The options in force.
+
+    Raises
+    ------
+    InvalidOption : an environment variable holds something that its option cannot be.
+    """
+    values: dict[str, Any] = {"cache_dir": _default_cache_dir()}
+    for name, variable in VARIABLES.items():
+        text = os.environ.get(variable)
+        if text is not None:
+            values[name] = _parse(name, variable, text)
+    for layer in _overrides:
+        values.update(layer)
+    return Options(**values)
+
+
+@contextlib.contextmanager
+def override(**changes: Any) -> Iterator[Options]:
+    """Options changed inside a ``with`` block, stronger than the environment."""
+    unknown = set(changes) - set(VARIABLES)
+    if unknown:
+        raise InvalidOption(f"unknown option {sorted(unknown)[0]!r}", hint="known: " + ", ".join(VARIABLES))
+    _overrides.append(changes)
+    try:
+        yield options()
+    finally:
+        _overrides.remove(changes)
+
+
+def _default_cache_dir() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return Path(base) / "tilewright" if base else Path(os.path.expanduser("~")) / ".cache" / "tilewright"
+
+
+def _parse(name: str, variable: str, text: str) -> Any:
+    kind = {field.name: field.type for field in dataclasses.fields(Options)}[name]
+    if kind == "Path":
+        return Path(text).expanduser() if text else _default_cache_dir()
+    if kind == "bool":
+        if text.lower() not in _FLAGS:
+            raise InvalidOption(f"{variable}={text!r} is not a switch", hint="use 1 or 0")
+        return _FLAGS[text.lower()]
+    if kind == "int":
+        if not text.isdigit():
+            raise InvalidOption(f"{variable}={text!r} is not a count", hint="use a number, 0 for the default")
+        return int(text)
+    return text
