@@ -84,3 +84,47 @@ class InvalidProgram(TilewrightError):
 
 class InternalError(TilewrightError):
     """Something that must not happen in tilewright itself; please report it."""
+
+
+class ArgumentError(TilewrightError, ValueError):
+    """Base of what can be wrong with the arguments of a call."""
+
+
+class WrongArgumentCount(ArgumentError):
+    """Too few or too many arguments, or a name that is no parameter."""
+
+
+class WrongArgumentKind(ArgumentError):
+    """A scalar where a tensor is due, or the other way round, or an object that is neither."""
+
+
+class WrongArgumentDType(ArgumentError):
+    """A tensor of another element type."""
+
+
+class WrongArgumentRank(ArgumentError):
+    """A tensor with another number of dimensions."""
+
+
+class WrongArgumentShape(ArgumentError):
+    """An extent that differs from the declared one, or from the same size in another argument."""
+
+
+class WrongArgumentStrides(ArgumentError):
+    """A tensor whose memory order is not the declared one."""
+
+
+class WrongArgumentDevice(ArgumentError):
+    """A tensor in a memory that the kernel cannot reach, or tensors on several devices."""
+
+
+class MisalignedArgument(ArgumentError):
+    """A tensor whose address is not a multiple of its element size."""
+
+
+class ReadOnlyArgument(ArgumentError):
+    """A tensor that the kernel writes and that may not be written."""
+
+
+class OverlappingArguments(ArgumentError):
+    """A tensor that the kernel writes shares memory with another argument."""

@@ -5,7 +5,8 @@ Every room that passes or receives arguments (interpreter, emitters, launchers) 
 
 from __future__ import annotations
 
-from tilewright.ir.nodes import Buffer, Expr, Function, Var
+from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.nodes import Buffer, Call, Expr, Function, Region, Store, TileOperator, Var
 from tilewright.ir.visitor import walk
 
 
@@ -23,3 +24,23 @@ def size_variables(function: Function) -> tuple[Var, ...]:
 def entry_parameters(function: Function) -> tuple[Buffer | Var, ...]:
     """The entry point's arguments: parameters in the author's order, then `size_variables`."""
     return (*function.params, *size_variables(function))
+
+
+def written_parameters(function: Function) -> frozenset[Buffer]:
+    """Global buffers among the parameters that some statement may write, views resolved to their source."""
+    written: set[Buffer] = set()
+    for node in walk(function.body):
+        if isinstance(node, Store):
+            written.add(root(node.buffer))
+        elif isinstance(node, TileOperator):
+            written.update(root(region.buffer) for region in node.effects().writes)
+        elif isinstance(node, Call) and not INTRINSICS[node.function].pure:
+            written.update(root(part.buffer) for part in node.arguments if isinstance(part, Region))
+    return frozenset(param for param in function.params if isinstance(param, Buffer) and param in written)
+
+
+def root(buffer: Buffer) -> Buffer:
+    """The buffer that owns the memory of a view."""
+    while buffer.source is not None:
+        buffer = buffer.source
+    return buffer

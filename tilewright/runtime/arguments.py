@@ -1,0 +1,293 @@
+"""From the caller's arguments to pointers, scalars and sizes, with every mismatch named.
+
+Nothing runs before all arguments are checked: count, kind, dtype, rank, shape relations, strides, alignment,
+device, writability, overlap.  What depends only on shapes and types is checked once for each combination of
+them and remembered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright import errors
+from tilewright.errors import near
+from tilewright.ir import dtypes
+from tilewright.ir.nodes import Buffer, Function, Var
+from tilewright.ir.signature import size_variables, written_parameters
+from tilewright.runtime.dlpack import TensorView, row_major_strides
+from tilewright.runtime.sizes import evaluate, size_text
+from tilewright.runtime.tensors import allocator_like, is_tensor, storage_shape, tensor_view
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A call ready to run.
+
+    Attributes
+    ----------
+    entry : the entry arguments: pointers, scalars, then sizes.
+    outputs : the tensors to return.
+    keepalive : whatever must live until the kernel has run.
+    """
+
+    entry: list[int | float | bool]
+    outputs: list[Any]
+    keepalive: list[Any]
+
+
+class Binder:
+    """Checks and converts the arguments of one function.
+
+    Parameters
+    ----------
+    function : its parameters, outputs and sizes say what is expected.
+    device : kind of memory the kernel can reach (``"cpu"``, ``"cuda"``).
+    packed_bytes : for each parameter declared packed, how many bytes its packed form has.
+    """
+
+    def __init__(self, function: Function, device: str, packed_bytes: Mapping[Buffer, int] | None = None) -> None:
+        self.function, self.device = function, device
+        self.inputs = function.inputs
+        self.names = [param.name for param in self.inputs]
+        self.sizes = size_variables(function)
+        self.written = written_parameters(function)
+        self.packed_bytes = dict(packed_bytes or {})
+        self._known: dict[Any, dict[Var, int]] = {}
+
+    def bind(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Bound:
+        """Check the arguments of a call and allocate its outputs.
+
+        Raises
+        ------
+        ArgumentError : a subclass that says which argument is wrong, what was found and what was expected.
+        """
+        values = self._in_order(arguments, named)
+        views: dict[Buffer, TensorView] = {}
+        scalars: dict[Var, int | float | bool] = {}
+        example = None
+        for param, value in zip(self.inputs, values, strict=True):
+            if isinstance(param, Buffer):
+                views[param] = self._view(param, value)
+                example = value if example is None else example
+            else:
+                scalars[param] = self._scalar(param, value)
+        shapes = self._shapes(views, scalars)
+        self._check_memory(views)
+        allocate = allocator_like(example)
+        outputs = {
+            buffer: allocate(tuple(evaluate(e, shapes) for e in buffer.shape), buffer.dtype)
+            for buffer in self.function.outputs
+        }
+        for buffer, tensor in outputs.items():
+            views[buffer] = tensor_view(tensor)
+        entry: list[int | float | bool] = [
+            views[param].pointer if isinstance(param, Buffer) else scalars[param] for param in self.function.params
+        ]
+        entry += [shapes[var] for var in self.sizes]
+        return Bound(entry, list(outputs.values()), [values, outputs])
+
+    def _in_order(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+        if not named and len(arguments) == len(self.names):
+            return list(arguments)
+        signature = f"{self.function.name}({', '.join(self.names)})"
+        if len(arguments) > len(self.names):
+            raise errors.WrongArgumentCount(
+                f"{signature} takes {len(self.names)} arguments, {len(arguments)} were given",
+                hint=self._outputs_hint(len(arguments)),
+            )
+        values = dict(zip(self.names, arguments))
+        for name, value in named.items():
+            if name not in self.names:
+                raise errors.WrongArgumentCount(
+                    f"{signature} has no parameter {name!r}", hint=near(name, self.names) or None
+                )
+            if name in values:
+                raise errors.WrongArgumentCount(f"{signature} was given {name!r} twice")
+            values[name] = value
+        missing = [name for name in self.names if name not in values]
+        if missing:
+            raise errors.WrongArgumentCount(f"{signature} lacks {', '.join(missing)}")
+        return [values[name] for name in self.names]
+
+    def _outputs_hint(self, given: int) -> str | None:
+        outputs = self.function.outputs
+        if outputs and given == len(self.function.params):
+            return f"{', '.join(b.name for b in outputs)} is allocated and returned by the call: do not pass it"
+        return None
+
+    def _view(self, param: Buffer, value: Any) -> TensorView:
+        if not is_tensor(value):
+            raise errors.WrongArgumentKind(
+                f"argument {param.name!r} is a {type(value).__name__}, expected a tensor",
+                hint="pass a NumPy array, a torch tensor or anything with __dlpack__",
+            )
+        view = tensor_view(value)
+        if view.device[0] != self.device:
+            raise errors.WrongArgumentDevice(
+                f"argument {param.name!r} is on {view.device[0]}, the kernel runs on {self.device}",
+                hint="move the tensor, or compile the kernel for the tensor's device with target=",
+            )
+        return view
+
+    def _scalar(self, param: Var, value: Any) -> int | float | bool:
+        item = value.item() if hasattr(value, "item") and getattr(value, "ndim", 0) == 0 else value
+        if not isinstance(item, (bool, int, float)):
+            raise errors.WrongArgumentKind(
+                f"argument {param.name!r} is a {type(value).__name__}, expected a {param.dtype}"
+            )
+        if param.dtype.is_float:
+            return float(item)
+        if isinstance(item, float) and not item.is_integer():
+            raise errors.WrongArgumentKind(
+                f"argument {param.name!r} is {item}, expected a whole number ({param.dtype})"
+            )
+        number = int(item)
+        if not param.dtype.minimum <= number <= param.dtype.maximum:
+            raise errors.WrongArgumentKind(f"argument {param.name!r} is {number}, out of range for {param.dtype}")
+        return number
+
+    def _shapes(self, views: Mapping[Buffer, TensorView], scalars: Mapping[Var, Any]) -> dict[Var, int]:
+        """Sizes of this call; everything that depends on shapes, strides and types alone is checked here."""
+        integers = tuple(v for v in scalars.values() if isinstance(v, int))
+        key = (integers, *((view.shape, view.strides, view.dtype) for view in views.values()))
+        known = self._known.get(key)
+        if known is None:
+            known = self._check_shapes(views, scalars)
+            if len(self._known) > 4096:
+                self._known.clear()
+            self._known[key] = known
+        return known
+
+    def _check_shapes(self, views: Mapping[Buffer, TensorView], scalars: Mapping[Var, Any]) -> dict[Var, int]:
+        sizes: dict[Var, int] = {var: value for var, value in scalars.items() if isinstance(value, int)}
+        origin: dict[Var, str] = {var: var.name for var in sizes}
+        for param, view in views.items():
+            self._check_type(param, view)
+            if param in self.packed_bytes:
+                continue
+            for axis, extent in enumerate(param.shape):
+                packed_axis = param.dtype.is_packed and axis == param.rank - 1
+                if isinstance(extent, Var) and extent not in sizes:
+                    sizes[extent] = view.shape[axis] * (param.dtype.per_byte if packed_axis else 1)
+                    origin[extent] = f"dimension {axis} of {param.name!r}"
+        unbound = [var.name for var in self.sizes if var not in sizes]
+        if unbound:
+            raise errors.WrongArgumentShape(
+                f"size {unbound[0]!r} cannot be told from the arguments",
+                hint="a symbolic size must be a whole extent of some argument's shape",
+            )
+        for param, view in views.items():
+            self._check_shape(param, view, sizes, origin)
+        for buffer in self.function.outputs:
+            for extent in buffer.shape:
+                if evaluate(extent, sizes) < 0:
+                    raise errors.WrongArgumentShape(f"output {buffer.name!r} would have a negative size")
+        return sizes
+
+    def _check_type(self, param: Buffer, view: TensorView) -> None:
+        expected = dtypes.UINT8 if param.dtype.is_packed or param in self.packed_bytes else param.dtype
+        stored_bytes = expected.name == "uint8" and view.dtype.name in ("int8", "uint8")
+        carried = param.dtype.name == "tfloat32" and view.dtype.name == "float32"
+        if view.dtype != expected and not (stored_bytes and expected is not param.dtype) and not carried:
+            packed = f" holding packed {param.dtype}" if expected is not param.dtype else ""
+            raise errors.WrongArgumentDType(
+                f"argument {param.name!r} has dtype {view.dtype}, expected {expected}{packed}",
+                hint=self._dtype_hint(param),
+            )
+        if len(view.shape) != param.rank and param not in self.packed_bytes:
+            declared = ", ".join(size_text(extent) for extent in param.shape)
+            raise errors.WrongArgumentRank(
+                f"argument {param.name!r} has {len(view.shape)} dimensions {view.shape}, expected {param.rank} ({declared})"
+            )
+
+    def _dtype_hint(self, param: Buffer) -> str:
+        if param in self.packed_bytes:
+            return f"pack it first: kernel.pack({param.name}=...)"
+        if param.dtype.is_packed:
+            return "pack the elements first: tilewright.pack(array, dtype)"
+        return f"convert it to {param.dtype} first"
+
+    def _check_shape(
+        self, param: Buffer, view: TensorView, sizes: Mapping[Var, int], origin: Mapping[Var, str]
+    ) -> None:
+        if param in self.packed_bytes:
+            expected_bytes = self.packed_bytes[param]
+            if math.prod(view.shape) != expected_bytes:
+                raise errors.WrongArgumentShape(
+                    f"argument {param.name!r} has {math.prod(view.shape)} bytes, its packed form has {expected_bytes}",
+                    hint=f"pack it first: kernel.pack({param.name}=...)",
+                )
+            return
+        expected = storage_shape(tuple(evaluate(extent, sizes) for extent in param.shape), param.dtype)
+        for axis, (found, wanted) in enumerate(zip(view.shape, expected, strict=True)):
+            if found != wanted:
+                extent = param.shape[axis]
+                because = "" if isinstance(extent, int) else f" ({_reason(extent, sizes, origin)})"
+                raise errors.WrongArgumentShape(
+                    f"argument {param.name!r} has shape {view.shape}: dimension {axis} is {found}, expected {wanted}{because}"
+                )
+        strides = (
+            row_major_strides(expected)
+            if param.strides is None
+            else tuple(evaluate(stride, sizes) for stride in param.strides)
+        )
+        for axis, (found, wanted) in enumerate(zip(view.strides, strides, strict=True)):
+            if found != wanted and expected[axis] > 1 and 0 not in expected:
+                order = "row-major" if param.strides is None else f"strides {strides}"
+                raise errors.WrongArgumentStrides(
+                    f"argument {param.name!r} has strides {view.strides}, expected {order}",
+                    hint="pass a contiguous copy (np.ascontiguousarray, .contiguous()), or declare it T.StridedTensor",
+                )
+
+    def _check_memory(self, views: Mapping[Buffer, TensorView]) -> None:
+        """What depends on addresses: alignment, device, writability, overlap."""
+        first: TensorView | None = None
+        for param, view in views.items():
+            if view.pointer % max(1, view.dtype.storage_bytes):
+                raise errors.MisalignedArgument(
+                    f"argument {param.name!r} starts at an address that is no multiple of {view.dtype.storage_bytes} bytes",
+                    hint="pass a copy",
+                )
+            if first is not None and view.device != first.device:
+                raise errors.WrongArgumentDevice(
+                    f"argument {param.name!r} is on {view.device[0]}:{view.device[1]}, others on "
+                    f"{first.device[0]}:{first.device[1]}"
+                )
+            first = first or view
+            if param in self.written:
+                if view.read_only:
+                    raise errors.ReadOnlyArgument(f"argument {param.name!r} is written by the kernel and is read-only")
+                self._check_overlap(param, view, views)
+
+    def _check_overlap(self, param: Buffer, view: TensorView, views: Mapping[Buffer, TensorView]) -> None:
+        low, high = _byte_range(view)
+        for other, other_view in views.items():
+            if other is param:
+                continue
+            other_low, other_high = _byte_range(other_view)
+            if low < other_high and other_low < high:
+                raise errors.OverlappingArguments(
+                    f"argument {param.name!r}, which the kernel writes, shares memory with {other.name!r}",
+                    hint="pass a copy of one of them",
+                )
+
+
+def _reason(extent: Any, sizes: Mapping[Var, int], origin: Mapping[Var, str]) -> str:
+    if isinstance(extent, Var):
+        return f"{extent.name} = {sizes[extent]} from {origin.get(extent, 'the arguments')}"
+    return size_text(extent)
+
+
+def _byte_range(view: TensorView) -> tuple[int, int]:
+    """Addresses from the first byte to behind the last one; empty for tensors without elements."""
+    if 0 in view.shape:
+        return view.pointer, view.pointer
+    size = view.dtype.storage_bytes
+    low = high = 0
+    for extent, stride in zip(view.shape, view.strides, strict=True):
+        reach = (extent - 1) * stride
+        low, high = min(low, low + reach), max(high, high + reach)
+    return view.pointer + low * size, view.pointer + (high + 1) * size

@@ -1,0 +1,56 @@
+"""Sizes known only at the call: binding them from shapes, evaluating expressions over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilewright.ir.nodes import Binary, Cast, Const, Expr, Extent, Select, Var
+
+_OPERATIONS = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b, "floormod": lambda a, b: a % b, "min": min, "max": max,
+    "shl": lambda a, b: a << b, "shr": lambda a, b: a >> b, "and": lambda a, b: a & b, "or": lambda a, b: a | b,
+    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b, "all": lambda a, b: a and b, "any": lambda a, b: a or b,
+}  # fmt: skip
+
+
+def evaluate(extent: Extent, values: Mapping[Var, int]) -> int:
+    """The value of an integer expression over bound variables.
+
+    Raises
+    ------
+    KeyError : a variable that is not bound.
+    """
+    if isinstance(extent, int):
+        return extent
+    if isinstance(extent, Const):
+        return int(extent.value)
+    if isinstance(extent, Var):
+        return values[extent]
+    if isinstance(extent, Cast):
+        return evaluate(extent.value, values)
+    if isinstance(extent, Select):
+        return evaluate(extent.then if evaluate(extent.condition, values) else extent.otherwise, values)
+    if isinstance(extent, Binary):
+        return int(_OPERATIONS[extent.op](evaluate(extent.left, values), evaluate(extent.right, values)))
+    raise KeyError(f"{type(extent).__name__} is no size")
+
+
+def size_text(extent: Extent) -> str:
+    """A size as the author wrote it, for messages."""
+    if isinstance(extent, int):
+        return str(extent)
+    if isinstance(extent, Const):
+        return str(extent.value)
+    if isinstance(extent, Var):
+        return extent.name
+    if isinstance(extent, Cast):
+        return size_text(extent.value)
+    if isinstance(extent, Binary):
+        from_op = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "floormod": "%"}
+        left, right = size_text(extent.left), size_text(extent.right)
+        if extent.op in from_op:
+            return f"({left} {from_op[extent.op]} {right})"
+        return f"{extent.op}({left}, {right})"
+    return type(extent).__name__ if isinstance(extent, Expr) else "?"

@@ -1,0 +1,107 @@
+"""Looking at tensors of NumPy, torch and anything with DLPack, and making new ones like them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import WrongArgumentDType
+from tilewright.ir import dtypes
+from tilewright.ir.dtypes import DType
+from tilewright.runtime import dlpack
+from tilewright.runtime.dlpack import TensorView
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether `value` can be passed for a buffer."""
+    return isinstance(value, np.ndarray) or is_torch(value) or hasattr(value, "__dlpack__")
+
+
+def is_torch(value: Any) -> bool:
+    """Whether `value` is a torch tensor (a Parameter and other subclasses too), without importing torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def tensor_view(value: Any) -> TensorView:
+    """Address, shape, strides, dtype and device of a tensor.
+
+    Raises
+    ------
+    WrongArgumentDType : NumPy or torch element type without a tilewright dtype (complex, object, ...).
+    UnreadableTensor : a DLPack export that fails.
+    """
+    if isinstance(value, np.ndarray):
+        return _numpy_view(value)
+    if is_torch(value):
+        return _torch_view(value)
+    return dlpack.view(value)
+
+
+_NUMPY_DTYPES: dict[np.dtype, DType] = {}
+
+
+def numpy_dtype(of: np.dtype) -> DType:
+    """The tilewright dtype of a NumPy (or ml_dtypes) element type."""
+    found = _NUMPY_DTYPES.get(of)
+    if found is None:
+        try:
+            found = dtypes.dtype(of)
+        except dtypes.UnknownDType:
+            raise WrongArgumentDType(f"arrays of {of} have no tilewright dtype") from None
+        if not of.isnative:
+            raise WrongArgumentDType(f"arrays of {of} are not in this machine's byte order", hint="use .astype")
+        _NUMPY_DTYPES[of] = found
+    return found
+
+
+def _numpy_view(array: np.ndarray) -> TensorView:
+    dtype = numpy_dtype(array.dtype)
+    size = array.itemsize
+    strides = tuple(stride // size for stride in array.strides)
+    if any(stride % size for stride in array.strides):
+        strides = tuple(-1 for _ in strides)  # no whole number of elements: never row-major
+    pointer = array.__array_interface__["data"][0]
+    return TensorView(pointer, array.shape, strides, dtype, ("cpu", 0), not array.flags.writeable, array)
+
+
+def _torch_view(tensor: Any) -> TensorView:
+    try:
+        dtype = dtypes.dtype(tensor.dtype)
+    except dtypes.UnknownDType:
+        raise WrongArgumentDType(f"tensors of {tensor.dtype} have no tilewright dtype") from None
+    device = tensor.device
+    kind = "hip" if device.type == "cuda" and sys.modules["torch"].version.hip else device.type
+    return TensorView(
+        tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), dtype, (kind, device.index or 0), False, tensor
+    )
+
+
+def storage_shape(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
+    """Shape of the array that carries a tensor: the last dimension of packed types is in bytes."""
+    if not dtype.is_packed or not shape:
+        return shape
+    return (*shape[:-1], -(-shape[-1] // dtype.per_byte))
+
+
+Allocator = Callable[[tuple[int, ...], DType], Any]
+
+
+def allocator_like(example: Any) -> Allocator:
+    """A function that makes uninitialised tensors of the kind, and on the device, of `example`."""
+    if is_torch(example):
+        torch, device = sys.modules["torch"], example.device
+
+        def allocate_torch(shape: tuple[int, ...], dtype: DType) -> Any:
+            name = "uint8" if dtype.is_packed else dtype.carrier
+            return torch.empty(storage_shape(shape, dtype), dtype=getattr(torch, name), device=device)
+
+        return allocate_torch
+
+    def allocate_numpy(shape: tuple[int, ...], dtype: DType) -> Any:
+        return np.empty(storage_shape(shape, dtype), np.uint8 if dtype.is_packed else dtype.numpy)
+
+    return allocate_numpy
