@@ -64,7 +64,7 @@ class Binder:
         ------
         ArgumentError : a subclass that says which argument is wrong, what was found and what was expected.
         """
-        values = self._in_order(arguments, named)
+        values = self.in_order(arguments, named)
         views: dict[Buffer, TensorView] = {}
         scalars: dict[Var, int | float | bool] = {}
         example = None
@@ -89,7 +89,8 @@ class Binder:
         entry += [shapes[var] for var in self.sizes]
         return Bound(entry, list(outputs.values()), [values, outputs])
 
-    def _in_order(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+    def in_order(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+        """The input arguments in the order of the signature."""
         if not named and len(arguments) == len(self.names):
             return list(arguments)
         signature = f"{self.function.name}({', '.join(self.names)})"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tilewright.ir.nodes import Binary, Cast, Const, Expr, Extent, Select, Var
 
-_OPERATIONS = {
+_OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
     "floordiv": lambda a, b: a // b, "floormod": lambda a, b: a % b, "min": min, "max": max,
     "shl": lambda a, b: a << b, "shr": lambda a, b: a >> b, "and": lambda a, b: a & b, "or": lambda a, b: a | b,

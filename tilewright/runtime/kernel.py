@@ -1,0 +1,175 @@
+"""`Kernel`: a compiled kernel, and the four ways to run it."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.compiler import Program, compile_function
+from tilewright.interpreter import interpret
+from tilewright.ir.dtypes import dtype
+from tilewright.ir.nodes import Buffer, Function
+from tilewright.ir.printer import print_program
+from tilewright.machine.arch import Arch
+from tilewright.passes.context import Schedule
+from tilewright.runtime.arguments import Binder
+from tilewright.runtime.cache import cached, digest
+from tilewright.runtime.packing import pack_operands, packed_sizes, unpack_operand
+from tilewright.runtime.profiler import Profiler
+from tilewright.runtime.tensors import is_torch
+from tilewright.targets.base import Target
+
+
+class Kernel:
+    """A kernel compiled for one machine.
+
+    Calling it checks the arguments, allocates the outputs (parameters listed in ``out_idx``, tensors made by
+    `T.empty`) and runs it: on the CPU at once, on a GPU in the current stream.
+
+    Parameters
+    ----------
+    function : the traced program.
+    target, arch : where it is to run.
+    schedule : choices fixed beforehand; the compiler makes the others.
+
+    Raises
+    ------
+    TilewrightError : the program cannot be compiled for that machine.
+
+    Examples
+    --------
+    >>> kernel = tilewright.compile(program)            # doctest: +SKIP
+    >>> kernel(a, b)                                    # doctest: +SKIP
+    """
+
+    def __init__(self, function: Function, target: Target, arch: Arch, schedule: Schedule | None = None) -> None:
+        self.function, self.target, self.arch = function, target, arch
+        self.schedule = schedule or Schedule()
+        self.program: Program = compile_function(function, target, arch, self.schedule)
+        self._launch: Callable[..., None] | None = None
+        self._lock = threading.Lock()
+        device = "cpu" if target.name == "cpu" else target.name
+        self._binder = Binder(function, device, packed_sizes(self.program.final))
+
+    def __repr__(self) -> str:
+        return f"<Kernel {self.function.name} for {self.target.name} {self.arch.name}>"
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Run on tensors (NumPy, torch, DLPack) and scalars; returns the outputs, if there are any.
+
+        Raises
+        ------
+        ArgumentError : an argument that does not fit, named; nothing has run.
+        """
+        bound = self._binder.bind(arguments, named)
+        self.launcher(*bound.entry)
+        outputs = bound.outputs
+        return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    @property
+    def launcher(self) -> Callable[..., None]:
+        """The loaded binary, a callable of the entry arguments; built at first use."""
+        launch = self._launch
+        if launch is None:
+            with self._lock:
+                launch = self._launch
+                if launch is None:
+                    launch = self.target.load(self.path, self.program.source, self.program.final, self.arch)
+                    self._launch = launch
+        return launch
+
+    @functools.cached_property
+    def path(self) -> Path:
+        """Directory of the cache entry with source and binary, built where it is missing."""
+        source, arch = self.program.source, self.arch
+        key = digest(
+            source.text, source.language, *source.flags, repr(source.metadata), self.target.name, arch.name,
+            self.target.compiler_key(arch),
+        )  # fmt: skip
+        return cached(key, lambda directory: self.target.build(source, arch, directory))
+
+    def interpret(self, *arguments: Any, **named: Any) -> Any:
+        """Run the traced program on the interpreter, with NumPy; arguments and results as for a call.
+
+        Out-of-range reads give the safe value and reads of never-written tile elements are reported.
+        """
+        values = self._binder.in_order(arguments, named)
+        outputs = interpret(self.function, [_as_numpy(value) for value in values])
+        return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def pack(self, **operands: Any) -> Any:
+        """Bring row-major arrays into the order that the compiler chose for parameters declared `T.Packed`.
+
+        Parameters
+        ----------
+        operands : one array a parameter, by name; sub-byte types as bytes, last dimension packed.
+
+        Returns
+        -------
+        uint8 array (a tuple of them for several operands).
+        """
+        packed = pack_operands(self.program.final, {name: _as_numpy(value) for name, value in operands.items()})
+        return packed[0] if len(packed) == 1 else tuple(packed)
+
+    def unpack(self, **operands: Any) -> Any:
+        """Inverse of `pack`."""
+        arrays = [unpack_operand(self.program.final, name, _as_numpy(value)) for name, value in operands.items()]
+        return arrays[0] if len(arrays) == 1 else tuple(arrays)
+
+    def get_kernel_source(self) -> str:
+        """The emitted text."""
+        return self.program.source.text
+
+    def show_source(self) -> None:
+        """Print the emitted text."""
+        print(self.get_kernel_source())
+
+    def show_program(self, after: str | None = None) -> str:
+        """The program as text: traced, or after the pass named."""
+        if after is None:
+            return print_program(self.function)
+        by_name = {trace.name: trace.function for trace in self.program.traces}
+        return print_program(by_name[after])
+
+    def explain(self) -> str:
+        """For each tile operator what it became and why the better ways were refused, then the diagnostics."""
+        lines = [*self.program.choices, *(str(diagnostic) for diagnostic in self.program.diagnostics)]
+        return "\n".join(lines) if lines else "nothing was refused"
+
+    def get_profiler(self, **options: Any) -> Profiler:
+        """A profiler of this kernel, with random arguments of the declared shapes."""
+        return Profiler(self, **options)
+
+    @property
+    def params(self) -> tuple[Any, ...]:
+        """The parameters, in the author's order."""
+        return self.function.params
+
+    @property
+    def out_idx(self) -> tuple[int, ...]:
+        """Positions of the parameters that the call allocates and returns."""
+        return tuple(
+            i for i, p in enumerate(self.function.params) if isinstance(p, Buffer) and p in self.function.outputs
+        )
+
+
+def _as_numpy(value: Any) -> Any:
+    if is_torch(value):
+        value = value.detach().cpu()
+        if value.dtype.is_floating_point and value.dtype.itemsize <= 2:
+            return _torch_bits(value)
+        return value.numpy()
+    return value
+
+
+def _torch_bits(value: Any) -> np.ndarray:
+    """A torch tensor of a type that NumPy does not know, carried by ml_dtypes."""
+    torch = sys.modules["torch"]
+    bits = value.contiguous().view(torch.uint8 if value.dtype.itemsize == 1 else torch.int16).numpy()
+    return bits.view(dtype(value.dtype).numpy)
