@@ -92,3 +92,12 @@ _math("isfinite", np.isfinite)
 register(Intrinsic("abs", 1, np.abs))
 register(Intrinsic("popcount", 1, lambda x: np.bitwise_count(x)))
 register(Intrinsic("sync_threads", 0, None, pure=False, collective=True))
+
+# Atomics on one element: a Region of it, the value, and the memory order as a text; the old value comes back.
+for _kind in ("add", "max", "min", "and", "or", "xor", "exchange"):
+    register(Intrinsic(f"atomic_{_kind}", 3, None, pure=False))
+register(Intrinsic("atomic_load", 2, None, pure=False))
+register(Intrinsic("atomic_store", 3, None, pure=False))
+# Whether any, or every, element of a Region differs from zero.
+register(Intrinsic("any_of", 1, None))
+register(Intrinsic("all_of", 1, None))

@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from tilewright.errors import Span
 from tilewright.ir import dtypes
@@ -588,11 +588,16 @@ class TileOperator(Statement):
 
     ``check()``      problems with shapes and dtypes, as sentences (empty where it is well formed)
     ``effects()``    the regions read and written
-    ``reference(*reads)``  NumPy meaning: arrays of `effects().reads` to a tuple of arrays for the writes
+    ``reference(*reads, *scalars)``  NumPy meaning: arrays of `effects().reads`, each shaped as its region's
+        extents, then the values of the operands that are expressions (in the fields' order), to a tuple of
+        arrays for the writes (as many elements as the region in the same order, or one for all)
     ``lower()``      the generic lowering, in terms of `Parallel` loops on elements
     """
 
     name = "?"
+    conditions: ClassVar[tuple[str, ...]] = ()
+    """Fields that are a bool or a condition known only when running; whoever runs the operator puts the bool
+    in its place before asking for `effects` and `reference`."""
 
     def check(self) -> Iterator[str]:
         raise NotImplementedError(f"{type(self).__name__}.check")

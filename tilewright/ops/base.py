@@ -1,15 +1,39 @@
-"""What the operators share: elements of regions, loops over them, rounding in NumPy."""
+"""What the operators share: elements of regions, loops over them, sentences about shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from tilewright.errors import Span
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import INT32, DType
-from tilewright.ir.nodes import Expr, Parallel, Region, Statement, Store, Var, const, index_binary, seq
+from tilewright.ir.dtypes import FLOAT32, FLOAT64, INT32, DType
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Const,
+    Expr,
+    Extent,
+    For,
+    Parallel,
+    Region,
+    Seq,
+    Statement,
+    Store,
+    TileOperator,
+    Var,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.ir.visitor import fields_of, same
+
+INDEX_NAMES = "ijklmn"
+
+
+# Shapes -----------------------------------------------------------------------------------------
 
 
 def shape_text(region: Region) -> str:
@@ -17,92 +41,153 @@ def shape_text(region: Region) -> str:
     return "(" + ", ".join(str(e) if isinstance(e, int) else "?" for e in region.extents) + ")"
 
 
+def is_one(extent: Extent) -> bool:
+    """Whether an extent is known to be 1."""
+    return (isinstance(extent, int) and extent == 1) or (isinstance(extent, Const) and extent.value == 1)
+
+
+def same_extent(a: Extent, b: Extent) -> bool:
+    """Whether two extents are known to be equal."""
+    return same(nodes.expr(a), nodes.expr(b))
+
+
+def same_shape(a: Sequence[Extent], b: Sequence[Extent]) -> bool:
+    """Whether two shapes are known to be equal."""
+    return len(a) == len(b) and all(map(same_extent, a, b))
+
+
+def kept_axes(region: Region, rank: int) -> tuple[int, ...] | None:
+    """The dimensions of a region that remain when it is read as a tile of `rank` dimensions.
+
+    Dimensions of extent 1 are dropped, the outermost first, until `rank` are left; None where that is
+    impossible.
+    """
+    axes = list(range(len(region.extents)))
+    for axis in tuple(axes):
+        if len(axes) > rank and is_one(region.extents[axis]):
+            axes.remove(axis)
+    return tuple(axes) if len(axes) == rank else None
+
+
+def shape_of_rank(region: Region, rank: int) -> tuple[Extent, ...] | None:
+    """The region's shape read as a tile of `rank` dimensions, or None (see `kept_axes`)."""
+    axes = kept_axes(region, rank)
+    return None if axes is None else tuple(region.extents[axis] for axis in axes)
+
+
+def static_extents(region: Region) -> tuple[int, ...] | None:
+    """The region's extents where all are known."""
+    return region.extents if all(isinstance(e, int) for e in region.extents) else None  # type: ignore[return-value]
+
+
+def check_known(**regions: Region | None) -> Iterator[str]:
+    """A sentence for each region whose extents are not all known."""
+    for name, region in regions.items():
+        if region is not None and static_extents(region) is None:
+            yield f"the {name} has shape {shape_text(region)}, but its extents must be known when compiling"
+
+
+# Elements ---------------------------------------------------------------------------------------
+
+
 def full_index(region: Region, index: Sequence[Expr]) -> tuple[Expr, ...]:
-    """Buffer indices of the element at `index` of the region's `tile_shape`."""
-    position = 0
-    indices: list[Expr] = []
-    single = len(region.tile_shape) == 1 and region.tile_shape[0] == 1
-    for start, extent in zip(region.starts, region.extents, strict=True):
-        if isinstance(extent, int) and extent == 1:
-            indices.append(start)
-        else:
-            indices.append(index_binary("add", start, index[position]))
-            position += 1
-    assert single or position == len(index), (position, len(index))
+    """Buffer indices of the element at `index` of the region read as a tile of ``len(index)`` dimensions."""
+    axes = kept_axes(region, len(index))
+    if axes is None:
+        raise ValueError(f"a region of shape {shape_text(region)} has no element of {len(index)} indices")
+    indices = list(region.starts)
+    for axis, offset in zip(axes, index, strict=True):
+        if not is_one(region.extents[axis]):
+            indices[axis] = index_binary("add", region.starts[axis], offset)
     return tuple(indices)
 
 
 def element(region: Region, index: Sequence[Expr]) -> Expr:
-    """The element at `index` of the region's `tile_shape`, loaded."""
+    """The element at `index` of the region, loaded."""
     return nodes.Load(region.dtype, region.buffer, full_index(region, index))
 
 
 def store_element(region: Region, index: Sequence[Expr], value: Expr) -> Statement:
-    """Store `value`, cast to the region's dtype, at `index` of its `tile_shape`."""
+    """Store `value`, cast to the region's dtype, at `index` of the region."""
     return Store(region.buffer, full_index(region, index), nodes.cast(value, region.dtype))
+
+
+def blocked_index(index: Expr, extent: int, blocks: int) -> Expr:
+    """Which of `blocks` equal parts of `extent` elements `index` falls in."""
+    return const(0) if blocks == 1 else index_floordiv(index, extent // blocks)
+
+
+def index_floordiv(index: Expr, divisor: int) -> Expr:
+    """``index // divisor``."""
+    return index_binary("floordiv", index, divisor)
+
+
+# Loops ------------------------------------------------------------------------------------------
 
 
 def elementwise(region: Region, body: Callable[..., Statement | Sequence[Statement]], *, span: Span | None) -> Parallel:
     """A `Parallel` loop over `region`'s tile shape; `body` gets one index variable a dimension."""
-    shape = region.tile_shape
-    vars = tuple(Var(INT32, name) for name in "ijklmn"[: len(shape)])
-    return Parallel(vars, shape, seq(body(*vars)), span=span)
+    return parallel(region.tile_shape, body, span=span)
 
 
-def cast_array(values: np.ndarray, source: DType, destination: DType) -> np.ndarray:
-    """`values` converted as a `Cast` converts, in carrier types.
-
-    Float to float rounds to nearest even (saturating where the destination has no infinities), float to
-    integer truncates and saturates with NaN giving 0, integer to integer wraps.
-    """
-    if destination.kind == "bool":
-        return values.astype(bool) if source.kind == "bool" else values != 0
-    if destination.is_integer:
-        if source.is_float:
-            wide = np.nan_to_num(np.trunc(values.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
-            low, high = int(destination.minimum), int(destination.maximum)
-            inside = np.clip(wide, float(low), np.nextafter(float(high) + 1.0, 0.0))
-            return np.where(wide > high, high, inside.astype(destination.numpy)).astype(destination.numpy)
-        return wrap(values, destination)
-    if source == destination:
-        return values
-    wide = values.astype(np.float64) if destination.bits < 64 else values
-    if not destination.infinities and destination.name != "float8_e8m0fnu":
-        wide = np.clip(wide, destination.minimum, destination.maximum)
-    if destination.name == "tfloat32":
-        bits = wide.astype(np.float32).view(np.uint32)
-        rounded = bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))
-        return np.where(np.isfinite(wide), rounded & np.uint32(0xFFFFE000), bits).astype(np.uint32).view(np.float32)
-    if destination.bits < 32:
-        # ml_dtypes rounds twice on the way from float64; odd rounding to float32 first keeps the result exact.
-        return round_to_odd(wide).astype(destination.numpy)
-    return wide.astype(destination.numpy)
+def parallel(
+    shape: Sequence[Extent], body: Callable[..., Statement | Sequence[Statement]], *, span: Span | None
+) -> Parallel:
+    """A `Parallel` loop over `shape`; `body` gets one index variable a dimension."""
+    vars = tuple(Var(INT32, name) for name in INDEX_NAMES[: len(shape)])
+    return Parallel(vars, tuple(shape), seq(body(*vars)), span=span)
 
 
-def round_to_odd(wide: np.ndarray) -> np.ndarray:
-    """float64 to float32, truncated with the lost bits kept sticky in the last one.
-
-    A second rounding to a type of at most 22 mantissa bits then gives the correctly rounded result
-    (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
-    """
-    narrow = wide.astype(np.float32)
-    back = narrow.astype(np.float64)
-    inexact = (back != wide) & np.isfinite(wide)
-    toward_zero = np.where(np.abs(back) > np.abs(wide), np.nextafter(narrow, np.float32(0)), narrow)
-    odd = (toward_zero.view(np.uint32) | inexact.astype(np.uint32)).view(np.float32)
-    return np.where(inexact, odd, narrow)
+def serial(name: str, start: Extent, stop: Extent, body: Callable[[Var], Sequence[Statement]]) -> For:
+    """``for name in range(start, stop)``."""
+    var = Var(INT32, name)
+    return For(var, nodes.expr(start), nodes.expr(stop), const(1), Seq(tuple(body(var))))
 
 
-def wrap(values: np.ndarray, dtype: DType) -> np.ndarray:
-    """Integers modulo 2**bits, in the carrier of `dtype`."""
-    wide = values.astype(np.int64) if values.dtype != np.uint64 else values
-    if dtype.bits < 8:
-        unused = 64 - dtype.bits
-        wide = wide.astype(np.int64) << np.int64(unused)
-        wide = wide >> np.int64(unused) if dtype.kind == "int" else (wide.view(np.uint64) >> np.uint64(unused))
-    return wide.astype(dtype.numpy)
+def accumulator(name: str, dtype: DType) -> Buffer:
+    """A mutable scalar."""
+    return Buffer(name, (1,), dtype, scope="scalar")
 
 
-def zero(dtype: DType) -> nodes.Const:
+def begin(buffer: Buffer, value: Expr) -> Statement:
+    """Allocate a scalar with its first value."""
+    return Allocate(buffer, nodes.cast(value, buffer.dtype))
+
+
+def get(buffer: Buffer) -> Expr:
+    """The value of a scalar."""
+    return nodes.load(buffer, 0)
+
+
+def put(buffer: Buffer, value: Expr) -> Statement:
+    """Set a scalar."""
+    return Store(buffer, (const(0),), nodes.cast(value, buffer.dtype))
+
+
+# Values -----------------------------------------------------------------------------------------
+
+
+def zero(dtype: DType) -> Const:
     """The literal 0 of a dtype."""
     return const(False if dtype.kind == "bool" else 0.0 if dtype.is_float else 0, dtype)
+
+
+def compute_dtype(*dtypes: DType) -> DType:
+    """The float type in which generic lowerings compute: float64 where an operand needs it, else float32."""
+    wide = any(dtype.bits == 64 or (dtype.is_integer and dtype.bits > 16) for dtype in dtypes)
+    return FLOAT64 if wide else FLOAT32
+
+
+def scalar_operands(operator: TileOperator) -> tuple[Expr, ...]:
+    """The operands that are expressions, in the order of the fields.
+
+    An operator's `reference` takes their values after the arrays that it reads.
+    """
+    values: list[Any] = [getattr(operator, name) for name in fields_of(type(operator))]
+    return tuple(value for value in values if isinstance(value, Expr))
+
+
+def as_shape(array: np.ndarray, shape: Sequence[Extent] | None) -> np.ndarray:
+    """An operand's array, which arrives shaped as the region's extents, in another shape of as many elements."""
+    assert shape is not None
+    return np.reshape(array, tuple(int(extent) for extent in shape))  # type: ignore[arg-type]

@@ -16,7 +16,8 @@ from tilewright.ir.nodes import (
     TileOperator,
     tile_operator,
 )
-from tilewright.ops.base import cast_array, element, elementwise, shape_text, store_element
+from tilewright.ops.base import element, elementwise, same_shape, shape_text, store_element
+from tilewright.ops.rounding import cast_array
 
 
 @tile_operator("copy")
@@ -38,7 +39,7 @@ class Copy(TileOperator):
     eviction: str | None = None
 
     def check(self) -> Iterator[str]:
-        if self.source.tile_shape != self.destination.tile_shape:
+        if not same_shape(self.source.tile_shape, self.destination.tile_shape):
             yield f"shapes differ: source {shape_text(self.source)}, destination {shape_text(self.destination)}"
 
     def effects(self) -> Effects:

@@ -1,0 +1,238 @@
+"""`T.gemm`: multiply two tiles into an accumulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from tilewright.ir.dtypes import DType
+from tilewright.ir.nodes import (
+    Effects,
+    Expr,
+    Extent,
+    Region,
+    Select,
+    Statement,
+    TileOperator,
+    Var,
+    binary,
+    cast,
+    tile_operator,
+)
+from tilewright.ops.base import (
+    accumulator,
+    as_shape,
+    begin,
+    blocked_index,
+    check_known,
+    compute_dtype,
+    element,
+    get,
+    parallel,
+    put,
+    serial,
+    shape_of_rank,
+    shape_text,
+    store_element,
+    zero,
+)
+from tilewright.ops.rounding import round_float, wrap
+
+POLICIES = ("square", "full_row", "full_col")
+
+
+@tile_operator("gemm")
+class Gemm(TileOperator):
+    """``c += a @ b``, or ``c = a @ b`` where `clear` holds.
+
+    Fields
+    ------
+    a, b, c : tiles of two dimensions (dimensions of extent 1 before them are dropped): ``a`` is (m, k), or
+        (k, m) where `transpose_a`; ``b`` is (k, n), or (n, k) where `transpose_b`; ``c`` is (m, n).
+    clear : whether the old value of c is dropped; a bool or a condition.
+    policy : ``"square"``, ``"full_row"`` or ``"full_col"``: how warps share c.
+    scale_a, scale_b : scales of blocks of a and b, or None.  A scale has the axes of its operand, each of an
+        extent that divides the operand's: every element of a block is multiplied by its block's scale.  A
+        scale of one dimension has one element for each row of op(a), or each column of op(b).
+    promote_every : elements of k after which a partial sum kept in the matrix unit's accumulator is added to
+        `c` in full precision (and scaled), or None where the instruction's own accumulation is good enough.
+
+    The sum of one operator is rounded once to c's dtype; integers wrap.
+    """
+
+    conditions: ClassVar[tuple[str, ...]] = ("clear",)
+
+    a: Region
+    b: Region
+    c: Region
+    transpose_a: bool = False
+    transpose_b: bool = False
+    clear: bool | Expr = False
+    policy: str = "square"
+    scale_a: Region | None = None
+    scale_b: Region | None = None
+    promote_every: int | None = None
+
+    @property
+    def m(self) -> int:
+        return _matrix(self.a)[1 if self.transpose_a else 0]
+
+    @property
+    def n(self) -> int:
+        return _matrix(self.b)[0 if self.transpose_b else 1]
+
+    @property
+    def k(self) -> int:
+        return _matrix(self.a)[0 if self.transpose_a else 1]
+
+    def check(self) -> Iterator[str]:
+        unknown = list(check_known(a=self.a, b=self.b, c=self.c))
+        yield from unknown
+        flat = [name for name in "abc" if shape_of_rank(getattr(self, name), 2) is None]
+        yield from (
+            f"{name} has shape {shape_text(getattr(self, name))}, but two dimensions are needed" for name in flat
+        )
+        if not unknown and not flat:
+            yield from self._check_shapes()
+        yield from self._check_dtypes()
+        if self.policy not in POLICIES:
+            yield f"the policy is {self.policy!r}, but should be one of {', '.join(POLICIES)}"
+
+    def _check_shapes(self) -> Iterator[str]:
+        k_of_b = _matrix(self.b)[1 if self.transpose_b else 0]
+        if self.k != k_of_b:
+            yield (
+                f"a has k = {self.k} (shape {shape_text(self.a)}{', transposed' * self.transpose_a}), "
+                f"but b has k = {k_of_b} (shape {shape_text(self.b)}{', transposed' * self.transpose_b})"
+            )
+        if _matrix(self.c) != (self.m, self.n):
+            yield f"the product has shape ({self.m}, {self.n}), but c has shape {shape_text(self.c)}"
+        for name, operand, scale in (("a", self.a, self.scale_a), ("b", self.b, self.scale_b)):
+            if scale is not None and self._blocks(scale, operand, name == "a") is None:
+                yield (
+                    f"the scale of {name} has shape {shape_text(scale)}, "
+                    f"which does not divide that of {name}, {shape_text(operand)}"
+                )
+        every = self.promote_every
+        if every is not None and (every <= 0 or self.k % every):
+            yield f"promote_every is {every}, which does not divide k = {self.k}"
+
+    def _check_dtypes(self) -> Iterator[str]:
+        a, b, c = self.a.dtype, self.b.dtype, self.c.dtype
+        if "bool" in (a.kind, b.kind, c.kind):
+            yield f"operands are {a}, {b} and {c}, but a product of bools is not defined"
+        elif c.is_integer and not (a.is_integer and b.is_integer):
+            yield f"c is {c}, but the product of {a} and {b} needs a float accumulator"
+        if c.is_integer and (self.scale_a is not None or self.scale_b is not None):
+            yield f"c is {c}, but a scaled product needs a float accumulator"
+
+    def _blocks(self, scale: Region, operand: Region, is_a: bool) -> tuple[int, int] | None:
+        """Number of blocks along the operand's two axes, or None where they do not divide it."""
+        shape = _matrix(operand)
+        reduced_axis = int(is_a != self.transpose_a)  # the axis of the operand that is k
+        if len(scale.extents) == 1:
+            blocks = [int(scale.extents[0])] * 2  # type: ignore[arg-type]
+            blocks[reduced_axis] = 1
+        else:
+            two = shape_of_rank(scale, 2)
+            if two is None or not all(isinstance(extent, int) for extent in two):
+                return None
+            blocks = list(two)  # type: ignore[arg-type]
+        fits = all(count > 0 and extent % count == 0 for count, extent in zip(blocks, shape, strict=True))
+        return (blocks[0], blocks[1]) if fits else None
+
+    def effects(self) -> Effects:
+        reads = [self.a, self.b]
+        if self.clear is not True:
+            reads.append(self.c)
+        reads += [scale for scale in (self.scale_a, self.scale_b) if scale is not None]
+        return Effects(reads=tuple(reads), writes=(self.c,))
+
+    def reference(self, *reads: np.ndarray) -> tuple[np.ndarray]:
+        operands = dict(zip(self._operands(), reads))
+        a = as_shape(operands["a"], shape_of_rank(self.a, 2))
+        b = as_shape(operands["b"], shape_of_rank(self.b, 2))
+        old = None if self.clear is True else as_shape(operands["c"], (self.m, self.n))
+        if self.c.dtype.is_integer:
+            total = integer_product(a.T if self.transpose_a else a, b.T if self.transpose_b else b)
+            return (wrap(total if old is None else total + old.astype(total.dtype), self.c.dtype),)
+        a, b = self._scaled(a, operands.get("scale_a"), True), self._scaled(b, operands.get("scale_b"), False)
+        with np.errstate(invalid="ignore", over="ignore"):
+            product = (a.T if self.transpose_a else a) @ (b.T if self.transpose_b else b)
+            product = product if old is None else product + old.astype(np.float64)
+        return (round_float(product, self.c.dtype),)
+
+    def _operands(self) -> Iterator[str]:
+        """Names of the fields that `effects` reads, in its order."""
+        yield from ("a", "b")
+        if self.clear is not True:
+            yield "c"
+        yield from (name for name in ("scale_a", "scale_b") if getattr(self, name) is not None)
+
+    def _scaled(self, values: np.ndarray, scales: np.ndarray | None, is_a: bool) -> np.ndarray:
+        wide = values.astype(np.float64)
+        scale, operand = (self.scale_a, self.a) if is_a else (self.scale_b, self.b)
+        if scales is None or scale is None:
+            return wide
+        blocks = self._blocks(scale, operand, is_a)
+        factors = as_shape(scales, blocks).astype(np.float64)
+        for axis in (0, 1):
+            factors = np.repeat(factors, wide.shape[axis] // factors.shape[axis], axis=axis)
+        return wide * factors
+
+    def lower(self) -> Statement:
+        return parallel((self.m, self.n), self._lower_element, span=self.span)
+
+    def _lower_element(self, i: Var, j: Var) -> list[Statement]:
+        """One element of c: a scalar accumulator over k."""
+        integers = self.c.dtype.is_integer
+        wide: DType = self.c.dtype if integers else compute_dtype(self.a.dtype, self.b.dtype, self.c.dtype)
+        old = cast(element(self.c, (i, j)), wide)
+        first: Expr = zero(wide) if self.clear is True else old
+        if isinstance(self.clear, Expr):
+            first = Select(wide, self.clear, zero(wide), old)
+        total = accumulator("total", wide)
+
+        def step(k: Var) -> list[Statement]:
+            a = self._operand(self.a, self.scale_a, (k, i) if self.transpose_a else (i, k), wide, True)
+            b = self._operand(self.b, self.scale_b, (j, k) if self.transpose_b else (k, j), wide, False)
+            return [put(total, binary("add", get(total), binary("mul", a, b)))]
+
+        return [begin(total, first), serial("k", 0, self.k, step), store_element(self.c, (i, j), get(total))]
+
+    def _operand(self, region: Region, scale: Region | None, index: tuple[Expr, Expr], wide: DType, is_a: bool) -> Expr:
+        value = cast(element(region, index), wide)
+        if scale is None:
+            return value
+        blocks = self._blocks(scale, region, is_a)
+        assert blocks is not None
+        where: list[Expr] = [
+            blocked_index(at, extent, count) for at, extent, count in zip(index, _matrix(region), blocks, strict=True)
+        ]
+        if len(scale.extents) == 1:
+            del where[int(is_a != self.transpose_a)]
+        return binary("mul", value, cast(element(scale, where), wide))
+
+
+def _matrix(region: Region) -> tuple[int, int]:
+    """The region's rows and columns; only for regions that `check` accepts."""
+    shape: tuple[Extent, ...] | None = shape_of_rank(region, 2)
+    if shape is None or not all(isinstance(extent, int) for extent in shape):
+        raise ValueError(f"a region of shape {shape_text(region)} is not a matrix of known size")
+    return shape  # type: ignore[return-value]
+
+
+def integer_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``a @ b`` of integers, exact modulo 2**64, as int64.
+
+    Where no partial sum can reach 2**53, the product is taken in float64, which is exact there and much
+    faster than NumPy's integer loops.
+    """
+    if a.size == 0 or b.size == 0:
+        return np.zeros((a.shape[0], b.shape[1]), np.int64)
+    bound = float(np.abs(a.astype(np.float64)).max()) * float(np.abs(b.astype(np.float64)).max()) * a.shape[1]
+    if bound < 2.0**53:
+        return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
+    return a.astype(np.int64) @ b.astype(np.int64)

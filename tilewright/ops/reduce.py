@@ -1,0 +1,214 @@
+"""`T.reduce_sum`, `T.reduce_max` and their kin: one dimension of a tile folded into one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from tilewright.ir.dtypes import DType
+from tilewright.ir.nodes import (
+    Call,
+    Effects,
+    Expr,
+    Region,
+    Statement,
+    Store,
+    TileOperator,
+    Var,
+    binary,
+    cast,
+    const,
+    tile_operator,
+)
+from tilewright.ops.base import (
+    accumulator,
+    begin,
+    check_known,
+    compute_dtype,
+    element,
+    full_index,
+    get,
+    is_one,
+    parallel,
+    put,
+    same_shape,
+    serial,
+    shape_text,
+    static_extents,
+    zero,
+)
+from tilewright.ops.rounding import cast_array, round_float, wrap
+
+COMBINE: Mapping[str, str] = {
+    "sum": "add", "abssum": "add", "max": "max", "absmax": "max", "min": "min",
+    "bitand": "and", "bitor": "or", "bitxor": "xor", "any": "any", "all": "all",
+}  # fmt: skip
+"""Kinds of reduction and the binary operator that combines two elements."""
+
+_FOLDS: Mapping[str, Callable[..., np.ndarray]] = {
+    "max": np.fmax.reduce, "absmax": np.fmax.reduce, "min": np.fmin.reduce,
+    "bitand": np.bitwise_and.reduce, "bitor": np.bitwise_or.reduce, "bitxor": np.bitwise_xor.reduce,
+    "any": np.logical_or.reduce, "all": np.logical_and.reduce,
+}  # fmt: skip
+
+
+@tile_operator("reduce")
+class Reduce(TileOperator):
+    """``destination = fold(source, dim)``, combined with the old destination where `clear` is False.
+
+    Fields
+    ------
+    source : a tile of known shape.
+    destination : the source's shape without `dim`, or with 1 there.
+    kind : a key of `COMBINE`.  ``absmax`` and ``abssum`` take absolute values first; ``any`` and ``all`` ask
+        whether elements differ from zero.
+    dim : the dimension of `source` to fold; negative ones count from the end.
+    clear : whether the old destination is dropped.
+
+    Sums are taken in float64 (integers modulo 2**bits of the destination) and rounded once; the other kinds
+    are exact in the source's dtype.
+    """
+
+    source: Region
+    destination: Region
+    kind: str
+    dim: int = -1
+    clear: bool = True
+
+    @property
+    def axis(self) -> int:
+        """`dim` counted from the front."""
+        return self.dim % len(self.source.extents)
+
+    @property
+    def is_sum(self) -> bool:
+        return self.kind in ("sum", "abssum")
+
+    @property
+    def value_dtype(self) -> DType:
+        """The dtype in which elements are combined."""
+        source, destination = self.source.dtype, self.destination.dtype
+        if self.kind in ("any", "all"):
+            return destination
+        if not self.is_sum:
+            return source
+        return destination if destination.is_integer else compute_dtype(source, destination)
+
+    def check(self) -> Iterator[str]:
+        rank = len(self.source.extents)
+        yield from check_known(source=self.source)
+        if self.kind not in COMBINE:
+            yield f"the kind is {self.kind!r}, but should be one of {', '.join(COMBINE)}"
+        if not -rank <= self.dim < rank:
+            yield f"dim is {self.dim}, but the source has {rank} dimensions"
+            return
+        kept = [extent for axis, extent in enumerate(self.source.extents) if axis != self.axis]
+        squeezed = tuple(extent for extent in kept if not is_one(extent)) or (1,)
+        if not same_shape(squeezed, self.destination.tile_shape):
+            expected = "(" + ", ".join(str(extent) for extent in kept or [1]) + ")"
+            yield (
+                f"folding dimension {self.axis} of {shape_text(self.source)} gives {expected}, "
+                f"but the destination has shape {shape_text(self.destination)}"
+            )
+        yield from self._check_dtypes()
+
+    def _check_dtypes(self) -> Iterator[str]:
+        source, destination = self.source.dtype, self.destination.dtype
+        if self.kind.startswith("bit") and not (source.kind != "float" and destination.kind != "float"):
+            yield f"{self.kind} needs integers, but combines {source} into {destination}"
+        elif self.kind not in ("any", "all") and destination.kind == "bool" and source.kind != "bool":
+            yield f"{self.kind} of {source} does not fit a destination of bool"
+        elif self.is_sum and source.is_float and not destination.is_float:
+            yield f"a sum of {source} needs a float destination, not {destination}"
+        elif self.is_sum and destination.kind == "bool":
+            yield "a sum of bools needs an integer destination"
+
+    def effects(self) -> Effects:
+        reads = (self.source,) if self.clear else (self.source, self.destination)
+        return Effects(reads=reads, writes=(self.destination,))
+
+    def reference(self, source: np.ndarray, old: np.ndarray | None = None) -> tuple[np.ndarray]:
+        if self.is_sum:
+            return (self._sum(source, old),)
+        if self.kind in ("any", "all"):
+            folded = _FOLDS[self.kind](source.astype(np.float64) != 0, axis=self.axis)
+            folded = folded if old is None else np.stack([folded, np.reshape(old, folded.shape) != 0])
+            folded = folded if old is None else _FOLDS[self.kind](folded, axis=0)
+            return (folded.astype(self.destination.dtype.numpy),)
+        values = absolute(source, self.source.dtype) if self.kind == "absmax" else source
+        result = cast_array(_FOLDS[self.kind](values, axis=self.axis), self.source.dtype, self.destination.dtype)
+        if old is not None:
+            result = _FOLDS[self.kind](np.stack([np.reshape(old, result.shape), result]), axis=0)
+        return (result,)
+
+    def _sum(self, source: np.ndarray, old: np.ndarray | None) -> np.ndarray:
+        destination = self.destination.dtype
+        values = absolute(source, self.source.dtype) if self.kind == "abssum" else source
+        if destination.is_integer:
+            total = np.add.reduce(values.astype(np.int64), axis=self.axis)
+            return wrap(total if old is None else total + np.reshape(old, total.shape).astype(np.int64), destination)
+        with np.errstate(invalid="ignore", over="ignore"):
+            wide = np.add.reduce(values.astype(np.float64), axis=self.axis)
+            wide = wide if old is None else wide + np.reshape(old, wide.shape).astype(np.float64)
+        return round_float(wide, destination)
+
+    def lower(self) -> Statement:
+        extents = static_extents(self.source)
+        assert extents is not None
+        kept = [axis for axis in range(len(extents)) if axis != self.axis]
+        shape = [extents[axis] for axis in kept]
+        return parallel(shape or [1], lambda *index: self._lower_element(dict(zip(kept, index))), span=self.span)
+
+    def _lower_element(self, index: dict[int, Var]) -> list[Statement]:
+        """One element of the destination: a scalar accumulator over the folded dimension."""
+        combine = COMBINE[self.kind]
+        length = int(self.source.extents[self.axis])  # type: ignore[arg-type]
+        total = accumulator("total", self.value_dtype)
+        place: list[Expr] = [var for axis, var in index.items() if not is_one(self.source.extents[axis])]
+
+        def value(at: Expr) -> Expr:
+            return self._value(element(self.source, [index.get(axis, at) for axis in range(len(self.source.extents))]))
+
+        def step(k: Var) -> list[Statement]:
+            return [put(total, self._combined(combine, get(total), value(k)))]
+
+        destination = full_index(self.destination, place or [const(0)])
+        result = cast(get(total), self.destination.dtype)
+        if not self.clear:
+            old = Region(self.destination.buffer, destination, (1,) * len(destination))
+            result = self._with_old(combine, element(old, [const(0)]), get(total))
+        return [
+            begin(total, value(const(0))),
+            serial("k", 1, length, step),
+            Store(self.destination.buffer, destination, result),
+        ]
+
+    def _combined(self, combine: str, left: Expr, right: Expr) -> Expr:
+        if combine not in ("any", "all"):
+            return binary(combine, left, right)
+        either = binary(combine, _truth(left), _truth(right))
+        return cast(either, self.value_dtype)
+
+    def _with_old(self, combine: str, old: Expr, total: Expr) -> Expr:
+        """The old destination combined: a sum before it is rounded, all else in the destination's dtype."""
+        if self.is_sum:
+            return cast(binary(combine, cast(old, self.value_dtype), total), self.destination.dtype)
+        return self._combined(combine, old, cast(total, self.destination.dtype))
+
+    def _value(self, loaded: Expr) -> Expr:
+        """What of an element is combined."""
+        if self.kind in ("any", "all"):
+            return cast(_truth(loaded), self.value_dtype)
+        if self.kind.startswith("abs") and loaded.dtype.is_signed:
+            loaded = Call(loaded.dtype, "abs", (loaded,))
+        return cast(loaded, self.value_dtype)
+
+
+def _truth(value: Expr) -> Expr:
+    return value if value.dtype.kind == "bool" else binary("ne", value, zero(value.dtype))
+
+
+def absolute(values: np.ndarray, dtype: DType) -> np.ndarray:
+    """Absolute values in the carrier; that of the smallest integer wraps to itself."""
+    return values if not dtype.is_signed else wrap(np.abs(values), dtype) if dtype.is_integer else np.abs(values)
