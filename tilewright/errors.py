@@ -78,6 +78,10 @@ class UnknownDType(TilewrightError):
         super().__init__(f"unknown dtype {name!r}", hint=hint)
 
 
+class ProgramSyntaxError(TilewrightError):
+    """The text of a program that cannot be read back."""
+
+
 class InvalidProgram(TilewrightError):
     """The verifier found a program that its stage does not allow: a defect of a pass, not of the author."""
 

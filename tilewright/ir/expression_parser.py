@@ -1,0 +1,337 @@
+"""Reads expressions, regions and other values of printed programs back (see `expression_text`)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import ChainMap
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tilewright.errors import ProgramSyntaxError, Span, near
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import ALL, DType, dtype
+from tilewright.ir.expression_text import call_dtype, literal_dtype, pilot_dtype
+from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.literals import LITERALS, RECORDS
+from tilewright.ir.nodes import Buffer, Const, Expr, Extent, Region, Var
+
+_OPERATORS: Mapping[type, str] = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.FloorDiv: "floordiv",
+    ast.Mod: "floormod", ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor", ast.LShift: "shl",
+    ast.RShift: "shr", ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt",
+    ast.GtE: "ge", ast.And: "all", ast.Or: "any", ast.USub: "neg", ast.Not: "not", ast.Invert: "invert",
+}  # fmt: skip
+
+_FLOATS = {"inf": float("inf"), "nan": float("nan")}
+_DTYPE = re.compile(rf"({'|'.join(ALL)})(x\d+)?")
+
+
+class ExpressionParser:
+    """Turns Python syntax into IR, with the names in scope.
+
+    Parameters
+    ----------
+    source : the whole text, for the values whose own rooms read them.
+    file, first_line : where the text stands, for error messages.
+    """
+
+    def __init__(self, source: str, file: str, first_line: int) -> None:
+        self.source, self.file, self.first_line = source, file, first_line
+        self.scope: ChainMap[str, Var | Buffer] = ChainMap()
+
+    # Errors and names
+
+    def span(self, node: ast.AST) -> Span:
+        line: int = getattr(node, "lineno", 1)
+        end = getattr(node, "end_col_offset", None) if getattr(node, "end_lineno", line) == line else None
+        return Span(self.file, line + self.first_line - 1, getattr(node, "col_offset", 0), end)
+
+    def fail(self, message: str, node: ast.AST, hint: str | None = None) -> ProgramSyntaxError:
+        return ProgramSyntaxError(message, span=self.span(node), hint=hint)
+
+    def lookup(self, node: ast.expr) -> Var | Buffer:
+        """The variable or buffer that a name stands for."""
+        if not isinstance(node, ast.Name):
+            raise self.fail("expected a name", node)
+        if node.id not in self.scope:
+            raise self.fail(f"{node.id!r} is not in scope here", node, near(node.id, list(self.scope)) or None)
+        return self.scope[node.id]
+
+    def buffer(self, node: ast.expr) -> Buffer:
+        found = self.lookup(node)
+        if not isinstance(found, Buffer):
+            raise self.fail(f"{found.name!r} is a variable; a buffer is expected", node)
+        return found
+
+    def dtype(self, node: ast.expr) -> DType:
+        if isinstance(node, ast.Name) and _DTYPE.fullmatch(node.id):
+            return dtype(node.id)
+        raise self.fail("expected a dtype", node)
+
+    def integer(self, node: ast.expr) -> int:
+        value = self.number(node)
+        if value is None or isinstance(value, (bool, float)):
+            raise self.fail("expected an integer literal", node)
+        return value
+
+    # Numbers
+
+    def number(self, node: ast.expr) -> int | float | bool | None:
+        """The value of a bare literal, None for anything else."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float)):
+            return node.value
+        if isinstance(node, ast.Name) and node.id in _FLOATS:
+            return _FLOATS[node.id]
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            value = self.number(node.operand)
+            return None if value is None or isinstance(value, bool) else -value
+        return None
+
+    def _constant(self, node: ast.expr) -> Const | None:
+        """A literal with its dtype, ``float16(1.0)``."""
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and _DTYPE.fullmatch(node.func.id):
+            value = self.number(node.args[0]) if len(node.args) == 1 else None
+            return None if value is None else Const(dtype(node.func.id), value)
+        return None
+
+    def _is_constant(self, node: ast.expr) -> bool:
+        return self.number(node) is not None or self._constant(node) is not None
+
+    # Expressions
+
+    def expression(self, node: ast.expr, expected: DType | None = None) -> Expr:
+        """The expression; `expected` gives a bare literal its dtype."""
+        value = self.number(node)
+        if value is not None:
+            return Const(literal_dtype(value, expected), value)
+        reader = _EXPRESSIONS.get(type(node))
+        if reader is None:
+            raise self.fail("this is not an expression of a program", node)
+        return reader(self, node)
+
+    def extent(self, node: ast.expr) -> Extent:
+        value = self.number(node)
+        return value if isinstance(value, int) and not isinstance(value, bool) else self.expression(node)
+
+    def _pair(self, left: ast.expr, right: ast.expr) -> tuple[Expr, Expr]:
+        """Two operands of one dtype: a bare literal takes the other's, unless both are constants."""
+        if self._is_constant(left) and not self._is_constant(right):
+            second = self.expression(right)
+            return self.expression(left, second.dtype), second
+        first = self.expression(left)
+        return first, self.expression(right, None if self._is_constant(left) else first.dtype)
+
+    def _make(self, op: str, left: Expr, right: Expr) -> Expr:
+        return nodes.Binary(nodes.result_dtype(op, left.dtype), op, left, right)
+
+    def _binary(self, node: ast.BinOp) -> Expr:
+        if type(node.op) not in _OPERATORS:
+            raise self.fail("no such operator", node)
+        return self._make(_OPERATORS[type(node.op)], *self._pair(node.left, node.right))
+
+    def _comparison(self, node: ast.Compare) -> Expr:
+        if len(node.ops) != 1 or type(node.ops[0]) not in _OPERATORS:
+            raise self.fail("a comparison has two sides", node, "join several with `and`")
+        return self._make(_OPERATORS[type(node.ops[0])], *self._pair(node.left, node.comparators[0]))
+
+    def _logical(self, node: ast.BoolOp) -> Expr:
+        result = self.expression(node.values[0])
+        for value in node.values[1:]:
+            result = self._make(_OPERATORS[type(node.op)], result, self.expression(value))
+        return result
+
+    def _unary(self, node: ast.UnaryOp) -> Expr:
+        if type(node.op) not in _OPERATORS:
+            raise self.fail("no such operator", node)
+        value = self.expression(node.operand)
+        return nodes.Unary(value.dtype, _OPERATORS[type(node.op)], value)
+
+    def _select(self, node: ast.IfExp) -> Expr:
+        then, otherwise = self._pair(node.body, node.orelse)
+        return nodes.Select(then.dtype, self.expression(node.test), then, otherwise)
+
+    def _variable(self, node: ast.Name) -> Expr:
+        found = self.lookup(node)
+        if isinstance(found, Buffer):
+            raise self.fail(f"{found.name!r} is a buffer; an element of it is written with an index", node)
+        return found
+
+    def _element(self, node: ast.Subscript) -> Expr:
+        buffer = self.buffer(node.value)
+        return nodes.Load(buffer.dtype, buffer, self.indices(node.slice))
+
+    def indices(self, node: ast.expr) -> tuple[Expr, ...]:
+        return tuple(self.expression(item) for item in _items(node))
+
+    def _vector_element(self, node: ast.Attribute) -> Expr:
+        """``A[i].x4``: four elements from there on."""
+        if not isinstance(node.value, ast.Subscript):
+            raise self.fail("only elements of buffers have lanes", node)
+        buffer = self.buffer(node.value.value)
+        return nodes.Load(self.lanes(node, buffer), buffer, self.indices(node.value.slice))
+
+    def lanes(self, node: ast.Attribute, buffer: Buffer) -> DType:
+        if re.fullmatch(r"x\d+", node.attr):
+            return buffer.dtype.with_lanes(int(node.attr[1:]))
+        return dtype(node.attr)
+
+    # Calls
+
+    def _call(self, node: ast.Call) -> Expr:
+        if not isinstance(node.func, ast.Name):
+            raise self.fail("expected the name of a function", node)
+        name = node.func.id
+        constant = self._constant(node)
+        if constant is not None:
+            return constant
+        if _DTYPE.fullmatch(name):
+            self._count(node, 1)
+            return nodes.Cast(dtype(name), self.expression(node.args[0]))
+        if name in _FUNCTIONS:
+            return _FUNCTIONS[name](self, node)
+        if name not in INTRINSICS:
+            raise self.fail(f"no function {name!r}", node, near(name, list(INTRINSICS)) or None)
+        return self._intrinsic(name, node.args, node)
+
+    def _count(self, node: ast.Call, count: int) -> None:
+        if len(node.args) != count:
+            raise self.fail(f"expected {count} arguments, not {len(node.args)}", node)
+
+    def _intrinsic(self, name: str, given: list[ast.expr], node: ast.Call) -> Expr:
+        pilot = pilot_dtype([None if self._is_plain(item) else self.argument(item, None) for item in given])
+        arguments = tuple(self.argument(item, pilot) for item in given)
+        result = next((self.dtype(word.value) for word in node.keywords if word.arg == "dtype"), call_dtype(arguments))
+        return nodes.Call(result, name, arguments)
+
+    def _is_plain(self, node: ast.expr) -> bool:
+        return self._is_constant(node) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+    def argument(self, node: ast.expr, expected: DType | None) -> Expr | str | Region:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return node.value
+        region = self.try_region(node)
+        return region if region is not None else self.expression(node, expected)
+
+    def _named_call(self, node: ast.Call) -> Expr:
+        if not node.args or not isinstance(node.args[0], ast.Constant) or not isinstance(node.args[0].value, str):
+            raise self.fail("call() begins with the function's name in quotes", node)
+        return self._intrinsic(node.args[0].value, node.args[1:], node)
+
+    def _extremum(self, node: ast.Call) -> Expr:
+        self._count(node, 2)
+        assert isinstance(node.func, ast.Name)
+        return self._make(node.func.id, *self._pair(*node.args))
+
+    def _negation(self, node: ast.Call) -> Expr:
+        self._count(node, 1)
+        value = self.expression(node.args[0])
+        return nodes.Unary(value.dtype, "neg", value)
+
+    def _reinterpret(self, node: ast.Call) -> Expr:
+        self._count(node, 2)
+        return nodes.Reinterpret(self.dtype(node.args[0]), self.expression(node.args[1]))
+
+    def _broadcast(self, node: ast.Call) -> Expr:
+        self._count(node, 2)
+        value = self.expression(node.args[0])
+        return nodes.Broadcast(value.dtype.with_lanes(self.integer(node.args[1])), value)
+
+    # Regions and other values
+
+    def try_region(self, node: ast.expr) -> Region | None:
+        """The region that `node` writes, None where it is something else."""
+        if isinstance(node, ast.Name) and isinstance(self.scope.get(node.id), Buffer):
+            return nodes.whole(self.buffer(node))
+        if isinstance(node, ast.Subscript) and any(isinstance(item, ast.Slice) for item in _items(node.slice)):
+            return self._region(node)
+        return None
+
+    def _region(self, node: ast.Subscript) -> Region:
+        buffer = self.buffer(node.value)
+        starts: list[Expr] = []
+        extents: list[Extent] = []
+        for dimension, item in enumerate(_items(node.slice)):
+            if not isinstance(item, ast.Slice):
+                starts.append(self.expression(item))
+                extents.append(1)
+            elif item.lower is None and item.upper is None:
+                if dimension >= buffer.rank:
+                    raise self.fail(f"{buffer.name!r} has {buffer.rank} dimensions", node)
+                starts.append(nodes.const(0))
+                extents.append(buffer.shape[dimension])
+            elif isinstance(item.upper, ast.UnaryOp) and isinstance(item.upper.op, ast.UAdd):
+                starts.append(nodes.const(0) if item.lower is None else self.expression(item.lower))
+                extents.append(self.extent(item.upper.operand))
+            else:
+                raise self.fail("a part of a buffer is written `start : +extent`", item)
+        return Region(buffer, tuple(starts), tuple(extents))
+
+    def value(self, node: ast.expr) -> Any:
+        """A field of a statement: region, expression, Python number, text, dtype, tuple, record, layout."""
+        number = self.number(node)
+        if number is not None:
+            return number
+        root = _root(node)
+        if root in RECORDS:
+            return self._record(node, RECORDS[root])
+        if root in LITERALS:
+            return LITERALS[root](ast.get_source_segment(self.source, node) or "")
+        reader = _VALUES.get(type(node))
+        if reader is not None:
+            return reader(self, node)
+        if isinstance(node, ast.Call) and root == "buffer":
+            return self.buffer(node.args[0])
+        if isinstance(node, ast.Name) and _DTYPE.fullmatch(node.id):
+            return dtype(node.id)
+        region = self.try_region(node)
+        return region if region is not None else self.expression(node)
+
+    def _record(self, node: ast.expr, cls: type) -> Any:
+        if isinstance(node, ast.Attribute):
+            return getattr(cls, node.attr)
+        if not isinstance(node, ast.Call):
+            raise self.fail(f"expected {cls.__name__}(...)", node)
+        return cls(**{word.arg or "": self.value(word.value) for word in node.keywords})
+
+
+def _items(node: ast.expr) -> list[ast.expr]:
+    return list(node.elts) if isinstance(node, ast.Tuple) else [node]
+
+
+def _root(node: ast.expr) -> str:
+    """The identifier that an expression like ``a.b(c)[d]`` starts with, empty where there is none."""
+    while isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+_EXPRESSIONS: dict[type, Callable[[ExpressionParser, Any], Expr]] = {
+    ast.BinOp: ExpressionParser._binary,
+    ast.Compare: ExpressionParser._comparison,
+    ast.BoolOp: ExpressionParser._logical,
+    ast.UnaryOp: ExpressionParser._unary,
+    ast.IfExp: ExpressionParser._select,
+    ast.Name: ExpressionParser._variable,
+    ast.Subscript: ExpressionParser._element,
+    ast.Attribute: ExpressionParser._vector_element,
+    ast.Call: ExpressionParser._call,
+}
+
+_FUNCTIONS: dict[str, Callable[[ExpressionParser, ast.Call], Expr]] = {
+    "min": ExpressionParser._extremum,
+    "max": ExpressionParser._extremum,
+    "neg": ExpressionParser._negation,
+    "reinterpret": ExpressionParser._reinterpret,
+    "broadcast": ExpressionParser._broadcast,
+    "call": ExpressionParser._named_call,
+}
+
+_VALUES: dict[type, Callable[[ExpressionParser, Any], Any]] = {
+    ast.Constant: lambda parser, node: node.value,
+    ast.Tuple: lambda parser, node: tuple(parser.value(item) for item in node.elts),
+    ast.List: lambda parser, node: [parser.value(item) for item in node.elts],
+    ast.Dict: lambda parser, node: {
+        parser.value(key): parser.value(held) for key, held in zip(node.keys, node.values, strict=True)
+    },
+}

@@ -1,0 +1,253 @@
+"""Expressions, regions and other values as Python text.
+
+The text is a Python expression with Python's precedence.  A literal is bare where its dtype follows from its
+place (its neighbour's, or int32, float32, bool); else the dtype is written: ``float16(1.0)``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.errors import InternalError
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import INT32, INT64, DType, dtype
+from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.literals import is_enumeration, is_record, record_fields
+from tilewright.ir.names import Names
+from tilewright.ir.nodes import BINARY, Buffer, Const, Expr, Extent, Region, Var
+from tilewright.ir.visitor import same
+
+PRECEDENCE = {
+    "any": 2, "all": 3, "not": 4,
+    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), 5),
+    "or": 6, "xor": 7, "and": 8, "shl": 9, "shr": 9, "add": 10, "sub": 10,
+    **dict.fromkeys(("mul", "div", "floordiv", "floormod"), 11),
+    "neg": 12, "invert": 12,
+}  # fmt: skip
+TERNARY, UNARY, ATOM = 1, 12, 13
+
+FUNCTION_WORDS = frozenset({"min", "max", "neg", "reinterpret", "broadcast", "call", "buffer"})
+"""Function names of the text form itself; an intrinsic of the same name prints as ``call("name", ...)``."""
+
+
+def literal_dtype(value: int | float | bool, expected: DType | None) -> DType:
+    """The dtype of a bare literal in a place where `expected` is expected (None: nothing is)."""
+    if isinstance(value, bool):
+        return dtype("bool")
+    if expected is not None and expected.lanes == 1:
+        if isinstance(value, float) and expected.is_float:
+            return expected
+        if isinstance(value, int) and expected.is_integer and expected.minimum <= value <= expected.maximum:
+            return expected
+    if isinstance(value, float):
+        return dtype("float32")
+    return INT32 if INT32.minimum <= value <= INT32.maximum else INT64
+
+
+def number_text(value: int | float | bool) -> str:
+    """An exact literal: ``repr`` for ints, bools and finite floats, ``inf`` and ``nan`` otherwise."""
+    return repr(value) if not isinstance(value, float) or math.isfinite(value) else str(value)
+
+
+def quoted(text: str) -> str:
+    """A string literal, in double quotes where it holds none."""
+    shown = repr(text)
+    return f'"{shown[1:-1]}"' if shown.startswith("'") and '"' not in text else shown
+
+
+def literal(const: Const) -> int | float | bool:
+    """The constant's value in the Python type of its dtype."""
+    if const.dtype.kind == "bool":
+        return bool(const.value)
+    return float(const.value) if const.dtype.is_float else const.value
+
+
+def call_dtype(arguments: Sequence[Any]) -> DType:
+    """The dtype that a call has unless it says so: its first argument's, int32 without arguments."""
+    return next((a.dtype for a in arguments if isinstance(a, (Expr, Region))), INT32)
+
+
+def pilot_dtype(arguments: Sequence[Any]) -> DType | None:
+    """The dtype that bare literals among a call's arguments take: that of the first other expression."""
+    return next((a.dtype for a in arguments if isinstance(a, Expr) and not isinstance(a, Const)), None)
+
+
+class ExpressionText:
+    """Prints expressions with the names of one program."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+
+    def __call__(self, value: Expr, expected: DType | None = None) -> str:
+        """The text of `value` where a value of `expected` is expected."""
+        return self._at(value, 0, expected)
+
+    def extent(self, extent: Extent) -> str:
+        return str(extent) if isinstance(extent, int) else self(extent)
+
+    def group(self, items: Sequence[str]) -> str:
+        """A tuple of texts."""
+        return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+
+    def _at(self, value: Expr, level: int, expected: DType | None = None) -> str:
+        """The text of `value`, in parentheses where it binds less tightly than `level`."""
+        text, binding = self._render(value, expected)
+        return f"({text})" if binding < level else text
+
+    def _render(self, value: Expr, expected: DType | None) -> tuple[str, int]:
+        if isinstance(value, Const):
+            return self._const(value, expected)
+        renderer = _RENDERERS.get(type(value))
+        if renderer is None:
+            raise InternalError(f"no printed form for the expression {type(value).__name__}")
+        return renderer(self, value)
+
+    def _const(self, const: Const, expected: DType | None) -> tuple[str, int]:
+        value = literal(const)
+        if literal_dtype(value, expected) != const.dtype:
+            return self.explicit(const), ATOM
+        text = number_text(value)
+        return text, UNARY if text.startswith("-") else ATOM
+
+    def explicit(self, const: Const) -> str:
+        """A constant with its dtype."""
+        return f"{const.dtype}({number_text(literal(const))})"
+
+    def _var(self, var: Var) -> tuple[str, int]:
+        return self.names(var), ATOM
+
+    def _pair(self, left: Expr, right: Expr) -> tuple[DType | None, DType | None]:
+        """What is expected of two operands of one dtype: a literal takes the other's, unless both are constants."""
+        if isinstance(left, Const) and isinstance(right, Const):
+            return None, None
+        return right.dtype, left.dtype
+
+    def _binary(self, node: nodes.Binary) -> tuple[str, int]:
+        for_left, for_right = self._pair(node.left, node.right)
+        if node.op in ("min", "max"):
+            return f"{node.op}({self(node.left, for_left)}, {self(node.right, for_right)})", ATOM
+        level = PRECEDENCE[node.op]
+        left = self._at(node.left, level + (node.op in nodes.COMPARISONS), for_left)
+        return f"{left} {BINARY[node.op]} {self._at(node.right, level + 1, for_right)}", level
+
+    def _unary(self, node: nodes.Unary) -> tuple[str, int]:
+        if node.op == "neg" and isinstance(node.value, Const):
+            return f"neg({self(node.value)})", ATOM
+        sign = {"neg": "-", "not": "not ", "invert": "~"}[node.op]
+        level = PRECEDENCE[node.op]
+        return sign + self._at(node.value, level), level
+
+    def _cast(self, node: nodes.Cast) -> tuple[str, int]:
+        inner = self.explicit(node.value) if isinstance(node.value, Const) else self(node.value)
+        return f"{node.dtype}({inner})", ATOM
+
+    def _reinterpret(self, node: nodes.Reinterpret) -> tuple[str, int]:
+        return f"reinterpret({node.dtype}, {self(node.value)})", ATOM
+
+    def _select(self, node: nodes.Select) -> tuple[str, int]:
+        for_then, for_otherwise = self._pair(node.then, node.otherwise)
+        then = self._at(node.then, TERNARY + 1, for_then)
+        condition = self._at(node.condition, TERNARY + 1)
+        return f"{then} if {condition} else {self._at(node.otherwise, TERNARY, for_otherwise)}", TERNARY
+
+    def _call(self, node: nodes.Call) -> tuple[str, int]:
+        expected = pilot_dtype(node.arguments)
+        arguments = [self._argument(argument, expected) for argument in node.arguments]
+        if node.dtype != call_dtype(node.arguments):
+            arguments.append(f"dtype={node.dtype}")
+        plain = node.function in INTRINSICS and node.function not in FUNCTION_WORDS
+        plain = plain and node.function not in nodes.TILE_OPERATORS
+        if plain:
+            return f"{node.function}({', '.join(arguments)})", ATOM
+        return f"call({', '.join([quoted(node.function), *arguments])})", ATOM
+
+    def _argument(self, argument: Any, expected: DType | None) -> str:
+        if isinstance(argument, str):
+            return quoted(argument)
+        return self.region(argument) if isinstance(argument, Region) else self(argument, expected)
+
+    def _load(self, node: nodes.Load) -> tuple[str, int]:
+        return self.element(node.buffer, node.indices, node.dtype), ATOM
+
+    def _broadcast(self, node: nodes.Broadcast) -> tuple[str, int]:
+        return f"broadcast({self(node.value)}, {node.dtype.lanes})", ATOM
+
+    def element(self, buffer: Buffer, indices: Sequence[Expr], of: DType) -> str:
+        """``buffer[indices]``, with ``.x4`` behind it where four elements are meant."""
+        text = f"{self.names(buffer)}[{', '.join(self(index) for index in indices) or '()'}]"
+        if of == buffer.dtype:
+            return text
+        return f"{text}.x{of.lanes}" if of.scalar == buffer.dtype.scalar else f"{text}.{of}"
+
+    def region(self, region: Region) -> str:
+        """``A`` for all of a buffer, else ``A[start : +extent, ...]`` with one index for an extent of one."""
+        name = self.names(region.buffer)
+        rank = len(region.starts)
+        full = [self._is_full(region, d) for d in range(rank)]
+        if all(full) and rank == region.buffer.rank:
+            return name
+        parts = [":" if full[d] else self._slice(region, d) for d in range(rank)]
+        if not any(":" in part for part in parts):  # else it would read as one element
+            parts[-1] += " : +1"
+        return f"{name}[{', '.join(parts)}]"
+
+    def _is_full(self, region: Region, dimension: int) -> bool:
+        start, extent = region.starts[dimension], _plain(region.extents[dimension])
+        if dimension >= region.buffer.rank or not isinstance(start, Const) or start.dtype != INT32 or start.value != 0:
+            return False
+        return same(extent, _plain(region.buffer.shape[dimension]))
+
+    def _slice(self, region: Region, dimension: int) -> str:
+        start, extent = region.starts[dimension], _plain(region.extents[dimension])
+        if extent == 1 and isinstance(extent, int):
+            return self._at(start, TERNARY)
+        size = str(extent) if isinstance(extent, int) else self._at(extent, UNARY)
+        return f"{self(start)} : +{size}"
+
+    def value(self, value: Any) -> str:
+        """Any field of a statement: constants of the IR carry their dtype, plain Python numbers stand bare."""
+        if isinstance(value, Const):
+            return self.explicit(value)
+        if isinstance(value, Expr):
+            return self(value)
+        if is_enumeration(value):
+            return f"{type(value).__name__}.{value.name}"
+        if is_record(value):
+            fields = (f"{name}={self.value(held)}" for name, held in record_fields(value))
+            return f"{type(value).__name__}({', '.join(fields)})"
+        printer = _VALUES.get(type(value))
+        return printer(self, value) if printer is not None else str(value)
+
+    def _dict(self, value: dict[Any, Any]) -> str:
+        return "{" + ", ".join(f"{self.value(k)}: {self.value(v)}" for k, v in value.items()) + "}"
+
+
+def _plain(extent: Extent) -> Extent:
+    """A literal extent as a Python int."""
+    return int(extent.value) if isinstance(extent, Const) else extent
+
+
+_RENDERERS: dict[type, Callable[[ExpressionText, Any], tuple[str, int]]] = {
+    Var: ExpressionText._var,
+    nodes.Binary: ExpressionText._binary,
+    nodes.Unary: ExpressionText._unary,
+    nodes.Cast: ExpressionText._cast,
+    nodes.Reinterpret: ExpressionText._reinterpret,
+    nodes.Select: ExpressionText._select,
+    nodes.Call: ExpressionText._call,
+    nodes.Load: ExpressionText._load,
+    nodes.Broadcast: ExpressionText._broadcast,
+}
+
+_VALUES: dict[type, Callable[[ExpressionText, Any], str]] = {
+    int: lambda text, value: number_text(value),
+    float: lambda text, value: number_text(value),
+    str: lambda text, value: quoted(value),
+    Region: lambda text, value: text.region(value),
+    Buffer: lambda text, value: f"buffer({text.names(value)})",
+    tuple: lambda text, value: text.group([text.value(item) for item in value]),
+    list: lambda text, value: f"[{', '.join(text.value(item) for item in value)}]",
+    dict: ExpressionText._dict,
+}

@@ -1,0 +1,61 @@
+"""Values that programs hold but the IR does not define, and how their printed text is read back.
+
+Layouts, number formats and other records stand in fields of statements.  The printer writes them as Python
+expressions; the room that owns such a class registers here how the parser gets the value back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+C = TypeVar("C", bound=type)
+
+LITERALS: dict[str, Callable[[str], Any]] = {}
+"""For the name that a value's text starts with: the function that reads the whole text."""
+
+RECORDS: dict[str, type] = {}
+"""Frozen dataclasses and enumerations that print and parse field by field."""
+
+
+def register_literal(name: str, parse: Callable[[str], Any]) -> None:
+    """Let programs hold values whose ``str()`` is a Python expression that starts with `name`.
+
+    Parameters
+    ----------
+    name : the first identifier of the text: ``"fragment"`` for ``fragment(...)`` or ``fragment.row(...)``.
+    parse : the text to an equal value.
+    """
+    LITERALS[name] = parse
+
+
+def register_record(cls: C) -> C:
+    """Class decorator: a frozen dataclass prints as ``Name(field=value, ...)``, an enumeration as ``Name.MEMBER``."""
+    RECORDS[cls.__name__] = cls
+    return cls
+
+
+def is_record(value: Any) -> bool:
+    """Whether `value` is of a registered record class."""
+    return RECORDS.get(type(value).__name__) is type(value)
+
+
+def record_fields(value: Any) -> list[tuple[str, Any]]:
+    """The fields of a dataclass that differ from their defaults, with their values, in order."""
+    found = []
+    for field in dataclasses.fields(value):
+        held = getattr(value, field.name)
+        default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+        if default is dataclasses.MISSING or not _equal(held, default):
+            found.append((field.name, held))
+    return found
+
+
+def _equal(value: Any, default: Any) -> bool:
+    return value is default or (type(value) is type(default) and bool(value == default))
+
+
+def is_enumeration(value: Any) -> bool:
+    return isinstance(value, enum.Enum)

@@ -1,0 +1,347 @@
+"""Reads printed programs back: the inverse of `printer`, at every stage.
+
+Tile operators come from `nodes.TILE_OPERATORS` and their dataclass fields alone, so that a new operator
+prints and parses without a word here.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tilewright.errors import ProgramSyntaxError, Span, near
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import INT32, DType
+from tilewright.ir.expression_parser import _DTYPE, ExpressionParser
+from tilewright.ir.nodes import Buffer, Function, Kernel, Seq, Statement, Var
+from tilewright.ir.printer import SCOPE_WORDS
+
+_SCOPES = {word: scope for scope, word in SCOPE_WORDS.items()}
+
+
+def parse(text: str, *, file: str | None = None, first_line: int = 1) -> Function:
+    """The program that `text` prints.
+
+    Parameters
+    ----------
+    text : one program, as `printer.print_program` writes it; comments are ignored.
+    file, first_line : where the text stands.  Where given, statements carry their place in it.
+
+    Raises
+    ------
+    ProgramSyntaxError : the text is not a program; the message shows the line.
+    """
+    name = file or "<program>"
+    if file is None:
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    try:
+        module = ast.parse(text)
+    except SyntaxError as error:
+        span = Span(name, (error.lineno or 1) + first_line - 1, max((error.offset or 1) - 1, 0))
+        raise ProgramSyntaxError(f"this is not a program: {error.msg}", span=span) from None
+    parser = _Parser(text, name, first_line, spans=file is not None)
+    definitions = [found for found in module.body if isinstance(found, ast.FunctionDef)]
+    if len(definitions) != 1 or len(module.body) != 1:
+        raise ProgramSyntaxError("expected one program, `def name(...):`", span=Span(name, first_line))
+    return parser.function(definitions[0])
+
+
+class _Parser(ExpressionParser):
+    def __init__(self, source: str, file: str, first_line: int, *, spans: bool) -> None:
+        super().__init__(source, file, first_line)
+        self.spans = spans
+        self.layouts: list[tuple[Buffer, Any]] = []
+        self.safe_values: list[tuple[Buffer, nodes.Expr]] = []
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """Names bound inside are gone at the end."""
+        self.scope = self.scope.new_child()
+        yield
+        self.scope = self.scope.parents
+
+    def place(self, node: ast.AST) -> Span | None:
+        return self.span(node) if self.spans else None
+
+    # Functions and buffers
+
+    def function(self, definition: ast.FunctionDef) -> Function:
+        arguments = definition.args
+        for argument in (*arguments.kwonlyargs, *arguments.args):
+            annotation = argument.annotation
+            if annotation is None:
+                raise self.fail("a parameter has a type", argument)
+            if isinstance(annotation, ast.Name) and _DTYPE.fullmatch(annotation.id):
+                self.scope[argument.arg] = Var(self.dtype(annotation), argument.arg)
+        for argument in arguments.args:
+            if argument.arg not in self.scope and argument.annotation is not None:
+                self.scope[argument.arg] = self._parameter(argument.arg, argument.annotation)
+        params = tuple(self.scope[argument.arg] for argument in arguments.args)
+        stage, attributes = "traced", []
+        for decorator in definition.decorator_list:
+            word, values = self._decorator(decorator)
+            if word == "stage":
+                stage = str(values[0])
+            else:
+                attributes.append((str(values[0]), values[1]))
+        returned = definition.returns
+        names = [] if returned is None else returned.elts if isinstance(returned, ast.Tuple) else [returned]
+        outputs = tuple(self.buffer(name) for name in names)
+        body = self.body(definition.body)
+        return Function(
+            definition.name, params, body, outputs, stage, tuple(attributes), span=self.place(definition)
+        )  # fmt: skip
+
+    def _decorator(self, node: ast.expr) -> tuple[str, list[Any]]:
+        arity = {"stage": 1, "attribute": 2}
+        word = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+        if not isinstance(node, ast.Call) or len(node.args) != arity.get(word):
+            raise self.fail("expected @stage(name) or @attribute(name, value)", node)
+        return word, [self.value(argument) for argument in node.args]
+
+    def _parameter(self, name: str, annotation: ast.expr) -> Buffer:
+        if isinstance(annotation, ast.Subscript):
+            of, shape = self._type(annotation)
+            return Buffer(name, shape, of)
+        made = self._made_buffer(name, annotation)
+        if made is None:
+            raise self.fail("expected a dtype, `dtype[shape]` or `tensor(...)`", annotation)
+        return made[0]
+
+    def _type(self, node: ast.expr) -> tuple[DType, tuple[nodes.Extent, ...]]:
+        if not isinstance(node, ast.Subscript):
+            raise self.fail("expected `dtype[shape]`", node)
+        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        return self.dtype(node.value), tuple(self.extent(item) for item in items)
+
+    def _made_buffer(self, name: str, node: ast.expr) -> tuple[Buffer, dict[str, ast.expr]] | None:
+        """The buffer of ``shared(float16[8], ...)`` or ``view(A, float16[8])``, and the keywords left over."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+            return None
+        word = node.func.id
+        keywords = {keyword.arg or "": keyword.value for keyword in node.keywords}
+        strided = keywords.pop("strides", None)
+        strides = None if strided is None else tuple(self.extent(item) for item in _elements(strided))
+        if word == "view" and len(node.args) == 2:
+            source = self.buffer(node.args[0])
+            of, shape = self._type(node.args[1])
+            return Buffer(name, shape, of, source.scope, strides, source), keywords
+        if word not in _SCOPES or len(node.args) != 1:
+            return None
+        of, shape = self._type(node.args[0])
+        source_name = keywords.pop("source", None)
+        viewed = None if source_name is None else self.buffer(source_name)
+        packed = bool(self.number(keywords.pop("packed", ast.Constant(False))))
+        return Buffer(name, shape, of, _SCOPES[word], strides, viewed, packed), keywords
+
+    # Statements
+
+    def body(self, statements: list[ast.stmt]) -> Seq:
+        with self.block():
+            return nodes.seq(*(self.statement(statement) for statement in statements))
+
+    def statement(self, node: ast.stmt) -> Statement | None:
+        reader = _STATEMENTS.get(type(node))
+        if reader is None:
+            raise self.fail("no such statement", node)
+        return reader(self, node)
+
+    def _let(self, node: ast.AnnAssign) -> Statement:
+        if not isinstance(node.target, ast.Name) or node.value is None:
+            raise self.fail("expected `name: dtype = value`", node)
+        of = self.dtype(node.annotation)
+        value = self.expression(node.value, of)
+        var = Var(of, node.target.id)
+        self.scope[var.name] = var
+        return nodes.Let(var, value, span=self.place(node))
+
+    def _assignment(self, node: ast.Assign) -> Statement | None:
+        target = node.targets[0]
+        if isinstance(target, ast.Name):
+            return self._allocate(target.id, node)
+        if isinstance(target, ast.Attribute):
+            target = target.value
+        if not isinstance(target, ast.Subscript):
+            raise self.fail("expected an element of a buffer or a new buffer's name", node)
+        buffer = self.buffer(target.value)
+        value = self.expression(node.value, buffer.dtype)
+        return nodes.Store(buffer, self.indices(target.slice), value, span=self.place(node))
+
+    def _allocate(self, name: str, node: ast.Assign) -> Statement | None:
+        made = self._made_buffer(name, node.value)
+        if made is None:
+            raise self.fail("expected a new buffer", node.value, f"known kinds: view, {', '.join(_SCOPES)}")
+        buffer, keywords = made
+        self.scope[name] = buffer
+        assert isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name)
+        if node.value.func.id == "view":
+            return None
+        initial = keywords.pop("initial", None)
+        if "layout" in keywords:
+            self.layouts.append((buffer, self.value(keywords.pop("layout"))))
+        if "safe_value" in keywords:
+            self.safe_values.append((buffer, self.expression(keywords.pop("safe_value"), buffer.dtype)))
+        for word, value in keywords.items():
+            raise self.fail(f"a buffer has no {word!r}", value)
+        first = None if initial is None else self.expression(initial, buffer.dtype)
+        return nodes.Allocate(buffer, first, span=self.place(node))
+
+    def _expression_statement(self, node: ast.Expr) -> Statement:
+        call = node.value
+        word = call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
+        span = self.place(node)
+        if isinstance(call, ast.Call) and word in nodes.TILE_OPERATORS:
+            return self._tile_operator(word, call, span)
+        if isinstance(call, ast.Call) and word == "assume" and len(call.args) == 1:
+            return nodes.Assume(self.expression(call.args[0]), span=span)
+        if isinstance(call, ast.Call) and word in ("print", "breakpoint"):
+            values = tuple(self.value(argument) for argument in call.args)
+            return nodes.Print(values, stop=word == "breakpoint", span=span)
+        return nodes.Evaluate(self.expression(call), span=span)
+
+    def _tile_operator(self, name: str, call: ast.Call, span: Span | None) -> Statement:
+        cls = nodes.TILE_OPERATORS[name]
+        fields = {keyword.arg or "": self.value(keyword.value) for keyword in call.keywords}
+        try:
+            return cls(**fields, span=span)
+        except TypeError as error:
+            known = [field for field in cls.__dataclass_fields__ if field != "span"]
+            unknown = [field for field in fields if field not in known]
+            hint = (near(unknown[0], known) if unknown else "") or f"its operands: {', '.join(known)}"
+            raise self.fail(f"{name}: {str(error).split('() ')[-1]}", call, hint) from None
+
+    def _if(self, node: ast.If) -> Statement:
+        condition = self.expression(node.test)
+        otherwise = self.body(node.orelse) if node.orelse else None
+        return nodes.If(condition, self.body(node.body), otherwise, span=self.place(node))
+
+    def _while(self, node: ast.While) -> Statement:
+        return nodes.While(self.expression(node.test), self.body(node.body), span=self.place(node))
+
+    def _assert(self, node: ast.Assert) -> Statement:
+        message = node.msg.value if isinstance(node.msg, ast.Constant) else ""
+        return nodes.Assert(self.expression(node.test), str(message), span=self.place(node))
+
+    # Loops and kernels
+
+    def _for(self, node: ast.For) -> Statement:
+        call = node.iter
+        word = call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
+        if not isinstance(call, ast.Call) or word not in _LOOPS:
+            raise self.fail("no such loop", node.iter, f"loops: {', '.join(_LOOPS)}")
+        keywords = {keyword.arg or "": keyword.value for keyword in call.keywords}
+        names = [item.id for item in _elements(node.target) if isinstance(item, ast.Name)]
+        given = keywords.pop("dtype", None)
+        types = [INT32] if given is None else [self.dtype(item) for item in _elements(given)]
+        vars = tuple(Var(types[min(d, len(types) - 1)], name) for d, name in enumerate(names))
+        make = _LOOPS[word](self, vars, call, keywords)
+        with self.block():
+            self.scope.update({var.name: var for var in vars})
+            body = self.body(node.body)
+        return make(body, self.place(node))
+
+    def _bounds(self, vars: tuple[Var, ...], call: ast.Call) -> tuple[nodes.Expr, ...]:
+        if len(vars) != 1 or not 1 <= len(call.args) <= 3:
+            raise self.fail("expected one variable and (stop), (start, stop) or (start, stop, step)", call)
+        of = vars[0].dtype
+        bounds = [self.expression(argument, of) for argument in call.args]
+        return tuple(bounds) if len(bounds) > 1 else (nodes.Const(of, 0), *bounds)
+
+    def _serial(self, vars: tuple[Var, ...], call: ast.Call, keywords: dict[str, ast.expr]) -> _MakeLoop:
+        bounds = self._bounds(vars, call)
+        step = bounds[2] if len(bounds) == 3 else nodes.Const(vars[0].dtype, 1)
+        assert isinstance(call.func, ast.Name)
+        kind = "serial" if call.func.id == "range" else call.func.id
+        return lambda body, span: nodes.For(vars[0], bounds[0], bounds[1], step, body, kind, span=span)
+
+    def _pipelined(self, vars: tuple[Var, ...], call: ast.Call, keywords: dict[str, ast.expr]) -> _MakeLoop:
+        start, stop = self._bounds(vars, call)[:2]
+        plan = {word: self.value(value) for word, value in keywords.items()}
+        return lambda body, span: nodes.Pipelined(vars[0], start, stop, body, **plan, span=span)
+
+    def _parallel(self, vars: tuple[Var, ...], call: ast.Call, keywords: dict[str, ast.expr]) -> _MakeLoop:
+        extents = tuple(self.extent(argument) for argument in call.args)
+        plan = {word: self.value(value) for word, value in keywords.items()}
+        return lambda body, span: nodes.Parallel(vars, extents, body, **plan, span=span)
+
+    def _with(self, node: ast.With) -> Statement:
+        call = node.items[0].context_expr
+        word = call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
+        if word == "scope":
+            body = self.body(node.body)
+            return Seq(body.statements, span=self.place(node))
+        if word != "kernel" or not isinstance(call, ast.Call):
+            raise self.fail("expected `with kernel(...):` or `with scope():`", node)
+        return self._kernel(node, {keyword.arg or "": keyword.value for keyword in call.keywords})
+
+    def _kernel(self, node: ast.With, keywords: dict[str, ast.expr]) -> Kernel:
+        layouts = tuple((self.buffer(name), self.value(held)) for name, held in _pairs(keywords.pop("layouts", None)))
+        safe: list[tuple[Buffer, nodes.Expr]] = []
+        for name, held in _pairs(keywords.pop("safe_values", None)):
+            buffer = self.buffer(name)
+            safe.append((buffer, self.expression(held, buffer.dtype)))
+        blocks = [(self._index(name), self.extent(held)) for name, held in _pairs(keywords.pop("blocks", None))]
+        threads = [(self._index(name), self.integer(held)) for name, held in _pairs(keywords.pop("threads", None))]
+        attributes = tuple((word, self.value(value)) for word, value in keywords.items())
+        outer = self.layouts, self.safe_values
+        self.layouts, self.safe_values = [], []
+        with self.block():
+            self.scope.update({var.name: var for var, _ in (*blocks, *threads)})
+            body = self.body(node.body)
+        layouts, safe_values = (*layouts, *self.layouts), (*safe, *self.safe_values)
+        self.layouts, self.safe_values = outer
+        block_vars, grid = tuple(var for var, _ in blocks), tuple(extent for _, extent in blocks)
+        thread_vars: Any = tuple(var for var, _ in threads)
+        shape: Any = tuple(extent for _, extent in threads)
+        return Kernel(
+            block_vars, grid, thread_vars, shape, body, layouts, safe_values, attributes, span=self.place(node)
+        )  # fmt: skip
+
+    def _index(self, node: ast.expr) -> Var:
+        """An index variable of a kernel: ``bx``, or ``int64(bx)``."""
+        if isinstance(node, ast.Call) and len(node.args) == 1 and isinstance(node.args[0], ast.Name):
+            return Var(self.dtype(node.func), node.args[0].id)
+        if not isinstance(node, ast.Name):
+            raise self.fail("expected the name of an index", node)
+        return Var(INT32, node.id)
+
+
+_MakeLoop = Callable[[Seq, "Span | None"], Statement]
+
+
+def _elements(node: ast.expr) -> list[ast.expr]:
+    return list(node.elts) if isinstance(node, ast.Tuple) else [node]
+
+
+def _pairs(node: ast.expr | None) -> list[tuple[ast.expr, ast.expr]]:
+    """Keys and values of a dictionary display."""
+    if not isinstance(node, ast.Dict):
+        return []
+    return [(key, value) for key, value in zip(node.keys, node.values, strict=True) if key is not None]
+
+
+_STATEMENTS: dict[type, Callable[[_Parser, Any], Statement | None]] = {
+    ast.AnnAssign: _Parser._let,
+    ast.Assign: _Parser._assignment,
+    ast.Expr: _Parser._expression_statement,
+    ast.If: _Parser._if,
+    ast.For: _Parser._for,
+    ast.While: _Parser._while,
+    ast.With: _Parser._with,
+    ast.Assert: _Parser._assert,
+    ast.Break: lambda parser, node: nodes.Break(span=parser.place(node)),
+    ast.Continue: lambda parser, node: nodes.Continue(span=parser.place(node)),
+    ast.Return: lambda parser, node: nodes.Return(span=parser.place(node)),
+    ast.Pass: lambda parser, node: None,
+}
+
+_LOOPS: dict[str, Callable[[_Parser, tuple[Var, ...], ast.Call, dict[str, ast.expr]], _MakeLoop]] = {
+    "range": _Parser._serial,
+    "unroll": _Parser._serial,
+    "vectorize": _Parser._serial,
+    "pipelined": _Parser._pipelined,
+    "parallel": _Parser._parallel,
+}
