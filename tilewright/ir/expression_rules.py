@@ -1,0 +1,197 @@
+"""What each kind of expression must satisfy; `verifier` asks these rules about every one it meets.
+
+A rule yields one sentence a problem.  It looks at its node alone, not below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import DType
+from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.nodes import BINARY, LOGICAL, Buffer, Expr, Extent, Region
+from tilewright.ir.stages import Stage
+
+_INTEGER_ONLY = frozenset({"floordiv", "floormod", "shl", "shr"})
+_BITS = frozenset({"and", "or", "xor"})
+_ARITHMETIC = frozenset({"add", "sub", "mul", "min", "max"})
+
+
+def expression_problems(node: Expr | Region, stage: Stage) -> Iterator[str]:
+    """What is wrong with `node` itself at `stage`."""
+    if isinstance(node, Expr) and node.dtype.lanes != 1 and not stage.vectors:
+        yield f"a vector ({node.dtype}) has no place at stage {stage.name}"
+    rule = _RULES.get(type(node))
+    if rule is None:
+        yield f"unknown expression {type(node).__name__}"
+    else:
+        yield from rule(node, stage)
+
+
+def _const(node: nodes.Const, stage: Stage) -> Iterator[str]:
+    of, value = node.dtype, node.value
+    if of.lanes != 1:
+        yield f"a constant of {of}: a vector is made with broadcast"
+    elif of.kind == "bool":
+        if value not in (True, False):
+            yield f"{value!r} is not a bool"
+    elif of.is_integer:
+        if isinstance(value, float) or not of.minimum <= value <= of.maximum:
+            yield f"{value!r} is not a value of {of}"
+    elif isinstance(value, bool):
+        yield f"{value!r} is not a value of {of}"
+
+
+def _var(node: nodes.Var, stage: Stage) -> Iterator[str]:
+    return iter(())
+
+
+def _binary(node: nodes.Binary, stage: Stage) -> Iterator[str]:
+    op, left, right = node.op, node.left.dtype, node.right.dtype
+    if op not in BINARY:
+        yield f"unknown operator {op!r}"
+        return
+    sign = BINARY[op]
+    if left != right:
+        yield f"the operands of {sign} have dtypes {left} and {right}"
+    elif node.dtype != nodes.result_dtype(op, left):
+        yield f"{sign} of {left} gives {nodes.result_dtype(op, left)}, not {node.dtype}"
+    if op in LOGICAL and left.kind != "bool":
+        yield f"{sign} of {left}: its operands must be bool"
+    elif op in _INTEGER_ONLY and not left.is_integer:
+        yield f"{sign} of {left}: its operands must be integers"
+    elif op in _BITS and not (left.is_integer or left.kind == "bool"):
+        yield f"{sign} of {left}: its operands must be integers or bool"
+    elif op == "div" and not left.is_float:
+        yield f"/ of {left}: its operands must be floats (integers have //)"
+    elif op in _ARITHMETIC and left.kind == "bool":
+        yield f"{sign} of bool"
+
+
+def _unary(node: nodes.Unary, stage: Stage) -> Iterator[str]:
+    of = node.value.dtype
+    fits = {"neg": of.kind != "bool", "not": of.kind == "bool", "invert": of.is_integer}
+    if node.op not in fits:
+        yield f"unknown operator {node.op!r}"
+    elif not fits[node.op]:
+        yield f"{node.op} of {of}"
+    if node.dtype != of:
+        yield f"{node.op} of {of} gives {of}, not {node.dtype}"
+
+
+def _cast(node: nodes.Cast, stage: Stage) -> Iterator[str]:
+    if node.dtype.lanes != node.value.dtype.lanes:
+        yield f"a cast from {node.value.dtype} to {node.dtype} changes the number of lanes"
+
+
+def _reinterpret(node: nodes.Reinterpret, stage: Stage) -> Iterator[str]:
+    if _width(node.dtype) != _width(node.value.dtype):
+        yield f"the bits of {node.value.dtype} cannot be read as {node.dtype}: the widths differ"
+
+
+def _select(node: nodes.Select, stage: Stage) -> Iterator[str]:
+    condition = node.condition.dtype
+    if condition.kind != "bool":
+        yield f"the condition of a selection is {condition}, not bool"
+    elif condition.lanes not in (1, node.dtype.lanes):
+        yield f"the condition of a selection of {node.dtype} has {condition.lanes} lanes"
+    if not node.then.dtype == node.otherwise.dtype == node.dtype:
+        yield f"a selection of {node.dtype} has branches {node.then.dtype} and {node.otherwise.dtype}"
+
+
+def _call(node: nodes.Call, stage: Stage) -> Iterator[str]:
+    record = INTRINSICS.get(node.function)
+    if record is None:
+        yield f"no function {node.function!r}"
+        return
+    if record.arity is not None and len(node.arguments) != record.arity:
+        yield f"{node.function} takes {record.arity} arguments, not {len(node.arguments)}"
+    if record.floats_only:
+        for argument in node.arguments:
+            if not isinstance(argument, Expr) or not argument.dtype.is_float:
+                given = argument.dtype if isinstance(argument, (Expr, Region)) else "a text"
+                yield f"{node.function} of {given}: its arguments must be floats"
+
+
+def _load(node: nodes.Load, stage: Stage) -> Iterator[str]:
+    if node.dtype.scalar != node.buffer.dtype.scalar:
+        yield f"a load from {node.buffer.name} ({node.buffer.dtype}) cannot give {node.dtype}"
+    yield from index_problems(node.buffer, node.indices, stage)
+
+
+def _broadcast(node: nodes.Broadcast, stage: Stage) -> Iterator[str]:
+    if node.value.dtype.lanes != 1 or node.value.dtype != node.dtype.scalar:
+        yield f"a broadcast of {node.value.dtype} cannot give {node.dtype}"
+
+
+def _region(node: Region, stage: Stage) -> Iterator[str]:
+    buffer = node.buffer
+    if not len(node.starts) == len(node.extents) == buffer.rank:
+        yield f"{buffer.name} has {buffer.rank} dimensions, but a region of it has {len(node.starts)}"
+        return
+    yield from _integers(buffer, node.starts)
+    for dimension, (start, extent) in enumerate(zip(node.starts, node.extents, strict=True)):
+        yield from extent_problems(extent, f"an extent of a region of {buffer.name}")
+        yield from _range_problems(buffer, dimension, start, extent)
+
+
+def index_problems(buffer: Buffer, indices: Sequence[Expr], stage: Stage) -> Iterator[str]:
+    """What is wrong with an access to one element (or vector) of `buffer`."""
+    if stage.flat and buffer.scope != "scalar":
+        if len(indices) != 1:
+            yield f"{buffer.name} is accessed with {len(indices)} indices; at stage {stage.name} it takes one"
+            return
+    elif len(indices) != buffer.rank:
+        yield f"{buffer.name} has {buffer.rank} dimensions, but is accessed with {len(indices)} indices"
+        return
+    yield from _integers(buffer, indices)
+    if len(indices) == buffer.rank:
+        for dimension, index in enumerate(indices):
+            yield from _range_problems(buffer, dimension, index, 1)
+
+
+def _integers(buffer: Buffer, indices: Sequence[Expr]) -> Iterator[str]:
+    for index in indices:
+        if not index.dtype.is_integer or index.dtype.lanes != 1:
+            yield f"an index of {buffer.name} is {index.dtype}, not an integer"
+
+
+def _range_problems(buffer: Buffer, dimension: int, start: Expr, extent: Extent) -> Iterator[str]:
+    """Accesses that are out of bounds whatever happens; a global buffer may be read and written beyond its end."""
+    size = buffer.shape[dimension]
+    if buffer.scope == "global" or not isinstance(start, nodes.Const) or not isinstance(size, int):
+        return
+    last = start.value + (extent if isinstance(extent, int) else 1) - 1
+    if start.value < 0 or last >= size:
+        reached = start.value if start.value < 0 else last
+        yield f"index {reached} is out of bounds of dimension {dimension} of {buffer.name}, which has {size} elements"
+
+
+def extent_problems(extent: Extent, what: str) -> Iterator[str]:
+    """What is wrong with a size: it must be a number from zero up, or an integer expression."""
+    if isinstance(extent, Expr):
+        if not extent.dtype.is_integer or extent.dtype.lanes != 1:
+            yield f"{what} is {extent.dtype}, not an integer"
+    elif isinstance(extent, bool) or not isinstance(extent, int) or extent < 0:
+        yield f"{what} is {extent!r}, not a size"
+
+
+def _width(of: DType) -> int:
+    return of.bits * of.lanes
+
+
+_RULES: dict[type, Callable[[Any, Stage], Iterator[str]]] = {
+    nodes.Const: _const,
+    nodes.Var: _var,
+    nodes.Binary: _binary,
+    nodes.Unary: _unary,
+    nodes.Cast: _cast,
+    nodes.Reinterpret: _reinterpret,
+    nodes.Select: _select,
+    nodes.Call: _call,
+    nodes.Load: _load,
+    nodes.Broadcast: _broadcast,
+    Region: _region,
+}

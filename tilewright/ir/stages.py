@@ -1,0 +1,78 @@
+"""What is legal at each stage of a program's way from the author's tiles to one thread's work.
+
+`STAGES` is a table, and `verifier` its only reader.  A pass that takes a program to the next stage says so
+with ``function.with_body(body, stage="laid_out")``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir import nodes
+from tilewright.ir.nodes import Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage.
+
+    Attributes
+    ----------
+    name : its key in `STAGES`.
+    meaning : one sentence.
+    statements : statement classes that may stand in a kernel, tile operators apart.
+    tile_operators : whether tile operators may.
+    scopes : scopes of the buffers that a kernel may use.
+    vectors : whether loads, stores and arithmetic may have several lanes.
+    flat : whether every buffer of a kernel has one dimension, and every access of it one index.
+    """
+
+    name: str
+    meaning: str
+    statements: frozenset[type[Statement]]
+    tile_operators: bool
+    scopes: frozenset[str]
+    vectors: bool
+    flat: bool
+
+
+HOST_STATEMENTS: frozenset[type[Statement]] = frozenset({
+    nodes.Seq, nodes.Let, nodes.Allocate, nodes.If, nodes.For, nodes.While, nodes.Break, nodes.Continue,
+    nodes.Return, nodes.Assert, nodes.Assume, nodes.Print, nodes.Kernel,
+})  # fmt: skip
+"""What may stand in a host program, outside its kernels, at every stage."""
+
+_THREAD_STATEMENTS: frozenset[type[Statement]] = frozenset({
+    nodes.Seq, nodes.Let, nodes.Allocate, nodes.Store, nodes.Evaluate, nodes.If, nodes.For, nodes.While,
+    nodes.Break, nodes.Continue, nodes.Return, nodes.Assert, nodes.Assume, nodes.Print,
+})  # fmt: skip
+_TILE_STATEMENTS = _THREAD_STATEMENTS | {nodes.Parallel}
+_THREAD_SCOPES = frozenset({"global", "shared", "scalar", "register", "barrier"})
+_TILE_SCOPES = frozenset({"global", "shared", "fragment", "local", "scalar", "barrier"})
+
+STAGES: dict[str, Stage] = {
+    stage.name: stage
+    for stage in (
+        Stage(
+            "traced", "what the author wrote: loops, tile operators, pipelines as wishes",
+            _TILE_STATEMENTS | {nodes.Pipelined}, True, _TILE_SCOPES, vectors=False, flat=False,
+        ),
+        Stage(
+            "pipelined", "pipelines have become plain loops whose buffers have stages",
+            _TILE_STATEMENTS, True, _TILE_SCOPES, vectors=False, flat=False,
+        ),
+        Stage(
+            "laid_out", "every tile has a layout, every dependence its synchronisation",
+            _TILE_STATEMENTS, True, _TILE_SCOPES, vectors=False, flat=False,
+        ),
+        Stage(
+            "threaded", "what one thread does: scalars, short vectors, machine instructions",
+            _THREAD_STATEMENTS, False, _THREAD_SCOPES, vectors=True, flat=False,
+        ),
+        Stage(
+            "final", "ready to emit: one dimension a buffer",
+            _THREAD_STATEMENTS, False, _THREAD_SCOPES, vectors=True, flat=True,
+        ),
+    )
+}  # fmt: skip
+"""Every stage by name, in order."""

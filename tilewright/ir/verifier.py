@@ -1,0 +1,378 @@
+"""Checks that a program is well formed, and that its stage allows what it holds.
+
+Every violation is reported at once, beside the statement it concerns in the printed program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tilewright.errors import InvalidProgram, near
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import DType
+from tilewright.ir.expression_rules import expression_problems, extent_problems, index_problems
+from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.nodes import Buffer, Const, Expr, Function, Kernel, Region, Seq, Statement, TileOperator, Var
+from tilewright.ir.printer import print_program
+from tilewright.ir.signature import size_variables
+from tilewright.ir.stages import HOST_STATEMENTS, STAGES
+from tilewright.ir.visitor import children, walk
+
+
+def verify(function: Function) -> None:
+    """Check `function` against the rules of the IR and of its stage.
+
+    Raises
+    ------
+    InvalidProgram : with every violation, and the program printed with each beside its statement.
+    """
+    found = violations(function)
+    if not found:
+        return
+    marks: dict[Any, list[str]] = {}
+    for where, problem in found:
+        marks.setdefault(where, []).append(problem)
+    count = "1 violation" if len(found) == 1 else f"{len(found)} violations"
+    listed = "\n".join(f"  {number}. {problem}" for number, (_, problem) in enumerate(found, 1))
+    text = print_program(function, marks=marks)
+    span = next((where.span for where, _ in found if where.span is not None), None)
+    raise InvalidProgram(
+        f"{function.name} is invalid at stage {function.stage}: {count}\n{listed}\n\n{text}", span=span
+    )
+
+
+def violations(function: Function) -> list[tuple[Statement | Function, str]]:
+    """Every violation in `function`: the statement (or the function itself) and one sentence."""
+    verifier = _Verifier(function)
+    verifier.function()
+    return verifier.found
+
+
+class _Verifier:
+    def __init__(self, function: Function) -> None:
+        self.program = function
+        self.stage = STAGES.get(function.stage, STAGES["traced"])
+        self.found: list[tuple[Statement | Function, str]] = []
+        self.visible: set[Var | Buffer] = set()
+        self.allocated = {found.buffer for found in walk(function) if isinstance(found, nodes.Allocate)}
+        self.bound: set[Var | Buffer] = set()
+        self.kernel: Kernel | None = None
+        self.in_parallel = False
+        self.in_loop = False
+
+    def report(self, where: Statement | Function, problem: str) -> None:
+        if (where, problem) not in self.found:
+            self.found.append((where, problem))
+
+    @contextmanager
+    def scope(self, **context: Any) -> Iterator[None]:
+        """Names bound inside are out of scope at the end; `context` holds inside only."""
+        visible = set(self.visible)
+        before = {name: getattr(self, name) for name in context}
+        for name, value in context.items():
+            setattr(self, name, value)
+        yield
+        self.visible = visible
+        for name, value in before.items():
+            setattr(self, name, value)
+
+    def bind(self, where: Statement | Function, owner: Var | Buffer) -> None:
+        kind = "variable" if isinstance(owner, Var) else "buffer"
+        if owner in self.bound:
+            self.report(where, f"the {kind} {owner.name} is bound a second time")
+        self.bound.add(owner)
+        self.visible.add(owner)
+
+    # Functions
+
+    def function(self) -> None:
+        function = self.program
+        if function.stage not in STAGES:
+            hint = near(function.stage, list(STAGES)) or f"stages are {', '.join(STAGES)}"
+            self.report(function, f"no stage {function.stage!r}; {hint}")
+        for var in size_variables(function):
+            self.bind(function, var)
+        for param in function.params:
+            self.bind(function, param)
+        bare = {e for p in function.params if isinstance(p, Buffer) for e in (*p.shape, *(p.strides or ()))}
+        for var in size_variables(function):
+            if var not in bare:
+                self.report(function, f"the size {var.name} never stands alone as an extent of a parameter")
+        for param in function.params:
+            if isinstance(param, Buffer):
+                self.buffer(function, param)
+                if param.scope != "global":
+                    self.report(function, f"the parameter {param.name} is {param.scope}, not global")
+        for output in function.outputs:
+            if output not in function.params:
+                self.report(function, f"the output {output.name} is not a parameter")
+        self.body(function.body)
+
+    def buffer(self, where: Statement | Function, buffer: Buffer) -> None:
+        """Check the declaration of a buffer."""
+        if buffer.scope not in nodes.SCOPES:
+            self.report(where, f"{buffer.name} has the unknown scope {buffer.scope!r}")
+        for extent in (*buffer.shape, *(buffer.strides or ())):
+            for problem in extent_problems(extent, f"an extent of {buffer.name}"):
+                self.report(where, problem)
+            if isinstance(extent, Expr):
+                if buffer.scope != "global":
+                    self.report(where, f"the {buffer.scope} buffer {buffer.name} has a symbolic shape")
+                self.expression(where, extent)
+        if buffer.strides is not None and (buffer.scope != "global" or len(buffer.strides) != buffer.rank):
+            self.report(where, f"{buffer.name}: strides belong to a global buffer, one a dimension")
+        if self.kernel is not None and self.stage.flat and buffer.rank > 1:
+            self.report(where, f"{buffer.name} has {buffer.rank} dimensions; at stage {self.stage.name} it has one")
+        if buffer.source is not None:
+            self.view(where, buffer, buffer.source)
+
+    def view(self, where: Statement | Function, buffer: Buffer, source: Buffer) -> None:
+        self.use(where, source)
+        if buffer.scope != source.scope:
+            self.report(where, f"{buffer.name} is {buffer.scope}, but the buffer it views is {source.scope}")
+        sizes = [b.dtype.nbytes(b.size) if all(isinstance(e, int) for e in b.shape) else None for b in (buffer, source)]
+        if sizes[0] is not None and sizes[1] is not None and sizes[0] > sizes[1]:
+            self.report(where, f"{buffer.name} has {sizes[0]} bytes, the buffer it views {sizes[1]}")
+
+    # Uses
+
+    def use(self, where: Statement | Function, owner: Var | Buffer) -> None:
+        """`owner` is mentioned: it must be in scope (a view, through what it is a view of)."""
+        if owner in self.visible:
+            return
+        if isinstance(owner, Buffer) and owner.source is not None and owner not in self.allocated:
+            if owner in self.bound:
+                self.use(where, owner.source)
+            else:
+                self.bound.add(owner)
+                self.buffer(where, owner)
+            return
+        kind = "variable" if isinstance(owner, Var) else "buffer"
+        self.report(where, f"the {kind} {owner.name} is not in scope")
+
+    def expression(self, where: Statement | Function, root: Any, *, effect: bool = False) -> None:
+        """Check an expression or region and all below it; `effect` allows a call for its effect at the root."""
+        for node in walk(root):
+            if isinstance(node, (Var, Buffer)):
+                self.use(where, node)
+            if isinstance(node, Buffer):
+                self.placed(where, node)
+                continue
+            for problem in expression_problems(node, self.stage):
+                self.report(where, problem)
+            if isinstance(node, nodes.Call):
+                self.call(where, node, effect and node is root)
+
+    def placed(self, where: Statement | Function, buffer: Buffer) -> None:
+        """A buffer's scope must exist at this stage, and be reachable from here."""
+        if self.kernel is None:
+            if buffer.scope != "global":
+                self.report(where, f"the host program uses the {buffer.scope} buffer {buffer.name}")
+        elif buffer.scope not in self.stage.scopes:
+            self.report(where, f"{buffer.name} is {buffer.scope}, which stage {self.stage.name} does not have")
+
+    def call(self, where: Statement | Function, call: nodes.Call, at_root: bool) -> None:
+        record = INTRINSICS.get(call.function)
+        if record is None:
+            return
+        if not record.pure and not at_root:
+            self.report(where, f"{call.function} has an effect, so it stands alone, in a binding or in a store")
+        if record.collective and self.in_parallel:
+            self.report(where, f"{call.function} is a meeting of threads and cannot stand in a parallel loop")
+
+    def typed(self, where: Statement, value: Expr, of: DType, what: str, *, effect: bool = False) -> None:
+        self.expression(where, value, effect=effect)
+        if value.dtype != of:
+            self.report(where, f"{what} is {value.dtype}, not {of}")
+
+    def condition(self, where: Statement, value: Expr) -> None:
+        self.expression(where, value)
+        if value.dtype.kind != "bool" or value.dtype.lanes != 1:
+            self.report(where, f"the condition is {value.dtype}, not bool")
+
+    # Statements
+
+    def body(self, body: Seq, **context: Any) -> None:
+        with self.scope(**context):
+            for statement in body.statements:
+                self.statement(statement)
+
+    def statement(self, statement: Statement) -> None:
+        self.allowed(statement)
+        if isinstance(statement, TileOperator):
+            self.tile_operator(statement)
+            return
+        rule = _STATEMENTS.get(type(statement))
+        if rule is not None:
+            rule(self, statement)
+
+    def allowed(self, statement: Statement) -> None:
+        """Whether this kind of statement may stand here at this stage."""
+        cls = type(statement)
+        name = statement.name if isinstance(statement, TileOperator) else cls.__name__
+        if self.kernel is None:
+            if cls not in HOST_STATEMENTS:
+                self.report(statement, f"{name} stands outside a kernel")
+        elif isinstance(statement, TileOperator):
+            if not self.stage.tile_operators:
+                self.report(statement, f"the tile operator {name} has no place at stage {self.stage.name}")
+        elif cls not in self.stage.statements:
+            nested = cls is Kernel
+            self.report(statement, "a kernel stands in a kernel" if nested else self._misplaced(name))
+
+    def _misplaced(self, name: str) -> str:
+        return f"{name} has no place at stage {self.stage.name}"
+
+    def tile_operator(self, statement: TileOperator) -> None:
+        known = len(self.found)
+        for child in children(statement):
+            self.expression(statement, child)
+            for extent in child.extents if isinstance(child, Region) else ():
+                if isinstance(extent, Expr) and not isinstance(extent, Const):
+                    self.report(statement, f"an extent of the tile of {child.buffer.name} is not known")
+        if self.in_parallel:
+            self.report(statement, f"{statement.name} acts on whole tiles and cannot stand in a parallel loop")
+        if len(self.found) == known:  # what an operator says about malformed operands would only confuse
+            for problem in statement.check():
+                self.report(statement, f"{statement.name}: {problem}")
+
+    def let(self, statement: nodes.Let) -> None:
+        of = statement.var.dtype
+        self.typed(statement, statement.value, of, f"the value of {statement.var.name}", effect=True)
+        self.bind(statement, statement.var)
+
+    def allocate(self, statement: nodes.Allocate) -> None:
+        buffer = statement.buffer
+        self.bind(statement, buffer)
+        self.buffer(statement, buffer)
+        self.placed(statement, buffer)
+        if self.kernel is not None and buffer.scope == "global" and buffer.source is None:
+            self.report(statement, f"the global buffer {buffer.name} is allocated in a kernel")
+        if statement.initial is not None:
+            if buffer.scope != "scalar":
+                self.report(statement, f"only a scalar has a first value; {buffer.name} is {buffer.scope}")
+            self.typed(statement, statement.initial, buffer.dtype, f"the first value of {buffer.name}")
+
+    def store(self, statement: nodes.Store) -> None:
+        buffer, value = statement.buffer, statement.value
+        self.use(statement, buffer)
+        self.placed(statement, buffer)
+        for index in statement.indices:
+            self.expression(statement, index)
+        for problem in index_problems(buffer, statement.indices, self.stage):
+            self.report(statement, problem)
+        self.expression(statement, value, effect=True)
+        if value.dtype.scalar != buffer.dtype.scalar:
+            self.report(statement, f"a value of {value.dtype} is stored in {buffer.name}, which holds {buffer.dtype}")
+
+    def evaluate(self, statement: nodes.Evaluate) -> None:
+        self.expression(statement, statement.value, effect=True)
+
+    def branch(self, statement: nodes.If) -> None:
+        self.condition(statement, statement.condition)
+        self.body(statement.then)
+        if statement.otherwise is not None:
+            self.body(statement.otherwise)
+
+    def loop(self, statement: nodes.For) -> None:
+        if statement.kind not in ("serial", "unroll", "vectorize"):
+            self.report(statement, f"no kind of loop {statement.kind!r}")
+        for name in ("start", "stop", "step"):
+            self.typed(statement, getattr(statement, name), statement.var.dtype, f"the {name} of the loop")
+        if isinstance(statement.step, Const) and statement.step.value <= 0:
+            self.report(statement, f"the step of the loop is {statement.step.value}")
+        with self.scope():
+            self.bind(statement, statement.var)
+            self.body(statement.body, in_loop=statement.kind != "vectorize")
+
+    def pipelined(self, statement: nodes.Pipelined) -> None:
+        for name in ("start", "stop"):
+            self.typed(statement, getattr(statement, name), statement.var.dtype, f"the {name} of the loop")
+        if statement.num_stages < 0:
+            self.report(statement, f"the loop has {statement.num_stages} stages")
+        for name in ("order", "stage"):
+            plan = getattr(statement, name)
+            if plan is not None and any(number < 0 for number in plan):
+                self.report(statement, f"the {name} of the pipeline has a negative number")
+        if self.in_parallel:
+            self.report(statement, "a pipelined loop cannot stand in a parallel loop")
+        with self.scope():
+            self.bind(statement, statement.var)
+            self.body(statement.body, in_loop=False)
+
+    def parallel(self, statement: nodes.Parallel) -> None:
+        if len(statement.vars) != len(statement.extents):
+            self.report(statement, f"{len(statement.vars)} variables run over {len(statement.extents)} extents")
+        for extent in statement.extents:
+            for problem in extent_problems(extent, "an extent of the loop"):
+                self.report(statement, problem)
+            if isinstance(extent, Expr):
+                self.expression(statement, extent)
+        with self.scope():
+            for var in statement.vars:
+                self.bind(statement, var)
+            self.body(statement.body, in_parallel=True, in_loop=False)
+
+    def while_loop(self, statement: nodes.While) -> None:
+        self.condition(statement, statement.condition)
+        self.body(statement.body, in_loop=True)
+
+    def jump(self, statement: nodes.Break | nodes.Continue) -> None:
+        if not self.in_loop:
+            self.report(statement, f"{type(statement).__name__.lower()} stands outside a serial loop")
+
+    def fact(self, statement: nodes.Assert | nodes.Assume) -> None:
+        self.condition(statement, statement.condition)
+
+    def printed(self, statement: nodes.Print) -> None:
+        for value in statement.values:
+            if not isinstance(value, str):
+                self.expression(statement, value)
+
+    def enter_kernel(self, kernel: Kernel) -> None:
+        if not 1 <= len(kernel.grid) <= 3 or len(kernel.grid) != len(kernel.block_vars):
+            self.report(kernel, f"a grid of {len(kernel.grid)} extents has {len(kernel.block_vars)} indices")
+        for extent in kernel.grid:
+            for problem in extent_problems(extent, "an extent of the grid"):
+                self.report(kernel, problem)
+            if isinstance(extent, Expr):
+                self.expression(kernel, extent)
+        if len(kernel.threads) != 3 or len(kernel.thread_vars) != 3 or any(count < 1 for count in kernel.threads):
+            self.report(kernel, "a block has three thread indices with at least one thread each")
+        with self.scope(kernel=kernel, in_loop=False):
+            for var in (*kernel.block_vars, *kernel.thread_vars):
+                self.bind(kernel, var)
+            self.body(kernel.body)
+        self.annotations(kernel)
+
+    def annotations(self, kernel: Kernel) -> None:
+        """Layouts and safe values must concern buffers that the kernel can reach."""
+        for buffer, value in kernel.safe_values:
+            if value.dtype != buffer.dtype:
+                self.report(kernel, f"the safe value of {buffer.name} is {value.dtype}, not {buffer.dtype}")
+        mentioned = {found for found in walk(kernel.body) if isinstance(found, Buffer)} | self.visible
+        for buffer, _ in (*kernel.layouts, *kernel.safe_values):
+            if buffer not in mentioned:
+                self.report(kernel, f"{buffer.name} has an annotation, but is not in the kernel")
+
+
+_STATEMENTS: dict[type, Callable[[_Verifier, Any], None]] = {
+    Seq: _Verifier.body,
+    nodes.Let: _Verifier.let,
+    nodes.Allocate: _Verifier.allocate,
+    nodes.Store: _Verifier.store,
+    nodes.Evaluate: _Verifier.evaluate,
+    nodes.If: _Verifier.branch,
+    nodes.For: _Verifier.loop,
+    nodes.Pipelined: _Verifier.pipelined,
+    nodes.Parallel: _Verifier.parallel,
+    nodes.While: _Verifier.while_loop,
+    nodes.Break: _Verifier.jump,
+    nodes.Continue: _Verifier.jump,
+    nodes.Assert: _Verifier.fact,
+    nodes.Assume: _Verifier.fact,
+    nodes.Print: _Verifier.printed,
+    Kernel: _Verifier.enter_kernel,
+}
