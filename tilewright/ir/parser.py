@@ -18,6 +18,7 @@ from tilewright.ir.dtypes import INT32, DType
 from tilewright.ir.expression_parser import _DTYPE, ExpressionParser
 from tilewright.ir.nodes import Buffer, Function, Kernel, Seq, Statement, Var
 from tilewright.ir.printer import SCOPE_WORDS
+from tilewright.ir.visitor import fields_of
 
 _SCOPES = {word: scope for scope, word in SCOPE_WORDS.items()}
 
@@ -208,7 +209,7 @@ class _Parser(ExpressionParser):
         try:
             return cls(**fields, span=span)
         except TypeError as error:
-            known = [field for field in cls.__dataclass_fields__ if field != "span"]
+            known = list(fields_of(cls))
             unknown = [field for field in fields if field not in known]
             hint = (near(unknown[0], known) if unknown else "") or f"its operands: {', '.join(known)}"
             raise self.fail(f"{name}: {str(error).split('() ')[-1]}", call, hint) from None
