@@ -1,0 +1,169 @@
+// Conversions between number types, as the intermediate representation defines them, and arithmetic of the small floats.
+//
+// Every conversion rounds once, to nearest even.  To a float without infinities it saturates, NaN stays NaN.
+// From a float to an integer it truncates and saturates, NaN gives 0.
+#pragma once
+
+namespace tw {
+
+TW_DEVICE uint32_t float_bits(float x) { return __float_as_uint(x); }
+TW_DEVICE float bits_float(uint32_t x) { return __uint_as_float(x); }
+
+// ---- exact: small float to float -----------------------------------------------------------------------------------
+TW_DEVICE float to_float(float x) { return x; }
+TW_DEVICE float to_float(tfloat32 x) { return x.value; }
+TW_DEVICE float to_float(half x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits)); return y; }
+TW_DEVICE float to_float(bfloat16 x) { return bits_float(uint32_t(x.bits) << 16); }
+TW_DEVICE float to_float(float8_e5m2 x) { return to_float(half{uint16_t(x.bits << 8)}); }
+TW_DEVICE float to_float(float8_e4m3 x) {
+  // The code's exponent and mantissa, moved to where float has its own, are the value times 2^-120; a subnormal code becomes one too.
+  const float y = bits_float((x.bits & 0x7Fu) << 20) * 1.329227995784916e36f;
+  return bits_float(((x.bits & 0x7F) == 0x7F ? 0x7FFFFFFFu : float_bits(y)) | (x.bits & 0x80u) << 24);
+}
+TW_DEVICE float to_float(float8_e8m0 x) { return bits_float(x.bits == 0xFF ? 0x7FFFFFFFu : x.bits ? uint32_t(x.bits) << 23 : 0x00400000u); }
+TW_DEVICE float to_float(float4_e2m1 x) { return to_float(half{uint16_t((x.bits & 7) << 9 | (x.bits & 8) << 12)}) * 16384.0f; }
+
+// ---- to float, rounding to odd: a second rounding to fewer bits is then the only one ------------------------------------
+TW_DEVICE float odd(float truncated, bool exact) { return exact ? truncated : bits_float(float_bits(truncated) | 1u); }
+template <class T> TW_DEVICE float to_float_odd(T x) { return to_float(x); }
+TW_DEVICE float to_float_odd(double x) { const float y = __double2float_rz(x); return odd(y, double(y) == x || x != x || double(y) - double(y) != 0.0); }
+TW_DEVICE float to_float_odd(int32_t x) { const float y = __int2float_rz(x); return odd(y, double(y) == double(x)); }
+TW_DEVICE float to_float_odd(uint32_t x) { const float y = __uint2float_rz(x); return odd(y, double(y) == double(x)); }
+TW_DEVICE float to_float_odd(int64_t x) { const float y = __ll2float_rz(x); return odd(y, (long long)y == x); }
+TW_DEVICE float to_float_odd(uint64_t x) { const float y = __ull2float_rz(x); return odd(y, (unsigned long long)y == x); }
+TW_DEVICE float to_float_odd(int16_t x) { return x; }
+TW_DEVICE float to_float_odd(uint16_t x) { return x; }
+TW_DEVICE float to_float_odd(int8_t x) { return x; }
+TW_DEVICE float to_float_odd(uint8_t x) { return x; }
+TW_DEVICE float to_float_odd(bool x) { return x; }
+
+// ---- float to small float ------------------------------------------------------------------------------------------
+TW_DEVICE void from_float(half& to, float x) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to.bits) : "f"(x)); }
+TW_DEVICE void from_float(bfloat16& to, float x) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to.bits) : "f"(x)); }
+TW_DEVICE void from_float(tfloat32& to, float x) {
+  const uint32_t bits = float_bits(x);
+  to.value = x - x != 0.0f ? x : bits_float((bits + 0xFFFu + (bits >> 13 & 1u)) & ~0x1FFFu);
+}
+// Round |x| to a format of `mantissa` bits whose least normal exponent is `least`; both fit a float's normal range.
+template <int MANTISSA, int LEAST> TW_DEVICE float round_to_format(float magnitude) {
+  const int exponent = max(int(float_bits(magnitude) >> 23) - 127, LEAST);
+  const float grid = bits_float(uint32_t(exponent - MANTISSA + 127 + 23) << 23);   // adding it leaves multiples of the last place
+  return (magnitude + grid) - grid;
+}
+TW_DEVICE void from_float(float8_e4m3& to, float x) {
+#if __CUDA_ARCH__ >= 890
+  uint16_t pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
+  to.bits = uint8_t(pair);
+#else
+  const float y = fminf(round_to_format<3, -6>(fminf(fabsf(x), 448.0f)), 448.0f) * 7.52316384526264e-37f;   // times 2^-120: the code in place
+  to.bits = uint8_t((x != x ? 0x7Fu : float_bits(y) >> 20) | float_bits(x) >> 24 & 0x80u);
+#endif
+}
+TW_DEVICE void from_float(float8_e5m2& to, float x) {
+  const float magnitude = fabsf(x);
+  uint32_t code = 0x7Cu;                                            // infinity: 61440 and more are nearer to 65536 than to 57344
+  if (magnitude < 61440.0f) {
+    half rounded;
+    from_float(rounded, round_to_format<2, -14>(magnitude));
+    code = rounded.bits >> 8;
+  } else if (x != x) {
+    code = 0x7Fu;
+  }
+  to.bits = uint8_t(code | float_bits(x) >> 24 & 0x80u);
+}
+TW_DEVICE void from_float(float8_e8m0& to, float x) {               // to the nearest power of two, ties to the larger exponent's even code
+  const uint32_t bits = float_bits(x);
+  const uint32_t code = bits >> 23, mantissa = bits & 0x7FFFFFu;
+  to.bits = uint8_t(x != x || (bits >> 31) ? 0xFFu : code + (mantissa > 0x400000u || (mantissa == 0x400000u && (code & 1u))));
+}
+TW_DEVICE void from_float(float4_e2m1& to, float x) {
+  const float magnitude = round_to_format<1, 0>(fminf(fabsf(x), 6.0f));
+  const uint32_t twice = uint32_t(magnitude * 2.0f);                // 0 1 2 3 4 6 8 12
+  const uint32_t code = twice < 4u ? twice : twice == 4u ? 4u : twice == 6u ? 5u : twice == 8u ? 6u : 7u;
+  to.bits = uint8_t(code | float_bits(x) >> 28 & 8u);
+}
+
+// ---- float to integer ----------------------------------------------------------------------------------------------
+TW_DEVICE void to_integer(int32_t& to, float x) { to = __float2int_rz(x); }
+TW_DEVICE void to_integer(uint32_t& to, float x) { to = __float2uint_rz(x); }
+TW_DEVICE void to_integer(int64_t& to, float x) { to = x != x ? 0 : __float2ll_rz(x); }
+TW_DEVICE void to_integer(uint64_t& to, float x) { to = x != x ? 0 : __float2ull_rz(x); }
+TW_DEVICE void to_integer(int32_t& to, double x) { to = x != x ? 0 : __double2int_rz(x); }
+TW_DEVICE void to_integer(uint32_t& to, double x) { to = x != x ? 0 : __double2uint_rz(x); }
+TW_DEVICE void to_integer(int64_t& to, double x) { to = x != x ? 0 : __double2ll_rz(x); }
+TW_DEVICE void to_integer(uint64_t& to, double x) { to = x != x ? 0 : __double2ull_rz(x); }
+template <class F> TW_DEVICE void to_integer(int16_t& to, F x) { int32_t y; to_integer(y, x); to = int16_t(min(max(y, -32768), 32767)); }
+template <class F> TW_DEVICE void to_integer(uint16_t& to, F x) { int32_t y; to_integer(y, x); to = uint16_t(min(max(y, 0), 65535)); }
+template <class F> TW_DEVICE void to_integer(int8_t& to, F x) { int32_t y; to_integer(y, x); to = int8_t(min(max(y, -128), 127)); }
+template <class F> TW_DEVICE void to_integer(uint8_t& to, F x) { int32_t y; to_integer(y, x); to = uint8_t(min(max(y, 0), 255)); }
+
+// ---- convert<To>(value) --------------------------------------------------------------------------------------------
+template <class T> struct is_small_float { static constexpr bool value = false; };
+template <> struct is_small_float<half> { static constexpr bool value = true; };
+template <> struct is_small_float<bfloat16> { static constexpr bool value = true; };
+template <> struct is_small_float<float8_e4m3> { static constexpr bool value = true; };
+template <> struct is_small_float<float8_e5m2> { static constexpr bool value = true; };
+template <> struct is_small_float<float8_e8m0> { static constexpr bool value = true; };
+template <> struct is_small_float<float4_e2m1> { static constexpr bool value = true; };
+template <> struct is_small_float<tfloat32> { static constexpr bool value = true; };
+template <class A, class B> struct same_type { static constexpr bool value = false; };
+template <class A> struct same_type<A, A> { static constexpr bool value = true; };
+template <class T> struct is_wide_float { static constexpr bool value = same_type<T, float>::value || same_type<T, double>::value; };
+
+template <class To, class From> TW_DEVICE To convert(From x) {
+  if constexpr (same_type<To, From>::value) {
+    return x;
+  } else if constexpr (is_small_float<To>::value) {
+    To to;
+    from_float(to, to_float_odd(x));
+    return to;
+  } else if constexpr (is_small_float<From>::value) {
+    return convert<To>(to_float(x));                               // exact, so the second conversion rounds alone
+  } else if constexpr (is_wide_float<From>::value && same_type<To, bool>::value) {
+    return x != From(0);
+  } else if constexpr (is_wide_float<From>::value && !is_wide_float<To>::value) {
+    To to;
+    to_integer(to, x);
+    return to;
+  } else {
+    return static_cast<To>(x);
+  }
+}
+
+// ---- arithmetic of small floats: each operation rounds to its own type --------------------------------------------------
+// Twice the mantissa and two bits more than the type has are enough for a float's rounding to change nothing.
+#define TW_SMALL_FLOAT(T)                                                                                        \
+  TW_DEVICE T operator+(T a, T b) { return convert<T>(to_float(a) + to_float(b)); }                              \
+  TW_DEVICE T operator-(T a, T b) { return convert<T>(to_float(a) - to_float(b)); }                              \
+  TW_DEVICE T operator*(T a, T b) { return convert<T>(to_float(a) * to_float(b)); }                              \
+  TW_DEVICE T operator/(T a, T b) { return convert<T>(to_float(a) / to_float(b)); }                              \
+  TW_DEVICE T operator-(T a) { return convert<T>(-to_float(a)); }                                                \
+  TW_DEVICE bool operator==(T a, T b) { return to_float(a) == to_float(b); }                                     \
+  TW_DEVICE bool operator!=(T a, T b) { return to_float(a) != to_float(b); }                                     \
+  TW_DEVICE bool operator<(T a, T b) { return to_float(a) < to_float(b); }                                       \
+  TW_DEVICE bool operator<=(T a, T b) { return to_float(a) <= to_float(b); }                                     \
+  TW_DEVICE bool operator>(T a, T b) { return to_float(a) > to_float(b); }                                       \
+  TW_DEVICE bool operator>=(T a, T b) { return to_float(a) >= to_float(b); }
+TW_SMALL_FLOAT(bfloat16)
+TW_SMALL_FLOAT(float8_e4m3)
+TW_SMALL_FLOAT(float8_e5m2)
+TW_SMALL_FLOAT(float8_e8m0)
+TW_SMALL_FLOAT(float4_e2m1)
+TW_SMALL_FLOAT(tfloat32)
+#undef TW_SMALL_FLOAT
+
+// half has instructions of its own.
+TW_DEVICE half operator+(half a, half b) { half d; asm("add.rn.f16 %0, %1, %2;" : "=h"(d.bits) : "h"(a.bits), "h"(b.bits)); return d; }
+TW_DEVICE half operator-(half a, half b) { half d; asm("sub.rn.f16 %0, %1, %2;" : "=h"(d.bits) : "h"(a.bits), "h"(b.bits)); return d; }
+TW_DEVICE half operator*(half a, half b) { half d; asm("mul.rn.f16 %0, %1, %2;" : "=h"(d.bits) : "h"(a.bits), "h"(b.bits)); return d; }
+TW_DEVICE half operator/(half a, half b) { return convert<half>(to_float(a) / to_float(b)); }
+TW_DEVICE half operator-(half a) { return half{uint16_t(a.bits ^ 0x8000u)}; }
+TW_DEVICE bool operator==(half a, half b) { return to_float(a) == to_float(b); }
+TW_DEVICE bool operator!=(half a, half b) { return to_float(a) != to_float(b); }
+TW_DEVICE bool operator<(half a, half b) { return to_float(a) < to_float(b); }
+TW_DEVICE bool operator<=(half a, half b) { return to_float(a) <= to_float(b); }
+TW_DEVICE bool operator>(half a, half b) { return to_float(a) > to_float(b); }
+TW_DEVICE bool operator>=(half a, half b) { return to_float(a) >= to_float(b); }
+
+}  // namespace tw

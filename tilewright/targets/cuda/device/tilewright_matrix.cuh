@@ -1,0 +1,136 @@
+// What the 32 lanes of a warp do on 8x8 matrices and m16n8 tiles: ldmatrix, stmatrix, mma.sync.  docs/cuda_vocabulary.md has the fragments.
+//
+// Fragments are typed by element; which element of the tile a lane holds at each place is in targets/cuda/instructions.py.
+#pragma once
+
+namespace tw {
+
+// ---- ldmatrix, stmatrix: 1, 2 or 4 matrices of 8 rows of 16 bytes; lane l gives the address of row l % 8 of matrix l / 8 ------
+// A fragment has 4 bytes of each matrix.  `trans` gives the transposed matrix, of 16-bit elements (or pairs of bytes).
+#define TW_MATRIX_4(T, N) static_assert(sizeof(T) * N == 16, "four matrices are 16 bytes a lane")
+template <class T, int N> TW_DEVICE void ldmatrix_x1(Fragment<T, N>& d, uint32_t address) {
+  static_assert(sizeof(T) * N == 4, "one matrix is 4 bytes a lane");
+  uint32_t* r = reinterpret_cast<uint32_t*>(d.data);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(r[0]) : "r"(address) : "memory");
+}
+template <class T, int N> TW_DEVICE void ldmatrix_x1_trans(Fragment<T, N>& d, uint32_t address) {
+  static_assert(sizeof(T) * N == 4, "one matrix is 4 bytes a lane");
+  uint32_t* r = reinterpret_cast<uint32_t*>(d.data);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];" : "=r"(r[0]) : "r"(address) : "memory");
+}
+template <class T, int N> TW_DEVICE void ldmatrix_x2(Fragment<T, N>& d, uint32_t address) {
+  static_assert(sizeof(T) * N == 8, "two matrices are 8 bytes a lane");
+  uint32_t* r = reinterpret_cast<uint32_t*>(d.data);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(address) : "memory");
+}
+template <class T, int N> TW_DEVICE void ldmatrix_x2_trans(Fragment<T, N>& d, uint32_t address) {
+  static_assert(sizeof(T) * N == 8, "two matrices are 8 bytes a lane");
+  uint32_t* r = reinterpret_cast<uint32_t*>(d.data);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(address) : "memory");
+}
+template <class T, int N> TW_DEVICE void ldmatrix_x4(Fragment<T, N>& d, uint32_t address) {
+  TW_MATRIX_4(T, N);
+  uint32_t* r = reinterpret_cast<uint32_t*>(d.data);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+template <class T, int N> TW_DEVICE void ldmatrix_x4_trans(Fragment<T, N>& d, uint32_t address) {
+  TW_MATRIX_4(T, N);
+  uint32_t* r = reinterpret_cast<uint32_t*>(d.data);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+template <class T, int N> TW_DEVICE void stmatrix_x1(uint32_t address, const Fragment<T, N>& s) {
+  static_assert(sizeof(T) * N == 4, "one matrix is 4 bytes a lane");
+  const uint32_t* r = reinterpret_cast<const uint32_t*>(s.data);
+  asm volatile("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%0], {%1};" :: "r"(address), "r"(r[0]) : "memory");
+}
+template <class T, int N> TW_DEVICE void stmatrix_x1_trans(uint32_t address, const Fragment<T, N>& s) {
+  static_assert(sizeof(T) * N == 4, "one matrix is 4 bytes a lane");
+  const uint32_t* r = reinterpret_cast<const uint32_t*>(s.data);
+  asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};" :: "r"(address), "r"(r[0]) : "memory");
+}
+template <class T, int N> TW_DEVICE void stmatrix_x2(uint32_t address, const Fragment<T, N>& s) {
+  static_assert(sizeof(T) * N == 8, "two matrices are 8 bytes a lane");
+  const uint32_t* r = reinterpret_cast<const uint32_t*>(s.data);
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" :: "r"(address), "r"(r[0]), "r"(r[1]) : "memory");
+}
+template <class T, int N> TW_DEVICE void stmatrix_x2_trans(uint32_t address, const Fragment<T, N>& s) {
+  static_assert(sizeof(T) * N == 8, "two matrices are 8 bytes a lane");
+  const uint32_t* r = reinterpret_cast<const uint32_t*>(s.data);
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" :: "r"(address), "r"(r[0]), "r"(r[1]) : "memory");
+}
+template <class T, int N> TW_DEVICE void stmatrix_x4(uint32_t address, const Fragment<T, N>& s) {
+  TW_MATRIX_4(T, N);
+  const uint32_t* r = reinterpret_cast<const uint32_t*>(s.data);
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+               :: "r"(address), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+template <class T, int N> TW_DEVICE void stmatrix_x4_trans(uint32_t address, const Fragment<T, N>& s) {
+  TW_MATRIX_4(T, N);
+  const uint32_t* r = reinterpret_cast<const uint32_t*>(s.data);
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
+               :: "r"(address), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+#undef TW_MATRIX_4
+
+// ---- mma.sync: d += a * b, d is m x n, a is m x k, b is k x n -----------------------------------------------------------
+#define TW_WORDS(f) reinterpret_cast<const uint32_t*>(f.data)
+// Accumulators of four 32-bit registers (constraint C), or of two that hold pairs of halves.
+#define TW_MMA_4_2(NAME, PTX, D, C, A, NA, B, NB)                                                                              \
+  TW_DEVICE void NAME(Fragment<D, 4>& d, const Fragment<A, NA>& a, const Fragment<B, NB>& b) {                                 \
+    const uint32_t *x = TW_WORDS(a), *y = TW_WORDS(b);                                                                         \
+    asm volatile("mma.sync.aligned." PTX " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                              \
+                 : "+" C(d.data[0]), "+" C(d.data[1]), "+" C(d.data[2]), "+" C(d.data[3])                                      \
+                 : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]));                                          \
+  }
+#define TW_MMA_2_1(NAME, PTX, D, C, A, NA, B, NB)                                                                              \
+  TW_DEVICE void NAME(Fragment<D, 4>& d, const Fragment<A, NA>& a, const Fragment<B, NB>& b) {                                 \
+    const uint32_t *x = TW_WORDS(a), *y = TW_WORDS(b);                                                                         \
+    asm volatile("mma.sync.aligned." PTX " {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"                                       \
+                 : "+" C(d.data[0]), "+" C(d.data[1]), "+" C(d.data[2]), "+" C(d.data[3]) : "r"(x[0]), "r"(x[1]), "r"(y[0]));  \
+  }
+#define TW_MMA_HALF_4_2(NAME, PTX, A, NA, B, NB)                                                                               \
+  TW_DEVICE void NAME(Fragment<half, 4>& d, const Fragment<A, NA>& a, const Fragment<B, NB>& b) {                              \
+    const uint32_t *x = TW_WORDS(a), *y = TW_WORDS(b);                                                                         \
+    uint32_t* c = reinterpret_cast<uint32_t*>(d.data);                                                                         \
+    asm volatile("mma.sync.aligned." PTX " {%0,%1}, {%2,%3,%4,%5}, {%6,%7}, {%0,%1};" : "+r"(c[0]), "+r"(c[1])                 \
+                 : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]));                                          \
+  }
+TW_MMA_4_2(mma_m16n8k16, "m16n8k16.row.col.f32.f16.f16.f32", float, "f", half, 8, half, 4)
+TW_MMA_4_2(mma_m16n8k16, "m16n8k16.row.col.f32.bf16.bf16.f32", float, "f", bfloat16, 8, bfloat16, 4)
+TW_MMA_HALF_4_2(mma_m16n8k16, "m16n8k16.row.col.f16.f16.f16.f16", half, 8, half, 4)
+TW_MMA_2_1(mma_m16n8k8, "m16n8k8.row.col.f32.f16.f16.f32", float, "f", half, 4, half, 2)
+TW_MMA_2_1(mma_m16n8k8, "m16n8k8.row.col.f32.bf16.bf16.f32", float, "f", bfloat16, 4, bfloat16, 2)
+// float operands are taken as tfloat32: their low 13 bits are ignored.
+TW_MMA_4_2(mma_m16n8k8, "m16n8k8.row.col.f32.tf32.tf32.f32", float, "f", tfloat32, 4, tfloat32, 2)
+TW_MMA_4_2(mma_m16n8k8, "m16n8k8.row.col.f32.tf32.tf32.f32", float, "f", float, 4, float, 2)
+TW_MMA_2_1(mma_m16n8k4, "m16n8k4.row.col.f32.tf32.tf32.f32", float, "f", tfloat32, 2, tfloat32, 1)
+TW_MMA_2_1(mma_m16n8k4, "m16n8k4.row.col.f32.tf32.tf32.f32", float, "f", float, 2, float, 1)
+TW_MMA_4_2(mma_m16n8k32, "m16n8k32.row.col.s32.s8.s8.s32", int32_t, "r", int8_t, 16, int8_t, 8)
+TW_MMA_4_2(mma_m16n8k32, "m16n8k32.row.col.s32.u8.u8.s32", int32_t, "r", uint8_t, 16, uint8_t, 8)
+TW_MMA_4_2(mma_m16n8k32, "m16n8k32.row.col.s32.s8.u8.s32", int32_t, "r", int8_t, 16, uint8_t, 8)
+TW_MMA_4_2(mma_m16n8k32, "m16n8k32.row.col.s32.u8.s8.s32", int32_t, "r", uint8_t, 16, int8_t, 8)
+TW_MMA_2_1(mma_m16n8k16, "m16n8k16.row.col.s32.s8.s8.s32", int32_t, "r", int8_t, 8, int8_t, 4)
+TW_MMA_2_1(mma_m16n8k16, "m16n8k16.row.col.s32.u8.u8.s32", int32_t, "r", uint8_t, 8, uint8_t, 4)
+TW_MMA_4_2(mma_m16n8k32, "m16n8k32.row.col.f32.e4m3.e4m3.f32", float, "f", float8_e4m3, 16, float8_e4m3, 8)
+TW_MMA_4_2(mma_m16n8k32, "m16n8k32.row.col.f32.e5m2.e5m2.f32", float, "f", float8_e5m2, 16, float8_e5m2, 8)
+TW_MMA_4_2(mma_m16n8k32, "m16n8k32.row.col.f32.e4m3.e5m2.f32", float, "f", float8_e4m3, 16, float8_e5m2, 8)
+TW_MMA_4_2(mma_m16n8k32, "m16n8k32.row.col.f32.e5m2.e4m3.f32", float, "f", float8_e5m2, 16, float8_e4m3, 8)
+TW_MMA_HALF_4_2(mma_m16n8k32, "m16n8k32.row.col.f16.e4m3.e4m3.f16", float8_e4m3, 16, float8_e4m3, 8)
+TW_MMA_HALF_4_2(mma_m16n8k32, "m16n8k32.row.col.f16.e5m2.e5m2.f16", float8_e5m2, 16, float8_e5m2, 8)
+#undef TW_MMA_4_2
+#undef TW_MMA_2_1
+#undef TW_MMA_HALF_4_2
+#undef TW_WORDS
+TW_DEVICE void mma_m8n8k4(Fragment<double, 2>& d, const Fragment<double, 1>& a, const Fragment<double, 1>& b) {
+  asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
+               : "+d"(d.data[0]), "+d"(d.data[1]) : "d"(a.data[0]), "d"(b.data[0]));
+}
+TW_DEVICE void mma_m16n8k8(Fragment<double, 4>& d, const Fragment<double, 4>& a, const Fragment<double, 2>& b) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+d"(d.data[0]), "+d"(d.data[1]), "+d"(d.data[2]), "+d"(d.data[3])
+               : "d"(a.data[0]), "d"(a.data[1]), "d"(a.data[2]), "d"(a.data[3]), "d"(b.data[0]), "d"(b.data[1]));
+}
+
+}  // namespace tw

@@ -1,0 +1,86 @@
+// What the lanes of a warp do together.  All lanes of `mask` must execute the call.
+#pragma once
+
+namespace tw {
+
+constexpr uint32_t ALL_LANES = 0xFFFFFFFFu;
+
+TW_DEVICE uint32_t lane_index() { return threadIdx.x & 31u; }
+// A value that is the same in the whole warp anyway, in a uniform register.
+TW_DEVICE int warp_uniform(int x) { return __shfl_sync(ALL_LANES, x, 0); }
+
+// Any type of 1, 2, 4 or 8 bytes, as words.
+template <class T> TW_DEVICE uint32_t shuffle_word(const T& x) {
+  uint32_t word = 0;
+  memcpy(&word, &x, sizeof(T));
+  return word;
+}
+template <class T, class SHUFFLE> TW_DEVICE T shuffle_words(T x, SHUFFLE shuffle) {
+  T result;
+  if constexpr (sizeof(T) == 8) {
+    uint2 words;
+    memcpy(&words, &x, 8);
+    words.x = shuffle(words.x);
+    words.y = shuffle(words.y);
+    memcpy(&result, &words, 8);
+  } else {
+    const uint32_t word = shuffle(shuffle_word(x));
+    memcpy(&result, &word, sizeof(T));
+  }
+  return result;
+}
+template <class T> TW_DEVICE T shuffle(T x, int lane, uint32_t mask = ALL_LANES, int width = 32) {
+  return shuffle_words(x, [=](uint32_t word) { return __shfl_sync(mask, word, lane, width); });
+}
+template <class T> TW_DEVICE T shuffle_xor(T x, int lanes, uint32_t mask = ALL_LANES, int width = 32) {
+  return shuffle_words(x, [=](uint32_t word) { return __shfl_xor_sync(mask, word, lanes, width); });
+}
+template <class T> TW_DEVICE T shuffle_up(T x, int delta, uint32_t mask = ALL_LANES, int width = 32) {
+  return shuffle_words(x, [=](uint32_t word) { return __shfl_up_sync(mask, word, delta, width); });
+}
+template <class T> TW_DEVICE T shuffle_down(T x, int delta, uint32_t mask = ALL_LANES, int width = 32) {
+  return shuffle_words(x, [=](uint32_t word) { return __shfl_down_sync(mask, word, delta, width); });
+}
+
+TW_DEVICE uint32_t ballot(bool condition, uint32_t mask = ALL_LANES) { return __ballot_sync(mask, condition); }
+TW_DEVICE bool any(bool condition, uint32_t mask = ALL_LANES) { return __any_sync(mask, condition); }
+TW_DEVICE bool all(bool condition, uint32_t mask = ALL_LANES) { return __all_sync(mask, condition); }
+
+// One instruction from sm_80: the result in every lane of the mask.
+TW_DEVICE int32_t redux_add(int32_t x, uint32_t mask = ALL_LANES) { return __reduce_add_sync(mask, x); }
+TW_DEVICE uint32_t redux_add(uint32_t x, uint32_t mask = ALL_LANES) { return __reduce_add_sync(mask, x); }
+TW_DEVICE int32_t redux_min(int32_t x, uint32_t mask = ALL_LANES) { return __reduce_min_sync(mask, x); }
+TW_DEVICE uint32_t redux_min(uint32_t x, uint32_t mask = ALL_LANES) { return __reduce_min_sync(mask, x); }
+TW_DEVICE int32_t redux_max(int32_t x, uint32_t mask = ALL_LANES) { return __reduce_max_sync(mask, x); }
+TW_DEVICE uint32_t redux_max(uint32_t x, uint32_t mask = ALL_LANES) { return __reduce_max_sync(mask, x); }
+TW_DEVICE uint32_t redux_and(uint32_t x, uint32_t mask = ALL_LANES) { return __reduce_and_sync(mask, x); }
+TW_DEVICE uint32_t redux_or(uint32_t x, uint32_t mask = ALL_LANES) { return __reduce_or_sync(mask, x); }
+TW_DEVICE uint32_t redux_xor(uint32_t x, uint32_t mask = ALL_LANES) { return __reduce_xor_sync(mask, x); }
+
+// True in exactly one lane of the (whole, converged) warp.  sm_90.
+TW_DEVICE bool elect_one() {
+#if __CUDA_ARCH__ >= 900
+  uint32_t elected;
+  asm volatile("{ .reg .pred p; elect.sync _|p, 0xFFFFFFFF; selp.b32 %0, 1, 0, p; }" : "=r"(elected) :: "memory");
+  return elected;
+#else
+  return lane_index() == 0;
+#endif
+}
+
+// Inside each quad of lanes: lane t holds row t of a 4 x 4 matrix of words and receives column t.
+template <class T> TW_DEVICE void quad_transpose(Fragment<T, 4>& words) {
+  static_assert(sizeof(T) == 4, "quad_transpose moves 32-bit words");
+  const int t = threadIdx.x & 3;
+#pragma unroll
+  for (int step = 1; step <= 2; step <<= 1)
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {
+      const int low = step == 1 ? 2 * pair : pair, high = low + step;
+      const bool upper = t & step;
+      const T got = shuffle_xor(upper ? words[low] : words[high], step);
+      if (upper) words[low] = got; else words[high] = got;
+    }
+}
+
+}  // namespace tw
