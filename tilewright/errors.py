@@ -132,3 +132,49 @@ class ReadOnlyArgument(ArgumentError):
 
 class OverlappingArguments(ArgumentError):
     """A tensor that the kernel writes shares memory with another argument."""
+
+
+class ExecutionError(TilewrightError):
+    """Base of what an interpreted program may be caught at."""
+
+
+class UninitializedRead(ExecutionError):
+    """A tile element that is read before anything was written to it."""
+
+    def __init__(self, name: str, element: str) -> None:
+        super().__init__(
+            f"{name}{element} is read but was never written",
+            hint=f"write it first, for example with T.clear({name}), T.fill or T.copy",
+        )
+
+
+class OutOfBounds(ExecutionError):
+    """An access outside a tile, or outside any buffer in a thread program."""
+
+    def __init__(self, name: str, element: str, shape: Sequence[int], verb: str) -> None:
+        super().__init__(
+            f"this {verb}s {name}{element}, outside its shape ({', '.join(map(str, shape))})",
+            hint="only global tensors may be accessed out of bounds; guard the access or enlarge the tile",
+        )
+
+
+class ConflictingWrites(ExecutionError):
+    """Iterations or threads that run at once and write different values to one element."""
+
+    def __init__(self, name: str, element: str) -> None:
+        super().__init__(
+            f"iterations that run at once write different values to {name}{element}",
+            hint="iterations of T.Parallel and threads are independent: use a reduction, an atomic or T.serial",
+        )
+
+
+class DivergentThreads(ExecutionError):
+    """Threads that differ where all must do the same: at a barrier, or in an operand of a tile operator."""
+
+
+class AssertionFailed(ExecutionError):
+    """`T.device_assert` on a condition that does not hold."""
+
+
+class WrongAssumption(ExecutionError):
+    """`T.assume` on a condition that does not hold."""

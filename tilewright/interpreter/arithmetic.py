@@ -1,0 +1,154 @@
+"""What one operation does to values, rounding and wrapping as the dtype says.
+
+A value without lanes is a Python int, a Python bool or a NumPy scalar of the dtype's carrier; a value in lanes
+is an array of carriers that broadcasts to the lanes (with a last axis more where the dtype is a vector).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import InternalError
+from tilewright.ir import dtypes
+from tilewright.ir.dtypes import DType
+from tilewright.ops.rounding import cast_array, round_float, wrap
+
+_NATIVE = frozenset({"float16", "bfloat16", "float32", "float64"})
+"""Floats whose NumPy operations are correctly rounded: computing in float32 leaves 2p + 2 bits or more."""
+
+_EXACT_IN_FLOAT64 = 1 << 53
+
+
+def settle(value: Any, dtype: DType) -> Any:
+    """A result of NumPy as a value: arrays of no dimensions become scalars, and those of integers Python's."""
+    if isinstance(value, np.ndarray):
+        if value.ndim:
+            return value
+        value = value[()]
+    return value if dtype.is_float else value.item() if isinstance(value, np.generic) else value
+
+
+def carried(value: Any, dtype: DType) -> Any:
+    """A value in its carrier: Python ints and bools become NumPy scalars."""
+    return value if isinstance(value, (np.ndarray, np.generic)) else dtype.numpy.type(value)
+
+
+def wrap_int(value: int, dtype: DType) -> int:
+    """A Python int modulo 2**bits of an integer type."""
+    if dtype.kind == "bool":
+        return bool(value)
+    value &= (1 << dtype.bits) - 1
+    return value - (1 << dtype.bits) if dtype.kind == "int" and value >> (dtype.bits - 1) else value
+
+
+_SCALARS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul,
+    "floordiv": operator.floordiv, "floormod": operator.mod,
+    "and": operator.and_, "or": operator.or_, "xor": operator.xor, "shl": operator.lshift, "shr": operator.rshift,
+    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+    "min": min, "max": max,
+}  # fmt: skip
+
+_ARRAYS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide,
+    "floordiv": np.floor_divide, "floormod": np.mod,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "shl": np.left_shift, "shr": np.right_shift,
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "min": np.fmin, "max": np.fmax, "all": np.logical_and, "any": np.logical_or,
+}  # fmt: skip
+
+_COMPARING = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "all", "any"})
+
+
+def binary(op: str, left: Any, right: Any, dtype: DType) -> Any:
+    """``left op right`` for operands of `dtype` (its lanes do not matter here)."""
+    if dtype.is_float:
+        return _float_binary(op, left, right, dtype)
+    if op == "div":
+        raise InternalError(f"a true division of {dtype} reached the interpreter")
+    if not isinstance(left, np.ndarray) and not isinstance(right, np.ndarray):
+        if op in ("floordiv", "floormod") and right == 0:
+            return 0
+        result = _SCALARS[op](left, right)
+        return result if op in _COMPARING else wrap_int(result, dtype)
+    result = _ARRAYS[op](carried(left, dtype), carried(right, dtype))
+    return result if op in _COMPARING or dtype.bits >= 8 or dtype.kind == "bool" else wrap(result, dtype)
+
+
+def _float_binary(op: str, left: Any, right: Any, dtype: DType) -> Any:
+    if op in _COMPARING or dtype.name in _NATIVE:
+        return settle(_ARRAYS[op](left, right), dtypes.BOOL if op in _COMPARING else dtype)
+    wide = _ARRAYS[op](np.asarray(left).astype(np.float64), np.asarray(right).astype(np.float64))
+    return settle(round_float(wide, dtype.scalar), dtype)
+
+
+def negate(value: Any, dtype: DType) -> Any:
+    if not isinstance(value, (np.ndarray, np.generic)):
+        return wrap_int(-value, dtype)
+    if dtype.is_float:
+        if dtype.name in _NATIVE:
+            return -value
+        return settle(round_float(-np.asarray(value).astype(np.float64), dtype.scalar), dtype)
+    return wrap(np.negative(value), dtype)
+
+
+def logical_not(value: Any, dtype: DType) -> Any:
+    return np.logical_not(value) if isinstance(value, np.ndarray) else not value
+
+
+def invert(value: Any, dtype: DType) -> Any:
+    if isinstance(value, np.ndarray):
+        return np.invert(value) if dtype.bits >= 8 or dtype.kind == "bool" else wrap(np.invert(value), dtype)
+    return (not value) if dtype.kind == "bool" else wrap_int(~value, dtype)
+
+
+UNARY: Mapping[str, Callable[[Any, DType], Any]] = {"neg": negate, "not": logical_not, "invert": invert}
+
+
+def convert(value: Any, source: DType, destination: DType) -> Any:
+    """`value` cast from one dtype to another."""
+    source, destination = source.scalar, destination.scalar
+    if source == destination:
+        return value
+    if isinstance(value, (int, bool)):
+        if destination.kind == "bool":
+            return value != 0
+        if destination.is_integer:
+            return wrap_int(int(value), destination)
+        if destination.name in _NATIVE and -_EXACT_IN_FLOAT64 < value < _EXACT_IN_FLOAT64 and destination.bits >= 32:
+            return destination.numpy.type(value)
+    return settle(cast_array(carried(value, source), source, destination), destination)
+
+
+def reinterpret(value: Any, source: DType, destination: DType) -> Any:
+    """The bits of `value` as another type of as many bits in all; either may be a vector."""
+    array = np.asarray(carried(value, source))
+    if source.lanes == 1:
+        array = array[..., None]
+    packed = dtypes.pack(np.ascontiguousarray(array), source.scalar)
+    raw = np.ascontiguousarray(packed).view(np.uint8)
+    target = destination.scalar
+    result = dtypes.unpack(raw, target, destination.lanes) if target.is_packed else raw.view(target.numpy)
+    return settle(result[..., 0], target) if destination.lanes == 1 else result
+
+
+def call(reference: Callable[..., Any], values: list[Any], sources: list[DType], destination: DType) -> Any:
+    """A function of the table of intrinsics: floats go in as float64, and the result is rounded once."""
+    arguments = [
+        np.asarray(value).astype(np.float64) if source.is_float else np.asarray(carried(value, source))
+        for value, source in zip(values, sources, strict=True)
+    ]
+    result = np.asarray(reference(*arguments))
+    target = destination.scalar
+    if target.kind == "bool":
+        return settle(result.astype(bool), target)
+    return settle(round_float(result, target) if target.is_float else wrap(result, target), target)
+
+
+def choose(condition: Any, then: Any, otherwise: Any, dtype: DType) -> Any:
+    """``then`` where the condition holds, lane by lane."""
+    return settle(np.where(condition, carried(then, dtype), carried(otherwise, dtype)), dtype)

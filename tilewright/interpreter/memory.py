@@ -1,0 +1,300 @@
+"""Where elements live while a program is interpreted: bytes, a shadow that knows which were written, views.
+
+A `Memory` is the bytes of one allocation, or of a caller's array.  A `View` is how one buffer sees it: element
+type, shape, strides.  Types below eight bits stay packed, so that views of other types see the true bytes.
+The shadow has a 1 for every bit that was ever written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import ConflictingWrites, OutOfBounds, UninitializedRead
+from tilewright.interpreter.arithmetic import carried, settle
+from tilewright.interpreter.poison import PATTERN
+from tilewright.ir.dtypes import DType
+
+
+@dataclass(slots=True)
+class Memory:
+    """Bytes of one allocation.
+
+    Attributes
+    ----------
+    data : flat uint8 array, or the caller's elements as a flat array of their own type.
+    shadow : as many bytes; None where nothing is checked (global memory).
+    lanes : shape of the lanes that have a copy each; empty where there is one for all.
+    lane_bytes : bytes of one copy.
+    """
+
+    data: np.ndarray
+    shadow: np.ndarray | None = None
+    lanes: tuple[int, ...] = ()
+    lane_bytes: int = 0
+
+
+def row_major(shape: Sequence[int], dtype: DType) -> tuple[int, ...]:
+    """Strides in elements; rows of packed types start at whole bytes."""
+    strides = [1] * len(shape)
+    step = 1
+    for axis in reversed(range(len(shape))):
+        strides[axis] = step
+        extent = shape[axis]
+        if axis == len(shape) - 1:
+            extent = -(-extent // dtype.per_byte) * dtype.per_byte
+        step *= extent
+    return tuple(strides)
+
+
+def allocate(shape: Sequence[int], dtype: DType, lanes: tuple[int, ...] = ()) -> Memory:
+    """Fresh memory for a buffer, nothing of it written."""
+    elements = math.prod(shape[:-1]) * (-(-shape[-1] // dtype.per_byte) * dtype.per_byte) if shape else 1
+    lane_bytes = -(-dtype.nbytes(elements) // 16) * 16
+    count = lane_bytes * math.prod(lanes)
+    return Memory(np.full(count, PATTERN, np.uint8), np.zeros(count, np.uint8), lanes, lane_bytes)
+
+
+class View:
+    """A buffer's elements in a memory.
+
+    Parameters
+    ----------
+    guarded : out-of-bounds reads give `safe` and writes are dropped; otherwise they are errors.
+    """
+
+    __slots__ = (
+        "bits", "data", "dtype", "guarded", "lane_elements", "lane_offset", "name", "safe", "shadow", "shape", "strides",
+        "written", "lanes",
+    )  # fmt: skip
+
+    def __init__(
+        self, name: str, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...], memory: Memory, guarded: bool
+    ) -> None:
+        self.name, self.dtype, self.shape, self.strides, self.guarded = name, dtype, shape, strides, guarded
+        self.lanes = memory.lanes
+        self.safe: Any = settle(np.zeros((), dtype.numpy), dtype)
+        self.data: np.ndarray
+        self.shadow: np.ndarray | None
+        if dtype.is_packed:
+            self.data, self.shadow, self.bits = memory.data.view(np.uint8), memory.shadow, np.dtype(np.uint8)
+            self.written: Any = np.uint8((1 << dtype.bits) - 1)
+            per_lane = memory.lane_bytes * dtype.per_byte
+        else:
+            self.bits = np.dtype(f"uint{8 * dtype.numpy.itemsize}")
+            self.data = memory.data.view(dtype.numpy)
+            self.shadow = None if memory.shadow is None else memory.shadow.view(self.bits)
+            self.written = self.bits.type(np.iinfo(self.bits).max)
+            per_lane = memory.lane_bytes // dtype.numpy.itemsize
+        self.lane_offset: Any = 0
+        self.lane_elements = per_lane if memory.lanes else 0
+        if memory.lanes:
+            self.lane_offset = np.arange(math.prod(memory.lanes), dtype=np.int64).reshape(memory.lanes) * per_lane
+
+    # Elements by flat offset --------------------------------------------------------------------
+
+    def gather(self, offset: Any) -> Any:
+        """Elements at flat offsets, in carriers."""
+        if not self.dtype.is_packed:
+            return self.data[offset]
+        return _from_codes(self._codes(self.data, offset), self.dtype)
+
+    def scatter(self, offset: Any, values: Any) -> None:
+        """Set elements at flat offsets and mark them written; of two values for one element the last stays."""
+        if self.dtype.is_packed:
+            self._scatter_codes(self.data, offset, _to_codes(values, self.dtype))
+            if self.shadow is not None:
+                self._scatter_codes(self.shadow, offset, np.broadcast_to(self.written, np.shape(offset)))
+            return
+        self.data[offset] = values
+        if self.shadow is not None:
+            self.shadow[offset] = self.written
+
+    def unwritten(self, offset: Any) -> Any:
+        """Which of the elements at flat offsets were never written (all False where nothing is checked)."""
+        if self.shadow is None:
+            return np.False_
+        return (self._codes(self.shadow, offset) if self.dtype.is_packed else self.shadow[offset]) != self.written
+
+    def _codes(self, data: np.ndarray, offset: Any) -> Any:
+        place, within = np.divmod(offset, self.dtype.per_byte)
+        shift = np.asarray(within * self.dtype.bits).astype(np.uint8)
+        return (data[place] >> shift) & np.uint8((1 << self.dtype.bits) - 1)
+
+    def _scatter_codes(self, data: np.ndarray, offset: Any, codes: Any) -> None:
+        # One pass for each place within a byte, so that no byte is written twice in one pass.
+        offset, codes = np.broadcast_arrays(np.atleast_1d(offset), codes)
+        for within in range(self.dtype.per_byte):
+            chosen = offset % self.dtype.per_byte == within
+            shift = np.uint8(within * self.dtype.bits)
+            place = offset[chosen] // self.dtype.per_byte
+            kept = data[place] & np.uint8(0xFF & ~(int((1 << self.dtype.bits) - 1) << int(shift)))
+            data[place] = kept | (codes[chosen].astype(np.uint8) << shift)
+
+    # Elements by index --------------------------------------------------------------------------
+
+    def locate(self, indices: Sequence[Any], width: int = 1) -> tuple[Any, Any]:
+        """Flat offset of an element, or of `width` consecutive ones along a last axis, and which are inside.
+
+        Offsets of elements outside are those of some element inside; the second result is None where all are.
+        """
+        offset: Any = self.lane_offset
+        inside: Any = None
+        if width > 1:
+            indices = [i[..., None] if isinstance(i, np.ndarray) else i for i in indices]
+            indices[-1] = np.asarray(indices[-1], np.int64) + np.arange(width)
+            offset = offset[..., None] if isinstance(offset, np.ndarray) else offset
+        for index, extent, stride in zip(indices, self.shape, self.strides, strict=True):
+            if isinstance(index, np.ndarray):
+                index = index.astype(np.int64)
+                if index.size and (index.min() < 0 or index.max() >= extent):
+                    fits = (index >= 0) & (index < extent)
+                    inside = fits if inside is None else inside & fits
+                    index = np.clip(index, 0, max(extent - 1, 0))
+            elif not 0 <= index < extent:
+                inside, index = np.False_, 0
+            offset = offset + index * stride
+        return offset, inside
+
+    def load(self, indices: Sequence[Any], width: int, mask: Any) -> Any:
+        """Elements at `indices`; `mask` says which lanes ask for them (None: all)."""
+        offset, inside = self.locate(indices, width)
+        if inside is not None:
+            if not self.guarded and _some(~inside if mask is None else ~inside & mask):
+                raise self._outside(indices, width, inside, mask, "read")
+            if self.data.size == 0:
+                return self.safe
+        if self.shadow is not None:
+            missing = self.unwritten(offset)
+            missing = missing if inside is None else missing & inside
+            if _some(missing if mask is None else missing & mask):
+                raise self._uninitialized(offset, missing if mask is None else missing & mask)
+        values = self.gather(offset)
+        if inside is not None and self.guarded:
+            values = np.where(inside, values, carried(self.safe, self.dtype))
+        return settle(values, self.dtype)
+
+    def store(self, indices: Sequence[Any], width: int, values: Any, mask: Any) -> None:
+        """Set elements at `indices` in the lanes of `mask`."""
+        offset, inside = self.locate(indices, width)
+        active = mask
+        if inside is not None:
+            if not self.guarded and _some(~inside if mask is None else ~inside & mask):
+                raise self._outside(indices, width, inside, mask, "write")
+            active = inside if mask is None else inside & mask
+        values = carried(values, self.dtype)
+        if not isinstance(offset, np.ndarray) and np.ndim(values) == 0:
+            if active is None or _some(active):
+                self.scatter(offset, values)
+            return
+        self._store_lanes(offset, values, active)
+
+    def _store_lanes(self, offset: Any, values: Any, active: Any) -> None:
+        if active is None:
+            offset, values = np.broadcast_arrays(offset, values)
+        else:
+            offset, values, active = np.broadcast_arrays(offset, values, active)
+            offset, values = offset[active], values[active]
+        if not offset.size:
+            return
+        self.scatter(offset, values)
+        kept = self.gather(offset)
+        if not np.array_equal(_bits(kept), _bits(values)):
+            different = (_bits(kept) != _bits(values)).reshape(-1)
+            element = self.index_text(int(offset.reshape(-1)[int(np.argmax(different))]))
+            raise ConflictingWrites(self.name, element)
+
+    # Messages -----------------------------------------------------------------------------------
+
+    def index_text(self, offset: int) -> str:
+        """The index of the element at a flat offset."""
+        if self.lane_elements:
+            offset %= self.lane_elements
+        index = []
+        for stride in self.strides:
+            index.append(offset // stride)
+            offset -= index[-1] * stride
+        return "[" + ", ".join(map(str, index)) + "]"
+
+    def _uninitialized(self, offset: Any, missing: Any) -> UninitializedRead:
+        offset, missing = np.broadcast_arrays(offset, missing)
+        first = int(offset.reshape(-1)[int(np.argmax(missing))])
+        return UninitializedRead(self.name, self.index_text(first))
+
+    def _outside(self, indices: Sequence[Any], width: int, inside: Any, mask: Any, verb: str) -> OutOfBounds:
+        parts: list[Any] = [np.asarray(index) for index in indices]
+        if width > 1:
+            parts = [part[..., None] for part in parts]
+            parts[-1] = parts[-1] + np.arange(width)
+        *parts, bad = np.broadcast_arrays(*parts, ~inside if mask is None else ~inside & mask)
+        first = int(np.argmax(bad))
+        element = "[" + ", ".join(str(int(part.reshape(-1)[first])) for part in parts) + "]"
+        return OutOfBounds(self.name, element, self.shape, verb)
+
+
+class Cell:
+    """A mutable scalar, with one value for each of its lanes."""
+
+    __slots__ = ("dtype", "lanes", "name", "valid", "value")
+
+    def __init__(self, name: str, dtype: DType, lanes: tuple[int, ...]) -> None:
+        self.name, self.dtype, self.lanes = name, dtype, lanes
+        self.value: Any = settle(np.zeros((), dtype.numpy), dtype)
+        self.valid: Any = False
+
+    def load(self, mask: Any) -> Any:
+        """The value; `mask` says which lanes ask for it (None: all)."""
+        if self.valid is not True and _some(~np.asarray(self.valid) if mask is None else mask & ~np.asarray(self.valid)):
+            raise UninitializedRead(self.name, "")
+        return self.value
+
+    def store(self, value: Any, mask: Any) -> None:
+        """Set the value in the lanes of `mask`."""
+        if max(np.ndim(value), 0 if mask is None else np.ndim(mask)) > len(self.lanes):
+            value, mask = self._agreed(value, mask)
+        if mask is None:
+            self.value, self.valid = value, True
+            return
+        self.value = settle(np.where(mask, carried(value, self.dtype), carried(self.value, self.dtype)), self.dtype)
+        if self.valid is not True:
+            self.valid = np.asarray(self.valid) | mask
+
+    def _agreed(self, value: Any, mask: Any) -> tuple[Any, Any]:
+        """What iterations that share the scalar all store; they may not disagree."""
+        mask = np.True_ if mask is None else mask
+        values, active = np.broadcast_arrays(carried(value, self.dtype), mask)
+        rank = len(self.lanes)
+        shape = values.shape[values.ndim - rank :]
+        values, active = values.reshape(-1, *shape), active.reshape(-1, *shape)
+        chosen = np.take_along_axis(values, np.argmax(active, axis=0)[None], axis=0)[0]
+        if _some(active & (_bits(values) != _bits(np.broadcast_to(chosen, values.shape)))):
+            raise ConflictingWrites(self.name, "")
+        return chosen, active.any(axis=0)
+
+
+def _some(mask: Any) -> bool:
+    return bool(np.any(mask))
+
+
+def _bits(values: Any) -> np.ndarray:
+    array = np.ascontiguousarray(values)
+    return array.view(f"uint{8 * array.dtype.itemsize}")
+
+
+def _from_codes(codes: Any, dtype: DType) -> Any:
+    codes = np.asarray(codes, np.uint8)
+    if dtype.is_float:
+        return codes.view(dtype.numpy)
+    if dtype.kind == "int":
+        unused = np.uint8(8 - dtype.bits)
+        return (codes << unused).view(np.int8) >> unused.astype(np.int8)
+    return codes
+
+
+def _to_codes(values: Any, dtype: DType) -> np.ndarray:
+    return np.asarray(values).view(np.uint8) & np.uint8((1 << dtype.bits) - 1)
+
