@@ -178,3 +178,23 @@ class AssertionFailed(ExecutionError):
 
 class WrongAssumption(ExecutionError):
     """`T.assume` on a condition that does not hold."""
+
+
+class CompilerNotFound(TilewrightError):
+    """A compiler that the target needs is not on this machine; the hint says how to get it."""
+
+
+class DeviceCompilationFailed(TilewrightError):
+    """The device's compiler refused emitted text: a defect of tilewright, or of text that the author wrote."""
+
+
+class DriverError(TilewrightError):
+    """The device's driver is absent, too old, or refused a call."""
+
+
+class LaunchFailed(DriverError):
+    """The device refused or broke off a launch."""
+
+
+class InvalidTensorMap(TilewrightError):
+    """A tensor or a box that the copy engine cannot describe."""
