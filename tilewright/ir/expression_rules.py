@@ -107,7 +107,7 @@ def _call(node: nodes.Call, stage: Stage) -> Iterator[str]:
         yield f"no function {node.function!r}"
         return
     if record.arity is not None and len(node.arguments) != record.arity:
-        yield f"{node.function} takes {record.arity} arguments, not {len(node.arguments)}"
+        yield f"{node.function} takes {counted(record.arity, 'argument')}, not {len(node.arguments)}"
     if record.floats_only:
         for argument in node.arguments:
             if not isinstance(argument, Expr) or not argument.dtype.is_float:
@@ -129,7 +129,7 @@ def _broadcast(node: nodes.Broadcast, stage: Stage) -> Iterator[str]:
 def _region(node: Region, stage: Stage) -> Iterator[str]:
     buffer = node.buffer
     if not len(node.starts) == len(node.extents) == buffer.rank:
-        yield f"{buffer.name} has {buffer.rank} dimensions, but a region of it has {len(node.starts)}"
+        yield f"{buffer.name} has {counted(buffer.rank, 'dimension')}, but a region of it has {len(node.starts)}"
         return
     yield from _integers(buffer, node.starts)
     for dimension, (start, extent) in enumerate(zip(node.starts, node.extents, strict=True)):
@@ -141,10 +141,10 @@ def index_problems(buffer: Buffer, indices: Sequence[Expr], stage: Stage) -> Ite
     """What is wrong with an access to one element (or vector) of `buffer`."""
     if stage.flat and buffer.scope != "scalar":
         if len(indices) != 1:
-            yield f"{buffer.name} is accessed with {len(indices)} indices; at stage {stage.name} it takes one"
+            yield f"{buffer.name} is accessed with {counted(len(indices), 'index')}; at stage {stage.name} it takes one"
             return
     elif len(indices) != buffer.rank:
-        yield f"{buffer.name} has {buffer.rank} dimensions, but is accessed with {len(indices)} indices"
+        yield f"{buffer.name} has {counted(buffer.rank, 'dimension')}, but is accessed with {counted(len(indices), 'index')}"
         return
     yield from _integers(buffer, indices)
     if len(indices) == buffer.rank:
@@ -176,6 +176,12 @@ def extent_problems(extent: Extent, what: str) -> Iterator[str]:
             yield f"{what} is {extent.dtype}, not an integer"
     elif isinstance(extent, bool) or not isinstance(extent, int) or extent < 0:
         yield f"{what} is {extent!r}, not a size"
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 index``, ``2 indices``."""
+    plural = "indices" if noun == "index" else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
 
 
 def _width(of: DType) -> int:

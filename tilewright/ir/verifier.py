@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.errors import InvalidProgram, near
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import DType
-from tilewright.ir.expression_rules import expression_problems, extent_problems, index_problems
+from tilewright.ir.expression_rules import counted, expression_problems, extent_problems, index_problems
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Buffer, Const, Expr, Function, Kernel, Region, Seq, Statement, TileOperator, Var
 from tilewright.ir.printer import print_program
@@ -34,12 +34,12 @@ def verify(function: Function) -> None:
     marks: dict[Any, list[str]] = {}
     for where, problem in found:
         marks.setdefault(where, []).append(problem)
-    count = "1 violation" if len(found) == 1 else f"{len(found)} violations"
     listed = "\n".join(f"  {number}. {problem}" for number, (_, problem) in enumerate(found, 1))
     text = print_program(function, marks=marks)
     span = next((where.span for where, _ in found if where.span is not None), None)
     raise InvalidProgram(
-        f"{function.name} is invalid at stage {function.stage}: {count}\n{listed}\n\n{text}", span=span
+        f"{function.name} is invalid at stage {function.stage}: {counted(len(found), 'violation')}\n{listed}\n\n{text}",
+        span=span,
     )
 
 
@@ -304,7 +304,9 @@ class _Verifier:
 
     def parallel(self, statement: nodes.Parallel) -> None:
         if len(statement.vars) != len(statement.extents):
-            self.report(statement, f"{len(statement.vars)} variables run over {len(statement.extents)} extents")
+            self.report(
+                statement, f"{counted(len(statement.vars), 'variable')} for {counted(len(statement.extents), 'extent')}"
+            )
         for extent in statement.extents:
             for problem in extent_problems(extent, "an extent of the loop"):
                 self.report(statement, problem)
@@ -333,7 +335,10 @@ class _Verifier:
 
     def enter_kernel(self, kernel: Kernel) -> None:
         if not 1 <= len(kernel.grid) <= 3 or len(kernel.grid) != len(kernel.block_vars):
-            self.report(kernel, f"a grid of {len(kernel.grid)} extents has {len(kernel.block_vars)} indices")
+            self.report(
+                kernel,
+                f"a grid of {counted(len(kernel.grid), 'extent')} has {counted(len(kernel.block_vars), 'index')}",
+            )
         for extent in kernel.grid:
             for problem in extent_problems(extent, "an extent of the grid"):
                 self.report(kernel, problem)

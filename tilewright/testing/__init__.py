@@ -1,0 +1,1 @@
+"""Tools of the test suite: file tests and their kinds."""
