@@ -1,0 +1,183 @@
+"""The shape of the house: which room may import which, how long files and functions are, what is documented."""
+
+from __future__ import annotations
+
+import ast
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "tilewright"
+
+ROOMS = [
+    "errors", "options", "ir", "arith", "layout", "formats", "machine", "ops", "interpreter", "language",
+    "passes", "targets", "compiler", "emulator", "runtime", "jit", "tuning", "kernels", "quant", "matmul",
+    "nn", "compat", "testing", "cli",
+]  # fmt: skip
+"""Each room may import from those before it in this list, never from one behind it."""
+
+FREE = {"tilewright"}
+"""The package's own front door may import anything."""
+
+MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
+
+
+def room_of(module: str) -> str:
+    """The room of a dotted module name: ``tilewright.ir.nodes`` is in ``ir``."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else parts[0]
+
+
+def module_name(path: Path) -> str:
+    relative = path.relative_to(PACKAGE.parent).with_suffix("")
+    parts = relative.parts[:-1] if relative.name == "__init__" else relative.parts
+    return ".".join(parts)
+
+
+def imports(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Every tilewright module that a file imports, wherever in it: functions and TYPE_CHECKING blocks count."""
+    package = module_name(path).split(".")
+    if path.name != "__init__.py":
+        package = package[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            origin = ".".join([*base, *([node.module] if node.module else [])])
+            # ``from tilewright import language`` names the room in its list.
+            yield from ((node.lineno, origin if origin != "tilewright" else f"{origin}.{a.name}") for a in node.names)
+        elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func):
+            for argument in node.args[:1]:
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                    yield node.lineno, argument.value
+
+
+def wrong_imports(path: Path, text: str) -> list[str]:
+    """Imports of `path` that reach down the list of rooms."""
+    room = room_of(module_name(path))
+    if room in FREE:
+        return []
+    found = []
+    for line, target in imports(path, ast.parse(text)):
+        if target.split(".")[0] != "tilewright" or room_of(target) not in ROOMS:
+            continue
+        if ROOMS.index(room_of(target)) > ROOMS.index(room):
+            found.append(f"{path.relative_to(PACKAGE.parent)}:{line} ({room}) imports {target}")
+    return found
+
+
+def test_every_module_is_in_a_room() -> None:
+    unknown = {room_of(module_name(path)) for path in MODULES} - set(ROOMS) - FREE
+    assert not unknown, f"rooms without a place in the order: {sorted(unknown)}"
+
+
+def test_rooms_import_only_from_those_before_them() -> None:
+    found = [wrong for path in MODULES for wrong in wrong_imports(path, path.read_text(encoding="utf-8"))]
+    assert not found, "\n".join(["imports down the order of rooms:", *found])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from tilewright.passes import manager",
+        "import tilewright.compiler",
+        "from tilewright import jit",
+        "from .. import compiler",
+        "from ..language import builder",
+        "def f():\n    from tilewright.cli import main",
+        "if TYPE_CHECKING:\n    from tilewright.runtime.kernel import Kernel",
+        "import importlib\nimportlib.import_module('tilewright.targets.cpu')",
+    ],
+)
+def test_the_order_is_enforced_wherever_the_import_hides(text: str) -> None:
+    assert wrong_imports(PACKAGE / "ir" / "imaginary.py", text)
+    assert not wrong_imports(PACKAGE / "__init__.py", text)
+
+
+@pytest.mark.parametrize("text", ["from tilewright.errors import Span", "from . import nodes", "import numpy"])
+def test_imports_upwards_are_fine(text: str) -> None:
+    assert not wrong_imports(PACKAGE / "ir" / "imaginary.py", text)
+
+
+def test_torch_is_only_imported_inside_functions() -> None:
+    found = []
+    for path in MODULES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if any(name.split(".")[0] in ("torch", "jax", "cupy") for name in names) and path.name != "nn.py":
+                found.append(str(path))
+    assert not found
+
+
+def functions() -> Iterator[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef, bool]]:
+    """Every function of the package, and whether the public may call it."""
+    for path in MODULES:
+        hidden = any(part.startswith("_") and part != "__init__.py" for part in path.relative_to(PACKAGE).parts)
+        stack: list[tuple[ast.AST, bool]] = [(ast.parse(path.read_text(encoding="utf-8")), not hidden)]
+        while stack:
+            node, public = stack.pop()
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    open_to_all = public and not child.name.startswith("_")
+                    yield path, child, open_to_all
+                    stack.append((child, False))
+                elif isinstance(child, ast.ClassDef):
+                    stack.append((child, public and not child.name.startswith("_")))
+                elif isinstance(child, (ast.If, ast.Try)):
+                    stack.append((child, public))
+
+
+def where(path: Path, node: ast.AST) -> str:
+    return f"{path.relative_to(PACKAGE.parent)}:{getattr(node, 'lineno', 1)}"
+
+
+def test_every_function_has_types() -> None:
+    found = []
+    for path, function, _ in functions():
+        arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+        untyped = [a.arg for a in arguments if a.annotation is None and a.arg not in ("self", "cls")]
+        if untyped or (function.returns is None and function.name != "__init__"):
+            found.append(f"{where(path, function)} {function.name}")
+    found = [entry for entry in found if not is_kernel(entry)]
+    assert not found, "\n".join(["functions without types:", *found])
+
+
+def is_kernel(entry: str) -> bool:
+    """Kernels written in the language annotate in their own way."""
+    return entry.startswith("tilewright/kernels/")
+
+
+def test_every_public_module_level_function_and_class_has_a_docstring() -> None:
+    found = []
+    for path in MODULES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if tree.body and ast.get_docstring(tree) is None:
+            found.append(where(path, tree))
+        for node in tree.body:
+            named = isinstance(node, (ast.FunctionDef, ast.ClassDef))
+            if named and not node.name.startswith("_") and ast.get_docstring(node) is None and len(lines(node)) > 4:
+                found.append(f"{where(path, node)} {node.name}")
+    assert not found, "\n".join(["without a docstring:", *found])
+
+
+def lines(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
+def percentile_90(values: list[int]) -> float:
+    return statistics.quantiles(values, n=10)[-1] if len(values) > 1 else max(values, default=0)
+
+
+def test_files_stay_short() -> None:
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES}
+    longest = max(lengths, key=lambda path: lengths[path])
+    assert lengths[longest] <= 700, f"{longest} has {lengths[longest]} lines"
+    assert percentile_90([n for n in lengths.values() if n]) <= 400
+
+
+def test_functions_stay_short() -> None:
+    assert percentile_90([len(lines(function)) for _, function, _ in functions()]) <= 40
