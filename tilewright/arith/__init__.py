@@ -1,0 +1,5 @@
+"""Integer simplification, bounds and proofs about index expressions."""
+
+from tilewright.arith.analyzer import Analyzer
+
+__all__ = ["Analyzer"]

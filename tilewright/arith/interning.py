@@ -1,0 +1,110 @@
+"""Unique expressions: structurally equal nodes become one object, so that equality is identity.
+
+A table also remembers, for each atom that is an operation on indices, its operands in canonical form, and
+gives every atom a *text* by which terms are ordered, so that results do not depend on what was asked before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from tilewright.arith.linear import Linear
+from tilewright.ir.dtypes import DType
+from tilewright.ir.nodes import Binary, Buffer, Call, Cast, Const, Expr, Load, Region, Select, Unary, Var
+from tilewright.ir.visitor import fields_of
+
+
+class Interner:
+    """The unique expressions of one analyzer."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[Hashable, Expr] = {}
+        self._rank: dict[Expr, int] = {}
+        self._text: dict[Expr, str] = {}
+        self.operands: dict[Expr, tuple[Linear, Linear]] = {}
+        """Canonical operands of the atoms that are binary operations on indices."""
+        self.forms: dict[Expr, Linear] = {}
+        """Linear forms of the expressions that were made from one."""
+
+    def node(self, cls: type, dtype: DType, *fields: Any) -> Any:
+        """The unique node of `cls` with these fields, whose expressions are unique already."""
+        if cls is Binary:
+            return self.binary(dtype, *fields)
+        key = (cls, dtype.name, dtype.lanes, *map(_field_key, fields))
+        found = self._nodes.get(key)
+        if found is None:
+            found = self._nodes[key] = cls(dtype, *fields)
+        return found
+
+    def binary(self, dtype: DType, op: str, left: Expr, right: Expr) -> Expr:
+        key = (op, left, right)  # the operands decide the type
+        found = self._nodes.get(key)
+        if found is None:
+            found = self._nodes[key] = Binary(dtype, op, left, right)
+        return found
+
+    def literal(self, dtype: DType, value: int | float | bool) -> Const:
+        # repr tells -0.0 from 0.0, and a NaN equals itself in it
+        key = (dtype.name, dtype.lanes, value if dtype.kind != "float" else repr(value))
+        found = self._nodes.get(key)
+        if found is None:
+            found = self._nodes[key] = Const(dtype, value)
+        return found  # type: ignore[return-value]
+
+    def rank(self, atom: Expr) -> int:
+        """The place of an atom in products."""
+        found = self._rank.get(atom)
+        if found is None:
+            found = self._rank[atom] = len(self._rank)
+        return found
+
+    def text(self, expr: Expr) -> str:
+        """What orders terms: the expression, spelt out."""
+        found = self._text.get(expr)
+        if found is None:
+            found = self._text[expr] = _spell(self, expr)
+        return found
+
+
+def _field_key(value: Any) -> Hashable:
+    if isinstance(value, Region):
+        return (value.buffer, *map(_field_key, value.starts), *map(_field_key, value.extents))
+    if isinstance(value, tuple):
+        return tuple(map(_field_key, value))
+    return value  # type: ignore[no-any-return]
+
+
+def _spell(table: Interner, expr: Expr) -> str:
+    match expr:
+        case Var():
+            return expr.name
+        case Const():
+            return str(expr.value)
+        case Binary():
+            return f"({table.text(expr.left)} {expr.op} {table.text(expr.right)})"
+        case Unary():
+            return f"{expr.op}({table.text(expr.value)})"
+        case Cast():
+            return f"{expr.dtype}({table.text(expr.value)})"
+        case Select():
+            parts = (expr.condition, expr.then, expr.otherwise)
+            return f"select({', '.join(map(table.text, parts))})"
+        case Load():
+            return f"{expr.buffer.name}[{', '.join(map(table.text, expr.indices))}]"
+        case Call():
+            return f"{expr.function}({_spell_field(table, expr.arguments)})"
+    parts_of = (_spell_field(table, getattr(expr, name)) for name in fields_of(type(expr)))
+    return f"{type(expr).__name__}({', '.join(parts_of)})"
+
+
+def _spell_field(table: Interner, value: Any) -> str:
+    if isinstance(value, Expr):
+        return table.text(value)
+    if isinstance(value, Buffer):
+        return value.name
+    if isinstance(value, Region):
+        return f"{value.buffer.name}[{_spell_field(table, value.starts)}:{_spell_field(table, value.extents)}]"
+    if isinstance(value, tuple):
+        return ", ".join(_spell_field(table, item) for item in value)
+    return str(value)

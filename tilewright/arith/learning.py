@@ -1,0 +1,176 @@
+"""Turns conditions in canonical form into facts."""
+
+from __future__ import annotations
+
+from math import gcd
+
+from tilewright.arith import intervals, linear
+from tilewright.arith.comparison import slack
+from tilewright.arith.linear import Linear
+from tilewright.arith.proof import nonnegative
+from tilewright.arith.ranges import Residue, interval_of, interval_of_form
+from tilewright.arith.rebuild import operation
+from tilewright.arith.state import State, is_index
+from tilewright.ir.nodes import COMPARISONS, Binary, Const, Expr, Unary, Var
+from tilewright.ir.visitor import walk
+
+_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
+
+
+def learn(state: State, condition: Expr, truth: bool = True) -> None:
+    """Take it as a fact that a unique, simplified condition is `truth`."""
+    if isinstance(condition, Const):
+        return
+    state.mentioned.update(found for found in walk(condition) if isinstance(found, Var))
+    state.facts.forget_conclusions()
+    _learn(state, condition, truth)
+    state.facts.forget_conclusions()
+
+
+def learn_nonnegative(state: State, form: Linear) -> None:
+    """Take it as a fact that a linear form is not negative."""
+    state.facts.forget_conclusions()
+    _learn_nonnegative(state, form)
+    state.facts.forget_conclusions()
+
+
+def _learn(state: State, condition: Expr, truth: bool) -> None:
+    if isinstance(condition, Unary) and condition.op == "not":
+        return _learn(state, condition.value, not truth)
+    if isinstance(condition, Binary):
+        if condition.op == ("all" if truth else "any"):
+            _learn(state, condition.left, truth)
+            return _learn(state, condition.right, truth)
+        if condition.op in COMPARISONS and is_index(condition.left.dtype):
+            op = condition.op if truth else _NEGATED[condition.op]
+            state.facts.conditions[condition] = truth
+            return _learn_comparison(state, op, state.form(condition.left), state.form(condition.right))
+        if condition.op in COMPARISONS and condition.left.dtype.is_integer:
+            _learn_range(state, condition, truth)
+    state.facts.conditions[condition] = truth
+    return None
+
+
+def _learn_comparison(state: State, op: str, a: Linear, b: Linear) -> None:
+    if op not in ("eq", "ne"):
+        return _learn_nonnegative(state, slack(op, a, b))
+    form = linear.add(a, b, -1)
+    opposite = linear.scale(form, -1)
+    if op == "eq":
+        _learn_zero(state, form)
+    elif nonnegative(state, form):
+        _learn_nonnegative(state, linear.shift(form, -1))
+    elif nonnegative(state, opposite):
+        _learn_nonnegative(state, linear.shift(opposite, -1))
+    return None
+
+
+def _learn_nonnegative(state: State, form: Linear) -> None:
+    content = form.content
+    if content > 1:
+        form = Linear(form.constant // content, {m: c // content for m, c in form.terms.items()})
+    for monomial, coefficient in form.terms.items():
+        if len(monomial) != 1:
+            continue
+        # k*atom >= -rest, and the rest is at most its highest value
+        rest = Linear(form.constant, {m: c for m, c in form.terms.items() if m is not monomial})
+        highest = interval_of_form(state, rest)[1]
+        if highest is not None:
+            low, high = (-(highest // coefficient), None) if coefficient > 0 else (None, highest // -coefficient)
+            _narrow(state, monomial[0], (low, high))
+    if len(form.terms) > 1 or any(len(monomial) > 1 for monomial in form.terms):
+        state.facts.add_nonnegative(form)
+
+
+def _narrow(state: State, atom: Expr, bounds: intervals.Interval) -> None:
+    known = state.facts.intervals.get(atom, intervals.UNKNOWN)
+    state.facts.intervals[atom] = intervals.intersect(known, bounds)
+
+
+def _learn_range(state: State, condition: Binary, truth: bool) -> None:
+    """Bounds of an integer that is not an index, from its comparison with a literal."""
+    if not isinstance(condition.right, Const):
+        return
+    value = int(condition.right.value)
+    bounds: dict[str, intervals.Interval] = {
+        "lt": (None, value - 1),
+        "le": (None, value),
+        "gt": (value + 1, None),
+        "ge": (value, None),
+        "eq": (value, value),
+    }
+    found = bounds.get(condition.op if truth else _NEGATED[condition.op])
+    if found is not None:
+        _narrow(state, condition.left, found)
+
+
+def _learn_zero(state: State, form: Linear) -> None:
+    """``form == 0``: a variable to replace, a remainder, or two inequalities."""
+    _learn_residue(state, form)
+    solved = _solved(form)
+    if solved is None:
+        _learn_nonnegative(state, form)
+        _learn_nonnegative(state, linear.scale(form, -1))
+        return
+    var, value = solved
+    facts = state.facts
+    bounds = interval_of(state, var)
+    forms = facts.nonnegative.pop(var, ())
+    facts.equal = {atom: _with(state, known, var, value) for atom, known in facts.equal.items()}
+    facts.equal[var] = value
+    for bound in forms:
+        _learn_nonnegative(state, _with(state, bound, var, value))
+    if bounds[0] is not None:
+        _learn_nonnegative(state, linear.shift(value, -bounds[0]))
+    if bounds[1] is not None:
+        _learn_nonnegative(state, linear.shift(linear.scale(value, -1), bounds[1]))
+
+
+def _solved(form: Linear) -> tuple[Expr, Linear] | None:
+    """A variable (or remainder, or quotient) of coefficient 1 or -1 and what it equals."""
+    for monomial, coefficient in form.terms.items():
+        atom = monomial[0]
+        if len(monomial) != 1 or abs(coefficient) != 1 or not (isinstance(atom, Var) or len(form.terms) == 1):
+            continue
+        value = linear.scale(linear.add(form, linear.of_atom(atom), -coefficient), -coefficient)
+        if all(found is not atom for inner in value.atoms() for found in walk(inner)):
+            return atom, value
+    return None
+
+
+def _with(state: State, form: Linear, atom: Expr, value: Linear) -> Linear:
+    split = linear.coefficient_of(form, atom)
+    return form if split is None else linear.add(state.product(split[0], value), split[1])
+
+
+def _learn_residue(state: State, form: Linear) -> None:
+    """``(atom + s) % m == r`` says what the atom is modulo m."""
+    single = form.single_atom()
+    if single is None or abs(single[1]) != 1 or not isinstance(single[0], Binary) or single[0].op != "floormod":
+        return
+    operands = state.interner.operands.get(single[0])
+    if operands is None or operands[1].terms or operands[1].constant <= 0:
+        return
+    dividend, modulus = operands[0], operands[1].constant
+    inner = dividend.single_atom()
+    if inner is None or abs(inner[1]) != 1:
+        return
+    atom = inner[0]
+    remainder = (-form.constant * single[1] - dividend.constant) * inner[1]
+    known = state.facts.residues.get(atom, (1, 0))
+    modulus, remainder = _joined(known, (modulus, remainder % modulus))
+    state.facts.residues[atom] = (modulus, remainder)
+    quotient = operation(state, "floordiv", linear.of_atom(atom), linear.constant(modulus), atom.dtype)
+    state.facts.stretched[atom] = Linear(remainder, {(quotient,): modulus})
+
+
+def _joined(a: Residue, b: Residue) -> Residue:
+    """Both at once, by the Chinese remainder theorem; the new one alone where they contradict each other."""
+    (m, r), (n, s) = a, b
+    common = gcd(m, n)
+    if (r - s) % common:
+        return b
+    step = n // common
+    times = (s - r) // common * pow(m // common, -1, step) if step > 1 else 0
+    modulus = m * step
+    return modulus, (r + m * times) % modulus

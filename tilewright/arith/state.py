@@ -1,0 +1,60 @@
+"""What the parts of an analyzer share: unique expressions and the facts of the current scope."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tilewright.arith import linear
+from tilewright.arith.facts import Conclusions, Facts
+from tilewright.arith.interning import Interner
+from tilewright.arith.linear import Linear
+from tilewright.ir.dtypes import DType
+from tilewright.ir.nodes import Const, Expr, Var
+
+
+def is_index(dtype: DType) -> bool:
+    """Whether arithmetic on the type is index arithmetic, which is taken not to overflow."""
+    return (dtype.name == "int32" or dtype.name == "int64") and dtype.lanes == 1
+
+
+def wrapped(value: int, dtype: DType) -> int:
+    """`value` modulo ``2**bits``, in the range of an integer type."""
+    if dtype.minimum <= value <= dtype.maximum:
+        return value
+    value &= (1 << dtype.bits) - 1
+    return value - (1 << dtype.bits) if value > dtype.maximum else value
+
+
+class State:
+    """Unique expressions, and facts by scope."""
+
+    def __init__(self) -> None:
+        self.interner = Interner()
+        self.facts = Facts()
+        self.mentioned: set[Var] = set()
+        """Variables that some fact has ever mentioned."""
+
+    @property
+    def conclusions(self) -> Conclusions:
+        return self.facts.conclusions
+
+    def form(self, expr: Expr) -> Linear:
+        """The linear form of a unique expression of an index type."""
+        known = self.interner.forms.get(expr)
+        if known is not None:
+            return known
+        return linear.constant(expr.value) if isinstance(expr, Const) else linear.of_atom(expr)  # type: ignore[arg-type]
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Facts learnt inside are forgotten at its end."""
+        outer = self.facts
+        self.facts = outer.copy()
+        try:
+            yield
+        finally:
+            self.facts = outer
+
+    def product(self, a: Linear, b: Linear) -> Linear:
+        return linear.multiply(a, b, self.interner.rank)
