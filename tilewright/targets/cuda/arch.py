@@ -1,0 +1,214 @@
+"""NVIDIA architectures as data: what each has, how much of it, and how many blocks of a kernel fit.
+
+Numbers are those of the programming guide and of cuda_occupancy.h; ``detect`` asks the driver for what
+differs between devices of one architecture.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tilewright.errors import near
+from tilewright.machine.arch import Arch
+from tilewright.targets.base import UnknownTarget
+from tilewright.targets.cuda.driver import Attribute, find_driver
+
+RESERVED_SHARED = 1024
+"""Bytes of shared memory that the system keeps of every block."""
+
+_REGISTER_UNIT = 256
+"""Registers are handed to warps in multiples of this."""
+
+_PARTITIONS = 4
+"""Schedulers of a multiprocessor, each with its own quarter of the registers."""
+
+_AMPERE = frozenset({
+    "threads", "shuffle", "redux", "dp4a", "ldmatrix", "cp_async", "mbarrier", "named_barrier", "mma_sync", "mma_f64",
+    "atomics", "cooperative_launch",
+})  # fmt: skip
+_ADA = _AMPERE | {"mma_fp8", "convert_fp8"}
+_HOPPER = _AMPERE | {
+    "convert_fp8", "stmatrix", "tma", "bulk_copy", "mbarrier_tx", "cluster", "multicast", "dependent_launch", "elect",
+    "vector_atomics",
+}  # fmt: skip
+_BLACKWELL = _HOPPER | {"access_32_bytes"}
+
+
+@dataclass(frozen=True, slots=True)
+class CudaArch(Arch):
+    """An NVIDIA architecture.
+
+    Attributes
+    ----------
+    compute : compute capability times ten.
+    shared_per_multiprocessor : bytes; a block also costs `RESERVED_SHARED`.
+    warps_per_multiprocessor, blocks_per_multiprocessor : residency limits.
+    registers_per_multiprocessor : 32-bit registers.
+    barrier_pool : named barriers of a multiprocessor that its blocks share; 0 where each block has its own 16.
+    max_cluster : blocks of a cluster, portably; 1 where there are none.
+    """
+
+    compute: int = 80
+    shared_per_multiprocessor: int = 0
+    warps_per_multiprocessor: int = 64
+    blocks_per_multiprocessor: int = 32
+    registers_per_multiprocessor: int = 65536
+    barrier_pool: int = 0
+    max_cluster: int = 1
+
+    def launch_registers(self, threads: int, min_blocks: int = 1) -> int:
+        """Registers a thread may have so that `min_blocks` blocks of `threads` fit a multiprocessor."""
+        warps = -(-threads // self.warp_size) * min_blocks
+        per_partition = -(-warps // _PARTITIONS)
+        share = self.registers_per_multiprocessor // _PARTITIONS // per_partition
+        return min(self.registers, share // _REGISTER_UNIT * _REGISTER_UNIT // self.warp_size)
+
+    def occupancy(self, threads: int, registers: int, shared_bytes: int, barriers: int = 1) -> int:
+        """Blocks of a kernel that a multiprocessor holds at once; 0 where not even one fits.
+
+        Parameters
+        ----------
+        registers : of a thread.
+        shared_bytes : static and dynamic, of a block.
+        barriers : one more than the highest named barrier in use.
+        """
+        warps = -(-threads // self.warp_size)
+        if threads > self.max_threads or shared_bytes > self.shared_bytes or registers > self.registers:
+            return 0
+        of_warp = _round_up(max(registers, 1) * self.warp_size, _REGISTER_UNIT)
+        by_registers = self.registers_per_multiprocessor // _PARTITIONS // of_warp * _PARTITIONS // warps
+        if of_warp * _round_up(warps, _PARTITIONS) > self.registers_per_multiprocessor:
+            by_registers = 0
+        by_shared = self.shared_per_multiprocessor // _round_up(shared_bytes + RESERVED_SHARED, 128)
+        by_warps = self.warps_per_multiprocessor // warps
+        limits = [by_registers, by_shared, by_warps, self.blocks_per_multiprocessor]
+        if self.barrier_pool:
+            limits.append(self.barrier_pool // max(barriers, 1))
+        return min(limits)
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+def _arch(name: str, compute: int, features: frozenset[str], **facts: int) -> CudaArch:
+    shared = facts.pop("shared_per_multiprocessor")
+    return CudaArch(
+        "cuda", name, features, warp_size=32, vector_bytes=32 if "access_32_bytes" in features else 16,
+        shared_bytes=shared - RESERVED_SHARED, max_threads=1024, registers=255, compute=compute,
+        shared_per_multiprocessor=shared, l1_bytes=facts.pop("l1_bytes", shared), **facts,
+    )  # fmt: skip
+
+
+_KB, _MB = 1 << 10, 1 << 20
+_LARGE_HOPPER = {"shared_per_multiprocessor": 228 * _KB, "barrier_pool": 64, "max_cluster": 8}
+_H200 = {**_LARGE_HOPPER, "cores": 132, "l2_bytes": 50 * _MB}
+_B200 = {**_LARGE_HOPPER, "cores": 148, "l2_bytes": 126 * _MB}
+_RTX = {
+    "shared_per_multiprocessor": 100 * _KB, "warps_per_multiprocessor": 48, "blocks_per_multiprocessor": 24,
+    "cores": 188, "l2_bytes": 128 * _MB, "barrier_pool": 24, "max_cluster": 8,
+}  # fmt: skip
+_OWN = frozenset({"setmaxnreg"})
+
+ARCHITECTURES: Mapping[str, CudaArch] = {
+    arch.name: arch
+    for arch in (
+        _arch("sm_80", 80, _AMPERE | {"mma_int4"}, shared_per_multiprocessor=164 * _KB, cores=108, l2_bytes=40 * _MB),
+        _arch(
+            "sm_86", 86, _AMPERE | {"mma_int4"}, shared_per_multiprocessor=100 * _KB, warps_per_multiprocessor=48,
+            blocks_per_multiprocessor=16, cores=84, l2_bytes=6 * _MB,
+        ),
+        _arch(
+            "sm_89", 89, _ADA | {"mma_int4"}, shared_per_multiprocessor=100 * _KB, warps_per_multiprocessor=48,
+            blocks_per_multiprocessor=24, cores=142, l2_bytes=96 * _MB,
+        ),
+        _arch("sm_90", 90, _HOPPER, **_H200),
+        _arch("sm_90a", 90, _HOPPER | _OWN | {"wgmma"}, **_H200),
+        _arch("sm_100", 100, _BLACKWELL, **_B200),
+        _arch("sm_100a", 100, _BLACKWELL | _OWN, **_B200),
+        _arch("sm_103a", 103, _BLACKWELL | _OWN, **_B200),
+        _arch("sm_120", 120, _BLACKWELL | {"mma_fp8"}, **_RTX),
+        _arch("sm_120a", 120, _BLACKWELL | _OWN | {"mma_fp8"}, **_RTX),
+    )
+}  # fmt: skip
+"""Every architecture by its compiler's name; a name that ends in ``a`` has what only that one generation has."""
+
+
+def arch(options: Mapping[str, str]) -> CudaArch:
+    """The architecture for a target's options.
+
+    Parameters
+    ----------
+    options : ``arch`` names it (``"sm_90a"``); without it, the device present.  ``cores`` sets the number of
+        multiprocessors.
+
+    Raises
+    ------
+    UnknownTarget : no such architecture or option, or none named and no device here.
+    """
+    unknown = set(options) - {"arch", "cores"}
+    if unknown:
+        raise UnknownTarget(f"the cuda target has no option {sorted(unknown)[0]!r}", hint="known: arch, cores")
+    found = named(options["arch"]) if "arch" in options else detect()
+    if found is None:
+        raise UnknownTarget(
+            "target 'cuda' names no architecture, and there is no NVIDIA GPU here to take it from",
+            hint='write for example target="cuda -arch=sm_90a": only launching needs the GPU',
+        )
+    if "cores" in options:
+        if not str(options["cores"]).isdigit() or int(options["cores"]) < 1:
+            raise UnknownTarget(f"cores={options['cores']!r} is not a number of multiprocessors")
+        found = replace(found, cores=int(options["cores"]))
+    return found
+
+
+def named(name: str) -> CudaArch:
+    """The architecture of this name, with or without ``sm_``.  Raises UnknownTarget."""
+    full = name if name.startswith("sm_") else f"sm_{name}"
+    if full not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        close = near(full, list(ARCHITECTURES))
+        raise UnknownTarget(f"the cuda target has no architecture {name!r}", hint=f"{close + ' ' if close else ''}known: {known}")
+    return with_instructions(ARCHITECTURES[full])
+
+
+def with_instructions(found: CudaArch) -> CudaArch:
+    """An architecture with its tables of instructions, best first."""
+    from tilewright.targets.cuda.instructions import copy_instructions, matrix_instructions
+
+    return replace(
+        found, matrix_instructions=matrix_instructions(found), copy_instructions=copy_instructions(found)
+    )
+
+
+def detect(device: int = 0) -> CudaArch | None:
+    """The architecture of a device of this machine, with that device's own sizes; None where there is none."""
+    driver = find_driver()
+    if driver is None or device >= driver.device_count():
+        return None
+    major = driver.attribute(device, Attribute.COMPUTE_MAJOR)
+    minor = driver.attribute(device, Attribute.COMPUTE_MINOR)
+    found = _for_capability(major, minor)
+    if found is None:
+        return None
+    return with_instructions(replace(
+        found,
+        cores=driver.attribute(device, Attribute.MULTIPROCESSORS),
+        l2_bytes=driver.attribute(device, Attribute.L2_BYTES) or found.l2_bytes,
+    ))  # fmt: skip
+
+
+def _for_capability(major: int, minor: int) -> CudaArch | None:
+    """The best code that runs on a device: its own, else the newest of the same major version that is older."""
+    compute = 10 * major + minor
+    own = [arch for arch in ARCHITECTURES.values() if arch.compute == compute]
+    if own:
+        return max(own, key=lambda arch: len(arch.name))
+    older = [
+        arch
+        for arch in ARCHITECTURES.values()
+        if arch.compute // 10 == major and arch.compute < compute and not arch.name.endswith("a")
+    ]
+    return max(older, key=lambda arch: arch.compute, default=None)

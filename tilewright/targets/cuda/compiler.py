@@ -1,0 +1,218 @@
+"""Text to machine code: NVRTC from the package index by default, nvcc where the user asks for it.
+
+A text is self-contained with the device headers, which travel with it; no toolkit is needed.  What the
+compiler says comes back in the author's terms (`messages`).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from tilewright.errors import CompilerNotFound, DeviceCompilationFailed, Span
+from tilewright.machine.arch import Arch
+from tilewright.targets.cuda import sass as disassembly
+from tilewright.targets.cuda.headers import headers_of
+from tilewright.targets.cuda.messages import (
+    CompilerWarning,
+    Resources,
+    front_end_errors,
+    operator_at,
+    parse_resources,
+    parse_warnings,
+)
+from tilewright.targets.cuda.nvrtc import Compilation, find_nvrtc
+
+NAME = "kernel.cu"
+"""What messages call lines of a text that have no ``#line``."""
+
+FLAGS = ("-std=c++17", "-lineinfo", "-fmad=false", "--ptxas-options=-v")
+"""Flags of every compilation.  Products and sums are not contracted: the IR rounds each operation, and ``fma`` is its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Machine code for one architecture and what is known about it.
+
+    Attributes
+    ----------
+    cubin : the code, as the driver loads it.
+    ptx : the assembly it was made of.
+    resources : registers, spills and shared memory by kernel.
+    warnings : losses of speed that the compiler reported.
+    """
+
+    cubin: bytes
+    ptx: str
+    resources: dict[str, Resources]
+    warnings: tuple[CompilerWarning, ...] = ()
+
+    def sass(self) -> str:
+        """The machine code as text.  Raises CompilerNotFound without nvdisasm."""
+        return disassembly.disassemble(self.cubin)
+
+    def save(self, directory: Path) -> None:
+        """Write the binary into a directory, such as a cache entry."""
+        (directory / "kernel.cubin").write_bytes(self.cubin)
+        (directory / "kernel.ptx").write_text(self.ptx)
+        facts = {
+            "resources": {name: asdict(resources) for name, resources in self.resources.items()},
+            "warnings": [asdict(warning) for warning in self.warnings],
+        }
+        (directory / "kernel.json").write_text(json.dumps(facts))
+
+    @staticmethod
+    def load(directory: Path) -> Binary:
+        """What `save` wrote."""
+        facts = json.loads((directory / "kernel.json").read_text())
+        return Binary(
+            (directory / "kernel.cubin").read_bytes(),
+            (directory / "kernel.ptx").read_text(),
+            {name: Resources(**record) for name, record in facts["resources"].items()},
+            tuple(_warning(record) for record in facts["warnings"]),
+        )
+
+
+def _warning(record: dict) -> CompilerWarning:
+    return CompilerWarning(**{**record, "spans": tuple(Span(**span) for span in record["spans"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """Which compiler makes the binary, and its identity for cache keys.
+
+    Attributes
+    ----------
+    name : ``"nvrtc"`` or ``"nvcc"``.
+    flags : flags besides `FLAGS`, part of the key.
+    """
+
+    name: str = "nvrtc"
+    flags: tuple[str, ...] = field(default=())
+
+    def key(self, arch: Arch) -> str:
+        """Compiler, version, flags, architecture and the device headers."""
+        version = nvcc_version() if self.name == "nvcc" else "{}.{}".format(*find_nvrtc().version)
+        return " ".join((self.name, version, arch.name, *FLAGS, *self.flags, headers_hash()))
+
+
+@functools.cache
+def headers_hash() -> str:
+    """Hash of the whole device vocabulary and of the generator of wgmma functions."""
+    from tilewright.targets.cuda.headers import DIRECTORY, WgmmaShape, wgmma_header
+
+    digest = hashlib.sha256(wgmma_header(WgmmaShape(8, "f32", "f16", "f16")).encode())
+    for path in sorted(DIRECTORY.glob("*.cuh")):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def compile_text(text: str, arch: Arch, *, toolchain: Toolchain | None = None, fast_math: bool = False) -> Binary:
+    """Compile one emitted text.
+
+    Parameters
+    ----------
+    text : CUDA C++ in the vocabulary of ``docs/cuda_vocabulary.md``.
+    arch : the machine; its name is the compiler's (``sm_90a``).
+    fast_math : let the compiler contract, approximate and flush.
+
+    Raises
+    ------
+    CompilerNotFound : no compiler, or one too old for the architecture.
+    DeviceCompilationFailed : the compiler refused the text.
+    """
+    toolchain = toolchain or Toolchain()
+    flags = [f"-arch={arch.name}", *FLAGS, *toolchain.flags]
+    if fast_math:
+        flags = [flag for flag in flags if flag != "-fmad=false"] + ["-use_fast_math"]
+    headers = headers_of(text)
+    run = _nvcc if toolchain.name == "nvcc" else _nvrtc
+    result = run(text, headers, arch, flags)
+    if not result.succeeded:
+        raise _refused(text, result.log)
+    warnings = parse_warnings(result.log, result.ptx)
+    return Binary(result.cubin, result.ptx, parse_resources(result.log), tuple(_placed(w, result.cubin) for w in warnings))
+
+
+def _nvrtc(text: str, headers: dict[str, str], arch: Arch, flags: Sequence[str]) -> Compilation:
+    nvrtc = find_nvrtc()
+    number = int("".join(character for character in arch.name if character.isdigit()))
+    if number not in nvrtc.architectures:
+        raise CompilerNotFound(
+            f"NVRTC {nvrtc.version[0]}.{nvrtc.version[1]} at {nvrtc.path} cannot compile for {arch.name}",
+            hint="pip install --upgrade nvidia-cuda-nvrtc",
+        )
+    return nvrtc.compile(text, NAME, headers, flags)
+
+
+def _nvcc(text: str, headers: dict[str, str], arch: Arch, flags: Sequence[str]) -> Compilation:
+    """The same through nvcc, in a directory of its own."""
+    nvcc = find_nvcc()
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        (directory / NAME).write_text(text)
+        for header, content in headers.items():
+            (directory / header).write_text(content)
+        common = [str(nvcc), *(flag.replace("--ptxas-options=", "-Xptxas=") for flag in flags), "-I.", NAME]
+        cubin = subprocess.run([*common, "-cubin", "-o", "kernel.cubin"], cwd=directory, capture_output=True, text=True)
+        log = cubin.stdout + cubin.stderr
+        if cubin.returncode:
+            return Compilation(False, b"", "", log)
+        ptx = subprocess.run([*common, "-ptx", "-o", "kernel.ptx"], cwd=directory, capture_output=True, text=True)
+        if ptx.returncode:
+            return Compilation(False, b"", "", ptx.stdout + ptx.stderr)
+        return Compilation(True, (directory / "kernel.cubin").read_bytes(), (directory / "kernel.ptx").read_text(), log)
+
+
+@functools.cache
+def find_nvcc() -> Path:
+    """nvcc of a toolkit.  Raises CompilerNotFound."""
+    for candidate in (shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc"):
+        if candidate and Path(candidate).is_file():
+            return Path(candidate)
+    raise CompilerNotFound(
+        "nvcc was asked for and is not on this machine", hint="leave the choice to tilewright: NVRTC needs no toolkit"
+    )
+
+
+@functools.cache
+def nvcc_version() -> str:
+    """The release that nvcc names."""
+    output = subprocess.run([str(find_nvcc()), "--version"], capture_output=True, text=True).stdout
+    return output.split("release", 1)[-1].split(",")[0].strip()
+
+
+def _refused(text: str, log: str) -> DeviceCompilationFailed:
+    """The first error, at the author's line, with the operator whose code it stands in."""
+    errors = front_end_errors(log)
+    if not errors:
+        return DeviceCompilationFailed("the CUDA compiler refused the text", hint=log.strip()[-2000:])
+    first = errors[0]
+    span = None if first.file == NAME else Span(first.file, first.line)
+    where = f" (line {first.line} of the emitted text)" if span is None else ""
+    operator = operator_at(text, "" if span is None else first.file, first.line)
+    emitted = f" in the code of `{operator}`" if operator else ""
+    more = f"; {len(errors) - 1} more errors follow it" if len(errors) > 1 else ""
+    return DeviceCompilationFailed(
+        f"the CUDA compiler refused the text{emitted}{where}: {first.text}{more}",
+        span=span,
+        hint="kernel.get_kernel_source() shows the text",
+    )
+
+
+def _placed(warning: CompilerWarning, cubin: bytes) -> CompilerWarning:
+    """A warning about local memory with the author's lines whose code uses it, where the disassembler is here."""
+    if warning.kind not in ("spill", "local memory"):
+        return warning
+    try:
+        spans = disassembly.lines_with(cubin, warning.kernel, "STL", "LDL")
+    except CompilerNotFound:
+        return warning
+    return CompilerWarning(warning.kind, warning.kernel, warning.message, spans[:3])

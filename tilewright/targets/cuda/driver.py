@@ -1,0 +1,256 @@
+"""The CUDA driver by ctypes: the few calls that a launch needs, with errors in words.
+
+No toolkit and no wheel is needed: the driver comes with the GPU.  Nothing is loaded before it is asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import enum
+import functools
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from tilewright.errors import DriverError, LaunchFailed
+
+LEAST_VERSION = (12, 0)
+"""Tensor maps and launch attributes are in the driver from this version of CUDA on."""
+
+_NAMES = ("libcuda.so.1", "libcuda.so", "nvcuda.dll")
+
+
+class Attribute(enum.IntEnum):
+    """Attributes of a device, by cuda.h's numbers."""
+
+    CLOCK_KHZ = 13
+    MULTIPROCESSORS = 16
+    L2_BYTES = 38
+    COMPUTE_MAJOR = 75
+    COMPUTE_MINOR = 76
+    SHARED_PER_MULTIPROCESSOR = 81
+    SHARED_PER_BLOCK = 97
+
+
+class FunctionAttribute(enum.IntEnum):
+    """Attributes of a kernel, by cuda.h's numbers."""
+
+    SHARED_BYTES = 1
+    LOCAL_BYTES = 3
+    REGISTERS = 4
+    MAX_DYNAMIC_SHARED = 8
+    NON_PORTABLE_CLUSTER = 14
+
+
+class LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute: a number and a union of 64 bytes, here its first words."""
+
+    _fields_ = [("id", ctypes.c_int), ("padding", ctypes.c_int), ("value", ctypes.c_uint * 16)]
+
+    COOPERATIVE = 2
+    CLUSTER_DIMENSION = 4
+    PROGRAMMATIC_STREAM_SERIALIZATION = 6
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = [
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(LaunchAttribute)),
+        ("attribute_count", ctypes.c_uint),
+    ]
+
+
+_INVALID_CONTEXT = 201
+_EXPLANATIONS = {
+    1: "an argument is out of range: a grid, a block or a cluster larger than the device allows",
+    2: "the device has no memory left",
+    100: "there is no CUDA device",
+    200: "the binary is not for this device, or newer than this driver",
+    209: "the binary has no code for this device",
+    222: "the binary is newer than this driver: update the driver",
+    701: "the launch needs more registers or shared memory than a multiprocessor has",
+    700: "a kernel read or wrote memory out of bounds; the process cannot use this device any more",
+    702: "a kernel ran too long for a device that also serves a display",
+    715: "a kernel executed an illegal instruction; the process cannot use this device any more",
+    716: "a kernel used a misaligned address; the process cannot use this device any more",
+    719: "a kernel failed; the process cannot use this device any more",
+    720: "a cooperative launch has more blocks than fit on the device at once",
+    803: "the driver and the kernel module differ in version",
+    900: "the stream is being captured, which this operation does not allow",
+    912: "more clusters were asked for than fit, or a cluster does not fit the device",
+}
+
+
+class Driver:
+    """The driver library, initialised.
+
+    Attributes
+    ----------
+    library : ctypes handle; `check` turns results into errors.
+    version : version of CUDA that the driver speaks.
+    """
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.library = library
+        number = ctypes.c_int()
+        self.check(library.cuInit(0), "cuInit")
+        self.check(library.cuDriverGetVersion(ctypes.byref(number)), "cuDriverGetVersion")
+        self.version = (number.value // 1000, number.value % 1000 // 10)
+
+    def check(self, result: int, call: str, doing: str = "", error: type[DriverError] = DriverError) -> None:
+        """Raise what a result other than success means."""
+        if result:
+            name = ctypes.c_char_p()
+            self.library.cuGetErrorName(result, ctypes.byref(name))
+            symbol = (name.value or b"an unknown error").decode()
+            why = _EXPLANATIONS.get(result)
+            task = f" while {doing}" if doing else ""
+            raise error(f"the CUDA driver answered {symbol} ({result}) to {call}{task}", hint=why)
+
+    def require(self, feature: str) -> None:
+        """Raise DriverError where the driver is too old for launches."""
+        if self.version < LEAST_VERSION:
+            raise DriverError(
+                f"the driver speaks CUDA {self.version[0]}.{self.version[1]}, and {feature} needs "
+                f"{LEAST_VERSION[0]}.{LEAST_VERSION[1]}",
+                hint="update the NVIDIA driver",
+            )
+
+    def device_count(self) -> int:
+        count = ctypes.c_int()
+        self.check(self.library.cuDeviceGetCount(ctypes.byref(count)), "cuDeviceGetCount")
+        return count.value
+
+    def attribute(self, device: int, attribute: int) -> int:
+        value = ctypes.c_int()
+        self.check(
+            self.library.cuDeviceGetAttribute(ctypes.byref(value), attribute, self._handle(device)), "cuDeviceGetAttribute"
+        )
+        return value.value
+
+    def name(self, device: int) -> str:
+        buffer = ctypes.create_string_buffer(128)
+        self.check(self.library.cuDeviceGetName(buffer, len(buffer), self._handle(device)), "cuDeviceGetName")
+        return buffer.value.decode()
+
+    def _handle(self, device: int) -> int:
+        handle = ctypes.c_int()
+        self.check(self.library.cuDeviceGet(ctypes.byref(handle), device), "cuDeviceGet")
+        return handle.value
+
+    @functools.lru_cache(maxsize=None)  # noqa: B019 (one driver lives as long as the process)
+    def primary_context(self, device: int) -> int:
+        """The context that torch and the CUDA runtime use on a device, kept for the process's life."""
+        context = ctypes.c_void_p()
+        self.check(
+            self.library.cuDevicePrimaryCtxRetain(ctypes.byref(context), self._handle(device)), "cuDevicePrimaryCtxRetain"
+        )
+        return context.value or 0
+
+    def current_device(self) -> int:
+        """Index of the calling thread's device: torch's where torch is loaded, else its context's, else 0."""
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_available():
+            return torch.cuda.current_device()
+        context = ctypes.c_void_p()
+        self.check(self.library.cuCtxGetCurrent(ctypes.byref(context)), "cuCtxGetCurrent")
+        if not context.value:
+            return 0
+        device = ctypes.c_int()
+        self.check(self.library.cuCtxGetDevice(ctypes.byref(device)), "cuCtxGetDevice")
+        return device.value
+
+    @contextlib.contextmanager
+    def on(self, device: int) -> Iterator[None]:
+        """Make a device's primary context current in this thread for a while."""
+        before = ctypes.c_void_p()
+        self.check(self.library.cuCtxGetCurrent(ctypes.byref(before)), "cuCtxGetCurrent")
+        wanted = self.primary_context(device)
+        if before.value != wanted:
+            self.check(self.library.cuCtxSetCurrent(ctypes.c_void_p(wanted)), "cuCtxSetCurrent")
+        try:
+            yield
+        finally:
+            if before.value and before.value != wanted:
+                self.library.cuCtxSetCurrent(before)
+
+    def load_module(self, cubin: bytes) -> ctypes.c_void_p:
+        """Load machine code into the current context, also while some stream is being captured."""
+        module = ctypes.c_void_p()
+        relaxed = ctypes.c_int(2)
+        self.check(self.library.cuThreadExchangeStreamCaptureMode(ctypes.byref(relaxed)), "cuThreadExchangeStreamCaptureMode")
+        try:
+            self.check(self.library.cuModuleLoadData(ctypes.byref(module), cubin), "cuModuleLoadData", "loading a kernel")
+        finally:
+            self.library.cuThreadExchangeStreamCaptureMode(ctypes.byref(relaxed))
+        return module
+
+    def function(self, module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
+        function = ctypes.c_void_p()
+        self.check(
+            self.library.cuModuleGetFunction(ctypes.byref(function), module, name.encode()), "cuModuleGetFunction", f"looking for {name}"
+        )
+        return function
+
+    def function_attribute(self, function: ctypes.c_void_p, attribute: int) -> int:
+        value = ctypes.c_int()
+        self.check(self.library.cuFuncGetAttribute(ctypes.byref(value), attribute, function), "cuFuncGetAttribute")
+        return value.value
+
+    def set_function_attribute(self, function: ctypes.c_void_p, attribute: int, value: int, doing: str) -> None:
+        self.check(self.library.cuFuncSetAttribute(function, attribute, value), "cuFuncSetAttribute", doing, LaunchFailed)
+
+    def active_clusters(self, function: ctypes.c_void_p, config: LaunchConfig) -> int:
+        """Clusters of this launch that fit on the device at once."""
+        count = ctypes.c_int()
+        self.check(
+            self.library.cuOccupancyMaxActiveClusters(ctypes.byref(count), function, ctypes.byref(config)),
+            "cuOccupancyMaxActiveClusters",
+        )
+        return count.value
+
+    def active_blocks(self, function: ctypes.c_void_p, threads: int, shared_bytes: int) -> int:
+        """Blocks of this kernel that fit on one multiprocessor."""
+        count = ctypes.c_int()
+        self.check(
+            self.library.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                ctypes.byref(count), function, threads, ctypes.c_size_t(shared_bytes)
+            ),
+            "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+        )
+        return count.value
+
+
+@functools.cache
+def find_driver() -> Driver | None:
+    """The driver of this machine, or None where there is no NVIDIA GPU to drive."""
+    for name in _NAMES:
+        try:
+            library: Any = ctypes.CDLL(name)
+            return Driver(library)
+        except (OSError, DriverError):
+            continue
+    return None
+
+
+def require_driver(doing: str) -> Driver:
+    """The driver, for something that cannot do without a GPU.
+
+    Raises
+    ------
+    DriverError : there is no GPU here, or its driver is too old.
+    """
+    driver = find_driver()
+    if driver is None or driver.device_count() == 0:
+        raise DriverError(
+            f"{doing} needs an NVIDIA GPU, and there is none here",
+            hint="source, binary, resources and kernel.emulate() work without one",
+        )
+    driver.require(doing)
+    return driver

@@ -1,0 +1,233 @@
+"""Launches through the driver: prepared once, then as little host work as possible each time.
+
+A `Kernel` is machine code that loads itself on each device it is used on.  `Kernel.prepare` fixes what does
+not change between launches; calling the result packs the arguments into a buffer and calls the driver, on the
+current stream, with no allocation and no synchronisation, so launches can be captured into CUDA graphs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.errors import LaunchFailed
+from tilewright.targets.cuda.driver import (
+    _INVALID_CONTEXT,
+    Driver,
+    FunctionAttribute,
+    LaunchAttribute,
+    LaunchConfig,
+    require_driver,
+)
+
+POINTER, TENSOR_MAP = "Q", "128s"
+"""Parameter codes: an address as an int, and an encoded tensor map as 128 bytes.  Scalars use those of `struct`."""
+
+_ALIGNMENT = {TENSOR_MAP: 64}
+_PORTABLE_CLUSTER = 8
+_STATIC_SHARED = 48 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchShape:
+    """What does not change between launches of a kernel.
+
+    Attributes
+    ----------
+    threads : of a block, along x.
+    shared_bytes : dynamic shared memory of a block.
+    cluster : blocks of a cluster along x, y, z.
+    cooperative : all blocks must be resident at once (`tw::grid_sync`).
+    dependent : the launch may begin before the one before it in the stream has ended (griddepcontrol).
+    """
+
+    threads: int
+    shared_bytes: int = 0
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    cooperative: bool = False
+    dependent: bool = False
+
+
+class Parameters:
+    """A block of argument memory and the table of addresses in it that the driver wants."""
+
+    __slots__ = ("_pack", "addresses", "buffer")
+
+    def __init__(self, codes: Sequence[str]) -> None:
+        offsets, text, end = [], "<", 0
+        for code in codes:
+            size = struct.calcsize("<" + code)
+            start = -(-end // _ALIGNMENT.get(code, size)) * _ALIGNMENT.get(code, size)
+            text += f"{start - end}x{code}"
+            offsets.append(start)
+            end = start + size
+        self.buffer = ctypes.create_string_buffer(max(end, 1))
+        base = ctypes.addressof(self.buffer)
+        self.addresses = (ctypes.c_void_p * max(len(codes), 1))(*(base + offset for offset in offsets))
+        self._pack = struct.Struct(text).pack_into
+
+    def set(self, values: Sequence[Any]) -> None:
+        self._pack(self.buffer, 0, *values)
+
+
+@dataclass(slots=True)
+class Kernel:
+    """One kernel of a binary.
+
+    Attributes
+    ----------
+    cubin : the binary.
+    name : of the kernel in it.
+    codes : one `struct` code a parameter: `POINTER`, `TENSOR_MAP`, ``"i"``, ``"q"``, ``"f"``, ...
+    """
+
+    cubin: bytes
+    name: str
+    codes: tuple[str, ...]
+    _modules: dict[int, ctypes.c_void_p] = field(default_factory=dict)
+
+    def function(self, driver: Driver, device: int) -> ctypes.c_void_p:
+        """The kernel's handle on a device, loaded there at first use."""
+        with driver.on(device):
+            if device not in self._modules:
+                self._modules[device] = driver.load_module(self.cubin)
+            return driver.function(self._modules[device], self.name)
+
+    def prepare(self, shape: LaunchShape) -> PreparedKernel:
+        """The kernel ready to be launched in one shape.  Raises DriverError without a GPU."""
+        return PreparedKernel(require_driver(f"launching {self.name}"), self, shape)
+
+
+class PreparedKernel:
+    """A kernel with its launch attributes; call it with a grid and values.
+
+    It may be used from several threads at once: each launch takes a state of its own out of a pool.
+    """
+
+    def __init__(self, driver: Driver, kernel: Kernel, shape: LaunchShape) -> None:
+        self.kernel, self.shape = kernel, shape
+        self._driver = driver
+        self._launch = driver.library.cuLaunchKernelEx
+        self._functions: dict[int, ctypes.c_void_p] = {}
+        self._states: list[tuple[Parameters, LaunchConfig, Any]] = []
+        self._current_device, self._current_stream = current_stream_functions(driver)
+
+    def __call__(self, grid: tuple[int, int, int], values: Sequence[Any], stream: int | None = None) -> None:
+        """Launch on the current device.
+
+        Parameters
+        ----------
+        grid : blocks along x, y, z; a grid with no blocks launches nothing.
+        values : one a parameter, in order; addresses as ints.
+        stream : handle of a stream; None for torch's current one, or the default stream without torch.
+
+        Raises
+        ------
+        LaunchFailed : the driver refused it; the message says what does not fit.
+        """
+        if 0 in grid:
+            return
+        device = self._current_device()
+        function = self._functions.get(device)
+        if function is None:
+            function = self._functions[device] = self._load(device)
+        state = self._states.pop() if self._states else self._new_state()
+        parameters, config, reference = state
+        try:
+            parameters.set(values)
+            config.grid = grid
+            config.stream = self._current_stream(device) if stream is None else stream
+            result = self._launch(reference, function, parameters.addresses, None)
+            if result == _INVALID_CONTEXT:
+                with self._driver.on(device):
+                    result = self._launch(reference, function, parameters.addresses, None)
+        finally:
+            self._states.append(state)
+        if result:
+            self._fail(result, grid)
+
+    def active_clusters(self) -> int:
+        """Clusters (blocks, without clusters) of this kernel that the current device holds at once."""
+        device = self._current_device()
+        function = self._functions.get(device) or self._functions.setdefault(device, self._load(device))
+        _, config, _ = self._new_state()
+        config.grid = self.shape.cluster
+        with self._driver.on(device):
+            return self._driver.active_clusters(function, config)
+
+    def _load(self, device: int) -> ctypes.c_void_p:
+        function = self.kernel.function(self._driver, device)
+        with self._driver.on(device):
+            doing = f"giving {self.kernel.name} {self.shape.shared_bytes} bytes of shared memory"
+            if self.shape.shared_bytes > _STATIC_SHARED:
+                self._driver.set_function_attribute(
+                    function, FunctionAttribute.MAX_DYNAMIC_SHARED, self.shape.shared_bytes, doing
+                )
+            if _product(self.shape.cluster) > _PORTABLE_CLUSTER:
+                self._driver.set_function_attribute(
+                    function, FunctionAttribute.NON_PORTABLE_CLUSTER, 1, f"giving {self.kernel.name} clusters of {self.shape.cluster}"
+                )
+        return function
+
+    def _new_state(self) -> tuple[Parameters, LaunchConfig, Any]:
+        attributes = launch_attributes(self.shape)
+        array = (LaunchAttribute * max(len(attributes), 1))(*attributes)
+        config = LaunchConfig()
+        config.block = (self.shape.threads, 1, 1)
+        config.shared_bytes = self.shape.shared_bytes
+        config.attributes = array
+        config.attribute_count = len(attributes)
+        return Parameters(self.kernel.codes), config, ctypes.byref(config)
+
+    def _fail(self, result: int, grid: tuple[int, int, int]) -> None:
+        shape = self.shape
+        cluster = f", clusters of {shape.cluster}" if _product(shape.cluster) > 1 else ""
+        self._driver.check(
+            result, "cuLaunchKernelEx",
+            f"launching {self.kernel.name} with a grid of {grid}, {shape.threads} threads, "
+            f"{shape.shared_bytes} bytes of shared memory{cluster}",
+            LaunchFailed,
+        )  # fmt: skip
+
+
+def launch_attributes(shape: LaunchShape) -> list[LaunchAttribute]:
+    """The driver's attributes for a launch shape."""
+    found = []
+    if _product(shape.cluster) > 1:
+        found.append(_attribute(LaunchAttribute.CLUSTER_DIMENSION, *shape.cluster))
+    if shape.cooperative:
+        found.append(_attribute(LaunchAttribute.COOPERATIVE, 1))
+    if shape.dependent:
+        found.append(_attribute(LaunchAttribute.PROGRAMMATIC_STREAM_SERIALIZATION, 1))
+    return found
+
+
+def _attribute(number: int, *words: int) -> LaunchAttribute:
+    attribute = LaunchAttribute(id=number)
+    for index, word in enumerate(words):
+        attribute.value[index] = word
+    return attribute
+
+
+def current_stream_functions(driver: Driver) -> tuple[Callable[[], int], Callable[[int], int]]:
+    """Functions that give the current device, and its current stream's handle, as cheaply as possible.
+
+    Where torch has CUDA its own are asked; else the device is that of the thread's context and the stream the
+    default one.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.init()
+        return torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream
+    return driver.current_device, lambda device: 0
+
+
+def _product(sizes: Sequence[int]) -> int:
+    result = 1
+    for size in sizes:
+        result *= size
+    return result
