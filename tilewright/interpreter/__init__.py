@@ -1,0 +1,67 @@
+"""Runs programs of every stage on NumPy: the meaning of a program, element by element, checked as it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+import tilewright.ops  # noqa: F401  (registers the operators)
+from tilewright.interpreter.arguments import bind_arguments
+from tilewright.interpreter.execute import Executor
+from tilewright.interpreter.poison import poison, poisoned
+from tilewright.ir.nodes import Function
+
+__all__ = ["interpret", "poison", "poisoned"]
+
+THREAD_STAGES = frozenset({"threaded", "final"})
+"""Stages at which every access must be in bounds."""
+
+
+def interpret(
+    function: Function,
+    arguments: Sequence[Any],
+    *,
+    seed: int = 0,
+    report: Callable[[str], None] = print,
+    debug: Callable[[dict[str, Any]], None] | None = None,
+) -> tuple[np.ndarray, ...]:
+    """Run a program.
+
+    Parameters
+    ----------
+    function : a program of any stage.
+    arguments : NumPy arrays and numbers for ``function.inputs`` (its parameters without its outputs), in the
+        author's order; the sizes of `signature.size_variables` may follow, else they are bound from shapes.
+        Types below eight bits come as uint8, the last dimension packed.  Arrays are written in place.
+    seed : 0 runs blocks in order; another number runs them in an order drawn from it.
+    report : called with each line that the program prints.
+    debug : called with the values named in ``breakpoint()``; None opens Python's debugger.
+
+    Returns
+    -------
+    The arrays of ``function.outputs``, which were poisoned before the program ran; empty where it has none.
+
+    Raises
+    ------
+    ArgumentError : arguments that do not fit the parameters.
+    ExecutionError : what the program does wrong: `UninitializedRead`, `OutOfBounds`, `ConflictingWrites`,
+        `AssertionFailed`, `WrongAssumption`, `DivergentThreads`; with the place in the author's file.
+    """
+    executor = _Run(report=report, debug=debug, strict=function.stage in THREAD_STAGES)
+    executor.random = np.random.default_rng(seed) if seed else None
+    with np.errstate(all="ignore"):
+        outputs = bind_arguments(executor, function, arguments)
+        for _ in executor.run(function.body):
+            pass
+    return outputs
+
+
+class _Run(Executor):
+    """An executor with its own order of blocks."""
+
+    random: np.random.Generator | None = None
+
+    def block_order(self, count: int) -> Iterator[int]:
+        return iter(range(count)) if self.random is None else iter(self.random.permutation(count).tolist())

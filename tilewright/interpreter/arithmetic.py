@@ -91,7 +91,7 @@ def negate(value: Any, dtype: DType) -> Any:
         return wrap_int(-value, dtype)
     if dtype.is_float:
         if dtype.name in _NATIVE:
-            return -value
+            return np.negative(value)
         return settle(round_float(-np.asarray(value).astype(np.float64), dtype.scalar), dtype)
     return wrap(np.negative(value), dtype)
 

@@ -68,8 +68,19 @@ class View:
     """
 
     __slots__ = (
-        "bits", "data", "dtype", "guarded", "lane_elements", "lane_offset", "name", "safe", "shadow", "shape", "strides",
-        "written", "lanes",
+        "bits",
+        "data",
+        "dtype",
+        "guarded",
+        "lane_elements",
+        "lane_offset",
+        "lanes",
+        "name",
+        "safe",
+        "shadow",
+        "shape",
+        "strides",
+        "written",
     )  # fmt: skip
 
     def __init__(
@@ -248,7 +259,9 @@ class Cell:
 
     def load(self, mask: Any) -> Any:
         """The value; `mask` says which lanes ask for it (None: all)."""
-        if self.valid is not True and _some(~np.asarray(self.valid) if mask is None else mask & ~np.asarray(self.valid)):
+        if self.valid is not True and _some(
+            ~np.asarray(self.valid) if mask is None else mask & ~np.asarray(self.valid)
+        ):
             raise UninitializedRead(self.name, "")
         return self.value
 
@@ -297,4 +310,3 @@ def _from_codes(codes: Any, dtype: DType) -> Any:
 
 def _to_codes(values: Any, dtype: DType) -> np.ndarray:
     return np.asarray(values).view(np.uint8) & np.uint8((1 << dtype.bits) - 1)
-

@@ -131,10 +131,9 @@ class Gemm(TileOperator):
     def _blocks(self, scale: Region, operand: Region, is_a: bool) -> tuple[int, int] | None:
         """Number of blocks along the operand's two axes, or None where they do not divide it."""
         shape = _matrix(operand)
-        reduced_axis = int(is_a != self.transpose_a)  # the axis of the operand that is k
         if len(scale.extents) == 1:
             blocks = [int(scale.extents[0])] * 2  # type: ignore[arg-type]
-            blocks[reduced_axis] = 1
+            blocks[self._axis_of_k(is_a)] = 1
         else:
             two = shape_of_rank(scale, 2)
             if two is None or not all(isinstance(extent, int) for extent in two):
@@ -142,6 +141,10 @@ class Gemm(TileOperator):
             blocks = list(two)  # type: ignore[arg-type]
         fits = all(count > 0 and extent % count == 0 for count, extent in zip(blocks, shape, strict=True))
         return (blocks[0], blocks[1]) if fits else None
+
+    def _axis_of_k(self, is_a: bool) -> int:
+        """Which axis of a, or of b, is k."""
+        return int(not self.transpose_a) if is_a else int(self.transpose_b)
 
     def effects(self) -> Effects:
         reads = [self.a, self.b]
@@ -212,7 +215,7 @@ class Gemm(TileOperator):
             blocked_index(at, extent, count) for at, extent, count in zip(index, _matrix(region), blocks, strict=True)
         ]
         if len(scale.extents) == 1:
-            del where[int(is_a != self.transpose_a)]
+            del where[self._axis_of_k(is_a)]
         return binary("mul", value, cast(element(scale, where), wide))
 
 

@@ -10,6 +10,9 @@ import numpy as np
 
 from tilewright.ir.dtypes import DType
 
+_PLAIN = frozenset({"float16", "bfloat16", "float32", "float64"})
+"""Types to which NumPy and ml_dtypes convert from float32 in one rounding, with infinities."""
+
 
 def cast_array(values: np.ndarray, source: DType, destination: DType) -> np.ndarray:
     """`values` converted from `source` to `destination`, in carrier types.
@@ -28,6 +31,9 @@ def cast_array(values: np.ndarray, source: DType, destination: DType) -> np.ndar
         return np.asarray((values.astype(np.float64) if source.is_float else values) != 0)
     if destination.is_integer:
         return truncate(values, destination) if source.is_float else wrap(values, destination)
+    if source.is_float and source.bits <= 32 and destination.name in _PLAIN:
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            return values.astype(np.float32).astype(destination.numpy)
     if source.is_integer and source.bits == 64 and destination.bits < 64:
         return round_float(_integers_to_odd(values), destination)
     return round_float(values.astype(np.float64), destination)

@@ -1,0 +1,168 @@
+"""A caller's arrays as the memory of parameters: sizes bound from shapes, everything else checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright import errors
+from tilewright.interpreter.evaluate import Evaluator
+from tilewright.interpreter.memory import Memory, row_major
+from tilewright.interpreter.poison import poisoned
+from tilewright.interpreter.varying import root
+from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.nodes import Buffer, Call, Expr, Function, Region, Store, TileOperator, Var
+from tilewright.ir.signature import size_variables
+from tilewright.ir.visitor import walk
+
+
+def bind_arguments(state: Evaluator, function: Function, arguments: Sequence[Any]) -> tuple[np.ndarray, ...]:
+    """Give the function's parameters their values; returns the arrays made for its outputs.
+
+    Parameters
+    ----------
+    arguments : one array or number for each of ``function.inputs``, and then, optionally, one number for each
+        of its `size_variables`.  A size that is not given is bound by its first bare occurrence in a shape.
+
+    Raises
+    ------
+    ArgumentError : a count, kind, dtype, rank, shape or memory order that is not the declared one.
+    """
+    inputs, sizes = function.inputs, size_variables(function)
+    if len(arguments) not in (len(inputs), len(inputs) + len(sizes)):
+        raise errors.WrongArgumentCount(
+            f"{function.name} takes {len(inputs)} arguments, but {len(arguments)} were given", span=function.span
+        )
+    for var, value in zip((*(p for p in inputs if isinstance(p, Var)), *sizes), _numbers(inputs, sizes, arguments)):
+        state.values[var] = _number(var, value)
+    pairs = [(p, _array(p, a)) for p, a in zip(inputs, arguments) if isinstance(p, Buffer)]
+    flat = function.stage == "final"
+    for buffer, array in pairs:
+        _bind_sizes(state, buffer, array)
+    written = _written_parameters(function)
+    for buffer, array in pairs:
+        _bind_array(state, buffer, array, flat, buffer in written)
+    return tuple(_make_output(state, buffer) for buffer in function.outputs)
+
+
+def _numbers(inputs: Sequence[Any], sizes: Sequence[Var], arguments: Sequence[Any]) -> list[Any]:
+    given = [a for p, a in zip(inputs, arguments) if isinstance(p, Var)]
+    return given + list(arguments[len(inputs) :])
+
+
+def _number(var: Var, value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.ndim:
+        raise errors.WrongArgumentKind(f"argument {var.name} should be a number, but an array was given")
+    if var.dtype.is_float:
+        return np.asarray(value, np.float64).astype(var.dtype.numpy)[()]
+    number = bool(value) if var.dtype.kind == "bool" else int(value)
+    if not var.dtype.minimum <= number <= var.dtype.maximum:
+        raise errors.WrongArgumentDType(f"argument {var.name} is {number}, which does not fit {var.dtype}")
+    return number
+
+
+def _array(buffer: Buffer, value: Any) -> np.ndarray:
+    """The argument as an array of the parameter's carrier (of bytes, where the dtype is packed)."""
+    if not isinstance(value, np.ndarray):
+        raise errors.WrongArgumentKind(f"argument {buffer.name} should be an array, but is {type(value).__name__}")
+    expected = np.dtype(np.uint8) if buffer.dtype.is_packed else buffer.dtype.numpy
+    if value.dtype == np.int8 and buffer.dtype.is_packed:
+        value = value.view(np.uint8)
+    if value.dtype != expected:
+        packed = " (packed bytes)" if buffer.dtype.is_packed else ""
+        raise errors.WrongArgumentDType(
+            f"argument {buffer.name} should hold {buffer.dtype} as {expected}{packed}, but holds {value.dtype}"
+        )
+    return value
+
+
+def _bind_sizes(state: Evaluator, buffer: Buffer, array: np.ndarray) -> None:
+    if array.ndim != len(buffer.shape):
+        return
+    for axis, extent in enumerate(buffer.shape):
+        if isinstance(extent, Var) and extent not in state.values:
+            last = axis == len(buffer.shape) - 1
+            state.values[extent] = array.shape[axis] * (buffer.dtype.per_byte if last else 1)
+    for stride, step in zip(buffer.strides or (), array.strides, strict=False):
+        if isinstance(stride, Var) and stride not in state.values:
+            state.values[stride] = step // array.itemsize
+
+
+def _bind_array(state: Evaluator, buffer: Buffer, array: np.ndarray, flat: bool, written: bool) -> None:
+    shape = _shape(state, buffer)
+    stored = (*shape[:-1], -(-shape[-1] // buffer.dtype.per_byte)) if shape else ()
+    if flat and len(shape) == 1 and array.flags.c_contiguous and (array.size == stored[0] or array.ndim != 1):
+        array = array.reshape(-1)
+    if array.ndim != len(shape):
+        raise errors.WrongArgumentRank(
+            f"argument {buffer.name} should have {len(shape)} dimensions, but has {array.ndim}"
+        )
+    if array.shape != stored:
+        packed = f" ({buffer.dtype.per_byte} elements a byte)" if buffer.dtype.is_packed else ""
+        raise errors.WrongArgumentShape(
+            f"argument {buffer.name} should have shape {stored}{packed}, but has {array.shape}"
+        )
+    if written and not array.flags.writeable:
+        raise errors.ReadOnlyArgument(f"argument {buffer.name} is written by the kernel, but is read-only")
+    strides = _check_strides(state, buffer, array, shape)
+    state.add_argument(buffer, Memory(_flat(array, strides if buffer.strides else None)), shape, strides)
+
+
+def _shape(state: Evaluator, buffer: Buffer) -> tuple[int, ...]:
+    for extent in buffer.shape:
+        for found in walk(extent) if isinstance(extent, Expr) else ():
+            if isinstance(found, Var) and found not in state.values:
+                raise errors.WrongArgumentShape(
+                    f"the size {found.name} in the shape of {buffer.name} is not the extent of any argument",
+                    hint="pass the sizes after the arguments",
+                )
+    return tuple(state.extent(extent) for extent in buffer.shape)
+
+
+def _check_strides(state: Evaluator, buffer: Buffer, array: np.ndarray, shape: tuple[int, ...]) -> tuple[int, ...]:
+    if buffer.strides is None:
+        if not array.flags.c_contiguous:
+            raise errors.WrongArgumentStrides(
+                f"argument {buffer.name} should be contiguous, but its strides are {array.strides} bytes",
+                hint="pass a contiguous copy, or declare T.StridedTensor",
+            )
+        return row_major(shape, buffer.dtype)
+    declared = tuple(state.extent(stride) for stride in buffer.strides)
+    actual = tuple(step // array.itemsize for step in array.strides)
+    if any(a != d and n > 1 for a, d, n in zip(actual, declared, shape, strict=True)):
+        raise errors.WrongArgumentStrides(f"argument {buffer.name} should have strides {declared}, but has {actual}")
+    if buffer.dtype.is_packed:
+        return (*(step * buffer.dtype.per_byte for step in declared[:-1]), 1)
+    return declared
+
+
+def _flat(array: np.ndarray, strides: tuple[int, ...] | None) -> np.ndarray:
+    """The elements' memory as one dimension, from the first element to the last."""
+    if strides is None or array.size == 0:
+        return array.reshape(-1)
+    length = 1 + sum((n - 1) * (step // array.itemsize) for n, step in zip(array.shape, array.strides, strict=True))
+    bits = array.view(f"uint{8 * array.itemsize}")  # NumPy cannot stride types that are not its own
+    flat = np.lib.stride_tricks.as_strided(bits, (length,), (array.itemsize,), writeable=array.flags.writeable)
+    return flat.view(array.dtype)
+
+
+def _make_output(state: Evaluator, buffer: Buffer) -> np.ndarray:
+    shape = _shape(state, buffer)
+    array = poisoned(shape, buffer.dtype)
+    state.add_argument(buffer, Memory(array.reshape(-1)), shape, row_major(shape, buffer.dtype))
+    return array
+
+
+def _written_parameters(function: Function) -> set[Buffer]:
+    """Root buffers that the program may write."""
+    written: set[Buffer] = set()
+    for found in walk(function.body):
+        if isinstance(found, Store):
+            written.add(root(found.buffer))
+        elif isinstance(found, TileOperator):
+            written.update(root(region.buffer) for region in found.effects().writes)
+        elif isinstance(found, Call) and not INTRINSICS[found.function].pure:
+            written.update(root(a.buffer) for a in found.arguments if isinstance(a, Region))
+    return written

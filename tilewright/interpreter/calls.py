@@ -1,0 +1,106 @@
+"""Calls that touch memory or threads: atomics, votes over tiles, barriers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import DivergentThreads, InternalError
+from tilewright.interpreter.arithmetic import carried, settle
+from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
+from tilewright.interpreter.memory import Cell, View
+from tilewright.interpreter.tiles import read_region
+from tilewright.ir.nodes import Call, Expr, Region
+from tilewright.ops.atomic import combine
+
+
+def _target(state: Evaluator, node: Call) -> tuple[Region, View]:
+    region = node.arguments[0]
+    if not isinstance(region, Region):
+        raise InternalError(f"{node.function} needs a region of one element", span=state.span)
+    place = state.place(region.buffer)
+    if isinstance(place, Cell):
+        raise InternalError(f"{node.function} on a scalar", span=state.span)
+    return region, place
+
+
+def _operand(state: Evaluator, node: Call) -> Any:
+    value = node.arguments[1]
+    assert isinstance(value, Expr)
+    return carried(state.value(value), value.dtype)
+
+
+def _atomic(kind: str) -> Any:
+    def run(state: Evaluator, node: Call) -> Any:
+        region, place = _target(state, node)
+        indices = [state.value(start) for start in region.starts]
+        value = _operand(state, node)
+        offset, inside = place.locate(indices)
+        if kind != "exchange":
+            place.load(indices, 1, state.mask)  # reports what is out of bounds or was never written
+        active = np.True_ if state.mask is None else state.mask
+        shape = np.broadcast_shapes(np.shape(offset), np.shape(value), np.shape(active), state.lanes)
+        offsets, values, wanted = (np.broadcast_to(x, shape).reshape(-1) for x in (offset, value, active))
+        kept = wanted if inside is None else wanted & np.broadcast_to(inside, shape).reshape(-1)
+        old = np.full(offsets.shape, carried(place.safe, place.dtype))
+        old[kept] = _in_turn(place, kind, offsets[kept], values[kept])
+        return settle(old.reshape(shape), place.dtype)
+
+    return run
+
+
+def _in_turn(place: View, kind: str, offsets: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Apply atomics in the order of lanes: lanes that meet at one element take turns."""
+    old = np.empty(offsets.shape, place.dtype.numpy)
+    order = np.argsort(offsets, kind="stable")
+    ordered = offsets[order]
+    new_element = np.append(True, ordered[1:] != ordered[:-1])
+    starts = np.flatnonzero(new_element)
+    turn = np.arange(len(ordered)) - np.repeat(starts, np.diff(np.append(starts, len(ordered))))
+    for now in range(int(turn.max(initial=-1)) + 1):
+        lanes = order[turn == now]
+        before = place.gather(offsets[lanes])
+        old[lanes] = before
+        after = values[lanes] if kind == "exchange" else combine(kind, before, values[lanes], place.dtype)
+        place.scatter(offsets[lanes], after)
+    return old
+
+
+def _atomic_load(state: Evaluator, node: Call) -> Any:
+    region, place = _target(state, node)
+    return place.load([state.value(start) for start in region.starts], 1, state.mask)
+
+
+def _atomic_store(state: Evaluator, node: Call) -> Any:
+    _atomic("exchange")(state, node)
+    return 0
+
+
+def _vote(every: bool) -> Any:
+    def run(state: Evaluator, node: Call) -> bool:
+        region = node.arguments[0]
+        assert isinstance(region, Region)
+        truth = read_region(state, region).astype(np.float64) != 0
+        return bool(truth.all() if every else truth.any())
+
+    return run
+
+
+def _barrier(state: Evaluator, node: Call) -> int:
+    """Statements run for all threads in turn, so that there is nothing to wait for."""
+    if state.mask is not None and not np.all(np.logical_or(state.mask, state.returned)):
+        raise DivergentThreads(
+            f"only some of the block's threads reach {node.function}",
+            hint="move it out of the condition: all threads of the block must meet there",
+        )
+    return 0
+
+
+for _kind in ("add", "max", "min", "and", "or", "xor", "exchange"):
+    SPECIAL_CALLS[f"atomic_{_kind}"] = _atomic(_kind)
+SPECIAL_CALLS["atomic_load"] = _atomic_load
+SPECIAL_CALLS["atomic_store"] = _atomic_store
+SPECIAL_CALLS["any_of"] = _vote(False)
+SPECIAL_CALLS["all_of"] = _vote(True)
+SPECIAL_CALLS["sync_threads"] = _barrier

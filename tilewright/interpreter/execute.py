@@ -1,0 +1,326 @@
+"""Statements: one method a class, dispatched by a dictionary.
+
+Compound statements are generators, so that a line of execution can pause where it must wait for another; a
+`yield` hands control to whoever drives it.  A mask says which lanes are active; leaving a loop or a thread takes
+lanes out of the mask until the loop, or the block, ends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tilewright.errors import AssertionFailed, InternalError, TilewrightError, WrongAssumption
+from tilewright.interpreter import calls
+from tilewright.interpreter.arithmetic import binary, convert
+from tilewright.interpreter.evaluate import Evaluator
+from tilewright.interpreter.memory import Cell
+from tilewright.interpreter.show import show
+from tilewright.interpreter.state import NOBODY, Mask, any_active, both, either, without
+from tilewright.interpreter.tiles import run_operator
+from tilewright.interpreter.varying import Varying, find_varying, root
+from tilewright.ir import nodes
+from tilewright.ir.nodes import Expr, Seq, Statement, TileOperator, Var
+
+Steps: TypeAlias = "Generator[None, None, None]"
+
+assert calls  # its functions are registered on import
+
+
+class Executor(Evaluator):
+    """An evaluator that can run statements."""
+
+    def run(self, statement: Statement) -> Steps:
+        """Run one statement."""
+        if statement.span is not None:
+            self.span = statement.span
+        try:
+            if not self.lanes and statement in self.varying.lanes:
+                yield from self._in_threads(statement)
+            elif self._is_collective(statement):
+                with self._once():
+                    yield from self._dispatch(statement)
+            else:
+                yield from self._dispatch(statement)
+        except TilewrightError as error:
+            raise error.at(statement.span or self.span) from None
+
+    def _dispatch(self, statement: Statement) -> Steps:
+        kind = TileOperator if isinstance(statement, TileOperator) else type(statement)
+        simple = _SIMPLE.get(kind)
+        if simple is not None:
+            simple(self, statement)
+            return
+        compound = _COMPOUND.get(kind)
+        if compound is None:
+            raise InternalError(f"the interpreter has no rule for {type(statement).__name__}", span=statement.span)
+        yield from compound(self, statement)
+
+    # Lanes --------------------------------------------------------------------------------------
+
+    def _in_threads(self, statement: Statement) -> Steps:
+        """Run a statement for all threads of the block at once."""
+        self.lanes = self.threads
+        self.mask = None if self.returned is NOBODY else np.logical_not(self.returned)
+        yield from self._dispatch(statement)
+        self.lanes, self.mask = (), None
+        if self._done() is not NOBODY:
+            self.mask = NOBODY
+
+    def _is_collective(self, statement: Statement) -> bool:
+        """Whether a statement under threads acts for the block as a whole."""
+        whole = isinstance(statement, (TileOperator, nodes.Parallel))
+        return whole and bool(self.lanes) and not self.parallel and statement not in self.varying.dependent
+
+    @contextmanager
+    def _once(self) -> Iterator[None]:
+        """Inside, no lanes: what some threads reach, the block does once."""
+        lanes, mask = self.lanes, self.mask
+        self.lanes, self.mask = (), None
+        try:
+            yield
+        finally:
+            self.lanes, self.mask = lanes, mask
+
+    # Sequences and names ------------------------------------------------------------------------
+
+    def _seq(self, node: Seq) -> Steps:
+        for statement in node.statements:
+            if not any_active(self.mask):
+                return
+            yield from self.run(statement)
+
+    def _let(self, node: nodes.Let) -> None:
+        self.values[node.var] = self.value(node.value)
+
+    def _allocate(self, node: nodes.Allocate) -> None:
+        buffer = node.buffer
+        if buffer.source is not None:
+            self.places.pop(buffer, None)
+            return
+        self.allocate(buffer, tuple(self.extent(extent) for extent in buffer.shape))
+        if node.initial is not None:
+            value = self.value(node.initial)
+            place = self.places[buffer]
+            if isinstance(place, Cell):
+                place.store(value, None)
+            else:
+                self.view(buffer).store([0] * buffer.rank, 1, value, self.mask)
+
+    def _store(self, node: nodes.Store) -> None:
+        indices = [self.value(index) for index in node.indices]
+        value = self.value(node.value)
+        place = self.place(node.buffer)
+        width = node.value.dtype.lanes
+        if isinstance(place, Cell):
+            place.store(value, self.mask)
+        else:
+            place.store(indices, width, value, self.element_mask(width))
+
+    def _evaluate(self, node: nodes.Evaluate) -> None:
+        self.value(node.value)
+
+    # Branches and loops -------------------------------------------------------------------------
+
+    def _if(self, node: nodes.If) -> Steps:
+        condition = self.truth(node.condition)
+        if not isinstance(condition, np.ndarray):
+            branch = node.then if condition else node.otherwise
+            if branch is not None:
+                yield from self.run(branch)
+            return
+        outer = self.mask
+        masks = [both(outer, condition), without(outer, condition)]
+        after = []
+        for mask, branch in zip(masks, (node.then, node.otherwise), strict=True):
+            self.mask = mask
+            if branch is not None and any_active(mask):
+                yield from self.run(branch)
+            after.append(self.mask)
+        stayed = all(mask is before for mask, before in zip(after, masks, strict=True))
+        self.mask = outer if stayed else either(*after)
+
+    def _for(self, node: nodes.For) -> Steps:
+        if node.kind == "vectorize":
+            length = self._vector_length(node)
+            if length is not None:
+                yield from self._lanes_of((node.var,), (length,), node.body, self.value(node.start))
+                return
+        yield from self._loop(node.var, node.start, node.stop, node.step, node.body)
+
+    def _vector_length(self, node: nodes.For) -> int | None:
+        """Iterations of a vector loop whose bounds are the same in all lanes and whose step is 1."""
+        start, stop, step = (self.value(bound) for bound in (node.start, node.stop, node.step))
+        known = not any(isinstance(bound, np.ndarray) for bound in (start, stop)) and step == 1
+        return max(0, stop - start) if known else None
+
+    def _pipelined(self, node: nodes.Pipelined) -> Steps:
+        yield from self._loop(node.var, node.start, node.stop, nodes.const(1, node.var.dtype), node.body)
+
+    def _loop(self, var: Var, start: Expr, stop: Expr, step: Expr, body: Seq) -> Steps:
+        """``for var in range(start, stop, step)``; each lane leaves when its own bounds say so."""
+        now, last, stride = self.value(start), self.value(stop), self.value(step)
+        compare = "gt" if np.any(np.asarray(stride) < 0) else "lt"
+
+        def going() -> Any:
+            return binary(compare, now, last, var.dtype)
+
+        def advance() -> None:
+            nonlocal now
+            now = binary("add", now, stride, var.dtype)
+
+        def bind() -> None:
+            self.values[var] = now
+
+        yield from self._repeat(going, body, bind, advance)
+
+    def _while(self, node: nodes.While) -> Steps:
+        yield from self._repeat(lambda: self.truth(node.condition), node.body, lambda: None, lambda: None)
+
+    def _repeat(
+        self, going: Callable[[], Any], body: Seq, before: Callable[[], None], after: Callable[[], None]
+    ) -> Steps:
+        outer, outer_broken = self.mask, self.broken
+        live: Mask = outer
+        self.broken = NOBODY
+        while True:
+            self.mask = live
+            condition = going()
+            if not isinstance(condition, np.ndarray):
+                if not condition:
+                    break
+            else:
+                live = both(live, condition)
+            if not any_active(live):
+                break
+            self.mask = live
+            before()
+            yield from self.run(body)
+            live = self._without(self._without(live, self.broken), self._done())
+            if not any_active(live):
+                break
+            after()
+        self.broken = outer_broken
+        self.mask = self._without(outer, self._done())
+
+    def _without(self, mask: Mask, gone: Mask) -> Mask:
+        return mask if gone is NOBODY else without(mask, gone)
+
+    def _done(self) -> Mask:
+        """Lanes whose thread is done; outside threads, that is said of the block only."""
+        if self.returned is NOBODY or self.lanes:
+            return self.returned
+        return np.True_ if np.all(self.returned) else NOBODY
+
+    def _parallel(self, node: nodes.Parallel) -> Steps:
+        yield from self._lanes_of(node.vars, tuple(map(self.extent, node.extents)), node.body, 0)
+
+    def _lanes_of(self, vars: tuple[Var, ...], extents: tuple[int, ...], body: Seq, start: int) -> Steps:
+        """Run `body` for all index tuples at once, as lanes in front of those that are there."""
+        if 0 in extents:
+            return
+        lanes, mask, parallel = self.lanes, self.mask, self.parallel
+        self.lanes, self.parallel = (*extents, *lanes), True
+        for axis, (var, extent) in enumerate(zip(vars, extents, strict=True)):
+            shape = [1] * len(self.lanes)
+            shape[axis] = extent
+            self.values[var] = (start + np.arange(extent)).astype(var.dtype.numpy).reshape(shape)
+        yield from self.run(body)
+        self.lanes, self.parallel, self.mask = lanes, parallel, mask
+
+    def _break(self, node: nodes.Break) -> None:
+        self.broken = np.logical_or(self.broken, np.True_ if self.mask is None else self.mask)
+        self.mask = NOBODY
+
+    def _continue(self, node: nodes.Continue) -> None:
+        self.mask = NOBODY
+
+    def _return(self, node: nodes.Return) -> None:
+        self.returned = np.logical_or(self.returned, np.True_ if self.mask is None else self.mask)
+        self.mask = NOBODY
+
+    # Facts and messages -------------------------------------------------------------------------
+
+    def _fails(self, condition: Expr) -> bool:
+        missed = np.logical_not(self.value(condition))
+        return bool(np.any(missed if self.mask is None else np.logical_and(missed, self.mask)))
+
+    def _assert(self, node: nodes.Assert) -> None:
+        if self._fails(node.condition):
+            raise AssertionFailed(f"device assertion failed{': ' * bool(node.message)}{node.message}")
+
+    def _assume(self, node: nodes.Assume) -> None:
+        if self._fails(node.condition):
+            raise WrongAssumption(
+                "this assumption does not hold",
+                hint="the compiler relies on what T.assume says: correct it, or pass arguments that satisfy it",
+            )
+
+    def _print(self, node: nodes.Print) -> None:
+        show(self, node)
+
+    # Kernels ------------------------------------------------------------------------------------
+
+    def _operator(self, node: TileOperator) -> Steps:
+        if self.lanes and (self.parallel or node in self.varying.dependent):
+            yield from self._dispatch(node.lower())
+        else:
+            run_operator(self, node)
+
+    def _kernel(self, node: nodes.Kernel) -> Steps:
+        grid = tuple(map(self.extent, node.grid))
+        safe_before = [(self.view(root(buffer)), self.view(root(buffer)).safe) for buffer, _ in node.safe_values]
+        for buffer, value in node.safe_values:
+            self.view(root(buffer)).safe = convert(self.value(value), value.dtype, buffer.dtype)
+        self.varying = find_varying(node)
+        self.threads = (node.num_threads,)
+        flat = np.arange(node.num_threads, dtype=np.int32)
+        for var, extent in zip(node.thread_vars, node.threads, strict=True):
+            self.values[var] = (flat % extent).astype(var.dtype.numpy)
+            flat = flat // extent
+        for block in self.block_order(math.prod(grid)):
+            for var, extent in zip(node.block_vars, grid, strict=True):
+                self.values[var] = block % extent
+                block //= extent
+            self.mask, self.returned, self.lanes = None, NOBODY, ()
+            yield from self.run(node.body)
+        self.mask, self.returned, self.threads = None, NOBODY, ()
+        self.varying = Varying()
+        for view, safe in safe_before:
+            view.safe = safe
+
+    def block_order(self, count: int) -> Iterator[int]:
+        """The order in which blocks run."""
+        return iter(range(count))
+
+
+_Simple: TypeAlias = "Callable[[Executor, Any], None]"
+_Compound: TypeAlias = "Callable[[Executor, Any], Steps]"
+
+_SIMPLE: Mapping[type[Statement], _Simple] = {
+    nodes.Let: Executor._let,
+    nodes.Allocate: Executor._allocate,
+    nodes.Store: Executor._store,
+    nodes.Evaluate: Executor._evaluate,
+    nodes.Break: Executor._break,
+    nodes.Continue: Executor._continue,
+    nodes.Return: Executor._return,
+    nodes.Assert: Executor._assert,
+    nodes.Assume: Executor._assume,
+    nodes.Print: Executor._print,
+}
+
+_COMPOUND: Mapping[type[Statement], _Compound] = {
+    nodes.Seq: Executor._seq,
+    nodes.If: Executor._if,
+    nodes.For: Executor._for,
+    nodes.Pipelined: Executor._pipelined,
+    nodes.While: Executor._while,
+    nodes.Parallel: Executor._parallel,
+    nodes.Kernel: Executor._kernel,
+    TileOperator: Executor._operator,
+}

@@ -1,0 +1,127 @@
+"""What a running program knows: values of variables, memory of buffers, which lanes are active.
+
+Lanes are what runs at once: the iterations of `Parallel` loops (leading axes) and the threads of a block (the
+last axis).  Axes are added in front, so that values made with fewer lanes broadcast by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import InternalError, Span
+from tilewright.interpreter.memory import Cell, View, allocate, row_major
+from tilewright.interpreter.varying import Varying, root
+from tilewright.ir.nodes import Buffer, Const, Var
+
+Mask = Any
+"""Which lanes are active: None for all, else a boolean array that broadcasts to the lanes."""
+
+NOBODY = np.False_
+
+
+def any_active(mask: Mask) -> bool:
+    return mask is None or bool(np.any(mask))
+
+
+def both(a: Mask, b: Mask) -> Mask:
+    """Lanes in both masks."""
+    return b if a is None else a if b is None else np.logical_and(a, b)
+
+
+def either(a: Mask, b: Mask) -> Mask:
+    """Lanes in one of the masks."""
+    return None if a is None or b is None else np.logical_or(a, b)
+
+
+def without(a: Mask, b: Mask) -> Mask:
+    """Lanes in `a` but not in `b`, where `b` is an array."""
+    return np.logical_not(b) if a is None else np.logical_and(a, np.logical_not(b))
+
+
+@dataclass(slots=True)
+class State:
+    """One line of execution; several share their `places`.
+
+    Attributes
+    ----------
+    values : variables that are bound.
+    places : memory of the buffers that are allocated.
+    strict : every access must be in bounds (thread programs).
+    report, debug : where `Print` goes, and what ``breakpoint()`` opens.
+    lanes, mask : shape of the lanes, and which are active.
+    vector_mask : which elements of a vector are asked for, inside a `Select` with a vector condition.
+    parallel : whether a `Parallel` loop encloses.
+    threads : threads of the block; ``()`` outside kernels.
+    returned : threads that are done, where not all agree.
+    left : lanes that left the innermost loop, and its iteration.
+    """
+
+    report: Callable[[str], None] = print
+    debug: Callable[[dict[str, Any]], None] | None = None
+    strict: bool = False
+    values: dict[Var, Any] = field(default_factory=dict)
+    places: dict[Buffer, View | Cell] = field(default_factory=dict)
+    memories: dict[Buffer, Any] = field(default_factory=dict)
+    constants: dict[Const, Any] = field(default_factory=dict)
+    lanes: tuple[int, ...] = ()
+    mask: Mask = None
+    vector_mask: Any = None
+    parallel: bool = False
+    varying: Varying = field(default_factory=Varying)
+    threads: tuple[int, ...] = ()
+    returned: Mask = NOBODY
+    broken: Mask = NOBODY
+    span: Span | None = None
+
+    def place(self, buffer: Buffer) -> View | Cell:
+        """Where a buffer's elements are."""
+        found = self.places.get(buffer)
+        if found is None:
+            if buffer.source is None:
+                raise InternalError(f"buffer {buffer.name} is used but not allocated", span=self.span)
+            found = self.places[buffer] = self._view(buffer)
+        return found
+
+    def view(self, buffer: Buffer) -> View:
+        """A buffer's elements, where it is not a scalar."""
+        found = self.place(buffer)
+        if isinstance(found, Cell):
+            raise InternalError(f"the scalar {buffer.name} is used as a tile", span=self.span)
+        return found
+
+    def allocate(self, buffer: Buffer, shape: tuple[int, ...]) -> None:
+        """Give a buffer fresh memory, of which nothing is written."""
+        private = root(buffer) in self.varying.names
+        lanes = self.lanes if self.parallel else self.threads if private else ()
+        for other in [other for other in self.places if root(other) is buffer]:
+            del self.places[other]
+        if buffer.scope == "scalar":
+            self.places[buffer] = Cell(buffer.name, buffer.dtype, lanes)
+            return
+        self.memories[buffer] = allocate(shape, buffer.dtype, lanes)
+        self._add_view(buffer, shape, row_major(shape, buffer.dtype))
+
+    def add_argument(self, buffer: Buffer, memory: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+        """Give a parameter the caller's memory."""
+        self.memories[buffer] = memory
+        self._add_view(buffer, shape, strides)
+
+    def _add_view(self, buffer: Buffer, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+        guarded = root(buffer).scope == "global" and not self.strict
+        self.places[buffer] = View(buffer.name, buffer.dtype, shape, strides, self.memories[root(buffer)], guarded)
+
+    def _view(self, buffer: Buffer) -> View:
+        from_extent = [self.extent(extent) for extent in buffer.shape]
+        shape = tuple(from_extent)
+        if root(buffer) not in self.memories:
+            raise InternalError(f"buffer {root(buffer).name} is used but not allocated", span=self.span)
+        self._add_view(buffer, shape, row_major(shape, buffer.dtype))
+        return self.places[buffer]  # type: ignore[return-value]
+
+    def extent(self, extent: Any) -> int:
+        """A size as an int."""
+        raise NotImplementedError

@@ -1,0 +1,138 @@
+"""Which statements of a kernel differ from thread to thread.
+
+Everything else is done once a block.  A variable varies where its value mentions a thread index or something
+else that varies; a private buffer (a scalar, a local array, registers) where such a value, index or condition
+decides what is stored in it.  The rest of a block's buffers belong to the whole block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tilewright.ir import nodes
+from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.nodes import Buffer, Call, Expr, Kernel, Region, Statement, TileOperator, Var
+from tilewright.ir.visitor import children, walk
+
+PRIVATE = frozenset({"scalar", "local", "register"})
+"""Scopes of which each thread has its own, where it matters."""
+
+_LOOPS = (nodes.For, nodes.Pipelined, nodes.While, nodes.Parallel)
+
+
+@dataclass(slots=True)
+class Varying:
+    """What varies in one kernel.
+
+    Attributes
+    ----------
+    names : variables and root buffers.
+    lanes : statements to run for all threads at once, each with all that is below it.
+    dependent : statements that mention something varying, or have such a statement below.
+    """
+
+    names: set[Var | Buffer] = field(default_factory=set)
+    lanes: set[Statement] = field(default_factory=set)
+    dependent: set[Statement] = field(default_factory=set)
+
+
+def root(buffer: Buffer) -> Buffer:
+    """The buffer whose memory `buffer` sees."""
+    while buffer.source is not None:
+        buffer = buffer.source
+    return buffer
+
+
+def find_varying(kernel: Kernel) -> Varying:
+    """Find what differs between the threads of a block."""
+    mentions: dict[Statement, frozenset[Var | Buffer]] = {}
+    for statement in _statements(kernel.body):
+        mentions[statement] = frozenset(_own_names(statement))
+    result = Varying(set(kernel.thread_vars))
+    if not any(var in names for names in mentions.values() for var in kernel.thread_vars):
+        return result
+    analysis = _Analysis(mentions, result)
+    size = -1
+    while size != len(result.names) + len(result.lanes):
+        size = len(result.names) + len(result.lanes)
+        analysis.visit(kernel.body, False)
+    return result
+
+
+def _statements(statement: Statement) -> Iterator[Statement]:
+    yield statement
+    for child in children(statement):
+        if isinstance(child, Statement):
+            yield from _statements(child)
+
+
+def _own_names(statement: Statement) -> Iterator[Var | Buffer]:
+    """Variables and root buffers in a statement's own expressions and operands."""
+    for child in children(statement):
+        if not isinstance(child, Statement):
+            for found in walk(child):
+                if isinstance(found, Var):
+                    yield found
+                elif isinstance(found, Buffer):
+                    yield root(found)
+
+
+class _Analysis:
+    def __init__(self, mentions: dict[Statement, frozenset[Var | Buffer]], result: Varying) -> None:
+        self.mentions, self.result = mentions, result
+
+    def visit(self, statement: Statement, divergent: bool) -> None:
+        """Spread what varies over `statement`; `divergent`: threads may be apart when they come here."""
+        varies = not self.result.names.isdisjoint(self.mentions[statement])
+        inner = divergent or (varies and not isinstance(statement, nodes.Parallel))
+        below = [child for child in children(statement) if isinstance(child, Statement)]
+        if isinstance(statement, _LOOPS) and _leaves_apart(statement, self.result.lanes):
+            inner = varies = True
+        self._spread(statement, varies, divergent)
+        for child in below:
+            self.visit(child, inner)
+        whole = isinstance(statement, (nodes.Parallel, TileOperator))
+        if varies or any(child in self.result.dependent for child in below):
+            self.result.dependent.add(statement)
+            if (varies or whole) and not isinstance(statement, (nodes.Seq, nodes.Allocate)):
+                self.result.lanes.add(statement)
+
+    def _spread(self, statement: Statement, varies: bool, divergent: bool) -> None:
+        names = self.result.names
+        apart = varies or divergent
+        let = isinstance(statement, nodes.Let) and divergent and _is_impure(statement.value)
+        if isinstance(statement, (nodes.Let, nodes.For, nodes.Pipelined)) and (varies or let):
+            names.add(statement.var)
+        elif isinstance(statement, nodes.Allocate) and varies and statement.buffer.scope in PRIVATE:
+            names.add(statement.buffer)
+        elif apart:
+            names.update(root(buffer) for buffer in _written(statement) if buffer.scope in PRIVATE)
+
+
+def _is_impure(value: Expr) -> bool:
+    return any(isinstance(found, Call) and not INTRINSICS[found.function].pure for found in walk(value))
+
+
+def _written(statement: Statement) -> Iterator[Buffer]:
+    """Buffers that a statement itself may write."""
+    if isinstance(statement, nodes.Store):
+        yield statement.buffer
+    elif isinstance(statement, TileOperator):
+        yield from (region.buffer for region in statement.effects().writes)
+    elif isinstance(statement, nodes.Evaluate):
+        yield from (found.buffer for found in walk(statement.value) if isinstance(found, Region))
+
+
+def _leaves_apart(loop: Statement, lanes: set[Statement]) -> bool:
+    """Whether some threads may leave an iteration of `loop` before others."""
+
+    def inside(statement: Statement, apart: bool) -> bool:
+        if isinstance(statement, (nodes.Break, nodes.Continue)):
+            return apart
+        if isinstance(statement, _LOOPS):
+            return False
+        below = (child for child in children(statement) if isinstance(child, Statement))
+        return any(inside(child, apart or statement in lanes) for child in below)
+
+    return any(inside(child, False) for child in children(loop) if isinstance(child, Statement))
