@@ -6,7 +6,7 @@ from tilewright.arith import linear
 from tilewright.arith.linear import Linear
 from tilewright.arith.proof import nonnegative
 from tilewright.arith.ranges import interval_of_form, residue_of_form
-from tilewright.arith.rebuild import operation, rebuild, type_of
+from tilewright.arith.rebuild import commutative, rebuild, type_of
 from tilewright.arith.state import State
 from tilewright.ir.dtypes import BOOL, DType
 from tilewright.ir.nodes import Binary, Expr
@@ -42,9 +42,10 @@ def _ordering(state: State, form: Linear, dtype: DType) -> Expr:
         return state.interner.literal(BOOL, True)
     if nonnegative(state, linear.shift(linear.scale(form, -1), -1)):
         return state.interner.literal(BOOL, False)
-    form = _without_quotient(state, _divided(form))
-    if not form.terms:
-        return state.interner.literal(BOOL, form.constant >= 0)
+    form = _divided(form)
+    multiplied = _without_quotient(state, form)
+    if multiplied is not form:
+        return _ordering(state, multiplied, dtype)
     positive = Linear(0, {m: c for m, c in form.terms.items() if c > 0})
     negative = Linear(0, {m: -c for m, c in form.terms.items() if c < 0})
     dtype = type_of((positive, negative), dtype)
@@ -66,7 +67,7 @@ def _divided(form: Linear) -> Linear:
 
 
 def _without_quotient(state: State, form: Linear) -> Linear:
-    """``x // c >= e`` as ``x >= c*e``, and ``x // c <= e`` as ``x <= c*e + c - 1``, one quotient after another."""
+    """``x // c >= e`` as ``x >= c*e``, and ``x // c <= e`` as ``x <= c*e + c - 1``."""
     for monomial, coefficient in form.terms.items():
         atom = monomial[0]
         if len(monomial) != 1 or abs(coefficient) != 1 or not isinstance(atom, Binary) or atom.op != "floordiv":
@@ -141,8 +142,4 @@ def extremum(state: State, op: str, a: Linear, b: Linear, dtype: DType) -> Linea
         smaller, larger = b, a
     if smaller is not None:
         return smaller if op == "min" else larger
-    left, right = (rebuild(state, form, dtype) for form in (a, b))
-    # literals stand right, other operands in the order of their texts, so that min(a, b) is min(b, a)
-    if not a.terms or (b.terms and state.interner.text(right) < state.interner.text(left)):
-        a, b = b, a
-    return linear.of_atom(operation(state, op, a, b, dtype))
+    return linear.of_atom(commutative(state, op, a, b, dtype))

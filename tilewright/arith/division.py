@@ -158,14 +158,14 @@ def _reduced(state: State, x: Linear, c: int) -> Linear:
                 constant += coefficient * remainder
                 continue
             inner = state.interner.operands.get(atom)
-            if inner is not None and isinstance(atom, Binary) and atom.op == "floormod" and not inner[1].terms:
-                # k*(y % d) is k*y modulo c where c divides k*d
-                if coefficient * inner[1].constant % c == 0:
-                    again = True
-                    for m, k in inner[0].terms.items():
-                        terms[m] = terms.get(m, 0) + coefficient * k
-                    constant += coefficient * inner[0].constant
-                    continue
+            # k*(y % d) is k*y modulo c where c divides k*d
+            is_remainder = inner is not None and isinstance(atom, Binary) and atom.op == "floormod"
+            if is_remainder and not inner[1].terms and coefficient * inner[1].constant % c == 0:
+                again = True
+                for m, k in inner[0].terms.items():
+                    terms[m] = terms.get(m, 0) + coefficient * k
+                constant += coefficient * inner[0].constant
+                continue
         terms[monomial] = terms.get(monomial, 0) + coefficient
     reduced = Linear(constant % c, {m: k for m, k in terms.items() if k})
     return _reduced(state, reduced, c) if again else reduced
@@ -215,11 +215,11 @@ def _divide_by_form(x: Linear, divisor: Linear) -> tuple[Linear, Linear]:
             else:
                 constant = coefficient // c
         return Linear(constant, quotient), Linear(x.constant, rest)
-    for monomial, c in divisor.terms.items():
-        times, left = divmod(x.terms.get(monomial, 0), c)
-        if times and not left:
-            return linear.constant(times), linear.add(x, divisor, -times)
-        break
+    times = {x.terms.get(monomial, 0) // c for monomial, c in divisor.terms.items()}
+    if len(times) == 1 and divisor.terms:
+        (ratio,) = times
+        if all(x.terms.get(monomial, 0) == ratio * c for monomial, c in divisor.terms.items()):
+            return linear.constant(ratio), linear.add(x, divisor, -ratio)
     return linear.ZERO, x
 
 
@@ -271,7 +271,7 @@ def _join_remainder(state: State, x: Linear, atom: Expr, coefficient: int, dtype
 def _join_quotient(state: State, x: Linear, atom: Expr, coefficient: int, dtype: DType) -> Linear | None:
     """For ``k * d * (y // d)``: find ``k * (y % d)`` among the other terms."""
     y, divisor = state.interner.operands[atom]
-    if divisor.terms or coefficient % divisor.constant:
+    if divisor.terms or not divisor.constant or coefficient % divisor.constant:
         return None
     k = coefficient // divisor.constant
     remainder = linear.scale(floormod(state, y, divisor, dtype), k)

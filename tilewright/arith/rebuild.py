@@ -7,7 +7,7 @@ from tilewright.arith.linear import Linear, Monomial
 from tilewright.arith.ranges import interval_of_form
 from tilewright.arith.state import State, wrapped
 from tilewright.ir.dtypes import INT32, INT64, DType
-from tilewright.ir.nodes import Cast, Expr
+from tilewright.ir.nodes import Binary, Cast, Expr, Unary
 
 
 def rebuild(state: State, form: Linear, dtype: DType) -> Expr:
@@ -32,6 +32,16 @@ def operation(state: State, op: str, left: Linear, right: Linear, dtype: DType) 
     dtype = _type_of_operation(left, right, dtype)
     atom = state.interner.binary(dtype, op, rebuild(state, left, dtype), rebuild(state, right, dtype))
     state.interner.operands.setdefault(atom, (left, right))
+    return atom
+
+
+def commutative(state: State, op: str, left: Linear, right: Linear, dtype: DType) -> Expr:
+    """`operation` whose operands may trade places: literals right, others in the order of their texts."""
+    atom = operation(state, op, left, right, dtype)
+    assert isinstance(atom, Binary)
+    first, second = state.interner.text(atom.left), state.interner.text(atom.right)
+    if not left.terms or (right.terms and second < first):
+        return operation(state, op, right, left, dtype)
     return atom
 
 
@@ -103,6 +113,8 @@ def _plus(state: State, value: Expr, constant: int, dtype: DType) -> Expr:
 def _times(state: State, value: Expr, coefficient: int, dtype: DType) -> Expr:
     if coefficient == 1:
         return value
+    if coefficient == -1:
+        return state.interner.node(Unary, dtype, "neg", value)  # type: ignore[no-any-return]
     return state.interner.binary(dtype, "mul", value, state.interner.literal(dtype, wrapped(coefficient, dtype)))
 
 

@@ -18,7 +18,7 @@ from tilewright.arith.learning import learn
 from tilewright.arith.linear import Linear
 from tilewright.arith.matching import rewrite
 from tilewright.arith.ranges import interval_of, interval_of_form, residue_of_form
-from tilewright.arith.rebuild import operation, rebuild
+from tilewright.arith.rebuild import commutative, operation, rebuild
 from tilewright.arith.state import State, is_index, wrapped
 from tilewright.ir.dtypes import DType
 from tilewright.ir.intrinsics import INTRINSICS
@@ -260,10 +260,7 @@ def _bits(state: State, op: str, a: Linear, b: Linear, dtype: DType) -> Linear:
         folded = fold_binary(op, a.constant, b.constant, dtype)
         if folded is not None:
             return linear.constant(int(folded))
-    left, right = rebuild(state, a, dtype), rebuild(state, b, dtype)
-    if op not in ("shl", "shr") and b.terms and (not a.terms or state.interner.text(right) < state.interner.text(left)):
-        a, b = b, a
-    node = operation(state, op, a, b, dtype)
+    node = (operation if op in ("shl", "shr") else commutative)(state, op, a, b, dtype)
     result = rewrite(state, node)
     return linear.of_atom(node) if result is None else form_of(state, result)
 
