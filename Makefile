@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 comma := ,
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Without a C compiler on the machine, one comes from PyPI (ziglang, 100 MB).
-COMPILER := $(shell for c in "$$TILEWRIGHT_CC" "$$CC" cc gcc clang; do command -v $$c >/dev/null 2>&1 && [ -n "$$c" ] && echo found && break; done)
+COMPILER := $(shell for c in $$TILEWRIGHT_CC cc gcc clang; do command -v $$c >/dev/null 2>&1 && echo found && break; done)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test proof format clean

@@ -1,0 +1,63 @@
+"""``tilewright doctor``: what it says of this machine and of broken ones."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from tilewright.cli import doctor
+from tilewright.cli.terminal import Terminal
+from tilewright.options import override
+
+
+def report() -> tuple[int, str]:
+    stream = io.StringIO()
+    status = doctor.run_doctor(Terminal(stream))
+    return status, stream.getvalue()
+
+
+def finding(subject: str) -> doctor.Finding:
+    return next(found for found in doctor.findings() if found.subject == subject)
+
+
+def test_it_names_what_is_here(tmp_path: Path) -> None:
+    with override(cache_dir=tmp_path):
+        _, text = report()
+    for subject in ("tilewright", "Python", "numpy", "CPU", "C compiler", "cache", "NVIDIA GPU", "NVRTC", "torch"):
+        assert subject in text
+    assert str(tmp_path) in text
+
+
+def test_a_compiler_that_does_not_exist_is_missing_with_a_remedy(tmp_path: Path) -> None:
+    with override(compiler="no-such-compiler", cache_dir=tmp_path):
+        found = finding("C compiler")
+        status, text = report()
+    assert found.state == "missing" and "no-such-compiler" in found.detail and "TILEWRIGHT_CC" in found.remedy
+    assert status == 1 and "Kernels cannot run here yet: C compiler." in text
+
+
+def test_a_compiler_that_cannot_compile_is_found_out(tmp_path: Path) -> None:
+    fake = tmp_path / "fakecc"
+    fake.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo fake 1.0 && exit 0\necho "fake: cannot compile" >&2\nexit 1\n'
+    )
+    fake.chmod(0o755)
+    with override(compiler=str(fake)):
+        found = finding("C compiler")
+    assert found.state == "missing" and found.detail == f"{fake} does not work: fake: cannot compile"
+
+
+def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with override(cache_dir=blocked / "cache"):
+        found = finding("cache")
+    assert found.state == "optional" and "compiled anew" in found.detail and "TILEWRIGHT_CACHE_DIR" in found.remedy
+
+
+def test_switches_that_are_set_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_NUM_THREADS", "3")
+    assert finding("switch").detail == "TILEWRIGHT_NUM_THREADS=3"
+    assert "(3 used)" in finding("CPU").detail

@@ -1,0 +1,76 @@
+"""The command line: ``tilewright demo``, ``tilewright doctor``, ``tilewright inspect FILE:KERNEL``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import tilewright
+from tilewright.cli.terminal import Terminal
+from tilewright.errors import TilewrightError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit status (2 where the command line is wrong).
+
+    Parameters
+    ----------
+    arguments : the words after the program's name; those of this process by default.
+    """
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    if given.command is None:
+        parser.print_help()
+        return 2
+    terminal = Terminal(color={"always": True, "never": False, "auto": None}[given.color])
+    try:
+        return int(_COMMANDS[given.command](given, terminal))
+    except TilewrightError as error:
+        Terminal(sys.stderr).write(f"{Terminal(sys.stderr).paint('error:', 'bold', 'red')} {error}")
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader has seen enough, as in ``tilewright inspect ... | head``
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tilewright", description="Kernels over tiles, compiled in pure Python.")
+    parser.add_argument("--version", action="version", version=f"tilewright {tilewright.__version__}")
+    parser.add_argument("--color", choices=["auto", "always", "never"], default="auto", help="colours in the output")
+    commands = parser.add_subparsers(dest="command", metavar="command")
+    commands.add_parser("doctor", help="what this machine has, what is missing, and how to get it")
+    inspect = commands.add_parser("inspect", help="a kernel's program after every pass, and its source text")
+    inspect.add_argument("kernel", metavar="FILE:KERNEL", help="a Python file and the name of a kernel in it")
+    inspect.add_argument(
+        "arguments", nargs="*", metavar="NAME=VALUE",
+        help="what the kernel is called with: numbers, texts, or tensors as dtype[shape], as in A=float32[128,64]",
+    )  # fmt: skip
+    inspect.add_argument("--target", default="auto", help="where it would run, as in 'cpu -arch=avx2'")
+    inspect.add_argument("--after", metavar="PASS", help="only the program after this pass ('traced' for the first)")
+    inspect.add_argument("--diff", action="store_true", help="only what each pass changed")
+    inspect.add_argument("--source", action="store_true", help="only the emitted text")
+    inspect.add_argument("--spans", action="store_true", help="beside each statement, its place in your file")
+    return parser
+
+
+# Each command is imported when it is asked for: the doctor must work where the rest does not.
+
+
+def _doctor(given: argparse.Namespace, terminal: Terminal) -> int:
+    from tilewright.cli.doctor import run_doctor
+
+    return run_doctor(terminal)
+
+
+def _inspect(given: argparse.Namespace, terminal: Terminal) -> int:
+    from tilewright.cli.inspect import run_inspect
+
+    return run_inspect(given, terminal)
+
+
+_COMMANDS = {"doctor": _doctor, "inspect": _inspect}

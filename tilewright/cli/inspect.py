@@ -1,0 +1,140 @@
+"""``tilewright inspect FILE:KERNEL``: the program after every pass, and the text made of it."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import importlib.util
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+import tilewright
+from tilewright.cli.terminal import Terminal
+from tilewright.errors import TilewrightError, near
+from tilewright.ir.dtypes import dtype
+from tilewright.ir.printer import print_program
+from tilewright.runtime.kernel import Kernel
+
+
+class BadCommand(TilewrightError):
+    """A command line that names something that is not there."""
+
+
+def run_inspect(given: argparse.Namespace, terminal: Terminal) -> int:
+    """Print the kernel's program stage by stage, as the options of the command line ask."""
+    kernel = _compiled(*_find(given.kernel), read_arguments(given.arguments), given.target)
+    program = kernel.program
+    if given.source:
+        terminal.write(terminal.c_source(kernel.get_kernel_source()))
+        return 0
+    steps = [("traced", "what the author wrote", program.traced, 0.0, True)]
+    steps += [(trace.name, trace.why, trace.function, trace.seconds, trace.changed) for trace in program.traces]
+    if given.after is not None:
+        known = [name for name, *_ in steps]
+        if given.after not in known:
+            raise BadCommand(
+                f"no pass {given.after!r} ran", hint=near(given.after, known) or f"passes: {', '.join(known)}"
+            )
+        steps = [step for step in steps if step[0] == given.after]
+    before = ""
+    for name, why, function, seconds, changed in steps:
+        text = print_program(function, spans=given.spans)
+        terminal.write(_headline(terminal, name, why, seconds))
+        if not changed:
+            terminal.write(terminal.paint("(unchanged)", "dim"))
+        elif given.diff and before:
+            terminal.write(terminal.difference(list(_difference(before, text))))
+        else:
+            terminal.write(terminal.program(text.rstrip("\n")))
+        before = text
+        terminal.write()
+    if given.after is None:
+        terminal.write(_headline(terminal, f"{kernel.target.name} text", f"for {kernel.arch.name}", 0.0))
+        terminal.write(terminal.c_source(kernel.get_kernel_source()))
+    return 0
+
+
+def _headline(terminal: Terminal, name: str, why: str, seconds: float) -> str:
+    time = f"  {1e3 * seconds:.1f} ms" if seconds else ""
+    return terminal.paint(f"== {name}{time}", "bold") + (f"  {terminal.paint(why, 'dim')}" if why else "")
+
+
+def _difference(before: str, after: str) -> list[str]:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=3)
+    return [line for line in lines if not line.startswith(("---", "+++"))]
+
+
+def _find(place: str) -> tuple[ModuleType, str]:
+    """The module and the name in ``FILE:KERNEL``."""
+    file, _, name = place.rpartition(":")
+    if not file:
+        raise BadCommand(f"{place!r} does not name a kernel", hint="write FILE:KERNEL, as in kernels.py:matmul")
+    path = Path(file)
+    if not path.is_file():
+        raise BadCommand(f"there is no file {file}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise BadCommand(f"{file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    sys.path.insert(0, str(path.parent))
+    spec.loader.exec_module(module)
+    if not hasattr(module, name):
+        known = [key for key in vars(module) if not key.startswith("_")]
+        raise BadCommand(f"{file} has no {name!r}", hint=near(name, known) or f"it has: {', '.join(known)}")
+    return module, name
+
+
+_TENSOR = re.compile(r"(\w+)\[([\d,\s]*)\]")
+
+
+def read_arguments(words: Sequence[str]) -> dict[str, Any]:
+    """``NAME=VALUE`` words as values: tensors of zeros for ``float32[128,64]``, else Python literals, else texts.
+
+    Raises
+    ------
+    BadCommand : a word without ``=``.  UnknownDType : a tensor of no known type.
+    """
+    values: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals:
+            raise BadCommand(f"{word!r} is not an argument", hint="write NAME=VALUE, as in A=float32[128,64]")
+        tensor = _TENSOR.fullmatch(text)
+        if tensor is not None:
+            shape = [int(extent) for extent in tensor[2].split(",") if extent.strip()]
+            values[name] = zeros(tensor[1], shape)
+        else:
+            try:
+                values[name] = ast.literal_eval(text)
+            except (ValueError, SyntaxError):
+                values[name] = text
+    return values
+
+
+def zeros(of: str, shape: Sequence[int]) -> np.ndarray:
+    """An array as it crosses the boundary: elements of less than a byte packed along the last dimension."""
+    record = dtype(of)
+    if not record.is_packed:
+        return np.zeros(tuple(shape), record.numpy)
+    return np.zeros((*shape[:-1], -(-shape[-1] // record.per_byte)), np.uint8)
+
+
+def _compiled(module: ModuleType, name: str, arguments: dict[str, Any], target: str) -> Kernel:
+    """The kernel object of whatever stands under the name: a kernel, a program, or a function that makes one."""
+    found = getattr(module, name)
+    if isinstance(found, Kernel):
+        return found
+    if hasattr(found, "compile"):
+        made = found.compile(**arguments)
+        return made if isinstance(made, Kernel) else tilewright.compile(made, target=target)
+    if callable(found) and not hasattr(found, "function"):
+        found = found(**arguments)
+    return found if isinstance(found, Kernel) else tilewright.compile(found, target=target)
