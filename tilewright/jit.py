@@ -1,0 +1,262 @@
+"""`jit` and `compile`: from an author's function to kernels, specialised and remembered.
+
+Two styles, told apart by the function itself.  A *factory* returns a `T.prim_func`: calling it gives a
+`Kernel`.  A *direct* function declares its tensors in its body: calling it compiles for the tensors given and
+runs at once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tilewright.errors import TilewrightError, WrongArgumentKind
+from tilewright.ir.nodes import Function
+from tilewright.language.direct import Declaration, DirectFunction, is_factory
+from tilewright.language.tensors import TensorType
+from tilewright.language.trace import PrimFunc
+from tilewright.machine.arch import Arch
+from tilewright.options import options
+from tilewright.passes.context import Schedule
+from tilewright.runtime.dlpack import row_major_strides
+from tilewright.runtime.kernel import Kernel
+from tilewright.runtime.tensors import is_tensor, tensor_view
+from tilewright.targets.base import Target
+from tilewright.targets.registry import resolve
+
+
+class NotAKernel(TilewrightError):
+    """Something that cannot be compiled, or a factory that returned something else than a `T.prim_func`."""
+
+
+class InvalidUse(TilewrightError):
+    """An option or a call that does not go with the style of the function."""
+
+
+def compile(
+    program: PrimFunc | Function,
+    out_idx: int | Sequence[int] | None = None,
+    target: Any = "auto",
+    schedule: Schedule | None = None,
+) -> Kernel:
+    """Compile a traced function.
+
+    Parameters
+    ----------
+    program : made by `T.prim_func`.
+    out_idx : positions of the parameters that a call allocates and returns; negative ones from the end.
+    target : ``"auto"``, ``"cpu"``, ``"cuda -arch=sm_90a"``, a dict with ``kind`` and ``arch``.
+    schedule : choices fixed beforehand.
+
+    Returns
+    -------
+    Kernel
+
+    Raises
+    ------
+    TilewrightError : the program is not one, or cannot be compiled for the target.
+    """
+    if isinstance(program, Function):
+        program = PrimFunc(program, program.span)
+    if not isinstance(program, PrimFunc):
+        raise NotAKernel(
+            f"tilewright.compile got a {type(program).__name__}", hint="pass a function decorated with T.prim_func"
+        )
+    found, arch = resolve(target)
+    return Kernel(
+        program.with_outputs(out_idx).function if out_idx is not None else program.function, found, arch, schedule
+    )
+
+
+def jit(
+    function: Callable[..., Any] | None = None,
+    *,
+    out_idx: int | Sequence[int] | None = None,
+    target: Any = "auto",
+    schedule: Schedule | None = None,
+) -> Any:
+    """Decorator that compiles on demand; bare (``@jit``) or with arguments.
+
+    Parameters
+    ----------
+    out_idx : for factories: which parameters a call allocates and returns.  Direct functions use `T.empty`.
+    target : see `compile`; a direct function called with ``target="auto"`` runs where its tensors are.
+    schedule : choices fixed beforehand.
+
+    Examples
+    --------
+    >>> @tilewright.jit
+    ... def double(X):
+    ...     N = T.const("N")
+    ...     X: T.Tensor((N,), "float32")
+    ...     Y = T.empty((N,), "float32")
+    ...     with T.Kernel(T.ceildiv(N, 256)) as block:
+    ...         for i in T.Parallel(256):
+    ...             Y[block * 256 + i] = X[block * 256 + i] * 2
+    ...     return Y
+    >>> double(np.arange(3, dtype=np.float32))
+    array([0., 2., 4.], dtype=float32)
+    """
+    if function is None:
+        return functools.partial(jit, out_idx=out_idx, target=target, schedule=schedule)
+    if isinstance(function, PrimFunc):
+        return compile(function, out_idx, target, schedule)
+    if not callable(function) or not hasattr(function, "__code__"):
+        raise NotAKernel(f"tilewright.jit got a {type(function).__name__}", hint="decorate a function")
+    if is_factory(function):
+        return JITFactory(function, out_idx, target, schedule)
+    if out_idx is not None:
+        raise InvalidUse(
+            f"{function.__name__} is of the direct style, where out_idx has no meaning",
+            hint="make outputs with T.empty and return them",
+        )
+    return JITFunction(function, target, schedule)
+
+
+class JITFactory:
+    """A decorated factory: calling it with its arguments gives the `Kernel`, compiled once for each set of them."""
+
+    def __init__(self, function: Callable[..., Any], out_idx: Any, target: Any, schedule: Schedule | None) -> None:
+        functools.update_wrapper(self, function)
+        self.function, self.out_idx, self.target, self.schedule = function, out_idx, target, schedule
+        self._kernels: dict[Any, Kernel] = {}
+
+    def __call__(self, *arguments: Any, **named: Any) -> Kernel:
+        key = _specialisation(arguments, named)
+        kernel = self._kernels.get(key) if key is not None else None
+        if kernel is None:
+            kernel = compile(self.trace(*arguments, **named), self.out_idx, self.target, self.schedule)
+            if key is not None:
+                self._kernels[key] = kernel
+        return kernel
+
+    compile = __call__
+
+    def trace(self, *arguments: Any, **named: Any) -> PrimFunc:
+        """The traced program for these arguments, not compiled.
+
+        Raises
+        ------
+        NotAKernel : the factory returned something else than a `T.prim_func`.
+        """
+        made = self.function(*arguments, **named)
+        if not isinstance(made, PrimFunc):
+            raise NotAKernel(
+                f"{self.function.__name__} returned a {type(made).__name__}, expected a T.prim_func",
+                hint="decorate the inner function with @T.prim_func and return it",
+            )
+        return made
+
+    def get_kernel_source(self, *arguments: Any, **named: Any) -> str:
+        """The text emitted for these arguments."""
+        return self(*arguments, **named).get_kernel_source()
+
+
+class JITFunction:
+    """A decorated direct function: calling it compiles for the arguments' shapes and runs."""
+
+    def __init__(self, function: Callable[..., Any], target: Any, schedule: Schedule | None) -> None:
+        functools.update_wrapper(self, function)
+        self.target, self.schedule = target, schedule
+        self.direct = DirectFunction(function)  # type: ignore[arg-type]
+        self._declarations: dict[Any, Declaration] = {}
+        self._kernels: dict[Any, Kernel] = {}
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Run on tensors, scalars and compile-time constants; returns what the function returns."""
+        runtime, constants = self.direct.split(*arguments, **named)
+        return self._kernel(runtime, constants)(*runtime.values())
+
+    def compile(self, *arguments: Any, **named: Any) -> Kernel:
+        """The kernel that a call with these arguments would run, without running it.
+
+        Tensors may be given as arrays, or as anything with a ``shape``.
+        """
+        runtime, constants = self.direct.split(*arguments, **named)
+        return self._kernel(runtime, constants)
+
+    def trace(self, *arguments: Any, **named: Any) -> PrimFunc:
+        """The traced program for these arguments, not compiled."""
+        runtime, constants = self.direct.split(*arguments, **named)
+        return self.direct.trace(constants, self._sizes(runtime, constants))
+
+    def interpret(self, *arguments: Any, **named: Any) -> Any:
+        """Run on the interpreter; see `Kernel.interpret`."""
+        runtime, constants = self.direct.split(*arguments, **named)
+        return self._kernel(runtime, constants).interpret(*runtime.values())
+
+    def get_kernel_source(self, *arguments: Any, **named: Any) -> str:
+        """The text emitted for these arguments."""
+        return self.compile(*arguments, **named).get_kernel_source()
+
+    def _kernel(self, runtime: Mapping[str, Any], constants: Mapping[str, Any]) -> Kernel:
+        target, arch = self._machine(runtime)
+        sizes = self._sizes(runtime, constants)
+        key = (target.name, arch.name, tuple(sizes.items()), _specialisation((), constants))
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            function = self.direct.trace(constants, sizes).function
+            kernel = self._kernels[key] = Kernel(function, target, arch, self.schedule)
+        return kernel
+
+    def _machine(self, runtime: Mapping[str, Any]) -> tuple[Target, Arch]:
+        """Where the tensors are, unless the author said where to run."""
+        if self.target not in (None, "auto"):
+            return resolve(self.target)
+        for value in runtime.values():
+            if is_tensor(value):
+                return resolve(options().target or tensor_view(value).device[0])
+        return resolve("auto")
+
+    def _sizes(self, runtime: Mapping[str, Any], constants: Mapping[str, Any]) -> dict[str, int]:
+        key = _specialisation((), constants)
+        declaration = self._declarations.get(key) if key is not None else None
+        if declaration is None:
+            declaration = self.direct.declare(constants)
+            if key is not None:
+                self._declarations[key] = declaration
+        if not declaration.sizes:
+            return {}
+        tensors = self.direct.names("tensor")
+        shapes, strides = {}, {}
+        for name in tensors:
+            shapes[name], strides[name] = _shape_and_strides(name, runtime[name], declaration.tensors[name])
+        return declaration.bind(shapes, strides)
+
+
+def _shape_and_strides(name: str, value: Any, declared: TensorType) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Logical shape and strides of an argument; packed sub-byte types count elements, not bytes."""
+    if is_tensor(value):
+        view = tensor_view(value)
+        shape, strides = view.shape, view.strides
+    elif hasattr(value, "shape"):
+        shape = tuple(value.shape)
+        strides = row_major_strides(shape)
+    else:
+        raise WrongArgumentKind(f"argument {name!r} is a {type(value).__name__}, expected a tensor")
+    per_byte = declared.dtype.per_byte
+    if per_byte > 1 and shape:
+        shape = (*shape[:-1], shape[-1] * per_byte)
+    return shape, strides
+
+
+def _specialisation(arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """A hashable key of compile-time arguments, None where one cannot be a key.
+
+    The type is part of it, since ``1`` and ``1.0`` and ``True`` are equal and make different programs.
+    """
+    key = tuple((name, type(value), _frozen(value)) for name, value in (*enumerate(arguments), *named.items()))
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return tuple((type(item), _frozen(item)) for item in value)
+    if isinstance(value, dict):
+        return tuple((name, _frozen(item)) for name, item in value.items())
+    return value

@@ -1,0 +1,1 @@
+"""Kernels of the library, written with the public language only."""

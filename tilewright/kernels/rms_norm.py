@@ -1,0 +1,51 @@
+"""RMS norm: each row divided by its root mean square, times a weight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tilewright
+import tilewright.language as T
+
+
+@tilewright.jit
+def rms_norm(
+    X: Any, weight: Any, eps: float = 1e-6, dtype: str = "float32", block_M: int = 4, block_N: int = 1024
+) -> Any:
+    """``X / sqrt(mean(X**2) + eps) * weight`` along the last dimension, in float32 inside.
+
+    Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
+
+    Parameters
+    ----------
+    X : ``[M, N]`` of `dtype`; any M and N.
+    weight : ``[N]`` of `dtype`.
+
+    Returns
+    -------
+    ``[M, N]`` of `dtype`.
+    """
+    M, N = T.dynamic("M, N")
+    X: T.Tensor((M, N), dtype)
+    weight: T.Tensor((N,), dtype)
+    Y = T.empty((M, N), dtype)
+    with T.Kernel(T.ceildiv(M, block_M), threads=128) as block:
+        tile = T.alloc_fragment((block_M, block_N), "float32")
+        square_sum = T.alloc_fragment((block_M,), "float32")
+        total = T.alloc_fragment((block_M,), "float32")
+        T.clear(total)
+        for n in T.serial(T.ceildiv(N, block_N)):
+            T.copy(X[block * block_M, n * block_N], tile)
+            for i, j in T.Parallel(block_M, block_N):
+                tile[i, j] *= tile[i, j]
+            T.reduce_sum(tile, square_sum, dim=1)
+            for i in T.Parallel(block_M):
+                total[i] += square_sum[i]
+        for i in T.Parallel(block_M):
+            total[i] = T.rsqrt(total[i] / T.cast(N, "float32") + eps)
+        for n in T.serial(T.ceildiv(N, block_N)):
+            T.copy(X[block * block_M, n * block_N], tile)
+            for i, j in T.Parallel(block_M, block_N):
+                tile[i, j] = tile[i, j] * total[i] * T.cast(weight[n * block_N + j], "float32")
+            T.copy(tile, Y[block * block_M, n * block_N])
+    return Y

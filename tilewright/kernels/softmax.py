@@ -1,0 +1,60 @@
+"""Row softmax, in one pass over the maximum and the sum and a second one over the result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tilewright
+import tilewright.language as T
+
+LOG2_E = 1.4426950408889634
+
+
+@tilewright.jit
+def softmax(X: Any, dtype: str = "float32", block_M: int = 4, block_N: int = 1024) -> Any:
+    """Softmax along the last dimension of ``X[M, N]``, in float32 inside.
+
+    The maximum and the sum of a row are found together: when the maximum grows, the sum so far is rescaled
+    (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
+
+    Parameters
+    ----------
+    X : ``[M, N]`` of `dtype`; any M and N.
+
+    Returns
+    -------
+    ``[M, N]`` of `dtype`.
+    """
+    M, N = T.dynamic("M, N")
+    X: T.Tensor((M, N), dtype)
+    Y = T.empty((M, N), dtype)
+    with T.Kernel(T.ceildiv(M, block_M), threads=128) as block:
+        tile = T.alloc_fragment((block_M, block_N), "float32")
+        tile_max = T.alloc_fragment((block_M,), "float32")
+        tile_sum = T.alloc_fragment((block_M,), "float32")
+        row_max = T.alloc_fragment((block_M,), "float32")
+        row_sum = T.alloc_fragment((block_M,), "float32")
+        T.annotate_safe_value({X: -T.infinity(dtype)})
+        T.fill(row_max, -T.infinity("float32"))
+        T.clear(row_sum)
+        for n in T.serial(T.ceildiv(N, block_N)):
+            T.copy(X[block * block_M, n * block_N], tile)
+            T.reduce_max(tile, tile_max, dim=1)
+            for i in T.Parallel(block_M):
+                tile_max[i] = T.max(tile_max[i], row_max[i])
+                # A row of minus infinities so far has no sum to rescale, and inf - inf would be NaN.
+                row_sum[i] *= T.if_then_else(
+                    row_max[i] == tile_max[i], 1.0, T.exp2((row_max[i] - tile_max[i]) * LOG2_E)
+                )
+                row_max[i] = tile_max[i]
+            for i, j in T.Parallel(block_M, block_N):
+                tile[i, j] = T.exp2((tile[i, j] - row_max[i]) * LOG2_E)
+            T.reduce_sum(tile, tile_sum, dim=1)
+            for i in T.Parallel(block_M):
+                row_sum[i] += tile_sum[i]
+        for n in T.serial(T.ceildiv(N, block_N)):
+            T.copy(X[block * block_M, n * block_N], tile)
+            for i, j in T.Parallel(block_M, block_N):
+                tile[i, j] = T.exp2((tile[i, j] - row_max[i]) * LOG2_E) / row_sum[i]
+            T.copy(tile, Y[block * block_M, n * block_N])
+    return Y

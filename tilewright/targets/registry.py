@@ -1,0 +1,80 @@
+"""Which target a request means: a name, options after it, a dict, or ``"auto"``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.errors import TilewrightError
+from tilewright.machine.arch import Arch
+from tilewright.options import options
+from tilewright.targets.base import TARGETS, Target, UnknownTarget, find_target
+
+
+class InvalidTarget(TilewrightError):
+    """A target request that cannot be read."""
+
+
+PREFERENCE = ("cuda", "hip", "metal", "cpu")
+"""Order in which ``"auto"`` looks for a machine that is present."""
+
+
+def resolve(request: Any = "auto") -> tuple[Target, Arch]:
+    """The target and the architecture for a request.
+
+    Parameters
+    ----------
+    request : ``"auto"`` (TILEWRIGHT_TARGET where set, else the best machine present), a name with options
+        (``"cuda -arch=sm_90a"``), a dict (``{"kind": "cuda", "arch": "sm_90a"}``), or an `Arch`.
+
+    Raises
+    ------
+    UnknownTarget, InvalidTarget : no such target or architecture, or a request of another kind.
+    """
+    if isinstance(request, Arch):
+        return find_target(request.target), request
+    if request is None or request == "auto":
+        chosen = options().target
+        if chosen:
+            return resolve(chosen)
+        return _best_present()
+    name, settings = _parse(request)
+    target = find_target(name)
+    if settings:
+        return target, target.arch(settings)
+    arch = target.detect()
+    return target, arch if arch is not None else target.arch({})
+
+
+def _best_present() -> tuple[Target, Arch]:
+    for name in PREFERENCE:
+        target = TARGETS.get(name)
+        arch = target.detect() if target is not None else None
+        if target is not None and arch is not None:
+            return target, arch
+    raise UnknownTarget("no machine that tilewright knows is present", hint=f"known targets: {', '.join(TARGETS)}")
+
+
+def _parse(request: Any) -> tuple[str, dict[str, str]]:
+    if isinstance(request, str):
+        name, *flags = request.split()
+        settings: dict[str, str] = {}
+        for flag in flags:
+            key, equals, value = flag.lstrip("-").partition("=")
+            if not flag.startswith("-") or not equals:
+                raise InvalidTarget(f"cannot read {flag!r} in target {request!r}", hint='write "cuda -arch=sm_90a"')
+            settings[_KEYS.get(key, key)] = value
+        return name, settings
+    if isinstance(request, Mapping):
+        settings = {_KEYS.get(str(key), str(key)): str(value) for key, value in request.items()}
+        if "kind" not in settings:
+            raise InvalidTarget(
+                f"the target {dict(request)!r} has no kind", hint='write {"kind": "cuda", "arch": "sm_90a"}'
+            )
+        return settings.pop("kind"), settings
+    raise InvalidTarget(
+        f"a {type(request).__name__} is no target", hint='pass "auto", "cpu", "cuda -arch=sm_90a" or a dict'
+    )
+
+
+_KEYS = {"mcpu": "arch", "march": "arch", "target": "kind", "name": "kind"}
