@@ -6,14 +6,15 @@ differs between devices of one architecture.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tilewright.errors import near
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import UnknownTarget
 from tilewright.targets.cuda.driver import Attribute, find_driver
+from tilewright.targets.cuda.instructions import copy_instructions, matrix_instructions
 
 RESERVED_SHARED = 1024
 """Bytes of shared memory that the system keeps of every block."""
@@ -93,7 +94,7 @@ def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-def _arch(name: str, compute: int, features: frozenset[str], **facts: int) -> CudaArch:
+def _arch(name: str, compute: int, features: frozenset[str], **facts: Any) -> CudaArch:
     shared = facts.pop("shared_per_multiprocessor")
     return CudaArch(
         "cuda", name, features, warp_size=32, vector_bytes=32 if "access_32_bytes" in features else 16,
@@ -170,17 +171,15 @@ def named(name: str) -> CudaArch:
     if full not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
         close = near(full, list(ARCHITECTURES))
-        raise UnknownTarget(f"the cuda target has no architecture {name!r}", hint=f"{close + ' ' if close else ''}known: {known}")
+        raise UnknownTarget(
+            f"the cuda target has no architecture {name!r}", hint=f"{close + ' ' if close else ''}known: {known}"
+        )
     return with_instructions(ARCHITECTURES[full])
 
 
 def with_instructions(found: CudaArch) -> CudaArch:
     """An architecture with its tables of instructions, best first."""
-    from tilewright.targets.cuda.instructions import copy_instructions, matrix_instructions
-
-    return replace(
-        found, matrix_instructions=matrix_instructions(found), copy_instructions=copy_instructions(found)
-    )
+    return replace(found, matrix_instructions=matrix_instructions(found), copy_instructions=copy_instructions(found))
 
 
 def detect(device: int = 0) -> CudaArch | None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from tilewright.errors import CompilerNotFound, DeviceCompilationFailed, Span
 from tilewright.machine.arch import Arch
 from tilewright.targets.cuda import sass as disassembly
-from tilewright.targets.cuda.headers import headers_of
+from tilewright.targets.cuda.headers import DIRECTORY, WgmmaShape, headers_of, wgmma_header
 from tilewright.targets.cuda.messages import (
     CompilerWarning,
     Resources,
@@ -106,8 +106,6 @@ class Toolchain:
 @functools.cache
 def headers_hash() -> str:
     """Hash of the whole device vocabulary and of the generator of wgmma functions."""
-    from tilewright.targets.cuda.headers import DIRECTORY, WgmmaShape, wgmma_header
-
     digest = hashlib.sha256(wgmma_header(WgmmaShape(8, "f32", "f16", "f16")).encode())
     for path in sorted(DIRECTORY.glob("*.cuh")):
         digest.update(path.name.encode() + path.read_bytes())
@@ -138,7 +136,9 @@ def compile_text(text: str, arch: Arch, *, toolchain: Toolchain | None = None, f
     if not result.succeeded:
         raise _refused(text, result.log)
     warnings = parse_warnings(result.log, result.ptx)
-    return Binary(result.cubin, result.ptx, parse_resources(result.log), tuple(_placed(w, result.cubin) for w in warnings))
+    return Binary(
+        result.cubin, result.ptx, parse_resources(result.log), tuple(_placed(w, result.cubin) for w in warnings)
+    )
 
 
 def _nvrtc(text: str, headers: dict[str, str], arch: Arch, flags: Sequence[str]) -> Compilation:

@@ -98,6 +98,7 @@ class Driver:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
+        self._contexts: dict[int, int] = {}
         number = ctypes.c_int()
         self.check(library.cuInit(0), "cuInit")
         self.check(library.cuDriverGetVersion(ctypes.byref(number)), "cuDriverGetVersion")
@@ -130,7 +131,8 @@ class Driver:
     def attribute(self, device: int, attribute: int) -> int:
         value = ctypes.c_int()
         self.check(
-            self.library.cuDeviceGetAttribute(ctypes.byref(value), attribute, self._handle(device)), "cuDeviceGetAttribute"
+            self.library.cuDeviceGetAttribute(ctypes.byref(value), attribute, self._handle(device)),
+            "cuDeviceGetAttribute",
         )
         return value.value
 
@@ -144,14 +146,16 @@ class Driver:
         self.check(self.library.cuDeviceGet(ctypes.byref(handle), device), "cuDeviceGet")
         return handle.value
 
-    @functools.lru_cache(maxsize=None)  # noqa: B019 (one driver lives as long as the process)
     def primary_context(self, device: int) -> int:
         """The context that torch and the CUDA runtime use on a device, kept for the process's life."""
-        context = ctypes.c_void_p()
-        self.check(
-            self.library.cuDevicePrimaryCtxRetain(ctypes.byref(context), self._handle(device)), "cuDevicePrimaryCtxRetain"
-        )
-        return context.value or 0
+        if device not in self._contexts:
+            context = ctypes.c_void_p()
+            self.check(
+                self.library.cuDevicePrimaryCtxRetain(ctypes.byref(context), self._handle(device)),
+                "cuDevicePrimaryCtxRetain",
+            )
+            self._contexts[device] = context.value or 0
+        return self._contexts[device]
 
     def current_device(self) -> int:
         """Index of the calling thread's device: torch's where torch is loaded, else its context's, else 0."""
@@ -184,9 +188,13 @@ class Driver:
         """Load machine code into the current context, also while some stream is being captured."""
         module = ctypes.c_void_p()
         relaxed = ctypes.c_int(2)
-        self.check(self.library.cuThreadExchangeStreamCaptureMode(ctypes.byref(relaxed)), "cuThreadExchangeStreamCaptureMode")
+        self.check(
+            self.library.cuThreadExchangeStreamCaptureMode(ctypes.byref(relaxed)), "cuThreadExchangeStreamCaptureMode"
+        )
         try:
-            self.check(self.library.cuModuleLoadData(ctypes.byref(module), cubin), "cuModuleLoadData", "loading a kernel")
+            self.check(
+                self.library.cuModuleLoadData(ctypes.byref(module), cubin), "cuModuleLoadData", "loading a kernel"
+            )
         finally:
             self.library.cuThreadExchangeStreamCaptureMode(ctypes.byref(relaxed))
         return module
@@ -194,7 +202,9 @@ class Driver:
     def function(self, module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
         function = ctypes.c_void_p()
         self.check(
-            self.library.cuModuleGetFunction(ctypes.byref(function), module, name.encode()), "cuModuleGetFunction", f"looking for {name}"
+            self.library.cuModuleGetFunction(ctypes.byref(function), module, name.encode()),
+            "cuModuleGetFunction",
+            f"looking for {name}",
         )
         return function
 
@@ -204,7 +214,9 @@ class Driver:
         return value.value
 
     def set_function_attribute(self, function: ctypes.c_void_p, attribute: int, value: int, doing: str) -> None:
-        self.check(self.library.cuFuncSetAttribute(function, attribute, value), "cuFuncSetAttribute", doing, LaunchFailed)
+        self.check(
+            self.library.cuFuncSetAttribute(function, attribute, value), "cuFuncSetAttribute", doing, LaunchFailed
+        )
 
     def active_clusters(self, function: ctypes.c_void_p, config: LaunchConfig) -> int:
         """Clusters of this launch that fit on the device at once."""

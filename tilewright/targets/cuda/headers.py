@@ -143,9 +143,7 @@ def _function(shape: WgmmaShape, from_registers: bool) -> str:
     name = "rs" if from_registers else "ss"
     extent = shape.n // 2
     opcode = f"wgmma.mma_async.sync.aligned.m64n{shape.n}k{shape.k}.{shape.accumulator}.{shape.a}.{shape.b}"
-    registers = "".join(
-        f'                 "{line}"\n' for line in _lines([f"%{i}" for i in range(count)], 16, ", ")
-    )
+    registers = "".join(f'                 "{line}"\n' for line in _lines([f"%{i}" for i in range(count)], 16, ", "))
     check = "" if has_major else _major_check(from_registers)
     return (
         f"  {head}TW_DEVICE static void {name}({array} (&d)[{extent}], {a_parameter}, uint64_t b, bool accumulate) {{\n"
@@ -154,7 +152,7 @@ def _function(shape: WgmmaShape, from_registers: bool) -> str:
         f"{registers}"
         f'                 "}}, {a_text}, %{b_at}, p{signs}{majors}; }}"\n'
         f"                 : {outputs}\n"
-        f"                 : {', '.join(inputs)} : \"memory\");\n"
+        f'                 : {", ".join(inputs)} : "memory");\n'
         f"  }}\n"
     )
 

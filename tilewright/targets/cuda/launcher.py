@@ -169,7 +169,10 @@ class PreparedKernel:
                 )
             if _product(self.shape.cluster) > _PORTABLE_CLUSTER:
                 self._driver.set_function_attribute(
-                    function, FunctionAttribute.NON_PORTABLE_CLUSTER, 1, f"giving {self.kernel.name} clusters of {self.shape.cluster}"
+                    function,
+                    FunctionAttribute.NON_PORTABLE_CLUSTER,
+                    1,
+                    f"giving {self.kernel.name} clusters of {self.shape.cluster}",
                 )
         return function
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 
 from tilewright.errors import Span
 
-_ERROR = re.compile(r"^(?P<file>[^\s(][^(\n]*)\((?P<line>\d+)\)\s*: (?P<kind>error|catastrophic error)[^:]*: (?P<text>.*)$", re.M)
+_ERROR = re.compile(
+    r"^(?P<file>[^\s(][^(\n]*)\((?P<line>\d+)\)\s*: (?P<kind>error|catastrophic error)[^:]*: (?P<text>.*)$", re.M
+)
 _FUNCTION = re.compile(r"Compiling entry function '(?P<name>[^']+)'")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"Used (\d+) registers")

@@ -17,7 +17,9 @@ from tilewright.targets.cuda.messages import _OWN_HEADER, _shorten
 
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(?P<name>[A-Z0-9_]+(?:\.[A-Za-z0-9_]+)*)")
 _FUNCTION = re.compile(r"^\.text\.(?P<name>[\w$]+):|^\s*\.section\s+\.text\.(?P<section>[\w$]+)")
-_PLACE = re.compile(r'//## File "(?P<file>[^"]+)", line (?P<line>\d+)(?P<inlined> inlined at "(?P<caller>[^"]+)", line (?P<at>\d+))?')
+_PLACE = re.compile(
+    r'//## File "(?P<file>[^"]+)", line (?P<line>\d+)(?P<inlined> inlined at "(?P<caller>[^"]+)", line (?P<at>\d+))?'
+)
 
 
 @functools.cache
@@ -41,7 +43,9 @@ def find_tool(name: str) -> Path:
         if path.is_file():
             return path
     package = f"nvidia-cuda-{name}"
-    raise CompilerNotFound(f"no {name}, which prints machine code, on this machine", hint=f"pip install {package} brings it")
+    raise CompilerNotFound(
+        f"no {name}, which prints machine code, on this machine", hint=f"pip install {package} brings it"
+    )
 
 
 def disassemble(cubin: bytes, *, lines: bool = False) -> str:

@@ -1,0 +1,138 @@
+"""`MatrixInstruction` and `CopyInstruction`: what a machine can do with tiles in one instruction, as data that checks itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilewright.ir.dtypes import DType
+from tilewright.machine.fragments import FragmentLayout, fragment
+
+REGISTERS, SHARED, GLOBAL = "registers", "shared", "global"
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixInstruction:
+    """``d[m, n] += a[m, k] * b[k, n]`` by a group of threads together.
+
+    Attributes
+    ----------
+    function : name in the target's device vocabulary.
+    threads : how many execute it together.
+    m, n, k : its tile.
+    a, b, accumulator : element types.
+    a_memory, b_memory : where the operands lie, ``"registers"`` or ``"shared"``.
+    a_fragment, b_fragment, d_fragment : layouts of what lies in registers; None for what does not.
+    n_choices : every n it exists in; `sized` gives the others.
+    majors : orders that operands in shared memory may have: ``"k"`` (k contiguous), ``"mn"``.
+    asynchronous : its results are there only after a wait.
+    rate : products and sums a cycle and multiprocessor, for choosing among instructions.
+    exact_bits : bits of a product's magnitude that the accumulator is sure to keep, where that is less than its
+        type's own; None for full accuracy.
+    """
+
+    function: str
+    threads: int
+    m: int
+    n: int
+    k: int
+    a: DType
+    b: DType
+    accumulator: DType
+    a_memory: str
+    b_memory: str
+    a_fragment: FragmentLayout | None
+    b_fragment: FragmentLayout | None
+    d_fragment: FragmentLayout
+    n_choices: tuple[int, ...] = ()
+    majors: tuple[str, ...] = ("k",)
+    asynchronous: bool = False
+    rate: int = 0
+    exact_bits: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.n_choices:
+            object.__setattr__(self, "n_choices", (self.n,))
+        operands = (
+            ("a", self.a_memory, self.a_fragment, (self.m, self.k)),
+            ("b", self.b_memory, self.b_fragment, (self.k, self.n)),
+            ("d", REGISTERS, self.d_fragment, (self.m, self.n)),
+        )
+        for name, memory, layout, shape in operands:
+            if (memory == REGISTERS) != (layout is not None):
+                raise ValueError(f"{self.function}: operand {name} in {memory} with fragment {layout}")
+            if layout is not None and (layout.shape != shape or layout.threads != self.threads):
+                raise ValueError(f"{self.function}: fragment of {name} is {layout.shape} on {layout.threads} threads")
+        if self.n not in self.n_choices:
+            raise ValueError(f"{self.function}: n = {self.n} is not among {self.n_choices}")
+
+    @property
+    def work(self) -> int:
+        """Products of one instruction."""
+        return self.m * self.n * self.k
+
+    @property
+    def accumulator_registers(self) -> int:
+        """32-bit registers of a thread that the accumulator takes."""
+        return -(-self.d_fragment.registers * self.accumulator.bits // 32)
+
+    def sized(self, n: int) -> MatrixInstruction:
+        """The same instruction for another n.  Raises ValueError where it has none."""
+        if n not in self.n_choices:
+            raise ValueError(f"{self.function} has no n = {n}; it has {self.n_choices}")
+        if n == self.n:
+            return self
+        return replace(self, n=n, d_fragment=_widened(self.d_fragment, n))
+
+
+def _widened(layout: FragmentLayout, n: int) -> FragmentLayout:
+    """An accumulator of a different n: only the last digit along n, which counts registers, changes."""
+    rows = [(d.extent, d.place, d.stride) for d in layout.digits if d.dimension == 0]
+    columns = [(d.extent, d.place, d.stride) for d in layout.digits if d.dimension == 1]
+    fixed = 1
+    for extent, _, _ in columns[:2]:
+        fixed *= extent
+    stride = layout.registers * fixed // layout.shape[1]
+    return fragment(layout.threads, tuple(rows), (*columns[:2], (n // fixed, "register", stride)))
+
+
+@dataclass(frozen=True, slots=True)
+class CopyInstruction:
+    """Elements moved between two memories.
+
+    Attributes
+    ----------
+    function : name in the target's device vocabulary.
+    source, destination : memories.
+    bytes : sizes that one thread (or, for a box, the whole copy) may move at once, widest first; empty for any box.
+    threads : how many execute it together; 1 for any one thread.
+    alignment : bytes that addresses are multiples of; 0 for the size moved.
+    completion : how others learn of its end: ``"none"`` (at once), ``"group"`` (the thread's groups),
+        ``"barrier"`` (an mbarrier counts its bytes).
+    element_bits : size of the elements that a layout-changing instruction moves; 0 where bytes are bytes.
+    zero_fill : elements that are out of bounds can be read as zeros without being touched.
+    matrix : layout of the 8x8 matrix that each register receives; None for plain copies.
+    """
+
+    function: str
+    source: str
+    destination: str
+    bytes: tuple[int, ...] = ()
+    threads: int = 1
+    alignment: int = 0
+    completion: str = "none"
+    element_bits: int = 0
+    zero_fill: bool = False
+    matrix: FragmentLayout | None = None
+
+    def __post_init__(self) -> None:
+        memories = (REGISTERS, SHARED, GLOBAL)
+        if self.source not in memories or self.destination not in memories:
+            raise ValueError(f"{self.function}: from {self.source} to {self.destination}")
+        if self.completion not in ("none", "group", "barrier"):
+            raise ValueError(f"{self.function}: completes by {self.completion}")
+        if list(self.bytes) != sorted(self.bytes, reverse=True):
+            raise ValueError(f"{self.function}: sizes {self.bytes} are not widest first")
+
+    @property
+    def asynchronous(self) -> bool:
+        return self.completion != "none"

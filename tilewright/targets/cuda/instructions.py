@@ -1,0 +1,199 @@
+"""The matrix and copy instructions of NVIDIA architectures, with the places of every element, best first.
+
+The fragments follow one rule for every element width: with ``g = lane / 4``, ``t = lane % 4`` and ``E = 32 / bits``
+elements in a register, A has row ``g + 8 (r & 1)`` and k ``E t + e + 4 E (r >> 1)``, B has n ``g`` and k
+``E t + e + 4 E r``, D has row ``g + 8 (i >> 1)`` and n ``2 t + (i & 1)``.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from tilewright.ir.dtypes import ALL, DType
+from tilewright.machine.arch import Arch
+from tilewright.machine.fragments import REGISTER, THREAD, FragmentLayout, fragment
+from tilewright.machine.instructions import GLOBAL, REGISTERS, SHARED, CopyInstruction, MatrixInstruction
+
+WARP, WARPGROUP = 32, 128
+
+F16, BF16, TF32, F32, F64 = (ALL[name] for name in ("float16", "bfloat16", "tfloat32", "float32", "float64"))
+S8, U8, S32 = ALL["int8"], ALL["uint8"], ALL["int32"]
+E4M3, E5M2 = ALL["float8_e4m3fn"], ALL["float8_e5m2"]
+
+WGMMA_N = tuple(range(256, 0, -8))
+WGMMA_N_INTEGER = tuple(n for n in WGMMA_N if n % 16 == 0 or n in (8, 24))
+
+PTX_NAMES = {
+    F16: "f16",
+    BF16: "bf16",
+    TF32: "tf32",
+    F32: "f32",
+    F64: "f64",
+    S8: "s8",
+    U8: "u8",
+    S32: "s32",
+    E4M3: "e4m3",
+    E5M2: "e5m2",
+}
+"""PTX's name of each element type, for names of generated headers."""
+
+FP8_WGMMA_BITS = 14
+"""Magnitude bits that the accumulation of fp8 products inside wgmma keeps (seen on an H200); f32 has 24."""
+
+
+# Fragments ----------------------------------------------------------------------------------------
+
+
+@functools.cache
+def mma_a(bits: int, k: int, warps: int = 1) -> FragmentLayout:
+    """A operand, 16 rows a warp by k, of elements of so many bits."""
+    packed = 32 // bits
+    rows = [(8, THREAD, 4), (2, REGISTER, packed)] + ([(warps, THREAD, WARP)] if warps > 1 else [])
+    depth = ((packed, REGISTER, 1), (4, THREAD, 1), (k // (4 * packed), REGISTER, 2 * packed))
+    return fragment(WARP * warps, tuple(rows), depth)
+
+
+@functools.cache
+def mma_b(bits: int, k: int) -> FragmentLayout:
+    """B operand, k by 8."""
+    packed = 32 // bits
+    depth = ((packed, REGISTER, 1), (4, THREAD, 1), (k // (4 * packed), REGISTER, packed))
+    return fragment(WARP, depth, ((8, THREAD, 4),))
+
+
+@functools.cache
+def mma_d(n: int = 8, warps: int = 1) -> FragmentLayout:
+    """Accumulator, 16 rows a warp by n: m16n8 tiles side by side, as many as n has."""
+    rows = [(8, THREAD, 4), (2, REGISTER, 2)] + ([(warps, THREAD, WARP)] if warps > 1 else [])
+    return fragment(WARP * warps, tuple(rows), ((2, REGISTER, 1), (4, THREAD, 1), (n // 8, REGISTER, 4)))
+
+
+F64_A4 = fragment(WARP, ((8, THREAD, 4),), ((4, THREAD, 1),))
+F64_B4 = fragment(WARP, ((4, THREAD, 1),), ((8, THREAD, 4),))
+F64_D8 = fragment(WARP, ((8, THREAD, 4),), ((2, REGISTER, 1), (4, THREAD, 1)))
+F64_A8 = fragment(WARP, ((8, THREAD, 4), (2, REGISTER, 1)), ((4, THREAD, 1), (2, REGISTER, 2)))
+F64_B8 = fragment(WARP, ((4, THREAD, 1), (2, REGISTER, 1)), ((8, THREAD, 4),))
+
+MATRIX_8X8 = fragment(WARP, ((8, THREAD, 4),), ((2, REGISTER, 1), (4, THREAD, 1)))
+"""One register of ldmatrix and stmatrix: 8 rows of eight 16-bit elements."""
+
+MATRIX_8X8_TRANSPOSED = MATRIX_8X8.transposed()
+
+
+def ldmatrix_row(lane: int) -> tuple[int, int]:
+    """Which matrix, and which of its rows, a lane gives the address of."""
+    return lane // 8, lane % 8
+
+
+# Matrix instructions ------------------------------------------------------------------------------
+
+
+def _mma(function: str, a: DType, b: DType, accumulator: DType, k: int, rate: int) -> MatrixInstruction:
+    return MatrixInstruction(
+        f"mma_{function}", WARP, 16, 8, k, a, b, accumulator, REGISTERS, REGISTERS,
+        mma_a(a.bits, k), mma_b(b.bits, k), mma_d(), rate=rate,
+    )  # fmt: skip
+
+
+def _mma_f64(
+    function: str, m: int, k: int, a: FragmentLayout, b: FragmentLayout, d: FragmentLayout, rate: int
+) -> MatrixInstruction:
+    return MatrixInstruction(
+        f"mma_{function}", WARP, m, 8, k, F64, F64, F64, REGISTERS, REGISTERS, a, b, d, rate=rate
+    )  # fmt: skip
+
+
+def _wgmma(a: DType, b: DType, accumulator: DType, rate: int, from_registers: bool) -> MatrixInstruction:
+    choices = WGMMA_N_INTEGER if a.is_integer else WGMMA_N
+    n, k = choices[0], 256 // a.bits
+    return MatrixInstruction(
+        "wgmma_rs" if from_registers else "wgmma_ss", WARPGROUP, 64, n, k, a, b, accumulator,
+        REGISTERS if from_registers else SHARED, SHARED, mma_a(a.bits, k, 4) if from_registers else None, None,
+        mma_d(n, 4), n_choices=choices, majors=("k", "mn") if a.bits == 16 else ("k",), asynchronous=True, rate=rate,
+        exact_bits=FP8_WGMMA_BITS if a.bits == 8 and a.is_float else None,
+    )  # fmt: skip
+
+
+# Products and sums a cycle and multiprocessor, of 16-bit operands with 32-bit accumulators.
+_RATE = {80: 1024, 86: 512, 89: 512, 90: 2048, 100: 2048, 103: 2048, 120: 512}
+
+
+@functools.cache
+def matrix_instructions(arch: Arch) -> tuple[MatrixInstruction, ...]:
+    """The matrix instructions of an architecture that its hardware executes natively, fastest first."""
+    rate = _RATE[int("".join(c for c in arch.name if c.isdigit()))]
+    found: list[MatrixInstruction] = []
+    if arch.has("wgmma"):
+        for from_registers in (False, True):
+            found += _warpgroup_instructions(2 * rate, from_registers)
+    found += _warp_instructions(arch, rate)
+    return tuple(sorted(found, key=lambda instruction: -instruction.rate))
+
+
+def _warpgroup_instructions(rate: int, from_registers: bool) -> list[MatrixInstruction]:
+    found = [
+        _wgmma(F16, F16, F32, rate, from_registers), _wgmma(F16, F16, F16, rate, from_registers),
+        _wgmma(BF16, BF16, F32, rate, from_registers), _wgmma(TF32, TF32, F32, rate // 2, from_registers),
+    ]  # fmt: skip
+    found += [_wgmma(a, b, S32, 2 * rate, from_registers) for a in (S8, U8) for b in (S8, U8)]
+    for accumulator in (F32, F16):
+        found += [_wgmma(a, b, accumulator, 2 * rate, from_registers) for a in (E4M3, E5M2) for b in (E4M3, E5M2)]
+    return found
+
+
+def _warp_instructions(arch: Arch, rate: int) -> list[MatrixInstruction]:
+    found = [
+        _mma("m16n8k16", F16, F16, F32, 16, rate), _mma("m16n8k16", BF16, BF16, F32, 16, rate),
+        _mma("m16n8k16", F16, F16, F16, 16, rate), _mma("m16n8k8", TF32, TF32, F32, 8, rate // 2),
+    ]  # fmt: skip
+    found += [_mma("m16n8k32", a, b, S32, 32, 2 * rate) for a in (S8, U8) for b in (S8, U8)]
+    # The half-depth forms serve tiles whose k is no multiple of the full one.
+    found += [
+        _mma("m16n8k8", F16, F16, F32, 8, rate // 2), _mma("m16n8k8", BF16, BF16, F32, 8, rate // 2),
+        _mma("m16n8k4", TF32, TF32, F32, 4, rate // 4), _mma("m16n8k16", S8, S8, S32, 16, rate),
+        _mma("m16n8k16", U8, U8, S32, 16, rate),
+    ]  # fmt: skip
+    if arch.has("mma_fp8"):
+        found += [_mma("m16n8k32", a, b, F32, 32, 2 * rate) for a in (E4M3, E5M2) for b in (E4M3, E5M2)]
+        found += [_mma("m16n8k32", a, a, F16, 32, 2 * rate) for a in (E4M3, E5M2)]
+    if arch.has("stmatrix"):  # the shapes of doubles that arrived with sm_90
+        found.append(_mma_f64("m16n8k8", 16, 8, F64_A8, F64_B8, mma_d(), rate // 16))
+    found.append(_mma_f64("m8n8k4", 8, 4, F64_A4, F64_B4, F64_D8, rate // 32))
+    return found
+
+
+# Copy instructions --------------------------------------------------------------------------------
+
+
+@functools.cache
+def copy_instructions(arch: Arch) -> tuple[CopyInstruction, ...]:
+    """The copies of an architecture, those that cost threads least first."""
+    found: list[CopyInstruction] = []
+    if arch.has("tma"):
+        found += [
+            CopyInstruction("tma_load", GLOBAL, SHARED, alignment=16, completion="barrier", zero_fill=True),
+            CopyInstruction("tma_store", SHARED, GLOBAL, alignment=16, completion="group"),
+            CopyInstruction("tma_reduce_add", SHARED, GLOBAL, alignment=16, completion="group"),
+            CopyInstruction("bulk_load", GLOBAL, SHARED, alignment=16, completion="barrier"),
+            CopyInstruction("bulk_store", SHARED, GLOBAL, alignment=16, completion="group"),
+        ]
+    if arch.has("cp_async"):
+        found.append(CopyInstruction("cp_async", GLOBAL, SHARED, (16, 8, 4), completion="group", zero_fill=True))
+    matrix = {"threads": WARP, "alignment": 16, "element_bits": 16}
+    found += [
+        CopyInstruction("ldmatrix", SHARED, REGISTERS, (16, 8, 4), matrix=MATRIX_8X8, **matrix),  # type: ignore[arg-type]
+        CopyInstruction("ldmatrix_trans", SHARED, REGISTERS, (16, 8, 4), matrix=MATRIX_8X8_TRANSPOSED, **matrix),  # type: ignore[arg-type]
+    ]
+    if arch.has("stmatrix"):
+        found += [
+            CopyInstruction("stmatrix", REGISTERS, SHARED, (16, 8, 4), matrix=MATRIX_8X8, **matrix),  # type: ignore[arg-type]
+            CopyInstruction("stmatrix_trans", REGISTERS, SHARED, (16, 8, 4), matrix=MATRIX_8X8_TRANSPOSED, **matrix),  # type: ignore[arg-type]
+        ]
+    wide = (32,) if arch.has("access_32_bytes") else ()
+    found += [
+        CopyInstruction("load_global", GLOBAL, REGISTERS, (*wide, 16, 8, 4, 2, 1)),
+        CopyInstruction("store_global", REGISTERS, GLOBAL, (*wide, 16, 8, 4, 2, 1)),
+        CopyInstruction("load", SHARED, REGISTERS, (16, 8, 4, 2, 1)),
+        CopyInstruction("store", REGISTERS, SHARED, (16, 8, 4, 2, 1)),
+    ]
+    return tuple(found)
