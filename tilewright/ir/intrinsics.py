@@ -7,6 +7,7 @@ spelling, one entry in that target's table of spellings.  Targets add their own 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -101,3 +102,12 @@ register(Intrinsic("atomic_store", 3, None, pure=False))
 # Whether any, or every, element of a Region differs from zero.
 register(Intrinsic("any_of", 1, None))
 register(Intrinsic("all_of", 1, None))
+
+# Vectors of thread programs: 0, 1, 2, ... a lane, and all lanes folded into one value.
+register(Intrinsic("lane_index", 0, None))
+for _name, _fold in (
+    ("add", np.add), ("mul", np.multiply), ("min", np.fmin), ("max", np.fmax),
+    ("and", np.bitwise_and), ("or", np.bitwise_or), ("xor", np.bitwise_xor),
+    ("all", np.logical_and), ("any", np.logical_or),
+):  # fmt: skip
+    register(Intrinsic(f"lanes_{_name}", 1, functools.partial(_fold.reduce, axis=-1)))

@@ -1,0 +1,110 @@
+"""Gives the elements of operands in panel order (`plan_operand_layouts`) their place in memory.
+
+Before (``tile`` is (n, k), in panels of 16 lanes)::
+
+    tile[n, k] = B[n, k]
+
+After::
+
+    tile[(n // 16) * 64 + k // 4 * 64 + n % 16 * 4 + k % 4] = B[n, k]
+
+Micro-kernels already speak of the memory itself; this pass is for everything else that touches an element.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tilewright.errors import InternalError
+from tilewright.ir.nodes import Allocate, Buffer, Function, Load, Region, Seq, Statement, Store
+from tilewright.ir.visitor import Rewriter
+from tilewright.passes.context import Context
+from tilewright.passes.tile.plan_operand_layouts import FACT, PhysicalOperand
+
+
+def apply_operand_layouts(function: Function, context: Context) -> Function:
+    """Replace logical indices of tiles in panel order by places in their memory."""
+    tiles = {buffer: operand for buffer, operand in _operands(context).items() if buffer.scope != "global"}
+    if not tiles:
+        return function
+    body = _Tiles(tiles)(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+def apply_packed_layouts(function: Function, context: Context) -> Function:
+    """The same for single elements of packed parameters, once their guards are written."""
+    weights = {buffer: operand for buffer, operand in _operands(context).items() if buffer.scope == "global"}
+    if not weights:
+        return function
+    rewriter = _Weights(weights)
+    body = rewriter(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+def _operands(context: Context) -> dict[Buffer, PhysicalOperand]:
+    return context.facts.get(FACT, {})  # type: ignore[no-any-return]
+
+
+class _Tiles(Rewriter):
+    def __init__(self, operands: dict[Buffer, PhysicalOperand]) -> None:
+        self.operands = operands
+
+    def map_buffer(self, buffer: Buffer) -> Buffer:
+        operand = self.operands.get(buffer)
+        return buffer if operand is None else operand.memory
+
+    def visit_Allocate(self, allocate: Allocate) -> Statement:
+        operand = self.operands.get(allocate.buffer)
+        return allocate if operand is None else replace(allocate, buffer=operand.memory)
+
+    def visit_Load(self, load: Load) -> Any:
+        operand = self.operands.get(load.buffer)
+        made = self.generic(load)
+        if operand is None:
+            return made
+        if load.dtype.lanes > 1:
+            raise InternalError(
+                f"{load.buffer.name} is in panel order, but is read as a vector of consecutive elements"
+            )
+        return replace(made, buffer=operand.memory, indices=(operand.layout.position(*made.indices),))
+
+    def visit_Store(self, store: Store) -> Any:
+        operand = self.operands.get(store.buffer)
+        made = self.generic(store)
+        if operand is None:
+            return made
+        return replace(made, buffer=operand.memory, indices=(operand.layout.position(*made.indices),))
+
+    def visit_Region(self, region: Region) -> Any:
+        if region.buffer in self.operands:
+            raise InternalError(f"{region.buffer.name} is in panel order, but is used as a region")
+        return self.generic(region)
+
+
+class _Weights(Rewriter):
+    """Reads of single elements go through one flat view, declared where the kernel begins."""
+
+    def __init__(self, operands: dict[Buffer, PhysicalOperand]) -> None:
+        self.operands = operands
+        self.used: dict[Buffer, Buffer] = {}
+
+    def visit_Kernel(self, kernel: Any) -> Any:
+        self.used = {}
+        body = self(kernel.body)
+        if not self.used:
+            return kernel if body is kernel.body else replace(kernel, body=body)
+        views = tuple(Allocate(view) for view in self.used.values())
+        return replace(kernel, body=Seq((*views, *body.statements), span=body.span))
+
+    def visit_Load(self, load: Load) -> Any:
+        operand = self.operands.get(load.buffer)
+        made = self.generic(load)
+        if operand is None:
+            return made
+        if load.buffer not in self.used:
+            weight = load.buffer
+            self.used[weight] = Buffer(
+                f"{weight.name}_elements", (operand.layout.size,), weight.dtype, "register", source=weight
+            )
+        return replace(made, buffer=self.used[load.buffer], indices=(operand.layout.position(*made.indices),))

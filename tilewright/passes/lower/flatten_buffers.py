@@ -1,0 +1,183 @@
+"""Every buffer gets one dimension, every access one index: row-major, or by the buffer's strides.
+
+Before::
+
+    tile[i, j] = A[row + i, j]        # tile is 8 x 16, A is M x N
+
+After::
+
+    tile[i * 16 + j] = A[(row + i) * N + j]
+
+Views of the same element type become accesses of the buffer they view; others stay, as another reading of its
+bytes.  Indices are int32 where the buffer's size fits, else int64.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import INT32, INT64, DType
+from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, Function, Kernel, Region, Seq, const, index_binary
+from tilewright.ir.visitor import walk
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import ScopedRewriter
+
+
+def flatten_buffers(function: Function, context: Context) -> Function:
+    """Give every access in a kernel one index; tiles become one-dimensional, parameters keep their shapes."""
+    return function.with_body(_Flatten(function)(function.body), "final")
+
+
+class _Flatten(ScopedRewriter):
+    def __init__(self, function: Function) -> None:
+        super().__init__(function)
+        self.flat: dict[Buffer, Buffer] = {}
+        self.in_kernel = False
+
+    def visit_Kernel(self, kernel: Kernel) -> Any:
+        self.in_kernel = True
+        made = super().visit_Kernel(kernel)
+        self.in_kernel = False
+        return replace(made, body=_declare_views(made.body))
+
+    # Buffers
+
+    def map_buffer(self, buffer: Buffer) -> Buffer:
+        if not self.in_kernel:
+            return buffer
+        if buffer not in self.flat:
+            self.flat[buffer] = self._flattened(buffer)
+        return self.flat[buffer]
+
+    def _flattened(self, buffer: Buffer) -> Buffer:
+        if buffer.source is not None:
+            source = self.map_buffer(buffer.source)
+            if source.dtype == buffer.dtype:
+                return source
+            total = _total(buffer.shape)
+            return replace(buffer, shape=(total,), strides=None, source=source)
+        if buffer.scope == "global" or (buffer.rank == 1 and buffer.strides is None):
+            return buffer
+        return replace(buffer, shape=(buffer.size,))
+
+    def visit_Allocate(self, allocate: Allocate) -> Any:
+        made = self.generic(allocate)
+        if self.in_kernel and allocate.buffer.source is not None:
+            return None  # views are declared afresh where something still needs them
+        return made
+
+    # Accesses
+
+    def visit_Load(self, load: nodes.Load) -> Any:
+        return replace(load, buffer=self.map_buffer(load.buffer), indices=self._index(load.buffer, load.indices))
+
+    def visit_Store(self, store: nodes.Store) -> Any:
+        return replace(store, buffer=self.map_buffer(store.buffer), indices=self._index(store.buffer, store.indices),
+                       value=self.visit(store.value))  # fmt: skip
+
+    def visit_Region(self, region: Region) -> Any:
+        if not self.in_kernel:
+            return self.generic(region)
+        start = self._index(region.buffer, region.starts)
+        return replace(region, buffer=self.map_buffer(region.buffer), starts=start, extents=(_total(region.extents),))
+
+    def _index(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The one index of an element; of a scalar, 0."""
+        visited = [self.visit(index) for index in indices]
+        if not self.in_kernel:
+            return tuple(visited)
+        if buffer.scope == "scalar" or not visited:
+            return (const(0),)
+        dtype = index_dtype(buffer)
+        total: Expr = const(0, dtype)
+        for index, stride in zip(visited, strides_of(buffer), strict=True):
+            step = nodes.cast(nodes.expr(stride), dtype)
+            total = nodes.binary("add", total, nodes.binary("mul", nodes.cast(index, dtype), step))
+        return (self.analyzer.simplify(total),)
+
+
+def strides_of(buffer: Buffer) -> tuple[Extent, ...]:
+    """Distance in elements between neighbours along each dimension."""
+    if buffer.strides is not None:
+        return buffer.strides
+    strides: list[Extent] = []
+    step: Extent = 1
+    for extent in reversed(buffer.shape):
+        strides.append(step)
+        step = _product(step, extent)
+    return tuple(reversed(strides))
+
+
+def index_dtype(buffer: Buffer) -> DType:
+    """int32 where every element's index certainly fits, else int64."""
+    if buffer.strides is None and all(isinstance(extent, int) for extent in buffer.shape):
+        return INT32 if math.prod(buffer.static_shape) < 1 << 31 else INT64
+    return INT64
+
+
+def _product(a: Extent, b: Extent) -> Extent:
+    if isinstance(a, int) and isinstance(b, int):
+        return a * b
+    return index_binary("mul", nodes.cast(nodes.expr(a), INT64), nodes.cast(nodes.expr(b), INT64))
+
+
+def _total(extents: tuple[Extent, ...]) -> Extent:
+    total: Extent = 1
+    for extent in extents:
+        total = _product(total, extent)
+    return total
+
+
+def _declare_views(body: Seq) -> Seq:
+    """Views that are still used, declared where the memory they read is."""
+    views: dict[Buffer, None] = {}
+    for node in walk(body):
+        while isinstance(node, Buffer) and node.source is not None:
+            views.setdefault(node)
+            node = node.source
+    if not views:
+        return body
+    return _Declare(tuple(reversed(views))).top(body)
+
+
+class _Declare:
+    """Puts the declaration of each view behind its source's, or first where the source is a parameter."""
+
+    def __init__(self, views: tuple[Buffer, ...]) -> None:
+        self.views = views
+
+    def top(self, body: Seq) -> Seq:
+        allocated = {node.buffer for node in walk(body) if isinstance(node, Allocate)}
+        first = [
+            s
+            for view in self.views
+            if view.source not in allocated and view.source not in self.views
+            for s in self._of(view)
+        ]
+        return replace(body, statements=(*first, *self._seq(body).statements))
+
+    def _of(self, view: Buffer) -> list[nodes.Statement]:
+        return [Allocate(view), *(s for other in self.views if other.source is view for s in self._of(other))]
+
+    def _seq(self, seq: Seq) -> Seq:
+        statements: list[nodes.Statement] = []
+        for statement in seq.statements:
+            if isinstance(statement, Allocate):
+                statements.append(statement)
+                statements += [s for view in self.views if view.source is statement.buffer for s in self._of(view)]
+            else:
+                statements.append(self._inside(statement))
+        return replace(seq, statements=tuple(statements))
+
+    def _inside(self, statement: nodes.Statement) -> nodes.Statement:
+        if isinstance(statement, Seq):
+            return self._seq(statement)
+        if isinstance(statement, (nodes.For, nodes.While)):
+            return replace(statement, body=self._seq(statement.body))
+        if isinstance(statement, nodes.If):
+            otherwise = self._seq(statement.otherwise) if statement.otherwise is not None else None
+            return replace(statement, then=self._seq(statement.then), otherwise=otherwise)
+        return statement

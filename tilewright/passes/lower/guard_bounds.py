@@ -1,0 +1,327 @@
+"""Makes explicit that reads of global buffers out of bounds give the safe value and writes are dropped.
+
+Before (``A`` and ``C`` have ``M`` elements)::
+
+    for i in vectorize(64):
+        tile[i] = A[block * 64 + i]
+
+After::
+
+    for i in vectorize(max(0, min(64, M - block * 64))):
+        tile[i] = A[block * 64 + i]
+    for i in range(max(0, min(64, M - block * 64)), 64):
+        tile[i] = 0.0
+
+A guard whose index moves with a loop cuts the loop in two, so that the part inside pays nothing and keeps its
+vectors; what is left becomes a condition at the access.  Guards that can be proved are not written at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilewright.ir import nodes
+from tilewright.ir.nodes import (
+    BOOL,
+    Buffer,
+    Expr,
+    For,
+    Function,
+    If,
+    Kernel,
+    Seq,
+    Statement,
+    Var,
+    binary,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import children, key, substitute, walk
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh
+
+LARGEST_SPLIT = 24
+"""Loops with more statements than this are not cut: both parts would be compiled."""
+
+
+def guard_bounds(function: Function, context: Context) -> Function:
+    """Write the guards of global accesses that cannot be proved."""
+    body = _Guard(function)(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """``0 <= index`` or ``index < extent``."""
+
+    index: Expr
+    extent: Expr | None
+    name: Hashable
+
+    @property
+    def condition(self) -> Expr:
+        if self.extent is None:
+            return binary("ge", self.index, const(0, self.index.dtype))
+        return index_binary("lt", self.index, self.extent)
+
+
+def _bounds_of(buffer: Buffer, indices: tuple[Expr, ...]) -> Iterator[_Bound]:
+    for index, extent in zip(indices, buffer.shape, strict=True):
+        name = key(index)
+        yield _Bound(index, None, (name, None))
+        yield _Bound(index, nodes.expr(extent), (name, key(nodes.expr(extent))))
+
+
+class _Guard(ScopedRewriter):
+    def __init__(self, function: Function) -> None:
+        super().__init__(function)
+        self.decided: dict[Hashable, bool] = {}
+        """Bounds that hold, or certainly fail, in the part of a cut loop that is being rewritten."""
+        self.safe: dict[Buffer, Expr] = {}
+
+    def visit_Kernel(self, kernel: Kernel) -> Any:
+        self.safe = dict(kernel.safe_values)
+        return super().visit_Kernel(kernel)
+
+    # Accesses
+
+    def open_bounds(self, buffer: Buffer, indices: tuple[Expr, ...]) -> list[_Bound]:
+        """The bounds of an access that are neither proved nor decided to hold."""
+        if root(buffer).scope != "global":
+            return []
+        return [bound for bound in _bounds_of(buffer, indices)
+                if self.decided.get(bound.name) is not True and not self.holds(bound)]  # fmt: skip
+
+    def holds(self, bound: _Bound) -> bool:
+        if bound.extent is None:
+            return self.analyzer.nonnegative(bound.index)
+        return self.analyzer.prove(bound.condition)
+
+    def visit_Load(self, load: nodes.Load) -> Any:
+        bounds = self.open_bounds(load.buffer, load.indices)
+        if any(self.decided.get(bound.name) is False for bound in bounds):
+            return self.safe_value(load)
+        made = self.generic(load)
+        if not bounds:
+            return made
+        return nodes.Select(load.dtype, self.conjunction(bounds), made, self.safe_value(load))
+
+    def safe_value(self, load: nodes.Load) -> Expr:
+        value = self.safe.get(load.buffer)
+        if value is None:
+            return zero(load.dtype)
+        return nodes.cast(value, load.dtype)
+
+    def conjunction(self, bounds: list[_Bound]) -> Expr:
+        result: Expr | None = None
+        for bound in bounds:
+            condition = self.visit(bound.condition)
+            result = condition if result is None else nodes.Binary(BOOL, "all", result, condition)
+        assert result is not None
+        return result
+
+    def visit_Store(self, store: nodes.Store) -> Any:
+        return self._guarded(store, self.open_bounds(store.buffer, store.indices))
+
+    def visit_Evaluate(self, evaluate: nodes.Evaluate) -> Any:
+        call = evaluate.value
+        regions = [a for a in call.arguments if isinstance(a, nodes.Region)] if isinstance(call, nodes.Call) else []
+        elements = [r for r in regions if all(isinstance(e, int) and e == 1 for e in r.extents)]
+        return self._guarded(evaluate, [bound for r in elements for bound in self.open_bounds(r.buffer, r.starts)])
+
+    def _guarded(self, statement: Statement, bounds: list[_Bound]) -> Statement | None:
+        """`statement` under the bounds that are open; nothing where one fails."""
+        if any(self.decided.get(bound.name) is False for bound in bounds):
+            return None
+        if not bounds:
+            return self.generic(statement)  # type: ignore[no-any-return]
+        condition = self.conjunction(bounds)
+        with self.analyzer.scope():
+            self.analyzer.assume(condition)
+            made = self.generic(statement)
+        return If(condition, seq(made), span=statement.span)
+
+    # Loops
+
+    def visit_For(self, loop: For) -> Any:
+        if not _is_small(loop) or not _is_one(loop.step):
+            return super().visit_For(loop)
+        with self.analyzer.scope():
+            bind_loop(self.analyzer, loop)
+            moving, fixed = self._ready(loop)
+        if fixed:
+            return self._branch(loop, fixed)
+        if moving:
+            return self._cut(loop, moving)
+        return super().visit_For(loop)
+
+    def _ready(self, loop: For) -> tuple[list[tuple[_Bound, int]], list[_Bound]]:
+        """Open bounds below `loop` that it can decide: those that move with it (and how), and those that do not.
+
+        A bound on which a loop further in, a name bound inside or a load has a say is left to that place.
+        """
+        inner = {node.var for node in walk(loop.body) if isinstance(node, (nodes.Let, For))}
+        moving: dict[Hashable, tuple[_Bound, int]] = {}
+        fixed: dict[Hashable, _Bound] = {}
+        for bound in self._below(loop.body):
+            if bound.name in moving or bound.name in fixed or bound.name in self.decided:
+                continue
+            parts = [bound.index] if bound.extent is None else [bound.index, bound.extent]
+            used = {node for part in parts for node in walk(part) if isinstance(node, (Var, nodes.Load))}
+            if used & inner or any(isinstance(node, nodes.Load) for node in used):
+                continue
+            stride = self.analyzer.stride(bound.index, loop.var)
+            if not isinstance(stride, nodes.Const):
+                continue
+            if stride.value == 0:
+                fixed[bound.name] = bound
+            else:
+                moving[bound.name] = (bound, int(stride.value))
+        return list(moving.values()), list(fixed.values())
+
+    def _below(self, node: Any) -> Iterator[_Bound]:
+        """Open bounds of the accesses below, under the ranges of the loops between."""
+        if isinstance(node, (nodes.Load, nodes.Store)):
+            yield from self.open_bounds(node.buffer, node.indices)
+        elif isinstance(node, nodes.Evaluate) and isinstance(node.value, nodes.Call):
+            for region in node.value.arguments:
+                if isinstance(region, nodes.Region):
+                    yield from self.open_bounds(region.buffer, region.starts)
+        if isinstance(node, (If, nodes.Select, nodes.While)):
+            return  # the condition may be the author's own guard: decided where it is known
+        with self.analyzer.scope():
+            if isinstance(node, For):
+                bind_loop(self.analyzer, node)
+            for child in _children(node):
+                yield from self._below(child)
+
+    def _branch(self, loop: For, fixed: list[_Bound]) -> Any:
+        """Decide bounds that the loop does not move once, before it."""
+        condition = self.conjunction(fixed)
+        with self._deciding(fixed, True):
+            inside = self.visit(loop)
+        outside: list[Statement] = []
+        if len(fixed) == 1:
+            with self._deciding(fixed, False):
+                outside = _nonempty([self.visit(fresh(loop))])
+        elif _reads(loop):
+            outside = _nonempty([super().visit_For(fresh(loop))])
+        return If(condition, seq(inside), seq(*outside) if outside else None, span=loop.span)
+
+    def _cut(self, loop: For, moving: list[tuple[_Bound, int]]) -> Any:
+        """The loop in up to three parts: below the bounds, inside all of them, beyond."""
+        lows = [self._limit(loop, bound, stride) for bound, stride in moving if (bound.extent is None) == (stride > 0)]
+        highs = [self._limit(loop, bound, stride) for bound, stride in moving if (bound.extent is None) != (stride > 0)]
+        start, stop = self.visit(loop.start), self.visit(loop.stop)
+        low = self._clamped("max", start, lows, stop) if lows else start
+        high = self._clamped("min", stop, highs, low) if highs else stop
+        parts: list[Statement] = []
+        if lows:
+            failing = [bound for bound, stride in moving if (bound.extent is None) == (stride > 0)]
+            parts += self._outside(loop, start, low, failing, len(lows))
+        with self._deciding([bound for bound, _ in moving], True):
+            parts += _nonempty([self._part(loop, low, high)])
+        if highs:
+            failing = [bound for bound, stride in moving if (bound.extent is None) != (stride > 0)]
+            parts += self._outside(loop, high, stop, failing, len(highs))
+        return parts
+
+    def _limit(self, loop: For, bound: _Bound, stride: int) -> Expr:
+        """The first value of the loop's variable that is inside (for a low limit) or beyond (for a high one)."""
+        rest = self.analyzer.simplify(index_binary("sub", bound.index, index_binary("mul", loop.var, stride)))
+        room = index_binary("sub", bound.extent if bound.extent is not None else const(0), rest)
+        if stride > 0:
+            limit = index_binary("floordiv", index_binary("add", room, stride - 1), stride)  # ceil(room / stride)
+        else:
+            back = index_binary("floordiv", index_binary("sub", const(0), room), -stride)
+            limit = index_binary("add", back, 1)
+        return nodes.cast(self.analyzer.simplify(limit), loop.var.dtype)
+
+    def _clamped(self, op: str, end: Expr, limits: list[Expr], other: Expr) -> Expr:
+        """`end` moved to the tightest limit, but not past the `other` end of the loop."""
+        unique = list({key(limit): limit for limit in limits}.values())
+        result = end
+        for limit in unique:
+            result = index_binary(op, result, limit)
+        opposite = "max" if op == "min" else "min"
+        return self.analyzer.simplify(nodes.cast(index_binary(opposite, result, other), end.dtype))
+
+    def _outside(self, loop: For, start: Expr, stop: Expr, failing: list[_Bound], limits: int) -> list[Statement]:
+        """The part of a loop where bounds fail: certainly where there is one, else decided at each access."""
+        if limits > 1 and len({bound.name for bound in failing}) > 1:
+            return _nonempty([self._part(fresh(loop), start, stop)])
+        copy = fresh(loop)
+        renamed = [_renamed(bound, loop.var, copy.var) for bound in failing]
+        with self._deciding(renamed, False):
+            return _nonempty([self._part(copy, start, stop)])
+
+    def _part(self, loop: For, start: Expr, stop: Expr) -> Statement | None:
+        with self.analyzer.scope():
+            part = replace(loop, start=start, stop=stop)
+            if self.analyzer.prove(index_binary("ge", start, stop)):
+                return None
+            bind_loop(self.analyzer, part)
+            body = self(loop.body)
+        return replace(part, body=body) if _has_work(body) else None
+
+    def _deciding(self, bounds: list[_Bound], value: bool) -> _Decisions:
+        return _Decisions(self, bounds, value)
+
+
+class _Decisions:
+    """While entered, bounds are taken to hold or to fail."""
+
+    def __init__(self, guard: _Guard, bounds: list[_Bound], value: bool) -> None:
+        self.guard, self.added = guard, {bound.name: value for bound in bounds}
+
+    def __enter__(self) -> None:
+        self.before = self.guard.decided
+        self.guard.decided = {**self.before, **self.added}
+
+    def __exit__(self, *_: object) -> None:
+        self.guard.decided = self.before
+
+
+def _renamed(bound: _Bound, old: Var, new: Var) -> _Bound:
+    index = substitute(bound.index, {old: new})
+    return _Bound(index, bound.extent, (key(index), bound.name[1]))  # type: ignore[index]
+
+
+def zero(dtype: nodes.DType) -> Expr:
+    """The literal 0 of a dtype."""
+    return const(False if dtype.kind == "bool" else 0.0 if dtype.is_float else 0, dtype)
+
+
+def _children(node: Any) -> Iterator[Any]:
+    return (child for child in children(node) if not isinstance(child, Buffer))
+
+
+def _is_small(loop: For) -> bool:
+    count = 0
+    for node in walk(loop):
+        count += isinstance(node, Statement) and not isinstance(node, Seq)
+        if count > LARGEST_SPLIT:
+            return False
+    return True
+
+
+def _is_one(step: Expr) -> bool:
+    return isinstance(step, nodes.Const) and step.value == 1
+
+
+def _reads(loop: For) -> bool:
+    """Whether some access below is a read, which has a value even out of bounds."""
+    return any(isinstance(node, nodes.Load) and root(node.buffer).scope == "global" for node in walk(loop.body))
+
+
+def _has_work(body: Statement) -> bool:
+    return any(isinstance(node, (nodes.Store, nodes.Evaluate, nodes.Assert, nodes.Print, nodes.Break, nodes.Return, nodes.While))
+               for node in walk(body))  # fmt: skip
+
+
+def _nonempty(parts: list[Statement | None]) -> list[Statement]:
+    return [part for part in parts if part is not None]

@@ -1,0 +1,104 @@
+"""A `Parallel` on a machine without threads becomes nested loops, the innermost one for vectors.
+
+Before::
+
+    for i, j in parallel(64, 32):
+        C[j, i] = A[j, i] + B[i]
+
+After::
+
+    for j in range(32):
+        for i in vectorize(64):
+            C[j, i] = A[j, i] + B[i]
+
+Iterations are independent, so the loop over neighbouring elements may become the innermost one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.ir import nodes
+from tilewright.ir.nodes import Buffer, Expr, For, Function, Kernel, Parallel, Seq, Statement, Var, const
+from tilewright.ir.visitor import Rewriter, walk
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import map_kernels
+
+REGISTER_SCOPES = ("fragment", "local")
+
+
+def lower_parallel(function: Function, context: Context) -> Function:
+    """Replace `Parallel` by loops, and fragments and locals by arrays of the one thread."""
+    return map_kernels(function, _lower_kernel, stage="threaded")
+
+
+def _lower_kernel(kernel: Kernel) -> Kernel:
+    return replace(kernel, body=_Loops()(kernel.body), layouts=())
+
+
+class _Loops(Rewriter):
+    def __init__(self) -> None:
+        self.buffers: dict[Buffer, Buffer] = {}
+
+    def map_buffer(self, buffer: Buffer) -> Buffer:
+        """The same tile as memory of one thread."""
+        if buffer.scope not in REGISTER_SCOPES:
+            return buffer
+        if buffer not in self.buffers:
+            source = self.map_buffer(buffer.source) if buffer.source is not None else None
+            self.buffers[buffer] = replace(buffer, scope="register", source=source)
+        return self.buffers[buffer]
+
+    def visit_Parallel(self, loop: Parallel) -> Statement:
+        inner = innermost(loop)
+        order = [axis for axis in range(len(loop.vars)) if axis != inner] + [inner]
+        body = self(loop.body)
+        for depth, axis in enumerate(reversed(order)):
+            var = loop.vars[axis]
+            extent = nodes.cast(nodes.expr(loop.extents[axis]), var.dtype)
+            kind = "vectorize" if depth == 0 else "serial"
+            made = For(var, const(0, var.dtype), extent, const(1, var.dtype), body, kind, span=loop.span)
+            body = Seq((made,), span=loop.span)
+        return made
+
+
+def innermost(loop: Parallel) -> int:
+    """The dimension whose neighbours lie side by side in most accesses; the last one among equals."""
+    accesses = [node for node in walk(loop.body) if isinstance(node, (nodes.Load, nodes.Store)) and node.buffer.rank]
+    best, best_cost = len(loop.vars) - 1, None
+    for axis in reversed(range(len(loop.vars))):
+        extent = loop.extents[axis]
+        if isinstance(extent, int) and extent == 1 and len(loop.vars) > 1:
+            continue
+        cost = sum(
+            _cost(node.buffer, node.indices, loop.vars[axis], isinstance(node, nodes.Store)) for node in accesses
+        )
+        if best_cost is None or cost < best_cost:
+            best, best_cost = axis, cost
+    return best
+
+
+def _cost(buffer: Buffer, indices: tuple[Expr, ...], var: Var, is_store: bool) -> int:
+    """What an access costs in a loop over `var`: nothing where it is contiguous or does not move."""
+    if buffer.scope == "scalar":
+        return 0
+    uses = [sum(node is var for node in walk(index)) for index in indices]
+    weight = 2 if is_store else 1
+    if not any(uses):
+        return 0
+    if any(uses[:-1]):
+        return 4 * weight
+    return 0 if _unit_stride(indices[-1], var) else 2 * weight
+
+
+def _unit_stride(index: Expr, var: Var) -> bool:
+    """Whether `index` is `var` plus something that does not depend on it."""
+    if index is var:
+        return True
+    if isinstance(index, nodes.Binary) and index.op in ("add", "sub"):
+        left_moves = any(node is var for node in walk(index.left))
+        right_moves = any(node is var for node in walk(index.right))
+        if left_moves and right_moves:
+            return False
+        return _unit_stride(index.left, var) if left_moves else index.op == "add" and _unit_stride(index.right, var)
+    return isinstance(index, nodes.Cast) and _unit_stride(index.value, var)

@@ -1,0 +1,56 @@
+"""Every tile operator becomes what it means: the target's own way where it has one, else the operator's.
+
+Before::
+
+    copy(A[0:64], tile)
+
+After::
+
+    for i in parallel(64):
+        tile[i] = A[i]
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.ir import nodes
+from tilewright.ir.nodes import Function, Pipelined, Statement, TileOperator, const
+from tilewright.ir.visitor import Rewriter
+from tilewright.passes.context import Context
+
+
+def lower_tiles(function: Function, context: Context) -> Function:
+    """Replace tile operators by the statements that do their work, pipelines by plain loops.
+
+    An override (``context.overrides``) may itself answer with tile operators; these are lowered in turn.
+    """
+    body = _Lower(context)(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+class _Lower(Rewriter):
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def visit_TileOperator(self, operator: TileOperator) -> Statement:
+        override = self.context.overrides.get(type(operator))
+        lowered = override(operator, self.context) if override is not None else None
+        if lowered is None:
+            lowered = operator.lower()
+        if lowered.span is None:
+            lowered = replace(lowered, span=operator.span)
+        return self.visit(lowered)  # type: ignore[no-any-return]
+
+    def visit_Pipelined(self, loop: Pipelined) -> Statement:
+        """What is left of pipelines on a machine whose copies are not asynchronous."""
+        body = self(loop.body)
+        one = const(1, loop.var.dtype)
+        return nodes.For(
+            loop.var,
+            nodes.cast(loop.start, loop.var.dtype),
+            nodes.cast(loop.stop, loop.var.dtype),
+            one,
+            body,
+            span=loop.span,
+        )

@@ -1,0 +1,153 @@
+"""What passes over kernels share: rewriting under the facts of the place, and copies with fresh names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from tilewright.arith import Analyzer
+from tilewright.ir import nodes
+from tilewright.ir.nodes import Buffer, Expr, Function, Kernel, Seq, Statement, Var, binary
+from tilewright.ir.signature import size_variables
+from tilewright.ir.visitor import Rewriter, substitute, walk
+
+T = TypeVar("T", bound=Statement)
+
+
+def map_kernels(function: Function, change: Callable[[Kernel], Kernel], stage: str | None = None) -> Function:
+    """`function` with every kernel changed; the very function where none was."""
+    body = _Kernels(change)(function.body)
+    if body is function.body and stage in (None, function.stage):
+        return function
+    return function.with_body(body, stage)
+
+
+class _Kernels(Rewriter):
+    def __init__(self, change: Callable[[Kernel], Kernel]) -> None:
+        self.change = change
+
+    def visit_Kernel(self, kernel: Kernel) -> Kernel:
+        return self.change(kernel)
+
+
+def fresh(statement: T) -> T:
+    """A copy of `statement` whose loops, names and buffers are new, so that it may stand beside the first."""
+    vars: dict[Var, Expr] = {}
+    buffers: dict[Buffer, Buffer] = {}
+    for node in walk(statement):
+        if isinstance(node, (nodes.Let, nodes.For)):
+            vars[node.var] = replace(node.var)
+        elif isinstance(node, nodes.Parallel):
+            vars.update((var, replace(var)) for var in node.vars)
+        elif isinstance(node, nodes.Allocate):
+            source = node.buffer.source
+            buffers[node.buffer] = replace(node.buffer, source=buffers.get(source, source) if source else None)
+    return substitute(statement, vars, buffers) if vars or buffers else statement
+
+
+def free_of(expr: Any, *things: Var) -> bool:
+    """Whether none of the variables occurs in `expr`."""
+    return not any(node is thing for node in walk(expr) for thing in things)
+
+
+class ScopedRewriter(Rewriter):
+    """A rewriter whose `analyzer` knows what holds where it is: ranges of loops, conditions, assumptions.
+
+    Subclasses that change loops or conditions call the methods here for the rest.
+    """
+
+    def __init__(self, function: Function) -> None:
+        self.analyzer = Analyzer()
+        for var in size_variables(function):
+            self.analyzer.bind(var, 0, None)
+
+    def visit_Kernel(self, kernel: Kernel) -> Any:
+        with self.analyzer.scope():
+            for var, extent in zip(kernel.block_vars, kernel.grid, strict=True):
+                self.analyzer.bind_extent(var, extent)
+            for var, count in zip(kernel.thread_vars, kernel.threads, strict=True):
+                self.analyzer.bind_extent(var, count)
+            body = self(kernel.body)
+        return kernel if body is kernel.body else replace(kernel, body=body)
+
+    def visit_Seq(self, seq: Seq) -> Any:
+        with self.analyzer.scope():
+            return self.generic(seq)
+
+    def visit_Let(self, let: nodes.Let) -> Any:
+        result = self.generic(let)
+        if let.value.dtype.is_integer and let.value.dtype.lanes == 1 and reads_nothing(let.value):
+            self.analyzer.bind(let.var, let.value, let.value)
+        return result
+
+    def visit_Assume(self, assume: nodes.Assume) -> Any:
+        result = self.generic(assume)
+        self.analyzer.assume(assume.condition)
+        return result
+
+    def visit_Assert(self, check: nodes.Assert) -> Any:
+        result = self.generic(check)
+        self.analyzer.assume(check.condition)
+        return result
+
+    def visit_For(self, loop: nodes.For) -> Any:
+        start, stop, step = self.visit(loop.start), self.visit(loop.stop), self.visit(loop.step)
+        with self.analyzer.scope():
+            bind_loop(self.analyzer, loop)
+            body = self(loop.body)
+        if start is loop.start and stop is loop.stop and step is loop.step and body is loop.body:
+            return loop
+        return replace(loop, start=start, stop=stop, step=step, body=body)
+
+    def visit_Parallel(self, loop: nodes.Parallel) -> Any:
+        with self.analyzer.scope():
+            for var, extent in zip(loop.vars, loop.extents, strict=True):
+                self.analyzer.bind_extent(var, extent)
+            return self.generic(loop)
+
+    def visit_If(self, branch: nodes.If) -> Any:
+        condition = self.visit(branch.condition)
+        with self.analyzer.scope():
+            self.analyzer.assume(branch.condition)
+            then = self(branch.then)
+        otherwise = branch.otherwise
+        if otherwise is not None:
+            with self.analyzer.scope():
+                self.analyzer.assume(negated(branch.condition))
+                otherwise = self(otherwise)
+        if condition is branch.condition and then is branch.then and otherwise is branch.otherwise:
+            return branch
+        return replace(branch, condition=condition, then=then, otherwise=otherwise)
+
+    def visit_Select(self, select: nodes.Select) -> Any:
+        condition = self.visit(select.condition)
+        with self.analyzer.scope():
+            self.analyzer.assume(select.condition)
+            then = self.visit(select.then)
+        with self.analyzer.scope():
+            self.analyzer.assume(negated(select.condition))
+            otherwise = self.visit(select.otherwise)
+        if condition is select.condition and then is select.then and otherwise is select.otherwise:
+            return select
+        return replace(select, condition=condition, then=then, otherwise=otherwise)
+
+
+def bind_loop(analyzer: Analyzer, loop: nodes.For) -> None:
+    """Tell `analyzer` the range of a loop's variable."""
+    analyzer.bind(loop.var, loop.start, binary("sub", loop.stop, nodes.const(1, loop.stop.dtype)))
+
+
+def reads_nothing(expr: Expr) -> bool:
+    """Whether the value of `expr` depends on variables alone, so that it holds as long as they do."""
+    return not any(isinstance(node, (nodes.Load, nodes.Call)) for node in walk(expr))
+
+
+_OPPOSITE = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
+
+
+def negated(condition: Expr) -> Expr:
+    """``not condition``, pushed into a comparison of integers."""
+    if isinstance(condition, nodes.Binary) and condition.op in _OPPOSITE and condition.left.dtype.is_integer:
+        return binary(_OPPOSITE[condition.op], condition.left, condition.right)
+    return nodes.Unary(condition.dtype, "not", condition)

@@ -1,0 +1,389 @@
+"""The body of a loop with its iterations as the lanes of vectors: the rewriting behind `vectorize_accesses`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.arith import Analyzer
+from tilewright.ir import nodes
+from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.nodes import (
+    LOGICAL,
+    Allocate,
+    Binary,
+    Broadcast,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    For,
+    If,
+    Let,
+    Load,
+    Select,
+    Seq,
+    Statement,
+    Store,
+    Unary,
+    Var,
+    binary,
+    const,
+    index_binary,
+)
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import children, key, walk
+
+SCALAR_ONLY = frozenset({"popcount", "any_of", "all_of", "lane_index", "call_extern"})
+
+
+class NotVectorizable(Exception):
+    """The loop stays scalar; never seen by users."""
+
+
+class _Varies(Exception):
+    """A scalar of the body turned out to differ between lanes."""
+
+
+class Lanes:
+    """Rewrites the body of `loop` so that `lanes` consecutive iterations run at once.
+
+    An expression that is the same in all lanes stays a scalar; others become vectors.  `analyzer` knows the
+    range of the loop's variable and that it is a multiple of `lanes` beyond its start.
+    """
+
+    def __init__(self, loop: For, lanes: int, analyzer: Analyzer) -> None:
+        self.loop, self.var, self.lanes, self.analyzer = loop, loop.var, lanes, analyzer
+        self.vectors: dict[Var, Var] = {}
+        self.varying: dict[Buffer, Buffer] = {}
+        self.local: set[Buffer] = set()
+        self.masks: list[Expr] = []
+        self.certain: set[object] = set()
+
+    # Statements
+
+    def body(self, body: Seq) -> Seq:
+        """The body on vectors.  Raises NotVectorizable."""
+        self.local = {
+            node.buffer for node in walk(body) if isinstance(node, Allocate) and node.buffer.scope == "scalar"
+        }
+        self.certain = {key(load) for load in _unconditional_loads(body)}
+        while True:
+            self.vectors = {}
+            try:
+                return self.sequence(body)
+            except _Varies:
+                continue
+
+    def sequence(self, seq: Seq) -> Seq:
+        made: list[Statement] = []
+        for statement in seq.statements:
+            method = _STATEMENTS.get(type(statement))
+            if method is None:
+                raise NotVectorizable
+            made += method(self, statement)
+        return replace(seq, statements=tuple(made))
+
+    def nested(self, seq: Seq) -> list[Statement]:
+        return [self.sequence(seq)]
+
+    def let(self, let: Let) -> list[Statement]:
+        value = self.expression(let.value)
+        if value.dtype.lanes == 1:
+            return [replace(let, value=value)]
+        self.vectors[let.var] = Var(value.dtype, let.var.name)
+        return [replace(let, var=self.vectors[let.var], value=value)]
+
+    def allocate(self, allocate: Allocate) -> list[Statement]:
+        buffer = allocate.buffer
+        if buffer.scope != "scalar":
+            raise NotVectorizable
+        first = None if allocate.initial is None else self.expression(allocate.initial)
+        if buffer not in self.varying:
+            if first is not None and first.dtype.lanes > 1:
+                self.vary(buffer)
+            return [allocate if first is None else replace(allocate, initial=first)]
+        vector = self.varying[buffer]
+        made: list[Statement] = [Allocate(vector, span=allocate.span)]
+        if first is not None:
+            made.append(Store(vector, (const(0),), self.widened(first), span=allocate.span))
+        return made
+
+    def vary(self, buffer: Buffer) -> None:
+        """Make a scalar a vector and start again."""
+        if buffer not in self.local or buffer.dtype.is_packed:
+            raise NotVectorizable
+        self.varying[buffer] = replace(buffer, shape=(self.lanes,), scope="register")
+        raise _Varies
+
+    def store(self, store: Store) -> list[Statement]:
+        value = self.expression(store.value)
+        buffer = store.buffer
+        if buffer.scope == "scalar":
+            return self.store_scalar(store, value)
+        (index,) = store.indices
+        if self.stride(index) != 1 or (value.dtype.is_integer and buffer.dtype != value.dtype.scalar):
+            raise NotVectorizable
+        self.check_packed(buffer, index)
+        value = self.widened(value)
+        if self.masks:
+            value = self.masked(store, value)
+        return [replace(store, value=value)]
+
+    def store_scalar(self, store: Store, value: Expr) -> list[Statement]:
+        buffer = store.buffer
+        if buffer in self.varying:
+            vector, place = self.varying[buffer], (const(0),)
+            value = self.widened(value)
+            for mask in self.masks:
+                value = Select(value.dtype, mask, value, Load(value.dtype, vector, place))
+            return [Store(vector, place, value, span=store.span)]
+        if value.dtype.lanes > 1 or self.masks or buffer not in self.local:
+            self.vary(buffer)
+        return [replace(store, value=value)]
+
+    def masked(self, store: Store, value: Expr) -> Expr:
+        """Where a lane's condition fails it keeps what is there: only memory that no other block sees."""
+        (index,) = store.indices
+        old = Load(value.dtype, store.buffer, store.indices)
+        if root(store.buffer).scope == "global" or not self.in_bounds(old.buffer, index):
+            raise NotVectorizable
+        for mask in self.masks:
+            value = Select(value.dtype, mask, value, old)
+        return value
+
+    def branch(self, branch: If) -> list[Statement]:
+        condition = self.expression(branch.condition)
+        if condition.dtype.lanes == 1:
+            then = self.sequence(branch.then)
+            otherwise = None if branch.otherwise is None else self.sequence(branch.otherwise)
+            return [replace(branch, condition=condition, then=then, otherwise=otherwise)]
+        made = self.under(condition, branch.then, branch.condition)
+        if branch.otherwise is not None:
+            made += self.under(Unary(condition.dtype, "not", condition), branch.otherwise, branch.condition)
+        return made
+
+    def under(self, mask: Expr, body: Seq, condition: Expr) -> list[Statement]:
+        """A branch that some lanes take: computed by all, stored by those."""
+        if any(isinstance(node, (For, nodes.While, nodes.Evaluate)) for node in walk(body)):
+            raise NotVectorizable
+        self.check_speculation(body)
+        self.masks.append(mask)
+        try:
+            return self.nested(body)
+        finally:
+            self.masks.pop()
+
+    def loop_inside(self, loop: For) -> list[Statement]:
+        start, stop, step = map(self.expression, (loop.start, loop.stop, loop.step))
+        if max(start.dtype.lanes, stop.dtype.lanes, step.dtype.lanes) > 1:
+            raise NotVectorizable
+        with self.analyzer.scope():
+            self.analyzer.bind(loop.var, loop.start, binary("sub", loop.stop, const(1, loop.stop.dtype)))
+            body = self.sequence(loop.body)
+        return [
+            replace(
+                loop,
+                start=start,
+                stop=stop,
+                step=step,
+                body=body,
+                kind="serial" if loop.kind == "vectorize" else loop.kind,
+            )
+        ]
+
+    def nothing(self, _: Statement) -> list[Statement]:
+        return []
+
+    # Expressions
+
+    def expression(self, expr: Expr) -> Expr:
+        """`expr` in all lanes: a scalar where they agree.  Raises NotVectorizable."""
+        if expr is self.var:
+            lanes = Call(expr.dtype.with_lanes(self.lanes), "lane_index", ())
+            return Binary(lanes.dtype, "add", self.widened(expr), lanes)
+        if isinstance(expr, Var):
+            return self.vectors.get(expr, expr)
+        if isinstance(expr, Const):
+            return expr
+        method = _EXPRESSIONS.get(type(expr))
+        if method is None:
+            raise NotVectorizable
+        return method(self, expr)  # type: ignore[no-any-return]
+
+    def widened(self, expr: Expr) -> Expr:
+        """A vector; a scalar goes to all lanes."""
+        if expr.dtype.lanes > 1:
+            return expr
+        return Broadcast(expr.dtype.with_lanes(self.lanes), expr)
+
+    def rebuilt(self, expr: Expr, names: tuple[str, ...]) -> Expr:
+        """`expr` with its operands in lanes, a vector as soon as one of them is."""
+        values = {name: self.expression(getattr(expr, name)) for name in names}
+        if all(value.dtype.lanes == 1 for value in values.values()):
+            return replace(expr, **values)
+        wide = {name: self.widened(value) for name, value in values.items()}
+        return replace(expr, dtype=expr.dtype.with_lanes(self.lanes), **wide)
+
+    def load(self, load: Load) -> Expr:
+        if load.buffer.scope == "scalar":
+            if load.buffer in self.varying:
+                vector = self.varying[load.buffer]
+                return Load(vector.dtype.with_lanes(self.lanes), vector, (const(0),))
+            return load
+        (index,) = load.indices
+        stride = self.stride(index)
+        if stride == 0:
+            return load
+        if stride != 1:
+            raise NotVectorizable
+        self.check_packed(load.buffer, index)
+        return replace(load, dtype=load.dtype.with_lanes(self.lanes))
+
+    def check_packed(self, buffer: Buffer, index: Expr) -> None:
+        """Vectors of elements that share bytes must start with a byte."""
+        if buffer.dtype.is_packed:
+            per_byte = buffer.dtype.per_byte
+            if self.lanes % per_byte or not self.analyzer.divides(index, per_byte):
+                raise NotVectorizable
+
+    def binary(self, expr: Binary) -> Expr:
+        made = self.rebuilt(expr, ("left", "right"))
+        if made.dtype.lanes > 1:
+            if expr.op in ("floordiv", "floormod") and not _is_power_of_two(expr.right):
+                raise NotVectorizable
+            if expr.op in LOGICAL:
+                self.check_speculation(expr.right)
+        return made
+
+    def unary(self, expr: Unary) -> Expr:
+        return self.rebuilt(expr, ("value",))
+
+    def select(self, expr: Select) -> Expr:
+        condition = self.expression(expr.condition)
+        then, otherwise = self.expression(expr.then), self.expression(expr.otherwise)
+        if condition.dtype.lanes > 1:
+            self.check_speculation(expr.then)
+            self.check_speculation(expr.otherwise)
+        elif then.dtype.lanes == 1 and otherwise.dtype.lanes == 1:
+            return replace(expr, condition=condition, then=then, otherwise=otherwise)
+        then, otherwise = self.widened(then), self.widened(otherwise)
+        return Select(then.dtype, condition, then, otherwise)
+
+    def call(self, call: Call) -> Expr:
+        record = INTRINSICS[call.function]
+        if not all(isinstance(argument, Expr) for argument in call.arguments):
+            raise NotVectorizable
+        values = [self.expression(argument) for argument in call.arguments]  # type: ignore[arg-type]
+        if not record.pure or record.reference is None:
+            raise NotVectorizable
+        if all(value.dtype.lanes == 1 for value in values):
+            return replace(call, arguments=tuple(values))
+        if call.function in SCALAR_ONLY:
+            raise NotVectorizable
+        return replace(call, dtype=call.dtype.with_lanes(self.lanes), arguments=tuple(map(self.widened, values)))
+
+    # Indices
+
+    def stride(self, index: Expr) -> int | None:
+        """How far apart neighbouring lanes are, where that is one number inside every vector."""
+        if index is self.var:
+            return 1
+        if isinstance(index, Const):
+            return 0
+        if isinstance(index, Var):
+            return None if index in self.vectors else 0
+        if isinstance(index, Binary):
+            return self.stride_of_binary(index)
+        if isinstance(index, Cast) and index.dtype.is_integer:
+            return self.stride(index.value)
+        return 0 if self.expression(index).dtype.lanes == 1 else None
+
+    def stride_of_binary(self, index: Binary) -> int | None:
+        left, right = self.stride(index.left), self.stride(index.right)
+        if left is None or right is None:
+            return None
+        if index.op in ("add", "sub"):
+            return left + right if index.op == "add" else left - right
+        if left == 0 and right == 0:
+            return 0
+        if index.op == "mul":
+            for stride, factor in ((left, index.right), (right, index.left)):
+                if isinstance(factor, Const):
+                    return stride * int(factor.value)
+            return None
+        if index.op in ("floordiv", "floormod") and isinstance(index.right, Const) and index.right.value > 0:
+            return self.stride_of_division(index, left, int(index.right.value))
+        return None
+
+    def stride_of_division(self, index: Binary, stride: int, divisor: int) -> int | None:
+        """Lanes that share a quotient, or whose remainders count on: no lane may cross a multiple of the divisor."""
+        if stride % divisor == 0:
+            return stride // divisor if index.op == "floordiv" else 0
+        last = stride * (self.lanes - 1)
+        first = index_binary("floormod", index.left, divisor)
+        if (
+            stride > 0
+            and last < divisor
+            and self.analyzer.prove(index_binary("lt", index_binary("add", first, last), divisor))
+        ):
+            return 0 if index.op == "floordiv" else stride
+        return None
+
+    # What all lanes may evaluate although some would not
+
+    def check_speculation(self, part: Expr | Seq) -> None:
+        """Raise NotVectorizable where evaluating `part` in a lane that should not could reach outside a buffer."""
+        for node in walk(part):
+            if isinstance(node, Load) and node.buffer.scope != "scalar":
+                if key(node) not in self.certain and not self.in_bounds(node.buffer, node.indices[0]):
+                    raise NotVectorizable
+            elif isinstance(node, Binary) and node.op in ("floordiv", "floormod") and not isinstance(node.right, Const):
+                raise NotVectorizable
+
+    def in_bounds(self, buffer: Buffer, index: Expr) -> bool:
+        """Whether `index` is inside for every iteration of the loop."""
+        size: Expr = const(1)
+        for extent in buffer.shape:
+            size = index_binary("mul", size, extent)
+        return self.analyzer.nonnegative(index) and self.analyzer.prove(index_binary("lt", index, size))
+
+
+_STATEMENTS = {
+    Let: Lanes.let, Allocate: Lanes.allocate, Store: Lanes.store, If: Lanes.branch, For: Lanes.loop_inside,
+    Seq: Lanes.nested, nodes.Assume: Lanes.nothing,
+}  # fmt: skip
+
+_EXPRESSIONS = {
+    Load: Lanes.load, Binary: Lanes.binary, Unary: Lanes.unary, Cast: Lanes.unary, nodes.Reinterpret: Lanes.unary,
+    Select: Lanes.select, Call: Lanes.call,
+}  # fmt: skip
+
+
+def _is_power_of_two(expr: Expr) -> bool:
+    return isinstance(expr, Const) and expr.value > 0 and int(expr.value) & (int(expr.value) - 1) == 0
+
+
+def _unconditional_loads(body: Seq) -> list[Load]:
+    """Loads that every iteration performs."""
+    found: list[Load] = []
+
+    def collect(node: object) -> None:
+        if isinstance(node, (If, For, nodes.While)):
+            return
+        if isinstance(node, Load):
+            found.append(node)
+        for part in _always(node):
+            collect(part)
+
+    collect(body)
+    return found
+
+
+def _always(node: object) -> list[object]:
+    """The parts of a node that are evaluated whenever it is."""
+    if isinstance(node, Select):
+        return [node.condition]
+    if isinstance(node, Binary) and node.op in LOGICAL:
+        return [node.left]
+    return [child for child in children(node) if not isinstance(child, Buffer)]

@@ -1,0 +1,268 @@
+"""Loops over neighbouring elements become loops over vectors, with a scalar loop for what is left.
+
+Before::
+
+    for i in vectorize(100):
+        C[i] = A[i] + B[0]
+
+After, on a machine with vectors of 16 floats::
+
+    for i in range(0, 96, 16):
+        C[i : i + 16] = A[i : i + 16] + broadcast(B[0])
+    for i in range(96, 100, 4):
+        C[i : i + 4] = A[i : i + 4] + broadcast(B[0])
+
+A serial loop that folds values into one place becomes a loop over vectors of partial results, combined at the
+end; sums of floats are thereby taken in another order.  What cannot be expressed in vectors stays scalar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import DType
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Call,
+    Expr,
+    For,
+    Function,
+    If,
+    Load,
+    Seq,
+    Statement,
+    Store,
+    binary,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.ir.visitor import children, same, substitute, walk
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh
+from tilewright.passes.thread.lanes import Lanes, NotVectorizable
+
+FOLDS = frozenset({"add", "mul", "min", "max", "and", "or", "xor"})
+"""Operators whose results may be combined in any order."""
+
+
+def vectorize_accesses(function: Function, context: Context) -> Function:
+    """Run loops of kind ``vectorize`` and folding loops on vectors as wide as the machine's."""
+    body = _Vectorize(function, context.arch.vector_bytes)(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+class _Vectorize(ScopedRewriter):
+    def __init__(self, function: Function, vector_bytes: int) -> None:
+        super().__init__(function)
+        self.vector_bytes = vector_bytes
+
+    def visit_Seq(self, sequence: Seq) -> Any:
+        folded = _start_from_first(sequence)
+        return super().visit_Seq(folded)
+
+    def visit_For(self, loop: For) -> Any:
+        if isinstance(loop.step, nodes.Const) and loop.step.value == 1:
+            made = self.vectors(loop) if loop.kind == "vectorize" else self.fold(loop)
+            if made is not None:
+                return made
+        if loop.kind == "vectorize":
+            loop = replace(loop, kind="serial")
+        return super().visit_For(loop)
+
+    # Independent iterations
+
+    def vectors(self, loop: For) -> list[Statement] | None:
+        """`loop` as a loop over vectors and a loop over the rest, or None."""
+        extent = self.extent(loop)
+        lanes = self.lanes_for(loop, extent)
+        if lanes < 2:
+            return None
+        body = self.vector_body(loop, lanes)
+        if body is None:
+            return None
+        end = self.whole_vectors(loop.start, extent, lanes)
+        main = replace(loop, stop=end, step=const(lanes, loop.var.dtype), body=body, kind="serial")
+        return [main, *self.rest(loop, end, extent, lanes)]
+
+    def vector_body(self, loop: For, lanes: int) -> Seq | None:
+        with self.analyzer.scope():
+            bind_loop(self.analyzer, loop)
+            offset = index_binary("sub", loop.var, loop.start)
+            self.analyzer.assume(binary("eq", index_binary("floormod", offset, lanes), const(0, loop.var.dtype)))
+            try:
+                return Lanes(loop, lanes, self.analyzer).body(loop.body)
+            except NotVectorizable:
+                return None
+
+    def rest(self, loop: For, end: Expr, extent: Expr, lanes: int) -> list[Statement]:
+        """The iterations from `end` on: fewer than one vector."""
+        if self.analyzer.divides(extent, lanes):
+            return []
+        tail = replace(fresh(loop), start=end)
+        made = self.visit(tail) if isinstance(extent, nodes.Const) else super().visit_For(replace(tail, kind="serial"))
+        return list(made) if isinstance(made, list) else [made]
+
+    def extent(self, loop: For) -> Expr:
+        extent = self.analyzer.simplify(binary("sub", loop.stop, loop.start))
+        if self.analyzer.nonnegative(extent):
+            return extent
+        return binary("max", extent, const(0, extent.dtype))
+
+    def whole_vectors(self, start: Expr, extent: Expr, lanes: int) -> Expr:
+        """Where the last whole vector ends."""
+        count = index_binary("mul", index_binary("floordiv", extent, lanes), lanes)
+        return self.analyzer.simplify(binary("add", start, count))
+
+    def lanes_for(self, loop: For, extent: Expr) -> int:
+        """Lanes of the widest number that the loop works on, fewer where the loop is shorter."""
+        lanes = self.vector_bytes * 8 // widest_bits(loop.body)
+        most = self.analyzer.bounds(extent)[1]
+        while most is not None and lanes > most:
+            lanes //= 2
+        return lanes
+
+    # Folds
+
+    def fold(self, loop: For) -> list[Statement] | None:
+        """``for k: place = place op value(k)`` as vectors of partial results, or None."""
+        found = _fold_of(loop)
+        if found is None:
+            return None
+        store, op, value = found
+        extent = self.extent(loop)
+        lanes = self.lanes_for(loop, extent)
+        if lanes < 2:
+            return None
+        body = self.vector_value(loop, value, lanes)
+        if body is None:
+            return None
+        end = self.whole_vectors(loop.start, extent, lanes)
+        main = self._partial_results(loop, store, op, body, end, lanes)
+        if not self.analyzer.prove(index_binary("ge", extent, lanes)):
+            main = [If(index_binary("ge", extent, lanes), seq(main), span=loop.span)]
+        return [*main, *self._scalar_rest(loop, end, extent, lanes)]
+
+    def _scalar_rest(self, loop: For, end: Expr, extent: Expr, lanes: int) -> list[Statement]:
+        if self.analyzer.divides(extent, lanes):
+            return []
+        tail = replace(fresh(loop), start=end)
+        if isinstance(extent, nodes.Const):
+            shorter = self.fold(tail)
+            if shorter is not None:
+                return shorter
+        return [super().visit_For(tail)]
+
+    def vector_value(self, loop: For, value: Expr, lanes: int) -> Expr | None:
+        with self.analyzer.scope():
+            bind_loop(self.analyzer, loop)
+            offset = index_binary("sub", loop.var, loop.start)
+            self.analyzer.assume(binary("eq", index_binary("floormod", offset, lanes), const(0, loop.var.dtype)))
+            try:
+                made = Lanes(loop, lanes, self.analyzer).expression(value)
+            except NotVectorizable:
+                return None
+        return made if made.dtype.lanes > 1 else None
+
+    def _partial_results(self, loop: For, store: Store, op: str, value: Expr, end: Expr, lanes: int) -> list[Statement]:
+        dtype = value.dtype
+        partial = Buffer(f"{store.buffer.name}_lanes", (lanes,), dtype.scalar, scope="register")
+        place = (const(0),)
+        first = Store(partial, place, substitute(value, {loop.var: loop.start}), span=loop.span)
+        step = Store(partial, place, binary(op, Load(dtype, partial, place), value))
+        start = self.analyzer.simplify(index_binary("add", loop.start, lanes))
+        rounds = replace(
+            loop, start=nodes.cast(start, loop.var.dtype), stop=end, step=const(lanes, loop.var.dtype), body=seq(step)
+        )
+        total = Call(dtype.scalar, f"lanes_{op}", (Load(dtype, partial, place),))
+        old = Load(dtype.scalar, store.buffer, store.indices)
+        return [Allocate(partial), first, rounds, replace(store, value=binary(op, old, total))]
+
+
+def _fold_of(loop: For) -> tuple[Store, str, Expr] | None:
+    """The store, operator and value of a loop that only folds into one place."""
+    statements = loop.body.statements
+    if len(statements) != 1 or not isinstance(statements[0], Store):
+        return None
+    store = statements[0]
+    value = store.value
+    if not isinstance(value, nodes.Binary) or value.op not in FOLDS or value.dtype.kind == "bool":
+        return None
+    if store.buffer.dtype.is_packed or any(node is loop.var for index in store.indices for node in walk(index)):
+        return None
+    for old, new in ((value.left, value.right), (value.right, value.left)):
+        reads = isinstance(old, Load) and old.buffer is store.buffer and all(map(same, old.indices, store.indices))
+        if reads and not any(node is store.buffer for node in walk(new)):
+            return store, value.op, new
+    return None
+
+
+def _start_from_first(sequence: Seq) -> Seq:
+    """``total = value(0); for k in range(1, n): total = total op value(k)`` counts from 0 instead.
+
+    The first vector then starts where the row does.  The scalar begins with what changes nothing.
+    """
+    statements = list(sequence.statements)
+    for position in range(len(statements) - 1):
+        begin, loop = statements[position], statements[position + 1]
+        if not isinstance(begin, Allocate) or not isinstance(loop, For) or begin.initial is None:
+            continue
+        found = _fold_of(loop)
+        neutral = None if found is None else _neutral(found[1], begin.buffer.dtype)
+        if found is None or neutral is None or found[0].buffer is not begin.buffer:
+            continue
+        if not (isinstance(loop.start, nodes.Const) and loop.start.value == 1):
+            continue
+        zero = const(0, loop.var.dtype)
+        if Analyzer().equal(substitute(found[2], {loop.var: zero}), begin.initial):
+            statements[position] = replace(begin, initial=neutral)
+            statements[position + 1] = replace(loop, start=zero)
+            return replace(sequence, statements=tuple(statements))
+    return sequence
+
+
+def _neutral(op: str, dtype: DType) -> Expr | None:
+    """The value that `op` leaves every other value unchanged with."""
+    if op == "add":
+        return const(-0.0 if dtype.is_float else 0, dtype)
+    if op in ("min", "max") and dtype.is_float and dtype.nans:
+        return const(float("nan"), dtype)
+    if op in ("min", "max") and dtype.is_integer:
+        return const(dtype.maximum if op == "min" else dtype.minimum, dtype)
+    return const(0, dtype) if op in ("or", "xor") and dtype.is_integer else None
+
+
+def widest_bits(body: Statement) -> int:
+    """Width of the widest number that vectors of the body would hold; indices are not among them."""
+    return max((_bits_of(node) for node in _values(body)), default=8)
+
+
+def _values(node: Any) -> Iterator[Any]:
+    """Statements and values below `node`, without the index arithmetic of accesses and loops."""
+    yield node
+    if isinstance(node, Load):
+        return
+    if isinstance(node, Store):
+        yield from _values(node.value)
+        return
+    for child in [node.body] if isinstance(node, For) else children(node):
+        if not isinstance(child, Buffer):
+            yield from _values(child)
+
+
+def _bits_of(node: Any) -> int:
+    if isinstance(node, Store):
+        return _storage_bits(node.buffer.dtype)
+    if not isinstance(node, Expr):
+        return 8
+    computed = node.dtype.is_float and isinstance(node, (nodes.Binary, nodes.Unary, nodes.Call, nodes.Cast))
+    return max(32 if computed else 8, _storage_bits(node.dtype))
+
+
+def _storage_bits(dtype: DType) -> int:
+    return 8 if dtype.kind == "bool" else max(dtype.bits, 8)

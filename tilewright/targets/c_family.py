@@ -1,0 +1,276 @@
+"""Prints final programs as C-like text: statements, operators, names and comments that all C dialects share.
+
+A target subclasses `CFamilyPrinter`, fills in a `Spellings` table and overrides the few methods whose text
+differs (loads of vectors, casts, calls).  Names are the author's; every group of statements is preceded by
+the line of the author's file that it came from.
+"""
+
+from __future__ import annotations
+
+import linecache
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, ClassVar
+
+from tilewright.errors import InternalError, Span
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import DType
+from tilewright.ir.nodes import Buffer, Expr, Statement, Var
+
+PRIMARY, UNARY, TERNARY, LOWEST = 16, 14, 3, 0
+
+OPERATORS: Mapping[str, tuple[str, int]] = {
+    "mul": ("*", 13), "div": ("/", 13), "floordiv": ("/", 13), "floormod": ("%", 13),
+    "add": ("+", 12), "sub": ("-", 12), "shl": ("<<", 11), "shr": (">>", 11),
+    "lt": ("<", 10), "le": ("<=", 10), "gt": (">", 10), "ge": (">=", 10), "eq": ("==", 9), "ne": ("!=", 9),
+    "and": ("&", 8), "xor": ("^", 7), "or": ("|", 6), "all": ("&&", 5), "any": ("||", 4),
+}  # fmt: skip
+"""C's spelling and precedence of the binary operators that are operators in C."""
+
+_BITS = frozenset({"and", "or", "xor", "shl", "shr"})
+"""Operators whose operands keep their parentheses even where C needs none, since readers do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Printed expression with the precedence of its outermost operator."""
+
+    text: str
+    precedence: int = PRIMARY
+    op: str = ""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def argument(text: Text) -> str:
+    """As a function's argument or the right side of an assignment: no parentheses needed."""
+    return text.text
+
+
+def primary(text: Text) -> str:
+    """As the operand of a postfix operator."""
+    return text.text if text.precedence == PRIMARY else f"({text.text})"
+
+
+@dataclass(frozen=True, slots=True)
+class Spellings:
+    """What differs between C dialects, as data.
+
+    Attributes
+    ----------
+    types : C type of a scalar value by dtype name.
+    keywords : words that no variable may be called.
+    functions : by intrinsic name, the printer's text for a call, given the printer, the node and its
+        printed arguments.
+    unroll : the line before a loop that the compiler shall unroll.
+    """
+
+    types: Mapping[str, str]
+    keywords: frozenset[str] = frozenset()
+    functions: Mapping[str, Callable[[Any, nodes.Call, list[Text]], Text]] = field(default_factory=dict)
+    unroll: str = "#pragma GCC unroll 16"
+
+
+class Names:
+    """One identifier for each variable and buffer: the author's name, numbered where two share it."""
+
+    def __init__(self, reserved: Iterable[str] = ()) -> None:
+        self._taken: set[str] = set(reserved)
+        self._names: dict[object, str] = {}
+
+    def of(self, thing: Var | Buffer) -> str:
+        if thing not in self._names:
+            self._names[thing] = self.fresh(thing.name)
+        return self._names[thing]
+
+    def fresh(self, wish: str) -> str:
+        """A name nobody has yet, as near to `wish` as C allows."""
+        base = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in wish) or "value"
+        base = f"_{base}" if base[0].isdigit() else base
+        name, number = base, 1
+        while name in self._taken:
+            name, number = f"{base}_{number}", number + 1
+        self._taken.add(name)
+        return name
+
+
+class CFamilyPrinter:
+    """Prints one function body; `lines` collects the text."""
+
+    _methods: ClassVar[dict[type, Any]] = {}
+
+    def __init_subclass__(cls) -> None:
+        cls._methods = {}
+
+    def __init__(self, spellings: Spellings, names: Names, indent: int = 1) -> None:
+        self.spellings, self.names = spellings, names
+        self.lines: list[str] = []
+        self.depth = indent
+        self._span: Span | None = None
+
+    # Statements ---------------------------------------------------------------------------------
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " * self.depth + text if text else "")
+
+    def block(self, head: str, body: Statement, tail: str = "}") -> None:
+        self.line(head + " {")
+        self.depth += 1
+        self.statement(body)
+        self.depth -= 1
+        self.line(tail)
+
+    def statement(self, statement: Statement) -> None:
+        """Append the lines of `statement`."""
+        if statement.span is not None and not isinstance(statement, nodes.Seq):
+            self.origin(statement.span)
+        self._dispatch("statement", statement)(self, statement)
+
+    def _dispatch(self, kind: str, node: Any) -> Any:
+        cls = type(node)
+        if cls not in self._methods:
+            name = next(
+                (f"{kind}_{base.__name__}" for base in cls.__mro__ if hasattr(self, f"{kind}_{base.__name__}")), None
+            )
+            if name is None:
+                raise InternalError(
+                    f"{cls.__name__} cannot be printed as C; a pass should have lowered it",
+                    span=getattr(node, "span", None),
+                )
+            self._methods[cls] = getattr(type(self), name)
+        return self._methods[cls]
+
+    def origin(self, span: Span) -> None:
+        """A comment with the author's line, where it is another than the last one's."""
+        if self._span is not None and (self._span.file, self._span.line) == (span.file, span.line):
+            return
+        self._span = span
+        source = linecache.getline(span.file, span.line).strip().replace("*/", "* /").rstrip("\\")
+        self.line(f"// {PurePath(span.file).name}:{span.line}" + (f": {source}" if source else ""))
+
+    def statement_Seq(self, seq: nodes.Seq) -> None:
+        for statement in seq.statements:
+            if isinstance(statement, nodes.Seq) and self._declares(statement):
+                self.block("", statement)
+            else:
+                self.statement(statement)
+
+    @staticmethod
+    def _declares(seq: nodes.Seq) -> bool:
+        return any(isinstance(s, (nodes.Let, nodes.Allocate)) for s in seq.statements)
+
+    def statement_Let(self, let: nodes.Let) -> None:
+        value = self.value(let.value)
+        self.line(f"const {self.type_name(let.var.dtype)} {self.names.of(let.var)} = {value};")
+
+    def statement_Evaluate(self, evaluate: nodes.Evaluate) -> None:
+        self.line(f"{self.value(evaluate.value)};")
+
+    def statement_If(self, branch: nodes.If) -> None:
+        self.line(f"if ({self.value(branch.condition)}) {{")
+        self._nested(branch.then)
+        if branch.otherwise is not None and branch.otherwise.statements:
+            self.line("} else {")
+            self._nested(branch.otherwise)
+        self.line("}")
+
+    def _nested(self, body: Statement) -> None:
+        self.depth += 1
+        self.statement(body)
+        self.depth -= 1
+
+    def statement_For(self, loop: nodes.For) -> None:
+        if loop.kind == "unroll":
+            self.lines.append("  " * self.depth + self.spellings.unroll)
+        name = self.names.of(loop.var)
+        step = self.expression(loop.step)
+        advance = f"{name}++" if step.text == "1" else f"{name} += {step}"
+        stop = self.operand(self.expression(loop.stop), 10, "lt")
+        head = f"for ({self.type_name(loop.var.dtype)} {name} = {self.value(loop.start)}; {name} < {stop}; {advance})"
+        self.block(head, loop.body)
+
+    def statement_While(self, loop: nodes.While) -> None:
+        self.block(f"while ({self.value(loop.condition)})", loop.body)
+
+    def statement_Break(self, _: nodes.Break) -> None:
+        self.line("break;")
+
+    def statement_Continue(self, _: nodes.Continue) -> None:
+        self.line("continue;")
+
+    def statement_Assume(self, _: nodes.Assume) -> None:
+        """An assumption has done its work in the passes."""
+
+    # Expressions --------------------------------------------------------------------------------
+
+    def value(self, expr: Expr) -> str:
+        """`expr` where any expression may stand."""
+        return self.expression(expr).text
+
+    def expression(self, expr: Expr) -> Text:
+        """`expr` as C."""
+        return self._dispatch("expression", expr)(self, expr)
+
+    def operand(self, text: Text, precedence: int, op: str = "", right: bool = False) -> str:
+        """`text` as an operand of an operator of this precedence, in parentheses only where they help."""
+        if text.precedence >= UNARY:
+            return text.text
+        needed = text.precedence < precedence or (right and text.precedence == precedence)
+        unclear = (op in _BITS and text.op != op) or (op == "any" and text.op == "all")
+        return f"({text.text})" if needed or unclear else text.text
+
+    def infix(self, op: str, left: Text, right: Text) -> Text:
+        spelling, precedence = OPERATORS[op]
+        a, b = self.operand(left, precedence, op), self.operand(right, precedence, op, right=True)
+        return Text(f"{a} {spelling} {b}", precedence, op)
+
+    def expression_Const(self, const: nodes.Const) -> Text:
+        return self.literal(const.value, const.dtype)
+
+    def literal(self, value: int | float | bool, dtype: DType) -> Text:
+        """A number of a dtype that C has."""
+        if dtype.kind == "bool":
+            return Text("true" if value else "false")
+        if dtype.is_float:
+            return float_literal(float(value), "f" if dtype.bits <= 32 else "")
+        number = int(value)
+        suffix = ("u" if dtype.kind == "uint" and dtype.bits >= 32 else "") + ("ll" if dtype.bits == 64 else "")
+        if number == -(1 << 63):
+            return Text("(-9223372036854775807ll - 1)")
+        if number == -(1 << 31) and dtype.bits == 32:
+            return Text("(-2147483647 - 1)")
+        return Text(f"{number}{suffix}", UNARY if number < 0 else PRIMARY)
+
+    def expression_Var(self, var: Var) -> Text:
+        return Text(self.names.of(var))
+
+    def expression_Select(self, select: nodes.Select) -> Text:
+        condition, then, otherwise = map(self.expression, (select.condition, select.then, select.otherwise))
+        parts = (
+            self.operand(condition, TERNARY + 1, "?"),
+            self.operand(then, TERNARY + 1, "?"),
+            self.operand(otherwise, TERNARY, "?"),
+        )
+        return Text(f"{parts[0]} ? {parts[1]} : {parts[2]}", TERNARY, "?")
+
+    def call(self, function: str, *arguments: Text | str) -> Text:
+        return Text(f"{function}({', '.join(str(a) for a in arguments)})")
+
+    def type_name(self, dtype: DType) -> str:
+        """C type of a value of `dtype`."""
+        return self.spellings.types[dtype.name]
+
+
+def float_literal(value: float, suffix: str) -> Text:
+    """A literal that reads back as exactly this number (rounded to float where the suffix is ``f``)."""
+    if math.isnan(value):
+        return Text("NAN")
+    if math.isinf(value):
+        return Text("INFINITY" if value > 0 else "-INFINITY", PRIMARY if value > 0 else UNARY)
+    text = repr(value)
+    if "e" not in text and "." not in text:
+        text += ".0"
+    return Text(text + suffix, UNARY if text.startswith("-") else PRIMARY)

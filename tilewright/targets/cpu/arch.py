@@ -1,0 +1,178 @@
+"""What a CPU is to the passes and the compiler: features, vector width, caches; detected or asked for."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from tilewright.errors import near
+from tilewright.machine.arch import Arch
+from tilewright.targets.base import UnknownTarget
+
+X86_FLAGS: Mapping[str, tuple[str, str]] = {
+    "sse4_2": ("sse4_2", "-msse4.2"),
+    "popcnt": ("popcnt", "-mpopcnt"),
+    "avx": ("avx", "-mavx"),
+    "f16c": ("f16c", "-mf16c"),
+    "fma": ("fma", "-mfma"),
+    "avx2": ("avx2", "-mavx2"),
+    "bmi2": ("bmi2", "-mbmi2"),
+    "avx512f": ("avx512f", "-mavx512f"),
+    "avx512bw": ("avx512bw", "-mavx512bw"),
+    "avx512dq": ("avx512dq", "-mavx512dq"),
+    "avx512vl": ("avx512vl", "-mavx512vl"),
+    "vnni": ("avx512_vnni", "-mavx512vnni"),
+    "vbmi": ("avx512vbmi", "-mavx512vbmi"),
+    "bf16": ("avx512_bf16", "-mavx512bf16"),
+    "avxvnni": ("avx_vnni", "-mavxvnni"),
+    "amx_tile": ("amx_tile", "-mamx-tile"),
+    "amx_int8": ("amx_int8", "-mamx-int8"),
+    "amx_bf16": ("amx_bf16", "-mamx-bf16"),
+}
+"""Features of x86: our name, the kernel's name in ``/proc/cpuinfo``, the compiler's flag."""
+
+ARM_FEATURES: Mapping[str, tuple[str, str, str]] = {
+    "dotprod": ("asimddp", "hw.optional.arm.FEAT_DotProd", "dotprod"),
+    "fp16": ("asimdhp", "hw.optional.arm.FEAT_FP16", "fp16"),
+    "i8mm": ("i8mm", "hw.optional.arm.FEAT_I8MM", "i8mm"),
+    "bf16": ("bf16", "hw.optional.arm.FEAT_BF16", "bf16"),
+}
+"""Features of AArch64 beside NEON: name in ``/proc/cpuinfo``, in ``sysctl``, in ``-march``."""
+
+_AVX2 = ("sse4_2", "popcnt", "avx", "f16c", "fma", "avx2", "bmi2")
+_AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl")
+PRESETS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "x86_64": ("x86_64", ()),
+    "avx2": ("x86_64", _AVX2),
+    "avxvnni": ("x86_64", (*_AVX2, "avxvnni")),
+    "avx512": ("x86_64", _AVX512),
+    "avx512-vnni": ("x86_64", (*_AVX512, "vnni")),
+    "avx512-vnni-bf16": ("x86_64", (*_AVX512, "vnni", "vbmi", "bf16")),
+    "neon": ("aarch64", ()),
+    "neon-dotprod": ("aarch64", ("dotprod", "fp16")),
+    "neon-i8mm-bf16": ("aarch64", ("dotprod", "fp16", "i8mm", "bf16")),
+}
+"""Machines by the name that ``cpu -arch=`` takes: family and features."""
+
+
+def make_arch(family: str, features: frozenset[str], name: str = "", **facts: int) -> Arch:
+    """The `Arch` of a CPU family (``"x86_64"``, ``"aarch64"`` or another, which gets plain C) with features."""
+    vector_bytes, registers = 16, 16
+    if family == "x86_64":
+        wide = {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= features
+        vector_bytes, registers = (64, 32) if wide else (32, 16) if {"avx2", "fma"} <= features else (16, 16)
+        known = X86_FLAGS
+    else:
+        registers, known = 32, ARM_FEATURES  # type: ignore[assignment]
+    every = frozenset(features) | {family} | ({"neon"} if family == "aarch64" else frozenset())
+    if not name:
+        name = "-".join([family, *(feature for feature in known if feature in features)])
+    return Arch("cpu", name, every, vector_bytes=vector_bytes, registers=registers, **facts)
+
+
+def arch(options: Mapping[str, str]) -> Arch:
+    """The machine that target options describe: ``{"arch": "avx2"}``; without, this one.
+
+    ``arch`` is a key of `PRESETS` or ``"native"``; a preset may be followed by features to add, joined by ``+``
+    (``"avx2+avxvnni"``).  A machine other than this one gets this one's cores and caches.
+    """
+    unknown = [key for key in options if key != "arch"]
+    if unknown:
+        raise UnknownTarget(f"the cpu target has no option {unknown[0]!r}", hint="its option is -arch=")
+    wish = options.get("arch", "native")
+    if wish == "native":
+        return host()
+    preset, *extra = wish.split("+")
+    if preset not in PRESETS:
+        raise UnknownTarget(
+            f"unknown CPU architecture {preset!r}",
+            hint=near(preset, list(PRESETS)) or f"known: native, {', '.join(PRESETS)}",
+        )
+    family, features = PRESETS[preset]
+    known = X86_FLAGS if family == "x86_64" else ARM_FEATURES
+    for feature in extra:
+        if feature not in known:
+            raise UnknownTarget(
+                f"unknown {family} feature {feature!r}", hint=near(feature, list(known)) or f"known: {', '.join(known)}"
+            )
+    here = host()
+    return make_arch(family, frozenset((*features, *extra)), cores=here.cores,
+                     l1_bytes=here.l1_bytes, l2_bytes=here.l2_bytes, l3_bytes=here.l3_bytes)  # fmt: skip
+
+
+def detect() -> Arch | None:
+    """This machine (every machine is a CPU)."""
+    return host()
+
+
+@functools.cache
+def host() -> Arch:
+    """The `Arch` of this machine."""
+    machine = platform.machine().lower()
+    family = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+    if platform.system() == "Darwin":
+        features, caches = _darwin(family)
+    else:
+        features, caches = _linux(family)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return make_arch(
+        family, features, cores=cores, l1_bytes=caches[0] or 32 << 10, l2_bytes=caches[1] or 1 << 20, l3_bytes=caches[2]
+    )
+
+
+def _linux(family: str) -> tuple[frozenset[str], tuple[int, int, int]]:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        text = ""
+    lines = [line.partition(":")[2].split() for line in text.splitlines() if line.startswith(("flags", "Features"))]
+    present = set(lines[0]) if lines else set()
+    table = {ours: theirs[0] for ours, theirs in (X86_FLAGS if family == "x86_64" else ARM_FEATURES).items()}  # type: ignore[attr-defined]
+    return frozenset(ours for ours, theirs in table.items() if theirs in present), _linux_caches()
+
+
+def _linux_caches() -> tuple[int, int, int]:
+    sizes = {1: 0, 2: 0, 3: 0}
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        try:
+            level, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))
+        except OSError:
+            continue
+        if kind != "Instruction" and int(level) in sizes:
+            unit = {"K": 1 << 10, "M": 1 << 20}.get(size[-1], 1)
+            sizes[int(level)] = int(size.rstrip("KM")) * unit
+    return sizes[1], sizes[2], sizes[3]
+
+
+def _darwin(family: str) -> tuple[frozenset[str], tuple[int, int, int]]:
+    def ask(name: str) -> str:
+        answer = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, check=False)
+        return answer.stdout.strip()
+
+    if family == "x86_64":
+        words = f"{ask('machdep.cpu.features')} {ask('machdep.cpu.leaf7_features')}".lower().replace(".", "_").split()
+        alias = {"avx": "avx1_0", "avx512_vnni": "avx512vnni"}
+        features = {ours for ours, (theirs, _) in X86_FLAGS.items() if theirs in words or alias.get(theirs) in words}
+    else:
+        features = {ours for ours, (_, name, _) in ARM_FEATURES.items() if ask(name) == "1"}
+    sizes = [int(ask(name) or 0) for name in ("hw.l1dcachesize", "hw.l2cachesize", "hw.l3cachesize")]
+    return frozenset(features), (sizes[0], sizes[1], sizes[2])
+
+
+def compiler_flags(arch: Arch) -> tuple[str, ...]:
+    """Flags that let a C compiler use the instructions of `arch` and no others."""
+    if arch.has("x86_64"):
+        return ("-march=x86-64", *(flag for feature, (_, flag) in X86_FLAGS.items() if arch.has(feature)))
+    if arch.has("aarch64"):
+        extra = [name for feature, (_, _, name) in ARM_FEATURES.items() if arch.has(feature)]
+        return ("+".join(["-march=armv8.2-a" if extra else "-march=armv8-a", *extra]),)
+    return ()
+
+
+def runs_here(arch: Arch) -> bool:
+    """Whether this machine has every feature of `arch`."""
+    return arch.features <= host().features

@@ -1,0 +1,223 @@
+"""Finds the system's C compiler, learns its version, compiles kernels and the thread pool into libraries."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.errors import Span, TilewrightError
+from tilewright.machine.arch import Arch
+from tilewright.options import options
+from tilewright.targets.base import Source
+from tilewright.targets.cpu.arch import compiler_flags
+
+DEVICE = Path(__file__).parent / "device"
+LIBRARY = "kernel.so"
+
+FLAGS = (
+    "-std=gnu11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-w",
+    "-fwrapv",  # integers wrap
+    "-fno-strict-aliasing",  # views read a buffer's bytes as another type
+    "-fno-math-errno", "-fno-trapping-math",  # nobody looks at errno or at floating-point flags
+    "-ffp-contract=off",  # every operation of the program rounds; fma is written where it is meant
+)  # fmt: skip
+
+
+class MissingCompiler(TilewrightError):
+    """No C compiler on this machine."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "no C compiler was found",
+            hint="install gcc or clang, or the extra that brings one: pip install 'tilewright[compiler]'; "
+            "TILEWRIGHT_CC names another command",
+        )
+
+
+class BrokenCompiler(TilewrightError):
+    """A C compiler that cannot be run or cannot compile an empty program."""
+
+    def __init__(self, command: tuple[str, ...], reason: str) -> None:
+        super().__init__(
+            f"the C compiler {' '.join(command)!r} does not work: {reason}",
+            hint="repair it, or name another with TILEWRIGHT_CC",
+        )
+
+
+class CompilerFailed(TilewrightError):
+    """The C compiler refused generated code: a defect of tilewright."""
+
+    def __init__(self, message: str, line: str, span: Span | None) -> None:
+        super().__init__(f"the C compiler refused the code generated here: {message}\n  in: {line.strip()}", span=span,
+                         hint="this is a defect of tilewright; please report it with the kernel")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A command that compiles C, with what it says of itself."""
+
+    command: tuple[str, ...]
+    version: str
+
+
+def find_compiler() -> Compiler:
+    """The C compiler: TILEWRIGHT_CC, cc, gcc, clang, or the one in the ziglang package.
+
+    Raises
+    ------
+    MissingCompiler, BrokenCompiler
+    """
+    return _find_compiler(options().compiler, os.environ.get("PATH", ""))
+
+
+@functools.lru_cache(maxsize=8)
+def _find_compiler(wish: str, _path: str) -> Compiler:
+    if wish:
+        return _probe(tuple(shlex.split(wish)))
+    for name in ("cc", "gcc", "clang"):
+        found = shutil.which(name)
+        if found:
+            return _probe((found,))
+    if importlib.util.find_spec("ziglang") is not None:
+        return _probe((sys.executable, "-m", "ziglang", "cc"))
+    raise MissingCompiler
+
+
+def _probe(command: tuple[str, ...]) -> Compiler:
+    try:
+        answer = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    except FileNotFoundError:
+        raise BrokenCompiler(command, "there is no such command") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BrokenCompiler(command, str(error)) from None
+    if answer.returncode != 0 or not answer.stdout.strip():
+        raise BrokenCompiler(command, _first_line(answer.stderr) or f"it exits with status {answer.returncode}")
+    return Compiler(command, _first_line(answer.stdout))
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def compiler_key(arch: Arch) -> str:
+    """Identity of everything but the source that decides the binary: compiler, flags, headers."""
+    compiler = find_compiler()
+    return "\n".join([*compiler.command, compiler.version, *FLAGS, *compiler_flags(arch), _headers_digest()])
+
+
+@functools.cache
+def _headers_digest() -> str:
+    state = hashlib.sha256()
+    for path in sorted(DEVICE.iterdir()):
+        state.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return state.hexdigest()
+
+
+def build(source: Source, arch: Arch, directory: Path) -> None:
+    """Compile `source` into ``directory/kernel.so``, beside its text.
+
+    Raises
+    ------
+    MissingCompiler, BrokenCompiler, CompilerFailed
+    """
+    path = directory / f"kernel.{source.language}"
+    path.write_text(source.text)
+    error = _run([path], directory / LIBRARY, compiler_flags(arch))
+    if error is not None:
+        raise _explain(error, source.text)
+
+
+def _run(sources: list[Path], library: Path, flags: tuple[str, ...]) -> str | None:
+    """Compile into `library`; the compiler's complaint, or None.  Interrupted, it leaves no library behind."""
+    compiler = find_compiler()
+    partial = library.with_suffix(".partial")
+    command = [
+        *compiler.command,
+        *FLAGS,
+        *flags,
+        f"-I{DEVICE}",
+        *map(str, sources),
+        "-o",
+        str(partial),
+        "-lm",
+        "-lpthread",
+    ]
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   env=environment, start_new_session=True)  # fmt: skip
+    except OSError as error:
+        raise BrokenCompiler(compiler.command, str(error)) from None
+    try:
+        _, complaint = process.communicate()
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)  # the compiler's own children too
+        process.wait()
+        partial.unlink(missing_ok=True)
+        raise
+    if process.returncode != 0:
+        partial.unlink(missing_ok=True)
+        return complaint or f"it exits with status {process.returncode}"
+    partial.rename(library)
+    return None
+
+
+def _explain(complaint: str, text: str) -> TilewrightError:
+    """The error for a refused source, at the author's line whose code it was."""
+    found = re.search(r"kernel\.c:(\d+):\d+: (?:fatal )?error: (.*)", complaint)
+    if found is None:
+        return BrokenCompiler(find_compiler().command, _first_line(complaint))
+    number, lines = int(found[1]), text.splitlines()
+    return CompilerFailed(found[2], lines[number - 1] if number <= len(lines) else "", _origin(lines[:number]))
+
+
+def _origin(lines: list[str]) -> Span | None:
+    """The author's line named by the last comment before the end of `lines`."""
+    for line in reversed(lines):
+        comment = re.match(r"\s*// ([^:]+):(\d+)", line)
+        if comment:
+            return Span(comment[1], int(comment[2]))
+        if line.startswith("static "):
+            return None
+    return None
+
+
+def pool_library() -> Path:
+    """The thread pool's library, compiled once and kept in the cache directory."""
+    compiler, source = find_compiler(), DEVICE / "tilewright_pool.c"
+    key = hashlib.sha256(
+        "\n".join([*compiler.command, compiler.version, *FLAGS, source.read_text()]).encode()
+    ).hexdigest()[:24]
+    directory = options().cache_dir / "pool" if options().cache else Path(_process_directory().name)
+    library = directory / f"{key}.so"
+    if not library.exists():
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=directory, prefix=".building-") as private:
+                made = Path(private) / library.name
+                error = _run([source], made, ())
+                if error is not None:
+                    raise BrokenCompiler(compiler.command, _first_line(error))
+                made.rename(library)
+        except OSError as error:
+            raise TilewrightError(
+                f"cannot write the cache directory {directory}: {error.strerror or error}",
+                hint="set TILEWRIGHT_CACHE_DIR to a directory with space that you may write, or TILEWRIGHT_CACHE=0",
+            ) from None
+    return library
+
+
+@functools.cache
+def _process_directory() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="tilewright-pool-", ignore_cleanup_errors=True)

@@ -1,0 +1,250 @@
+/* Conversions between number types, for the current number of lanes (see tilewright_lanes.h).
+ *
+ * To a narrow float: rounded to nearest even, once; formats without infinities saturate.  From a float to an
+ * integer: truncated and saturated, NaN gives 0. */
+
+/* min and max give the other operand where one is NaN. */
+TW_INLINE V(f32) FN(min_f32)(V(f32) a, V(f32) b) { return SELECT((a < b) | (b != b), a, b, f32); }
+TW_INLINE V(f32) FN(max_f32)(V(f32) a, V(f32) b) { return SELECT((a > b) | (b != b), a, b, f32); }
+TW_INLINE V(f64) FN(min_f64)(V(f64) a, V(f64) b) { return SELECT((a < b) | (b != b), a, b, f64); }
+TW_INLINE V(f64) FN(max_f64)(V(f64) a, V(f64) b) { return SELECT((a > b) | (b != b), a, b, f64); }
+#define TW_MIN_MAX(type)                                                                        \
+  TW_INLINE V(type) FN(min_##type)(V(type) a, V(type) b) { return SELECT(a < b, a, b, type); }  \
+  TW_INLINE V(type) FN(max_##type)(V(type) a, V(type) b) { return SELECT(a > b, a, b, type); }
+TW_MIN_MAX(i8)
+TW_MIN_MAX(i16)
+TW_MIN_MAX(i32)
+TW_MIN_MAX(i64)
+TW_MIN_MAX(u8)
+TW_MIN_MAX(u16)
+TW_MIN_MAX(u32)
+TW_MIN_MAX(u64)
+#undef TW_MIN_MAX
+
+/* float64 to float32 with the lost bits kept sticky in the last one, so that one more rounding is exact. */
+TW_INLINE V(f32) FN(f32_odd_from_f64)(V(f64) x) {
+  V(f32) narrow = CONVERT(x, f32);
+  V(f64) back = CONVERT(narrow, f64);
+  V(u32) bits = FN(bits_f32)(narrow);
+  V(u64) inexact = SELECT((back != x) & (x == x) & (back - back == back - back), SPLAT(1, u64), SPLAT(0, u64), u64);
+  V(u64) away = SELECT((FN(bits_f64)(back) & INT64_MAX) > (FN(bits_f64)(x) & INT64_MAX), SPLAT(1, u64), SPLAT(0, u64), u64);
+  V(u32) overflow = SELECT((bits & 0x7fffffff) == 0x7f800000, SPLAT(1, u32), SPLAT(0, u32), u32);
+  V(u32) sticky = CONVERT(inexact, u32);
+  V(u32) odd = (bits - CONVERT(away, u32) * sticky) | sticky;
+  return FN(float_u32)(SELECT(overflow != 0, bits, odd, u32));
+}
+
+/* The code of |x| in a float format with M mantissa bits; LARGEST is the code that overflow gives. */
+#define TW_ENCODE(M, BIAS, LARGEST)                                                             \
+  V(u32) bits = FN(bits_f32)(x);                                                               \
+  V(u32) sign = bits >> 31, magnitude = bits & 0x7fffffff;                                     \
+  V(u32) normal = ((magnitude + ((1u << (22 - M)) - 1) + (magnitude >> (23 - M) & 1)) >> (23 - M)) \
+                  - ((127u - BIAS) << M);                                                      \
+  const u32 magic = (127u + 23 + 1 - BIAS - M) << 23;                                          \
+  V(f32) shifted = FN(float_u32)(magnitude) + SPLAT(tw_float_u32(magic), f32);                 \
+  V(u32) subnormal = FN(bits_f32)(shifted) - magic;                                            \
+  V(u32) code = SELECT(magnitude < ((128u - BIAS) << 23), subnormal, normal, u32);             \
+  code = SELECT(code > LARGEST, SPLAT(LARGEST, u32), code, u32);
+
+/* The float of a code without sign, for codes that are finite. */
+#define TW_DECODE(M, BIAS)                                                                      \
+  const u32 magic = (127u + 23 + 1 - BIAS - M) << 23;                                          \
+  V(f32) normal = FN(float_u32)((code << (23 - M)) + ((127u - BIAS) << 23));                   \
+  V(f32) subnormal = FN(float_u32)(code | magic) - SPLAT(tw_float_u32(magic), f32);            \
+  V(u32) magnitude = FN(bits_f32)(SELECT(code < (1u << M), subnormal, normal, f32));
+
+#if LANES == 1
+#define TW_STORE_CODE(value, type) ((type)(value))
+#else
+#define TW_STORE_CODE(value, type) __builtin_convertvector(value, V(type))
+#endif
+
+/* bfloat16: the upper half of a float. */
+TW_INLINE V(f32) FN(f32_from_bf16)(V(u16) x) { return FN(float_u32)(CONVERT(x, u32) << 16); }
+TW_INLINE V(u16) FN(bf16_from_f32)(V(f32) x) {
+  V(u32) bits = FN(bits_f32)(x);
+  V(u32) rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  V(u32) nan = bits >> 16 | 0x40;
+  return TW_STORE_CODE(SELECT((bits & 0x7fffffff) > 0x7f800000, nan, rounded, u32), u16);
+}
+
+/* float16 by bits; the hardware's conversion replaces it below where there is one. */
+TW_INLINE V(f32) FN(f32_from_f16_bits)(V(u16) x) {
+  V(u32) wide = CONVERT(x, u32), sign = wide >> 15, code = wide & 0x7fff;
+  TW_DECODE(10, 15)
+  V(u32) special = code << 13 | 0x7f800000;
+  return FN(float_u32)(SELECT(code >= 0x7c00, special, magnitude, u32) | sign << 31);
+}
+TW_INLINE V(u16) FN(f16_from_f32_bits)(V(f32) x) {
+  TW_ENCODE(10, 15, 0x7c00u)
+  code = SELECT(magnitude > 0x7f800000, magnitude >> 13 & 0x3ff | 0x7e00, code, u32);
+  return TW_STORE_CODE(code | sign << 15, u16);
+}
+#if defined(__F16C__) && (LANES == 8 || LANES == 4 || LANES == 1 || (LANES == 16 && defined(__AVX512F__)))
+#if LANES == 16
+#define TW_F16_REGISTERS(WIDE, HALF) f32x16 WIDE; u16x16 HALF
+#elif LANES == 8
+#define TW_F16_REGISTERS(WIDE, HALF) f32x8 WIDE; u16x8 HALF
+#endif
+#if LANES >= 8
+TW_INLINE V(f32) FN(f32_from_f16)(V(u16) x) { V(f32) r; __asm__("vcvtph2ps %1, %0" : "=v"(r) : "v"(x)); return r; }
+TW_INLINE V(u16) FN(f16_from_f32)(V(f32) x) { V(u16) r; __asm__("vcvtps2ph $0, %1, %0" : "=v"(r) : "v"(x)); return r; }
+#else
+typedef u16 TW_JOIN(tw_half_register_, LANES) __attribute__((vector_size(16)));
+typedef f32 TW_JOIN(tw_float_register_, LANES) __attribute__((vector_size(16)));
+TW_INLINE V(f32) FN(f32_from_f16)(V(u16) x) {
+  TW_JOIN(tw_half_register_, LANES) half = {0};
+  TW_JOIN(tw_float_register_, LANES) wide;
+  V(f32) r;
+  memcpy(&half, &x, sizeof x);
+  __asm__("vcvtph2ps %1, %0" : "=v"(wide) : "v"(half));
+  memcpy(&r, &wide, sizeof r);
+  return r;
+}
+TW_INLINE V(u16) FN(f16_from_f32)(V(f32) x) {
+  TW_JOIN(tw_half_register_, LANES) half;
+  TW_JOIN(tw_float_register_, LANES) wide = {0};
+  V(u16) r;
+  memcpy(&wide, &x, sizeof x);
+  __asm__("vcvtps2ph $0, %1, %0" : "=v"(half) : "v"(wide));
+  memcpy(&r, &half, sizeof r);
+  return r;
+}
+#endif
+#else
+TW_INLINE V(f32) FN(f32_from_f16)(V(u16) x) { return FN(f32_from_f16_bits)(x); }
+TW_INLINE V(u16) FN(f16_from_f32)(V(f32) x) { return FN(f16_from_f32_bits)(x); }
+#endif
+
+/* tfloat32: a float whose low 13 mantissa bits are zero. */
+TW_INLINE V(f32) FN(f32_from_tf32)(V(f32) x) { return x; }
+TW_INLINE V(f32) FN(tf32_from_f32)(V(f32) x) {
+  V(u32) bits = FN(bits_f32)(x);
+  V(u32) rounded = (bits + 0xfff + (bits >> 13 & 1)) & 0xffffe000;
+  return FN(float_u32)(SELECT((bits & 0x7f800000) == 0x7f800000, bits, rounded, u32));
+}
+
+/* The eight-bit formats. */
+TW_INLINE V(f32) FN(f32_from_e4m3fn)(V(u8) x) {
+  V(u32) wide = CONVERT(x, u32), sign = wide >> 7, code = wide & 0x7f;
+  TW_DECODE(3, 7)
+  return FN(float_u32)(SELECT(code == 0x7f, SPLAT(0x7fc00000, u32), magnitude, u32) | sign << 31);
+}
+TW_INLINE V(u8) FN(e4m3fn_from_f32)(V(f32) x) {
+  TW_ENCODE(3, 7, 0x7eu)
+  code = SELECT(magnitude > 0x7f800000, SPLAT(0x7f, u32), code, u32);
+  return TW_STORE_CODE(code | sign << 7, u8);
+}
+TW_INLINE V(f32) FN(f32_from_e5m2)(V(u8) x) { return FN(f32_from_f16)(CONVERT(x, u16) << 8); }
+TW_INLINE V(u8) FN(e5m2_from_f32)(V(f32) x) {
+  TW_ENCODE(2, 15, 0x7cu)
+  code = SELECT(magnitude > 0x7f800000, SPLAT(0x7e, u32), code, u32);
+  return TW_STORE_CODE(code | sign << 7, u8);
+}
+#define TW_FNUZ(name, M, BIAS)                                                                  \
+  TW_INLINE V(f32) FN(f32_from_##name)(V(u8) x) {                                              \
+    V(u32) wide = CONVERT(x, u32), sign = wide >> 7, code = wide & 0x7f;                       \
+    TW_DECODE(M, BIAS)                                                                          \
+    return FN(float_u32)(SELECT(wide == 0x80, SPLAT(0x7fc00000, u32), magnitude | sign << 31, u32)); \
+  }                                                                                             \
+  TW_INLINE V(u8) FN(name##_from_f32)(V(f32) x) {                                              \
+    TW_ENCODE(M, BIAS, 0x7fu)                                                                   \
+    code = SELECT(code == 0, SPLAT(0, u32), code | sign << 7, u32);                            \
+    return TW_STORE_CODE(SELECT(magnitude > 0x7f800000, SPLAT(0x80, u32), code, u32), u8);     \
+  }
+TW_FNUZ(e4m3fnuz, 3, 8)
+TW_FNUZ(e5m2fnuz, 2, 16)
+#undef TW_FNUZ
+
+/* e8m0: a power of two, 2**(code - 127); 255 is NaN. */
+TW_INLINE V(f32) FN(f32_from_e8m0)(V(u8) x) {
+  V(u32) code = CONVERT(x, u32);
+  V(u32) bits = SELECT(code == 0, SPLAT(0x00400000, u32), code << 23, u32);
+  return FN(float_u32)(SELECT(code == 255, SPLAT(0x7fc00000, u32), bits, u32));
+}
+TW_INLINE V(u8) FN(e8m0_from_f32)(V(f32) x) {
+  V(u32) bits = FN(bits_f32)(x);
+  V(u32) code = (bits + 0x3fffff + (bits >> 23 & 1)) >> 23;
+  return TW_STORE_CODE(SELECT((bits >= 0x7f800000) | (bits == 0), SPLAT(255, u32), code, u32), u8);
+}
+
+/* e2m1: four bits, no infinities, no NaN. */
+TW_INLINE V(f32) FN(f32_from_e2m1)(V(u8) x) {
+  V(u32) wide = CONVERT(x, u32), sign = wide >> 3, code = wide & 7;
+  TW_DECODE(1, 1)
+  return FN(float_u32)(magnitude | sign << 31);
+}
+TW_INLINE V(u8) FN(e2m1_from_f32)(V(f32) x) {
+  TW_ENCODE(1, 1, 7u)
+  return TW_STORE_CODE(code | sign << 3, u8);
+}
+
+/* Float to integer. */
+#define TW_TO_INTEGER(type, float_type, LOWEST, LIMIT)                                          \
+  TW_INLINE V(type) FN(type##_from_##float_type)(V(float_type) x) {                            \
+    V(float_type) inside = SELECT((x >= SPLAT(LOWEST, float_type)) & (x < SPLAT(LIMIT, float_type)), x, SPLAT(0, float_type), float_type); \
+    TW_AS_INTEGER(type, float_type)                                                            \
+  }
+#define TW_SATURATE(type, wide_type, float_type, LOWEST, LIMIT, LOW_VALUE, HIGH_VALUE)          \
+  TW_INLINE V(type) FN(type##_from_##float_type)(V(float_type) x) {                            \
+    V(float_type) inside = SELECT((x > SPLAT(LOWEST, float_type)) & (x < SPLAT(LIMIT, float_type)), x, SPLAT(0, float_type), float_type); \
+    V(wide_type) whole = CONVERT(inside, wide_type);                                           \
+    whole = SELECT(x <= SPLAT(LOWEST, float_type), SPLAT(LOW_VALUE, wide_type), whole, wide_type); \
+    whole = SELECT(x >= SPLAT(LIMIT, float_type), SPLAT(HIGH_VALUE, wide_type), whole, wide_type); \
+    return CONVERT(whole, type);                                                               \
+  }
+#define TW_SATURATE_ALL(float_type, wide)                                                       \
+  TW_SATURATE(i8, wide, float_type, -129, 128, INT8_MIN, INT8_MAX)                              \
+  TW_SATURATE(u8, wide, float_type, -1, 256, 0, UINT8_MAX)                                      \
+  TW_SATURATE(i16, wide, float_type, -32769, 32768, INT16_MIN, INT16_MAX)                       \
+  TW_SATURATE(u16, wide, float_type, -1, 65536, 0, UINT16_MAX)
+TW_SATURATE_ALL(f32, i32)
+TW_SATURATE_ALL(f64, i64)
+TW_SATURATE(i32, i32, f32, -0x1p31f, 0x1p31f, INT32_MIN, INT32_MAX)
+TW_SATURATE(u32, u32, f32, -1, 0x1p32f, 0, UINT32_MAX)
+#define TW_SATURATE_64(float_type)                                                              \
+  TW_INLINE V(i64) FN(i64_from_##float_type)(V(float_type) x) {                                \
+    V(i64) r;                                                                                   \
+    TW_EACH_LANE(TW_LANE(r), TW_LANE(x) >= 0x1p63 ? INT64_MAX : TW_LANE(x) >= -0x1p63 ? (i64)TW_LANE(x) : TW_LANE(x) < 0 ? INT64_MIN : 0) \
+    return r;                                                                                   \
+  }                                                                                             \
+  TW_INLINE V(u64) FN(u64_from_##float_type)(V(float_type) x) {                                \
+    V(u64) r;                                                                                   \
+    TW_EACH_LANE(TW_LANE(r), TW_LANE(x) >= 0x1p64 ? UINT64_MAX : TW_LANE(x) > 0 ? (u64)TW_LANE(x) : 0) \
+    return r;                                                                                   \
+  }
+TW_SATURATE_64(f32)
+TW_SATURATE_64(f64)
+TW_SATURATE(i32, i64, f64, -2147483649.0, 2147483648.0, INT32_MIN, INT32_MAX)
+TW_SATURATE(u32, i64, f64, -1, 4294967296.0, 0, UINT32_MAX)
+#define TW_SATURATE_NARROW(name, type, LOW, HIGH)                                               \
+  TW_INLINE V(type) FN(name##_from_f32)(V(f32) x) {                                            \
+    return FN(min_##type)(FN(max_##type)(FN(type##_from_f32)(x), SPLAT(LOW, type)), SPLAT(HIGH, type)); \
+  }                                                                                             \
+  TW_INLINE V(type) FN(name##_from_f64)(V(f64) x) {                                            \
+    return FN(min_##type)(FN(max_##type)(FN(type##_from_f64)(x), SPLAT(LOW, type)), SPLAT(HIGH, type)); \
+  }
+TW_SATURATE_NARROW(i4, i8, -8, 7)
+TW_SATURATE_NARROW(i2, i8, -2, 1)
+TW_SATURATE_NARROW(i1, i8, -1, 0)
+TW_SATURATE_NARROW(u4, u8, 0, 15)
+TW_SATURATE_NARROW(u2, u8, 0, 3)
+TW_SATURATE_NARROW(u1, u8, 0, 1)
+
+/* Integers of fewer than eight bits wrap inside their byte. */
+TW_INLINE V(i8) FN(wrap_i4)(V(i8) x) { return (V(i8))((V(i8))(x << 4) >> 4); }
+TW_INLINE V(i8) FN(wrap_i2)(V(i8) x) { return (V(i8))((V(i8))(x << 6) >> 6); }
+TW_INLINE V(i8) FN(wrap_i1)(V(i8) x) { return (V(i8))((V(i8))(x << 7) >> 7); }
+TW_INLINE V(u8) FN(wrap_u4)(V(u8) x) { return x & 15; }
+TW_INLINE V(u8) FN(wrap_u2)(V(u8) x) { return x & 3; }
+TW_INLINE V(u8) FN(wrap_u1)(V(u8) x) { return x & 1; }
+
+#undef TW_TO_INTEGER
+#undef TW_SATURATE
+#undef TW_SATURATE_ALL
+#undef TW_SATURATE_64
+#undef TW_SATURATE_NARROW
+#undef TW_ENCODE
+#undef TW_DECODE
+#undef TW_STORE_CODE
+#undef TW_F16_REGISTERS

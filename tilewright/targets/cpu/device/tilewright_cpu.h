@@ -1,0 +1,83 @@
+/* What generated C for the cpu target is written in: number types, conversions, vector types and math.
+ *
+ * Values of narrow float types travel as their bits (bf16 is a uint16_t); arithmetic on them is done in float
+ * and rounded once.  Everything that exists for scalars exists for vectors of 4, 8, 16, ... lanes too: both
+ * come from tilewright_lanes.h, so a loop's scalar tail computes exactly what its vector body does. */
+#ifndef TILEWRIGHT_CPU_H
+#define TILEWRIGHT_CPU_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#define TW_INLINE static inline __attribute__((always_inline, unused))
+#define TW_JOIN2(a, b) a##b
+#define TW_JOIN(a, b) TW_JOIN2(a, b)
+
+typedef float f32;
+typedef double f64;
+typedef int8_t i8;
+typedef int16_t i16;
+typedef int32_t i32;
+typedef int64_t i64;
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef uint64_t u64;
+typedef uint16_t f16;
+typedef uint16_t bf16;
+typedef float tf32;
+typedef uint8_t e4m3fn;
+typedef uint8_t e4m3fnuz;
+typedef uint8_t e5m2;
+typedef uint8_t e5m2fnuz;
+typedef uint8_t e8m0;
+typedef uint8_t e2m1;
+
+/* Unaligned access without undefined behaviour. */
+#define TW_UNALIGNED __attribute__((may_alias, aligned(1)))
+
+/* What one launch gives to each block, and the pool that runs the blocks (tilewright_pool.c). */
+typedef int32_t (*tw_block_function)(const void *arguments, int64_t block, uint8_t *scratch);
+typedef int32_t (*tw_parallel_for_function)(int64_t blocks, int64_t scratch_bytes, tw_block_function function,
+                                            const void *arguments);
+
+/* Integer division that rounds towards minus infinity. */
+#define TW_FLOOR_DIVISION(T)                                                            \
+  TW_INLINE T tw_floordiv_##T(T a, T b) { return a / b - ((a % b != 0) & ((a < 0) != (b < 0))); } \
+  TW_INLINE T tw_floormod_##T(T a, T b) { T r = a % b; return r + ((r != 0) & ((r < 0) != (b < 0)) ? b : 0); }
+TW_FLOOR_DIVISION(i8)
+TW_FLOOR_DIVISION(i16)
+TW_FLOOR_DIVISION(i32)
+TW_FLOOR_DIVISION(i64)
+
+#define LANES 1
+#include "tilewright_lanes.h"
+#undef LANES
+
+/* Elements of fewer than eight bits: element `index` of a packed array, low bits first. */
+#define TW_PACKED(name, T, bits, EXTEND)                                                 \
+  TW_INLINE T tw_load_##name(const uint8_t *p, int64_t index) {                         \
+    uint32_t code = p[index / (8 / bits)] >> (index % (8 / bits) * bits) & ((1 << bits) - 1); \
+    return EXTEND;                                                                       \
+  }                                                                                      \
+  TW_INLINE void tw_store_##name(uint8_t *p, int64_t index, T value) {                  \
+    uint32_t shift = index % (8 / bits) * bits, mask = ((1u << bits) - 1) << shift;     \
+    uint8_t *byte = p + index / (8 / bits);                                             \
+    *byte = (uint8_t)((*byte & ~mask) | ((uint32_t)value << shift & mask));             \
+  }
+TW_PACKED(u1, u8, 1, (u8)code)
+TW_PACKED(u2, u8, 2, (u8)code)
+TW_PACKED(u4, u8, 4, (u8)code)
+TW_PACKED(i1, i8, 1, (i8)((i8)(code << 7) >> 7))
+TW_PACKED(i2, i8, 2, (i8)((i8)(code << 6) >> 6))
+TW_PACKED(i4, i8, 4, (i8)((i8)(code << 4) >> 4))
+TW_PACKED(e2m1, u8, 4, (u8)code)
+
+/* Hardware conversions of a whole register between float16 and float32. */
+#if defined(__F16C__)
+#define TW_HAVE_F16_VECTORS 1
+#endif
+
+#endif

@@ -1,0 +1,115 @@
+/* Types and functions for one number of lanes; include it with LANES defined, once a number.
+ *
+ * LANES == 1 gives the scalar functions (tw_exp_f32), any other the vector ones (tw_exp_f32x16).  A
+ * comparison of vectors gives a mask: a signed integer vector of the operands' width, 0 or -1 a lane. */
+
+#undef V
+#undef FN
+#undef SELECT
+#undef CONVERT
+#undef SPLAT
+
+#if LANES == 1
+
+#define V(type) type
+#define FN(name) TW_JOIN(tw_, name)
+#define SELECT(mask, then, otherwise, type) ((mask) ? (then) : (otherwise))
+#define CONVERT(value, type) ((type)(value))
+#define SPLAT(value, type) ((type)(value))
+TW_INLINE u32 tw_bits_f32(f32 x) { u32 r; memcpy(&r, &x, 4); return r; }
+TW_INLINE f32 tw_float_u32(u32 x) { f32 r; memcpy(&r, &x, 4); return r; }
+TW_INLINE u64 tw_bits_f64(f64 x) { u64 r; memcpy(&r, &x, 8); return r; }
+TW_INLINE f64 tw_double_u64(u64 x) { f64 r; memcpy(&r, &x, 8); return r; }
+#define TW_EACH_LANE(result, expression) { const int lane = 0; (void)lane; result = expression; }
+#define TW_LANE(x) (x)
+
+#else
+
+#define TW_TYPE(type) TW_JOIN(type, TW_JOIN(x, LANES))
+#define V(type) TW_TYPE(type)
+#define FN(name) TW_JOIN(TW_JOIN(tw_, name), TW_JOIN(x, LANES))
+#define CONVERT(value, type) __builtin_convertvector(value, V(type))
+#define SPLAT(value, type) ((type)(value) - (V(type)){})
+#define SELECT(mask, then, otherwise, type)                                                    \
+  ({ __typeof__(mask) select_mask = (mask);                                                    \
+     (V(type))((select_mask & (__typeof__(mask))(V(type))(then)) |                             \
+               (~select_mask & (__typeof__(mask))(V(type))(otherwise))); })
+
+#define TW_VECTOR_TYPE(type)                                                                   \
+  typedef type V(type) __attribute__((vector_size(sizeof(type) * LANES)));                     \
+  typedef type TW_JOIN(V(type), _u) __attribute__((vector_size(sizeof(type) * LANES), aligned(sizeof(type)), may_alias)); \
+  TW_INLINE V(type) TW_JOIN(tw_load_, V(type))(const void *p) { return *(const TW_JOIN(V(type), _u) *)p; } \
+  TW_INLINE void TW_JOIN(tw_store_, V(type))(void *p, V(type) x) { *(TW_JOIN(V(type), _u) *)p = x; } \
+  TW_INLINE V(type) TW_JOIN(tw_splat_, V(type))(type x) { return SPLAT(x, type); }
+TW_VECTOR_TYPE(f32)
+TW_VECTOR_TYPE(f64)
+TW_VECTOR_TYPE(i8)
+TW_VECTOR_TYPE(i16)
+TW_VECTOR_TYPE(i32)
+TW_VECTOR_TYPE(i64)
+TW_VECTOR_TYPE(u8)
+TW_VECTOR_TYPE(u16)
+TW_VECTOR_TYPE(u32)
+TW_VECTOR_TYPE(u64)
+
+TW_INLINE V(u32) FN(bits_f32)(V(f32) x) { return (V(u32))x; }
+TW_INLINE V(f32) FN(float_u32)(V(u32) x) { return (V(f32))x; }
+TW_INLINE V(u64) FN(bits_f64)(V(f64) x) { return (V(u64))x; }
+TW_INLINE V(f64) FN(double_u64)(V(u64) x) { return (V(f64))x; }
+#define TW_EACH_LANE(result, expression) for (int lane = 0; lane < LANES; lane++) result = expression;
+#define TW_LANE(x) (x)[lane]
+
+/* A select keeps the lane width of its mask: 8, 16, 32 or 64 bits. */
+#define TW_SELECT_FUNCTION(type, mask)                                                         \
+  TW_INLINE V(type) TW_JOIN(tw_select_, V(type))(V(mask) m, V(type) a, V(type) b) { return SELECT(m, a, b, type); }
+TW_SELECT_FUNCTION(f32, i32)
+TW_SELECT_FUNCTION(f64, i64)
+TW_SELECT_FUNCTION(i8, i8)
+TW_SELECT_FUNCTION(i16, i16)
+TW_SELECT_FUNCTION(i32, i32)
+TW_SELECT_FUNCTION(i64, i64)
+TW_SELECT_FUNCTION(u8, i8)
+TW_SELECT_FUNCTION(u16, i16)
+TW_SELECT_FUNCTION(u32, i32)
+TW_SELECT_FUNCTION(u64, i64)
+
+/* 0, 1, 2, ... and reductions over the lanes (pairwise, so that the depth of a sum is log2 of the lanes). */
+TW_INLINE V(i32) FN(lane_index_i32)(void) { V(i32) r; for (int lane = 0; lane < LANES; lane++) r[lane] = lane; return r; }
+TW_INLINE V(i64) FN(lane_index_i64)(void) { V(i64) r; for (int lane = 0; lane < LANES; lane++) r[lane] = lane; return r; }
+
+#define TW_LANES_REDUCE(name, type, COMBINE)                                                   \
+  TW_INLINE type TW_JOIN(tw_lanes_##name##_, V(type))(V(type) x) {                             \
+    type part[LANES];                                                                          \
+    memcpy(part, &x, sizeof x);                                                                \
+    for (int half = LANES / 2; half; half /= 2)                                                \
+      for (int lane = 0; lane < half; lane++) { type a = part[lane], b = part[lane + half]; part[lane] = COMBINE; } \
+    return part[0];                                                                            \
+  }
+#define TW_LANES_REDUCE_INTEGER(type)                                                          \
+  TW_LANES_REDUCE(add, type, (type)(a + b))                                                    \
+  TW_LANES_REDUCE(mul, type, (type)(a * b))                                                    \
+  TW_LANES_REDUCE(min, type, a < b ? a : b)                                                    \
+  TW_LANES_REDUCE(max, type, a > b ? a : b)                                                    \
+  TW_LANES_REDUCE(and, type, (type)(a & b))                                                    \
+  TW_LANES_REDUCE(or, type, (type)(a | b))                                                     \
+  TW_LANES_REDUCE(xor, type, (type)(a ^ b))
+TW_LANES_REDUCE_INTEGER(i8)
+TW_LANES_REDUCE_INTEGER(i16)
+TW_LANES_REDUCE_INTEGER(i32)
+TW_LANES_REDUCE_INTEGER(i64)
+TW_LANES_REDUCE_INTEGER(u8)
+TW_LANES_REDUCE_INTEGER(u16)
+TW_LANES_REDUCE_INTEGER(u32)
+TW_LANES_REDUCE_INTEGER(u64)
+#define TW_LANES_REDUCE_FLOAT(type)                                                            \
+  TW_LANES_REDUCE(add, type, a + b)                                                            \
+  TW_LANES_REDUCE(mul, type, a *b)                                                             \
+  TW_LANES_REDUCE(min, type, (a < b || b != b) ? a : b)                                        \
+  TW_LANES_REDUCE(max, type, (a > b || b != b) ? a : b)
+TW_LANES_REDUCE_FLOAT(f32)
+TW_LANES_REDUCE_FLOAT(f64)
+
+#endif
+
+#include "tilewright_convert.h"
+#include "tilewright_math.h"

@@ -1,0 +1,229 @@
+/* Math functions for the current number of lanes (see tilewright_lanes.h).
+ *
+ * Error in units of the last place of float, measured over all floats of the range against float64 by
+ * tests/unit/cpu/test_math.py: exp 1.1, exp2 1.0, log 1.1, log2 1.5, tanh 1.6, sigmoid 2.0, erf 1.5; sqrt is
+ * exact, rsqrt 1.0.  The rest call the C library a lane. */
+
+/* a * b + c, rounded once. */
+#if LANES == 1
+TW_INLINE f32 tw_fma_f32(f32 a, f32 b, f32 c) { return __builtin_fmaf(a, b, c); }
+TW_INLINE f64 tw_fma_f64(f64 a, f64 b, f64 c) { return __builtin_fma(a, b, c); }
+#elif defined(__clang__) && __has_builtin(__builtin_elementwise_fma)
+TW_INLINE V(f32) FN(fma_f32)(V(f32) a, V(f32) b, V(f32) c) { return __builtin_elementwise_fma(a, b, c); }
+TW_INLINE V(f64) FN(fma_f64)(V(f64) a, V(f64) b, V(f64) c) { return __builtin_elementwise_fma(a, b, c); }
+#else
+TW_INLINE V(f32) FN(fma_f32)(V(f32) a, V(f32) b, V(f32) c) {
+#if LANES == 16 && defined(__AVX512F__) && !defined(__clang__)
+  return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
+#elif LANES == 8 && defined(__FMA__) && !defined(__clang__)
+  return __builtin_ia32_vfmaddps256(a, b, c);
+#elif LANES == 4 && defined(__FMA__) && !defined(__clang__)
+  return __builtin_ia32_vfmaddps(a, b, c);
+#elif LANES == 4 && defined(__aarch64__)
+  __asm__("fmla %0.4s, %1.4s, %2.4s" : "+w"(c) : "w"(a), "w"(b));
+  return c;
+#else
+  V(f32) r;
+  TW_EACH_LANE(TW_LANE(r), __builtin_fmaf(TW_LANE(a), TW_LANE(b), TW_LANE(c)))
+  return r;
+#endif
+}
+TW_INLINE V(f64) FN(fma_f64)(V(f64) a, V(f64) b, V(f64) c) {
+#if LANES == 8 && defined(__AVX512F__) && !defined(__clang__)
+  return __builtin_ia32_vfmaddpd512_mask(a, b, c, -1, 4);
+#elif LANES == 4 && defined(__FMA__) && !defined(__clang__)
+  return __builtin_ia32_vfmaddpd256(a, b, c);
+#else
+  V(f64) r;
+  TW_EACH_LANE(TW_LANE(r), __builtin_fma(TW_LANE(a), TW_LANE(b), TW_LANE(c)))
+  return r;
+#endif
+}
+#endif
+
+/* Inside polynomials a fused step is an accuracy and a speed, not a meaning. */
+#if defined(__FMA__) || defined(__aarch64__)
+#define TW_STEP(a, b, c) FN(fma_f32)(a, b, c)
+#else
+#define TW_STEP(a, b, c) ((a) * (b) + (c))
+#endif
+#define TW_F(value) SPLAT(value, f32)
+
+/* One instruction where the machine has it, else the C library a lane. */
+#if LANES == 16 && defined(__AVX512F__)
+#define TW_ROUND(x, mode, scalar) V(f32) r; __asm__("vrndscaleps $" #mode ", %1, %0" : "=v"(r) : "v"(x)); return r;
+#define TW_SQRT(x) V(f32) r; __asm__("vsqrtps %1, %0" : "=v"(r) : "v"(x)); return r;
+#elif (LANES == 8 || LANES == 4) && defined(__AVX__)
+#define TW_ROUND(x, mode, scalar) V(f32) r; __asm__("vroundps $" #mode ", %1, %0" : "=x"(r) : "x"(x)); return r;
+#define TW_SQRT(x) V(f32) r; __asm__("vsqrtps %1, %0" : "=x"(r) : "x"(x)); return r;
+#else
+#define TW_ROUND(x, mode, scalar) V(f32) r; TW_EACH_LANE(TW_LANE(r), scalar(TW_LANE(x))) return r;
+#define TW_SQRT(x) V(f32) r; TW_EACH_LANE(TW_LANE(r), __builtin_sqrtf(TW_LANE(x))) return r;
+#endif
+TW_INLINE V(f32) FN(round_f32)(V(f32) x) { TW_ROUND(x, 8, __builtin_rintf) }
+TW_INLINE V(f32) FN(floor_f32)(V(f32) x) { TW_ROUND(x, 9, __builtin_floorf) }
+TW_INLINE V(f32) FN(ceil_f32)(V(f32) x) { TW_ROUND(x, 10, __builtin_ceilf) }
+TW_INLINE V(f32) FN(trunc_f32)(V(f32) x) { TW_ROUND(x, 11, __builtin_truncf) }
+TW_INLINE V(f32) FN(sqrt_f32)(V(f32) x) { TW_SQRT(x) }
+#undef TW_ROUND
+#undef TW_SQRT
+TW_INLINE V(f32) FN(rsqrt_f32)(V(f32) x) { return TW_F(1) / FN(sqrt_f32)(x); }
+TW_INLINE V(f32) FN(abs_f32)(V(f32) x) { return FN(float_u32)(FN(bits_f32)(x) & 0x7fffffff); }
+TW_INLINE V(f64) FN(abs_f64)(V(f64) x) { return FN(double_u64)(FN(bits_f64)(x) & 0x7fffffffffffffff); }
+
+/* 2**n for a whole n in [-126, 127], as a float. */
+TW_INLINE V(f32) FN(power_of_two)(V(i32) n) { return FN(float_u32)(CONVERT((n + 127) << 23, u32)); }
+
+/* p * 2**n for a whole n in [-252, 254], rounded once where the result is subnormal. */
+TW_INLINE V(f32) FN(scale)(V(f32) p, V(f32) whole) {
+  V(i32) n = CONVERT(whole, i32), half = n >> 1;
+  return p * FN(power_of_two)(half) * FN(power_of_two)(n - half);
+}
+
+TW_INLINE V(f32) FN(exp2_f32)(V(f32) x) {
+  V(f32) bounded = SELECT(x > TW_F(129), TW_F(129), x, f32);
+  bounded = SELECT(bounded < TW_F(-151), TW_F(-151), bounded, f32);
+  V(f32) n = FN(round_f32)(bounded), f = bounded - n;
+  V(f32) q = TW_STEP(f, TW_F(0x1.41fbbap-13f), TW_F(0x1.5f3e54p-10f));
+  q = TW_STEP(f, q, TW_F(0x1.3b2d4cp-7f));
+  q = TW_STEP(f, q, TW_F(0x1.c6aee8p-5f));
+  q = TW_STEP(f, q, TW_F(0x1.ebfbdcp-3f));
+  q = TW_STEP(f, q, TW_F(0x1.62e430p-1f));
+  V(f32) r = FN(scale)(TW_STEP(f, q, TW_F(1)), SELECT(x == x, n, TW_F(0), f32));
+  return SELECT(x == x, r, x, f32);
+}
+
+TW_INLINE V(f32) FN(exp_f32)(V(f32) x) {
+  V(f32) bounded = SELECT(x > TW_F(89), TW_F(89), x, f32);
+  bounded = SELECT(bounded < TW_F(-105), TW_F(-105), bounded, f32);
+  V(f32) n = FN(round_f32)(bounded * TW_F(0x1.715476p+0f));
+  V(f32) r = TW_STEP(n, TW_F(-0x1.62e400p-1f), bounded);
+  r = TW_STEP(n, TW_F(-0x1.7f7d1cp-20f), r);
+  V(f32) q = TW_STEP(r, TW_F(0x1.6a2430p-10f), TW_F(0x1.1239e4p-7f));
+  q = TW_STEP(r, q, TW_F(0x1.5558f2p-5f));
+  q = TW_STEP(r, q, TW_F(0x1.555492p-3f));
+  q = TW_STEP(r, q, TW_F(0x1.fffffcp-2f));
+  V(f32) p = TW_STEP(r * r, q, r) + TW_F(1);
+  return SELECT(x == x, FN(scale)(p, SELECT(x == x, n, TW_F(0), f32)), x, f32);
+}
+
+/* x = m * 2**e with m in [sqrt(1/2), sqrt(2)); gives e, and m - 1. */
+#define TW_SPLIT_LOG(x)                                                                        \
+  V(f32) normal = SELECT(x < TW_F(0x1p-126f), x * TW_F(0x1p24f), x, f32);                      \
+  V(f32) lowered = SELECT(x < TW_F(0x1p-126f), TW_F(24), TW_F(0), f32);                        \
+  V(u32) offset = FN(bits_f32)(normal) - 0x3f3504f3;                                           \
+  V(i32) exponent = CONVERT(offset, i32) >> 23;                                                \
+  V(f32) e = CONVERT(exponent, f32) - lowered;                                                 \
+  V(f32) f = FN(float_u32)((offset & 0x7fffff) + 0x3f3504f3) - TW_F(1);                        \
+  V(f32) q = TW_STEP(f, TW_F(-0x1.38b4ccp-4f), TW_F(0x1.055b46p-3f));                          \
+  q = TW_STEP(f, q, TW_F(-0x1.0d8552p-3f));                                                    \
+  q = TW_STEP(f, q, TW_F(0x1.22da22p-3f));                                                     \
+  q = TW_STEP(f, q, TW_F(-0x1.547244p-3f));                                                    \
+  q = TW_STEP(f, q, TW_F(0x1.99a008p-3f));                                                     \
+  q = TW_STEP(f, q, TW_F(-0x1.000228p-2f));                                                    \
+  q = TW_STEP(f, q, TW_F(0x1.555554p-2f));                                                     \
+  V(f32) tail = TW_STEP(f * f, f * q, f * f * TW_F(-0.5f));
+
+/* The logarithms of 0, infinity, NaN and negative numbers. */
+#define TW_LOG_SPECIAL(x, r)                                                                   \
+  r = SELECT(x == TW_F(0), TW_F(-INFINITY), r, f32);                                           \
+  r = SELECT(x == TW_F(INFINITY), x, r, f32);                                                  \
+  return SELECT(x >= TW_F(0), r, TW_F(NAN), f32);
+
+TW_INLINE V(f32) FN(log_f32)(V(f32) x) {
+  TW_SPLIT_LOG(x)
+  V(f32) r = TW_STEP(e, TW_F(0x1.62e400p-1f), f + TW_STEP(e, TW_F(0x1.7f7d1cp-20f), tail));
+  TW_LOG_SPECIAL(x, r)
+}
+TW_INLINE V(f32) FN(log2_f32)(V(f32) x) {
+  TW_SPLIT_LOG(x)
+  /* 1/ln 2 in two parts, so that the product keeps its low bits. */
+  V(f32) high = FN(float_u32)(FN(bits_f32)(f) & 0xfffff000), low = f - high + tail;
+  V(f32) r = TW_STEP(low, TW_F(0x1.715476p+0f), (high + low) * TW_F(0x1.4ae0cp-26f));
+  r = TW_STEP(high, TW_F(0x1.715476p+0f), r) + e;
+  TW_LOG_SPECIAL(x, r)
+}
+#undef TW_SPLIT_LOG
+#undef TW_LOG_SPECIAL
+
+TW_INLINE V(f32) FN(tanh_f32)(V(f32) x) {
+  V(f32) a = FN(abs_f32)(x), y = x * x;
+  V(f32) q = TW_STEP(y, TW_F(-0x1.647ab8p-8f), TW_F(0x1.4e3348p-6f));
+  q = TW_STEP(y, q, TW_F(-0x1.b79fc4p-5f));
+  q = TW_STEP(y, q, TW_F(0x1.110270p-3f));
+  q = TW_STEP(y, q, TW_F(-0x1.55551cp-2f));
+  V(f32) small = TW_STEP(a * y, q, a);
+  V(f32) large = TW_F(1) - TW_F(2) / (FN(exp_f32)(a + a) + TW_F(1));
+  V(u32) sign = FN(bits_f32)(x) & 0x80000000;
+  return FN(float_u32)(FN(bits_f32)(SELECT(a < TW_F(0.65625f), small, large, f32)) | sign);
+}
+
+TW_INLINE V(f32) FN(sigmoid_f32)(V(f32) x) {
+  V(f32) e = FN(exp_f32)(-FN(abs_f32)(x)), r = TW_F(1) / (TW_F(1) + e);
+  return SELECT(x < TW_F(0), e * r, r, f32);
+}
+
+TW_INLINE V(f32) FN(erf_f32)(V(f32) x) {
+  V(f32) a = FN(abs_f32)(x), y = x * x;
+  V(f32) p = TW_STEP(y, TW_F(0x1.496a28p-14f), TW_F(-0x1.a3f6fcp-11f));
+  p = TW_STEP(y, p, TW_F(0x1.5405b2p-8f));
+  p = TW_STEP(y, p, TW_F(-0x1.b7f90cp-6f));
+  p = TW_STEP(y, p, TW_F(0x1.ce2cf8p-4f));
+  p = TW_STEP(y, p, TW_F(-0x1.81273ep-2f));
+  p = TW_STEP(y, p, TW_F(0x1.20dd74p+0f));
+  V(f32) b = SELECT(a > TW_F(4.1f), TW_F(4.1f), a, f32);
+  V(f32) q = TW_STEP(b, TW_F(-0x1.9d85a6p-13f), TW_F(0x1.908178p-9f));
+  q = TW_STEP(b, q, TW_F(-0x1.6cfd02p-6f));
+  q = TW_STEP(b, q, TW_F(0x1.aa2324p-4f));
+  q = TW_STEP(b, q, TW_F(0x1.462cb0p-1f));
+  q = TW_STEP(b, q, TW_F(0x1.20b432p+0f));
+  q = TW_STEP(b, q, TW_F(0x1.743778p-13f));
+  V(f32) large = TW_F(1) - FN(exp_f32)(-q);
+  V(u32) sign = FN(bits_f32)(x) & 0x80000000;
+  V(f32) outer = FN(float_u32)(FN(bits_f32)(large) | sign);
+  V(f32) r = SELECT(a < TW_F(1), x * p, outer, f32);
+  return SELECT(x == x, r, x, f32);
+}
+
+/* The C library a lane. */
+#define TW_LIBRARY(name, function)                                                              \
+  TW_INLINE V(f32) FN(name##_f32)(V(f32) x) { V(f32) r; TW_EACH_LANE(TW_LANE(r), function##f(TW_LANE(x))) return r; } \
+  TW_INLINE V(f64) FN(name##_f64)(V(f64) x) { V(f64) r; TW_EACH_LANE(TW_LANE(r), function(TW_LANE(x))) return r; }
+#define TW_LIBRARY_F64(name, expression)                                                        \
+  TW_INLINE V(f64) FN(name##_f64)(V(f64) v) { V(f64) r; TW_EACH_LANE(TW_LANE(r), ({ f64 x = TW_LANE(v); expression; })) return r; }
+#define TW_LIBRARY_2(name, function)                                                            \
+  TW_INLINE V(f32) FN(name##_f32)(V(f32) x, V(f32) y) { V(f32) r; TW_EACH_LANE(TW_LANE(r), function##f(TW_LANE(x), TW_LANE(y))) return r; } \
+  TW_INLINE V(f64) FN(name##_f64)(V(f64) x, V(f64) y) { V(f64) r; TW_EACH_LANE(TW_LANE(r), function(TW_LANE(x), TW_LANE(y))) return r; }
+TW_LIBRARY(log10, log10)
+TW_LIBRARY(log1p, log1p)
+TW_LIBRARY(sin, sin)
+TW_LIBRARY(cos, cos)
+TW_LIBRARY(tan, tan)
+TW_LIBRARY(sinh, sinh)
+TW_LIBRARY(cosh, cosh)
+TW_LIBRARY(atan, atan)
+TW_LIBRARY_2(atan2, atan2)
+TW_LIBRARY_2(pow, pow)
+TW_LIBRARY_2(fmod, fmod)
+TW_LIBRARY_F64(exp, exp(x))
+TW_LIBRARY_F64(exp2, exp2(x))
+TW_LIBRARY_F64(exp10, pow(10.0, x))
+TW_LIBRARY_F64(log, log(x))
+TW_LIBRARY_F64(log2, log2(x))
+TW_LIBRARY_F64(tanh, tanh(x))
+TW_LIBRARY_F64(erf, erf(x))
+TW_LIBRARY_F64(sqrt, sqrt(x))
+TW_LIBRARY_F64(rsqrt, 1.0 / sqrt(x))
+TW_LIBRARY_F64(sigmoid, x < 0 ? exp(x) / (1.0 + exp(x)) : 1.0 / (1.0 + exp(-x)))
+TW_LIBRARY_F64(round, rint(x))
+TW_LIBRARY_F64(floor, floor(x))
+TW_LIBRARY_F64(ceil, ceil(x))
+TW_LIBRARY_F64(trunc, trunc(x))
+TW_INLINE V(f32) FN(exp10_f32)(V(f32) v) { V(f32) r; TW_EACH_LANE(TW_LANE(r), (f32)pow(10.0, TW_LANE(v))) return r; }
+#undef TW_LIBRARY
+#undef TW_LIBRARY_F64
+#undef TW_LIBRARY_2
+#undef TW_STEP
+#undef TW_F
+#undef TW_EACH_LANE
+#undef TW_LANE

@@ -1,0 +1,200 @@
+/* The thread pool of the cpu target: one a process, shared by all kernels.
+ *
+ * A launch is a task: a number of blocks handed out in chunks.  The calling thread works on its own task, so
+ * nested launches and launches from several threads at once always make progress; idle workers join whatever
+ * tasks have blocks left.  Workers wait a moment for the next task before they sleep.  After a fork the child
+ * starts with an empty pool and makes workers of its own. */
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define MOST_WORKERS 1023
+#define SPINS 2000
+#define WORKER_STACK_BYTES (8u << 20)
+#define OUT_OF_MEMORY (-1)
+
+typedef int32_t (*block_function)(const void *arguments, int64_t block, uint8_t *scratch);
+
+typedef struct task {
+  block_function function;
+  const void *arguments;
+  int64_t blocks, chunk, scratch_bytes;
+  _Atomic int64_t next;       /* first block that nobody has taken */
+  _Atomic int32_t status;     /* first failure */
+  int helpers;                /* workers inside the task; guarded by pool_mutex */
+  int most_helpers;
+  struct task *following;
+} task;
+
+static pthread_mutex_t pool_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t work_arrived = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t helper_left = PTHREAD_COND_INITIALIZER;
+static task *tasks;
+static _Atomic int open_tasks;  /* length of the list, readable without the mutex */
+static int workers, sleepers;
+static _Atomic int thread_count = 1;
+
+typedef struct {
+  uint8_t *memory;
+  int64_t bytes;
+  bool busy;
+} scratch_space;
+static __thread scratch_space own_scratch;
+
+static inline void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+/* Scratch memory of this thread; a nested launch gets memory of its own. */
+static uint8_t *take_scratch(int64_t bytes, bool *nested) {
+  *nested = own_scratch.busy;
+  if (*nested) return aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64 + 64);
+  if (own_scratch.bytes < bytes) {
+    free(own_scratch.memory);
+    own_scratch.memory = aligned_alloc(4096, (size_t)(bytes + 4095) / 4096 * 4096);
+    own_scratch.bytes = own_scratch.memory ? bytes : 0;
+    if (!own_scratch.memory) return NULL;
+  }
+  own_scratch.busy = true;
+  return own_scratch.memory;
+}
+
+static void give_scratch_back(uint8_t *memory, bool nested) {
+  if (nested)
+    free(memory);
+  else
+    own_scratch.busy = false;
+}
+
+/* Run chunks of a task until none is left. */
+static void work_on(task *t) {
+  bool nested = false;
+  uint8_t *scratch = NULL;
+  if (t->scratch_bytes > 0 && !(scratch = take_scratch(t->scratch_bytes, &nested))) {
+    int32_t fine = 0;
+    atomic_compare_exchange_strong(&t->status, &fine, OUT_OF_MEMORY);
+    atomic_store(&t->next, t->blocks);
+    return;
+  }
+  for (;;) {
+    int64_t first = atomic_fetch_add_explicit(&t->next, t->chunk, memory_order_relaxed);
+    if (first >= t->blocks) break;
+    int64_t last = first + t->chunk < t->blocks ? first + t->chunk : t->blocks;
+    for (int64_t block = first; block < last; block++) {
+      int32_t status = t->function(t->arguments, block, scratch);
+      if (status != 0) {
+        int32_t fine = 0;
+        atomic_compare_exchange_strong(&t->status, &fine, status);
+        atomic_store(&t->next, t->blocks);
+        break;
+      }
+    }
+  }
+  if (t->scratch_bytes > 0) give_scratch_back(scratch, nested);
+}
+
+static bool has_work(task *t) {
+  return t->helpers < t->most_helpers && atomic_load_explicit(&t->next, memory_order_relaxed) < t->blocks;
+}
+
+static void *worker_main(void *unused) {
+  (void)unused;
+  for (;;) {
+    for (int spin = 0; spin < SPINS && atomic_load_explicit(&open_tasks, memory_order_relaxed) == 0; spin++) relax();
+    pthread_mutex_lock(&pool_mutex);
+    task *t = tasks;
+    while (t && !has_work(t)) t = t->following;
+    if (!t) {
+      sleepers++;
+      pthread_cond_wait(&work_arrived, &pool_mutex);
+      sleepers--;
+      pthread_mutex_unlock(&pool_mutex);
+      continue;
+    }
+    t->helpers++;
+    pthread_mutex_unlock(&pool_mutex);
+    work_on(t);
+    pthread_mutex_lock(&pool_mutex);
+    t->helpers--;
+    if (t->helpers == 0) pthread_cond_broadcast(&helper_left);
+    pthread_mutex_unlock(&pool_mutex);
+  }
+  return NULL;
+}
+
+static void forget_workers_after_fork(void) {
+  pthread_mutex_init(&pool_mutex, NULL);
+  pthread_cond_init(&work_arrived, NULL);
+  pthread_cond_init(&helper_left, NULL);
+  tasks = NULL;
+  atomic_store(&open_tasks, 0);
+  workers = sleepers = 0;
+}
+
+/* More workers, up to `wanted`; with fewer than wanted the launch still runs. */
+static void start_workers(int wanted) {
+  static bool registered;
+  if (!registered) {
+    pthread_atfork(NULL, NULL, forget_workers_after_fork);
+    registered = true;
+  }
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, WORKER_STACK_BYTES);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  while (workers < wanted) {
+    pthread_t thread;
+    if (pthread_create(&thread, &attributes, worker_main, NULL) != 0) break;
+    workers++;
+  }
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+EXPORT void tilewright_set_threads(int count) {
+  atomic_store(&thread_count, count < 1 ? 1 : count > MOST_WORKERS ? MOST_WORKERS : count);
+}
+
+EXPORT int tilewright_get_threads(void) { return atomic_load(&thread_count); }
+
+/* Run `function` for every block of 0 .. blocks - 1.  Returns 0 or the first failure's status. */
+EXPORT int32_t tilewright_parallel_for(int64_t blocks, int64_t scratch_bytes, block_function function, const void *arguments) {
+  if (blocks <= 0) return 0;
+  int threads = atomic_load_explicit(&thread_count, memory_order_relaxed);
+  if (threads > blocks) threads = (int)blocks;
+  int64_t chunk = blocks / ((int64_t)threads * 8);
+  task t = {.function = function, .arguments = arguments, .blocks = blocks, .chunk = chunk > 0 ? chunk : 1,
+            .scratch_bytes = scratch_bytes, .most_helpers = threads - 1};
+  if (threads > 1) {
+    pthread_mutex_lock(&pool_mutex);
+    if (workers < threads - 1) start_workers(threads - 1);
+    t.following = tasks;
+    tasks = &t;
+    atomic_fetch_add(&open_tasks, 1);
+    if (sleepers > 0) pthread_cond_broadcast(&work_arrived);
+    pthread_mutex_unlock(&pool_mutex);
+  }
+  work_on(&t);
+  if (threads > 1) {
+    pthread_mutex_lock(&pool_mutex);
+    task **link = &tasks;
+    while (*link != &t) link = &(*link)->following;
+    *link = t.following;
+    atomic_fetch_sub(&open_tasks, 1);
+    while (t.helpers > 0) pthread_cond_wait(&helper_left, &pool_mutex);
+    pthread_mutex_unlock(&pool_mutex);
+  }
+  return atomic_load(&t.status);
+}

@@ -1,0 +1,115 @@
+"""Loads a compiled kernel and calls its entry; failed assertions and lack of memory become errors."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import Span, TilewrightError
+from tilewright.ir.dtypes import DType
+from tilewright.ir.nodes import Buffer, Function
+from tilewright.ir.signature import entry_parameters
+from tilewright.machine.arch import Arch
+from tilewright.options import options
+from tilewright.targets.base import Source
+from tilewright.targets.cpu.arch import host, runs_here
+from tilewright.targets.cpu.compiler import LIBRARY, pool_library
+from tilewright.targets.cpu.emit import OUT_OF_MEMORY
+from tilewright.targets.cpu.spellings import bits_of, computes_in_float
+
+
+class AssertionFailed(TilewrightError):
+    """A `T.device_assert` of the kernel that did not hold."""
+
+
+class OutOfMemory(TilewrightError):
+    """A kernel's workspace did not fit into memory."""
+
+
+class WrongMachine(TilewrightError):
+    """Code for a CPU that this machine is not."""
+
+
+_CTYPES = {
+    "float32": ctypes.c_float, "tfloat32": ctypes.c_float, "float64": ctypes.c_double, "bool": ctypes.c_bool,
+    **{f"int{bits}": getattr(ctypes, f"c_int{max(bits, 8)}") for bits in (1, 2, 4, 8, 16, 32, 64)},
+    **{f"uint{bits}": getattr(ctypes, f"c_uint{max(bits, 8)}") for bits in (1, 2, 4, 8, 16, 32, 64)},
+}  # fmt: skip
+
+
+def load(directory: Path, source: Source, function: Function, arch: Arch) -> Callable[..., None]:
+    """A callable that takes the entry arguments: pointers as ints, scalars as numbers.
+
+    Raises
+    ------
+    WrongMachine : `arch` has instructions that this CPU does not have.
+    """
+    if not runs_here(arch):
+        missing = ", ".join(sorted(arch.features - host().features))
+        raise WrongMachine(f"code for {arch.name} cannot run on this CPU, which lacks {missing}",
+                           hint="its text can be inspected: kernel.get_kernel_source()")  # fmt: skip
+    library = ctypes.CDLL(str(directory / LIBRARY))
+    pool = ctypes.c_void_p.in_dll(library, "tw_parallel_for")
+    pool.value = ctypes.cast(_pool().tilewright_parallel_for, ctypes.c_void_p).value
+    entry = getattr(library, source.entries[0])
+    parameters = entry_parameters(function)
+    entry.argtypes = [_argument_type(p) for p in parameters]
+    entry.restype = ctypes.c_int32
+    failures = dict(source.metadata).get("failures", ())
+    convert = [(i, p.dtype) for i, p in enumerate(parameters) if not isinstance(p, Buffer) and _is_bits(p.dtype)]
+
+    def call(*arguments: Any) -> None:
+        if convert:
+            arguments = _with_bits(arguments, convert)
+        status = entry(*arguments)
+        if status != 0:
+            raise _failure(status, failures, function)
+
+    return call
+
+
+def set_threads(count: int) -> None:
+    """Threads that launches use from now on, the calling one included; 0 for all cores."""
+    _pool().tilewright_set_threads(count or host().cores)
+
+
+def get_threads() -> int:
+    """Threads that launches use."""
+    return int(_pool().tilewright_get_threads())
+
+
+@functools.cache
+def _pool() -> ctypes.CDLL:
+    pool = ctypes.CDLL(str(pool_library()))
+    pool.tilewright_set_threads(options().num_threads or host().cores)
+    return pool
+
+
+def _is_bits(dtype: DType) -> bool:
+    return computes_in_float(dtype) and dtype.name != "tfloat32"
+
+
+def _argument_type(param: Any) -> Any:
+    if isinstance(param, Buffer):
+        return ctypes.c_void_p
+    if _is_bits(param.dtype):
+        return ctypes.c_uint16 if param.dtype.bits == 16 else ctypes.c_uint8
+    return _CTYPES[param.dtype.name]
+
+
+def _with_bits(arguments: tuple[Any, ...], convert: list[tuple[int, DType]]) -> tuple[Any, ...]:
+    """Scalars of narrow float types as the bits that the entry takes."""
+    changed = list(arguments)
+    for position, dtype in convert:
+        changed[position] = bits_of(float(changed[position]), dtype)
+    return tuple(changed)
+
+
+def _failure(status: int, failures: Any, function: Function) -> TilewrightError:
+    if status == OUT_OF_MEMORY:
+        return OutOfMemory(f"a workspace of {function.name} does not fit into memory", span=function.span)
+    message, place = failures[status - 1]
+    return AssertionFailed(message or "a device assertion failed", span=Span(*place) if place else None)

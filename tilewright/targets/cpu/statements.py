@@ -1,0 +1,176 @@
+"""Statements of final programs as C for the cpu target: the body of one kernel's block function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tilewright.errors import Span
+from tilewright.ir import nodes
+from tilewright.ir.nodes import Buffer
+from tilewright.ir.visitor import walk
+from tilewright.targets.c_family import Names
+from tilewright.targets.cpu.expressions import CpuExpressions, _constant
+from tilewright.targets.cpu.spellings import carrier, code, lanes_suffix
+
+STACK_BYTES = 16384
+"""Tiles up to this size live on the stack of the block function, larger ones in the thread's scratch memory."""
+
+PROMOTED_VECTORS = 64
+"""Register buffers of at most this many vectors become C variables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failed `Assert` by its number: the entry returns it and the launcher shows it."""
+
+    message: str
+    span: Span | None
+
+
+def promotable(body: nodes.Statement) -> dict[Buffer, int]:
+    """Register buffers that are only accessed as whole vectors at constant places, with their lanes.
+
+    A C compiler keeps variables in registers; of arrays it does so only now and then.
+    """
+    lanes: dict[Buffer, int] = {}
+    refused: set[Buffer] = set()
+    for node in walk(body):
+        if isinstance(node, nodes.Load):
+            _note(node.buffer, node.indices, node.dtype.lanes, lanes, refused)
+        elif isinstance(node, nodes.Store):
+            _note(node.buffer, node.indices, node.value.dtype.lanes, lanes, refused)
+        elif isinstance(node, nodes.Region):
+            refused.add(node.buffer)
+        elif isinstance(node, nodes.Allocate) and node.buffer.source is not None:
+            refused.update((node.buffer, node.buffer.source))
+    return {buffer: width for buffer, width in lanes.items()
+            if buffer not in refused and buffer.size <= PROMOTED_VECTORS * width}  # fmt: skip
+
+
+def _note(
+    buffer: Buffer, indices: Iterable[nodes.Expr], width: int, lanes: dict[Buffer, int], refused: set[Buffer]
+) -> None:
+    if buffer.scope != "register":
+        return
+    places = [_constant(index) for index in indices]
+    whole = len(places) == 1 and places[0] is not None and places[0] % width == 0
+    if not whole or lanes.setdefault(buffer, width) != width or buffer.dtype.is_packed or buffer.size % width:
+        refused.add(buffer)
+
+
+class CpuStatements(CpuExpressions):
+    """Prints the body of a block function and counts its scratch memory."""
+
+    def __init__(self, names: Names, failures: list[Failure]) -> None:
+        super().__init__(names)
+        self.failures = failures
+        self.stack_bytes = 0
+        self.scratch_bytes = 0
+        self.exit = "return {status};"
+
+    def statement_Let(self, let: nodes.Let) -> None:
+        if let.var.dtype.lanes > 1 and let.var.dtype.kind == "bool":
+            self.line(f"const {self.type_name(let.var.dtype)} {self.names.of(let.var)} = {self.mask(let.value, 32)};")
+            return
+        if let.var.dtype.is_integer and self.is_nonnegative(let.value):
+            self.nonnegative.add(let.var)
+        super().statement_Let(let)
+
+    def statement_For(self, loop: nodes.For) -> None:
+        if self.is_nonnegative(loop.start):
+            self.nonnegative.add(loop.var)
+        super().statement_For(loop)
+
+    def statement_Allocate(self, allocate: nodes.Allocate) -> None:
+        buffer = allocate.buffer
+        name = self.names.of(buffer)
+        element = self.type_name(buffer.dtype)
+        if buffer.scope == "scalar":
+            first = f" = {self.value(allocate.initial)}" if allocate.initial is not None else ""
+            self.line(f"{element} {name}{first};")
+        elif buffer.source is not None:
+            self.line(f"{element} *const {name} = ({element} *){self.names.of(buffer.source)};")
+        elif buffer in self.promoted:
+            lanes = self.promoted[buffer]
+            vector = self.type_name(buffer.dtype.with_lanes(lanes))
+            count = buffer.size // lanes
+            variables = [name] if count == 1 else [self.names.fresh(f"{name}_{i}") for i in range(count)]
+            self.line(f"{vector} {', '.join(variables)};")
+        else:
+            self._allocate_memory(buffer, name, element)
+
+    def _allocate_memory(self, buffer: Buffer, name: str, element: str) -> None:
+        size = (buffer.dtype.nbytes(buffer.size) + 63) // 64 * 64
+        if size + self.stack_bytes <= STACK_BYTES:
+            self.stack_bytes += size
+            count = buffer.dtype.nbytes(buffer.size) if buffer.dtype.is_packed else buffer.size
+            self.line(f"{element} {name}[{count}] __attribute__((aligned(64)));")
+            return
+        self.line(f"{element} *restrict const {name} = ({element} *)(scratch + {self.scratch_bytes});")
+        self.scratch_bytes += size
+
+    def statement_Store(self, store: nodes.Store) -> None:
+        buffer, value = store.buffer, store.value
+        name = self.names.of(buffer)
+        if buffer.scope == "scalar":
+            self.line(f"{name} = {self.value(value)};")
+        elif buffer in self.promoted:
+            text = self.mask(value, 32) if value.dtype.kind == "bool" and value.dtype.lanes > 1 else self.value(value)
+            self.line(f"{self.register_name(buffer, store.indices[0])} = {text};")
+        elif buffer.dtype.is_packed:
+            arguments = (name, self.value(store.indices[0]), self.value(value))
+            self.line(f"tw_store_{code(buffer.dtype)}{self._suffix(value.dtype)}({', '.join(arguments)});")
+        elif value.dtype.lanes == 1:
+            self.line(f"{name}[{self.value(store.indices[0])}] = {self.value(value)};")
+        else:
+            self._store_vector(store)
+
+    def _store_vector(self, store: nodes.Store) -> None:
+        dtype = store.value.dtype
+        self.lanes_used.add(dtype.lanes)
+        text = self.value(store.value)
+        if dtype.kind == "bool":
+            text = f"(u8x{dtype.lanes})-({self.mask(store.value, 8)})"
+        address = self.address(store.buffer, store.indices[0])
+        self.line(f"tw_store_{carrier(dtype)}{lanes_suffix(dtype)}({address}, {text});")
+
+    def statement_Assert(self, check: nodes.Assert) -> None:
+        self.failures.append(Failure(check.message, check.span))
+        self.line(f"if (!({self.value(check.condition)})) {self.exit.format(status=len(self.failures))}")
+
+    def statement_Return(self, _: nodes.Return) -> None:
+        self.line(self.exit.format(status=0))
+
+    def statement_Print(self, node: nodes.Print) -> None:
+        """``printf`` of texts and scalars; tiles print as rows of their elements."""
+        self.headers.add("<stdio.h>")
+        for position, value in enumerate(node.values):
+            separator = " " if position + 1 < len(node.values) else "\\n"
+            if isinstance(value, str):
+                text = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("%", "%%")
+                self.line(f'printf("{text}{separator}");')
+            elif isinstance(value, nodes.Expr):
+                self.line(f'printf("{_printf_format(value.dtype)}{separator}", {self._printed(value)});')
+            else:
+                self._print_tile(value)
+
+    def _printed(self, value: nodes.Expr) -> str:
+        if value.dtype.is_float:
+            return f"(double){self.operand(self._widened(self.expression(value), value.dtype), 14)}"
+        return f"(long long){self.operand(self.expression(value), 14)}"
+
+    def _print_tile(self, region: nodes.Region) -> None:
+        buffer = region.buffer
+        index = nodes.Var(nodes.dtypes.INT64, "at")
+        count = buffer.shape[0] if isinstance(buffer.shape[0], int) else self.value(buffer.shape[0])
+        name = self.names.of(index)
+        element = nodes.Load(buffer.dtype, buffer, (index,))
+        self.line(f'printf("{buffer.name}:");')
+        self.line(f"for (int64_t {name} = 0; {name} < {count}; {name}++)")
+        self.line(f'  printf(" {_printf_format(buffer.dtype)}", {self._printed(element)});')
+        self.line('printf("\\n");')
+
+
+def _printf_format(dtype: nodes.DType) -> str:
+    return "%g" if dtype.is_float else "%lld"
