@@ -1,0 +1,99 @@
+"""`PanelLayout`: where the elements of a matrix lie when dot-product instructions read it as their vector operand.
+
+A right operand is cut into panels of as many columns as an accumulator has lanes.  Within a panel, one load
+after the other follows along k, and a load holds, for every lane, `run` bytes' worth of consecutive k; codes
+of fewer than eight bits share the bytes, so that a shift and a mask of the whole load gives the operand of the
+next step::
+
+    position of (n, k) = [n / lanes][k / (run * share)][n % lanes][k % run][k / run % share]
+
+Columns and k are padded to whole loads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.ir.nodes import Expr, index_binary
+
+
+@dataclass(frozen=True, slots=True)
+class PanelLayout:
+    """The order of one operand.
+
+    Attributes
+    ----------
+    columns, depth : logical size along n and along k.
+    transposed : whether the logical matrix is (n, k) rather than (k, n).
+    lanes : columns of a panel.
+    run : consecutive elements of k that one lane holds in one step.
+    share : steps whose elements share a load (codes in a byte), 1 for types of eight bits and more.
+    """
+
+    columns: int
+    depth: int
+    transposed: bool
+    lanes: int
+    run: int = 1
+    share: int = 1
+
+    def __str__(self) -> str:
+        order = "nk" if self.transposed else "kn"
+        return f"panels1[{order} {self.columns}x{self.depth}: {self.lanes} lanes, run {self.run}, share {self.share}]"
+
+    @property
+    def panels(self) -> int:
+        return -(-self.columns // self.lanes)
+
+    @property
+    def step(self) -> int:
+        """Elements of k in one load."""
+        return self.run * self.share
+
+    @property
+    def loads(self) -> int:
+        """Loads in a panel."""
+        return -(-self.depth // self.step)
+
+    @property
+    def load_size(self) -> int:
+        """Elements in one load."""
+        return self.lanes * self.step
+
+    @property
+    def size(self) -> int:
+        """Elements in all, padding included."""
+        return self.panels * self.loads * self.load_size
+
+    def position(self, row: Expr, column: Expr) -> Expr:
+        """Position of the element at (row, column) of the logical matrix, as an expression."""
+        n, k = (row, column) if self.transposed else (column, row)
+
+        def part(value: Expr, divisor: int, modulus: int | None = None) -> Expr:
+            quotient = index_binary("floordiv", value, divisor)
+            return quotient if modulus is None else index_binary("floormod", quotient, modulus)
+
+        digits = [
+            (part(n, self.lanes), self.loads * self.load_size),
+            (part(k, self.step), self.load_size),
+            (index_binary("floormod", n, self.lanes), self.step),
+            (index_binary("floormod", k, self.run), self.share),
+        ]
+        if self.share > 1:
+            digits.append((part(k, self.run, self.share), 1))
+        total: Expr | None = None
+        for digit, stride in digits:
+            term = index_binary("mul", digit, stride)
+            total = term if total is None else index_binary("add", total, term)
+        assert total is not None
+        return total
+
+    def permutation(self) -> np.ndarray:
+        """Position of every logical element, an int64 array of the logical matrix's shape."""
+        n, k = np.arange(self.columns, dtype=np.int64)[:, None], np.arange(self.depth, dtype=np.int64)[None, :]
+        place = (n // self.lanes) * self.loads + k // self.step
+        place = (place * self.lanes + n % self.lanes) * self.run + k % self.run
+        place = place * self.share + k // self.run % self.share
+        return place if self.transposed else place.T

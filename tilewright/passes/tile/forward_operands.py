@@ -1,0 +1,198 @@
+"""Gemm operands that were only copied next to the block are read where they came from.
+
+A machine whose blocks share no memory of their own gains nothing from staging a tile that is read as it lies
+in the source: rows of the left operand, and packed weights, whose codes are unpacked in registers.
+
+Before::
+
+    copy(A[m:m + 16, k:k + 128], a)
+    decode(W[n:n + 64, k:k + 128], w)
+    gemm(a, w, c, transpose_b=True)
+
+After (``W`` is packed)::
+
+    gemm(A[m:m + 16, k:k + 128], W[n:n + 64, k:k + 128], c, transpose_b=True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Const,
+    Expr,
+    For,
+    Function,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Pipelined,
+    Region,
+    Seq,
+    Statement,
+    Store,
+    TileOperator,
+    While,
+)
+from tilewright.ir.visitor import Rewriter, walk
+from tilewright.ops.copy import Copy
+from tilewright.ops.decode import Decode
+from tilewright.ops.gemm import Gemm
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import map_kernels
+from tilewright.passes.tile.plan_operand_layouts import first_match
+
+
+def forward_operands(function: Function, context: Context) -> Function:
+    """Let gemms read the sources of tiles that a machine without shared memory need not stage."""
+    if context.arch.has_threads:
+        return function
+    return map_kernels(function, lambda kernel: _forward(kernel, context))
+
+
+@dataclass(frozen=True, slots=True)
+class _Staging:
+    """The one statement that fills a tile, and where its sequence stands."""
+
+    statement: Copy | Decode
+    source: Region
+
+
+def _forward(kernel: Kernel, context: Context) -> Kernel:
+    staged = _staged(kernel)
+    changes: dict[Gemm, dict[str, Region]] = {}
+    readers = _reader_counts(kernel)
+    served: dict[Buffer, int] = {}
+    for gemm, visible in _gemms(kernel.body, {}):
+        for name in ("a", "b"):
+            region: Region = getattr(gemm, name)
+            filled = staged.get(region.buffer)
+            if filled is None or visible.get(region.buffer) is not filled.statement or not region.is_whole:
+                continue
+            if _suits(gemm, name, filled, context):
+                changes.setdefault(gemm, {})[name] = filled.source
+                served[region.buffer] = served.get(region.buffer, 0) + 1
+    if not changes:
+        return kernel
+    dead = {buffer for buffer, count in served.items() if count == readers.get(buffer)}
+    return replace(kernel, body=_Apply(changes, dead)(kernel.body))
+
+
+def _suits(gemm: Gemm, name: str, filled: _Staging, context: Context) -> bool:
+    """Whether the gemm reads the source as well as the tile."""
+    source, tile = filled.source, getattr(gemm, name)
+    if source.buffer.scope != "global" or source.tile_shape != tile.tile_shape or source.buffer.source is not None:
+        return False
+    if len(source.tile_shape) != 2 or any(_reads_memory(start) for start in source.starts):
+        return False
+    if name == "b":
+        if not source.buffer.packed:
+            return False
+        return (
+            first_match(gemm.a.dtype, source.dtype, context.arch) is not None
+            and source.extents[-2:] == source.tile_shape
+        )
+    columns, extent = source.buffer.shape[-1], source.extents[-1]
+    contiguous = source.buffer.strides is None or _is_one(source.buffer.strides[-1])
+    inside = isinstance(columns, int) and isinstance(extent, int) and columns % extent == 0
+    return (not gemm.transpose_a and source.dtype == tile.dtype and not source.buffer.packed and contiguous and inside
+            and source.extents[-2:] == source.tile_shape and not source.dtype.is_packed)  # fmt: skip
+
+
+def _is_one(stride: object) -> bool:
+    return stride == 1 or (isinstance(stride, Const) and stride.value == 1)
+
+
+def _reads_memory(expr: Expr) -> bool:
+    return any(isinstance(node, Load) for node in walk(expr))
+
+
+def _staged(kernel: Kernel) -> dict[Buffer, _Staging]:
+    """Tiles that exactly one copy (or plain decode) of a read-only global region writes."""
+    writers: dict[Buffer, list[Any]] = {}
+    views: set[Buffer] = set()
+    for node in walk(kernel.body):
+        if isinstance(node, TileOperator):
+            for region in node.effects().writes:
+                writers.setdefault(region.buffer, []).append(node)
+        elif isinstance(node, Store):
+            writers.setdefault(node.buffer, []).append(node)
+        elif isinstance(node, Allocate) and node.buffer.source is not None:
+            views.update((node.buffer, node.buffer.source))
+    found: dict[Buffer, _Staging] = {}
+    for buffer, statements in writers.items():
+        (first, *more) = statements
+        if more or buffer.scope == "global" or buffer in views or not isinstance(first, (Copy, Decode)):
+            continue
+        source = first.source
+        if source.buffer in writers or not first.destination.is_whole or not _is_plain(first):
+            continue
+        found[buffer] = _Staging(first, source)
+    return found
+
+
+def _is_plain(statement: Copy | Decode) -> bool:
+    """Whether the tile holds the source's own numbers, in a type that holds all of them."""
+    source, target = statement.source.dtype, statement.destination.dtype
+    if isinstance(statement, Decode):
+        if statement.scale is not None or statement.zero is not None or statement.codebook is not None:
+            return False
+        return source.is_integer and (_holds(target, source.minimum, source.maximum))
+    return source == target
+
+
+def _holds(target: Any, low: float, high: float) -> bool:
+    if target.is_integer:
+        return bool(target.minimum <= low and high <= target.maximum)
+    return bool(max(-low, high) <= 1 << (target.mantissa_bits + 1))
+
+
+def _reader_counts(kernel: Kernel) -> dict[Buffer, int]:
+    counts: dict[Buffer, int] = {}
+    for node in walk(kernel.body):
+        if isinstance(node, TileOperator):
+            for region in node.effects().reads:
+                counts[region.buffer] = counts.get(region.buffer, 0) + 1
+        elif isinstance(node, Load):
+            counts[node.buffer] = counts.get(node.buffer, 0) + 1
+    return counts
+
+
+def _gemms(node: Statement, visible: dict[Buffer, Any]) -> Iterator[tuple[Gemm, dict[Buffer, Any]]]:
+    """Every gemm with the fillings that surely happened before it, in the same iteration of every loop."""
+    if isinstance(node, Seq):
+        here = dict(visible)
+        for statement in node.statements:
+            yield from _gemms(statement, here)
+            if isinstance(statement, (Copy, Decode)):
+                here[statement.destination.buffer] = statement
+    elif isinstance(node, Gemm):
+        yield node, visible
+    elif isinstance(node, (For, Pipelined, While, Parallel)):
+        yield from _gemms(node.body, visible)
+    elif isinstance(node, If):
+        yield from _gemms(node.then, visible)
+        if node.otherwise is not None:
+            yield from _gemms(node.otherwise, visible)
+
+
+class _Apply(Rewriter):
+    def __init__(self, changes: dict[Gemm, dict[str, Region]], dead: set[Buffer]) -> None:
+        self.changes, self.dead = changes, dead
+
+    def visit_Gemm(self, gemm: Gemm) -> Gemm:
+        return replace(gemm, **self.changes[gemm]) if gemm in self.changes else gemm
+
+    def visit_Copy(self, copy: Copy) -> Statement | None:
+        return None if copy.destination.buffer in self.dead else copy
+
+    def visit_Decode(self, decode: Decode) -> Statement | None:
+        return None if decode.destination.buffer in self.dead else decode
+
+    def visit_Allocate(self, allocate: Allocate) -> Statement | None:
+        return None if allocate.buffer in self.dead else allocate

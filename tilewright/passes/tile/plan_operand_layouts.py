@@ -1,0 +1,171 @@
+"""Chooses where the elements of right operands lie, so that micro-kernels read them one load after the other.
+
+A tile that only feeds gemms gets the panel order of the machine's dot-product instruction, and what fills it
+does the packing; a packed weight gets the order of its number type, the same for every kernel that reads it.
+
+Before::
+
+    copy(B[n:n + 64, k:k + 128], tile)
+    gemm(a, tile, c, transpose_b=True)
+
+After: the same text, and for ``tile`` the fact ``panels1[nk 64x128: 16 lanes, run 4, share 1]``, which
+`apply_operand_layouts` turns into indices; for packed parameters the attribute ``packed_layouts``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tilewright.ir.dtypes import UINT8, DType
+from tilewright.ir.nodes import Allocate, Buffer, Function, Load, Region, Statement, TileOperator
+from tilewright.ir.visitor import children, walk
+from tilewright.layout.panels import PanelLayout
+from tilewright.machine.arch import Arch
+from tilewright.machine.dot import DotInstruction, OperandPlan, match_operands
+from tilewright.ops.gemm import Gemm
+from tilewright.passes.context import Context
+
+FACT = "operand_layouts"
+LANE_BYTES = 4
+"""Width of one column in a panel of codes: a 32-bit total each."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalOperand:
+    """A tile or weight in panel order.
+
+    Attributes
+    ----------
+    memory : one-dimensional; bytes for codes of fewer than eight bits, else elements.
+    declare : statements that bring `memory` into being, for views of parameters.
+    """
+
+    memory: Buffer
+    layout: PanelLayout
+    declare: tuple[Statement, ...] = ()
+
+
+def physical_operand(region: Region, context: Context) -> PhysicalOperand | None:
+    """How `region`'s buffer is laid out, or None where its elements lie row by row."""
+    found: dict[Buffer, PhysicalOperand] = context.facts.get(FACT, {})
+    operand = found.get(region.buffer)
+    if operand is None or region.buffer.scope != "global":
+        return operand
+    memory = replace(operand.memory)  # a view of its own for every place that declares one
+    return PhysicalOperand(memory, operand.layout, (Allocate(memory),))
+
+
+def plan_operand_layouts(function: Function, context: Context) -> Function:
+    """Choose panel layouts of packed parameters and of the right operands of gemms."""
+    if context.arch.has_threads:
+        return function
+    facts: dict[Buffer, PhysicalOperand] = context.facts.setdefault(FACT, {})
+    gemms = [node for node in walk(function.body) if isinstance(node, Gemm)]
+    packed: list[tuple[str, PanelLayout]] = []
+    for param in function.params:
+        if isinstance(param, Buffer) and param.packed and param.rank == 2 and _is_static(param):
+            layout = packed_layout(param, _transposed(param, gemms), context.arch)
+            facts[param] = PhysicalOperand(_view(param, layout), layout)
+            packed.append((param.name, layout))
+    for tile, layout in _tiles(function, gemms, context.arch):
+        memory = Buffer(tile.name, (layout.size,), tile.dtype, tile.scope)
+        facts[tile] = PhysicalOperand(memory, layout)
+    if not packed:
+        return function
+    attributes = (*(a for a in function.attributes if a[0] != "packed_layouts"), ("packed_layouts", tuple(packed)))
+    return replace(function, attributes=attributes)
+
+
+def packed_layout(weight: Buffer, transposed: bool, arch: Arch) -> PanelLayout:
+    """The order of a packed weight: a function of its type, its shape and the machine only."""
+    rows, columns = weight.static_shape
+    n, k = (rows, columns) if transposed else (columns, rows)
+    lanes, dtype = max(1, arch.vector_bytes // LANE_BYTES), weight.dtype
+    if dtype.is_integer and dtype.bits <= 8:
+        return PanelLayout(n, k, transposed, lanes, run=4, share=dtype.per_byte)
+    run = max((i.depth for i in _instructions(arch) if i.vector == dtype), default=1)
+    return PanelLayout(n, k, transposed, lanes if dtype.bits <= 32 else max(1, lanes // 2), run)
+
+
+def _view(param: Buffer, layout: PanelLayout) -> Buffer:
+    """The parameter's memory, in the order of the layout."""
+    codes = param.dtype.is_packed
+    size = layout.size // param.dtype.per_byte
+    return Buffer(f"{param.name}_panels", (size,), UINT8 if codes else param.dtype, "local", source=param)
+
+
+def _is_static(buffer: Buffer) -> bool:
+    return all(isinstance(extent, int) for extent in buffer.shape)
+
+
+def _transposed(param: Buffer, gemms: list[Gemm]) -> bool:
+    """Whether the weight is (n, k): as the gemm that reads it says, else yes."""
+    return next((gemm.transpose_b for gemm in gemms if gemm.b.buffer is param), True)
+
+
+def _instructions(arch: Arch) -> tuple[DotInstruction, ...]:
+    return tuple(i for i in arch.matrix_instructions if isinstance(i, DotInstruction))
+
+
+def _tiles(function: Function, gemms: list[Gemm], arch: Arch) -> Iterator[tuple[Buffer, PanelLayout]]:
+    """Tiles that only gemms read, all in the same way, with the layout that suits them."""
+    other_uses = _other_uses(function)
+    wanted: dict[Buffer, set[PanelLayout | None]] = {}
+    for gemm in gemms:
+        wanted.setdefault(gemm.b.buffer, set()).add(_tile_layout(gemm, arch))
+    for buffer, layouts in wanted.items():
+        layout = next(iter(layouts))
+        if len(layouts) == 1 and layout is not None and buffer not in other_uses:
+            yield buffer, layout
+
+
+def _tile_layout(gemm: Gemm, arch: Arch) -> PanelLayout | None:
+    """The panel layout for the right operand of one gemm, or None where it should stay as it is."""
+    tile = gemm.b.buffer
+    if (
+        tile.scope not in ("shared", "fragment", "local")
+        or tile.rank != 2
+        or not gemm.b.is_whole
+        or tile.source is not None
+    ):
+        return None
+    plan = first_match(gemm.a.dtype, gemm.b.dtype, arch)
+    if plan is None or tile.dtype.is_packed:
+        return None
+    instruction = plan.instruction
+    if gemm.n % instruction.lanes or gemm.k % instruction.depth:
+        return None
+    if instruction.depth == 1 and not gemm.transpose_b:
+        return None  # its rows are vectors of columns already
+    return PanelLayout(gemm.n, gemm.k, gemm.transpose_b, instruction.lanes, instruction.depth)
+
+
+def first_match(a: DType, b: DType, arch: Arch) -> OperandPlan | None:
+    """The machine's best way to multiply an `a` by a `b`."""
+    return next((plan for i in _instructions(arch) if (plan := match_operands(i, a, b)) is not None), None)
+
+
+def _other_uses(function: Function) -> set[Buffer]:
+    """Buffers that something else than a gemm's b reads, or that are views or have views."""
+    found: set[Buffer] = set()
+
+    def visit(node: object) -> None:
+        if isinstance(node, Gemm):
+            found.update(region.buffer for region in node.effects().reads if region is not node.b)
+            found.add(node.c.buffer)
+        elif isinstance(node, TileOperator):
+            found.update(region.buffer for region in node.effects().reads)
+        elif isinstance(node, (Load, Region)):
+            found.add(node.buffer)
+        if isinstance(node, Allocate) and node.buffer.source is not None:
+            found.update((node.buffer, node.buffer.source))
+        for child in children(node):
+            if isinstance(node, TileOperator) and isinstance(child, Region):
+                for start in child.starts:
+                    visit(start)
+            elif not isinstance(child, Buffer):
+                visit(child)
+
+    visit(function.body)
+    return found

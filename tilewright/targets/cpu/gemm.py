@@ -1,0 +1,425 @@
+"""`T.gemm` on a CPU: the operands brought into the form that micro-kernels read, and the loops around those.
+
+An operand that does not lie as the instruction needs it is copied once into scratch memory of the block; a
+tile whose layout `plan_operand_layouts` chose, and a packed weight, are read where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import gcd
+
+from tilewright.ir.dtypes import FLOAT32, INT32, DType
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Call,
+    Expr,
+    Extent,
+    If,
+    Load,
+    Parallel,
+    Region,
+    Seq,
+    Statement,
+    Store,
+    Var,
+    binary,
+    cast,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.layout.panels import PanelLayout
+from tilewright.machine.dot import DotInstruction, OperandPlan, match_operands
+from tilewright.ops.base import element, full_index, zero
+from tilewright.ops.gemm import Gemm
+from tilewright.passes.context import Context
+from tilewright.passes.tile.plan_operand_layouts import PhysicalOperand, physical_operand
+from tilewright.targets.cpu.microkernels import (
+    Left,
+    MicroKernel,
+    PanelRight,
+    Right,
+    RowsRight,
+    add,
+    is_multiple,
+    load_vector,
+    loop,
+    mul,
+    splat,
+    to_float,
+)
+from tilewright.targets.cpu.register_tiles import RegisterTile, TileModel
+
+
+def lower_gemm(op: Gemm, context: Context) -> Statement | None:
+    """Micro-kernels for `op`, or None where no instruction of the machine multiplies these types."""
+    for instruction in context.arch.matrix_instructions:
+        plan = match_operands(instruction, op.a.dtype, op.b.dtype)
+        if plan is None or not _accumulates(instruction, op):
+            continue
+        chunk = _chunk(op, plan)
+        if chunk is not None:
+            return _Lowering(op, context, plan, chunk).statement()
+    return None
+
+
+def _accumulates(instruction: DotInstruction, op: Gemm) -> bool:
+    """Whether totals of the instruction become the elements of c."""
+    c, total = op.c.dtype, instruction.accumulator
+    if c.is_integer:
+        return total.is_integer and c.bits <= total.bits
+    if total.is_integer:
+        return op.a.dtype.bits <= 8 and op.b.dtype.bits <= 8 and c.bits <= 32
+    return c.bits <= total.bits
+
+
+def _chunk(op: Gemm, plan: OperandPlan) -> int | None:
+    """Elements of k after which a total is scaled and added to c; None where the instruction cannot stop there."""
+    chunk = op.k
+    if op.promote_every is not None:
+        chunk = gcd(chunk, op.promote_every)
+    for scale, region, is_a in ((op.scale_a, op.a, True), (op.scale_b, op.b, False)):
+        if scale is not None:
+            chunk = gcd(chunk, op.k // _k_blocks(op, scale, region, is_a))
+    instruction = plan.instruction
+    if op.c.dtype.is_float and instruction.accumulator.is_integer:
+        largest = 255 * 255 * chunk  # of bytes, whatever their signs
+        while largest >= 1 << 31 and chunk % 2 == 0:
+            chunk, largest = chunk // 2, largest // 2
+        if largest >= 1 << 31:
+            return None
+    return chunk if chunk % instruction.depth == 0 else None
+
+
+def _k_blocks(op: Gemm, scale: Region, region: Region, is_a: bool) -> int:
+    blocks = op._blocks(scale, region, is_a)
+    assert blocks is not None
+    return blocks[int(is_a != op.transpose_a)] if is_a else blocks[int(op.transpose_b)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Factors of one operand: the value for a row of a, or a vector of columns of b, in a block of k."""
+
+    value: Callable[[Expr, Expr], Expr]
+    chunks: int
+
+
+class _Lowering:
+    """One gemm on its way to loops and micro-kernels."""
+
+    def __init__(self, op: Gemm, context: Context, plan: OperandPlan, chunk: int) -> None:
+        self.op, self.context, self.plan, self.chunk = op, context, plan, chunk
+        self.lanes = plan.instruction.lanes
+        self.before: list[Statement] = []
+        self.sums: Buffer | None = None
+
+    def statement(self) -> Statement:
+        op = self.op
+        rows = self._rows()
+        left = self._left()
+        right = self._right()
+        scale_a, scale_b = self._scale(op.scale_a, op.a, True), self._scale(op.scale_b, op.b, False)
+        if self.plan.offset:
+            self.sums = self._row_sums(left, rows)
+        body = [*self.before, *self._clear(), *self._loops(left, right, rows, scale_a, scale_b)]
+        return Seq(tuple(body), span=op.span)
+
+    # Extents ------------------------------------------------------------------------------------
+
+    def _rows(self) -> Extent:
+        """Rows of a that exist: fewer than the tile's where it hangs over the end of a global matrix."""
+        return _inside(self.op.a, 1 if self.op.transpose_a else 0)
+
+    # Operands -----------------------------------------------------------------------------------
+
+    def _left(self) -> Left:
+        """a as rows of consecutive k of the instruction's type."""
+        op, wanted = self.op, self.plan.instruction.broadcast
+        at = lambda i, k: full_index(op.a, (k, i) if op.transpose_a else (i, k))  # noqa: E731
+        in_order = self.plan.instruction.depth == 1 or not op.transpose_a
+        if op.a.dtype == wanted and in_order and not op.a.buffer.packed:
+            return Left(self._own_view(op.a.buffer), at)
+        copy = self._scratch("left", (op.m, op.k), wanted, lambda i, k: Load(op.a.dtype, op.a.buffer, at(i, k)))
+        return Left(copy, lambda i, k: (i, k))
+
+    def _own_view(self, buffer: Buffer) -> Buffer:
+        """`buffer`, or where it is global a view of it: the loops below keep inside, so nobody need guard it."""
+        if buffer.scope != "global":
+            return buffer
+        view = Buffer(f"{buffer.name}_rows", buffer.shape, buffer.dtype, "local", buffer.strides, buffer)
+        self.before.append(Allocate(view))
+        return view
+
+    def _right(self) -> Right:
+        """b as vectors of columns."""
+        op, instruction = self.op, self.plan.instruction
+        physical = physical_operand(op.b, self.context)
+        if physical is not None:
+            found = self._panels_in_place(physical)
+            if found is not None:
+                return found
+        at = lambda k, n: full_index(op.b, (n, k) if op.transpose_b else (k, n))  # noqa: E731
+        whole = op.n % self.lanes == 0
+        if physical is None and instruction.depth == 1 and not op.transpose_b and whole and _rows_of_memory(op.b):
+            return RowsRight(op.b.buffer, at, instruction)
+        return self._panels_in_scratch(at)
+
+    def _panels_in_place(self, physical: PhysicalOperand) -> PanelRight | None:
+        op, layout, plan = self.op, physical.layout, self.plan
+        if layout.transposed != op.transpose_b or layout.lanes != self.lanes or layout.run % plan.instruction.depth:
+            return None
+        n_axis, k_axis = (0, 1) if op.transpose_b else (1, 0)
+        starts = op.b.starts[-2:]
+        if not (is_multiple(starts[n_axis], layout.lanes) and is_multiple(starts[k_axis], layout.step)):
+            return None
+        if self.chunk % layout.step:
+            return None
+        panel = index_binary("floordiv", starts[n_axis], layout.lanes)
+        first = index_binary("floordiv", starts[k_axis], layout.step)
+        self.before += physical.declare
+        return PanelRight(physical.memory, layout, op.b.dtype, plan, panel, first, op.b.buffer.scope == "global")
+
+    def _panels_in_scratch(self, at: Callable[[Expr, Expr], tuple[Expr, ...]]) -> PanelRight:
+        """A copy of b in panels; columns beyond the last are never stored, so they may hold anything."""
+        op, instruction = self.op, self.plan.instruction
+        layout = PanelLayout(op.n, op.k, True, self.lanes, instruction.depth)
+        stored = op.b.dtype if instruction.accumulator.is_integer else instruction.vector
+        if stored.is_packed:
+            stored = instruction.vector  # spread out to bytes; an offset is added below
+        memory = Buffer("right", (layout.size,), stored, "local")
+        n, k = Var(INT32, "n"), Var(INT32, "k")
+        value = cast(Load(op.b.dtype, op.b.buffer, at(k, n)), stored)
+        offset = self.plan.offset if stored == instruction.vector and op.b.dtype.is_packed else 0
+        plan = self.plan
+        if offset:
+            value = binary("add", cast(value, stored), const(offset % 256, stored))
+        fill = Parallel((n, k), (op.n, op.k), seq(Store(memory, (layout.position(n, k),), value)), span=op.span)
+        padding = op.n % self.lanes
+        self.before.append(Allocate(memory))
+        if padding:
+            self.before += _fill(memory, layout.size)
+        self.before.append(fill)
+        if offset:
+            plan = OperandPlan(instruction, 0)
+        return PanelRight(memory, layout, stored, plan, const(0), const(0))
+
+    def _scratch(self, name: str, shape: tuple[int, ...], dtype: DType, value: Callable[..., Expr]) -> Buffer:
+        """A tile of the block's own, filled element by element."""
+        buffer = Buffer(name, shape, dtype, "local")
+        vars = tuple(Var(INT32, letter) for letter in "ijkl"[: len(shape)])
+        body = seq(Store(buffer, vars, cast(value(*vars), dtype)))
+        self.before += [Allocate(buffer), Parallel(vars, shape, body, span=self.op.span)]
+        return buffer
+
+    def _scale(self, scale: Region | None, region: Region, is_a: bool) -> _Scale | None:
+        """Access to a scale's factors, by row or first column and by chunk."""
+        if scale is None:
+            return None
+        op = self.op
+        blocks = op._blocks(scale, region, is_a)
+        assert blocks is not None
+        k_axis = int(is_a != op.transpose_a) if is_a else int(op.transpose_b)
+        other, along_k = blocks[1 - k_axis], blocks[k_axis]
+        size = (op.m if is_a else op.n) // other
+        one_dimension = len(scale.extents) == 1
+
+        def factor(at: Expr, block: Expr) -> Expr:
+            at = index_binary("floordiv", at, size)
+            return element(scale, (at,) if one_dimension else (block, at) if k_axis == 0 else (at, block))
+
+        per_chunk = op.k // along_k // self.chunk
+        if is_a:
+            return _Scale(lambda row, chunk: factor(row, index_binary("floordiv", chunk, per_chunk)), along_k)
+        contiguous = size == 1 and (one_dimension or k_axis == 0) and _rows_of_memory(scale) and op.n % self.lanes == 0
+        if not contiguous:
+            copy = self._scratch("factors", (along_k, op.n), FLOAT32, lambda block, n: factor(n, block))
+            scale = Region(copy, (const(0), const(0)), (along_k, op.n))
+            one_dimension, k_axis = False, 0
+        found = scale
+
+        def vector(column: Expr, chunk: Expr) -> Expr:
+            block = index_binary("floordiv", chunk, per_chunk)
+            index = full_index(found, (column,) if one_dimension else (block, column))
+            return cast(load_vector(found.buffer, self.lanes, *index), FLOAT32.with_lanes(self.lanes))
+
+        return _Scale(vector, along_k)
+
+    def _row_sums(self, left: Left, rows: Extent) -> Buffer:
+        """``offset * sum over k of a`` for every row and chunk, in the accumulator's type."""
+        instruction = self.plan.instruction
+        chunks = self.op.k // self.chunk
+        sums = Buffer("row_sums", (self.op.m, chunks), instruction.accumulator, "local")
+        lanes = max(n for n in (64, 32, 16, 8, 4, 2, 1) if self.chunk % n == 0 and n <= instruction.vector_bytes)
+
+        def chunk_sum(row: Expr, chunk: Expr) -> list[Statement]:
+            total = Buffer("total", (1,), instruction.accumulator, "scalar")
+
+            def part(k: Expr) -> list[Statement]:
+                value = Load(left.buffer.dtype.with_lanes(lanes), left.buffer, left.index(row, k))
+                wide: Expr = cast(value, instruction.accumulator.with_lanes(lanes))
+                if lanes > 1:
+                    wide = Call(instruction.accumulator, "lanes_add", (wide,))
+                return [Store(total, (const(0),), binary("add", Load(total.dtype, total, (const(0),)), wide))]
+
+            first = mul(chunk, self.chunk)
+            result = binary("mul", Load(total.dtype, total, (const(0),)), const(self.plan.offset, total.dtype))
+            return [
+                Allocate(total, zero(total.dtype)),
+                *loop("k", first, add(first, self.chunk), part, step=lanes),
+                Store(sums, (row, chunk), result),
+            ]
+
+        self.before.append(Allocate(sums))
+        self.before += loop(
+            "row", 0, rows, lambda row: loop("chunk", 0, chunks, lambda chunk: [Seq(tuple(chunk_sum(row, chunk)))])
+        )
+        return sums
+
+    # Loops --------------------------------------------------------------------------------------
+
+    def _clear(self) -> list[Statement]:
+        op = self.op
+        if op.clear is False:
+            return []
+        i, j = Var(INT32, "i"), Var(INT32, "j")
+        fill = Parallel(
+            (i, j), (op.m, op.n), seq(Store(op.c.buffer, full_index(op.c, (i, j)), zero(op.c.dtype))), span=op.span
+        )
+        return [fill] if op.clear is True else [If(op.clear, seq(fill))]
+
+    def _loops(
+        self, left: Left, right: Right, rows: Extent, scale_a: _Scale | None, scale_b: _Scale | None
+    ) -> list[Statement]:
+        """Columns outermost, so that a panel stays in the cache while the rows pass over it."""
+        columns = op_columns = self.op.n // self.lanes
+        valid = self._panels(columns)
+        model = TileModel(self.context.arch, self.plan.instruction, right.unpack, max(1, op_columns))
+        tiles = model.choose(rows if isinstance(rows, int) else None)
+        statements: list[Statement] = []
+        start: Extent = 0
+        for tile in tiles:
+            statements += self._band(left, right, tile, start, rows, valid, scale_a, scale_b)
+            start = _last_start(start, rows, tile.rows)
+        return statements
+
+    def _panels(self, columns: int) -> Extent:
+        """Whole vectors of columns that exist."""
+        inside = _inside(self.op.b, 0 if self.op.transpose_b else 1)
+        if isinstance(inside, int):
+            return inside // self.lanes
+        return index_binary("min", index_binary("floordiv", add(inside, self.lanes - 1), self.lanes), columns)
+
+    def _band(self, left: Left, right: Right, tile: RegisterTile, start: Extent, rows: Extent, columns: Extent,
+              scale_a: _Scale | None, scale_b: _Scale | None) -> list[Statement]:  # fmt: skip
+        """All columns of the rows from `start` on that whole tiles of this height cover."""
+        stop = _last_start(start, rows, tile.rows)
+
+        def kernel(vectors: int, lanes: int, row: Expr, vector: Expr) -> list[Statement]:
+            narrow = RegisterTile(tile.rows, vectors)
+            return self._chunks(left, right, narrow, lanes, row, vector, scale_a, scale_b)
+
+        def down(vectors: int, vector: Expr, lanes: int) -> list[Statement]:
+            return loop("row", start, stop, lambda row: kernel(vectors, lanes, row, vector), step=tile.rows)
+
+        whole = _last_start(0, columns, tile.vectors)
+        statements = loop("vector", 0, whole, lambda vector: down(tile.vectors, vector, self.lanes), step=tile.vectors)
+        if isinstance(columns, int) and isinstance(whole, int):
+            if columns > whole:
+                statements += down(columns - whole, const(whole), self.lanes)
+        elif tile.vectors > 1:
+            statements += loop("vector", whole, columns, lambda vector: down(1, vector, self.lanes))
+        if self.op.n % self.lanes:
+            statements += down(1, const(self.op.n // self.lanes), self.op.n % self.lanes)
+        return statements
+
+    def _chunks(self, left: Left, right: Right, tile: RegisterTile, lanes: int, row: Expr, vector: Expr,
+                scale_a: _Scale | None, scale_b: _Scale | None) -> list[Statement]:  # fmt: skip
+        loads = self.chunk // right.step
+
+        def one(chunk: Expr) -> list[Statement]:
+            def finish(i: Expr, j: Expr, total: Expr) -> Sequence[Statement]:
+                return self._finish(i, j, total, chunk, lanes, scale_a, scale_b)
+
+            kernel = MicroKernel(self.plan, left, right, tile, finish)
+            first = mul(chunk, loads)
+            return [Seq(tuple(kernel.statements(row, vector, first if self.op.k != self.chunk else 0, loads)))]
+
+        return loop("chunk", 0, self.op.k // self.chunk, one)
+
+    def _finish(self, row: Expr, vector: Expr, total: Expr, chunk: Expr, lanes: int,
+                scale_a: _Scale | None, scale_b: _Scale | None) -> Sequence[Statement]:  # fmt: skip
+        """One vector of totals: offset taken off, scaled, added to c."""
+        column = mul(vector, self.lanes)
+        if self.sums is not None:
+            shift = splat(Load(self.sums.dtype, self.sums, (row, chunk)), self.lanes)
+            total = binary("sub", total, shift)
+        target = self.op.c.dtype
+        if target.is_float and total.dtype.is_integer:
+            total = to_float(total)
+        if scale_b is not None:
+            total = binary("mul", total, cast(scale_b.value(column, chunk), total.dtype))
+        if scale_a is not None:
+            total = binary("mul", total, splat(cast(scale_a.value(row, chunk), total.dtype.scalar), self.lanes))
+        if lanes == self.lanes:
+            return self._add_to_c(row, column, total)
+        values = Buffer("values", (self.lanes,), total.dtype.scalar, "local")
+
+        def lane(n: Expr) -> list[Statement]:
+            at = full_index(self.op.c, (row, add(column, n)))
+            old = cast(Load(target, self.op.c.buffer, at), values.dtype)
+            return [Store(self.op.c.buffer, at, cast(binary("add", old, Load(values.dtype, values, (n,))), target))]
+
+        return [Seq((Allocate(values), Store(values, (const(0),), total), *loop("n", 0, lanes, lane)))]
+
+    def _add_to_c(self, row: Expr, column: Expr, total: Expr) -> list[Statement]:
+        c = self.op.c
+        at = full_index(c, (row, column))
+        old = cast(load_vector(c.buffer, self.lanes, *at), total.dtype)
+        return [Store(c.buffer, at, cast(binary("add", old, total), c.dtype.with_lanes(self.lanes)))]
+
+
+def _inside(region: Region, axis: int) -> Extent:
+    """Elements of a region along an axis of its matrix that lie inside its buffer."""
+    axis -= 2
+    extent, start, size = region.extents[axis], region.starts[axis], region.buffer.shape[axis]
+    assert isinstance(extent, int)
+    if region.buffer.scope != "global":
+        return extent
+    if isinstance(size, int) and size % extent == 0 and is_multiple(start, extent):
+        return extent
+    left = index_binary("max", index_binary("sub", size, start), 0)
+    return index_binary("min", left, extent)
+
+
+def _last_start(start: Extent, stop: Extent, step: int) -> Extent:
+    """Where whole steps from `start` end."""
+    if step == 1:
+        return stop
+    if isinstance(start, int) and isinstance(stop, int):
+        return start + (stop - start) // step * step
+    count = index_binary("floordiv", index_binary("sub", stop, start), step)
+    return add(start, mul(count, step))
+
+
+def _rows_of_memory(region: Region) -> bool:
+    """Whether the region's last dimension is contiguous, whole and inside its buffer."""
+    buffer = region.buffer
+    unit = buffer.strides is None or buffer.strides[-1] == 1
+    size, extent = buffer.shape[-1], region.extents[-1]
+    inside = buffer.scope != "global" or (
+        isinstance(size, int)
+        and isinstance(extent, int)
+        and size % extent == 0
+        and is_multiple(region.starts[-1], extent)
+    )
+    return unit and inside and not buffer.packed and not buffer.dtype.is_packed
+
+
+def _fill(memory: Buffer, size: int) -> list[Statement]:
+    """Zeros, so that padding is never read uninitialised."""
+    at = Var(INT32, "at")
+    return [Parallel((at,), (size,), seq(Store(memory, (at,), zero(memory.dtype))))]

@@ -1,0 +1,86 @@
+"""The dot-product instructions of ordinary processors: records for the passes, meanings for the interpreter, names in C.
+
+`dot_instructions` lists what a machine has, best first; a new instruction is one entry here and one function
+in ``device/tilewright_dot.h``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tilewright.ir.dtypes import FLOAT32, FLOAT64, INT8, INT32, INT64, UINT8, DType, dtype
+from tilewright.ir.intrinsics import Intrinsic, register
+from tilewright.machine.dot import MULTIPLY_ADD, DotInstruction
+from tilewright.targets.cpu.spellings import device_function
+
+HEADER = "tilewright_dot.h"
+
+
+def _dot_reference(depth: int) -> Callable[..., np.ndarray]:
+    """Meaning of a dot product over `depth` neighbours: lanes are the last axis."""
+
+    def reference(accumulator: np.ndarray, vector: np.ndarray, broadcast: np.ndarray) -> np.ndarray:
+        wide = np.int64 if np.issubdtype(np.asarray(vector).dtype, np.integer) else np.float64
+        products = np.asarray(vector).astype(wide) * np.asarray(broadcast).astype(wide)
+        return accumulator + products.reshape(*products.shape[:-1], -1, depth).sum(axis=-1)
+
+    return reference
+
+
+def _machine_function(name: str, c_name: str, reference: Callable[..., np.ndarray], arity: int = 3) -> None:
+    register(Intrinsic(name, arity, reference))
+    device_function(name, c_name, HEADER)
+
+
+_machine_function("cpu.dot4_u8_s8", "tw_dot4_u8_s8_{code}{lanes}", _dot_reference(4))
+_machine_function("cpu.dot4_s8_u8", "tw_dot4_s8_u8_{code}{lanes}", _dot_reference(4))
+_machine_function("cpu.dot4_s8_s8", "tw_dot4_s8_s8_{code}{lanes}", _dot_reference(4))
+_machine_function("cpu.dot4_u4_s8", "tw_dot4_u4_s8_{code}{lanes}", _dot_reference(4))
+register(Intrinsic("cpu.prefetch", 1, None, pure=False))
+device_function("cpu.prefetch", "tw_prefetch", HEADER)
+_machine_function("cpu.dot2_bf16", "tw_dot2_bf16_{code}{lanes}", _dot_reference(2))
+
+
+def _bytes(function: str, vector: DType, broadcast: DType, lanes: int, **more: float) -> DotInstruction:
+    return DotInstruction(function, INT32, vector, broadcast, 4, lanes, **more)  # type: ignore[arg-type]
+
+
+def _multiply_adds(vector_bytes: int) -> list[DotInstruction]:
+    """What every machine has: one element of k at a time."""
+
+    def one(element: DType, uops: float) -> DotInstruction:
+        lanes = max(1, vector_bytes // element.storage_bytes)
+        return DotInstruction(MULTIPLY_ADD, element, element, element, 1, lanes, uops)
+
+    return [one(FLOAT32, 1.0), one(FLOAT64, 1.0), one(INT32, 2.0), one(INT64, 3.0)]
+
+
+def dot_instructions(features: frozenset[str], vector_bytes: int) -> tuple[DotInstruction, ...]:
+    """The instructions of a machine with these features, best first.
+
+    Parameters
+    ----------
+    features : as `Arch.features`: ``vnni``, ``avxvnni``, ``avx2``, ``dotprod``, ``i8mm``, ``bf16``.
+    vector_bytes : width of a vector register.
+    """
+    lanes = vector_bytes // 4
+    found: list[DotInstruction] = []
+    if features & {"vnni", "avxvnni"}:
+        found.append(_bytes("cpu.dot4_u8_s8", UINT8, INT8, lanes, latency=5))
+        found.append(_bytes("cpu.dot4_s8_u8", INT8, UINT8, lanes, latency=5))
+    elif "avx2" in features:
+        # Pairs of products saturate at 16 bits, which codes of up to seven bits cannot reach.
+        found.append(_bytes("cpu.dot4_u4_s8", UINT8, INT8, lanes, uops=3.0, latency=6, largest=127))
+        found.append(_bytes("cpu.dot4_u8_s8", UINT8, INT8, lanes, uops=7.0, latency=2))
+        found.append(_bytes("cpu.dot4_s8_u8", INT8, UINT8, lanes, uops=7.0, latency=2))
+    elif features & {"dotprod", "i8mm"}:
+        found.append(_bytes("cpu.dot4_s8_s8", INT8, INT8, lanes))
+        if "i8mm" in features:
+            found.append(_bytes("cpu.dot4_u8_s8", UINT8, INT8, lanes))
+            found.append(_bytes("cpu.dot4_s8_u8", INT8, UINT8, lanes))
+    if "bf16" in features:
+        bf16 = dtype("bfloat16")
+        found.append(DotInstruction("cpu.dot2_bf16", FLOAT32, bf16, bf16, 2, lanes, latency=6))
+    return (*found, *_multiply_adds(vector_bytes))

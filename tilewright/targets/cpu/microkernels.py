@@ -1,0 +1,412 @@
+"""Micro-kernels: a few rows by a few vectors of a product, kept in registers over a whole run of k.
+
+A micro-kernel is written in the IR: register buffers, loads of vectors, broadcasts, unrolled loops and one
+dot-product instruction.  What differs between formats is the `Right` operand, which says how one load becomes
+the vectors of the next few steps of k; codes are unpacked in registers and never written to memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tilewright.ir.dtypes import FLOAT32, INT32, UINT8, DType, dtype
+from tilewright.ir.nodes import (
+    Allocate,
+    Broadcast,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Evaluate,
+    Expr,
+    Extent,
+    For,
+    Let,
+    Load,
+    Region,
+    Reinterpret,
+    Seq,
+    Statement,
+    Store,
+    Var,
+    binary,
+    cast,
+    const,
+    expr,
+    index_binary,
+)
+from tilewright.layout.panels import PanelLayout
+from tilewright.machine.dot import MULTIPLY_ADD, DotInstruction, OperandPlan
+from tilewright.targets.cpu.register_tiles import RegisterTile
+
+PREFETCH_BYTES = 1024
+"""How far ahead of a stream from memory its lines are asked for; longer than the way from there takes."""
+
+
+# Small builders ---------------------------------------------------------------------------------
+
+
+def add(a: Extent, b: Extent) -> Expr:
+    return index_binary("add", a, b)
+
+
+def mul(a: Extent, b: Extent) -> Expr:
+    return index_binary("mul", a, b)
+
+
+def extent_sum(a: Extent, b: Extent) -> Extent:
+    return a + b if isinstance(a, int) and isinstance(b, int) else add(a, b)
+
+
+def splat(value: Expr, lanes: int) -> Expr:
+    """`value` in every lane."""
+    return value if lanes == 1 else Broadcast(value.dtype.with_lanes(lanes), value)
+
+
+def splat_const(value: int | float, vector: DType) -> Expr:
+    """The literal `value` in every lane of a vector type."""
+    return splat(const(value, vector.scalar), vector.lanes)
+
+
+def reinterpret(value: Expr, to: DType) -> Expr:
+    return value if value.dtype == to else Reinterpret(to, value)
+
+
+def loop(name: str, start: Extent, stop: Extent, body: Callable[[Expr], Sequence[Statement]], kind: str = "serial",
+         step: int = 1) -> list[Statement]:  # fmt: skip
+    """``for name in range(start, stop, step)``; the body alone where that is one iteration."""
+    if isinstance(start, int) and isinstance(stop, int) and stop - start <= step:
+        return list(body(const(start))) if stop > start else []
+    var = Var(expr(stop).dtype if isinstance(stop, Expr) else INT32, name)
+    return [
+        For(
+            var,
+            cast(expr(start), var.dtype),
+            cast(expr(stop), var.dtype),
+            const(step, var.dtype),
+            Seq(tuple(body(var))),
+            kind,
+        )
+    ]
+
+
+def load_vector(buffer: Buffer, lanes: int, *indices: Extent) -> Expr:
+    """`lanes` consecutive elements."""
+    return Load(buffer.dtype.with_lanes(lanes), buffer, tuple(map(expr, indices)))
+
+
+# Operands ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The broadcast operand: rows of consecutive k.
+
+    Attributes
+    ----------
+    buffer : holds elements of the instruction's broadcast type.
+    index : buffer indices of the element at (row, k).
+    """
+
+    buffer: Buffer
+    index: Callable[[Expr, Expr], tuple[Expr, ...]]
+
+    def broadcast(self, instruction: DotInstruction, row: Expr, k: Expr) -> Expr:
+        """Elements ``k .. k + depth`` of a row in every lane."""
+        depth, lanes = instruction.depth, instruction.lanes
+        if depth == 1:
+            return splat(Load(self.buffer.dtype, self.buffer, self.index(row, k)), lanes)
+        word = Load(self.buffer.dtype.with_lanes(depth), self.buffer, self.index(row, k))
+        vector = self.buffer.dtype.with_lanes(lanes * depth)
+        return Reinterpret(vector, splat(Reinterpret(INT32, word), lanes))
+
+
+class Right(Protocol):
+    """The vector operand of an instruction, a vector of columns at a time.
+
+    Attributes
+    ----------
+    step : elements of k in one load.
+    unpack : slots of the vector units that a load costs for each step of the instruction.
+    loaded : vector type of one load.
+    """
+
+    step: int
+    unpack: float
+
+    @property
+    def loaded(self) -> DType: ...
+
+    def load(self, vector: Expr, position: Expr) -> tuple[list[Statement], Expr]:
+        """One load: statements before it, and its value; `position` counts loads along k."""
+        ...
+
+    def parts(self) -> Iterator[tuple[int, Callable[[Expr], Expr]]]:
+        """For each step of the instruction: its first k within the load, and its operand from the load."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RowsRight:
+    """Rows of a (k, n) tile whose n is contiguous: the operand of a multiply-add as it lies in memory."""
+
+    buffer: Buffer
+    index: Callable[[Expr, Expr], tuple[Expr, ...]]
+    instruction: DotInstruction
+    step: int = 1
+
+    @property
+    def unpack(self) -> float:
+        return 0.0 if self.buffer.dtype == self.instruction.vector else 2.0
+
+    @property
+    def loaded(self) -> DType:
+        return self.instruction.vector.with_lanes(self.instruction.lanes)
+
+    def load(self, vector: Expr, position: Expr) -> tuple[list[Statement], Expr]:
+        lanes = self.instruction.lanes
+        value = Load(self.buffer.dtype.with_lanes(lanes), self.buffer, self.index(position, mul(vector, lanes)))
+        return [], cast(value, self.loaded)
+
+    def parts(self) -> Iterator[tuple[int, Callable[[Expr], Expr]]]:
+        yield 0, lambda value: value
+
+
+@dataclass(frozen=True, slots=True)
+class PanelRight:
+    """A panel-packed operand (`PanelLayout`): every load is whole and follows the one before it.
+
+    Attributes
+    ----------
+    memory : one-dimensional; bytes for codes of fewer than eight bits, else elements.
+    element : the logical element type.
+    first_panel, first_load : where the tile begins, in panels and in loads.
+    streamed : whether it comes from main memory and is worth asking for ahead of time.
+    """
+
+    memory: Buffer
+    layout: PanelLayout
+    element: DType
+    plan: OperandPlan
+    first_panel: Expr
+    first_load: Expr
+    streamed: bool = False
+
+    @property
+    def step(self) -> int:
+        return self.layout.step
+
+    @property
+    def unpack(self) -> float:
+        if self.plan.instruction.depth == 1 and self.element.bits <= 8:
+            return 3.0
+        if self.element.bits < 8:
+            return 2.0 - 1.0 / self.layout.share
+        return 1.0 if self.plan.offset or self.element != self.plan.instruction.vector else 0.0
+
+    @property
+    def loaded(self) -> DType:
+        return self.memory.dtype.with_lanes(self._memory_elements)
+
+    @property
+    def _memory_elements(self) -> int:
+        return self.layout.load_size // self.element.per_byte
+
+    def load(self, vector: Expr, position: Expr) -> tuple[list[Statement], Expr]:
+        panel = add(self.first_panel, vector)
+        place = mul(add(mul(panel, self.layout.loads), add(self.first_load, position)), self._memory_elements)
+        value: Expr = Load(self.loaded, self.memory, (place,))
+        ahead: list[Statement] = []
+        if self.streamed:
+            further = add(place, PREFETCH_BYTES // self.memory.dtype.storage_bytes)
+            ahead = [Evaluate(Call(INT32, "cpu.prefetch", (Region(self.memory, (further,), (1,)),)))]
+        if self.element.bits <= 8 and self.element.is_integer:
+            value = reinterpret(value, UINT8.with_lanes(value.dtype.lanes))
+            value = self._flipped(value)
+            value = reinterpret(value, self.loaded)
+        return ahead, value
+
+    def _flipped(self, value: Expr) -> Expr:
+        """Codes with their sign bit inverted, where the plan adds half their range."""
+        if not self.plan.offset:
+            return value
+        bits = self.element.bits
+        signs = sum(1 << (bits * (i + 1) - 1) for i in range(8 // bits))
+        return binary("xor", value, splat_const(signs, value.dtype))
+
+    def parts(self) -> Iterator[tuple[int, Callable[[Expr], Expr]]]:
+        depth, layout = self.plan.instruction.depth, self.layout
+        if self.element.is_float or self.element.bits > 8:
+            for k in range(0, layout.step, depth):
+                yield k, self._element
+        elif depth == layout.run:
+            for share in range(layout.share):
+                yield share * depth, lambda value, share=share: self._codes(value, share)  # type: ignore[misc]
+        else:
+            for k in range(layout.step):
+                at = k % layout.run * 8 + k // layout.run * self.element.bits
+                yield k, lambda value, at=at: self._number(value, at)  # type: ignore[misc]
+
+    def _element(self, value: Expr) -> Expr:
+        return cast(value, self.plan.instruction.vector.with_lanes(value.dtype.lanes))
+
+    def _codes(self, value: Expr, share: int) -> Expr:
+        """The bytes of one step: the codes `share` places up in every byte."""
+        bits, target = self.element.bits, self.plan.instruction.vector.with_lanes(value.dtype.lanes)
+        if bits < 8:
+            bytes_ = value.dtype
+            if share:
+                wide = dtype("uint16").with_lanes(bytes_.lanes // 2)
+                value = reinterpret(binary("shr", reinterpret(value, wide), splat_const(share * bits, wide)), bytes_)
+            value = binary("and", value, splat_const((1 << bits) - 1, bytes_))
+            if self.element.is_signed and not self.plan.offset:
+                sign = splat_const(1 << (bits - 1), bytes_)
+                value = binary("sub", binary("xor", value, sign), sign)
+        return reinterpret(value, target)
+
+    def _number(self, value: Expr, at: int) -> Expr:
+        """The codes at bit `at` of every lane's word, as numbers of the instruction's type."""
+        bits, lanes = self.element.bits, self.layout.lanes
+        signed = self.element.is_signed and not self.plan.offset
+        words = (INT32 if signed else dtype("uint32")).with_lanes(lanes)
+        value = reinterpret(value, words)
+        if signed:
+            if at + bits < 32:
+                value = binary("shl", value, splat_const(32 - at - bits, words))
+            value = binary("shr", value, splat_const(32 - bits, words))
+        else:
+            if at:
+                value = binary("shr", value, splat_const(at, words))
+            if at + bits < 32:
+                value = binary("and", value, splat_const((1 << bits) - 1, words))
+        value = reinterpret(value, INT32.with_lanes(lanes))
+        return cast(value, self.plan.instruction.vector.with_lanes(lanes))
+
+
+# The kernel -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MicroKernel:
+    """One register tile of a product.
+
+    Attributes
+    ----------
+    finish : statements that take the total of one vector, given its row, its vector index and the total.
+    """
+
+    plan: OperandPlan
+    left: Left
+    right: Right
+    tile: RegisterTile
+    finish: Callable[[Expr, Expr, Expr], Sequence[Statement]]
+
+    def statements(self, row: Expr, vector: Expr, first_load: Extent, loads: Extent) -> list[Statement]:
+        """The tile at `row` and `vector`, summed over `loads` loads from `first_load` on."""
+        instruction, tile = self.plan.instruction, self.tile
+        lanes = instruction.lanes
+        totals = Buffer("totals", (tile.rows * tile.vectors * lanes,), instruction.accumulator, "register")
+        wide = instruction.accumulator.with_lanes(lanes)
+
+        def place(i: Expr, j: Expr) -> Expr:
+            return add(mul(i, tile.vectors * lanes), mul(j, lanes))
+
+        def clear(i: Expr, j: Expr) -> list[Statement]:
+            return [Store(totals, (place(i, j),), splat_const(0.0 if wide.is_float else 0, wide))]
+
+        def finish(i: Expr, j: Expr) -> Sequence[Statement]:
+            return self.finish(add(row, i), add(vector, j), Load(wide, totals, (place(i, j),)))
+
+        return [
+            Allocate(totals),
+            *self._each(clear),
+            *loop("step", first_load, extent_sum(first_load, loads),
+                  lambda position: self._step(totals, place, row, vector, position)),
+            *self._each(finish),
+        ]  # fmt: skip
+
+    def _each(self, body: Callable[[Expr, Expr], Sequence[Statement]]) -> list[Statement]:
+        """`body` for every row and vector of the tile, unrolled."""
+        return loop(
+            "i", 0, self.tile.rows, lambda i: loop("j", 0, self.tile.vectors, lambda j: body(i, j), "unroll"), "unroll"
+        )
+
+    def _step(
+        self, totals: Buffer, place: Callable[[Expr, Expr], Expr], row: Expr, vector: Expr, position: Expr
+    ) -> list[Statement]:
+        """One load of every vector of columns, and the products it feeds."""
+        right, tile = self.right, self.tile
+        loaded = Buffer("loaded", (tile.vectors * right.loaded.lanes,), right.loaded.scalar, "register")
+
+        def fetch(j: Expr) -> list[Statement]:
+            before, value = right.load(add(vector, j), position)
+            return [*before, Store(loaded, (mul(j, right.loaded.lanes),), value)]
+
+        statements: list[Statement] = [Allocate(loaded), *loop("j", 0, tile.vectors, fetch, "unroll")]
+        first = mul(position, right.step)
+        for offset, operand in right.parts():
+            statements += self._products(totals, place, loaded, operand, row, add(first, offset))
+        return statements
+
+    def _products(self, totals: Buffer, place: Callable[[Expr, Expr], Expr], loaded: Buffer, operand: Callable[[Expr], Expr],
+                  row: Expr, k: Expr) -> list[Statement]:  # fmt: skip
+        """One step of the instruction for the whole tile."""
+        instruction, tile, right = self.plan.instruction, self.tile, self.right
+        wide = instruction.accumulator.with_lanes(instruction.lanes)
+        elements = instruction.vector.with_lanes(instruction.lanes * instruction.depth)
+        vectors = Buffer("vectors", (tile.vectors * elements.lanes,), instruction.vector, "register")
+
+        def unpack(j: Expr) -> list[Statement]:
+            return [
+                Store(
+                    vectors,
+                    (mul(j, elements.lanes),),
+                    operand(Load(right.loaded, loaded, (mul(j, right.loaded.lanes),))),
+                )
+            ]
+
+        def row_of(i: Expr) -> list[Statement]:
+            broadcast = self.left.broadcast(instruction, add(row, i), k)
+            shared = Var(broadcast.dtype, "shared")
+
+            def product(j: Expr) -> list[Statement]:
+                total = Load(wide, totals, (place(i, j),))
+                value = multiply(instruction, total, Load(elements, vectors, (mul(j, elements.lanes),)), shared)
+                return [Store(totals, (place(i, j),), value)]
+
+            return [Let(shared, broadcast), *loop("j", 0, tile.vectors, product, "unroll")]
+
+        body = [Allocate(vectors), *loop("j", 0, tile.vectors, unpack, "unroll"),
+                *loop("i", 0, tile.rows, lambda i: [Seq(tuple(row_of(i)))], "unroll")]  # fmt: skip
+        return [Seq(tuple(body))]
+
+
+def multiply(instruction: DotInstruction, total: Expr, vector: Expr, broadcast: Expr) -> Expr:
+    """``total + vector . broadcast`` by one instruction."""
+    if instruction.function != MULTIPLY_ADD:
+        return Call(total.dtype, instruction.function, (total, vector, broadcast))
+    if total.dtype.is_float:
+        return Call(total.dtype, "fma", (vector, broadcast, total))
+    return binary("add", total, binary("mul", vector, broadcast))
+
+
+def to_float(value: Expr) -> Expr:
+    """A vector of integer totals as float32."""
+    return Cast(FLOAT32.with_lanes(value.dtype.lanes), value)
+
+
+def is_multiple(value: Extent, of: int) -> bool:
+    """Whether an index is a multiple of `of` by its form alone."""
+    value = expr(value)
+    if of == 1:
+        return True
+    if isinstance(value, Const):
+        return int(value.value) % of == 0
+    op = getattr(value, "op", None)
+    if op == "mul":
+        return is_multiple(value.left, of) or is_multiple(value.right, of)  # type: ignore[attr-defined]
+    if op in ("add", "sub"):
+        return is_multiple(value.left, of) and is_multiple(value.right, of)  # type: ignore[attr-defined]
+    return False

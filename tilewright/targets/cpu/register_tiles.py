@@ -1,0 +1,89 @@
+"""How many rows and columns of a product a micro-kernel keeps in registers, from the machine's description.
+
+The model counts, for one step of k, the slots of the vector units (products and the unpacking of codes), the
+loads, and the latency of the accumulators' chains; it knows nothing of a problem's size but the rows to cover.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.machine.arch import Arch
+from tilewright.machine.dot import DotInstruction
+
+VECTOR_PORTS = 2
+"""Vector units and load units of the cores in use today: two each."""
+LOAD_WEIGHT = 0.1
+"""Loads rarely bind, but fewer leave room for whoever shares the core."""
+SAME_SET_ROWS = 8
+"""Rows of a large matrix whose stride is a power of two fall into one set of the first-level cache."""
+MOST_VECTORS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTile:
+    """Rows and vectors of columns of one micro-kernel."""
+
+    rows: int
+    vectors: int
+
+
+def slots(tile: RegisterTile, instruction: DotInstruction, unpack: float) -> float:
+    """Cycles of one step of k, `unpack` being the slots that each of its vectors needs before the product."""
+    products = tile.rows * tile.vectors
+    loads = tile.rows + tile.vectors
+    units = (products * instruction.uops + tile.vectors * unpack) / VECTOR_PORTS
+    return max(units, loads / VECTOR_PORTS, instruction.latency * instruction.uops) + LOAD_WEIGHT * loads
+
+
+@dataclass(frozen=True, slots=True)
+class TileModel:
+    """What the choice depends on.
+
+    Attributes
+    ----------
+    unpack : slots of the vector units that a vector of the right operand needs before the product.
+    columns : vectors of columns to cover.
+    """
+
+    arch: Arch
+    instruction: DotInstruction
+    unpack: float
+    columns: int
+
+    def cycles(self, rows: int, vectors: int) -> float:
+        """Cycles of one step of k for `rows` rows and all columns, `vectors` at a time."""
+        whole, rest = divmod(self.columns, vectors)
+        total = whole * slots(RegisterTile(rows, vectors), self.instruction, self.unpack)
+        return total + (slots(RegisterTile(rows, rest), self.instruction, self.unpack) if rest else 0.0)
+
+    def tile(self, rows: int) -> RegisterTile | None:
+        """The best tile of `rows` rows; None where not even one vector fits the registers."""
+        live = 2 if self.unpack else 1  # of each vector: what was loaded, and what was unpacked from it
+        most = min((self.arch.registers - 1) // (rows + live), MOST_VECTORS, self.columns)
+        best = min(range(1, most + 1), key=lambda vectors: (self.cycles(rows, vectors), vectors), default=None)
+        return RegisterTile(rows, best) if best else None
+
+    def per_row(self, rows: int) -> float:
+        """Cycles of one row of one step of k in the best tile of `rows` rows."""
+        tile = self.tile(rows)
+        return self.cycles(rows, tile.vectors) / rows if tile else float("inf")
+
+    def choose(self, rows: int | None) -> list[RegisterTile]:
+        """Register tiles that cover `rows` rows one after the other, the largest first.
+
+        Each is used as often as it fits into what the ones before it left.  None: any number of rows, known
+        only when the program runs; the tiles then end with one of a single row.
+        """
+        if rows is None:
+            first = min(range(1, SAME_SET_ROWS + 1), key=self.per_row)
+            counts = [first, *(1 << bit for bit in range(first.bit_length(), -1, -1) if 1 << bit < first)]
+        else:
+            first = min(range(1, min(rows, self.arch.registers - 2) + 1), key=lambda count: self._cost(rows, count))
+            counts = [first] + ([rows % first] if rows % first else [])
+        return [tile for tile in map(self.tile, counts) if tile is not None]
+
+    def _cost(self, rows: int, count: int) -> tuple[float, int]:
+        whole, rest = divmod(rows, count)
+        cycles = whole * count * self.per_row(count) + (rest * self.per_row(rest) if rest else 0.0)
+        return round(cycles, 6), -count
