@@ -1,0 +1,144 @@
+"""The language: what kernel authors import as ``T``.
+
+>>> import tilewright.language as T
+>>> @T.prim_func
+... def scale(A: T.Tensor((1024,), "float32"), C: T.Tensor((1024,), "float32")):
+...     with T.Kernel(T.ceildiv(1024, 128)) as block:
+...         for i in T.Parallel(128):
+...             C[block * 128 + i] = A[block * 128 + i] * 2.0
+
+Names and meanings are TileLang's.  A kernel is an ordinary Python function that is rewritten and run once
+(`control_flow`): Python values stay Python's, symbolic ones (`proxies`) record the program.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.errors import near
+from tilewright.ir import dtypes as _dtypes
+from tilewright.language.annotations import (
+    annotate_l2_hit_ratio,
+    annotate_layout,
+    annotate_min_blocks_per_sm,
+    annotate_safe_value,
+    assume,
+    func_attr,
+    use_swizzle,
+)  # fmt: skip
+from tilewright.language.atomics import ATOMICS, atomic_addx2, atomic_addx4, atomic_load, atomic_store
+from tilewright.language.debug import device_assert, print_
+from tilewright.language.direct import Declaration, DirectFunction, Parameter, is_factory
+from tilewright.language.dtypes import TYPES, NumberType, dtype, number_type
+from tilewright.language.kernel import (
+    ClusterKernel,
+    Kernel,
+    get_block_binding,
+    get_block_bindings,
+    get_block_extent,
+    get_block_extents,
+    get_thread_binding,
+    get_thread_bindings,
+    get_thread_extent,
+    get_thread_extents,
+)  # fmt: skip
+from tilewright.language.layouts import Fragment, Layout
+from tilewright.language.loops import Parallel, Persistent, Pipelined, grid, serial, unroll, vectorized
+from tilewright.language.macro import Ref, inline, macro
+from tilewright.language.math import (
+    FUNCTIONS,
+    Cast,
+    Select,
+    abs_,
+    align_up,
+    bitwise_and,
+    bitwise_not,
+    bitwise_or,
+    bitwise_xor,
+    cast,
+    cdiv,
+    ceildiv,
+    clamp,
+    floordiv,
+    floormod,
+    if_then_else,
+    index_to_coordinates,
+    infinity,
+    max_,
+    max_value,
+    min_,
+    min_value,
+    popcount,
+    reinterpret,
+    shift_left,
+    shift_right,
+)  # fmt: skip
+from tilewright.language.memory import (
+    alloc_buffer,
+    alloc_fragment,
+    alloc_global,
+    alloc_local,
+    alloc_shared,
+    alloc_var,
+    reshape,
+    view,
+)  # fmt: skip
+from tilewright.language.mistakes import UnknownName
+from tilewright.language.source import expression_here
+from tilewright.language.tensors import Packed, StridedTensor, Tensor, const, dynamic, empty, symbolic
+from tilewright.language.tile_ops import (
+    REDUCTIONS,
+    GemmWarpPolicy,
+    all_of,
+    any_of,
+    clear,
+    copy,
+    cummax,
+    cumsum,
+    decode,
+    evaluate,
+    fill,
+    gemm,
+    reduce,
+    sync_threads,
+    transpose,
+)  # fmt: skip
+from tilewright.language.trace import PrimFunc, prim_func
+
+Buffer = Tensor
+Serial, Unroll, Vectorized = serial, unroll, vectorized
+
+_NAMED: dict[str, Any] = {
+    **FUNCTIONS, **REDUCTIONS, **ATOMICS, **TYPES, "abs": abs_, "max": max_, "min": min_, "print": print_,
+}  # fmt: skip
+globals().update(_NAMED)
+
+__all__ = [
+    "Buffer", "Cast", "ClusterKernel", "Fragment", "GemmWarpPolicy", "Kernel", "Layout", "Packed", "Parallel",
+    "Persistent", "Pipelined", "PrimFunc", "Ref", "Select", "Serial", "StridedTensor", "Tensor", "Unroll", "Vectorized",
+    "align_up", "all_of", "alloc_buffer", "alloc_fragment", "alloc_global", "alloc_local", "alloc_shared", "alloc_var",
+    "annotate_l2_hit_ratio", "annotate_layout", "annotate_min_blocks_per_sm", "annotate_safe_value", "any_of", "assume",
+    "atomic_addx2", "atomic_addx4", "atomic_load", "atomic_store", "bitwise_and", "bitwise_not", "bitwise_or",
+    "bitwise_xor", "cast", "cdiv", "ceildiv", "clamp", "clear", "const", "copy", "cummax", "cumsum", "decode",
+    "device_assert", "dtype", "dynamic", "empty", "evaluate", "fill", "floordiv", "floormod", "func_attr", "gemm",
+    "get_block_binding", "get_block_bindings", "get_block_extent", "get_block_extents", "get_thread_binding",
+    "get_thread_bindings", "get_thread_extent", "get_thread_extents", "grid", "if_then_else", "index_to_coordinates",
+    "infinity", "inline", "macro", "max_value", "min_value", "popcount", "prim_func", "reduce", "reinterpret", "reshape",
+    "serial", "shift_left", "shift_right", "symbolic", "sync_threads", "transpose", "unroll", "use_swizzle",
+    "vectorized", "view",
+]  # fmt: skip
+__all__ += list(_NAMED)
+
+
+def __getattr__(name: str) -> Any:
+    """Vector types such as ``T.float32x4``; anything else is an error that lists near names."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    try:
+        return number_type(name)
+    except _dtypes.UnknownDType:
+        raise UnknownName(name, near(name, __all__), span=expression_here()) from None
+
+
+__internal__ = (Declaration, DirectFunction, NumberType, Parameter, is_factory)
+"""What the JIT takes from here, besides `PrimFunc`."""

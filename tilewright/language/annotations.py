@@ -1,0 +1,94 @@
+"""Hints and facts: layouts, rasterisation, safe values, assumptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.ir.nodes import Assume, Buffer
+from tilewright.language.buffers import BufferProxy
+from tilewright.language.builder import current, in_kernel
+from tilewright.language.interface import author_facing
+from tilewright.language.layouts import layout_of
+from tilewright.language.mistakes import NumberExpected, TileExpected
+from tilewright.language.proxies import as_expr, condition, constant, describe
+from tilewright.language.scope import is_symbolic
+from tilewright.language.source import statement_here
+
+
+def _pairs(mapping: Any, what: str) -> list[tuple[Buffer, Any]]:
+    if not isinstance(mapping, Mapping):
+        raise NumberExpected(f"the argument of {what}", "a dictionary {buffer: ...}", describe(mapping))
+    found = []
+    for buffer, value in mapping.items():
+        if not isinstance(buffer, BufferProxy):
+            raise TileExpected(f"a key of {what}", describe(buffer))
+        found.append((buffer.buffer, value))
+    return found
+
+
+@author_facing
+def annotate_layout(layouts: Any) -> None:
+    """Fix the layouts of tiles: ``{tile: T.Layout(...) or T.Fragment(...)}``; the compiler keeps to them."""
+    context = in_kernel("T.annotate_layout").kernel
+    context.layouts.extend(
+        (buffer, layout_of(layout, buffer)) for buffer, layout in _pairs(layouts, "T.annotate_layout")
+    )
+
+
+@author_facing
+def annotate_safe_value(values: Any) -> None:
+    """What reads of tensors out of bounds give, in place of 0: ``{tensor: value}``."""
+    context = in_kernel("T.annotate_safe_value").kernel
+    for buffer, value in _pairs(values, "T.annotate_safe_value"):
+        context.safe_values.append((buffer, as_expr(value, buffer.dtype, "a safe value")))
+
+
+@author_facing
+def use_swizzle(panel_size: Any, order: str = "row", enable: bool = True) -> None:
+    """Walk the grid in panels, so that blocks that run together share rows and columns in the L2 cache.
+
+    Parameters
+    ----------
+    panel_size : blocks along a panel's short side.
+    order : ``"row"`` or ``"column"``, the direction of the panels.
+    """
+    context = in_kernel("T.use_swizzle").kernel
+    size = constant(panel_size, "panel_size of T.use_swizzle")
+    if order not in ("row", "column", "col"):
+        raise NumberExpected("the order of T.use_swizzle", "'row' or 'column'", repr(order))
+    if size < 1:
+        raise NumberExpected("panel_size of T.use_swizzle", "a positive integer", str(size))
+    if enable:
+        context.attributes["raster"] = ("column" if order == "col" else order, size)
+
+
+@author_facing
+def annotate_l2_hit_ratio(ratios: Any) -> None:
+    """How much of a tensor's reads should stay in the L2 cache: ``{tensor: ratio}``."""
+    context = in_kernel("T.annotate_l2_hit_ratio").kernel
+    pairs = tuple((buffer.name, float(ratio)) for buffer, ratio in _pairs(ratios, "T.annotate_l2_hit_ratio"))
+    context.attributes["l2_hit_ratio"] = pairs
+
+
+@author_facing
+def annotate_min_blocks_per_sm(count: Any) -> None:
+    """How many blocks should fit on one multiprocessor at least."""
+    context = in_kernel("T.annotate_min_blocks_per_sm").kernel
+    context.attributes["min_blocks_per_sm"] = constant(count, "the count of T.annotate_min_blocks_per_sm")
+
+
+@author_facing
+def func_attr(attributes: Any) -> None:
+    """Attributes of the function: ``{"name": constant}``."""
+    for name, value in attributes.items():
+        current("T.func_attr").attributes[str(name)] = value
+
+
+@author_facing
+def assume(fact: Any) -> None:
+    """A fact that the author vouches for, such as ``m % 8 == 0``; the interpreter checks it."""
+    if is_symbolic(fact):
+        current("T.assume").append(Assume(condition(fact), span=statement_here()))
+    elif not fact:
+        raise NumberExpected("T.assume", "a fact that can hold", repr(fact))

@@ -1,0 +1,129 @@
+"""Atomic operations: on one element, or on a whole tile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright import ops
+from tilewright.ir import nodes
+from tilewright.ir.nodes import Call, Evaluate, Expr, Let, Region, Var
+from tilewright.language.buffers import RegionProxy, TensorProxy, borrow_extents, region_of
+from tilewright.language.builder import in_kernel, record_operator
+from tilewright.language.interface import author_facing
+from tilewright.language.mistakes import NumberExpected, TileExpected
+from tilewright.language.proxies import Element, Scalar, Variable, as_expr, check_scope, describe, is_number
+from tilewright.language.source import statement_here
+
+ORDERS = {None: "relaxed", "relaxed": "relaxed", "consume": "acquire", "acquire": "acquire", "release": "release",
+          "acq_rel": "acq_rel", "seq_cst": "seq_cst"}  # fmt: skip
+
+
+def _order(name: Any, what: str) -> str:
+    if name not in ORDERS:
+        raise NumberExpected(f"the memory order of {what}", "one of " + ", ".join(o for o in ORDERS if o), repr(name))
+    return ORDERS[name]
+
+
+def _place(value: Any, what: str) -> Region:
+    """The one element that `value` names."""
+    if not isinstance(value, (Element, Variable)):
+        raise TileExpected(f"the destination of {what}", describe(value), "an element such as A[i, j]")
+    check_scope(value.frame)
+    return Region(value.buffer, value.indices, (1,) * len(value.indices))
+
+
+def _value_of(call: Call, name: str) -> Scalar:
+    """What a call gives back, under a name of its own: the call happens once, here."""
+    builder = in_kernel("an atomic operation")
+    var = Var(call.dtype, builder.take_name(name))
+    builder.append(Let(var, call, span=statement_here()))
+    return Scalar(var, builder.frame)
+
+
+def _atomic(kind: str) -> Callable[..., Any]:
+    what = f"T.atomic_{kind}"
+
+    def call(dst: Any, value: Any, memory_order: Any = None, return_prev: bool = False, use_tma: bool = False) -> Any:
+        builder = in_kernel(what)
+        order = _order(memory_order, what)
+        if isinstance(dst, Element) and is_number(value):
+            place = _place(dst, what)
+            made = Call(place.dtype, f"atomic_{kind}", (place, as_expr(value, place.dtype), order))
+            if return_prev:
+                return _value_of(made, "previous")
+            builder.append(Evaluate(made, span=statement_here()))
+            return None
+        if return_prev:
+            raise NumberExpected(f"return_prev of {what}", "False on tiles", "True")
+        operand: Region | Expr = (
+            region_of(value, f"the value of {what}")
+            if isinstance(value, TensorProxy)
+            else as_expr(value, what=f"the value of {what}")
+        )
+        head = isinstance(dst, Element) and isinstance(operand, Region)
+        destination = borrow_extents(dst, operand) if head else region_of(dst, f"the destination of {what}")  # type: ignore[arg-type]
+        record_operator(ops.Atomic(destination, operand, kind, order, span=statement_here()), what)
+        return None
+
+    call.__name__ = call.__qualname__ = f"atomic_{kind}"
+    call.__doc__ = f"""``dst = dst {kind} value``, each element atomically.
+
+    Parameters
+    ----------
+    dst : an element, or a tile or slice.
+    value : a scalar, or (for tiles) a tile of the same shape.
+    memory_order : relaxed unless given.
+    return_prev : give back the element's old value.
+    """
+    return author_facing(call)
+
+
+ATOMICS: dict[str, Callable[..., Any]] = {
+    f"atomic_{kind}": _atomic(kind) for kind in ("add", "max", "min", "and", "or", "xor")
+}
+"""The atomic operations by name."""
+
+
+@author_facing
+def atomic_load(src: Any, memory_order: str = "seq_cst") -> Scalar:
+    """The value of an element, read atomically."""
+    in_kernel("T.atomic_load")
+    place = _place(src, "T.atomic_load")
+    return _value_of(Call(place.dtype, "atomic_load", (place, _order(memory_order, "T.atomic_load"))), "loaded")
+
+
+@author_facing
+def atomic_store(dst: Any, src: Any, memory_order: str = "seq_cst") -> None:
+    """Write an element atomically."""
+    builder = in_kernel("T.atomic_store")
+    place = _place(dst, "T.atomic_store")
+    order = _order(memory_order, "T.atomic_store")
+    call = Call(place.dtype, "atomic_store", (place, as_expr(src, place.dtype, "the value of T.atomic_store"), order))
+    builder.append(Evaluate(call, span=statement_here()))
+
+
+def _packed(count: int) -> Callable[..., None]:
+    what = f"T.atomic_addx{count}"
+
+    def call(dst: Any, value: Any, memory_order: Any = None) -> None:
+        builder = in_kernel(what)
+        place = _place(dst, what)
+        source = value.region if isinstance(value, RegionProxy) else _place(value, what)
+        order = _order(memory_order, what)
+        for lane in range(count):
+            target = Region(place.buffer, _shifted(place.starts, lane), place.extents)
+            element = nodes.Load(source.dtype, source.buffer, _shifted(source.starts, lane))
+            added = Call(place.dtype, "atomic_add", (target, nodes.cast(element, place.dtype), order))
+            builder.append(Evaluate(added, span=statement_here()))
+
+    call.__name__ = call.__qualname__ = f"atomic_addx{count}"
+    call.__doc__ = f"`atomic_add` on {count} consecutive elements, from the first ones given."
+    return author_facing(call)
+
+
+def _shifted(indices: tuple[Expr, ...], by: int) -> tuple[Expr, ...]:
+    return (*indices[:-1], nodes.index_binary("add", indices[-1], by))
+
+
+atomic_addx2, atomic_addx4 = _packed(2), _packed(4)

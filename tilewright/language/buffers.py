@@ -1,0 +1,285 @@
+"""Stand-ins for tensors and tiles: indexing records loads, stores and regions."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import INT32
+from tilewright.ir.nodes import Buffer, Expr, Extent, Region, Store
+from tilewright.language.builder import Frame, in_kernel
+from tilewright.language.dtypes import NumberType, number_type
+from tilewright.language.mistakes import (
+    FloatIndex,
+    IndexOutOfRange,
+    NumberExpected,
+    ScalarExpected,
+    SliceStep,
+    SymbolicIteration,
+    TensorCondition,
+    TensorOperand,
+    ValueOutOfScope,
+    WrongRank,
+)
+from tilewright.language.proxies import (
+    Element,
+    Scalar,
+    Variable,
+    as_expr,
+    check_scope,
+    describe,
+    from_extent,
+    is_number,
+    known_value,
+)
+from tilewright.language.slices import length
+from tilewright.language.source import statement_here
+
+
+class TensorProxy:
+    """Base of what has elements: whole buffers and parts of them."""
+
+    __slots__ = ()
+    description = "a tensor"
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise TensorOperand(what, self.description)
+
+    def __bool__(self) -> bool:
+        raise TensorCondition(self.description)
+
+    def __iter__(self) -> Any:
+        raise SymbolicIteration(self.description)
+
+    def __add__(self, other: object) -> NoReturn:
+        self._refuse("`+`")
+
+    def __sub__(self, other: object) -> NoReturn:
+        self._refuse("`-`")
+
+    def __mul__(self, other: object) -> NoReturn:
+        self._refuse("`*`")
+
+    def __truediv__(self, other: object) -> NoReturn:
+        self._refuse("`/`")
+
+    def __matmul__(self, other: object) -> NoReturn:
+        self._refuse("`@`")
+
+    def __lt__(self, other: object) -> NoReturn:
+        self._refuse("`<`")
+
+    def __gt__(self, other: object) -> NoReturn:
+        self._refuse("`>`")
+
+    def __le__(self, other: object) -> NoReturn:
+        self._refuse("`<=`")
+
+    def __ge__(self, other: object) -> NoReturn:
+        self._refuse("`>=`")
+
+    def __neg__(self) -> NoReturn:
+        self._refuse("`-`")
+
+    __radd__, __rsub__, __rmul__, __rtruediv__ = __add__, __sub__, __mul__, __truediv__
+
+
+class BufferProxy(TensorProxy):
+    """A buffer as authors see it: ``A[i, j]`` loads or stores, ``A[0:64, k]`` is a region, ``A.shape`` its sizes."""
+
+    __slots__ = ("_buffer", "frame")
+
+    def __init__(self, buffer: Buffer, frame: Frame | None = None) -> None:
+        self._buffer, self.frame = buffer, frame
+
+    @property
+    def buffer(self) -> Buffer:
+        """The buffer, for use where the author stands now.
+
+        Raises
+        ------
+        ValueOutOfScope : it lives in a kernel or a loop that has ended.
+        """
+        if self.frame is not None and not self.frame.is_open:
+            raise ValueOutOfScope(self.frame.describe(), f"the {self._buffer.scope} tile {self._buffer.name!r}")
+        return self._buffer
+
+    @property
+    def name(self) -> str:
+        return self._buffer.name
+
+    @property
+    def description(self) -> str:  # type: ignore[override]
+        return f"the {'tensor' if self._buffer.scope == 'global' else 'tile'} {self._buffer.name!r}"
+
+    @property
+    def shape(self) -> tuple[int | Scalar, ...]:
+        return tuple(from_extent(size) for size in self._buffer.shape)
+
+    @property
+    def dtype(self) -> NumberType:
+        return number_type(self._buffer.dtype)
+
+    @property
+    def ndim(self) -> int:
+        return self._buffer.rank
+
+    def __len__(self) -> int:
+        size = self._buffer.shape[0]
+        if not isinstance(size, int):
+            raise NumberExpected("len()", "a tensor whose first extent is known", f"{self.description}, whose is not")
+        return size
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(str(getattr(size, "name", size)) for size in self._buffer.shape)
+        return f"<{self._buffer.scope} {self._buffer.name}[{sizes}] {self._buffer.dtype}>"
+
+    def __getitem__(self, key: Any) -> Element | RegionProxy:
+        parts = self._parts(key)
+        buffer = self.buffer
+        if not any(isinstance(part, slice) for part in parts):
+            indices = tuple(self._index(part, dimension) for dimension, part in enumerate(parts))
+            return Element(buffer, indices, _deepest(self.frame, parts))
+        starts: list[Expr] = []
+        extents: list[Extent] = []
+        for dimension, part in enumerate(parts):
+            start, size = self._slice(part, dimension) if isinstance(part, slice) else (self._index(part, dimension), 1)
+            starts.append(start)
+            extents.append(size)
+        return RegionProxy(Region(buffer, tuple(starts), tuple(extents)), _deepest(self.frame, parts))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        builder = in_kernel(f"a store to {self.description}")
+        parts = self._parts(key)
+        if any(isinstance(part, slice) for part in parts):
+            raise ScalarExpected("an assignment", f"a slice of {self.description}")
+        buffer = self.buffer
+        indices = tuple(self._index(part, dimension) for dimension, part in enumerate(parts))
+        if not is_number(value):
+            raise ScalarExpected(f"an element of {self.description}", describe(value))
+        builder.append(Store(buffer, indices, as_expr(value, buffer.dtype), span=statement_here()))
+
+    def _parts(self, key: Any) -> tuple[Any, ...]:
+        """One index or slice a dimension."""
+        parts = key if isinstance(key, tuple) else (key,)
+        if any(part is Ellipsis for part in parts):
+            at = next(i for i, part in enumerate(parts) if part is Ellipsis)
+            missing = self._buffer.rank - len(parts) + 1
+            parts = (*parts[:at], *[slice(None)] * missing, *parts[at + 1 :])
+        if len(parts) != self._buffer.rank:
+            raise WrongRank(self.description, self._buffer.rank, len(parts))
+        return parts
+
+    def _index(self, value: Any, dimension: int) -> Expr:
+        """An index as an expression; negative literals count from the end."""
+        value = known_value(value)
+        if isinstance(value, Scalar) and value.expr.dtype.is_integer:
+            found = as_expr(value)
+            return nodes.cast(found, INT32) if found.dtype.bits < 32 else found
+        if isinstance(value, int) and not isinstance(value, bool):
+            return self._known_index(value, dimension)
+        if isinstance(value, float) or (isinstance(value, Scalar) and value.expr.dtype.is_float):
+            raise FloatIndex(self.description, describe(value))
+        raise NumberExpected(f"an index of {self.description}", "an integer", describe(value))
+
+    def _known_index(self, value: int, dimension: int) -> Expr:
+        size = self._buffer.shape[dimension]
+        if isinstance(size, int):
+            if not -size <= value < size:
+                raise IndexOutOfRange(value, dimension, size, self.description)
+            return nodes.const(value % size)
+        return nodes.const(value) if value >= 0 else nodes.index_binary("add", size, value)
+
+    def _slice(self, part: slice, dimension: int) -> tuple[Expr, Extent]:
+        """Start and extent of a slice."""
+        if known_value(part.step) not in (None, 1):
+            raise SliceStep()
+        size = self._buffer.shape[dimension]
+        start = self._bound(part.start, 0, dimension)
+        stop = self._bound(part.stop, size, dimension)
+        extent = length(start, stop)
+        if isinstance(extent, int):
+            known_start = start if isinstance(start, int) else None
+            beyond = known_start is not None and isinstance(size, int) and known_start + extent > size
+            if extent <= 0 or (beyond and self._buffer.scope != "global"):
+                raise IndexOutOfRange(f"{part.start}:{part.stop}", dimension, size, self.description)
+        return nodes.expr(start), extent
+
+    def _bound(self, value: Any, default: Extent, dimension: int) -> Extent:
+        value = known_value(value)
+        if value is None:
+            return default
+        if isinstance(value, int) and not isinstance(value, bool):
+            size = self._buffer.shape[dimension]
+            if value >= 0:
+                return value
+            return size + value if isinstance(size, int) else nodes.index_binary("add", size, value)
+        return self._index(value, dimension)
+
+
+class RegionProxy(TensorProxy):
+    """A rectangular part of a buffer, as a slice gives it."""
+
+    __slots__ = ("_region", "frame")
+
+    def __init__(self, region: Region, frame: Frame | None) -> None:
+        self._region, self.frame = region, frame
+
+    @property
+    def region(self) -> Region:
+        check_scope(self.frame)
+        return self._region
+
+    @property
+    def description(self) -> str:  # type: ignore[override]
+        return f"a slice of {self._region.buffer.name!r}"
+
+    @property
+    def shape(self) -> tuple[int | Scalar, ...]:
+        return tuple(from_extent(size) for size in self._region.extents)
+
+    @property
+    def dtype(self) -> NumberType:
+        return number_type(self._region.dtype)
+
+    def __getitem__(self, key: object) -> NoReturn:
+        raise TensorOperand("indexing", self.description)
+
+
+def _deepest(frame: Frame | None, parts: tuple[Any, ...]) -> Frame | None:
+    """The innermost of the lists that a buffer and its indices belong to."""
+    for part in parts:
+        for value in (part.start, part.stop) if isinstance(part, slice) else (part,):
+            found = value.frame if isinstance(value, Scalar) else None
+            if found is not None and (frame is None or found.depth > frame.depth):
+                frame = found
+    return frame
+
+
+def region_of(value: Any, what: str) -> Region:
+    """A whole buffer or a slice as a region; a single element as the region of that element.
+
+    Raises
+    ------
+    ScalarExpected : it is none of these (named for the mirror mistake: a scalar where a tile is due).
+    """
+    if isinstance(value, BufferProxy):
+        return nodes.whole(value.buffer)
+    if isinstance(value, RegionProxy):
+        return value.region
+    if isinstance(value, (Element, Variable)):
+        check_scope(value.frame)
+        return Region(value.buffer, value.indices, tuple(1 for _ in value.indices))
+    from tilewright.language.mistakes import TileExpected
+
+    raise TileExpected(what, describe(value))
+
+
+def borrow_extents(head: Element, other: Region) -> Region:
+    """The region that starts at `head` and is as large as `other`: extents right-aligned, the missing ones 1."""
+    check_scope(head.frame)
+    rank = head.buffer.rank
+    extents = other.extents if len(other.extents) <= rank else other.tile_shape
+    if len(extents) > rank:
+        raise WrongRank(f"the tensor {head.buffer.name!r}", rank, len(extents))
+    return Region(head.buffer, head.indices, (*[1] * (rank - len(extents)), *extents))

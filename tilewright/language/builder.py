@@ -1,0 +1,178 @@
+"""The function being recorded: a stack of open statement lists, one builder for each thread that traces."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, NoReturn
+
+from tilewright.errors import Span
+from tilewright.ir.nodes import Allocate, Buffer, Seq, Statement, TileOperator, Var
+from tilewright.language.mistakes import OutsideFunction, OutsideKernel
+from tilewright.language.source import statement_here
+
+
+class Frame:
+    """An open statement list.
+
+    Attributes
+    ----------
+    kind : ``function``, ``kernel``, ``for``, ``while``, ``if``, ``parallel``, ``pipelined``, ...: the author's word.
+    control : the innermost frame whose statements may run any number of times: a loop's or a branch's; of the
+        function's own and the kernel's frame, that around them.
+    span : where the frame was opened.
+    """
+
+    __slots__ = ("control", "depth", "is_open", "kind", "parent", "span", "statements")
+
+    def __init__(self, kind: str, parent: Frame | None, span: Span | None) -> None:
+        self.kind, self.parent, self.span = kind, parent, span
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.statements: list[Statement] = []
+        self.is_open = True
+        straight = kind in ("function", "T.Kernel")
+        self.control: Frame | None = (parent.control if parent else None) if straight else self
+
+    def describe(self) -> str:
+        """The frame as an error message names it."""
+        place = f" of line {self.span.line}" if self.span else ""
+        return f"the `{self.kind}`{place}"
+
+
+class Builder:
+    """What a trace collects.
+
+    Attributes
+    ----------
+    style : ``prim_func`` or ``direct``.
+    frame : the innermost open statement list.
+    kernel : the open `T.Kernel`, None on the host.
+    sizes : values of `T.const` symbols, None while the declarations of a direct function are read.
+    """
+
+    def __init__(self, name: str, style: str, span: Span | None) -> None:
+        self.name, self.style, self.span = name, style, span
+        self.root = Frame("function", None, span)
+        self.frame = self.root
+        self.kernel: Any = None
+        self.kernels = 0
+        self.params: dict[str, Buffer | Var | None] = {}
+        self.outputs: dict[Buffer, Span | None] = {}
+        self.sizes: dict[str, int] | None = None
+        self.declaration: Any = None
+        self.attributes: dict[str, Any] = {}
+        self.pending_names: tuple[str, ...] = ()
+
+    # Statements ---------------------------------------------------------------------------------
+
+    def append(self, statement: Statement) -> None:
+        self.frame.statements.append(statement)
+
+    def push(self, kind: str, span: Span | None) -> Frame:
+        self.frame = Frame(kind, self.frame, span)
+        return self.frame
+
+    def pop(self, frame: Frame) -> Seq:
+        """Close `frame`, and what an exception or a `return` left open inside it."""
+        while self.frame is not frame:
+            self.frame.is_open = False
+            assert self.frame.parent is not None
+            self.frame = self.frame.parent
+        frame.is_open = False
+        assert frame.parent is not None
+        self.frame = frame.parent
+        return Seq(tuple(frame.statements), span=frame.span)
+
+    def enclosing(self, *kinds: str) -> Frame | None:
+        """The innermost open frame of one of these kinds."""
+        frame: Frame | None = self.frame
+        while frame is not None and frame.kind not in kinds:
+            frame = frame.parent
+        return frame
+
+    # Names --------------------------------------------------------------------------------------
+
+    def take_name(self, default: str) -> str:
+        """The name that the author is about to give to what is being made."""
+        return self.pending_names[0] if self.pending_names else default
+
+    def allocate_on_host(self, buffer: Buffer) -> None:
+        """Record a workspace before the kernel that asks for it."""
+        self.root.statements.append(Allocate(buffer, span=statement_here()))
+
+
+_tracing = threading.local()
+
+
+def active() -> Builder | None:
+    """The builder of the function being traced in this thread, if any."""
+    return getattr(_tracing, "builder", None)
+
+
+def current(what: str = "this") -> Builder:
+    """The builder of the function being traced.
+
+    Raises
+    ------
+    OutsideFunction : nothing is being traced.
+    """
+    builder = getattr(_tracing, "builder", None)
+    if builder is None:
+        raise OutsideFunction(what)
+    return builder
+
+
+def in_kernel(what: str) -> Builder:
+    """The builder, where a `T.Kernel` is open.
+
+    Raises
+    ------
+    OutsideKernel : no kernel is open.
+    """
+    builder = current(what)
+    if builder.kernel is None:
+        raise OutsideKernel(what)
+    return builder
+
+
+class activate:
+    """``with activate(builder)``: makes it the current one."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+
+    def __enter__(self) -> Builder:
+        self.previous = active()
+        _tracing.builder = self.builder
+        return self.builder
+
+    def __exit__(self, *_: object) -> None:
+        _tracing.builder = self.previous
+
+
+def record(statement: Statement, what: str = "this statement") -> None:
+    """Add a statement to the innermost open list."""
+    current(what).append(statement)
+
+
+def record_operator(operator: TileOperator, what: str) -> None:
+    """Add a tile operator, after its own check and that of its place."""
+    from_here = in_kernel(what)
+    check_tile_place(from_here, what)
+    for problem in operator.check():
+        _refuse(what, problem)
+    from_here.append(operator)
+
+
+def check_tile_place(builder: Builder, what: str) -> None:
+    """Refuse work of the whole block inside a loop over its elements."""
+    from tilewright.language.mistakes import TileOperatorInParallel
+
+    loop = builder.enclosing("T.Parallel", "T.vectorized")
+    if loop is not None:
+        raise TileOperatorInParallel(what, loop.describe())
+
+
+def _refuse(what: str, problem: str) -> NoReturn:
+    from tilewright.language.mistakes import OperatorMismatch
+
+    raise OperatorMismatch(what, problem)

@@ -1,0 +1,426 @@
+"""Rewriting of the author's function: the only surgery on syntax trees in tilewright.
+
+The rewritten function is executed once.  Whether a ``for``, an ``if`` or an ``and`` is Python's or the program's
+is decided while it runs, by what it meets: a symbolic value makes it the program's.  So an ``if`` becomes
+
+    branch = scope.branch(test)
+    if branch.then():       # always entered where the test is symbolic, with a statement list open
+        ...
+    if branch.otherwise():
+        ...
+    branch.close()
+
+and loops, conditional expressions and assignments likewise call methods of `Scope`.  Nested functions and lambdas
+are left to Python, except for conditional expressions in lambdas; lines and columns stay those of the author.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Sequence
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+from tilewright.language.mistakes import UnsupportedStatement
+from tilewright.language.scope import Scope
+from tilewright.language.source import FunctionSource, source_of
+
+SCOPE = "__scope__"
+OPEN_SCOPE = "__open_scope__"
+BUILTIN_NAMES = frozenset({"print", "breakpoint", "min", "max", "round"})
+OPERATORS = {
+    "Add": "add", "Sub": "sub", "Mult": "mul", "Div": "truediv", "FloorDiv": "floordiv", "Mod": "mod", "Pow": "pow",
+    "LShift": "lshift", "RShift": "rshift", "BitAnd": "and_", "BitOr": "or_", "BitXor": "xor", "MatMult": "matmul",
+}  # fmt: skip
+UNSUPPORTED: dict[str, tuple[str, str]] = {
+    "Try": ("`try`", "a kernel cannot catch exceptions; remove it, or test the condition before"),
+    "TryStar": ("`try`", "a kernel cannot catch exceptions; remove it, or test the condition before"),
+    "AsyncFor": ("`async for`", "write `for`"),
+    "AsyncWith": ("`async with`", "write `with T.Kernel(...)`"),
+    "AsyncFunctionDef": ("`async def`", "write `def`"),
+    "Await": ("`await`", "a kernel runs on the device and cannot await"),
+    "Yield": ("`yield`", "a kernel cannot be a generator; return the result"),
+    "YieldFrom": ("`yield from`", "a kernel cannot be a generator; return the result"),
+    "Global": ("`global`", "pass the value as a parameter, or read it without declaring it"),
+    "Nonlocal": ("`nonlocal`", "pass the value as a parameter, or use T.alloc_var for what changes"),
+    "Delete": ("`del`", "names end with their block; remove it"),
+    "ClassDef": ("a nested class", "define it outside the kernel"),
+    "Match": ("`match`", "write `if`, `elif`, `else`"),
+    "NamedExpr": ("`:=`", "assign the name in a statement of its own"),
+}
+"""Syntax nodes that a kernel may not contain, how messages name them, what to write instead."""
+
+
+class Rewrite(ast.NodeTransformer):
+    """Rewrites one function's body; nested functions are not entered."""
+
+    def __init__(self, source: FunctionSource, parameters: frozenset[str]) -> None:
+        self.source, self.parameters = source, parameters
+        self.count = 0
+        self.loops: list[str] = []
+
+    # Pieces -------------------------------------------------------------------------------------
+
+    def fresh(self, stem: str) -> str:
+        self.count += 1
+        return f"__{stem}_{self.count}__"
+
+    def call(self, method: str, *arguments: ast.expr, at: ast.AST) -> ast.Call:
+        """``__scope__.method(arguments)``, placed where `at` is."""
+        function = ast.Attribute(ast.Name(SCOPE, ast.Load()), method, ast.Load())
+        return _place(ast.Call(function, list(arguments), []), at)
+
+    def assign_name(self, name: str, value: ast.expr, at: ast.AST) -> ast.stmt:
+        """``name = __scope__.assign("name", value)``."""
+        return _place(ast.Assign([ast.Name(name, ast.Store())], self.call("assign", _text(name), value, at=at)), at)
+
+    def named(self, names: Sequence[str], value: ast.expr) -> ast.expr:
+        """The names as text; where the value comes from a call, they are announced to it first."""
+        if any(isinstance(part, ast.Call) for part in ast.walk(value)):
+            return self.call("naming", *map(_text, names), at=value)
+        return _text(names[0]) if len(names) == 1 else ast.Tuple([_text(name) for name in names], ast.Load())
+
+    def block(self, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+        rewritten: list[ast.stmt] = []
+        for statement in statements:
+            result = self.visit(statement)
+            rewritten.extend(result if isinstance(result, list) else [result])
+        return rewritten
+
+    def forget(self, handle: str, statements: Sequence[ast.stmt], at: ast.AST) -> list[ast.stmt]:
+        """After a loop or branch of the program, names that it assigned mean nothing any more."""
+        names = sorted(_stored_names(statements))
+        if not names:
+            return []
+        body: list[ast.stmt] = [
+            _place(ast.Assign([ast.Name(name, ast.Store())], self.call("after", _text(name), at=at)), at)
+            for name in names
+        ]
+        return [_place(ast.If(_attribute(handle, "symbolic"), body, []), at)]
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        known = UNSUPPORTED.get(type(node).__name__)
+        if known is not None:
+            raise UnsupportedStatement(*known, span=self.source.span(node))
+        return super().generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return self.generic_visit(node)
+
+    # Assignments --------------------------------------------------------------------------------
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        value = node.value
+        names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        if len(node.targets) == 1 and names:
+            announced = self.named(names, value)
+            call = self.call("assign", announced, self.visit(value), at=node)
+            return _place(ast.Assign([ast.Name(names[0], ast.Store())], call), node)
+        if len(node.targets) == 1 and isinstance(node.targets[0], (ast.Tuple, ast.List)):
+            return self._unpack(node, node.targets[0])
+        if len(node.targets) == 1:
+            return self.generic_visit(node)
+        temporary = self.fresh("value")
+        shared = _place(ast.Assign([ast.Name(temporary, ast.Store())], self.visit(value)), node)
+        parts = [
+            ast.copy_location(ast.Assign([target], ast.Name(temporary, ast.Load())), node) for target in node.targets
+        ]
+        return [shared, *self.block([ast.fix_missing_locations(part) for part in parts])]
+
+    def _unpack(self, node: ast.Assign, target: ast.Tuple | ast.List) -> list[ast.stmt]:
+        names: list[tuple[str, str]] = []
+
+        def replace(part: ast.expr) -> ast.expr:
+            if isinstance(part, ast.Name):
+                names.append((part.id, self.fresh(part.id)))
+                return ast.copy_location(ast.Name(names[-1][1], ast.Store()), part)
+            if isinstance(part, ast.Starred):
+                return ast.copy_location(ast.Starred(replace(part.value), ast.Store()), part)
+            if isinstance(part, (ast.Tuple, ast.List)):
+                return ast.copy_location(ast.Tuple([replace(item) for item in part.elts], ast.Store()), part)
+            return self.visit(part)
+
+        replaced = replace(target)
+        announced = self.named([name for name, _ in names] or ["value"], node.value)
+        tuple_of_names = announced if len(names) > 1 else ast.Tuple([announced], ast.Load())
+        unpacked = self.call("unpack", tuple_of_names, self.visit(node.value), at=node)
+        statements: list[ast.stmt] = [_place(ast.Assign([replaced], unpacked), node)]
+        statements.extend(self.assign_name(name, ast.Name(temporary, ast.Load()), node) for name, temporary in names)
+        return statements
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+        op = _text(OPERATORS[type(node.op).__name__].rstrip("_"))
+        if isinstance(node.target, ast.Name):
+            old = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
+            call = self.call("augment", _text(node.target.id), op, old, self.visit(node.value), at=node)
+            return _place(ast.Assign([ast.Name(node.target.id, ast.Store())], call), node)
+        if isinstance(node.target, ast.Subscript):
+            index = _place(
+                ast.Subscript(_attribute(SCOPE, "key"), self.visit(node.target.slice), ast.Load()), node.target
+            )
+            call = self.call("augment_item", self.visit(node.target.value), index, op, self.visit(node.value), at=node)
+            return _place(ast.Expr(call), node)
+        return self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
+        if not isinstance(node.target, ast.Name):
+            return self.generic_visit(node) if node.value else _place(ast.Pass(), node)
+        name = node.target.id
+        if node.value is None:
+            if name not in self.parameters:
+                return _place(ast.Pass(), node)
+            old = _place(ast.Name(name, ast.Load()), node.target)
+            call = self.call("annotate", _text(name), self.visit(node.annotation), old, at=node.annotation)
+        else:
+            announced = self.named([name], node.value)
+            call = self.call("typed", announced, _thunk(node.annotation), self.visit(node.value), at=node)
+        return _place(ast.Assign([ast.Name(name, ast.Store())], call), node)
+
+    # Control flow -------------------------------------------------------------------------------
+
+    def visit_If(self, node: ast.If) -> list[ast.stmt]:
+        handle = self.fresh("if")
+        made = ast.Assign([ast.Name(handle, ast.Store())], self.call("branch", self.visit(node.test), at=node.test))
+        then = ast.If(_method(handle, "then"), self.block(node.body), [])
+        otherwise = ast.If(_method(handle, "otherwise"), self.block(node.orelse) or [ast.Pass()], [])
+        statements = [made, then, otherwise, ast.Expr(_method(handle, "close"))]
+        return [
+            *(_place(statement, node.test) for statement in statements),
+            *self.forget(handle, [*node.body, *node.orelse], node.test),
+        ]
+
+    def visit_For(self, node: ast.For) -> list[ast.stmt]:
+        if node.orelse:
+            raise UnsupportedStatement(
+                "`else` of a loop", "set a T.alloc_var in the loop and test it after", span=self.source.span(node)
+            )
+        handle = self.fresh("for")
+        names = _target_names(node.target)
+        iterable = self.call("loop", self._iterable(node.iter), *map(_text, names), at=node.iter)
+        made = _place(ast.Assign([ast.Name(handle, ast.Store())], iterable), node.iter)
+        declared: list[ast.stmt] = [
+            _place(
+                ast.Assign(
+                    [ast.Name(name, ast.Store())],
+                    self.call("declare", _text(name), ast.Name(name, ast.Load()), at=node.target),
+                ),
+                node.target,
+            )
+            for name in names
+        ]
+        self.loops.append(handle)
+        body = self.block(node.body)
+        self.loops.pop()
+        loop = _place(ast.For(node.target, ast.Name(handle, ast.Load()), [*declared, *body], []), node.iter)
+        return [made, loop, *self.forget(handle, [node, *node.body], node.iter)]
+
+    def _iterable(self, node: ast.expr) -> ast.expr:
+        """What a ``for`` iterates over; ``range`` is the program's serial loop there."""
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range":
+            arguments = [self.visit(argument) for argument in node.args]
+            function = self.call("builtin", ast.copy_location(ast.Name("range", ast.Load()), node), at=node.func)
+            return ast.copy_location(ast.Call(function, arguments, node.keywords), node)
+        visited: ast.expr = self.visit(node)
+        return visited
+
+    def visit_While(self, node: ast.While) -> list[ast.stmt]:
+        if node.orelse:
+            raise UnsupportedStatement(
+                "`else` of a loop", "set a T.alloc_var in the loop and test it after", span=self.source.span(node)
+            )
+        handle = self.fresh("while")
+        forever = isinstance(node.test, ast.Constant) and bool(node.test.value)
+        made = ast.Assign([ast.Name(handle, ast.Store())], self.call("while_loop", ast.Constant(forever), at=node.test))
+        test = ast.Call(_attribute(handle, "test"), [self.visit(node.test)], [])
+        self.loops.append(handle)
+        body = self.block(node.body)
+        self.loops.pop()
+        loop = ast.While(ast.BoolOp(ast.And(), [_method(handle, "again"), test]), body, [])
+        return [
+            _place(made, node.test),
+            _place(loop, node.test),
+            *self.forget(handle, node.body, node.test),
+        ]
+
+    def visit_Break(self, node: ast.Break) -> ast.stmt:
+        return self._leave("break", node)
+
+    def visit_Continue(self, node: ast.Continue) -> ast.stmt:
+        return self._leave("continue", node)
+
+    def _leave(self, word: str, node: ast.stmt) -> ast.stmt:
+        test = self.call("leaves", ast.Name(self.loops[-1], ast.Load()), _text(word), at=node)
+        return _place(ast.If(test, [node], []), node)
+
+    def visit_Return(self, node: ast.Return) -> list[ast.stmt]:
+        if node.value is None:
+            return [_place(ast.If(self.call("returns", at=node), [node], []), node)]
+        result = self.fresh("result")
+        made = _place(ast.Assign([ast.Name(result, ast.Store())], self.visit(node.value)), node)
+        test = self.call("returns", ast.Name(result, ast.Load()), at=node)
+        value = self.call("result", ast.Name(result, ast.Load()), at=node)
+        return [made, _place(ast.If(test, [_place(ast.Return(value), node)], []), node)]
+
+    def visit_With(self, node: ast.With) -> list[ast.stmt]:
+        declared: list[ast.stmt] = []
+        for item in node.items:
+            names = _target_names(item.optional_vars) if item.optional_vars else []
+            context = item.context_expr
+            item.context_expr = self.call("enter", self.visit(context), *map(_text, names), at=context)
+            for name in names:
+                declared.append(self.assign_name(name, ast.Name(name, ast.Load()), context))
+        node.body = [*declared, *self.block(node.body)]
+        return [node]
+
+    def visit_Raise(self, node: ast.Raise) -> list[ast.stmt]:
+        return [_place(ast.Expr(self.call("before_raise", at=node)), node), self.generic_visit(node)]  # type: ignore[list-item]
+
+    def visit_Assert(self, node: ast.Assert) -> ast.stmt:
+        message = _thunk(self.visit(node.msg)) if node.msg else _thunk(ast.Constant(None))
+        return _place(ast.Expr(self.call("check", self.visit(node.test), message, at=node)), node)
+
+    # Expressions --------------------------------------------------------------------------------
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        then, otherwise = _thunk(self.visit(node.body)), _thunk(self.visit(node.orelse))
+        return self.call("choose", self.visit(node.test), then, otherwise, at=node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        first, *others = [self.visit(value) for value in node.values]
+        method = "all_of" if isinstance(node.op, ast.And) else "any_of"
+        return self.call(method, first, *map(_thunk, others), at=node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        if isinstance(node.op, ast.Not):
+            return self.call("negate", self.visit(node.operand), at=node)
+        return self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        if len(node.ops) == 1:
+            return self.generic_visit(node)
+        links = [
+            ast.Tuple([_text(type(op).__name__), _thunk(self.visit(right))], ast.Load())
+            for op, right in zip(node.ops, node.comparators, strict=True)
+        ]
+        return self.call("chain", self.visit(node.left), *links, at=node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id in BUILTIN_NAMES:
+            node.func = self.call("builtin", node.func, at=node.func)
+        return node
+
+
+def _place(node: Any, at: ast.AST) -> Any:
+    return ast.fix_missing_locations(ast.copy_location(node, at))
+
+
+def _text(value: str) -> ast.expr:
+    return ast.Constant(value)
+
+
+def _thunk(value: ast.expr) -> ast.expr:
+    """``lambda: value``."""
+    nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    return _place(ast.Lambda(nothing, value), value) if hasattr(value, "lineno") else ast.Lambda(nothing, value)
+
+
+def _attribute(name: str, attribute: str) -> ast.expr:
+    return ast.Attribute(ast.Name(name, ast.Load()), attribute, ast.Load())
+
+
+def _method(name: str, method: str) -> ast.Call:
+    return ast.Call(_attribute(name, method), [], [])
+
+
+def _target_names(target: ast.expr) -> list[str]:
+    return [node.id for node in ast.walk(target) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+
+
+def _stored_names(statements: Sequence[ast.stmt]) -> set[str]:
+    """Names that statements of the author bind, nested functions apart."""
+    found: set[str] = set()
+    pending: list[ast.AST] = list(statements)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+            continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and not node.id.startswith("__"):
+            found.add(node.id)
+        pending.extend(ast.iter_child_nodes(node))
+    return found
+
+
+_REWRITTEN: dict[int, tuple[CodeType, CodeType]] = {}
+
+
+def rewritten(function: FunctionType, kind: str) -> FunctionType:
+    """`function` rewritten: same closure, globals and defaults; running it records its statements.
+
+    Parameters
+    ----------
+    kind : ``function`` (a kernel) or ``macro``.
+
+    Raises
+    ------
+    SourceUnavailable, UnsupportedStatement
+    """
+    code = function.__code__
+    if id(code) not in _REWRITTEN:
+        _REWRITTEN[id(code)] = (code, _compile(source_of(code), code))
+    new = _REWRITTEN[id(code)][1]
+
+    def open_scope(values: dict[str, Any]) -> Scope:
+        return Scope(kind, values)
+
+    cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+    cells[OPEN_SCOPE] = CellType(open_scope)
+    closure = tuple(cells[name] for name in new.co_freevars)
+    made = FunctionType(new, function.__globals__, function.__name__, function.__defaults__, closure)
+    made.__kwdefaults__ = function.__kwdefaults__
+    made.__qualname__ = function.__qualname__
+    return made
+
+
+def _compile(source: FunctionSource, original: CodeType) -> CodeType:
+    """Code of the rewritten function, its free variables those of the original and the scope's maker."""
+    tree = copy.deepcopy(source.tree)
+    parameters = _parameter_names(tree)
+    body = Rewrite(source, frozenset(parameters)).block(tree.body)
+    values = ast.Dict([_text(name) for name in parameters], [ast.Name(name, ast.Load()) for name in parameters])
+    opened = ast.Call(ast.Name(OPEN_SCOPE, ast.Load()), [values], [])
+    tree.body = [_place(ast.Assign([ast.Name(SCOPE, ast.Store())], opened), tree.body[0]), *body]
+    tree.decorator_list, tree.returns = [], None
+    _strip_annotations(tree.args)
+    enclosing = ast.arguments(
+        posonlyargs=[], args=[ast.arg(name) for name in (OPEN_SCOPE, *original.co_freevars)],
+        kwonlyargs=[], kw_defaults=[], defaults=[],
+    )  # fmt: skip
+    factory = ast.parse("def __factory__(): pass").body[0]
+    assert isinstance(factory, ast.FunctionDef)
+    factory.args, factory.body = enclosing, [tree]
+    module = ast.fix_missing_locations(ast.Module([factory], []))
+    outer = compile(module, source.file, "exec", dont_inherit=True)
+    return _inner(_inner(outer, "__factory__"), tree.name)
+
+
+def _inner(code: CodeType, name: str) -> CodeType:
+    return next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
+
+
+def _parameter_names(tree: ast.FunctionDef) -> list[str]:
+    found = [argument.arg for argument in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)]
+    found.extend(argument.arg for argument in (tree.args.vararg, tree.args.kwarg) if argument)
+    return found
+
+
+def _strip_annotations(arguments: ast.arguments) -> None:
+    """Annotations and defaults were evaluated when the author's function was defined."""
+    for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
+        if argument:
+            argument.annotation = None
+    arguments.defaults, arguments.kw_defaults = [], [None] * len(arguments.kwonlyargs)

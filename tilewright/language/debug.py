@@ -1,0 +1,61 @@
+"""Looking into a running kernel: prints, breakpoints, assertions."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+from tilewright.ir.nodes import Assert, Expr, Print, Region
+from tilewright.language.buffers import TensorProxy, region_of
+from tilewright.language.builder import active, current
+from tilewright.language.interface import author_facing
+from tilewright.language.mistakes import NumberExpected
+from tilewright.language.proxies import Scalar, as_expr, condition
+from tilewright.language.scope import is_symbolic, stand_in
+from tilewright.language.source import statement_here
+
+
+def _printable(value: Any) -> Expr | Region | str:
+    if isinstance(value, TensorProxy):
+        return region_of(value, "what print() shows")
+    return as_expr(value) if isinstance(value, Scalar) else str(value)
+
+
+@stand_in("print")
+def print_in_kernel(*values: Any, **keywords: Any) -> None:
+    """``print(...)``: the program's where a value is symbolic or a tile, else Python's, while tracing."""
+    if not any(isinstance(value, (Scalar, TensorProxy)) for value in values):
+        builtins.print(*values, **keywords)
+        return
+    current("print()").append(Print(tuple(map(_printable, values)), span=statement_here()))
+
+
+@author_facing
+def print_(obj: Any = None, msg: str = "", warp_group_id: int = 0, warp_id: int = 0) -> None:
+    """Show a scalar or a tile where the program runs.
+
+    Parameters
+    ----------
+    msg : a text before it.
+    """
+    shown = [*([msg] if msg else []), *([] if obj is None else [_printable(obj)])]
+    current("T.print").append(Print(tuple(shown), span=statement_here()))
+
+
+@stand_in("breakpoint")
+def breakpoint_in_kernel(*values: Any) -> None:
+    """``breakpoint(A_shared, x)``: the interpreter stops here with these values; Python's where none is symbolic."""
+    builder = active()
+    if builder is None or builder.kernel is None:
+        builtins.breakpoint()
+        return
+    builder.append(Print(tuple(map(_printable, values)), stop=True, span=statement_here()))
+
+
+@author_facing
+def device_assert(test: Any, msg: str = "") -> None:
+    """Check a condition where the program runs: reported by the interpreter and the emulator, a trap on a device."""
+    if is_symbolic(test):
+        current("T.device_assert").append(Assert(condition(test), str(msg), span=statement_here()))
+    elif not test:
+        raise NumberExpected("T.device_assert", "a condition that can hold", repr(test))

@@ -1,0 +1,342 @@
+"""The direct style: a function whose body declares its tensors, traced for the arguments of a call.
+
+``DirectFunction(python_function)`` is what the JIT holds.  It works in two steps, so that the JIT can key its cache
+between them:
+
+1. ``declaration = direct.declare(constants)``: given the compile-time arguments, the function runs as far as its
+   last tensor annotation.  The declaration holds the type of every tensor parameter, over size symbols.
+   ``declaration.bind(shapes, strides)`` finds the value of each `T.const` symbol in the shapes of actual arrays.
+2. ``prim_func = direct.trace(constants, sizes)``: the function runs whole, with the `T.const` symbols as Python ints;
+   `T.dynamic` symbols stay variables of the program.
+
+``direct.parameters`` says which parameters are tensors, runtime scalars and compile-time constants;
+``direct.split(*args, **kwargs)`` sorts the arguments of a call accordingly, defaults filled in.
+`is_factory` tells the other style: a function that returns a `PrimFunc`.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any
+
+from tilewright.errors import TilewrightError
+from tilewright.ir.dtypes import DType
+from tilewright.ir.nodes import Buffer, Extent, Var
+from tilewright.language.buffers import BufferProxy
+from tilewright.language.builder import Builder
+from tilewright.language.interface import mismatch
+from tilewright.language.mistakes import (
+    MissingAnnotation,
+    SizeMismatch,
+    SymbolicCondition,
+    SymbolicConstant,
+    UnboundSize,
+    UndeclaredTensor,
+    WrongReturn,
+)
+from tilewright.language.proxies import Scalar, describe
+from tilewright.language.source import parameters_span, source_of
+from tilewright.language.tensors import TensorType
+from tilewright.language.trace import (
+    PrimFunc,
+    add_parameter,
+    evaluated_annotations,
+    finish,
+    parameter_names,
+    run,
+    scalar_dtype,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a direct function.
+
+    Attributes
+    ----------
+    kind : ``tensor``, ``scalar`` (a number known only at launch) or ``constant`` (part of the specialisation).
+    dtype : of a scalar; None otherwise.
+    """
+
+    name: str
+    kind: str
+    dtype: DType | None = None
+    default: Any = inspect.Parameter.empty
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What a direct function takes, given its compile-time arguments.
+
+    Attributes
+    ----------
+    tensors : the type of each tensor parameter, over `sizes` and `T.dynamic` variables.
+    sizes : the `T.const` symbols by name.
+    """
+
+    name: str
+    tensors: Mapping[str, TensorType]
+    sizes: Mapping[str, Var]
+
+    def bind(
+        self, shapes: Mapping[str, Sequence[int]], strides: Mapping[str, Sequence[int]] | None = None
+    ) -> dict[str, int]:
+        """Values of the `T.const` symbols, from the arguments' shapes (and strides in elements, where declared).
+
+        Raises
+        ------
+        SizeMismatch : an argument has another rank, or two extents give one symbol two values.
+        UnboundSize : a symbol that no extent or stride is.
+        """
+        found: dict[Var, tuple[int, str]] = {}
+        for name, declared in self.tensors.items():
+            if declared.packed:
+                continue  # its bytes are in the compiler's order and say nothing of its shape
+            actual = tuple(shapes[name])
+            if len(actual) != len(declared.shape):
+                raise SizeMismatch(
+                    f"{self.name}: the tensor {name!r} has {len(actual)} dimensions, but {len(declared.shape)} are declared"
+                )
+            self._match(found, declared.shape, actual, f"extent {{}} of {name!r}")
+            if declared.strides is not None and strides is not None:
+                self._match(found, declared.strides, tuple(strides[name]), f"stride {{}} of {name!r}")
+        for name, var in self.sizes.items():
+            if var not in found:
+                raise UnboundSize(name)
+        return {name: found[var][0] for name, var in self.sizes.items()}
+
+    def _match(
+        self, found: dict[Var, tuple[int, str]], declared: Sequence[Extent], actual: Sequence[int], place: str
+    ) -> None:
+        known = set(self.sizes.values())
+        for dimension, (extent, value) in enumerate(zip(declared, actual, strict=True)):
+            if not isinstance(extent, Var) or extent not in known:
+                continue
+            here = place.format(dimension)
+            before, where = found.setdefault(extent, (int(value), here))
+            if before != int(value):
+                raise SizeMismatch(f"{self.name}: {extent.name} is {before} as {where}, but {value} as {here}")
+
+
+class _DeclarationComplete(BaseException):
+    """Ends the first run: every tensor parameter has been declared."""
+
+
+@dataclass(slots=True)
+class _DeclarationBuilder:
+    """Collects annotations; called by the rewritten function for each ``name: annotation``."""
+
+    builder: Builder
+    expected: frozenset[str]
+    stop: bool
+    types: dict[str, TensorType] = field(default_factory=dict)
+
+    def __call__(self, name: str, annotation: Any, value: Any) -> Any:
+        if not isinstance(annotation, TensorType):
+            raise MissingAnnotation(name, self.builder.name, "T.Tensor")
+        self.types[name] = annotation
+        if self.stop:
+            if self.expected <= self.types.keys():
+                raise _DeclarationComplete
+            return value
+        buffer = annotation.buffer(name)
+        self.builder.params[name] = buffer
+        return BufferProxy(buffer)
+
+
+class _SizeBuilder(Builder):
+    """The builder of a direct function."""
+
+    def __init__(self, name: str, span: Any, sizes: Mapping[str, int] | None) -> None:
+        super().__init__(name, "direct", span)
+        self.sizes = None if sizes is None else dict(sizes)
+        self.symbols: dict[str, Var] = {}
+
+    def declared_size(self, name: str, dtype: DType) -> Scalar:
+        """The symbol of a `T.const` while the declarations are read."""
+        return Scalar(self.symbols.setdefault(name, Var(dtype, name)))
+
+
+class _Undeclared:
+    """Stands for a tensor parameter before its annotation."""
+
+    def __init__(self, name: str) -> None:
+        self.__dict__["_name"] = name
+
+    def _fail(self, *_: Any) -> Any:
+        raise UndeclaredTensor(self.__dict__["_name"])
+
+    __getattr__ = __getitem__ = __setitem__ = __iter__ = __bool__ = _fail
+
+
+class DirectFunction:
+    """A function of the direct style.
+
+    Parameters
+    ----------
+    function : the author's function.
+
+    Attributes
+    ----------
+    parameters : in order; see `Parameter`.
+    span : the author's ``def``.
+    """
+
+    def __init__(self, function: FunctionType) -> None:
+        self.function = function
+        self.name = function.__name__
+        self.span = parameters_span(function)
+        self.signature = inspect.signature(function)
+        self._annotations = evaluated_annotations(function, {})
+        declared = annotated_in_body(function)
+        self.parameters = tuple(self._parameter(name, declared) for name in parameter_names(function))
+
+    def _parameter(self, name: str, declared: frozenset[str]) -> Parameter:
+        annotation = self._annotations.get(name)
+        default = self.signature.parameters[name].default
+        if name in declared or isinstance(annotation, TensorType):
+            return Parameter(name, "tensor", default=default)
+        dtype = scalar_dtype(annotation)
+        return Parameter(name, "constant" if dtype is None else "scalar", dtype, default)
+
+    def names(self, kind: str) -> tuple[str, ...]:
+        """Names of the parameters of one kind, in order."""
+        return tuple(parameter.name for parameter in self.parameters if parameter.kind == kind)
+
+    def split(self, *arguments: Any, **keywords: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The runtime arguments (tensors and scalars, in order) and the compile-time ones of a call, by name.
+
+        A tensor that is left out (None) counts as a constant: the kernel may ask ``if bias is not None``.
+
+        Raises
+        ------
+        WrongArguments : the arguments do not fit the signature.
+        """
+        try:
+            bound = self.signature.bind(*arguments, **keywords)
+        except TypeError:
+            problem = mismatch(self.function, arguments, keywords, self.name)
+            assert problem is not None
+            raise problem from None
+        bound.apply_defaults()
+        constants = {p.name for p in self.parameters if p.kind == "constant" or bound.arguments[p.name] is None}
+        runtime = {name: value for name, value in bound.arguments.items() if name not in constants}
+        return runtime, {name: value for name, value in bound.arguments.items() if name in constants}
+
+    def declare(self, constants: Mapping[str, Any]) -> Declaration:
+        """Read the declarations, with the compile-time arguments given.
+
+        Parameters
+        ----------
+        constants : a value for each ``constant`` parameter, and None for each tensor that is left out.
+        """
+        builder = _SizeBuilder(self.name, self.span, None)
+        in_signature = {
+            name: found
+            for name, found in self._annotations.items()
+            if isinstance(found, TensorType) and name != "return"
+        }
+        present = [name for name in self.names("tensor") if name not in constants]
+        expected = frozenset(present) - in_signature.keys()
+        collector = _DeclarationBuilder(builder, expected, stop=True)
+        builder.declaration = collector
+        if expected:
+            try:
+                run(builder, self.function, self._values(builder, constants))
+            except _DeclarationComplete:
+                pass
+            except (SymbolicCondition, SymbolicConstant) as error:
+                raise _too_early(error) from None
+            missing = expected - collector.types.keys()
+            if missing:
+                raise MissingAnnotation(min(missing), self.name, span=self.span)
+        types = {**collector.types, **in_signature}
+        return Declaration(self.name, {name: types[name] for name in present}, dict(builder.symbols))
+
+    def trace(self, constants: Mapping[str, Any], sizes: Mapping[str, int]) -> PrimFunc:
+        """Trace the function.
+
+        Parameters
+        ----------
+        constants : a value for each ``constant`` parameter.
+        sizes : a value for each `T.const` symbol (`Declaration.bind`).
+        """
+        builder = _SizeBuilder(self.name, self.span, sizes)
+        builder.declaration = _DeclarationBuilder(builder, frozenset(), stop=False)
+        result, place = run(builder, self.function, self._values(builder, constants))
+        return finish(builder, self._outputs(builder, result, place))
+
+    def _values(self, builder: Builder, constants: Mapping[str, Any]) -> dict[str, Any]:
+        """What the rewritten function is called with."""
+        values: dict[str, Any] = {}
+        for parameter in self.parameters:
+            if parameter.kind == "constant" or parameter.name in constants:
+                values[parameter.name] = constants[parameter.name]
+            elif parameter.kind == "scalar" or isinstance(self._annotations.get(parameter.name), TensorType):
+                values[parameter.name] = add_parameter(builder, parameter.name, self._annotations[parameter.name])
+            else:
+                builder.params[parameter.name] = None
+                values[parameter.name] = _Undeclared(parameter.name)
+        return values
+
+    def _outputs(self, builder: Builder, result: Any, place: Any) -> tuple[Buffer, ...]:
+        returned = () if result is None else result if isinstance(result, (tuple, list)) else (result,)
+        outputs = []
+        for value in returned:
+            if not isinstance(value, BufferProxy) or value.buffer not in builder.outputs:
+                raise WrongReturn(
+                    f"{self.name} returns {describe(value)}, but only tensors made by T.empty can be returned",
+                    "make the result with T.empty(shape, dtype) and return that",
+                    span=place,
+                )
+            outputs.append(value.buffer)
+        return tuple(outputs)
+
+
+def _too_early(error: TilewrightError) -> TilewrightError:
+    """A `T.const` symbol has no value before all tensors are declared."""
+    error.hint = "move this below the last tensor annotation: T.const symbols are Python ints from there on"
+    return error
+
+
+@functools.lru_cache(maxsize=1024)
+def _body_facts(function: Any) -> tuple[frozenset[str], bool, bool]:
+    """Parameters annotated in the body; whether it holds a T.prim_func; whether it is of the direct style."""
+    tree = source_of(function.__code__).tree
+    arguments = {argument.arg for argument in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)}
+    annotated: set[str] = set()
+    has_prim_func = is_direct = False
+    pending: list[ast.AST] = list(tree.body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+            has_prim_func = has_prim_func or any(
+                "prim_func" in ast.unparse(d) for d in getattr(node, "decorator_list", ())
+            )
+            continue
+        if isinstance(node, ast.AnnAssign) and node.value is None and isinstance(node.target, ast.Name):
+            annotated.add(node.target.id)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            is_direct = is_direct or node.func.attr in ("Kernel", "ClusterKernel", "empty", "const")
+        pending.extend(ast.iter_child_nodes(node))
+    return frozenset(annotated & arguments), has_prim_func, is_direct
+
+
+def annotated_in_body(function: Any) -> frozenset[str]:
+    """Parameters that the function's body annotates: its tensors."""
+    return _body_facts(function)[0]
+
+
+def is_factory(function: Any) -> bool:
+    """Whether a function makes a `PrimFunc` rather than being a kernel of the direct style.
+
+    True where its body defines a `T.prim_func`; where it neither does nor says anything of the direct style
+    (annotated parameters, `T.Kernel`, `T.empty`, `T.const`), it is taken to return one that another function made.
+    """
+    annotated, has_prim_func, is_direct = _body_facts(function)
+    return has_prim_func or not (annotated or is_direct)

@@ -1,0 +1,58 @@
+"""The decorator of every function that authors call: wrong calls and other mistakes point at their line."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tilewright.errors import TilewrightError, near
+from tilewright.language.mistakes import WrongArguments
+from tilewright.language.source import expression_here
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def author_facing(function: F) -> F:
+    """Decorator: a call that does not fit the signature, or a mistake found inside, is shown at the author's line."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        try:
+            return function(*arguments, **keywords)
+        except TypeError as error:
+            problem = mismatch(function, arguments, keywords)
+            if problem is None:
+                raise
+            raise problem.at(expression_here()) from error
+        except TilewrightError as error:
+            raise error.at(expression_here()) from None
+
+    return call  # type: ignore[return-value]
+
+
+def mismatch(function: Callable[..., Any], arguments: Any, keywords: Any, name: str = "") -> WrongArguments | None:
+    """What is wrong with the arguments of a call, None where they fit the signature."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*arguments, **keywords)
+    except TypeError as error:
+        name = (
+            name
+            or f"T.{getattr(arguments[0], 'name', '') if function.__name__ == '__call__' else function.__name__.rstrip('_')}"
+        )
+        accepted = [p.name for p in signature.parameters.values() if p.name != "self"]
+        unknown = [keyword for keyword in keywords if keyword not in accepted]
+        takes = f"{name}{shown(signature)}"
+        if unknown:
+            hint = near(unknown[0], accepted)
+            return WrongArguments(f"{name} has no argument {unknown[0]!r}", f"{hint} {takes}" if hint else takes)
+        return WrongArguments(f"{name}: {error}", takes)
+    return None
+
+
+def shown(signature: inspect.Signature) -> str:
+    """A signature without annotations, as an author would type the call."""
+    plain = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values() if p.name != "self"]
+    return str(signature.replace(parameters=plain, return_annotation=inspect.Signature.empty))

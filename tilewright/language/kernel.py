@@ -1,0 +1,175 @@
+"""`T.Kernel`: a grid of blocks, its indices, its hints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import INT32
+from tilewright.ir.nodes import Buffer, Expr, Extent, Var
+from tilewright.language.builder import Builder, current, in_kernel
+from tilewright.language.interface import author_facing
+from tilewright.language.mistakes import NestedKernel, NumberExpected, WrongUnpacking
+from tilewright.language.proxies import Scalar, check_scope, constant, extent, frame_of
+from tilewright.language.scope import BlockContext
+from tilewright.language.source import statement_here
+
+
+class BlockIndex(Scalar):
+    """The index of the one grid dimension; unpacks to itself, so that ``as (bx,)`` works too."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[Scalar]:
+        return iter((self,))
+
+
+class KernelContext(BlockContext):
+    """The ``with`` frame of a kernel."""
+
+    def __init__(self, grid: tuple[Extent, ...], threads: tuple[int, int, int], attributes: dict[str, Any]) -> None:
+        self.grid, self.threads, self.attributes = grid, threads, attributes
+        self.layouts: list[tuple[Buffer, Any]] = []
+        self.safe_values: list[tuple[Buffer, Expr]] = []
+        self.span = statement_here()
+
+    def __enter__(self) -> Any:
+        builder = current("T.Kernel")
+        if builder.kernel is not None:
+            raise NestedKernel(builder.kernel.span.line if builder.kernel.span else None)
+        if len(self.names) > 1 and len(self.names) != len(self.grid):
+            raise WrongUnpacking("T.Kernel", len(self.grid), len(self.names))
+        names = self.names if len(self.names) == len(self.grid) else ("bx", "by", "bz")[: len(self.grid)]
+        self.block_vars = tuple(Var(INT32, name) for name in names)
+        self.thread_vars = (Var(INT32, "tx"), Var(INT32, "ty"), Var(INT32, "tz"))
+        self.frame = builder.push("T.Kernel", self.span)
+        builder.kernel = self
+        builder.kernels += 1
+        if len(self.grid) == 1:
+            return BlockIndex(self.block_vars[0], self.frame)
+        return tuple(Scalar(var, self.frame) for var in self.block_vars)
+
+    def __exit__(self, *exception: Any) -> None:
+        builder: Builder = current("T.Kernel")
+        builder.kernel = None
+        body = builder.pop(self.frame)
+        if exception[0] is not None:
+            return
+        builder.append(
+            nodes.Kernel(
+                self.block_vars, self.grid, self.thread_vars, self.threads, body,
+                tuple(self.layouts), tuple(self.safe_values), tuple(sorted(self.attributes.items())), span=self.span,
+            )
+        )  # fmt: skip
+
+
+@author_facing
+def Kernel(
+    *blocks: Any, threads: Any = None, is_cpu: bool = False, cluster_dims: Any = None, prelude: str | None = None
+) -> KernelContext:
+    """A grid of blocks; ``with T.Kernel(...) as (bx, by):`` holds what one block does.
+
+    Parameters
+    ----------
+    blocks : 1 to 3 extents of the grid, x first; ints or symbolic sizes.
+    threads : threads of a block: an int or a tuple of 1 to 3; default 128.
+    is_cpu : accepted for TileLang's sake; the target decides.
+    cluster_dims : blocks of a cluster along each grid dimension.
+
+    Yields
+    ------
+    the block's index, or a tuple of them, one a grid dimension.
+    """
+    builder = current("T.Kernel")
+    if not 1 <= len(blocks) <= 3:
+        raise NumberExpected("the grid of T.Kernel", "1 to 3 extents", str(len(blocks)))
+    if builder.kernel is not None:
+        raise NestedKernel(builder.kernel.span.line if builder.kernel.span else None)
+    for block in blocks:
+        check_scope(frame_of(block))
+    if prelude is not None:
+        raise NumberExpected("prelude of T.Kernel", "None: device code cannot be injected", "a text")
+    attributes: dict[str, Any] = {}
+    if cluster_dims is not None:
+        attributes["cluster"] = _three(cluster_dims, "cluster_dims of T.Kernel")
+    grid = tuple(extent(block, "an extent of the grid of T.Kernel") for block in blocks)
+    return KernelContext(grid, _three(128 if threads is None else threads, "threads of T.Kernel"), attributes)
+
+
+@author_facing
+def ClusterKernel(*blocks: Any, cluster_dims: Any, threads: Any = None) -> KernelContext:
+    """`Kernel` whose blocks form clusters of `cluster_dims`."""
+    context: KernelContext = Kernel(*blocks, threads=threads, cluster_dims=cluster_dims)
+    return context
+
+
+def _three(counts: Any, what: str) -> tuple[int, int, int]:
+    sizes = [constant(c, what) for c in (counts if isinstance(counts, (tuple, list)) else (counts,))]
+    if not 1 <= len(sizes) <= 3 or any(size < 1 for size in sizes):
+        raise NumberExpected(what, "1 to 3 positive integers", str(tuple(sizes)))
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z
+
+
+def _context(what: str) -> KernelContext:
+    context: KernelContext = in_kernel(what).kernel
+    return context
+
+
+def _dimension(dim: Any, count: int, what: str) -> int:
+    value = constant(dim, f"the dimension of {what}")
+    if not 0 <= value < count:
+        raise NumberExpected(f"the dimension of {what}", f"0 to {count - 1}", str(value))
+    return value
+
+
+@author_facing
+def get_thread_binding(dim: int = 0) -> Scalar:
+    """The thread's index in its block along a dimension, from 0."""
+    context = _context("T.get_thread_binding")
+    return Scalar(context.thread_vars[_dimension(dim, 3, "T.get_thread_binding")], context.frame)
+
+
+@author_facing
+def get_thread_bindings() -> tuple[Scalar, ...]:
+    """The thread's three indices."""
+    return tuple(get_thread_binding(dim) for dim in range(3))
+
+
+@author_facing
+def get_thread_extent(dim: int = 0) -> int:
+    """Threads of a block along a dimension."""
+    return _context("T.get_thread_extent").threads[_dimension(dim, 3, "T.get_thread_extent")]
+
+
+@author_facing
+def get_thread_extents() -> tuple[int, ...]:
+    """Threads of a block along x, y, z."""
+    return _context("T.get_thread_extents").threads
+
+
+@author_facing
+def get_block_binding(dim: int = 0) -> Scalar:
+    """The block's index in the grid along a dimension."""
+    context = _context("T.get_block_binding")
+    return Scalar(context.block_vars[_dimension(dim, len(context.grid), "T.get_block_binding")], context.frame)
+
+
+@author_facing
+def get_block_bindings() -> tuple[Scalar, ...]:
+    """The block's index along every grid dimension."""
+    context = _context("T.get_block_bindings")
+    return tuple(Scalar(var, context.frame) for var in context.block_vars)
+
+
+@author_facing
+def get_block_extent(dim: int = 0) -> Any:
+    """Blocks of the grid along a dimension."""
+    return get_block_extents()[_dimension(dim, len(_context("T.get_block_extent").grid), "T.get_block_extent")]
+
+
+@author_facing
+def get_block_extents() -> tuple[Any, ...]:
+    """Blocks of the grid along every dimension."""
+    return tuple(size if isinstance(size, int) else Scalar(size) for size in _context("T.get_block_extents").grid)

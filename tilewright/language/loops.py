@@ -1,0 +1,301 @@
+"""Loops of the program, and how Python's ``range`` becomes one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import INT32, INT64, DType
+from tilewright.ir.nodes import Const, Expr, Extent, For, If, Var
+from tilewright.ir.nodes import Parallel as ParallelNode
+from tilewright.ir.nodes import Pipelined as PipelinedNode
+from tilewright.language.builder import Builder, check_tile_place, current, in_kernel
+from tilewright.language.interface import author_facing
+from tilewright.language.mistakes import NumberExpected, WrongUnpacking
+from tilewright.language.proxies import Scalar, as_expr, constant, extent, known_value
+from tilewright.language.scope import LoopContext, stand_in
+from tilewright.language.source import statement_here
+
+
+def _index_dtype(*bounds: Extent) -> DType:
+    """int32, or int64 where a bound needs it."""
+    return INT64 if any(nodes.expr(bound).dtype.bits == 64 for bound in bounds) else INT32
+
+
+class RangeLoop(LoopContext):
+    """A loop over ``range(start, stop, step)``; `kind` as in `nodes.For`."""
+
+    def __init__(self, word: str, kind: str, bounds: tuple[Any, ...]) -> None:
+        self.word, self.kind = word, kind
+        start, stop, step = _range(bounds, word)
+        self.start, self.stop, self.step = start, stop, step
+
+    def iterate(self, names: tuple[str, ...]) -> Iterator[Any]:
+        builder, span = current(self.word), statement_here()
+        _one_name(self.word, names)
+        down = isinstance(self.step, int) and self.step < 0
+        start, stop, step = (
+            (0, _steps_down(self.start, self.stop, self.step), 1) if down else (self.start, self.stop, self.step)
+        )
+        dtype = _index_dtype(start, stop, step)
+        var = Var(dtype, names[0] if names else "i")
+        frame = builder.push("for" if self.kind == "serial" else self.word, span)
+        index = Scalar(var, frame)
+        yield self.start_scalar() + index * self.step if down else index
+        low, high, by = (nodes.cast(nodes.expr(bound), dtype) for bound in (start, stop, step))
+        builder.append(For(var, low, high, by, builder.pop(frame), self.kind, span=span))
+
+    def start_scalar(self) -> Scalar:
+        return Scalar(nodes.expr(self.start))
+
+
+def _range(bounds: tuple[Any, ...], word: str) -> tuple[Extent, Extent, Extent]:
+    """Start, stop and step, as `range` takes them."""
+    given = [extent(bound, f"a bound of {word}") for bound in bounds if bound is not None]
+    if not 1 <= len(given) <= 3:
+        raise NumberExpected(
+            f"the bounds of {word}", "stop, or start and stop, or start, stop and step", f"{len(given)} of them"
+        )
+    start, stop = (0, given[0]) if len(given) == 1 else given[:2]
+    step = given[2] if len(given) == 3 else 1
+    if step == 0:
+        raise NumberExpected(f"the step of {word}", "a number other than zero", "0")
+    return start, stop, step
+
+
+def _steps_down(start: Extent, stop: Extent, step: Extent) -> Extent:
+    """How many steps a loop with a negative step takes."""
+    assert isinstance(step, int)
+    distance = nodes.index_binary("add", nodes.index_binary("sub", start, stop), -step - 1)
+    count = nodes.index_binary("floordiv", distance, -step)
+    return int(count.value) if isinstance(count, Const) else count
+
+
+def _one_name(word: str, names: tuple[str, ...]) -> None:
+    if len(names) > 1:
+        raise WrongUnpacking(word, 1, len(names))
+
+
+def _variables(word: str, count: int, names: tuple[str, ...], extents: Sequence[Extent]) -> tuple[Var, ...]:
+    """One variable an extent, under the author's names."""
+    if len(names) > 1 and len(names) != count:
+        raise WrongUnpacking(word, count, len(names))
+    if len(names) != count:
+        names = tuple("ijklmn"[d] if count <= 6 else f"i{d}" for d in range(count))
+    return tuple(Var(_index_dtype(size), name) for name, size in zip(names, extents, strict=True))
+
+
+def _yielded(variables: Sequence[Scalar]) -> Any:
+    return variables[0] if len(variables) == 1 else tuple(variables)
+
+
+class ParallelLoop(LoopContext):
+    """Element-wise work of the whole block."""
+
+    def __init__(self, extents: tuple[Extent, ...], layout: Any, coalesced_width: int | None) -> None:
+        self.extents, self.layout, self.coalesced_width = extents, layout, coalesced_width
+
+    def iterate(self, names: tuple[str, ...]) -> Iterator[Any]:
+        builder, span = in_kernel("T.Parallel"), statement_here()
+        check_tile_place(builder, "T.Parallel")
+        variables = _variables("T.Parallel", len(self.extents), names, self.extents)
+        frame = builder.push("T.Parallel", span)
+        yield _yielded([Scalar(var, frame) for var in variables])
+        body = builder.pop(frame)
+        builder.append(ParallelNode(variables, self.extents, body, self.layout, self.coalesced_width, span=span))
+
+
+class PipelinedLoop(LoopContext):
+    """A loop whose iterations may overlap."""
+
+    def __init__(self, start: Extent, stop: Extent, options: dict[str, Any]) -> None:
+        self.start, self.stop, self.options = start, stop, options
+
+    def iterate(self, names: tuple[str, ...]) -> Iterator[Any]:
+        builder, span = in_kernel("T.Pipelined"), statement_here()
+        check_tile_place(builder, "T.Pipelined")
+        _one_name("T.Pipelined", names)
+        dtype = _index_dtype(self.start, self.stop)
+        var = Var(dtype, names[0] if names else "k")
+        frame = builder.push("T.Pipelined", span)
+        yield Scalar(var, frame)
+        body = builder.pop(frame)
+        low, high = (nodes.cast(nodes.expr(bound), dtype) for bound in (self.start, self.stop))
+        builder.append(PipelinedNode(var, low, high, body, **self.options, span=span))
+
+
+class GridLoop(LoopContext):
+    """Nested serial loops."""
+
+    def __init__(self, extents: tuple[Extent, ...]) -> None:
+        self.extents = extents
+
+    def iterate(self, names: tuple[str, ...]) -> Iterator[Any]:
+        builder, span = current("T.grid"), statement_here()
+        variables = _variables("T.grid", len(self.extents), names, self.extents)
+        frames = [builder.push("for", span) for _ in variables]
+        yield _yielded([Scalar(var, frame) for var, frame in zip(variables, frames, strict=True)])
+        for var, frame, size in reversed(list(zip(variables, frames, self.extents, strict=True))):
+            zero, one = nodes.const(0, var.dtype), nodes.const(1, var.dtype)
+            stop = nodes.cast(nodes.expr(size), var.dtype)
+            builder.append(For(var, zero, stop, one, builder.pop(frame), span=span))
+
+
+class PersistentLoop(LoopContext):
+    """Tiles of a domain dealt out to `wave_size` blocks, wave after wave."""
+
+    def __init__(self, domain: tuple[Extent, ...], wave_size: Extent, index: Expr, group_size: int) -> None:
+        self.domain, self.wave_size, self.index, self.group_size = domain, wave_size, index, group_size
+
+    def iterate(self, names: tuple[str, ...]) -> Iterator[Any]:
+        builder, span = in_kernel("T.Persistent"), statement_here()
+        if len(names) > 1 and len(names) != len(self.domain):
+            raise WrongUnpacking("T.Persistent", len(self.domain), len(names))
+        total = self._count(self.domain)
+        waves = nodes.index_binary(
+            "floordiv", _add(total, nodes.index_binary("sub", self.wave_size, 1)), self.wave_size
+        )
+        wave = Var(INT32, "wave")
+        loop = builder.push("for", span)
+        tile = _add(nodes.index_binary("mul", wave, self.wave_size), self.index)
+        inside = builder.push("if", span)
+        position = [Scalar(index, inside) for index in self._position(builder, tile)]
+        yield _yielded(position)
+        guarded = If(nodes.index_binary("lt", tile, total), builder.pop(inside), span=span)
+        builder.append(guarded)
+        body = builder.pop(loop)
+        builder.append(For(wave, nodes.const(0), nodes.expr(waves), nodes.const(1), body, span=span))
+
+    def _count(self, extents: Sequence[Extent]) -> Extent:
+        total: Extent = 1
+        for size in extents:
+            total = (
+                total * size
+                if isinstance(total, int) and isinstance(size, int)
+                else nodes.index_binary("mul", total, size)
+            )
+        return total
+
+    def _position(self, builder: Builder, tile: Expr) -> list[Expr]:
+        """Where tile number `tile` lies: groups of rows of the first dimension, walked column by column.
+
+        The last group may have fewer rows; every tile is visited exactly once.
+        """
+        if len(self.domain) == 1:
+            return [tile]
+        rows, columns = self.domain[0], self._count(self.domain[1:])
+        per_group = nodes.index_binary("mul", self.group_size, columns)
+        first = nodes.index_binary("mul", nodes.index_binary("floordiv", tile, per_group), self.group_size)
+        height = nodes.index_binary("min", nodes.index_binary("sub", rows, first), self.group_size)
+        inside = nodes.index_binary("floormod", tile, per_group)
+        row = _add(first, nodes.index_binary("floormod", inside, height))
+        rest: Expr = nodes.index_binary("floordiv", inside, height)
+        others: list[Expr] = []
+        for size in reversed(self.domain[2:]):
+            others.append(nodes.index_binary("floormod", rest, size))
+            rest = nodes.index_binary("floordiv", rest, size)
+        return [row, rest, *reversed(others)]
+
+
+def _add(left: Extent, right: Extent) -> Expr:
+    return nodes.index_binary("add", left, right)
+
+
+@author_facing
+def serial(start: Any, stop: Any = None, step: Any = None, annotations: Any = None) -> LoopContext:
+    """A loop in order, over ``range(start, stop, step)``; Python's ``range`` in a ``for`` is the same."""
+    return RangeLoop("T.serial", "serial", (start, stop, step))
+
+
+@author_facing
+def unroll(
+    start: Any, stop: Any = None, step: Any = None, explicit: bool = False, unroll_factor: int | None = None,
+    annotations: Any = None,
+) -> LoopContext:  # fmt: skip
+    """A serial loop whose body the emitter repeats."""
+    return RangeLoop("T.unroll", "unroll", (start, stop, step))
+
+
+@author_facing
+def vectorized(start: Any, stop: Any = None, annotations: Any = None) -> LoopContext:
+    """A loop whose iterations may run as vector lanes."""
+    return RangeLoop("T.vectorized", "vectorize", (start, stop))
+
+
+@author_facing
+def Parallel(
+    *extents: Any,
+    coalesced_width: Any = None,
+    loop_layout: Any = None,
+    prefer_async: Any = None,
+    annotations: Any = None,
+) -> LoopContext:
+    """Element-wise work of the whole block: ``for i, j in T.Parallel(64, 32)``; iterations run in any order.
+
+    Parameters
+    ----------
+    extents : sizes of the index space.
+    coalesced_width : elements that a thread moves at once.
+    loop_layout : a `T.Fragment` that says which thread runs which iteration.
+    """
+    sizes = tuple(extent(size, "an extent of T.Parallel") for size in extents)
+    if not sizes:
+        raise NumberExpected("T.Parallel", "at least one extent", "none")
+    width = None if coalesced_width is None else constant(coalesced_width, "coalesced_width of T.Parallel")
+    return ParallelLoop(sizes, getattr(loop_layout, "layout", loop_layout), width)
+
+
+@author_facing
+def Pipelined(
+    start: Any, stop: Any = None, num_stages: Any = 0, order: Any = None, stage: Any = None, sync: Any = None,
+    group: Any = None, annotations: Any = None, specialize: bool | None = None,
+) -> LoopContext:  # fmt: skip
+    """A serial loop whose iterations may overlap: copies of later ones run beside the work of earlier ones.
+
+    Parameters
+    ----------
+    num_stages : buffers in flight; 0 for a loop that does not overlap.
+    order, stage : the author's plan, one number a statement of the body.
+    specialize : whether producer and consumer warps take turns; None leaves it to the compiler.
+    """
+    low, high = (0, start) if stop is None else (start, stop)
+    stages = constant(num_stages, "num_stages of T.Pipelined")
+    if stages < 0:
+        raise NumberExpected("num_stages of T.Pipelined", "a number from 0 up", str(stages))
+    options = {"num_stages": stages, "order": _numbers(order), "stage": _numbers(stage), "specialize": specialize}
+    return PipelinedLoop(extent(low, "a bound of T.Pipelined"), extent(high, "a bound of T.Pipelined"), options)
+
+
+def _numbers(plan: Any) -> tuple[int, ...] | None:
+    return None if plan is None else tuple(constant(number, "the plan of T.Pipelined") for number in plan)
+
+
+@author_facing
+def grid(*extents: Any) -> LoopContext:
+    """Nested serial loops: ``for i, j in T.grid(4, 8)``."""
+    if not extents:
+        raise NumberExpected("T.grid", "at least one extent", "none")
+    return GridLoop(tuple(extent(size, "an extent of T.grid") for size in extents))
+
+
+@author_facing
+def Persistent(domain: Any, wave_size: Any, index: Any, group_size: Any = 8) -> LoopContext:
+    """Tiles of `domain` for one of `wave_size` blocks that stay on the device.
+
+    Parameters
+    ----------
+    domain : tiles along each dimension.
+    wave_size : blocks that run at once.
+    index : this block's number, below `wave_size`.
+    group_size : rows of the first dimension that are walked together, for the L2 cache.
+    """
+    sizes = tuple(extent(size, "an extent of T.Persistent") for size in domain)
+    number = as_expr(known_value(index), None, "the index of T.Persistent")
+    rows = constant(group_size, "group_size of T.Persistent")
+    if rows < 1:
+        raise NumberExpected("group_size of T.Persistent", "a number from 1 up", str(rows))
+    return PersistentLoop(sizes, extent(wave_size, "wave_size of T.Persistent"), number, rows)
+
+
+stand_in("range")(lambda *bounds: RangeLoop("range", "serial", bounds))

@@ -1,0 +1,88 @@
+"""`T.macro`: a helper whose body is traced into the caller, control flow on symbolic values included."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from types import FunctionType, MethodType
+from typing import Any
+
+from tilewright.language.builder import current
+from tilewright.language.control_flow import rewritten
+from tilewright.language.interface import mismatch
+from tilewright.language.mistakes import MacroExpected, TileExpected
+from tilewright.language.proxies import Element, Variable, describe
+from tilewright.language.scope import Scope
+from tilewright.language.source import expression_here
+
+
+class Ref:
+    """Annotation of a macro's parameter that is passed by reference: assigning to it stores into the argument."""
+
+
+class Macro:
+    """A function decorated with `T.macro`.
+
+    Arguments are passed by value: what the caller changes later does not change them, and what the macro assigns
+    stays inside.  A parameter annotated ``T.Ref`` takes a `T.alloc_var` or an element by reference.
+    """
+
+    def __init__(self, function: FunctionType) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self._traced: FunctionType | None = None
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        builder = current(f"the macro {self.function.__name__}")
+        problem = mismatch(self.function, arguments, keywords, self.function.__name__)
+        if problem is not None:
+            raise problem.at(expression_here())
+        if self._traced is None:
+            self._traced = rewritten(self.function, "macro")
+        bound = inspect.signature(self.function).bind(*arguments, **keywords)
+        values = Scope("macro", {})
+        references = self._references()
+        for name, value in bound.arguments.items():
+            bound.arguments[name] = (
+                self._by_reference(name, value) if name in references else values.settle(value, name)
+            )
+        names, builder.pending_names = builder.pending_names, ()
+        result = self._traced(*bound.args, **bound.kwargs)
+        builder.pending_names = names
+        return result
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def _references(self) -> set[str]:
+        annotations = self.function.__annotations__
+        return {
+            name
+            for name, annotation in annotations.items()
+            if annotation is Ref or (isinstance(annotation, str) and annotation.split(".")[-1] == "Ref")
+        }
+
+    def _by_reference(self, name: str, value: Any) -> Variable:
+        if isinstance(value, Variable):
+            return value
+        if isinstance(value, Element):
+            return Variable(value.buffer, value.indices, value.frame)
+        raise TileExpected(f"the T.Ref parameter {name!r}", describe(value), "a T.alloc_var or an element such as A[i]")
+
+
+def macro(function: Callable[..., Any]) -> Macro:
+    """Decorator: a helper that is traced into its callers.
+
+    Undecorated helpers may be called too; they are ordinary Python and cannot branch on symbolic values.
+
+    Raises
+    ------
+    MacroExpected : what is decorated is no Python function.
+    """
+    if not isinstance(function, FunctionType):
+        raise MacroExpected(describe(function))
+    return Macro(function)
+
+
+inline = macro

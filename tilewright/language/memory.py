@@ -1,0 +1,144 @@
+"""Tiles, arrays, mutable scalars and workspaces; views of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tilewright.ir import dtypes
+from tilewright.ir.nodes import Allocate, Buffer, Extent
+from tilewright.language.buffers import BufferProxy
+from tilewright.language.builder import current, in_kernel
+from tilewright.language.interface import author_facing
+from tilewright.language.mistakes import NumberExpected, TileExpected, TileOperatorInParallel, ViewMismatch
+from tilewright.language.proxies import Variable, as_expr, constant, describe
+from tilewright.language.source import statement_here
+from tilewright.language.tensors import shape_of
+
+
+def _allocate(shape: Any, dtype: Any, scope: str, what: str) -> BufferProxy:
+    """Record a tile of known shape in the innermost open block."""
+    builder = in_kernel(what)
+    loop = builder.enclosing("T.Parallel", "T.vectorized")
+    if loop is not None and scope in ("shared", "fragment"):
+        raise TileOperatorInParallel(what, loop.describe())
+    sizes = tuple(
+        constant(size, f"an extent of {what}") for size in (shape if isinstance(shape, (tuple, list)) else (shape,))
+    )
+    for size in sizes:
+        if size < 1:
+            raise NumberExpected(f"an extent of {what}", "a positive integer", str(size))
+    buffer = Buffer(builder.take_name("tile"), sizes, dtypes.dtype(dtype), scope)
+    builder.append(Allocate(buffer, span=statement_here()))
+    return BufferProxy(buffer, builder.frame)
+
+
+@author_facing
+def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> BufferProxy:
+    """A tile in the memory that the threads of a block share.
+
+    Parameters
+    ----------
+    shape : ints.
+    scope : accepted for TileLang's sake; there is one kind of shared memory.
+    """
+    return _allocate(shape, dtype, "shared", "T.alloc_shared")
+
+
+@author_facing
+def alloc_fragment(shape: Any, dtype: Any, scope: str = "local.fragment") -> BufferProxy:
+    """A tile spread over the registers of a block's threads; the compiler decides which thread holds what."""
+    return _allocate(shape, dtype, "fragment", "T.alloc_fragment")
+
+
+@author_facing
+def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> BufferProxy:
+    """An array of each thread."""
+    return _allocate(shape, dtype, "local", "T.alloc_local")
+
+
+_SCOPES = {
+    "shared": "shared", "shared.dyn": "shared", "local.fragment": "fragment", "fragment": "fragment", "local": "local",
+}  # fmt: skip
+
+
+@author_facing
+def alloc_buffer(shape: Any, dtype: Any = "float32", scope: str = "global") -> Any:
+    """A buffer in the memory that `scope` names."""
+    if scope == "global":
+        return alloc_global(shape, dtype)
+    if scope not in _SCOPES:
+        raise NumberExpected("the scope of T.alloc_buffer", "one of " + ", ".join([*_SCOPES, "global"]), repr(scope))
+    return _allocate(shape, dtype, _SCOPES[scope], "T.alloc_buffer")
+
+
+@author_facing
+def alloc_var(dtype: Any, *initial: Any, init: Any = None, scope: str = "local.var") -> Variable:
+    """A mutable scalar: assigning to its name stores into it, in loops and branches too.
+
+    Parameters
+    ----------
+    init : the first value, as second argument or by name; without one the scalar has no value yet.
+    """
+    builder = in_kernel("T.alloc_var")
+    values = [value for value in (*initial, init) if value is not None and not isinstance(value, str)]
+    if len(values) > 1:
+        raise NumberExpected("T.alloc_var", "one first value", str(len(values)))
+    record = dtypes.dtype(dtype)
+    first = as_expr(values[0], record, "the first value of T.alloc_var") if values else None
+    buffer = Buffer(builder.take_name("var"), (), record, "scalar")
+    builder.append(Allocate(buffer, first, span=statement_here()))
+    return Variable(buffer, (), builder.frame)
+
+
+@author_facing
+def alloc_global(shape: Any, dtype: Any) -> BufferProxy:
+    """A workspace in global memory that lives for one call; it may have symbolic extents."""
+    builder = current("T.alloc_global")
+    buffer = Buffer(builder.take_name("workspace"), shape_of(shape, "T.alloc_global"), dtypes.dtype(dtype))
+    builder.allocate_on_host(buffer)
+    return BufferProxy(buffer)
+
+
+@author_facing
+def view(buffer: Any, shape: Any = None, dtype: Any = None) -> BufferProxy:
+    """The same memory under another shape or dtype.
+
+    Raises
+    ------
+    ViewMismatch : the view would need more or fewer bytes, or memory order is not row-major.
+    """
+    base = _whole_buffer(buffer, "T.view")
+    record = base.dtype if dtype is None else dtypes.dtype(dtype)
+    sizes: tuple[Extent, ...] = base.shape if shape is None else shape_of(shape, "T.view")
+    if base.strides is not None or base.packed:
+        raise ViewMismatch(base.name, "is not row-major")
+    if shape is None and record.bits != base.dtype.bits:
+        sizes = (*base.shape[:-1], _converted(base, record))
+    known = all(isinstance(size, int) for size in (*base.shape, *sizes))
+    if known:
+        old, new = base.dtype.nbytes(math.prod(base.static_shape)), record.nbytes(math.prod(sizes))  # type: ignore[arg-type]
+        if old != new:
+            raise ViewMismatch(base.name, f"has {old} bytes, but the view needs {new}")
+    name = current("T.view").take_name(f"{base.name}_view")
+    return BufferProxy(Buffer(name, sizes, record, base.scope, source=base.source or base), buffer.frame)
+
+
+def _converted(base: Buffer, record: dtypes.DType) -> int:
+    last = base.shape[-1]
+    if not isinstance(last, int) or last * base.dtype.bits % record.bits:
+        raise ViewMismatch(base.name, f"has rows that do not divide into {record}")
+    return last * base.dtype.bits // record.bits
+
+
+@author_facing
+def reshape(buffer: Any, shape: Any) -> BufferProxy:
+    """The same elements in row-major order under another shape."""
+    made: BufferProxy = view(buffer, shape)
+    return made
+
+
+def _whole_buffer(value: Any, what: str) -> Buffer:
+    if not isinstance(value, BufferProxy):
+        raise TileExpected(what, describe(value))
+    return value.buffer

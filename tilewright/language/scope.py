@@ -1,0 +1,491 @@
+"""What rewritten functions call while they run: names, and control flow that may be Python's or the program's.
+
+Names are immutable values, as in Python without reassignment across iterations: inside one statement list a name
+may be rebound (the later uses mean the later value), but a loop or a branch of the program may not rebind a name
+of an outer list, because it is traced once while it runs any number of times.  Mutable scalars are made by
+`T.alloc_var`; assigning to their name stores into them.
+"""
+
+from __future__ import annotations
+
+import builtins
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import BOOL
+from tilewright.ir.nodes import (
+    Assert,
+    Binary,
+    Break,
+    Call,
+    Cast,
+    Const,
+    Continue,
+    Expr,
+    If,
+    Let,
+    Load,
+    Return,
+    Select,
+    Seq,
+    Store,
+    Unary,
+    Var,
+    While,
+)
+from tilewright.language.buffers import BufferProxy, TensorProxy
+from tilewright.language.builder import Builder, Frame, current
+from tilewright.language.mistakes import (
+    EffectInExpression,
+    EscapedName,
+    ImmutableName,
+    LoopExit,
+    SymbolicExit,
+    SymbolicIteration,
+    UnsupportedContext,
+    UnsupportedStatement,
+    WrongReturn,
+)
+from tilewright.language.proxies import (
+    COMPARE,
+    Element,
+    Scalar,
+    Variable,
+    as_expr,
+    check_scope,
+    condition,
+    describe,
+    is_number,
+    literal,
+    plain,
+    select,
+)
+from tilewright.language.source import statement_here
+
+INLINE_NODES = 24
+"""Index arithmetic up to this many nodes stays an expression when it is given a name, so that passes see through
+the name; what loads, what is longer and what computes with floats becomes a `Let`."""
+
+
+class LoopContext:
+    """Base of what ``for`` of the program iterates over; `loops.py` has the kinds."""
+
+    def iterate(self, names: tuple[str, ...]) -> Iterator[Any]:
+        """Open the loop, yield its variables once, close it."""
+        raise NotImplementedError
+
+
+class BlockContext:
+    """Base of what ``with`` accepts: `T.Kernel` and its like."""
+
+    names: tuple[str, ...] = ()
+
+    def __enter__(self) -> Any:
+        raise NotImplementedError
+
+    def __exit__(self, *exception: Any) -> None:
+        raise NotImplementedError
+
+
+class Escaped:
+    """Takes the place of a value whose loop or branch has ended; whatever is done with it is an error."""
+
+    def __init__(self, name: str, frame: Frame | None) -> None:
+        self.__dict__["_why"] = (name, frame.describe() if frame else None)
+
+    def _fail(self, *_: Any, **__: Any) -> Any:
+        raise EscapedName(*self.__dict__["_why"])
+
+
+for _name in (
+    *["add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow", "neg", "pos", "abs", "invert", "and", "rand", "or", "ror", "xor", "rxor", "lshift", "rlshift", "rshift", "rrshift", "eq", "ne", "lt", "le", "gt", "ge", "bool", "index", "int", "float", "iter", "hash", "len", "getitem", "setitem", "getattr", "setattr", "call", "enter", "exit"],
+):  # fmt: skip
+    setattr(Escaped, f"__{_name}__", Escaped._fail)
+
+
+class Branch:
+    """An ``if`` whose condition is decided while the function runs."""
+
+    def __init__(self, test: Any) -> None:
+        self.symbolic = is_symbolic(test)
+        self.test = test
+        if self.symbolic:
+            self.condition = condition(test)
+            self.span = statement_here()
+            self.builder = current("if")
+
+    def then(self) -> bool:
+        if not self.symbolic:
+            return bool(self.test)
+        self.frame = self.builder.push("if", self.span)
+        return True
+
+    def otherwise(self) -> bool:
+        if not self.symbolic:
+            return not self.test
+        self.taken = self.builder.pop(self.frame)
+        self.frame = self.builder.push("if", self.span)
+        return True
+
+    def close(self) -> None:
+        if self.symbolic:
+            other = self.builder.pop(self.frame)
+            self.builder.append(If(self.condition, self.taken, other if other.statements else None, span=self.span))
+
+
+class Loop:
+    """A ``for``: one of the program's loops, or Python's own over an ordinary iterable."""
+
+    def __init__(self, iterable: Any, names: tuple[str, ...]) -> None:
+        self.symbolic = isinstance(iterable, LoopContext)
+        self.iterable, self.names = iterable, names
+        if isinstance(iterable, (Scalar, TensorProxy)):
+            raise SymbolicIteration(describe(iterable))
+
+    def __iter__(self) -> Iterator[Any]:
+        builder = current("for")
+        if not self.symbolic:
+            self.control = builder.frame.control
+            yield from self.iterable
+            return
+        for value in self.iterable.iterate(self.names):
+            self.control = builder.frame.control
+            yield value
+
+
+class WhileLoop:
+    """A ``while`` whose condition is decided while the function runs."""
+
+    def __init__(self, forever: bool) -> None:
+        self.symbolic = False
+        self.forever = forever
+        self.builder = current("while")
+        self.span = statement_here()
+        self.recorded = -1
+
+    def again(self) -> bool:
+        """Whether to evaluate the condition (once more): a loop of the program does so only once."""
+        if self.symbolic:
+            body = self.builder.pop(self.frame)
+            self.builder.append(While(self.condition, body, span=self.span))
+            return False
+        self.recorded = len(self.builder.frame.statements)
+        return True
+
+    def test(self, value: Any) -> bool:
+        self.symbolic = is_symbolic(value) or (self.forever and self.builder.kernel is not None)
+        self.control = self.builder.frame.control
+        if not self.symbolic:
+            return bool(value)
+        if len(self.builder.frame.statements) != self.recorded:
+            raise EffectInExpression("the condition of a `while`")
+        self.condition = condition(value)
+        self.frame = self.builder.push("while", self.span)
+        self.control = self.frame
+        return True
+
+
+class Scope:
+    """Names and control flow of one call of a rewritten function.
+
+    Parameters
+    ----------
+    kind : ``function`` (a kernel) or ``macro``.
+    values : the parameters.
+    """
+
+    def __init__(self, kind: str, values: dict[str, Any]) -> None:
+        self.kind = kind
+        self.builder: Builder = current(kind)
+        self.base = self.builder.frame.control
+        self.bindings: dict[str, tuple[Any, Frame | None]] = {}
+        for name, value in values.items():
+            self.bindings[name] = (value, self.base)
+            if isinstance(value, Variable):
+                value.is_fresh = False
+
+    # Names --------------------------------------------------------------------------------------
+
+    def naming(self, *names: str) -> Any:
+        """Say which names the value about to be computed will get; the names again."""
+        self.builder.pending_names = names
+        return names[0] if len(names) == 1 else names
+
+    def assign(self, name: str, value: Any) -> Any:
+        """``name = value``; what the name means from now on."""
+        self.builder.pending_names = ()
+        old, owner = self.bindings.get(name, (None, None))
+        stores = isinstance(old, Variable) and (old.frame is None or old.frame.is_open)
+        if stores and not (isinstance(value, Variable) and value.is_fresh):
+            self._store(old, value)
+            return old
+        control = self.builder.frame.control
+        if name in self.bindings and owner is not control and (owner is None or owner.is_open):
+            assert control is not None
+            raise ImmutableName(name, control.describe())
+        value = self.settle(value, name)
+        self.bindings[name] = (value, control)
+        return value
+
+    def declare(self, name: str, value: Any) -> Any:
+        """Note a name that ``for``, ``with`` or an annotation has bound."""
+        self.bindings[name] = (value, self.builder.frame.control)
+        return value
+
+    def unpack(self, names: tuple[str, ...], value: Any) -> Any:
+        """The right side of ``a, b = ...``: every element is read before any name or element is written."""
+        self.builder.pending_names = ()
+        if isinstance(value, (Scalar, TensorProxy)):
+            raise SymbolicIteration(describe(value))
+        if isinstance(value, (tuple, list)):
+            return [self.settle(item, names[i] if i < len(names) else "value") for i, item in enumerate(value)]
+        return value
+
+    def settle(self, value: Any, name: str) -> Any:
+        """`value` as it is now: what loads or computes gets a `Let`, sequences element by element."""
+        if isinstance(value, Scalar):
+            if isinstance(value, Variable) and value.is_fresh:
+                value.is_fresh = False
+                return value
+            return self._let(value, name)
+        if type(value) is list:
+            value[:] = [self.settle(item, f"{name}_{i}") for i, item in enumerate(value)]
+        elif type(value) is tuple:
+            return tuple(self.settle(item, f"{name}_{i}") for i, item in enumerate(value))
+        return value
+
+    def _let(self, value: Scalar, name: str) -> Scalar:
+        check_scope(value.frame)
+        expr = value.expr
+        if _stays_inline(expr):
+            return Scalar(expr, value.frame) if isinstance(value, (Element, Variable)) else value
+        var = Var(expr.dtype, name)
+        self.builder.append(Let(var, expr, span=statement_here()))
+        return Scalar(var, self.builder.frame)
+
+    def _store(self, variable: Variable, value: Any) -> None:
+        check_scope(variable.frame)
+        dtype = variable.buffer.dtype
+        expr = as_expr(value, dtype, f"the value of {variable.name!r}")
+        self.builder.append(Store(variable.buffer, variable.indices, expr, span=statement_here()))
+
+    def augment(self, name: str, op: str, old: Any, value: Any) -> Any:
+        """``name op= value``: Python's own operator on Python's own objects."""
+        if isinstance(old, Scalar) or isinstance(value, Scalar):
+            return self.assign(name, getattr(operator, op)(old, value))
+        return self.assign(name, getattr(operator, f"i{op}")(old, value))
+
+    def augment_item(self, target: Any, key: Any, op: str, value: Any) -> None:
+        """``target[key] op= value``."""
+        if isinstance(target, BufferProxy):
+            target[key] = getattr(operator, op)(target[key], value)
+        else:
+            target[key] = getattr(operator, f"i{op}")(target[key], value)
+
+    def after(self, name: str) -> Any:
+        """What a name means after a loop or branch of the program that assigned it."""
+        value, owner = self.bindings.get(name, (None, None))
+        if name not in self.bindings:
+            return Escaped(name, None)
+        if owner is None or owner.is_open:
+            return value
+        return Escaped(name, owner)
+
+    def annotate(self, name: str, annotation: Any, value: Any) -> Any:
+        """``name: annotation``, a declaration of a parameter of the direct style."""
+        return self.declare(name, self.builder.declaration(name, annotation, value))
+
+    def typed(self, name: str, annotation: Callable[[], Any], value: Any) -> Any:
+        """``name: annotation = value``: converted where the annotation is a number type."""
+        try:
+            found = annotation()
+        except NameError:
+            found = None
+        if hasattr(found, "__tilewright_dtype__") and is_number(value) and not isinstance(value, Variable):
+            dtype = found.__tilewright_dtype__()
+            value = Scalar(as_expr(value, dtype), getattr(value, "frame", None))
+        return self.assign(name, value)
+
+    # Control flow -------------------------------------------------------------------------------
+
+    def branch(self, test: Any) -> Branch:
+        return Branch(test)
+
+    def loop(self, iterable: Any, *names: str) -> Loop:
+        self.builder.pending_names = ()
+        return Loop(iterable, names)
+
+    def while_loop(self, forever: bool) -> WhileLoop:
+        return WhileLoop(forever)
+
+    def enter(self, context: Any, *names: str) -> Any:
+        """What ``with`` enters."""
+        if not isinstance(context, BlockContext):
+            raise UnsupportedContext(describe(context))
+        context.names = names
+        return context
+
+    def leaves(self, loop: Loop | WhileLoop, word: str) -> bool:
+        """``break`` and ``continue``: True where Python's own loop is meant, else the statement is recorded."""
+        if not loop.symbolic:
+            if self.builder.frame.control is not loop.control:
+                raise SymbolicExit(word, self.builder.frame.describe())
+            return True
+        unordered = self.builder.enclosing("for", "while", "T.Parallel", "T.vectorized", "T.Pipelined", "T.unroll")
+        if unordered is not None and unordered.kind not in ("for", "while"):
+            raise LoopExit(word, unordered.kind)
+        self.builder.append((Break if word == "break" else Continue)(span=statement_here()))
+        return False
+
+    def returns(self, value: Any = None) -> bool:
+        """``return``: True where the Python function is done, else the statement is recorded."""
+        if self.builder.frame.control is self.base:
+            return True
+        where = self.builder.frame.control
+        if value is not None or self.kind != "function" or self.builder.kernel is None:
+            raise WrongReturn(
+                "return inside control flow of the program" + (f" ({where.describe()})" if where else ""),
+                "a macro or a kernel returns its value at its end; use T.if_then_else or T.alloc_var to choose one",
+            )
+        self.builder.append(Return(span=statement_here()))
+        return False
+
+    def result(self, value: Any) -> Any:
+        """What ``return`` hands to the caller of a macro: values as they are now."""
+        return value if self.kind == "function" else self.settle(value, "result")
+
+    def before_raise(self) -> None:
+        """``raise`` is Python's: it may not depend on values of the program."""
+        if self.builder.frame.control is not self.base:
+            raise UnsupportedStatement(
+                "`raise` under a symbolic condition", "write T.device_assert(condition, message)"
+            )
+
+    def check(self, test: Any, message: Callable[[], Any]) -> None:
+        """``assert``: the program's on a symbolic condition, else Python's."""
+        if is_symbolic(test):
+            text = message()
+            self.builder.append(Assert(condition(test), "" if text is None else str(text), span=statement_here()))
+        elif not test:
+            raise AssertionError(*([] if message() is None else [message()]))
+
+    # Expressions --------------------------------------------------------------------------------
+
+    def choose(self, test: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+        """``then if test else otherwise``."""
+        if not is_symbolic(test):
+            return then() if test else otherwise()
+        return select(test, self._pure(then), self._pure(otherwise))
+
+    def all_of(self, first: Any, *others: Callable[[], Any]) -> Any:
+        """``first and ...``."""
+        return self._logical("all", True, first, others)
+
+    def any_of(self, first: Any, *others: Callable[[], Any]) -> Any:
+        """``first or ...``."""
+        return self._logical("any", False, first, others)
+
+    def _logical(self, op: str, neutral: bool, value: Any, others: tuple[Callable[[], Any], ...]) -> Any:
+        for other in others:
+            if not is_symbolic(value):
+                if bool(value) is not neutral:
+                    return value
+                value = other()
+                continue
+            right = self._pure(other)
+            if not is_symbolic(right):
+                if bool(right) is neutral:
+                    value = Scalar(condition(value), value.frame)
+                    continue
+                return Scalar(literal(not neutral, BOOL))
+            deeper = max(value.frame, right.frame, key=lambda frame: -1 if frame is None else frame.depth)
+            value = Scalar(nodes.binary(op, condition(value), condition(right)), deeper)
+        return value
+
+    def negate(self, value: Any) -> Any:
+        """``not value``."""
+        if not is_symbolic(value):
+            return not value
+        return Scalar(Unary(BOOL, "not", condition(value)), value.frame)
+
+    def chain(self, first: Any, *links: tuple[str, Callable[[], Any]]) -> Any:
+        """``a < b < c``, every operand evaluated once."""
+        result: Any = True
+        left = first
+        for op, operand in links:
+            if not is_symbolic(result) and not result:
+                return result
+            right = operand()
+            link = COMPARE[op](left, right)
+            result = self.all_of(result, lambda link=link: link)
+            left = right
+        return result
+
+    def _pure(self, operand: Callable[[], Any]) -> Any:
+        """An operand that is evaluated only under a condition: it may not record statements."""
+        before = len(self.builder.frame.statements)
+        value = operand()
+        if len(self.builder.frame.statements) != before:
+            raise EffectInExpression("an operand that is evaluated only under a condition")
+        return value
+
+    def builtin(self, function: Any) -> Any:
+        """The function to call for one of Python's built-in names."""
+        return BUILTINS.get(id(function), function)
+
+    key = type("Key", (), {"__getitem__": staticmethod(lambda key: key)})()
+    """``key[a:b, c]`` is the index that Python would pass."""
+
+
+BUILTINS: dict[int, Callable[..., Any]] = {}
+"""Stand-ins for built-in functions that can act on symbolic values; filled by `math.py`, `debug.py`, `loops.py`."""
+
+
+def stand_in(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: the function takes the place of a built-in in rewritten code."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        BUILTINS[id(getattr(builtins, name))] = function
+        return function
+
+    return register
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether the truth of a value is known only where the program runs."""
+    if isinstance(value, TensorProxy):
+        bool(value)
+    return isinstance(value, Scalar) and value.known() is None
+
+
+def _stays_inline(expr: Expr) -> bool:
+    if expr.dtype.is_float and not isinstance(expr, (Const, Var)):
+        return False
+    return _count(expr, INLINE_NODES) >= 0
+
+
+def _count(expr: Expr, left: int) -> int:
+    """`left` less the nodes of `expr`; negative where it has too many or may change between two evaluations."""
+    if isinstance(expr, (Const, Var)):
+        return left - 1
+    if isinstance(expr, (Load, Call)) or left <= 0:
+        return -1
+    for part in _PARTS[type(expr)](expr):
+        left = _count(part, left)
+        if left < 0:
+            return -1
+    return left - 1
+
+
+_PARTS: dict[type[Expr], Callable[[Any], tuple[Expr, ...]]] = {
+    Binary: lambda e: (e.left, e.right),
+    Unary: lambda e: (e.value,),
+    Cast: lambda e: (e.value,),
+    nodes.Reinterpret: lambda e: (e.value,),
+    nodes.Broadcast: lambda e: (e.value,),
+    Select: lambda e: (e.condition, e.then, e.otherwise),
+}
+
+__all__ = ["BUILTINS", "BlockContext", "Escaped", "Loop", "LoopContext", "Scope", "Seq", "plain", "stand_in"]

@@ -1,0 +1,177 @@
+"""Where the author's code is: source text of functions, spans of statements and of expressions.
+
+A statement's span comes from the line that the author's frame is executing, looked up in a table that is made
+when the function's source is parsed; so it is the same on every Python version, inside macros and helpers too.
+Errors point closer, at the expression, where the interpreter records columns (Python 3.11 and later).
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import linecache
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import CodeType, FrameType, FunctionType, TracebackType
+
+from tilewright.errors import Span
+from tilewright.language.mistakes import SourceUnavailable
+
+_LANGUAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+_STATEMENTS: dict[str, dict[int, tuple[int, int, int | None]]] = {}
+"""For each file, a line within a statement to that statement's first line and its columns there (in bytes)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSource:
+    """A function's syntax tree, with lines and columns as in its file."""
+
+    file: str
+    tree: ast.FunctionDef
+
+    def span(self, node: ast.AST) -> Span:
+        """The part of `node` that is on its first line."""
+        line, column = node.lineno, node.col_offset  # type: ignore[attr-defined]
+        end = node.end_col_offset if node.end_lineno == line else None  # type: ignore[attr-defined]
+        return _span(self.file, line, column, end)
+
+
+_SOURCES: dict[int, tuple[CodeType, FunctionSource]] = {}
+_POSITIONS: dict[int, tuple[CodeType, Sequence[tuple[int | None, int | None, int | None, int | None]]]] = {}
+"""By identity of the code: two codes compare equal though their files or their annotations differ."""
+
+
+def source_of(code: CodeType) -> FunctionSource:
+    """The source of the function whose code this is; its statements are entered in the table of spans.
+
+    Raises
+    ------
+    SourceUnavailable : the function was not read from a file (or a notebook's cell).
+    """
+    if id(code) not in _SOURCES:
+        _SOURCES[id(code)] = (code, _read(code))
+    return _SOURCES[id(code)][1]
+
+
+def _read(code: CodeType) -> FunctionSource:
+    try:
+        lines, first = inspect.getsourcelines(code)
+    except (OSError, TypeError, SyntaxError):
+        raise SourceUnavailable(code.co_name) from None
+    # A nested function keeps its indentation, and so its columns, under an artificial `if`.
+    indented = lines[0][:1].isspace()
+    tree = ast.parse(("if 1:\n" if indented else "") + "".join(lines))
+    ast.increment_lineno(tree, first - 1 - indented)
+    found = tree.body[0].body[0] if indented else tree.body[0]  # type: ignore[attr-defined]
+    if not isinstance(found, ast.FunctionDef):
+        raise SourceUnavailable(code.co_name)
+    source = FunctionSource(code.co_filename, found)
+    _enter_statements(source)
+    return source
+
+
+def _enter_statements(source: FunctionSource) -> None:
+    table = _STATEMENTS.setdefault(source.file, {})
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.stmt) and node.end_lineno is not None:
+            place = (node.lineno, node.col_offset, _header_end(node))
+            for line in range(node.lineno, node.end_lineno + 1):
+                table[line] = place
+
+
+def _header_end(node: ast.stmt) -> int | None:
+    """Last column of a statement's first line; of a compound statement, of its header."""
+    header: ast.AST = node
+    if isinstance(node, (ast.If, ast.While)):
+        header = node.test
+    elif isinstance(node, ast.For):
+        header = node.iter
+    elif isinstance(node, ast.With):
+        header = node.items[-1].optional_vars or node.items[-1].context_expr
+    return header.end_col_offset if header.end_lineno == node.lineno else None  # type: ignore[attr-defined]
+
+
+def parameters_span(function: FunctionType) -> Span | None:
+    """The ``def`` line of a function, None where its source is not to be had."""
+    try:
+        source = source_of(function.__code__)
+    except SourceUnavailable:
+        return None
+    tree = source.tree
+    return _span(source.file, tree.lineno, tree.col_offset, None)
+
+
+def is_ours(code: CodeType) -> bool:
+    """Whether code belongs to the language itself rather than to an author."""
+    return code.co_filename.startswith(_LANGUAGE) or code.co_filename == "<string>"
+
+
+def statement_here() -> Span | None:
+    """The author's statement that is being executed."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_ours(frame.f_code):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    file = frame.f_code.co_filename
+    place = _STATEMENTS.get(file, {}).get(frame.f_lineno)
+    if place is None:
+        return _expression(frame.f_code, frame.f_lasti, frame.f_lineno)
+    return _span(file, *place)
+
+
+def expression_here() -> Span | None:
+    """The author's expression that is being evaluated (its statement where columns are not recorded)."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_ours(frame.f_code):
+        frame = frame.f_back
+    return None if frame is None else _expression(frame.f_code, frame.f_lasti, frame.f_lineno)
+
+
+def expression_of(traceback: TracebackType | None) -> Span | None:
+    """The author's expression in which an exception was raised."""
+    found = None
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if not is_ours(code):
+            found = (code, traceback.tb_lasti, traceback.tb_lineno)
+        elif found is not None and code.co_name == "<module>":
+            break
+        traceback = traceback.tb_next
+    return None if found is None else _expression(*found)
+
+
+def _expression(code: CodeType, instruction: int, line: int) -> Span:
+    positions = _positions(code)
+    if positions:
+        start, end, column, end_column = positions[instruction // 2]
+        if start is not None and column is not None:
+            return _span(code.co_filename, start, column, end_column if end == start else None)
+    place = _STATEMENTS.get(code.co_filename, {}).get(line)
+    return _span(code.co_filename, *place) if place else _whole_line(code.co_filename, line)
+
+
+def _positions(code: CodeType) -> Sequence[tuple[int | None, int | None, int | None, int | None]]:
+    if id(code) not in _POSITIONS:
+        _POSITIONS[id(code)] = (code, list(code.co_positions()) if hasattr(code, "co_positions") else ())
+    return _POSITIONS[id(code)][1]
+
+
+def _whole_line(file: str, line: int) -> Span:
+    text = linecache.getline(file, line)
+    return Span(file, line, len(text) - len(text.lstrip()))
+
+
+@functools.lru_cache(maxsize=4096)
+def _span(file: str, line: int, column: int, end: int | None) -> Span:
+    """A span from columns in bytes, which is what Python counts."""
+    text = linecache.getline(file, line)
+    if not text.isascii():
+        encoded = text.encode()
+        column = len(encoded[:column].decode(errors="ignore"))
+        end = None if end is None else len(encoded[:end].decode(errors="ignore"))
+    return Span(file, line, column, end)

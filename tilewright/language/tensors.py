@@ -1,0 +1,160 @@
+"""What tensors a function takes and makes: annotations, symbolic sizes, outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.ir import dtypes
+from tilewright.ir.dtypes import INT32, DType
+from tilewright.ir.nodes import Buffer, Extent, Var
+from tilewright.language.buffers import BufferProxy
+from tilewright.language.builder import current
+from tilewright.language.interface import author_facing
+from tilewright.language.mistakes import ConstOutsideDirect, NumberExpected, OutputOutsideDirect, UnboundSize
+from tilewright.language.proxies import Scalar, describe, extent
+from tilewright.language.source import statement_here
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """An annotation: the shape, dtype and memory order of a tensor parameter.
+
+    Attributes
+    ----------
+    strides : in elements; None for a row-major tensor.
+    packed : the compiler chooses the physical order, and ``kernel.pack`` makes it.
+    """
+
+    shape: tuple[Extent, ...]
+    dtype: DType
+    strides: tuple[Extent, ...] | None = None
+    packed: bool = False
+
+    def buffer(self, name: str) -> Buffer:
+        """A global buffer of this type."""
+        return Buffer(name, self.shape, self.dtype, "global", self.strides, packed=self.packed)
+
+
+def shape_of(sizes: Any, what: str) -> tuple[Extent, ...]:
+    """A shape from what an author writes: a sequence of sizes, or one size."""
+    if not isinstance(sizes, (tuple, list)):
+        sizes = (sizes,)
+    shape = tuple(extent(size, f"an extent of {what}") for size in sizes)
+    for size in shape:
+        if isinstance(size, int) and size < 0:
+            raise NumberExpected(f"an extent of {what}", "a size that is not negative", str(size))
+    return shape
+
+
+class TensorAnnotation:
+    """``T.Tensor(shape, dtype)`` or ``T.Tensor[shape, dtype]``."""
+
+    def __init__(self, name: str, packed: bool = False) -> None:
+        self.name, self.packed = name, packed
+
+    @author_facing
+    def __call__(self, shape: Any, dtype: Any = "float32") -> TensorType:
+        """A contiguous (row-major) tensor.
+
+        Parameters
+        ----------
+        shape : extents: ints, `T.const` or `T.dynamic` symbols, expressions of them.
+        dtype : a name, a `T` dtype, a NumPy or torch type.
+        """
+        return TensorType(shape_of(shape, f"T.{self.name}"), dtypes.dtype(dtype), packed=self.packed)
+
+    def __getitem__(self, key: Any) -> TensorType:
+        parts = key if isinstance(key, tuple) else (key,)
+        if len(parts) == 2 and isinstance(parts[0], (tuple, list)):
+            return self(*parts)
+        if parts and not isinstance(parts[-1], (int, Scalar)):
+            return self(parts[:-1], parts[-1])
+        return self(parts)
+
+
+Tensor = TensorAnnotation("Tensor")
+Packed = TensorAnnotation("Packed", packed=True)
+
+
+@author_facing
+def StridedTensor(shape: Any, strides: Any, dtype: Any = "float32") -> TensorType:
+    """A tensor with the given strides, in elements; they may be symbolic."""
+    sizes, steps = shape_of(shape, "T.StridedTensor"), shape_of(strides, "the strides")
+    if len(sizes) != len(steps):
+        raise NumberExpected("the strides", f"{len(sizes)} numbers, one a dimension", f"{len(steps)}")
+    return TensorType(sizes, dtypes.dtype(dtype), steps)
+
+
+def _split(names: str | Sequence[str]) -> list[str]:
+    parts = names.replace(",", " ").split() if isinstance(names, str) else list(names)
+    for name in parts:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise NumberExpected("the name of a size", "an identifier such as 'M'", describe(name))
+    return parts
+
+
+@author_facing
+def dynamic(names: str | Sequence[str], dtype: Any = "int32") -> Any:
+    """Sizes known only at launch: one kernel serves all of them.
+
+    Parameters
+    ----------
+    names : ``"m"`` for one symbol, ``"m, n"`` for several.
+
+    Returns
+    -------
+    a symbolic scalar, or a tuple of them.
+    """
+    symbols = tuple(Scalar(Var(dtypes.dtype(dtype), name)) for name in _split(names))
+    return symbols[0] if len(symbols) == 1 else symbols
+
+
+symbolic = dynamic
+
+
+@author_facing
+def const(names: str | Sequence[str], dtype: Any = "int32") -> Any:
+    """Sizes that are Python ints in the kernel: bound from the shapes of the arguments (direct style only).
+
+    Each must stand alone as an extent or a stride of an annotated tensor.
+    """
+    builder = current("T.const")
+    if builder.style != "direct":
+        raise ConstOutsideDirect()
+    values = tuple(_size(builder, name, dtypes.dtype(dtype)) for name in _split(names))
+    return values[0] if len(values) == 1 else values
+
+
+def _size(builder: Any, name: str, dtype: DType) -> Any:
+    if builder.sizes is None:
+        return builder.declared_size(name, dtype)
+    if name not in builder.sizes:
+        raise UnboundSize(name)
+    return builder.sizes[name]
+
+
+@author_facing
+def empty(*shape: Any, dtype: Any = None) -> BufferProxy:
+    """An output tensor of the direct style, made for each call; the function must return it.
+
+    Parameters
+    ----------
+    shape : extents, as several arguments or one tuple; a dtype may follow.
+    dtype : default float32.
+    """
+    sizes = list(shape)
+    if dtype is None and len(sizes) > 1 and not isinstance(sizes[-1], (int, Scalar)):
+        dtype = sizes.pop()
+    builder = current("T.empty")
+    if builder.style != "direct":
+        raise OutputOutsideDirect()
+    flat = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
+    record = dtypes.dtype("float32" if dtype is None else dtype)
+    buffer = Buffer(builder.take_name("output"), shape_of(flat, "T.empty"), record)
+    builder.outputs[buffer] = statement_here()
+    return BufferProxy(buffer)
+
+
+__all__ = ["INT32", "Packed", "StridedTensor", "Tensor", "TensorType", "const", "dynamic", "empty", "symbolic"]

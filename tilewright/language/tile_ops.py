@@ -1,0 +1,272 @@
+"""Tile operators as authors call them: each records one statement of `ops/`, after its own check."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+from tilewright import ops
+from tilewright.errors import near
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import BOOL
+from tilewright.ir.nodes import Call, Expr, Region, TileOperator
+from tilewright.language.buffers import TensorProxy, borrow_extents, region_of
+from tilewright.language.builder import in_kernel, record_operator
+from tilewright.language.interface import author_facing
+from tilewright.language.mistakes import NumberExpected, SymbolicExtent
+from tilewright.language.proxies import Element, Scalar, as_expr, condition, constant
+from tilewright.language.scope import is_symbolic
+from tilewright.language.source import statement_here
+
+
+class GemmWarpPolicy(str, enum.Enum):
+    """How the warps of a block share the result of `gemm`."""
+
+    Square = "square"
+    FullRow = "full_row"
+    FullCol = "full_col"
+
+
+def _record(operator: TileOperator, what: str, **regions: Region | None) -> None:
+    """Record an operator whose tiles must have known extents."""
+    for name, region in regions.items():
+        for extent in region.extents if region is not None else ():
+            if isinstance(extent, Expr):
+                assert region is not None
+                raise SymbolicExtent(what, name, region.buffer.name)
+    record_operator(operator, what)
+
+
+def _pair(source: Any, destination: Any, what: str) -> tuple[Region, Region]:
+    """Two operands as regions; where one is an element, it is the head of a region as large as the other."""
+    heads = isinstance(source, Element), isinstance(destination, Element)
+    if heads == (True, False):
+        to = region_of(destination, f"the destination of {what}")
+        return borrow_extents(source, to), to
+    if heads == (False, True):
+        from_ = region_of(source, f"the source of {what}")
+        return from_, borrow_extents(destination, from_)
+    return region_of(source, f"the source of {what}"), region_of(destination, f"the destination of {what}")
+
+
+def _choice(value: Any, known: tuple[str, ...], what: str) -> Any:
+    if value is not None and value not in known:
+        hint = near(str(value), known)
+        raise NumberExpected(
+            what, "one of " + ", ".join(map(repr, known)) + (f" ({hint})" if hint else ""), repr(value)
+        )
+    return value
+
+
+@author_facing
+def copy(
+    src: Any, dst: Any, *, coalesced_width: Any = None, disable_tma: bool = False, eviction_policy: Any = None,
+    prefer_instruction: Any = None, annotations: Any = None, loop_layout: Any = None,
+) -> None:  # fmt: skip
+    """Copy a tile from any memory to any other, converting its dtype.
+
+    Parameters
+    ----------
+    src, dst : a buffer (all of it), a slice ``A[i:i + 64, 0:32]``, or an element ``A[i, j]``: the head of a region
+        as large as the other operand, whose missing leading extents are 1.
+    coalesced_width : elements that a thread moves at once.
+    disable_tma : plain loads and stores.
+    eviction_policy : ``"evict_first"``, ``"evict_last"`` or ``"evict_normal"``, a hint to the L2 cache.
+    prefer_instruction : ``"tma"``, ``"cp_async"`` or ``"sync"``.
+    """
+    in_kernel("T.copy")
+    source, destination = _pair(src, dst, "T.copy")
+    prefer = _choice(prefer_instruction, ("tma", "cp_async", "sync"), "prefer_instruction of T.copy")
+    eviction = _choice(eviction_policy, ("evict_first", "evict_last", "evict_normal"), "eviction_policy of T.copy")
+    width = None if coalesced_width is None else constant(coalesced_width, "coalesced_width of T.copy")
+    operator = ops.Copy(
+        source, destination, width, prefer or ("sync" if disable_tma else None), eviction, span=statement_here()
+    )
+    _record(operator, "T.copy", source=source, destination=destination)
+
+
+@author_facing
+def fill(buffer: Any, value: Any) -> None:
+    """Set every element of a tile or a slice to one value."""
+    in_kernel("T.fill")
+    destination = region_of(buffer, "what T.fill sets")
+    operator = ops.Fill(destination, as_expr(value, destination.dtype, "the value of T.fill"), span=statement_here())
+    _record(operator, "T.fill", destination=destination)
+
+
+@author_facing
+def clear(buffer: Any) -> None:
+    """Set every element of a tile or a slice to zero."""
+    in_kernel("T.clear")
+    destination = region_of(buffer, "what T.clear sets")
+    operator = ops.Fill(destination, as_expr(0, destination.dtype), span=statement_here())
+    _record(operator, "T.clear", destination=destination)
+
+
+@author_facing
+def gemm(
+    A: Any, B: Any, C: Any, transpose_A: bool = False, transpose_B: bool = False,
+    policy: Any = GemmWarpPolicy.Square, clear_accum: Any = False, k_pack: int = 1, *, scale_A: Any = None,
+    scale_B: Any = None, promote_every: Any = None, wg_wait: int = 0, mbar: Any = None, annotations: Any = None,
+) -> None:  # fmt: skip
+    """``C += A @ B`` on tiles.
+
+    Parameters
+    ----------
+    A : ``(M, K)``, or ``(K, M)`` with `transpose_A`; shared or fragment.
+    B : ``(K, N)``, or ``(N, K)`` with `transpose_B`.
+    C : ``(M, N)``, the accumulator, a fragment.
+    policy : how the warps share C.
+    clear_accum : drop the old C: a bool, or a condition.
+    scale_A, scale_B : scales of blocks of A and B.
+    promote_every : elements of K after which the matrix unit's sum is added to C in full precision.
+    k_pack, wg_wait : accepted for TileLang's sake; the compiler decides.
+    """
+    in_kernel("T.gemm")
+    a, b, c = (region_of(tile, f"operand {name} of T.gemm") for name, tile in (("A", A), ("B", B), ("C", C)))
+    scale_a = None if scale_A is None else region_of(scale_A, "scale_A of T.gemm")
+    scale_b = None if scale_B is None else region_of(scale_B, "scale_B of T.gemm")
+    every = None if promote_every is None else constant(promote_every, "promote_every of T.gemm")
+    drop = condition(clear_accum) if is_symbolic(clear_accum) else bool(clear_accum)
+    chosen = _choice(getattr(policy, "value", policy), tuple(p.value for p in GemmWarpPolicy), "policy of T.gemm")
+    operator = ops.Gemm(
+        a, b, c, bool(transpose_A), bool(transpose_B), drop, chosen, scale_a, scale_b, every, span=statement_here()
+    )
+    _record(operator, "T.gemm", A=a, B=b, C=c)
+
+
+def _reduction(kind: str, meaning: str) -> Callable[..., None]:
+    what = f"T.reduce_{kind}"
+
+    def call(buffer: Any, out: Any, dim: Any = -1, clear: bool = True, batch: int = 1, annotations: Any = None) -> None:
+        _reduce(buffer, out, kind, dim, clear, what)
+
+    call.__name__ = call.__qualname__ = f"reduce_{kind}"
+    call.__doc__ = f"""{meaning} along one dimension of a tile.
+
+    Parameters
+    ----------
+    out : the shape of `buffer` without `dim`, or with 1 there.
+    clear : False combines with what `out` holds.
+    """
+    return author_facing(call)
+
+
+def _reduce(buffer: Any, out: Any, kind: str, dim: Any, clear: bool, what: str) -> None:
+    in_kernel(what)
+    source = region_of(buffer, f"the source of {what}")
+    destination = region_of(out, f"the destination of {what}")
+    operator = ops.Reduce(
+        source, destination, kind, constant(dim, f"dim of {what}"), bool(clear), span=statement_here()
+    )
+    _record(operator, what, source=source, destination=destination)
+
+
+REDUCTIONS: dict[str, Callable[..., None]] = {
+    f"reduce_{kind}": _reduction(kind, meaning)
+    for kind, meaning in (
+        ("sum", "The sum"), ("max", "The maximum"), ("min", "The minimum"), ("absmax", "The greatest absolute value"),
+        ("abssum", "The sum of absolute values"), ("bitand", "Bitwise and"), ("bitor", "Bitwise or"),
+        ("bitxor", "Bitwise exclusive or"),
+    )
+}  # fmt: skip
+"""The reductions by name."""
+
+
+@author_facing
+def reduce(buffer: Any, out: Any, kind: str, dim: Any = -1, clear: bool = True, batch: int = 1) -> None:
+    """The reduction named by `kind`: sum, max, min, absmax, abssum, bitand, bitor, bitxor, any, all."""
+    _reduce(buffer, out, kind, dim, clear, "T.reduce")
+
+
+def _scan(src: Any, dst: Any, kind: str, dim: Any, reverse: bool) -> None:
+    what = f"T.cum{kind}"
+    in_kernel(what)
+    source = region_of(src, f"the source of {what}")
+    destination = source if dst is None else region_of(dst, f"the destination of {what}")
+    operator = ops.Scan(
+        source, destination, kind, constant(dim, f"dim of {what}"), bool(reverse), span=statement_here()
+    )
+    _record(operator, what, source=source, destination=destination)
+
+
+@author_facing
+def cumsum(src: Any, dst: Any = None, dim: Any = 0, reverse: bool = False) -> None:
+    """Running sums along a dimension; in place where `dst` is None."""
+    _scan(src, dst, "sum", dim, reverse)
+
+
+@author_facing
+def cummax(src: Any, dst: Any = None, dim: Any = 0, reverse: bool = False) -> None:
+    """Running maxima along a dimension; in place where `dst` is None."""
+    _scan(src, dst, "max", dim, reverse)
+
+
+@author_facing
+def transpose(src: Any, dst: Any) -> None:
+    """``dst[j, i] = src[i, j]`` on tiles of two dimensions."""
+    in_kernel("T.transpose")
+    source, destination = region_of(src, "the source of T.transpose"), region_of(dst, "the destination of T.transpose")
+    operator = ops.Transpose(source, destination, span=statement_here())
+    _record(operator, "T.transpose", source=source, destination=destination)
+
+
+@author_facing
+def decode(
+    source: Any, destination: Any, *, scale: Any = None, zero: Any = None, zeros_mode: str = "original",
+    group_size: Any = None, axis: Any = -1, codebook: Any = None,
+) -> None:  # fmt: skip
+    """Low-bit codes become operands: ``destination = (source - zero) * scale``.
+
+    Parameters
+    ----------
+    source, destination : tiles of one shape; the source holds codes of 8 bits or fewer.
+    scale, zero : a tile with one element a group along `axis`, or a scalar.
+    zeros_mode : ``"original"``: ``(w - z) * s``; ``"rescale"``: ``w * s - z``; ``"quantized"``: as original,
+        with integer zeros.
+    group_size : elements along `axis` that share a scale.
+    codebook : the values of the codes, where a code is not its own number.
+    """
+    in_kernel("T.decode")
+    codes, values = _pair(source, destination, "T.decode")
+    operator = ops.Decode(
+        values, codes, _scale(scale, "scale"), _scale(zero, "zero"), zeros_mode,
+        None if group_size is None else constant(group_size, "group_size of T.decode"),
+        constant(axis, "axis of T.decode"), None if codebook is None else tuple(float(v) for v in codebook),
+        span=statement_here(),
+    )  # fmt: skip
+    _record(operator, "T.decode", source=codes, destination=values)
+
+
+def _scale(value: Any, name: str) -> Region | Expr | None:
+    if value is None:
+        return None
+    return region_of(value, f"{name} of T.decode") if isinstance(value, TensorProxy) else as_expr(value)
+
+
+def _condition_of_tile(name: str) -> Callable[..., Scalar]:
+    def call(buffer: Any) -> Scalar:
+        in_kernel(f"T.{name}")
+        region = region_of(buffer, f"the argument of T.{name}")
+        return Scalar(Call(BOOL, name, (region,)), getattr(buffer, "frame", None))
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"Whether {name.split('_')[0]} element of a tile or slice differs from zero."
+    return author_facing(call)
+
+
+any_of, all_of = _condition_of_tile("any_of"), _condition_of_tile("all_of")
+
+
+@author_facing
+def sync_threads() -> None:
+    """All threads of the block meet; what they wrote before is seen by all after."""
+    builder = in_kernel("T.sync_threads")
+    builder.append(nodes.Evaluate(Call(nodes.dtypes.INT32, "sync_threads", ()), span=statement_here()))
+
+
+@author_facing
+def evaluate(value: Any) -> None:
+    """An expression as a statement: nothing happens unless it calls something for its effect."""
+    as_expr(value, what="the argument of T.evaluate")

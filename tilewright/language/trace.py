@@ -1,0 +1,273 @@
+"""From the author's function to a program: run it once, rewritten, with stand-ins for its parameters."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import FunctionType
+from typing import Any
+
+from tilewright.errors import InternalError, InvalidProgram, Span, TilewrightError
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import DType
+from tilewright.ir.nodes import Buffer, Expr, Function, Seq, Var
+from tilewright.ir.printer import print_program
+from tilewright.ir.signature import size_variables
+from tilewright.ir.verifier import verify
+from tilewright.ir.visitor import walk
+from tilewright.language.buffers import BufferProxy
+from tilewright.language.builder import Builder, activate
+from tilewright.language.control_flow import rewritten
+from tilewright.language.interface import author_facing
+from tilewright.language.mistakes import (
+    MissingAnnotation,
+    MissingKernel,
+    MissingReturn,
+    UnboundDynamicSize,
+    UnknownOutput,
+    WrongArguments,
+    WrongReturn,
+)
+from tilewright.language.proxies import Scalar, describe
+from tilewright.language.source import expression_of, parameters_span
+from tilewright.language.tensors import TensorAnnotation, TensorType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrimFunc:
+    """A traced and verified function.
+
+    Attributes
+    ----------
+    function : the program, at stage ``traced``; its ``outputs`` are what the caller gets back.
+    span : the author's ``def``.
+    """
+
+    function: Function
+    span: Span | None
+
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+    @property
+    def params(self) -> tuple[Buffer | Var, ...]:
+        """The parameters in the author's order; outputs of the direct style come last."""
+        return self.function.params
+
+    def with_outputs(self, indices: int | Sequence[int] | None) -> PrimFunc:
+        """The same function with some parameters made by the caller's side and returned.
+
+        Parameters
+        ----------
+        indices : positions in `params`, negative ones from the end; None for no outputs.
+
+        Raises
+        ------
+        UnknownOutput : a position that no tensor parameter has.
+        """
+        if indices is None:
+            return self
+        outputs = []
+        for index in [indices] if isinstance(indices, int) else indices:
+            if not -len(self.params) <= index < len(self.params) or not isinstance(self.params[index], Buffer):
+                raise UnknownOutput(index, self.name, len(self.params), span=self.span)
+            outputs.append(self.params[index])
+        return PrimFunc(replace(self.function, outputs=tuple(outputs)), self.span)  # type: ignore[arg-type]
+
+    def show(self) -> str:
+        """The program as text."""
+        return print_program(self.function)
+
+    script = show
+
+    def __str__(self) -> str:
+        return self.show()
+
+    def __repr__(self) -> str:
+        return f"<PrimFunc {self.name}>"
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise WrongArguments(
+            f"{self.name} is a traced function and cannot be called",
+            "compile it with tilewright.compile, or return it from a function decorated with tilewright.jit",
+        )
+
+
+@author_facing
+def prim_func(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Decorator: traces a function with annotated parameters, at once.
+
+    Tensor parameters are annotated ``A: T.Tensor((M, K), "float16")``, scalars ``n: T.int32``.  The result is a
+    `PrimFunc`.
+    """
+    namespace = _caller_names()
+    if function is None:
+        return lambda decorated: trace_annotated(decorated, namespace)
+    return trace_annotated(function, namespace)
+
+
+def _caller_names() -> Mapping[str, Any]:
+    """Names visible where the decorator stands, for annotations that are texts."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("tilewright.language"):
+        frame = frame.f_back
+    return {} if frame is None else frame.f_locals
+
+
+def trace_annotated(function: Any, namespace: Mapping[str, Any]) -> PrimFunc:
+    """Trace a function whose parameters are all annotated."""
+    builder = Builder(function.__name__, "prim_func", parameters_span(function))
+    annotations = evaluated_annotations(function, namespace)
+    values: dict[str, Any] = {}
+    for name in parameter_names(function):
+        values[name] = add_parameter(builder, name, annotations.get(name))
+    result, place = run(builder, function, values)
+    if result is not None:
+        raise WrongReturn(
+            f"{function.__name__} returns {describe(result)}, but a T.prim_func returns nothing",
+            "write the result into a tensor parameter and name it in out_idx",
+            span=place,
+        )
+    return finish(builder, ())
+
+
+def parameter_names(function: Any) -> tuple[str, ...]:
+    """Names of the parameters, in order.
+
+    Raises
+    ------
+    MissingAnnotation : the function takes ``*args`` or ``**kwargs``.
+    """
+    code = function.__code__
+    if code.co_flags & 0x0C:
+        raise MissingAnnotation("*args or **kwargs", function.__name__, span=parameters_span(function))
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def evaluated_annotations(function: Any, namespace: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters' annotations; those kept as texts (PEP 563) are evaluated where the function was defined."""
+    found: dict[str, Any] = {}
+    enclosed = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    for name, annotation in function.__annotations__.items():
+        if isinstance(annotation, str):
+            names = {**namespace, **{n: c.cell_contents for n, c in enclosed.items() if _filled(c)}}
+            try:
+                annotation = eval(annotation, function.__globals__, names)
+            except TilewrightError as error:
+                raise error.at(parameters_span(function)) from None
+            except Exception:
+                continue
+        found[name] = annotation
+    return found
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
+
+
+def scalar_dtype(annotation: Any) -> DType | None:
+    """The dtype of a scalar parameter's annotation, None where it is no number type of `T`."""
+    return annotation.__tilewright_dtype__() if hasattr(annotation, "__tilewright_dtype__") else None
+
+
+def add_parameter(builder: Builder, name: str, annotation: Any) -> Any:
+    """Add a parameter of the program; its stand-in."""
+    dtype = scalar_dtype(annotation)
+    if dtype is not None:
+        var = Var(dtype, name)
+        builder.params[name] = var
+        return Scalar(var)
+    if not isinstance(annotation, TensorType):
+        what = "T.Tensor" if isinstance(annotation, TensorAnnotation) else None
+        raise MissingAnnotation(name, builder.name, what, span=builder.span)
+    buffer = annotation.buffer(name)
+    builder.params[name] = buffer
+    return BufferProxy(buffer)
+
+
+def run(builder: Builder, function: Any, values: Mapping[str, Any]) -> tuple[Any, Span | None]:
+    """Run the rewritten function; mistakes leave with the author's line and without our frames.
+
+    Returns
+    -------
+    what the function returned, and its ``def`` for messages about it.
+    """
+    if not isinstance(function, FunctionType):
+        raise MissingAnnotation("what is decorated", describe(function))
+    try:
+        with activate(builder):
+            return rewritten(function, "function")(**values), builder.span
+    except TilewrightError as error:
+        raise error.at(expression_of(error.__traceback__)).with_traceback(None) from None
+
+
+def finish(builder: Builder, outputs: tuple[Buffer, ...]) -> PrimFunc:
+    """The traced function, checked."""
+    if not builder.kernels:
+        raise MissingKernel(builder.name, span=builder.span)
+    for buffer, span in builder.outputs.items():
+        if buffer not in outputs:
+            raise MissingReturn(buffer.name, span=span)
+    params: list[Buffer | Var] = []
+    for name, param in builder.params.items():
+        if param is None:
+            raise MissingAnnotation(name, builder.name, span=builder.span)
+        params.append(param)
+    function = Function(
+        builder.name, (*params, *outputs), Seq(tuple(builder.root.statements), span=builder.span), outputs,
+        attributes=tuple(sorted(builder.attributes.items())), span=builder.span,
+    )  # fmt: skip
+    check_sizes(function)
+    try:
+        verify(function)
+    except InvalidProgram as error:
+        raise InternalError(
+            f"tracing {builder.name} gave an invalid program: {error.message}", span=error.span
+        ) from None
+    return PrimFunc(function, builder.span)
+
+
+def check_sizes(function: Function) -> None:
+    """Every symbolic size must stand alone as an extent or a stride of an input, which binds it.
+
+    Raises
+    ------
+    UnboundDynamicSize
+    """
+    bare: set[Expr] = {param for param in function.params if isinstance(param, Var)}
+    for param in function.inputs:
+        if isinstance(param, Buffer):
+            bare.update(e for e in (*param.shape, *(param.strides or ())) if isinstance(e, Expr))
+    mentioned = dict.fromkeys(size_variables(function))
+    bound = set(nodes_bound(function))
+    mentioned.update(dict.fromkeys(v for v in variables_of(function) if v not in bound))
+    for var in mentioned:
+        if var not in bare:
+            raise UnboundDynamicSize(var.name, function.name, span=function.span)
+
+
+def variables_of(function: Function) -> list[Var]:
+    """Variables that the body mentions, in order."""
+    return [found for found in walk(function.body) if isinstance(found, Var)]
+
+
+def nodes_bound(function: Function) -> list[Var]:
+    """Variables that statements of the body bind."""
+    found: list[Var] = []
+    for node in walk(function.body):
+        found.extend(_BOUND.get(type(node), lambda _: ())(node))
+    return found
+
+
+_BOUND: dict[type, Callable[[Any], Sequence[Var]]] = {
+    nodes.Let: lambda s: (s.var,),
+    nodes.For: lambda s: (s.var,),
+    nodes.Pipelined: lambda s: (s.var,),
+    nodes.Parallel: lambda s: s.vars,
+    nodes.Kernel: lambda s: (*s.block_vars, *s.thread_vars),
+}
