@@ -50,7 +50,9 @@ def _parser() -> argparse.ArgumentParser:
         "arguments", nargs="*", metavar="NAME=VALUE",
         help="what the kernel is called with: numbers, texts, or tensors as dtype[shape], as in A=float32[128,64]",
     )  # fmt: skip
-    inspect.add_argument("--target", default="auto", help="where it would run, as in 'cpu -arch=avx2'")
+    inspect.add_argument(
+        "--target", help="where it would run, as in 'cpu -arch=avx2'; by default what its decorator says"
+    )
     inspect.add_argument("--after", metavar="PASS", help="only the program after this pass ('traced' for the first)")
     inspect.add_argument("--diff", action="store_true", help="only what each pass changed")
     inspect.add_argument("--source", action="store_true", help="only the emitted text")

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-import tilewright
 from tilewright.cli.terminal import Terminal
 from tilewright.errors import TilewrightError, near
 from tilewright.ir.dtypes import dtype
 from tilewright.ir.printer import print_program
+from tilewright.jit import JITFactory, JITFunction, compile
+from tilewright.language.trace import PrimFunc
 from tilewright.runtime.kernel import Kernel
 
 
@@ -127,14 +128,15 @@ def zeros(of: str, shape: Sequence[int]) -> np.ndarray:
     return np.zeros((*shape[:-1], -(-shape[-1] // record.per_byte)), np.uint8)
 
 
-def _compiled(module: ModuleType, name: str, arguments: dict[str, Any], target: str) -> Kernel:
+def _compiled(module: ModuleType, name: str, arguments: dict[str, Any], target: str | None) -> Kernel:
     """The kernel object of whatever stands under the name: a kernel, a program, or a function that makes one."""
     found = getattr(module, name)
-    if isinstance(found, Kernel):
-        return found
-    if hasattr(found, "compile"):
-        made = found.compile(**arguments)
-        return made if isinstance(made, Kernel) else tilewright.compile(made, target=target)
-    if callable(found) and not hasattr(found, "function"):
+    wanted = target or "auto"
+    if isinstance(found, (JITFunction, JITFactory)):
+        wanted = target or found.target
+        found = found.trace(**arguments)
+    elif callable(found) and not isinstance(found, (Kernel, PrimFunc)):
         found = found(**arguments)
-    return found if isinstance(found, Kernel) else tilewright.compile(found, target=target)
+    if isinstance(found, Kernel) and target is None:
+        return found
+    return compile(found.function if isinstance(found, Kernel) else found, target=wanted)

@@ -128,6 +128,9 @@ def _broadcast(node: nodes.Broadcast, stage: Stage) -> Iterator[str]:
 
 def _region(node: Region, stage: Stage) -> Iterator[str]:
     buffer = node.buffer
+    if stage.flat and len(node.starts) == len(node.extents) == 1:
+        yield from _integers(buffer, node.starts)
+        return
     if not len(node.starts) == len(node.extents) == buffer.rank:
         yield f"{buffer.name} has {counted(buffer.rank, 'dimension')}, but a region of it has {len(node.starts)}"
         return

@@ -16,9 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.ir.literals import register_record
 from tilewright.ir.nodes import Expr, index_binary
 
 
+@register_record
 @dataclass(frozen=True, slots=True)
 class PanelLayout:
     """The order of one operand.
