@@ -1,0 +1,162 @@
+// Atomic updates, and accesses to global memory that order others: by release and acquire, blocks learn what others have done.
+#include <cmath>
+#include <cstring>
+
+#include "convert.h"
+#include "engine.h"
+
+using namespace emulator;
+
+namespace {
+
+uint32_t size_of(uint32_t type) {
+  switch (type) {
+    case TW_AT_S64: case TW_AT_U64: case TW_AT_F64: return 8;
+    case TW_AT_F16: case TW_AT_BF16: return 2;
+    default: return 4;
+  }
+}
+
+template <class T> T combine(uint32_t how, T old, T x, T compare) {
+  switch (how) {
+    case TW_ATOMIC_ADD: return T(old + x);
+    case TW_ATOMIC_MIN: return x < old ? x : old;
+    case TW_ATOMIC_MAX: return old < x ? x : old;
+    case TW_ATOMIC_EXCHANGE: return x;
+    case TW_ATOMIC_COMPARE: return old == compare ? x : old;
+    default: return old;
+  }
+}
+
+template <class T> T combine_bits(uint32_t how, T old, T x, T compare) {
+  if (how == TW_ATOMIC_AND) return old & x;
+  if (how == TW_ATOMIC_OR) return old | x;
+  if (how == TW_ATOMIC_XOR) return old ^ x;
+  return combine(how, old, x, compare);
+}
+
+template <class T, class F> void apply(void* address, const void* operand, const void* compare, F function) {
+  T old, x, c = T();
+  memcpy(&old, address, sizeof(T));
+  memcpy(&x, operand, sizeof(T));
+  if (compare) memcpy(&c, compare, sizeof(T));
+  const T fresh = function(old, x, c);
+  memcpy(address, &fresh, sizeof(T));
+}
+
+void update(uint32_t how, uint32_t type, void* address, const void* operand, const void* compare) {
+  switch (type) {
+    case TW_AT_S32: apply<int32_t>(address, operand, compare, [=](int32_t a, int32_t b, int32_t c) { return how == TW_ATOMIC_ADD ? int32_t(uint32_t(a) + uint32_t(b)) : combine_bits(how, a, b, c); }); return;
+    case TW_AT_U32: apply<uint32_t>(address, operand, compare, [=](uint32_t a, uint32_t b, uint32_t c) { return combine_bits(how, a, b, c); }); return;
+    case TW_AT_S64: apply<int64_t>(address, operand, compare, [=](int64_t a, int64_t b, int64_t c) { return how == TW_ATOMIC_ADD ? int64_t(uint64_t(a) + uint64_t(b)) : combine_bits(how, a, b, c); }); return;
+    case TW_AT_U64: apply<uint64_t>(address, operand, compare, [=](uint64_t a, uint64_t b, uint64_t c) { return combine_bits(how, a, b, c); }); return;
+    case TW_AT_F32: apply<float>(address, operand, compare, [=](float a, float b, float c) { return combine(how, a, b, c); }); return;
+    case TW_AT_F64: apply<double>(address, operand, compare, [=](double a, double b, double c) { return combine(how, a, b, c); }); return;
+    case TW_AT_F16: encode(TW_F16, combine(how, decode(TW_F16, address), decode(TW_F16, operand), 0.0), address); return;
+    default: encode(TW_BF16, combine(how, decode(TW_BF16, address), decode(TW_BF16, operand), 0.0), address); return;
+  }
+}
+
+// What one address has been released with, by any cluster.
+void publish(Thread& thread, const void* address, const ClockRef& now) {
+  Engine& engine = engine_of(thread);
+  Cluster& cluster = *thread.cluster;
+  std::lock_guard<std::mutex> hold(engine.atomics);
+  std::vector<Foreign>& all = engine.released[uintptr_t(address)];
+  for (Foreign& known : all)
+    if (known.cluster == cluster.number) {
+      known.clock = join(known.clock, now);
+      ++engine.progress;
+      return;
+    }
+  all.push_back({cluster.number, now});
+  ++engine.progress;
+}
+
+void learn(Thread& thread, uintptr_t address) {
+  Engine& engine = engine_of(thread);
+  std::lock_guard<std::mutex> hold(engine.atomics);
+  auto found = engine.released.find(address);
+  if (found == engine.released.end()) return;
+  for (const Foreign& known : found->second) {
+    if (known.cluster == thread.cluster->number) {
+      acquire(thread, known.clock);
+      continue;
+    }
+    Clock* wrapped = new Clock(thread.cluster->clock_length);
+    wrapped->foreign = known.clock->foreign;
+    bool present = false;
+    for (Foreign& f : wrapped->foreign)
+      if (f.cluster == known.cluster) {
+        f.clock = join(f.clock, known.clock);
+        present = true;
+      }
+    if (!present) wrapped->foreign.push_back(known);
+    wrapped->settle();
+    acquire(thread, ClockRef(wrapped));
+  }
+}
+
+}  // namespace
+
+namespace emulator {
+
+void fence_memory(Thread& thread) {
+  for (uintptr_t address : thread.atomics) learn(thread, address);
+  thread.atomics.clear();
+  thread.at_fence = snapshot(thread);
+}
+
+}  // namespace emulator
+
+extern "C" {
+
+void tw_atomic(tw_u32 how, tw_u32 type, tw_u32 order, void* address, const void* operand, const void* compare, void* old, tw_u32 count, TwSite position) {
+  if (enter(TW_ATOMIC, position).skip) return;
+  Thread& thread = *self;
+  const uint32_t size = size_of(type), bytes = size * count;
+  if (checking()) {
+    if (order & TW_RELEASES) publish(thread, address, snapshot(thread));
+    else if (thread.at_fence) publish(thread, address, thread.at_fence);
+    if (check_range(thread, address, bytes, bytes <= 16 ? bytes : 16, true, thread.site)) touch(thread, address, bytes, Access{slot_write | slot_atomic, thread.site});
+  }
+  {
+    std::lock_guard<std::mutex> hold(engine_of(thread).atomics);
+    if (old) memcpy(old, address, bytes);
+    for (uint32_t i = 0; i < count; ++i)
+      update(how, type, static_cast<char*>(address) + i * size, static_cast<const char*>(operand) + i * size, compare);
+  }
+  ++engine_of(thread).progress;
+  if (!checking()) return;
+  if (order & TW_ACQUIRES) learn(thread, uintptr_t(address));
+  else if (thread.atomics.size() < 64) thread.atomics.push_back(uintptr_t(address));
+}
+
+void tw_load_acquire(void* to, const void* from, tw_u32 bytes, TwSite position) {
+  if (enter(TW_ACQUIRE, position).skip) return;
+  Thread& thread = *self;
+  if (checking() && check_range(thread, from, bytes, bytes, false, thread.site)) touch(thread, from, bytes, Access{slot_atomic, thread.site});
+  poll();                                             // another block may change it first
+  {
+    std::lock_guard<std::mutex> hold(engine_of(thread).atomics);
+    memcpy(to, from, bytes);
+  }
+  if (checking()) learn(thread, uintptr_t(from));
+}
+
+void tw_store_release(void* to, const void* from, tw_u32 bytes, TwSite position) {
+  if (enter(TW_RELEASE, position).skip) return;
+  Thread& thread = *self;
+  if (checking()) {
+    publish(thread, to, snapshot(thread));
+    if (check_range(thread, to, bytes, bytes, true, thread.site)) touch(thread, to, bytes, Access{slot_write | slot_atomic, thread.site});
+  }
+  std::lock_guard<std::mutex> hold(engine_of(thread).atomics);
+  memcpy(to, from, bytes);
+  ++engine_of(thread).progress;
+}
+
+void tw_grid_wait(TwSite position) { enter(TW_GRID_WAIT, position); }
+void tw_grid_launch(TwSite position) { enter(TW_GRID_LAUNCH, position); }
+
+}  // extern "C"

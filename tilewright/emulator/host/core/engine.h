@@ -1,0 +1,279 @@
+// The emulator's core: threads, warps, blocks, clusters, and the engine that runs a grid of them.
+//
+// Nothing here knows a vendor's vocabulary beyond what every one of them has; the warp size is a parameter.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "clock.h"
+#include "fibre.h"
+#include "interface.h"
+#include "shadow.h"
+
+namespace emulator {
+
+struct Engine;
+struct Cluster;
+struct Block;
+struct Warp;
+struct Thread;
+struct TransactionBarrier;
+
+enum class Waiting : uint8_t { nothing, collective, block_barrier, transaction_barrier, cluster_barrier, warpgroup, registers, poll };
+
+// Memory of a thread that stands for registers: a fragment.  One state byte for each four bytes.
+struct Registers {
+  char* low;
+  uint32_t bytes;
+  uint32_t fence_epoch;               // the thread's count of matrix fences when it last wrote here, + 1
+  std::vector<uint8_t> state;
+};
+enum RegisterState : uint8_t { register_written = 0x0F, register_awaited = 0x10, register_lent = 0x20 };
+
+// Copies of one thread that are waited for together.
+struct CopyPiece { char* to; const char* from; uint32_t bytes, valid; };
+struct CopyGroup {
+  uint32_t operation = 0;             // 0: none issued yet; of a store its reading, and the next number its writing
+  std::vector<CopyPiece> pieces;      // cp.async that have not landed
+  std::vector<std::function<void()>> read, write;   // what is still to be done of stores
+};
+
+struct Thread {
+  TwThread visible;                   // first: kernel text holds a pointer to it
+  Cluster* cluster;
+  Block* block;
+  Warp* warp;
+  uint32_t index, lane;               // in the cluster; in the warp
+  Fibre fibre;
+  ClockRef base;
+  uint32_t clock = 1, fenced = 0;
+  uint32_t site = 0;
+  bool exited = false;
+  Waiting waiting = Waiting::nothing;
+  uint32_t operation = 0;             // what it waits in (TwOperation)
+  void* awaited = nullptr;
+  uint64_t awaited_value = 0;
+  std::vector<Registers> registers;
+  size_t last_registers = 0;
+  uint32_t matrix_fences = 1;
+  ClockRef at_fence;                  // what it knew at its last fence: an atomic after a fence releases
+  std::vector<uintptr_t> atomics;     // addresses it has updated since: a fence after an atomic acquires
+  uint64_t cluster_arrival = 0;       // generation of the cluster barrier it has arrived at, + 1
+  CopyGroup open_copies, open_stores;
+  std::deque<CopyGroup> copies, stores;
+};
+
+// Lanes of a warp that execute one instruction together.
+struct Meeting {
+  uint64_t mask = 0, arrived = 0, key = 0;
+  uint32_t operation = 0, site = 0;
+  bool executing = false;
+  void* operands[64];
+};
+
+struct Warp {
+  Cluster* cluster;
+  Block* block;
+  uint32_t index, lanes;              // in the block; number of lanes
+  Thread* threads;                    // [lanes]
+  uint64_t ready = 0, live = 0, full = 0;
+  Meeting meeting;                    // of all lanes
+  std::vector<std::unique_ptr<Meeting>> partial;
+  uint32_t registers = 0;
+  uint64_t priority = 0;
+  // Warpgroup matrix instructions: how many were issued, where each committed group ends, and up to where was waited.
+  uint32_t issued = 0, waited = 0, committed = 0;
+  std::deque<uint32_t> group_ends;
+};
+
+struct NamedBarrier {
+  uint32_t expected = 0, arrived = 0, site = 0;
+  uint64_t generation = 0;
+  std::vector<uint8_t> arrivals;      // of each thread of the block
+  std::vector<uint32_t> sites;        // where each warp met it
+  std::vector<Thread*> waiting;
+  Gathering gathering;
+};
+
+struct TransactionBarrier {
+  Block* block;
+  uint32_t offset;
+  uint32_t expected = 0, pending = 0;
+  int64_t bytes = 0;                  // expected and not yet arrived, of this phase
+  uint64_t phase = 0;
+  uint32_t entry = ~0u;               // its clock entry, once copies complete on it
+  uint32_t issued = 0;                // copies issued
+  std::vector<uint32_t> in_flight;    // numbers of those that have not landed
+  Gathering gathering;
+  ClockRef completed;
+  Thread* initialiser = nullptr;
+  uint32_t initialised_at = 0, init_site = 0, tx_site = 0, arrive_site = 0;
+  bool valid = false, fenced = false;
+  std::vector<Thread*> waiting;
+};
+
+// A copy or a matrix operation: when it became complete, for those who must be ordered after it.
+struct Operation {
+  uint32_t site;
+  uint32_t thread = 0, clock = 0;     // 0: not yet waited for
+  std::unique_ptr<uint32_t[]> clocks; // of a warpgroup: of each of its threads
+  uint32_t lanes = 0;
+  const Clock* known = nullptr;       // a clock that is known to be after it
+  ClockRef known_reference;
+};
+
+// Something that will happen by itself, sooner or later.
+struct Pending {
+  std::function<void()> land;
+  TransactionBarrier* barrier;
+  uint64_t order;
+};
+
+struct WarpgroupState;                // warpgroup.cpp
+
+struct Block {
+  Cluster* cluster;
+  uint32_t rank, number;              // in the cluster, in the grid
+  char* shared;                       // base of its window
+  std::vector<Warp*> warps;
+  uint32_t live_threads = 0;
+  Shadow shadow;
+  std::unordered_map<uint32_t, std::unique_ptr<TransactionBarrier>> barriers;
+  NamedBarrier named[16];
+  uint32_t register_pool = 0;
+  uint32_t votes[2][2] = {}, vote_round = 0;   // of sync_threads with a predicate: yes, all
+  std::vector<std::shared_ptr<WarpgroupState>> warpgroups;
+};
+
+struct Cluster {
+  Engine* engine;
+  uint32_t number;
+  std::vector<Block> blocks;
+  std::unique_ptr<Thread[]> threads;
+  std::unique_ptr<Warp[]> warps;
+  uint32_t thread_count, warp_count, live;
+  uint32_t clock_length, next_entry;
+  char* shared = nullptr;             // windows of all its blocks
+  std::vector<Operation> operations;
+  std::deque<Pending> pending;
+  uint64_t pending_order = 0;
+  NamedBarrier meeting_point;         // the cluster barrier
+  ClockRef met;                       // what was known when it last completed
+  Fibre scheduler;
+  Thread* running = nullptr;
+  bool aborted = false, started = false, preempted = false;
+  uint64_t random = 0, progress = 0, polled_at = ~0ull, steps = 0;
+  uint32_t idle_polls = 0, next_warp = 0;
+
+  void start();
+  bool step_until_stuck();            // false: finished
+  void finish();
+  uint64_t draw();
+  uint64_t draw(uint64_t below) { return draw() % below; }
+  uint32_t new_operation(uint32_t site);
+  uint32_t new_entry();
+};
+
+constexpr size_t window_bytes = 512 << 10;   // of addresses for one block's shared memory
+constexpr size_t stack_bytes = 256 << 10;
+
+struct Engine {
+  TwLaunch launch;
+  bool check;
+  Shadow global_shadow;
+  std::mutex lock;
+  std::string reports, events;
+  uint32_t report_count = 0, event_count = 0;
+  std::map<std::string, uint32_t> seen;
+  std::map<uint64_t, uint64_t> fault_counts;
+  std::vector<std::pair<const char*, uint32_t>> positions;
+  std::map<std::pair<const char*, uint32_t>, uint32_t> position_ids;
+  std::map<std::pair<uint32_t, uint32_t>, uint64_t> census;   // (operation, site) -> executions
+  std::mutex atomics;
+  std::unordered_map<uintptr_t, std::vector<Foreign>> released;            // by release to a global address
+  std::atomic<uint64_t> progress{0};
+  std::atomic<uint32_t> reported{0};
+  std::atomic<bool> stop{false};
+};
+
+extern __thread Thread* self;
+
+inline Engine& engine_of(const Thread& thread) { return *thread.cluster->engine; }
+inline bool checking() { return self->cluster->engine->check; }
+
+// ---- scheduler.cpp: giving way
+void block_thread(Thread& thread, Waiting waiting, void* awaited, uint64_t value = 0);   // until wake()
+void wake(Thread& thread);
+void give_way();                                   // let others run, stay ready
+void poll();                                       // let others run until something has happened
+[[noreturn]] void abort_cluster();
+void pend(Cluster& cluster, TransactionBarrier* barrier, std::function<void()> land);   // happens now, later or at random
+
+// ---- report.cpp
+struct Fact { const char* name; std::string value; };
+uint32_t site_of(TwSite position);
+void report(const char* kind, const Thread* thread, uint32_t site, std::vector<Fact> facts);
+std::string number(int64_t value);
+std::string text(const std::string& value);
+std::string place(const Cluster& cluster, uint32_t thread_index);      // {"block":..,"warp":..,"lane":..}
+std::string address_fact(const Thread& thread, const void* address);   // where an address lies, for a reader
+void event(const Thread& thread, const char* name, char phase, std::string arguments = "");
+void deadlock(Cluster& cluster);
+
+// ---- vocabulary calls: note the place, apply a planted fault, count, trace.
+struct Planted { bool skip = false; int64_t delta = 0; uint64_t flip = 0; };
+Planted enter(TwOperation operation, TwSite position);
+
+// ---- order.cpp: what is known to have happened before what
+bool knows(const Thread& thread, uint32_t entry, uint32_t clock);
+bool knows_fenced(const Thread& thread, uint32_t entry, uint32_t clock);
+bool ordered(Thread& thread, const Slot& slot);
+bool fenced(const Thread& thread, const Slot& slot);
+void acquire(Thread& thread, const ClockRef& clock);
+void release(Thread& thread, Gathering& into);
+ClockRef snapshot(Thread& thread);
+
+// ---- memory.cpp: addresses of kernel text
+bool check_range(Thread& thread, const void* address, size_t size, size_t alignment, bool write, uint32_t site);
+void touch(Thread& thread, const void* address, size_t size, const Access& access);      // check and remember
+void generic_read(const void* address, size_t size, uint32_t site);
+void generic_write(const void* address, size_t size, uint32_t site);
+char* shared_pointer(Thread& thread, uint32_t address, size_t size, size_t alignment, uint32_t site);
+Block& block_of_address(Thread& thread, uint32_t address);
+void read_registers(Thread& thread, const void* low, size_t bytes, uint32_t site);
+void write_registers(Thread& thread, const void* low, size_t bytes, uint32_t site);
+void set_register_state(Thread& thread, const void* low, size_t bytes, uint8_t set, uint8_t clear);
+Registers* find_registers(Thread& thread, const void* low);
+
+// ---- collective.cpp
+// All lanes of the mask meet here; the last one executes, the others wait until it is done.
+void meet(TwOperation operation, uint64_t mask, uint64_t key, uint32_t site, bool aligned, void* operands,
+          const std::function<void(Meeting&)>& execute);
+uint64_t warp_mask(uint64_t mask);
+void lane_left(Thread& thread);                    // an exit may complete barriers
+
+// ---- barrier.cpp
+void thread_left_barriers(Thread& thread);
+TransactionBarrier* barrier_at(Thread& thread, uint32_t address, uint32_t site, const char* what, bool remote_or_copy);
+void complete_bytes(TransactionBarrier& barrier, int64_t bytes, uint32_t copy_number);
+void arrive(TransactionBarrier& barrier, Thread* thread, uint32_t count, uint32_t site);
+void check_barriers_at_exit(Cluster& cluster);
+
+// ---- atomics.cpp
+void fence_memory(Thread& thread);
+
+// ---- copies.cpp
+void finish_copies(Thread& thread);
+
+// ---- warpgroup.cpp
+void start_warpgroups(Block& block);
+
+}  // namespace emulator

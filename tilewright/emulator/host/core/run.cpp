@@ -1,0 +1,132 @@
+// Running a grid: clusters are handed to a few OS threads, each of which takes turns between those that are resident.
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <list>
+#include <thread>
+
+#include "engine.h"
+
+namespace emulator {
+
+namespace {
+
+struct Grid {
+  Engine& engine;
+  uint32_t clusters, resident;
+  std::atomic<uint32_t> next{0};
+};
+
+void work(Grid& grid) {
+  std::list<Cluster> resident;
+  auto current = resident.end();
+  uint64_t quiet = 0, progress = ~0ull;
+  for (;;) {
+    if (grid.engine.stop) break;
+    bool fresh = false;
+    if (current == resident.end()) {
+      // Everyone resident has had a turn: start another if there is room, else begin again.
+      if (resident.size() < grid.resident) {
+        const uint32_t number = grid.next.fetch_add(1);
+        if (number < grid.clusters) {
+          current = resident.emplace(resident.end());
+          current->engine = &grid.engine;
+          current->number = number;
+          current->start();
+          fresh = true;
+        }
+      }
+      if (!fresh) {
+        if (resident.empty()) break;
+        uint64_t now = grid.engine.progress;
+        for (Cluster& cluster : resident) now += cluster.steps;
+        quiet = now == progress ? quiet + 1 : 0;
+        progress = now;
+        if (quiet > 1) {
+          for (Cluster& cluster : resident) {
+            self = &cluster.threads[0];
+            deadlock(cluster);
+            self = nullptr;
+          }
+          grid.engine.stop = true;
+          break;
+        }
+        current = resident.begin();
+      }
+    }
+    if (current->step_until_stuck()) {
+      grid.engine.progress += fresh;
+      ++current;
+    } else {
+      current = resident.erase(current);
+    }
+  }
+  for (Cluster& cluster : resident) cluster.finish();
+}
+
+char* copy_text(const std::string& value) {
+  char* copy = static_cast<char*>(malloc(value.size() + 1));
+  memcpy(copy, value.c_str(), value.size() + 1);
+  return copy;
+}
+
+std::string result(Engine& engine) {
+  std::string all = "{\"reports\":[" + engine.reports + "],\n\"reported\":" + number(engine.reported) + ",\n\"positions\":[";
+  for (size_t i = 0; i < engine.positions.size(); ++i)
+    all += std::string(i ? "," : "") + "[" + text(engine.positions[i].first) + "," + number(engine.positions[i].second) + "]";
+  all += "],\n\"census\":[";
+  bool first = true;
+  for (const auto& [key, count] : engine.census) {
+    all += std::string(first ? "" : ",") + "[" + number(key.first) + "," + number(key.second) + "," + number(int64_t(count)) + "]";
+    first = false;
+  }
+  return all + "],\n\"events\":[" + engine.events + "]}";
+}
+
+}  // namespace
+
+}  // namespace emulator
+
+using namespace emulator;
+
+extern "C" {
+
+char* tw_run(const TwLaunch* launch) {
+  Engine engine;
+  engine.launch = *launch;
+  engine.check = launch->check;
+  if (engine.check && launch->arena_high > launch->arena_low)
+    engine.global_shadow.cover(Space::global, reinterpret_cast<char*>(launch->arena_low), launch->arena_high - launch->arena_low, launch->workers > 1);
+  const uint32_t clusters = launch->grid[0] / launch->cluster[0] * (launch->grid[1] / launch->cluster[1]) * (launch->grid[2] / launch->cluster[2]);
+  const uint32_t workers = launch->workers < 1 ? 1 : launch->workers;
+  Grid grid{engine, clusters, launch->resident / workers < 1 ? 1 : launch->resident / workers};
+  std::vector<std::thread> others;
+  for (uint32_t w = 1; w < workers; ++w) others.emplace_back([&] { work(grid); });
+  work(grid);
+  for (std::thread& other : others) other.join();
+  return copy_text(result(engine));
+}
+
+void tw_free(char* text) { free(text); }
+
+void* tw_reserve(tw_u64 bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return memory == MAP_FAILED ? nullptr : memory;
+}
+
+void tw_release(void* base, tw_u64 bytes) { munmap(base, bytes); }
+
+TwThread* tw_thread() { return &self->visible; }
+tw_u32 tw_lane() { return self->lane; }
+tw_u32 tw_warp() { return self->warp->index; }
+tw_u32 tw_warp_size() { return self->cluster->engine->launch.warp_size; }
+tw_u32 tw_cluster_rank() { return self->block->rank; }
+tw_u32 tw_cluster_size() { return tw_u32(self->cluster->blocks.size()); }
+
+void tw_trap(TwSite position) {
+  report("trap", self, site_of(position), {});
+  abort_cluster();
+}
+
+}  // extern "C"

@@ -1,0 +1,248 @@
+// Checking one access against those before it, cell by cell.
+#include "shadow.h"
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "engine.h"
+
+namespace emulator {
+
+struct Shadow::Locks {
+  std::atomic_flag cells[256] = {};
+  std::mutex spills;
+};
+
+namespace {
+
+struct CellLock {
+  std::atomic_flag* flag;
+  explicit CellLock(std::atomic_flag* f) : flag(f) {
+    if (flag) while (flag->test_and_set(std::memory_order_acquire)) {}
+  }
+  ~CellLock() { if (flag) flag->clear(std::memory_order_release); }
+};
+
+bool same_source(const Slot& a, const Slot& b) { return a.group == b.group && a.clock == b.clock && a.flags == b.flags; }
+
+// Which mistake an unordered pair of accesses is.
+const char* conflict_kind(const Slot& before, uint8_t now, Space space) {
+  const bool copy_before = before.flags & (slot_operation | slot_async), written_before = before.flags & slot_write;
+  const bool copy_now = now & (slot_operation | slot_async), writes_now = now & slot_write;
+  if (written_before && copy_before && !writes_now) return "early-read";
+  if (written_before && copy_before) return "overwritten-copy";
+  if (!written_before && writes_now && (copy_before || copy_now)) return "overwritten";
+  return space == Space::shared ? "race-shared" : "race-global";
+}
+
+std::string slot_place(const Cluster& cluster, const Slot& slot) {
+  if (slot.flags & slot_operation) return place(cluster, cluster.operations[slot.clock].thread);
+  const uint32_t thread = slot.group * group_size + uint32_t(__builtin_ctz(slot.lanes ? slot.lanes : 1));
+  return thread < cluster.thread_count ? place(cluster, thread) : "null";
+}
+
+void report_conflict(Thread& thread, const Slot& slot, const Access& access, const char* address, Space space, const char* kind) {
+  report(kind, &thread, access.site,
+         {{"address", address_fact(thread, address)},
+          {"write", access.flags & slot_write ? "true" : "false"},
+          {"asynchronous", access.flags & (slot_async | slot_operation) ? "true" : "false"},
+          {"other_site", number(slot.site)},
+          {"other_write", slot.flags & slot_write ? "true" : "false"},
+          {"other_asynchronous", slot.flags & (slot_async | slot_operation) ? "true" : "false"},
+          {"other", slot_place(*thread.cluster, slot)}});
+  (void)space;
+}
+
+}  // namespace
+
+Shadow::~Shadow() {
+  if (cells_) munmap(cells_, bytes_ / 4 * sizeof(Cell));
+}
+
+void Shadow::cover(Space space, char* base, size_t bytes, bool locked) {
+  space_ = space;
+  base_ = base;
+  bytes_ = (bytes + 3) & ~size_t(3);
+  if (!bytes_) return;
+  void* memory = mmap(nullptr, bytes_ / 4 * sizeof(Cell), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  cells_ = memory == MAP_FAILED ? nullptr : static_cast<Cell*>(memory);
+  if (locked) locks_ = std::make_shared<Locks>();
+}
+
+template <class F> void Shadow::each(Cell& cell, F visit) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < cell.count; ++i)
+    if (visit(cell.slots[i])) {
+      if (kept != i) cell.slots[kept] = cell.slots[i];
+      ++kept;
+    }
+  cell.count = uint8_t(kept);
+  if (!cell.spill) return;
+  std::unique_lock<std::mutex> hold;
+  if (locks_) hold = std::unique_lock<std::mutex>(locks_->spills);
+  uint32_t* link = &cell.spill;
+  while (*link) {
+    Spill& spill = spills_[*link - 1];
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < spill.count; ++i)
+      if (visit(spill.slots[i])) spill.slots[left++] = spill.slots[i];
+    spill.count = left;
+    if (left) {
+      link = &spill.next;
+    } else {
+      free_spills_.push_back(*link);
+      *link = spill.next;
+    }
+  }
+}
+
+void Shadow::add(Cell& cell, const Slot& slot) {
+  if (cell.count < Cell::inline_slots) {
+    cell.slots[cell.count++] = slot;
+    return;
+  }
+  std::unique_lock<std::mutex> hold;
+  if (locks_) hold = std::unique_lock<std::mutex>(locks_->spills);
+  if (!cell.spill || spills_[cell.spill - 1].count == 4) {
+    uint32_t fresh;
+    if (free_spills_.empty()) {
+      spills_.emplace_back();
+      fresh = uint32_t(spills_.size());
+    } else {
+      fresh = free_spills_.back();
+      free_spills_.pop_back();
+    }
+    spills_[fresh - 1].count = 0;
+    spills_[fresh - 1].next = cell.spill;
+    cell.spill = fresh;
+  }
+  Spill& spill = spills_[cell.spill - 1];
+  spill.slots[spill.count++] = slot;
+}
+
+void Shadow::access(Thread& thread, const char* address, size_t size, const Access& access) {
+  if (!cells_) return;
+  size_t offset = size_t(address - base_);
+  const size_t end = offset + size;
+  while (offset < end) {
+    const size_t index = offset / 4, in_cell = offset % 4, take = end - offset < 4 - in_cell ? end - offset : 4 - in_cell;
+    const uint8_t bytes = uint8_t(((1u << take) - 1) << in_cell);
+    CellLock hold(locks_ ? &locks_->cells[index % 256] : nullptr);
+    access_cell(thread, cells_[index], base_ + offset, bytes, access);
+    offset += take;
+  }
+}
+
+void Shadow::forget(const char* address, size_t size) {
+  if (!cells_) return;
+  const size_t first = size_t(address - base_) / 4, last = (size_t(address - base_) + size + 3) / 4;
+  for (size_t index = first; index < last; ++index) {
+    each(cells_[index], [](Slot&) { return false; });
+    cells_[index].written = 0x0F;
+  }
+}
+
+void Shadow::access_cell(Thread& thread, Cell& cell, const char* address, uint8_t bytes, const Access& access) {
+  const bool write = access.flags & slot_write;
+  Slot mine;
+  mine.site = access.site;
+  mine.bytes = bytes;
+  mine.flags = access.flags;
+  if (access.flags & slot_operation) {
+    mine.group = 0xFFFF;
+    mine.lanes = 0;
+    mine.clock = access.operation;
+  } else {
+    const uint32_t entry = access.entry == ~0u ? thread.index : access.entry;
+    mine.group = uint16_t(entry / group_size);
+    mine.lanes = 1u << (entry % group_size);
+    mine.clock = access.entry == ~0u ? thread.clock : access.entry_clock;
+  }
+
+  // The same access again, with nothing in between: it has been checked.
+  for (uint32_t i = 0; i < cell.count && !(mine.flags & slot_operation); ++i) {
+    const Slot& slot = cell.slots[i];
+    if (same_source(slot, mine) && (slot.lanes & mine.lanes) == mine.lanes && (slot.bytes & bytes) == bytes && (!write || cell.count == 1) &&
+        (space_ == Space::shared || cell.cluster == thread.cluster->number + 1))
+      return;
+  }
+
+  if (space_ == Space::shared) {
+    if (!write || (access.flags & slot_atomic)) {
+      if ((cell.written & bytes) != bytes)
+        report("unwritten-shared", &thread, access.site, {{"address", address_fact(thread, address)}});
+    }
+    if (write) cell.written |= bytes;
+  } else if (cell.cluster != thread.cluster->number + 1) {
+    // Slots of another cluster: ordered only through what was acquired from it by way of global memory.
+    if (cell.cluster) {
+      const Clock* theirs = nullptr;
+      if (thread.base)
+        for (const Foreign& f : thread.base->foreign)
+          if (f.cluster + 1 == cell.cluster) theirs = f.clock.get();
+      bool read_by_them = false;
+      each(cell, [&](Slot& slot) {
+        if (!(slot.flags & slot_write)) read_by_them = true;
+        if ((slot.bytes & bytes) && (write || (slot.flags & slot_write)) && !(slot.flags & access.flags & slot_atomic)) {
+          bool known = theirs && !(slot.flags & slot_operation);
+          if (known)
+            for (uint32_t rest = slot.lanes; rest; rest &= rest - 1)
+              if (theirs->at[slot.group * group_size + uint32_t(__builtin_ctz(rest))] < slot.clock) known = false;
+          if (theirs && (slot.flags & slot_operation)) known = true;   // whether its copy was waited for, only that cluster can tell
+          if (!known)
+            report("race-global", &thread, access.site,
+                   {{"address", address_fact(thread, address)}, {"write", write ? "true" : "false"}, {"other_site", number(slot.site)},
+                    {"other_write", slot.flags & slot_write ? "true" : "false"}, {"other_cluster", number(cell.cluster - 1)}});
+        }
+        return false;
+      });
+      if (write) {
+        if (cell.reader && cell.reader != thread.cluster->number + 1 && !(thread.base && !thread.base->foreign.empty()) && !(access.flags & slot_atomic))
+          report("race-global", &thread, access.site,
+                 {{"address", address_fact(thread, address)}, {"write", "true"}, {"other_site", "0"}, {"other_write", "false"},
+                  {"other_cluster", number(cell.reader - 1)}});
+        cell.reader = 0;
+      } else if (read_by_them) {
+        cell.reader = cell.cluster;
+      }
+    }
+    cell.cluster = thread.cluster->number + 1;
+  }
+
+  bool merged = false;
+  each(cell, [&](Slot& slot) {
+    const uint8_t common = slot.bytes & bytes;
+    if (common && (write || (slot.flags & slot_write)) && !(slot.flags & access.flags & slot_atomic)) {
+      if (!ordered(thread, slot)) {
+        if (!(same_source(slot, mine) && slot.lanes == mine.lanes))
+          report_conflict(thread, slot, access, address, space_, conflict_kind(slot, access.flags, space_));
+      } else if ((access.flags & slot_async) && (slot.flags & slot_write) && !(slot.flags & slot_async) && !fenced(thread, slot)) {
+        report_conflict(thread, slot, access, address, space_, "missing-proxy-fence");
+      }
+    }
+    if (!access.record) return true;
+    if (write && common && !(slot.flags & access.flags & slot_atomic)) {
+      slot.bytes &= uint8_t(~bytes);
+      return slot.bytes != 0;
+    }
+    if (slot.flags == mine.flags && slot.group == mine.group) {
+      if (slot.clock == mine.clock && (slot.bytes == bytes || slot.lanes == mine.lanes)) {
+        slot.lanes |= mine.lanes;
+        slot.bytes |= bytes;
+        merged = true;
+      } else if (slot.bytes == bytes && !(slot.flags & slot_operation)) {
+        slot.lanes &= ~mine.lanes;                      // an older access of mine: the new one stands for it
+        return slot.lanes != 0;
+      }
+    }
+    return true;
+  });
+  if (!access.record || merged) return;
+  if (cell.count == Cell::inline_slots && !write)       // reads that everybody ordered after me is ordered after too
+    each(cell, [&](Slot& slot) { return (slot.flags & slot_write) || (slot.bytes & ~bytes) || !ordered(thread, slot); });
+  add(cell, mine);
+}
+
+}  // namespace emulator

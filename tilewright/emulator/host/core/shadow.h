@@ -1,0 +1,76 @@
+// Shadow memory: for every four bytes of shared or global memory, who wrote them last and who has read them since.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace emulator {
+
+struct Thread;
+
+enum SlotFlag : uint8_t {
+  slot_write = 1,
+  slot_atomic = 2,
+  slot_async = 4,       // by the asynchronous proxy (copy engine, warpgroup matrix unit)
+  slot_operation = 8,   // `clock` is the number of an asynchronous operation, which knows when it was waited for
+};
+
+// One access that later ones must be ordered after: by some threads of a group of 32, at one time of theirs.
+struct Slot {
+  uint32_t lanes, clock, site;
+  uint16_t group;
+  uint8_t bytes;        // which of the cell's four bytes
+  uint8_t flags;
+};
+
+struct Cell {
+  static constexpr int inline_slots = 3;
+  Slot slots[inline_slots];
+  uint32_t spill;       // first overflow block + 1
+  uint32_t cluster;     // whose accesses the slots are, + 1 (global memory)
+  uint32_t reader;      // another cluster that has read the cell, + 1
+  uint8_t count;        // inline slots in use
+  uint8_t written;      // bytes that hold a value
+};
+
+struct Spill { Slot slots[4]; uint32_t count, next; };
+
+enum class Space : uint8_t { shared, global };
+
+// An access as the checks see it.
+struct Access {
+  uint8_t flags;              // SlotFlag
+  uint32_t site;
+  uint32_t operation = 0;     // for slot_operation
+  uint32_t entry = ~0u;       // clock entry that the access counts for, where not the thread's own: a barrier's
+  uint32_t entry_clock = 0;
+  bool record = true;         // false: only check
+};
+
+// The cells of one range of memory.
+class Shadow {
+ public:
+  Shadow() = default;
+  ~Shadow();
+  Shadow(const Shadow&) = delete;
+  Shadow& operator=(const Shadow&) = delete;
+  void cover(Space space, char* base, size_t bytes, bool locked);
+  // Check bytes [address, address + size), which lie in the range, against what others did, and remember the access.
+  void access(Thread& thread, const char* address, size_t size, const Access& access);
+  void forget(const char* address, size_t size);   // as if never touched (and holding values)
+
+ private:
+  void access_cell(Thread& thread, Cell& cell, const char* address, uint8_t bytes, const Access& access);
+  template <class F> void each(Cell& cell, F visit);   // visit(slot) -> keep?
+  void add(Cell& cell, const Slot& slot);
+  Space space_ = Space::shared;
+  char* base_ = nullptr;
+  size_t bytes_ = 0;
+  Cell* cells_ = nullptr;
+  std::vector<Spill> spills_;
+  std::vector<uint32_t> free_spills_;
+  struct Locks;
+  std::shared_ptr<Locks> locks_;
+};
+
+}  // namespace emulator
