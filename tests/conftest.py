@@ -1,8 +1,10 @@
-"""What the whole suite shares: ``--update``, file tests as pytest items, one profile for hypothesis."""
+"""What the whole suite shares: ``--update``, file tests as pytest items, programs checked wherever they arise."""
 
 from __future__ import annotations
 
 import difflib
+import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,14 +12,39 @@ import hypothesis
 import pytest
 
 from tilewright.errors import TilewrightError
+from tilewright.ir.nodes import Function
+from tilewright.ir.parser import parse
+from tilewright.ir.printer import print_program
+from tilewright.ir.verifier import verify
+from tilewright.language import trace
+from tilewright.passes import manager
 from tilewright.testing.filetests import Case, read_cases, run_case, update_file
 
+os.environ.setdefault("TILEWRIGHT_VERIFY", "1")  # after every pass, in every test
 hypothesis.settings.register_profile("tilewright", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("tilewright")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="rewrite what .tile files expect")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def round_trips() -> Iterator[None]:
+    """Programs that the suite traces and lowers are verified, and a sample of them printed and read back."""
+    patch = pytest.MonkeyPatch()
+    for module in (trace, manager):
+        patch.setattr(module, "verify", verify_and_read_back)
+    yield
+    patch.undo()
+
+
+def verify_and_read_back(function: Function) -> None:
+    """What ``verify`` does, and ``print(parse(print(f))) == print(f)`` for one program in four."""
+    verify(function)
+    text = print_program(function)
+    if zlib.crc32(text.encode()) % 4 == 0:
+        assert print_program(parse(text)) == text
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

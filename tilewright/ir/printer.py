@@ -15,6 +15,7 @@ Variables and buffers keep the author's names; two that are in scope together ne
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -82,7 +83,7 @@ class _Printer:
         indent = "    " * self.depth
         remarks = list(self.marks.get(statement, ()))
         span = getattr(statement, "span", None)
-        comment = f"  # {span}" if self.spans and span is not None else ""
+        comment = f"  # {os.path.basename(span.file)}:{span.line}" if self.spans and span is not None else ""
         if remarks:
             comment += f"  # <-- {remarks[0]}"
         self.lines.append(indent + text + comment)
