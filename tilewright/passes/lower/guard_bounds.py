@@ -90,8 +90,11 @@ class _Guard(ScopedRewriter):
     # Accesses
 
     def open_bounds(self, buffer: Buffer, indices: tuple[Expr, ...]) -> list[_Bound]:
-        """The bounds of an access that are neither proved nor decided to hold."""
-        if root(buffer).scope != "global":
+        """The bounds of an access that are neither proved nor decided to hold.
+
+        A view of a global buffer with a scope of its own is a lowering's promise to stay inside.
+        """
+        if buffer.scope != "global" or root(buffer).scope != "global":
             return []
         return [bound for bound in _bounds_of(buffer, indices)
                 if self.decided.get(bound.name) is not True and not self.holds(bound)]  # fmt: skip

@@ -12,6 +12,7 @@ from pathlib import Path
 from tilewright.errors import near
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import UnknownTarget
+from tilewright.targets.cpu.instructions import dot_instructions
 
 X86_FLAGS: Mapping[str, tuple[str, str]] = {
     "sse4_2": ("sse4_2", "-msse4.2"),
@@ -71,7 +72,8 @@ def make_arch(family: str, features: frozenset[str], name: str = "", **facts: in
     every = frozenset(features) | {family} | ({"neon"} if family == "aarch64" else frozenset())
     if not name:
         name = "-".join([family, *(feature for feature in known if feature in features)])
-    return Arch("cpu", name, every, vector_bytes=vector_bytes, registers=registers, **facts)
+    matrix = dot_instructions(every, vector_bytes)
+    return Arch("cpu", name, every, vector_bytes=vector_bytes, registers=registers, matrix_instructions=matrix, **facts)  # type: ignore[arg-type]
 
 
 def arch(options: Mapping[str, str]) -> Arch:

@@ -15,9 +15,11 @@ from tilewright.ir.nodes import (
     Allocate,
     Buffer,
     Call,
+    Const,
     Expr,
     Extent,
     If,
+    Let,
     Load,
     Parallel,
     Region,
@@ -125,14 +127,24 @@ class _Lowering:
         scale_a, scale_b = self._scale(op.scale_a, op.a, True), self._scale(op.scale_b, op.b, False)
         if self.plan.offset:
             self.sums = self._row_sums(left, rows)
-        body = [*self.before, *self._clear(), *self._loops(left, right, rows, scale_a, scale_b)]
+        valid = self._panels(op.n // self.lanes)
+        loops = self._loops(left, right, rows, valid, scale_a, scale_b)
+        body = [*self.before, *self._clear(), *loops]
         return Seq(tuple(body), span=op.span)
 
     # Extents ------------------------------------------------------------------------------------
 
     def _rows(self) -> Extent:
         """Rows of a that exist: fewer than the tile's where it hangs over the end of a global matrix."""
-        return _inside(self.op.a, 1 if self.op.transpose_a else 0)
+        return self._named("rows", _inside(self.op.a, 1 if self.op.transpose_a else 0))
+
+    def _named(self, name: str, value: Extent) -> Extent:
+        """`value` computed once, under a name."""
+        if isinstance(value, int) or isinstance(value, (Var, Const)):
+            return value
+        var = Var(value.dtype, name)
+        self.before.append(Let(var, value))
+        return var
 
     # Operands -----------------------------------------------------------------------------------
 
@@ -292,18 +304,18 @@ class _Lowering:
         return [fill] if op.clear is True else [If(op.clear, seq(fill))]
 
     def _loops(
-        self, left: Left, right: Right, rows: Extent, scale_a: _Scale | None, scale_b: _Scale | None
+        self, left: Left, right: Right, rows: Extent, valid: Extent, scale_a: _Scale | None, scale_b: _Scale | None
     ) -> list[Statement]:
         """Columns outermost, so that a panel stays in the cache while the rows pass over it."""
-        columns = op_columns = self.op.n // self.lanes
-        valid = self._panels(columns)
-        model = TileModel(self.context.arch, self.plan.instruction, right.unpack, max(1, op_columns))
+        columns = self.op.n // self.lanes
+        model = TileModel(self.context.arch, self.plan.instruction, right.unpack, max(1, columns))
         tiles = model.choose(rows if isinstance(rows, int) else None)
         statements: list[Statement] = []
         start: Extent = 0
         for tile in tiles:
-            statements += self._band(left, right, tile, start, rows, valid, scale_a, scale_b)
-            start = _last_start(start, rows, tile.rows)
+            stop = self._named("covered", _last_start(start, rows, tile.rows))
+            statements += self._band(left, right, tile, start, stop, valid, scale_a, scale_b)
+            start = stop
         return statements
 
     def _panels(self, columns: int) -> Extent:
@@ -311,12 +323,12 @@ class _Lowering:
         inside = _inside(self.op.b, 0 if self.op.transpose_b else 1)
         if isinstance(inside, int):
             return inside // self.lanes
-        return index_binary("min", index_binary("floordiv", add(inside, self.lanes - 1), self.lanes), columns)
+        whole = index_binary("floordiv", add(inside, self.lanes - 1), self.lanes)
+        return self._named("vectors", index_binary("min", whole, columns))
 
-    def _band(self, left: Left, right: Right, tile: RegisterTile, start: Extent, rows: Extent, columns: Extent,
+    def _band(self, left: Left, right: Right, tile: RegisterTile, start: Extent, stop: Extent, columns: Extent,
               scale_a: _Scale | None, scale_b: _Scale | None) -> list[Statement]:  # fmt: skip
         """All columns of the rows from `start` on that whole tiles of this height cover."""
-        stop = _last_start(start, rows, tile.rows)
 
         def kernel(vectors: int, lanes: int, row: Expr, vector: Expr) -> list[Statement]:
             narrow = RegisterTile(tile.rows, vectors)
@@ -325,7 +337,7 @@ class _Lowering:
         def down(vectors: int, vector: Expr, lanes: int) -> list[Statement]:
             return loop("row", start, stop, lambda row: kernel(vectors, lanes, row, vector), step=tile.rows)
 
-        whole = _last_start(0, columns, tile.vectors)
+        whole = self._named("whole", _last_start(0, columns, tile.vectors))
         statements = loop("vector", 0, whole, lambda vector: down(tile.vectors, vector, self.lanes), step=tile.vectors)
         if isinstance(columns, int) and isinstance(whole, int):
             if columns > whole:

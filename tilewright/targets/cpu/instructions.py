@@ -38,7 +38,7 @@ _machine_function("cpu.dot4_u8_s8", "tw_dot4_u8_s8_{code}{lanes}", _dot_referenc
 _machine_function("cpu.dot4_s8_u8", "tw_dot4_s8_u8_{code}{lanes}", _dot_reference(4))
 _machine_function("cpu.dot4_s8_s8", "tw_dot4_s8_s8_{code}{lanes}", _dot_reference(4))
 _machine_function("cpu.dot4_u4_s8", "tw_dot4_u4_s8_{code}{lanes}", _dot_reference(4))
-register(Intrinsic("cpu.prefetch", 1, None, pure=False))
+register(Intrinsic("cpu.prefetch", 1, lambda _: 0, pure=False))
 device_function("cpu.prefetch", "tw_prefetch", HEADER)
 _machine_function("cpu.dot2_bf16", "tw_dot2_bf16_{code}{lanes}", _dot_reference(2))
 
