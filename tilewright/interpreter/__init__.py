@@ -49,7 +49,7 @@ def interpret(
     ExecutionError : what the program does wrong: `UninitializedRead`, `OutOfBounds`, `ConflictingWrites`,
         `AssertionFailed`, `WrongAssumption`, `DivergentThreads`; with the place in the author's file.
     """
-    executor = _Run(report=report, debug=debug, strict=function.stage in THREAD_STAGES)
+    executor = _Run(report=report, debug=debug, strict=function.stage in THREAD_STAGES, flat=function.stage == "final")
     executor.random = np.random.default_rng(seed) if seed else None
     with np.errstate(all="ignore"):
         outputs = bind_arguments(executor, function, arguments)

@@ -11,10 +11,8 @@ from tilewright import errors
 from tilewright.interpreter.evaluate import Evaluator
 from tilewright.interpreter.memory import Memory, row_major
 from tilewright.interpreter.poison import poisoned
-from tilewright.interpreter.varying import root
-from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import Buffer, Call, Expr, Function, Region, Store, TileOperator, Var
-from tilewright.ir.signature import size_variables
+from tilewright.ir.nodes import Buffer, Expr, Function, Var
+from tilewright.ir.signature import size_variables, written_parameters
 from tilewright.ir.visitor import walk
 
 
@@ -38,12 +36,11 @@ def bind_arguments(state: Evaluator, function: Function, arguments: Sequence[Any
     for var, value in zip((*(p for p in inputs if isinstance(p, Var)), *sizes), _numbers(inputs, sizes, arguments)):
         state.values[var] = _number(var, value)
     pairs = [(p, _array(p, a)) for p, a in zip(inputs, arguments) if isinstance(p, Buffer)]
-    flat = function.stage == "final"
     for buffer, array in pairs:
         _bind_sizes(state, buffer, array)
-    written = _written_parameters(function)
+    written = written_parameters(function)
     for buffer, array in pairs:
-        _bind_array(state, buffer, array, flat, buffer in written)
+        _bind_array(state, buffer, array, buffer in written)
     return tuple(_make_output(state, buffer) for buffer in function.outputs)
 
 
@@ -90,11 +87,9 @@ def _bind_sizes(state: Evaluator, buffer: Buffer, array: np.ndarray) -> None:
             state.values[stride] = step // array.itemsize
 
 
-def _bind_array(state: Evaluator, buffer: Buffer, array: np.ndarray, flat: bool, written: bool) -> None:
+def _bind_array(state: Evaluator, buffer: Buffer, array: np.ndarray, written: bool) -> None:
     shape = _shape(state, buffer)
     stored = (*shape[:-1], -(-shape[-1] // buffer.dtype.per_byte)) if shape else ()
-    if flat and len(shape) == 1 and array.flags.c_contiguous and (array.size == stored[0] or array.ndim != 1):
-        array = array.reshape(-1)
     if array.ndim != len(shape):
         raise errors.WrongArgumentRank(
             f"argument {buffer.name} should have {len(shape)} dimensions, but has {array.ndim}"
@@ -153,16 +148,3 @@ def _make_output(state: Evaluator, buffer: Buffer) -> np.ndarray:
     array = poisoned(shape, buffer.dtype)
     state.add_argument(buffer, Memory(array.reshape(-1)), shape, row_major(shape, buffer.dtype))
     return array
-
-
-def _written_parameters(function: Function) -> set[Buffer]:
-    """Root buffers that the program may write."""
-    written: set[Buffer] = set()
-    for found in walk(function.body):
-        if isinstance(found, Store):
-            written.add(root(found.buffer))
-        elif isinstance(found, TileOperator):
-            written.update(root(region.buffer) for region in found.effects().writes)
-        elif isinstance(found, Call) and not INTRINSICS[found.function].pure:
-            written.update(root(a.buffer) for a in found.arguments if isinstance(a, Region))
-    return written

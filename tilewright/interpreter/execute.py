@@ -22,9 +22,10 @@ from tilewright.interpreter.memory import Cell
 from tilewright.interpreter.show import show
 from tilewright.interpreter.state import NOBODY, Mask, any_active, both, either, without
 from tilewright.interpreter.tiles import run_operator
-from tilewright.interpreter.varying import Varying, find_varying, root
+from tilewright.interpreter.varying import Varying, find_varying
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Expr, Seq, Statement, TileOperator, Var
+from tilewright.ir.signature import root
 
 Steps: TypeAlias = "Generator[None, None, None]"
 
@@ -164,10 +165,9 @@ class Executor(Evaluator):
     def _loop(self, var: Var, start: Expr, stop: Expr, step: Expr, body: Seq) -> Steps:
         """``for var in range(start, stop, step)``; each lane leaves when its own bounds say so."""
         now, last, stride = self.value(start), self.value(stop), self.value(step)
-        compare = "gt" if np.any(np.asarray(stride) < 0) else "lt"
 
         def going() -> Any:
-            return binary(compare, now, last, var.dtype)
+            return binary("lt", now, last, var.dtype)
 
         def advance() -> None:
             nonlocal now
@@ -273,9 +273,10 @@ class Executor(Evaluator):
 
     def _kernel(self, node: nodes.Kernel) -> Steps:
         grid = tuple(map(self.extent, node.grid))
-        safe_before = [(self.view(root(buffer)), self.view(root(buffer)).safe) for buffer, _ in node.safe_values]
-        for buffer, value in node.safe_values:
-            self.view(root(buffer)).safe = convert(self.value(value), value.dtype, buffer.dtype)
+        guarded = [(self.view(root(b)), b, value) for b, value in node.safe_values if root(b).scope == "global"]
+        safe_before = [(view, view.safe) for view, _, _ in guarded]
+        for view, buffer, value in guarded:
+            view.safe = convert(self.value(value), value.dtype, buffer.dtype)
         self.varying = find_varying(node)
         self.threads = (node.num_threads,)
         flat = np.arange(node.num_threads, dtype=np.int32)

@@ -51,6 +51,11 @@ def row_major(shape: Sequence[int], dtype: DType) -> tuple[int, ...]:
     return tuple(strides)
 
 
+def flat_length(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements from the first to the last, those between rows too."""
+    return 0 if 0 in shape else 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+
+
 def allocate(shape: Sequence[int], dtype: DType, lanes: tuple[int, ...] = ()) -> Memory:
     """Fresh memory for a buffer, nothing of it written."""
     elements = math.prod(shape[:-1]) * (-(-shape[-1] // dtype.per_byte) * dtype.per_byte) if shape else 1

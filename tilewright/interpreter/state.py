@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import InternalError, Span
-from tilewright.interpreter.memory import Cell, View, allocate, row_major
-from tilewright.interpreter.varying import Varying, root
+from tilewright.interpreter.memory import Cell, View, allocate, flat_length, row_major
+from tilewright.interpreter.varying import Varying
 from tilewright.ir.nodes import Buffer, Const, Var
+from tilewright.ir.signature import root
 
 Mask = Any
 """Which lanes are active: None for all, else a boolean array that broadcasts to the lanes."""
@@ -51,6 +52,7 @@ class State:
     values : variables that are bound.
     places : memory of the buffers that are allocated.
     strict : every access must be in bounds (thread programs).
+    flat : every access has one index, in elements from the first (final programs).
     report, debug : where `Print` goes, and what ``breakpoint()`` opens.
     lanes, mask : shape of the lanes, and which are active.
     vector_mask : which elements of a vector are asked for, inside a `Select` with a vector condition.
@@ -63,6 +65,7 @@ class State:
     report: Callable[[str], None] = print
     debug: Callable[[dict[str, Any]], None] | None = None
     strict: bool = False
+    flat: bool = False
     values: dict[Var, Any] = field(default_factory=dict)
     places: dict[Buffer, View | Cell] = field(default_factory=dict)
     memories: dict[Buffer, Any] = field(default_factory=dict)
@@ -112,6 +115,8 @@ class State:
 
     def _add_view(self, buffer: Buffer, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
         guarded = root(buffer).scope == "global" and not self.strict
+        if self.flat:
+            shape, strides = (flat_length(shape, strides),), (1,)
         self.places[buffer] = View(buffer.name, buffer.dtype, shape, strides, self.memories[root(buffer)], guarded)
 
     def _view(self, buffer: Buffer) -> View:

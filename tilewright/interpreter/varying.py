@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tilewright.ir import nodes
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Buffer, Call, Expr, Kernel, Region, Statement, TileOperator, Var
+from tilewright.ir.signature import root
 from tilewright.ir.visitor import children, walk
 
 PRIVATE = frozenset({"scalar", "local", "register"})
@@ -35,13 +36,6 @@ class Varying:
     names: set[Var | Buffer] = field(default_factory=set)
     lanes: set[Statement] = field(default_factory=set)
     dependent: set[Statement] = field(default_factory=set)
-
-
-def root(buffer: Buffer) -> Buffer:
-    """The buffer whose memory `buffer` sees."""
-    while buffer.source is not None:
-        buffer = buffer.source
-    return buffer
 
 
 def find_varying(kernel: Kernel) -> Varying:
