@@ -140,7 +140,7 @@ class _Lowering:
 
     def _named(self, name: str, value: Extent) -> Extent:
         """`value` computed once, under a name."""
-        if isinstance(value, int) or isinstance(value, (Var, Const)):
+        if isinstance(value, (int, Var, Const)):
             return value
         var = Var(value.dtype, name)
         self.before.append(Let(var, value))

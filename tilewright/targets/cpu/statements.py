@@ -16,6 +16,9 @@ from tilewright.targets.cpu.spellings import carrier, code, lanes_suffix
 STACK_BYTES = 16384
 """Tiles up to this size live on the stack of the block function, larger ones in the thread's scratch memory."""
 
+SMALL_BYTES = 4096
+"""Register buffers up to this size are always on the stack: the C compiler keeps those of micro-kernels in registers."""
+
 PROMOTED_VECTORS = 64
 """Register buffers of at most this many vectors become C variables."""
 
@@ -102,8 +105,9 @@ class CpuStatements(CpuExpressions):
 
     def _allocate_memory(self, buffer: Buffer, name: str, element: str) -> None:
         size = (buffer.dtype.nbytes(buffer.size) + 63) // 64 * 64
-        if size + self.stack_bytes <= STACK_BYTES:
-            self.stack_bytes += size
+        small = buffer.scope == "register" and size <= SMALL_BYTES
+        if small or size + self.stack_bytes <= STACK_BYTES:
+            self.stack_bytes += 0 if small else size
             count = buffer.dtype.nbytes(buffer.size) if buffer.dtype.is_packed else buffer.size
             self.line(f"{element} {name}[{count}] __attribute__((aligned(64)));")
             return
