@@ -86,7 +86,9 @@ class _Analysis:
         self._spread(statement, varies, divergent)
         for child in below:
             self.visit(child, inner)
-        whole = isinstance(statement, (nodes.Parallel, TileOperator))
+        whole = isinstance(statement, (nodes.Parallel, TileOperator)) or (
+            isinstance(statement, nodes.For) and statement.kind == "vectorize"
+        )
         if varies or any(child in self.result.dependent for child in below):
             self.result.dependent.add(statement)
             if (varies or whole) and not isinstance(statement, (nodes.Seq, nodes.Allocate)):

@@ -150,7 +150,10 @@ def test_tiles_out_of_bounds(body: str, element: str, verb: str, line: int) -> N
     [
         ("copy(source=t, destination=Y)", "t[0, 0]"),
         ("fill(destination=t[0 : +2, :], value=int32(0))\ncopy(source=t, destination=Y)", "t[2, 0]"),
-        ("fill(destination=t[:, 0 : +3], value=int32(0))\nfor i, j in parallel(4, 4):\n    Y[i, j] = t[i, j]", "t[0, 3]"),
+        (
+            "fill(destination=t[:, 0 : +3], value=int32(0))\nfor i, j in parallel(4, 4):\n    Y[i, j] = t[i, j]",
+            "t[0, 3]",
+        ),
         ("for i in parallel(4):\n    t[i, i] = 1\nY[0, 0] = t[2, 2] + t[3, 1]", "t[3, 1]"),
         ("gemm(a=t, b=t, c=t)", "t[0, 0]"),
         ("x = scalar(int32[1])\nY[0, 0] = x[0]", "x"),
@@ -368,7 +371,9 @@ def test_print_and_breakpoint_show_arrays() -> None:
 
 def test_assertions_and_assumptions() -> None:
     with pytest.raises(errors.AssertionFailed) as caught:
-        run_block("for i in parallel(4):\n    if i < 3:\n        assert i != 2, 'never two'", params="(n: int32[1]) -> n")
+        run_block(
+            "for i in parallel(4):\n    if i < 3:\n        assert i != 2, 'never two'", params="(n: int32[1]) -> n"
+        )
     assert caught.value.message == "device assertion failed: never two"
     with pytest.raises(errors.WrongAssumption):
         run("def f(X: int32[n], *, n: int32):\n    assume(n % 4 == 0)", np.zeros(6, np.int32))
