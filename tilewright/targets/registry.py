@@ -9,6 +9,7 @@ from tilewright.errors import TilewrightError
 from tilewright.machine.arch import Arch
 from tilewright.options import options
 from tilewright.targets.base import TARGETS, Target, UnknownTarget, find_target
+from tilewright.targets.cpu import target as _cpu  # noqa: F401  publishes itself
 
 
 class InvalidTarget(TilewrightError):

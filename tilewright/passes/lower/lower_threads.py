@@ -1,0 +1,413 @@
+"""On a machine where a block is one thread, statements of single threads become loops over the threads.
+
+Before::
+
+    tile[tx] = A[tx]
+    sync_threads()
+    B[tx] = tile[127 - tx]
+
+After::
+
+    for tx in vectorize(128):
+        tile[tx] = A[tx]
+    for tx in vectorize(128):
+        B[tx] = tile[127 - tx]
+
+Loops end where threads meet: at barriers, at work of the whole block (`Parallel`) and at statements that do not
+depend on a thread, which run once.  What a thread keeps from one loop to the next gets a dimension of threads.
+Without data races the threads' order does not matter, so the loops may run as vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from tilewright.errors import TilewrightError
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import BOOL, INT32
+from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Call,
+    Evaluate,
+    Expr,
+    For,
+    Function,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Parallel,
+    Return,
+    Seq,
+    Statement,
+    Store,
+    Var,
+    While,
+    binary,
+    const,
+    seq,
+)
+from tilewright.ir.visitor import Rewriter, substitute, walk
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import fresh, map_kernels, reads_nothing
+
+PRIVATE = ("local", "scalar")
+
+
+class NeedsWarps(TilewrightError):
+    """A function of a warp, on a machine without warps."""
+
+
+class DivergentBarrier(TilewrightError):
+    """A barrier, or work of the whole block, that only some threads reach."""
+
+
+def lower_threads(function: Function, context: Context) -> Function:
+    """Turn statements of single threads into loops over the block's threads.
+
+    Raises
+    ------
+    NeedsWarps, DivergentBarrier
+    """
+    if context.arch.has_threads:
+        return function
+    return map_kernels(function, _lower_kernel)
+
+
+def _lower_kernel(kernel: Kernel) -> Kernel:
+    if not any(
+        node in kernel.thread_vars or _is_barrier(node) or _is_collective_call(node) for node in walk(kernel.body)
+    ):
+        return kernel
+    return replace(kernel, body=_Threads(kernel).kernel())
+
+
+def _is_barrier(node: Any) -> bool:
+    return isinstance(node, Call) and node.function == "sync_threads"
+
+
+def _is_collective_call(node: Any) -> bool:
+    return isinstance(node, Call) and INTRINSICS[node.function].collective
+
+
+class _Threads:
+    """One kernel.
+
+    Attributes
+    ----------
+    vars, buffers : what differs between threads: names, and private memory.
+    expanded : private memory that lives from one loop over threads to the next, with its memory for all.
+    repeated : names that each loop computes again.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel_node = kernel
+        self.vars: set[Var] = set(kernel.thread_vars)
+        self.buffers: set[Buffer] = set()
+        self.expanded: dict[Buffer, Buffer] = {}
+        self.kept: dict[Var, Buffer] = {}
+        self.repeated: dict[Var, Let] = {}
+        self.running: Buffer | None = None
+
+    def kernel(self) -> Seq:
+        body = self.kernel_node.body
+        self._check(body)
+        self._find_varying(body)
+        if any(isinstance(s, Return) for s in walk(body)) and self._returns_vary(body):
+            self.running = Buffer("running", (self.kernel_node.num_threads,), BOOL, "local")
+        made = self.sequence(body)
+        if self.running is not None:
+            start = self._over_threads([Store(self.running, (self._thread_number(),), const(True))], first=True)
+            made = replace(made, statements=(Allocate(self.running), start, *made.statements))
+        return made
+
+    def _check(self, body: Seq) -> None:
+        for statement in walk(body):
+            if not isinstance(statement, Statement):
+                continue
+            for node in _own_expressions(statement):
+                if _is_collective_call(node) and not _is_barrier(node):
+                    raise NeedsWarps(
+                        f"{node.function} exchanges values between the threads of a warp, which this machine does not have",
+                        span=statement.span, hint="run the kernel on a GPU, or on this machine with kernel.emulate(...)")  # fmt: skip
+
+    # What differs between threads
+
+    def _find_varying(self, body: Seq) -> None:
+        before = -1
+        while before != len(self.vars) + len(self.buffers):
+            before = len(self.vars) + len(self.buffers)
+            self._mark(body, False)
+
+    def _mark(self, statement: Statement, divergent: bool) -> None:
+        if isinstance(statement, Let):
+            if divergent or self.varies(statement.value):
+                self.vars.add(statement.var)
+        elif isinstance(statement, Allocate):
+            if statement.initial is not None and self.varies(statement.initial):
+                self.buffers.add(statement.buffer)
+        elif isinstance(statement, Store):
+            if statement.buffer.scope in PRIVATE and (divergent or self.varies((*statement.indices, statement.value))):
+                self.buffers.add(statement.buffer)
+        elif isinstance(statement, (If, While)):
+            divergent = divergent or self.varies(statement.condition)
+        elif isinstance(statement, For) and self.varies((statement.start, statement.stop, statement.step)):
+            self.vars.add(statement.var)
+            divergent = True
+        elif isinstance(statement, For) and divergent:
+            self.vars.add(statement.var)
+        for child in _statements_under(statement):
+            self._mark(child, divergent)
+
+    def varies(self, node: Any) -> bool:
+        """Whether `node` mentions something that differs between threads."""
+        if isinstance(node, tuple):
+            return any(self.varies(item) for item in node)
+        return any(
+            found in self.vars or found in self.buffers for found in walk(node) if isinstance(found, (Var, Buffer))
+        )
+
+    def _returns_vary(self, body: Statement, divergent: bool = False) -> bool:
+        if isinstance(body, Return):
+            return divergent
+        if isinstance(body, (If, While)):
+            divergent = divergent or self.varies(body.condition)
+        return any(self._returns_vary(child, divergent) for child in _statements_under(body))
+
+    # Splitting
+
+    def sequence(self, body: Seq) -> Seq:
+        """`body` with its statements of single threads in loops over the threads."""
+        made: list[Statement] = []
+        run: list[Statement] = []
+        pieces: list[list[Statement] | Statement] = []
+        for statement in body.statements:
+            if _ends_run(statement) or not self._is_single(statement):
+                if run:
+                    pieces.append(run)
+                    run = []
+                pieces.append(statement)
+            else:
+                run.append(statement)
+        if run:
+            pieces.append(run)
+        self._keep_across(pieces)
+        for piece in pieces:
+            made += self._loop(piece) if isinstance(piece, list) else self._whole_block(piece)
+        return replace(body, statements=tuple(made))
+
+    def _is_single(self, statement: Statement) -> bool:
+        """Whether the threads run `statement` one by one: it differs between them."""
+        if isinstance(statement, Allocate):
+            return statement.buffer in self.buffers
+        return self.varies(statement) or (isinstance(statement, Return) and self.running is not None)
+
+    def _keep_across(self, pieces: list[list[Statement] | Statement]) -> None:
+        """Find the private memory and the names that a later piece still uses."""
+        for position, piece in enumerate(pieces):
+            for statement in piece if isinstance(piece, list) else []:
+                if isinstance(statement, Allocate) and self._used_elsewhere(statement.buffer, pieces, position):
+                    shape = (self.kernel_node.num_threads, *statement.buffer.shape)
+                    self.expanded[statement.buffer] = replace(statement.buffer, shape=shape, scope="local")
+                elif isinstance(statement, Let) and self._used_elsewhere(statement.var, pieces, position):
+                    if reads_nothing(statement.value) and not self.varies_by_memory(statement.value):
+                        self.repeated[statement.var] = statement
+                    else:
+                        self.kept[statement.var] = Buffer(
+                            statement.var.name, (self.kernel_node.num_threads,), statement.var.dtype, "local"
+                        )
+
+    def varies_by_memory(self, value: Expr) -> bool:
+        return any(node in self.kept for node in walk(value) if isinstance(node, Var))
+
+    @staticmethod
+    def _used_elsewhere(thing: Var | Buffer, pieces: list[list[Statement] | Statement], position: int) -> bool:
+        return any(node is thing for other, piece in enumerate(pieces) if other != position
+                   for statement in (piece if isinstance(piece, list) else [piece]) for node in walk(statement))  # fmt: skip
+
+    def _whole_block(self, statement: Statement) -> list[Statement]:
+        """A statement that the block runs as one, or a structure around a meeting of the threads."""
+        if isinstance(statement, Evaluate) and _is_barrier(statement.value):
+            return []
+        if not _meets(statement) and not self.varies(statement):
+            return [statement]
+        if isinstance(statement, Parallel):
+            raise DivergentBarrier("T.Parallel is work of the whole block, but this one depends on a thread index", span=statement.span,
+                                   hint="use the loop's own variables, or write the statement outside of T.Parallel")  # fmt: skip
+        if isinstance(statement, Seq):
+            return [self.sequence(statement)]
+        self._check_uniform(statement)
+        if isinstance(statement, (For, While)):
+            return [replace(statement, body=self.sequence(statement.body))]
+        assert isinstance(statement, If), statement
+        otherwise = None if statement.otherwise is None else self.sequence(statement.otherwise)
+        return [replace(statement, then=self.sequence(statement.then), otherwise=otherwise)]
+
+    def _check_uniform(self, statement: Any) -> None:
+        conditions = (
+            (statement.condition,)
+            if isinstance(statement, (If, While))
+            else (statement.start, statement.stop, statement.step)
+        )
+        if self.varies(conditions):
+            raise DivergentBarrier("only some threads reach the work of the whole block in here: the condition depends on a thread",
+                                   span=statement.span, hint="move T.sync_threads() and tile operators out of the condition")  # fmt: skip
+
+    # Loops over threads
+
+    def _loop(self, run: list[Statement]) -> list[Statement]:
+        """A loop over the threads that runs `run`, behind the memory that outlives it."""
+        before: list[Statement] = []
+        body: list[Statement] = []
+        for statement in run:
+            if isinstance(statement, Allocate) and statement.buffer in self.expanded:
+                before.append(Allocate(self.expanded[statement.buffer], span=statement.span))
+                if statement.initial is not None:
+                    place = tuple(const(0) for _ in statement.buffer.shape)
+                    body.append(Store(statement.buffer, place, statement.initial, span=statement.span))
+            elif isinstance(statement, Let) and statement.var in self.kept:
+                buffer = self.kept[statement.var]
+                before.append(Allocate(buffer, span=statement.span))
+                body += [statement, Store(buffer, (self._thread_number(),), statement.var, span=statement.span)]
+            else:
+                body.append(statement)
+        return [*before, self._over_threads(body)] if body else before
+
+    def _over_threads(self, body: list[Statement], first: bool = False) -> Statement:
+        used = {node for s in body for node in walk(s) if isinstance(node, Var)}
+        bound = {s.var for s in body if isinstance(s, Let)}
+        recomputed = [self._kept_value(var) for var in self._needed(used) if var not in bound]
+        statements: list[Statement] = [*recomputed, *body]
+        if self.running is not None and not first:
+            running = Load(BOOL, self.running, (self._thread_number(),))
+            statements = [If(running, Seq(tuple(_Leave(self.running, self._thread_number()).top(statements))))]
+        made: Statement = Seq(tuple(statements))
+        made = _Expanded(self.expanded, self._thread_number())(made)
+        kind = "serial" if any(isinstance(node, (Return, nodes.Continue)) for node in walk(made)) else "vectorize"
+        return self._nest(made, kind)
+
+    def _needed(self, used: set[Var]) -> list[Var]:
+        """Names from earlier loops that `used` ones rest on, in an order in which they can be computed."""
+        order: list[Var] = []
+
+        def add(var: Var) -> None:
+            if var in order or (var not in self.repeated and var not in self.kept):
+                return
+            if var in self.repeated:
+                for other in walk(self.repeated[var].value):
+                    if isinstance(other, Var):
+                        add(other)
+            order.append(var)
+
+        for var in sorted(used, key=lambda v: v.name):
+            add(var)
+        return order
+
+    def _kept_value(self, var: Var) -> Statement:
+        if var in self.repeated:
+            return self.repeated[var]
+        return Let(var, Load(var.dtype, self.kept[var], (self._thread_number(),)))
+
+    def _nest(self, body: Seq, kind: str) -> Statement:
+        """`body` for every thread, the first index varying fastest."""
+        kernel = self.kernel_node
+        made: Statement = body
+        for depth, (var, count) in enumerate(zip(kernel.thread_vars, kernel.threads, strict=True)):
+            if count == 1:
+                made = substitute(made, {var: const(0, var.dtype)})
+                continue
+            inner = made if isinstance(made, Seq) else Seq((made,))
+            made = For(
+                var,
+                const(0, var.dtype),
+                const(count, var.dtype),
+                const(1, var.dtype),
+                inner,
+                kind if depth == 0 else "serial",
+            )
+        return fresh(made)
+
+    def _thread_number(self) -> Expr:
+        number: Expr = const(0)
+        for var, count in reversed(list(zip(self.kernel_node.thread_vars, self.kernel_node.threads, strict=True))):
+            number = binary("add", binary("mul", number, const(count)), nodes.cast(var, INT32))
+        return number
+
+
+class _Expanded(Rewriter):
+    """Accesses of private memory that has got a dimension of threads."""
+
+    def __init__(self, buffers: dict[Buffer, Buffer], thread: Expr) -> None:
+        self.buffers, self.thread = buffers, thread
+
+    def _moved(self, access: Any) -> Any:
+        made = self.generic(access)
+        if access.buffer not in self.buffers:
+            return made
+        return replace(made, buffer=self.buffers[access.buffer], indices=(self.thread, *made.indices))
+
+    def visit_Load(self, load: Load) -> Any:
+        return self._moved(load)
+
+    def visit_Store(self, store: Store) -> Any:
+        return self._moved(store)
+
+
+class _Leave:
+    """Replaces the end of a thread by going on to the next one, noting that it is done."""
+
+    def __init__(self, running: Buffer, thread: Expr) -> None:
+        self.running, self.thread = running, thread
+
+    def top(self, statements: list[Statement]) -> list[Statement]:
+        return [self._statement(s, False) for s in statements]
+
+    def _statement(self, statement: Statement, in_loop: bool) -> Statement:
+        if isinstance(statement, Return):
+            leave: Statement = nodes.Break() if in_loop else nodes.Continue()
+            return Seq((Store(self.running, (self.thread,), const(False), span=statement.span), leave))
+        if isinstance(statement, Seq):
+            return replace(statement, statements=tuple(self._statement(s, in_loop) for s in statement.statements))
+        if isinstance(statement, If):
+            otherwise = None if statement.otherwise is None else self._body(statement.otherwise, in_loop)
+            return replace(statement, then=self._body(statement.then, in_loop), otherwise=otherwise)
+        if isinstance(statement, (For, While)) and any(isinstance(node, Return) for node in walk(statement)):
+            loop = replace(statement, body=self._body(statement.body, True))
+            done = nodes.Unary(BOOL, "not", Load(BOOL, self.running, (self.thread,)))
+            return Seq((loop, If(done, seq(nodes.Break() if in_loop else nodes.Continue()))))
+        return statement
+
+    def _body(self, body: Seq, in_loop: bool) -> Seq:
+        return replace(body, statements=tuple(self._statement(s, in_loop) for s in body.statements))
+
+
+def _own_expressions(statement: Statement) -> Iterator[Any]:
+    """Nodes in the expressions of a statement, not those of statements inside it."""
+    return (
+        node
+        for node in walk(statement, lambda n: n is statement or not isinstance(n, Statement))
+        if isinstance(node, Expr)
+    )
+
+
+def _statements_under(statement: Statement) -> Iterator[Statement]:
+    if isinstance(statement, Seq):
+        yield from statement.statements
+    elif isinstance(statement, If):
+        yield from statement.then.statements
+        yield from statement.otherwise.statements if statement.otherwise is not None else ()
+    elif isinstance(statement, (For, While, Parallel)):
+        yield from statement.body.statements
+
+
+def _meets(statement: Statement) -> bool:
+    """Whether threads meet inside `statement`."""
+    return any(isinstance(node, Parallel) or _is_barrier(node) for node in walk(statement))
+
+
+def _ends_run(statement: Statement) -> bool:
+    return _meets(statement)

@@ -1,0 +1,91 @@
+"""Loops marked ``unroll`` become their iterations, one after the other, where their number is known.
+
+Before::
+
+    for i in unroll(2):
+        sums[i * 16].x16 = sums[i * 16].x16 + A[i * 16].x16
+
+After::
+
+    sums[0].x16 = sums[0].x16 + A[0].x16
+    sums[16].x16 = sums[16].x16 + A[16].x16
+
+Register tiles are then accessed at constant places, which is what lets them live in registers.  Very long loops
+keep the mark, and the device's compiler decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.ir import nodes
+from tilewright.ir.nodes import Const, Expr, For, Function, Seq, Statement, Var, const
+from tilewright.ir.visitor import Rewriter, walk
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import fresh, map_kernels
+
+MOST_STATEMENTS = 4096
+"""Loops that would give more statements than this stay loops."""
+
+
+def unroll_loops(function: Function, context: Context) -> Function:
+    """Write out the loops of kind ``unroll``."""
+    return map_kernels(function, _Unroll())
+
+
+class _Unroll(Rewriter):
+    def visit_For(self, loop: For) -> Any:
+        loop = self.generic(loop)
+        trips = _trips(loop)
+        if loop.kind != "unroll" or trips is None or _leaves(loop.body):
+            return loop
+        statements = sum(isinstance(node, Statement) for node in walk(loop.body))
+        if len(trips) * statements > MOST_STATEMENTS:
+            return loop
+        made: list[Statement] = []
+        for value in trips:
+            body = _Fold({loop.var: const(value, loop.var.dtype)})(fresh(loop.body))
+            made += [body] if _declares(body) else body.statements
+        return made
+
+
+def _trips(loop: For) -> range | None:
+    """The values of the loop's variable, where all are known."""
+    ends = (loop.start, loop.stop, loop.step)
+    if not all(isinstance(end, Const) for end in ends):
+        return None
+    return range(*(int(end.value) for end in ends))  # type: ignore[attr-defined]
+
+
+def _leaves(body: Seq) -> bool:
+    """Whether the body may go on to the next iteration, or leave the loop, before its end."""
+    return any(
+        isinstance(node, (nodes.Break, nodes.Continue))
+        for node in walk(body, lambda n: not isinstance(n, (For, nodes.While)))
+    )
+
+
+def _declares(body: Seq) -> bool:
+    return any(isinstance(s, (nodes.Let, nodes.Allocate)) for s in body.statements)
+
+
+class _Fold(Rewriter):
+    """Variables replaced by literals, and the arithmetic on them done."""
+
+    def __init__(self, values: Mapping[Var, Expr]) -> None:
+        self.values = values
+
+    def map_var(self, var: Var) -> Expr:
+        return self.values.get(var, var)
+
+    def visit_Binary(self, node: nodes.Binary) -> Expr:
+        made = self.generic(node)
+        return made if made is node else nodes.binary(made.op, made.left, made.right)
+
+    def visit_Cast(self, node: nodes.Cast) -> Expr:
+        made = self.generic(node)
+        return made if made is node else nodes.cast(made.value, made.dtype)
+
+    def visit_Broadcast(self, node: nodes.Broadcast) -> Expr:
+        return self.generic(node)  # type: ignore[no-any-return]
