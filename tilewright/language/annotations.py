@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.ir.nodes import Assume, Buffer
+from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.interface import author_facing
 from tilewright.language.layouts import layout_of
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import as_expr, condition, constant, describe
-from tilewright.language.scope import is_symbolic
 from tilewright.language.source import statement_here
 
 

@@ -46,6 +46,8 @@ class Builder:
     style : ``prim_func`` or ``direct``.
     frame : the innermost open statement list.
     kernel : the open `T.Kernel`, None on the host.
+    pending_names : what the author is about to call the value being made.
+    result_name : what the caller of a macro is about to call its result.
     sizes : values of `T.const` symbols, None while the declarations of a direct function are read.
     """
 
@@ -61,6 +63,7 @@ class Builder:
         self.declaration: Any = None
         self.attributes: dict[str, Any] = {}
         self.pending_names: tuple[str, ...] = ()
+        self.result_name = "result"
 
     # Statements ---------------------------------------------------------------------------------
 

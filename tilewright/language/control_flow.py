@@ -17,7 +17,6 @@ are left to Python, except for conditional expressions in lambdas; lines and col
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Sequence
 from types import CellType, CodeType, FunctionType
 from typing import Any
@@ -316,7 +315,16 @@ class Rewrite(ast.NodeTransformer):
 
 
 def _place(node: Any, at: ast.AST) -> Any:
-    return ast.fix_missing_locations(ast.copy_location(node, at))
+    """`node`, and what was made together with it, where `at` is; the author's own parts keep their places."""
+    ast.copy_location(node, at)
+    pending = list(ast.iter_child_nodes(node))
+    while pending:
+        made = pending.pop()
+        if not hasattr(made, "lineno"):
+            if "lineno" in made._attributes:
+                ast.copy_location(made, at)
+            pending.extend(ast.iter_child_nodes(made))
+    return node
 
 
 def _text(value: str) -> ast.expr:
@@ -388,7 +396,7 @@ def rewritten(function: FunctionType, kind: str) -> FunctionType:
 
 def _compile(source: FunctionSource, original: CodeType) -> CodeType:
     """Code of the rewritten function, its free variables those of the original and the scope's maker."""
-    tree = copy.deepcopy(source.tree)
+    tree = source.parse()
     parameters = _parameter_names(tree)
     body = Rewrite(source, frozenset(parameters)).block(tree.body)
     values = ast.Dict([_text(name) for name in parameters], [ast.Name(name, ast.Load()) for name in parameters])

@@ -6,12 +6,12 @@ import builtins
 from typing import Any
 
 from tilewright.ir.nodes import Assert, Expr, Print, Region
+from tilewright.language.branches import is_symbolic, stand_in
 from tilewright.language.buffers import TensorProxy, region_of
 from tilewright.language.builder import active, current
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, as_expr, condition
-from tilewright.language.scope import is_symbolic, stand_in
 from tilewright.language.source import statement_here
 
 

@@ -30,7 +30,7 @@ class NumberType:
     def __eq__(self, other: object) -> bool:
         if isinstance(other, NumberType):
             return self.record == other.record
-        if isinstance(other, str) or other.__class__.__module__ in ("torch", "numpy", "builtins"):
+        if isinstance(other, str) or other.__class__.__module__ in ("torch", "numpy"):
             try:
                 return self.record == dtypes.dtype(other)
             except dtypes.UnknownDType:

@@ -8,11 +8,11 @@ from typing import Any
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import Buffer, Expr, Extent, Var
+from tilewright.language.branches import BlockContext
 from tilewright.language.builder import Builder, current, in_kernel
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NestedKernel, NumberExpected, WrongUnpacking
 from tilewright.language.proxies import Scalar, check_scope, constant, extent, frame_of
-from tilewright.language.scope import BlockContext
 from tilewright.language.source import statement_here
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32, INT64, DType
-from tilewright.ir.nodes import Const, Expr, Extent, For, If, Var
+from tilewright.ir.nodes import Const, Expr, Extent, For, If, Let, Var
 from tilewright.ir.nodes import Parallel as ParallelNode
 from tilewright.ir.nodes import Pipelined as PipelinedNode
-from tilewright.language.builder import Builder, check_tile_place, current, in_kernel
+from tilewright.language.branches import LoopContext, stand_in
+from tilewright.language.builder import check_tile_place, current, in_kernel
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected, WrongUnpacking
 from tilewright.language.proxies import Scalar, as_expr, constant, extent, known_value
-from tilewright.language.scope import LoopContext, stand_in
 from tilewright.language.source import statement_here
 
 
@@ -42,12 +42,9 @@ class RangeLoop(LoopContext):
         var = Var(dtype, names[0] if names else "i")
         frame = builder.push("for" if self.kind == "serial" else self.word, span)
         index = Scalar(var, frame)
-        yield self.start_scalar() + index * self.step if down else index
+        yield Scalar(_add(self.start, nodes.index_binary("mul", var, self.step)), frame) if down else index
         low, high, by = (nodes.cast(nodes.expr(bound), dtype) for bound in (start, stop, step))
         builder.append(For(var, low, high, by, builder.pop(frame), self.kind, span=span))
-
-    def start_scalar(self) -> Scalar:
-        return Scalar(nodes.expr(self.start))
 
 
 def _range(bounds: tuple[Any, ...], word: str) -> tuple[Extent, Extent, Extent]:
@@ -156,16 +153,15 @@ class PersistentLoop(LoopContext):
         waves = nodes.index_binary(
             "floordiv", _add(total, nodes.index_binary("sub", self.wave_size, 1)), self.wave_size
         )
-        wave = Var(INT32, "wave")
+        wave, tile = Var(INT32, "wave"), Var(INT32, "tile")
         loop = builder.push("for", span)
-        tile = _add(nodes.index_binary("mul", wave, self.wave_size), self.index)
+        number = _add(nodes.index_binary("mul", wave, self.wave_size), self.index)
+        builder.append(Let(tile, nodes.cast(number, INT32), span=span))
         inside = builder.push("if", span)
-        position = [Scalar(index, inside) for index in self._position(builder, tile)]
-        yield _yielded(position)
-        guarded = If(nodes.index_binary("lt", tile, total), builder.pop(inside), span=span)
-        builder.append(guarded)
+        yield _yielded([Scalar(index, inside) for index in self._position(tile)])
+        builder.append(If(nodes.index_binary("lt", tile, total), builder.pop(inside), span=span))
         body = builder.pop(loop)
-        builder.append(For(wave, nodes.const(0), nodes.expr(waves), nodes.const(1), body, span=span))
+        builder.append(For(wave, nodes.const(0), nodes.cast(waves, INT32), nodes.const(1), body, span=span))
 
     def _count(self, extents: Sequence[Extent]) -> Extent:
         total: Extent = 1
@@ -177,7 +173,7 @@ class PersistentLoop(LoopContext):
             )
         return total
 
-    def _position(self, builder: Builder, tile: Expr) -> list[Expr]:
+    def _position(self, tile: Expr) -> list[Expr]:
         """Where tile number `tile` lies: groups of rows of the first dimension, walked column by column.
 
         The last group may have fewer rows; every tile is visited exactly once.

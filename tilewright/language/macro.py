@@ -47,7 +47,9 @@ class Macro:
             bound.arguments[name] = (
                 self._by_reference(name, value) if name in references else values.settle(value, name)
             )
-        names, builder.pending_names = builder.pending_names, ()
+        names = builder.pending_names
+        builder.result_name = names[0] if names else f"{self.function.__name__}_result"
+        builder.pending_names = ()
         result = self._traced(*bound.args, **bound.kwargs)
         builder.pending_names = names
         return result

@@ -12,23 +12,12 @@ from tilewright.ir import dtypes, nodes
 from tilewright.ir.dtypes import FLOAT32
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Call
-from tilewright.language import proxies
+from tilewright.language.branches import is_symbolic, stand_in
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected
+from tilewright.language.operators import absolute, combine, floor_divide, floor_modulo, select, shift
 from tilewright.language.promotion import promote
-from tilewright.language.proxies import (
-    Scalar,
-    as_expr,
-    combine,
-    describe,
-    floor_divide,
-    floor_modulo,
-    frame_of,
-    is_number,
-    select,
-    shift,
-)  # fmt: skip
-from tilewright.language.scope import is_symbolic, stand_in
+from tilewright.language.proxies import Scalar, as_expr, describe, frame_of, is_number
 
 
 def _known(*values: Any) -> bool:
@@ -60,7 +49,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 """The functions of floats by name: exp, exp2, log, sqrt, ..."""
 
-abs_ = author_facing(proxies.absolute)
+abs_ = author_facing(absolute)
 
 
 @author_facing

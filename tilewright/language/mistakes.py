@@ -136,6 +136,13 @@ class TensorOperand(AuthorError):
         )
 
 
+class NotIndexable(AuthorError, TypeError):
+    """An index on a scalar."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(f"{found} has no elements", hint="only tensors, tiles and slices are indexed")
+
+
 class TensorCondition(AuthorError):
     """``if`` on a tensor."""
 

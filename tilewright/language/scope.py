@@ -8,9 +8,9 @@ of an outer list, because it is traced once while it runs any number of times.  
 
 from __future__ import annotations
 
-import builtins
+import functools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.ir import nodes
@@ -24,22 +24,19 @@ from tilewright.ir.nodes import (
     Const,
     Continue,
     Expr,
-    If,
     Let,
     Load,
     Return,
     Select,
-    Seq,
     Store,
     Unary,
     Var,
-    While,
-)
+)  # fmt: skip
+from tilewright.language.branches import BUILTINS, BlockContext, Branch, Escaped, Loop, WhileLoop, is_symbolic
 from tilewright.language.buffers import BufferProxy, TensorProxy
 from tilewright.language.builder import Builder, Frame, current
 from tilewright.language.mistakes import (
     EffectInExpression,
-    EscapedName,
     ImmutableName,
     LoopExit,
     SymbolicExit,
@@ -47,9 +44,9 @@ from tilewright.language.mistakes import (
     UnsupportedContext,
     UnsupportedStatement,
     WrongReturn,
-)
+)  # fmt: skip
+from tilewright.language.operators import COMPARE, select
 from tilewright.language.proxies import (
-    COMPARE,
     Element,
     Scalar,
     Variable,
@@ -59,132 +56,12 @@ from tilewright.language.proxies import (
     describe,
     is_number,
     literal,
-    plain,
-    select,
-)
+)  # fmt: skip
 from tilewright.language.source import statement_here
 
 INLINE_NODES = 24
 """Index arithmetic up to this many nodes stays an expression when it is given a name, so that passes see through
 the name; what loads, what is longer and what computes with floats becomes a `Let`."""
-
-
-class LoopContext:
-    """Base of what ``for`` of the program iterates over; `loops.py` has the kinds."""
-
-    def iterate(self, names: tuple[str, ...]) -> Iterator[Any]:
-        """Open the loop, yield its variables once, close it."""
-        raise NotImplementedError
-
-
-class BlockContext:
-    """Base of what ``with`` accepts: `T.Kernel` and its like."""
-
-    names: tuple[str, ...] = ()
-
-    def __enter__(self) -> Any:
-        raise NotImplementedError
-
-    def __exit__(self, *exception: Any) -> None:
-        raise NotImplementedError
-
-
-class Escaped:
-    """Takes the place of a value whose loop or branch has ended; whatever is done with it is an error."""
-
-    def __init__(self, name: str, frame: Frame | None) -> None:
-        self.__dict__["_why"] = (name, frame.describe() if frame else None)
-
-    def _fail(self, *_: Any, **__: Any) -> Any:
-        raise EscapedName(*self.__dict__["_why"])
-
-
-for _name in (
-    *["add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow", "neg", "pos", "abs", "invert", "and", "rand", "or", "ror", "xor", "rxor", "lshift", "rlshift", "rshift", "rrshift", "eq", "ne", "lt", "le", "gt", "ge", "bool", "index", "int", "float", "iter", "hash", "len", "getitem", "setitem", "getattr", "setattr", "call", "enter", "exit"],
-):  # fmt: skip
-    setattr(Escaped, f"__{_name}__", Escaped._fail)
-
-
-class Branch:
-    """An ``if`` whose condition is decided while the function runs."""
-
-    def __init__(self, test: Any) -> None:
-        self.symbolic = is_symbolic(test)
-        self.test = test
-        if self.symbolic:
-            self.condition = condition(test)
-            self.span = statement_here()
-            self.builder = current("if")
-
-    def then(self) -> bool:
-        if not self.symbolic:
-            return bool(self.test)
-        self.frame = self.builder.push("if", self.span)
-        return True
-
-    def otherwise(self) -> bool:
-        if not self.symbolic:
-            return not self.test
-        self.taken = self.builder.pop(self.frame)
-        self.frame = self.builder.push("if", self.span)
-        return True
-
-    def close(self) -> None:
-        if self.symbolic:
-            other = self.builder.pop(self.frame)
-            self.builder.append(If(self.condition, self.taken, other if other.statements else None, span=self.span))
-
-
-class Loop:
-    """A ``for``: one of the program's loops, or Python's own over an ordinary iterable."""
-
-    def __init__(self, iterable: Any, names: tuple[str, ...]) -> None:
-        self.symbolic = isinstance(iterable, LoopContext)
-        self.iterable, self.names = iterable, names
-        if isinstance(iterable, (Scalar, TensorProxy)):
-            raise SymbolicIteration(describe(iterable))
-
-    def __iter__(self) -> Iterator[Any]:
-        builder = current("for")
-        if not self.symbolic:
-            self.control = builder.frame.control
-            yield from self.iterable
-            return
-        for value in self.iterable.iterate(self.names):
-            self.control = builder.frame.control
-            yield value
-
-
-class WhileLoop:
-    """A ``while`` whose condition is decided while the function runs."""
-
-    def __init__(self, forever: bool) -> None:
-        self.symbolic = False
-        self.forever = forever
-        self.builder = current("while")
-        self.span = statement_here()
-        self.recorded = -1
-
-    def again(self) -> bool:
-        """Whether to evaluate the condition (once more): a loop of the program does so only once."""
-        if self.symbolic:
-            body = self.builder.pop(self.frame)
-            self.builder.append(While(self.condition, body, span=self.span))
-            return False
-        self.recorded = len(self.builder.frame.statements)
-        return True
-
-    def test(self, value: Any) -> bool:
-        self.symbolic = is_symbolic(value) or (self.forever and self.builder.kernel is not None)
-        self.control = self.builder.frame.control
-        if not self.symbolic:
-            return bool(value)
-        if len(self.builder.frame.statements) != self.recorded:
-            raise EffectInExpression("the condition of a `while`")
-        self.condition = condition(value)
-        self.frame = self.builder.push("while", self.span)
-        self.control = self.frame
-        return True
 
 
 class Scope:
@@ -200,6 +77,7 @@ class Scope:
         self.kind = kind
         self.builder: Builder = current(kind)
         self.base = self.builder.frame.control
+        self.result_name = self.builder.result_name
         self.bindings: dict[str, tuple[Any, Frame | None]] = {}
         for name, value in values.items():
             self.bindings[name] = (value, self.base)
@@ -354,7 +232,7 @@ class Scope:
 
     def result(self, value: Any) -> Any:
         """What ``return`` hands to the caller of a macro: values as they are now."""
-        return value if self.kind == "function" else self.settle(value, "result")
+        return value if self.kind == "function" else self.settle(value, self.result_name)
 
     def before_raise(self) -> None:
         """``raise`` is Python's: it may not depend on values of the program."""
@@ -419,7 +297,7 @@ class Scope:
                 return result
             right = operand()
             link = COMPARE[op](left, right)
-            result = self.all_of(result, lambda link=link: link)
+            result = self._logical("all", True, result, (functools.partial(_same, link),))
             left = right
         return result
 
@@ -439,25 +317,8 @@ class Scope:
     """``key[a:b, c]`` is the index that Python would pass."""
 
 
-BUILTINS: dict[int, Callable[..., Any]] = {}
-"""Stand-ins for built-in functions that can act on symbolic values; filled by `math.py`, `debug.py`, `loops.py`."""
-
-
-def stand_in(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: the function takes the place of a built-in in rewritten code."""
-
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        BUILTINS[id(getattr(builtins, name))] = function
-        return function
-
-    return register
-
-
-def is_symbolic(value: Any) -> bool:
-    """Whether the truth of a value is known only where the program runs."""
-    if isinstance(value, TensorProxy):
-        bool(value)
-    return isinstance(value, Scalar) and value.known() is None
+def _same(value: Any) -> Any:
+    return value
 
 
 def _stays_inline(expr: Expr) -> bool:
@@ -487,5 +348,3 @@ _PARTS: dict[type[Expr], Callable[[Any], tuple[Expr, ...]]] = {
     nodes.Broadcast: lambda e: (e.value,),
     Select: lambda e: (e.condition, e.then, e.otherwise),
 }
-
-__all__ = ["BUILTINS", "BlockContext", "Escaped", "Loop", "LoopContext", "Scope", "Seq", "plain", "stand_in"]

@@ -31,7 +31,13 @@ class FunctionSource:
     """A function's syntax tree, with lines and columns as in its file."""
 
     file: str
+    text: str
+    first_line: int
     tree: ast.FunctionDef
+
+    def parse(self) -> ast.FunctionDef:
+        """A tree of one's own, to be changed."""
+        return _parse(self.text, self.first_line)
 
     def span(self, node: ast.AST) -> Span:
         """The part of `node` that is on its first line."""
@@ -62,16 +68,24 @@ def _read(code: CodeType) -> FunctionSource:
         lines, first = inspect.getsourcelines(code)
     except (OSError, TypeError, SyntaxError):
         raise SourceUnavailable(code.co_name) from None
-    # A nested function keeps its indentation, and so its columns, under an artificial `if`.
-    indented = lines[0][:1].isspace()
-    tree = ast.parse(("if 1:\n" if indented else "") + "".join(lines))
-    ast.increment_lineno(tree, first - 1 - indented)
-    found = tree.body[0].body[0] if indented else tree.body[0]  # type: ignore[attr-defined]
-    if not isinstance(found, ast.FunctionDef):
-        raise SourceUnavailable(code.co_name)
-    source = FunctionSource(code.co_filename, found)
+    text = "".join(lines)
+    try:
+        source = FunctionSource(code.co_filename, text, first, _parse(text, first))
+    except (SyntaxError, AttributeError):
+        raise SourceUnavailable(code.co_name) from None
     _enter_statements(source)
     return source
+
+
+def _parse(text: str, first_line: int) -> ast.FunctionDef:
+    # A nested function keeps its indentation, and so its columns, under an artificial `if`.
+    indented = text[:1].isspace()
+    tree = ast.parse(("if 1:\n" if indented else "") + text)
+    ast.increment_lineno(tree, first_line - 1 - indented)
+    found = tree.body[0].body[0] if indented else tree.body[0]  # type: ignore[attr-defined]
+    if not isinstance(found, ast.FunctionDef):
+        raise SyntaxError("not a def statement")
+    return found
 
 
 def _enter_statements(source: FunctionSource) -> None:

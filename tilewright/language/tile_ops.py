@@ -11,12 +11,12 @@ from tilewright.errors import near
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL
 from tilewright.ir.nodes import Call, Expr, Region, TileOperator
+from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import TensorProxy, borrow_extents, region_of
 from tilewright.language.builder import in_kernel, record_operator
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected, SymbolicExtent
 from tilewright.language.proxies import Element, Scalar, as_expr, condition, constant
-from tilewright.language.scope import is_symbolic
 from tilewright.language.source import statement_here
 
 
