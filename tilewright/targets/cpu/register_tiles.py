@@ -13,11 +13,13 @@ from tilewright.machine.dot import DotInstruction
 
 VECTOR_PORTS = 2
 """Vector units and load units of the cores in use today: two each."""
-LOAD_WEIGHT = 0.1
+LOAD_WEIGHT = 0.25
 """Loads rarely bind, but fewer leave room for whoever shares the core."""
 SAME_SET_ROWS = 8
 """Rows of a large matrix whose stride is a power of two fall into one set of the first-level cache."""
 MOST_VECTORS = 8
+MOST_ROWS = 14
+"""Beyond these, loads of broadcasts bind, and compilers no longer unroll the loops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class TileModel:
             first = min(range(1, SAME_SET_ROWS + 1), key=self.per_row)
             counts = [first, *(1 << bit for bit in range(first.bit_length(), -1, -1) if 1 << bit < first)]
         else:
-            first = min(range(1, min(rows, self.arch.registers - 2) + 1), key=lambda count: self._cost(rows, count))
+            first = min(range(1, min(rows, MOST_ROWS) + 1), key=lambda count: self._cost(rows, count))
             counts = [first] + ([rows % first] if rows % first else [])
         return [tile for tile in map(self.tile, counts) if tile is not None]
 
