@@ -9,6 +9,7 @@ from tilewright.errors import TilewrightError
 from tilewright.machine.arch import Arch
 from tilewright.options import options
 from tilewright.targets.base import TARGETS, Target, UnknownTarget, find_target
+from tilewright.targets.cpu.target import CPU
 from tilewright.targets.cpu import target as _cpu  # noqa: F401  publishes itself
 
 
@@ -16,7 +17,7 @@ class InvalidTarget(TilewrightError):
     """A target request that cannot be read."""
 
 
-PREFERENCE = ("cuda", "hip", "metal", "cpu")
+PREFERENCE = ("cuda", "hip", "metal", CPU.name)
 """Order in which ``"auto"`` looks for a machine that is present."""
 
 
