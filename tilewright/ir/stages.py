@@ -66,6 +66,10 @@ STAGES: dict[str, Stage] = {
             _TILE_STATEMENTS, True, _TILE_SCOPES, vectors=False, flat=False,
         ),
         Stage(
+            "lowered", "tile operators have become loops over elements, or a target's own vectors and instructions",
+            _TILE_STATEMENTS, False, _TILE_SCOPES | _THREAD_SCOPES, vectors=True, flat=False,
+        ),
+        Stage(
             "threaded", "what one thread does: scalars, short vectors, machine instructions",
             _THREAD_STATEMENTS, False, _THREAD_SCOPES, vectors=True, flat=False,
         ),

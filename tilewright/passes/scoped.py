@@ -10,7 +10,7 @@ from tilewright.arith import Analyzer
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer, Expr, Function, Kernel, Seq, Statement, Var, binary
 from tilewright.ir.signature import size_variables
-from tilewright.ir.visitor import Rewriter, substitute, walk
+from tilewright.ir.visitor import Rewriter, children, substitute, walk
 
 T = TypeVar("T", bound=Statement)
 
@@ -49,6 +49,24 @@ def fresh(statement: T) -> T:
 def free_of(expr: Any, *things: Var) -> bool:
     """Whether none of the variables occurs in `expr`."""
     return not any(node is thing for node in walk(expr) for thing in things)
+
+
+def holders(node: Any, wanted: Callable[[Any], bool]) -> set[Any]:
+    """The nodes at or below `node` that hold one that is `wanted`, so that a pass can leave the others alone."""
+    found: set[Any] = set()
+
+    def search(part: Any) -> bool:
+        holds = wanted(part)
+        if not isinstance(part, Buffer):
+            for child in children(part):
+                if search(child):
+                    holds = True
+        if holds:
+            found.add(part)
+        return holds
+
+    search(node)
+    return found
 
 
 class ScopedRewriter(Rewriter):

@@ -42,7 +42,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import children, key, substitute, walk
 from tilewright.passes.context import Context
-from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh
+from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, holders
 
 LARGEST_SPLIT = 24
 """Loops with more statements than this are not cut: both parts would be compiled."""
@@ -81,11 +81,25 @@ class _Guard(ScopedRewriter):
         super().__init__(function)
         self.decided: dict[Hashable, bool] = {}
         """Bounds that hold, or certainly fail, in the part of a cut loop that is being rewritten."""
+        self.guarded: set[Any] = set()
+        """Nodes with accesses of global memory at or below them."""
         self.safe: dict[Buffer, Expr] = {}
 
     def visit_Kernel(self, kernel: Kernel) -> Any:
         self.safe = dict(kernel.safe_values)
+        self.guarded = holders(kernel, _is_global_access)
         return super().visit_Kernel(kernel)
+
+    def visit(self, node: Any) -> Any:
+        """Statements without accesses of global memory stay as they are."""
+        if isinstance(node, (For, If, nodes.Store, nodes.While)) and node not in self.guarded:
+            return node
+        return super().visit(node)
+
+    def copy_of(self, loop: For) -> For:
+        made = fresh(loop)
+        self.guarded |= holders(made, _is_global_access)
+        return made
 
     # Accesses
 
@@ -199,8 +213,9 @@ class _Guard(ScopedRewriter):
         with self.analyzer.scope():
             if isinstance(node, For):
                 bind_loop(self.analyzer, node)
-            for child in _children(node):
-                yield from self._below(child)
+            for child in children(node):
+                if child in self.guarded:
+                    yield from self._below(child)
 
     def _branch(self, loop: For, fixed: list[_Bound]) -> Any:
         """Decide bounds that the loop does not move once, before it."""
@@ -210,9 +225,9 @@ class _Guard(ScopedRewriter):
         outside: list[Statement] = []
         if len(fixed) == 1:
             with self._deciding(fixed, False):
-                outside = _nonempty([self.visit(fresh(loop))])
+                outside = _nonempty([self.visit(self.copy_of(loop))])
         elif _reads(loop):
-            outside = _nonempty([super().visit_For(fresh(loop))])
+            outside = _nonempty([super().visit_For(self.copy_of(loop))])
         return If(condition, seq(inside), seq(*outside) if outside else None, span=loop.span)
 
     def _cut(self, loop: For, moving: list[tuple[_Bound, int]]) -> Any:
@@ -256,8 +271,8 @@ class _Guard(ScopedRewriter):
     def _outside(self, loop: For, start: Expr, stop: Expr, failing: list[_Bound], limits: int) -> list[Statement]:
         """The part of a loop where bounds fail: certainly where there is one, else decided at each access."""
         if limits > 1 and len({bound.name for bound in failing}) > 1:
-            return _nonempty([self._part(fresh(loop), start, stop)])
-        copy = fresh(loop)
+            return _nonempty([self._part(self.copy_of(loop), start, stop)])
+        copy = self.copy_of(loop)
         renamed = [_renamed(bound, loop.var, copy.var) for bound in failing]
         with self._deciding(renamed, False):
             return _nonempty([self._part(copy, start, stop)])
@@ -299,8 +314,8 @@ def zero(dtype: nodes.DType) -> Expr:
     return const(False if dtype.kind == "bool" else 0.0 if dtype.is_float else 0, dtype)
 
 
-def _children(node: Any) -> Iterator[Any]:
-    return (child for child in children(node) if not isinstance(child, Buffer))
+def _is_global_access(node: Any) -> bool:
+    return isinstance(node, (nodes.Load, nodes.Store, nodes.Region)) and node.buffer.scope == "global"
 
 
 def _is_small(loop: For) -> bool:

@@ -26,7 +26,7 @@ def lower_tiles(function: Function, context: Context) -> Function:
     An override (``context.overrides``) may itself answer with tile operators; these are lowered in turn.
     """
     body = _Lower(context)(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(body, "lowered")
 
 
 class _Lower(Rewriter):

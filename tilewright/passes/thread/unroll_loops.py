@@ -40,12 +40,13 @@ class _Unroll(Rewriter):
         trips = _trips(loop)
         if loop.kind != "unroll" or trips is None or _leaves(loop.body):
             return loop
-        statements = sum(isinstance(node, Statement) for node in walk(loop.body))
-        if len(trips) * statements > MOST_STATEMENTS:
+        statements = [node for node in walk(loop.body) if isinstance(node, Statement)]
+        if len(trips) * len(statements) > MOST_STATEMENTS:
             return loop
+        copy = fresh if any(map(_declares_something, statements)) else _same
         made: list[Statement] = []
         for value in trips:
-            body = _Fold({loop.var: const(value, loop.var.dtype)})(fresh(loop.body))
+            body = _Fold({loop.var: const(value, loop.var.dtype)})(copy(loop.body))
             made += [body] if _declares(body) else body.statements
         return made
 
@@ -68,6 +69,14 @@ def _leaves(body: Seq) -> bool:
 
 def _declares(body: Seq) -> bool:
     return any(isinstance(s, (nodes.Let, nodes.Allocate)) for s in body.statements)
+
+
+def _declares_something(statement: Statement) -> bool:
+    return isinstance(statement, (nodes.Let, nodes.Allocate, For))
+
+
+def _same(body: Seq) -> Seq:
+    return body
 
 
 class _Fold(Rewriter):
