@@ -1,21 +1,42 @@
 """tilewright: kernels over tiles, compiled in pure Python, and mixed-precision matmuls written with them."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
 
-from tilewright.errors import TilewrightError
-from tilewright.ir.dtypes import dtype, pack, unpack
-from tilewright.jit import compile, jit
-from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.profiler import do_bench
+if TYPE_CHECKING:
+    from tilewright.errors import TilewrightError
+    from tilewright.ir.dtypes import dtype, pack, unpack
+    from tilewright.runtime.kernel import Kernel
+    from tilewright.runtime.profiler import do_bench
+    from tilewright.specialization import compile, jit
 
-__all__ = [
-    "Kernel",
-    "TilewrightError",
-    "__version__",
-    "compile",
-    "do_bench",
-    "dtype",
-    "jit",
-    "pack",
-    "unpack",
-]
+_HOMES = {
+    "Kernel": "tilewright.runtime.kernel",
+    "TilewrightError": "tilewright.errors",
+    "compile": "tilewright.specialization",
+    "do_bench": "tilewright.runtime.profiler",
+    "dtype": "tilewright.ir.dtypes",
+    "jit": "tilewright.specialization",
+    "pack": "tilewright.ir.dtypes",
+    "unpack": "tilewright.ir.dtypes",
+}
+"""Where each public name lives.  A room is loaded when something of it is first used, so that programs which only
+mention tilewright start at once; no public name is the name of a module, or the module would hide it."""
+
+__all__ = ["Kernel", "TilewrightError", "__version__", "compile", "do_bench", "dtype", "jit", "pack", "unpack"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *globals()])

@@ -19,7 +19,7 @@ from tilewright.cli.terminal import Terminal
 from tilewright.errors import TilewrightError, near
 from tilewright.ir.dtypes import dtype
 from tilewright.ir.printer import print_program
-from tilewright.jit import JITFactory, JITFunction, compile
+from tilewright.specialization import JITFactory, JITFunction, compile
 from tilewright.language.trace import PrimFunc
 from tilewright.runtime.kernel import Kernel
 
