@@ -86,7 +86,7 @@ class TileCase(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:
         if isinstance(excinfo.value, (Mismatch, TilewrightError)):
             return str(excinfo.value)
-        return str(super().repr_failure(excinfo))
+        return str(excinfo.getrepr(style="short"))
 
     def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, self.case.line - 1, self.name

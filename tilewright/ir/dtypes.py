@@ -91,10 +91,10 @@ class DType:
 
     @property
     def scalar(self) -> DType:
-        return self if self.lanes == 1 else replace(self, lanes=1)
+        return self if self.lanes == 1 else _with_lanes(self, 1)
 
     def with_lanes(self, lanes: int) -> DType:
-        return replace(self, lanes=lanes)
+        return self if self.lanes == lanes else _with_lanes(self, lanes)
 
     @property
     def minimum(self) -> int | float:
@@ -113,6 +113,11 @@ class DType:
         if self.is_integer:
             return (1 << (self.bits - (self.kind == "int"))) - 1
         return float(ml_dtypes.finfo(self.numpy).max)
+
+
+@functools.cache
+def _with_lanes(record: DType, lanes: int) -> DType:
+    return replace(record, lanes=lanes)
 
 
 @functools.cache
@@ -164,6 +169,8 @@ UINT8, UINT32, UINT64 = ALL["uint8"], ALL["uint32"], ALL["uint64"]
 FLOAT16, BFLOAT16 = ALL["float16"], ALL["bfloat16"]
 FLOAT32, FLOAT64 = ALL["float32"], ALL["float64"]
 
+_PYTHON: dict[type, DType] = {bool: BOOL, int: INT32, float: FLOAT32}
+
 
 def dtype(name: object) -> DType:
     """The record for a name, an alias, a NumPy type or a torch type.
@@ -187,11 +194,11 @@ def dtype(name: object) -> DType:
         found = _lookup(str(name).removeprefix("torch."))
         if found is not None:
             return found
-    elif name in (bool, int, float):
-        return {bool: BOOL, int: INT32, float: FLOAT32}[name]  # type: ignore[index]
+    elif isinstance(name, type) and name in _PYTHON:  # not NumPy's dtypes, which compare equal to these
+        return _PYTHON[name]
     elif hasattr(name, "__tilewright_dtype__"):
         return name.__tilewright_dtype__()
-    else:
+    elif name is not None:  # which NumPy takes for float64
         try:
             found = _lookup(np.dtype(name).name)  # type: ignore[call-overload]
         except TypeError:

@@ -21,6 +21,7 @@ from pathlib import Path
 from tilewright.errors import TilewrightError, near
 from tilewright.ir.nodes import Function
 from tilewright.ir.parser import parse
+from tilewright.testing import execution  # noqa: F401  (registers its kinds)
 from tilewright.testing.kinds import KINDS
 
 DIVIDER, ARROW = "====", "----"
