@@ -137,7 +137,9 @@ def __getattr__(name: str) -> Any:
     try:
         return number_type(name)
     except _dtypes.UnknownDType:
-        raise UnknownName(name, near(name, __all__), span=expression_here()) from None
+        raise UnknownName(
+            name, near(name, __all__) or "tilewright.language.__all__ lists the names", span=expression_here()
+        ) from None
 
 
 __internal__ = (Declaration, DirectFunction, NumberType, Parameter, is_factory)

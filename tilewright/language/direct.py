@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
-from tilewright.errors import TilewrightError
+from tilewright.errors import Span, TilewrightError
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Buffer, Extent, Var
 from tilewright.language.buffers import BufferProxy
@@ -77,11 +77,13 @@ class Declaration:
     ----------
     tensors : the type of each tensor parameter, over `sizes` and `T.dynamic` variables.
     sizes : the `T.const` symbols by name.
+    span : the author's ``def``.
     """
 
     name: str
     tensors: Mapping[str, TensorType]
     sizes: Mapping[str, Var]
+    span: Span | None = None
 
     def bind(
         self, shapes: Mapping[str, Sequence[int]], strides: Mapping[str, Sequence[int]] | None = None
@@ -100,14 +102,15 @@ class Declaration:
             actual = tuple(shapes[name])
             if len(actual) != len(declared.shape):
                 raise SizeMismatch(
-                    f"{self.name}: the tensor {name!r} has {len(actual)} dimensions, but {len(declared.shape)} are declared"
+                    f"{self.name}: the tensor {name!r} has {len(actual)} dimensions, but {len(declared.shape)} are declared",
+                    span=self.span,
                 )
             self._match(found, declared.shape, actual, f"extent {{}} of {name!r}")
             if declared.strides is not None and strides is not None:
                 self._match(found, declared.strides, tuple(strides[name]), f"stride {{}} of {name!r}")
         for name, var in self.sizes.items():
             if var not in found:
-                raise UnboundSize(name)
+                raise UnboundSize(name, span=self.span)
         return {name: found[var][0] for name, var in self.sizes.items()}
 
     def _match(
@@ -120,7 +123,9 @@ class Declaration:
             here = place.format(dimension)
             before, where = found.setdefault(extent, (int(value), here))
             if before != int(value):
-                raise SizeMismatch(f"{self.name}: {extent.name} is {before} as {where}, but {value} as {here}")
+                raise SizeMismatch(
+                    f"{self.name}: {extent.name} is {before} as {where}, but {value} as {here}", span=self.span
+                )
 
 
 class _DeclarationComplete(BaseException):
@@ -256,7 +261,7 @@ class DirectFunction:
             if missing:
                 raise MissingAnnotation(min(missing), self.name, span=self.span)
         types = {**collector.types, **in_signature}
-        return Declaration(self.name, {name: types[name] for name in present}, dict(builder.symbols))
+        return Declaration(self.name, {name: types[name] for name in present}, dict(builder.symbols), self.span)
 
     def trace(self, constants: Mapping[str, Any], sizes: Mapping[str, int]) -> PrimFunc:
         """Trace the function.

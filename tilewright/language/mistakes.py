@@ -95,7 +95,7 @@ class SymbolicConstant(AuthorError):
 
     def __init__(self, what: str, hint: str | None = None) -> None:
         super().__init__(
-            f"{what} needs a value known while the kernel is traced, but this one is symbolic",
+            f"{what} needs a value that is known while the kernel is traced, but this one is symbolic",
             hint=hint or "use a Python int, such as a parameter of the enclosing function or a T.const size",
         )
 
@@ -416,9 +416,10 @@ class OutputOutsideDirect(AuthorError):
 class UnboundSize(AuthorError):
     """A `T.const` symbol that no argument gives."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, span: Span | None = None) -> None:
         super().__init__(
             f"no argument gives the size {name!r}",
+            span=span,
             hint=f"write {name} alone as an extent or a stride of an annotated tensor parameter",
         )
 
@@ -437,20 +438,20 @@ class UnboundDynamicSize(AuthorError):
 class SizeMismatch(AuthorError, ValueError):
     """Arguments whose shapes give one size two values."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, hint="pass tensors whose shapes agree")
+    def __init__(self, message: str, *, span: Span | None = None) -> None:
+        super().__init__(message, span=span, hint="pass tensors whose shapes agree")
 
 
 class OperatorMismatch(AuthorError):
     """Operands that do not fit together, as the operator's own check says."""
 
     def __init__(self, operator: str, problem: str) -> None:
-        super().__init__(
-            f"{operator}: {problem}", hint=_ADVICE.get(operator, "make the operands' shapes and dtypes agree")
-        )
+        advice = next((text for name, text in _ADVICE.items() if operator.startswith(name)), None)
+        super().__init__(f"{operator}: {problem}", hint=advice or "make the operands' shapes and dtypes agree")
 
 
 _ADVICE = {
     "T.copy": "give both sides the same shape; extents of 1 do not count",
-    "T.gemm": "A is (M, K), B is (K, N), C is (M, N); transpose_A and transpose_B swap the axes of A and B",
+    "T.gemm": "A is (M, K), B is (K, N), C is (M, N) and wide enough to sum in; transpose_A and transpose_B swap axes",
+    "T.reduce": "the destination has the source's shape without `dim`, or with 1 there",
 }

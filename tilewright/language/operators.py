@@ -31,7 +31,9 @@ def operands(what: str, left: Any, right: Any) -> tuple[Expr, Expr]:
     left, right = plain(left), plain(right)
     for value in (left, right):
         if not isinstance(value, (Scalar, bool, int, float)):
-            raise TensorOperand(what, describe(value))
+            if hasattr(value, "description"):
+                raise TensorOperand(what, describe(value))
+            raise NumberExpected(f"an operand of {what}", "a number", describe(value))
     if not isinstance(left, Scalar):
         b = as_expr(right)
         a = as_expr(left, literal_dtype(left, b.dtype))
@@ -123,7 +125,7 @@ def bitwise(op: str, left: Any, right: Any) -> Any:
     """``&``, ``|``, ``^`` on integers; on bools the logical operators."""
     a, b = operands(f"`{BINARY[op]}`", left, right)
     if a.dtype.is_float:
-        raise NumberExpected(f"`{BINARY[op]}`", "integers or bools", f"operands that meet in {a.dtype}")
+        raise NumberExpected(f"an operand of `{BINARY[op]}`", "integers or bools", f"a {a.dtype}")
     if a.dtype == BOOL:
         op = {"and": "all", "or": "any", "xor": "ne"}[op]
     return Scalar(nodes.binary(op, a, b), frame_of(left, right))
@@ -139,7 +141,9 @@ def shift(op: str, left: Any, right: Any) -> Any:
         a = as_expr(left, literal_dtype(plain(left), b.dtype) if is_number(left) else None, "what is shifted")
         b = convert(b, a.dtype)
     if not (a.dtype.is_integer and b.dtype.is_integer):
-        raise NumberExpected(f"`{BINARY[op]}`", "integers", f"an operand of {a.dtype}")
+        raise NumberExpected(
+            f"an operand of `{BINARY[op]}`", "integers", f"a {a.dtype if a.dtype.is_float else b.dtype}"
+        )
     return Scalar(nodes.binary(op, a, b), frame_of(left, right))
 
 

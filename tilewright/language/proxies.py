@@ -67,7 +67,10 @@ class Scalar:
     def __index__(self) -> int:
         value = self.known()
         if value is None or not isinstance(value, int):
-            raise SymbolicConstant("an integer")
+            raise SymbolicConstant(
+                "Python's indexing or `range`",
+                "loop over a Python list, as in `for i in list(range(4))`, to have i known",
+            )
         return int(value)
 
     def __int__(self) -> int:

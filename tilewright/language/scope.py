@@ -224,7 +224,7 @@ class Scope:
         where = self.builder.frame.control
         if value is not None or self.kind != "function" or self.builder.kernel is None:
             raise WrongReturn(
-                "return inside control flow of the program" + (f" ({where.describe()})" if where else ""),
+                "`return` of a value stands in " + (where.describe() if where else "control flow of the program"),
                 "a macro or a kernel returns its value at its end; use T.if_then_else or T.alloc_var to choose one",
             )
         self.builder.append(Return(span=statement_here()))
