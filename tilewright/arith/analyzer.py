@@ -14,7 +14,7 @@ from tilewright.arith.rebuild import rebuild
 from tilewright.arith.simplifier import form_of, simplified
 from tilewright.arith.state import State, is_index
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import Buffer, Call, Const, Expr, Extent, Load, Var, expr, index_binary
+from tilewright.ir.nodes import Binary, Buffer, Call, Const, Expr, Extent, Load, Var, expr, index_binary
 from tilewright.ir.visitor import same, walk
 
 
@@ -107,7 +107,7 @@ class Analyzer:
         if isinstance(expression, (Const, Var)) and not self._state.facts.equal and not self._state.facts.conditions:
             return expression
         result = simplified(self._state, expression)
-        return expression if same(result, expression) else result
+        return expression if _is_same(result, expression) else result
 
     def bounds(self, expression: Extent) -> Interval:
         """The least and greatest value that are certain, either may be None.  Booleans count as 0 and 1."""
@@ -182,3 +182,15 @@ class Analyzer:
             low = self.bounds(expression)[0]
             return low is not None and low >= 0
         return nonnegative(self._state, form)
+
+
+def _is_same(a: Expr, b: Expr) -> bool:
+    """`same`, quick on what index expressions are made of."""
+    if a is b:
+        return True
+    kind = type(a)
+    if kind is not type(b):
+        return False
+    if kind is Binary:
+        return a.op == b.op and _is_same(a.left, b.left) and _is_same(a.right, b.right)  # type: ignore[attr-defined]
+    return same(a, b)

@@ -157,18 +157,25 @@ def _reduced(state: State, x: Linear, c: int) -> Linear:
             if coefficient * modulus % c == 0:
                 constant += coefficient * remainder
                 continue
-            inner = state.interner.operands.get(atom)
             # k*(y % d) is k*y modulo c where c divides k*d
-            is_remainder = inner is not None and isinstance(atom, Binary) and atom.op == "floormod"
-            if is_remainder and not inner[1].terms and coefficient * inner[1].constant % c == 0:
+            dividend = _dividend_modulo(state, atom, coefficient, c)
+            if dividend is not None:
                 again = True
-                for m, k in inner[0].terms.items():
+                for m, k in dividend.terms.items():
                     terms[m] = terms.get(m, 0) + coefficient * k
-                constant += coefficient * inner[0].constant
+                constant += coefficient * dividend.constant
                 continue
         terms[monomial] = terms.get(monomial, 0) + coefficient
     reduced = Linear(constant % c, {m: k for m, k in terms.items() if k})
     return _reduced(state, reduced, c) if again else reduced
+
+
+def _dividend_modulo(state: State, atom: Expr, coefficient: int, c: int) -> Linear | None:
+    """``y`` where the atom is ``y % d`` and c divides ``coefficient * d``."""
+    operands = state.interner.operands.get(atom)
+    if operands is None or not isinstance(atom, Binary) or atom.op != "floormod" or operands[1].terms:
+        return None
+    return operands[0] if operands[1].constant and coefficient * operands[1].constant % c == 0 else None
 
 
 # Division by an expression ----------------------------------------------------------------------

@@ -31,6 +31,10 @@ class Conclusions:
     residues: dict[Expr, tuple[int, int]] = field(default_factory=dict)
     signs: dict[Hashable, bool] = field(default_factory=dict)
     """Whether a linear form is proved to be non-negative."""
+    levers: dict[Expr, tuple[tuple[Linear, Linear], ...]] = field(default_factory=dict)
+    """Forms known to be non-negative that mention an atom, with its coefficient in each."""
+    models: tuple[Any, ...] | None = None
+    """Assignments that satisfy the facts."""
 
 
 @dataclass(slots=True)

@@ -66,7 +66,7 @@ def fold_binary(op: str, a: Value, b: Value, dtype: DType) -> Value | None:
     if dtype.is_integer:
         if op not in _INTEGERS:
             return None
-        result = _INTEGERS[op](a, b)
+        result = _INTEGERS[op](int(a), int(b))
         return None if result is None else wrapped(result, dtype)
     return _fold_float(op, float(a), float(b), dtype)
 

@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.arith.linear import Linear
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Binary, Buffer, Call, Cast, Const, Expr, Load, Region, Select, Unary, Var
-from tilewright.ir.visitor import fields_of
+from tilewright.ir.visitor import fields_of, walk
 
 
 class Interner:
@@ -22,6 +22,7 @@ class Interner:
         self._nodes: dict[Hashable, Expr] = {}
         self._rank: dict[Expr, int] = {}
         self._text: dict[Expr, str] = {}
+        self._variables: dict[Expr, frozenset[Var]] = {}
         self.operands: dict[Expr, tuple[Linear, Linear]] = {}
         """Canonical operands of the atoms that are binary operations on indices."""
         self.forms: dict[Expr, Linear] = {}
@@ -37,12 +38,12 @@ class Interner:
             found = self._nodes[key] = cls(dtype, *fields)
         return found
 
-    def binary(self, dtype: DType, op: str, left: Expr, right: Expr) -> Expr:
+    def binary(self, dtype: DType, op: str, left: Expr, right: Expr) -> Binary:
         key = (op, left, right)  # the operands decide the type
         found = self._nodes.get(key)
         if found is None:
             found = self._nodes[key] = Binary(dtype, op, left, right)
-        return found
+        return found  # type: ignore[return-value]
 
     def literal(self, dtype: DType, value: int | float | bool) -> Const:
         # repr tells -0.0 from 0.0, and a NaN equals itself in it
@@ -57,6 +58,13 @@ class Interner:
         found = self._rank.get(atom)
         if found is None:
             found = self._rank[atom] = len(self._rank)
+        return found
+
+    def variables(self, expr: Expr) -> frozenset[Var]:
+        """The variables that a unique expression mentions."""
+        found = self._variables.get(expr)
+        if found is None:
+            found = self._variables[expr] = frozenset(node for node in walk(expr) if isinstance(node, Var))
         return found
 
     def text(self, expr: Expr) -> str:

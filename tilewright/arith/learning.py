@@ -53,8 +53,8 @@ def _learn(state: State, condition: Expr, truth: bool) -> None:
 
 def _learn_comparison(state: State, op: str, a: Linear, b: Linear) -> None:
     if op not in ("eq", "ne"):
-        return _learn_nonnegative(state, slack(op, a, b))
-    form = linear.add(a, b, -1)
+        return _learn_nonnegative(state, _with_known(state, slack(op, a, b)))
+    form = _with_known(state, linear.add(a, b, -1))
     opposite = linear.scale(form, -1)
     if op == "eq":
         _learn_zero(state, form)
@@ -107,7 +107,7 @@ def _learn_range(state: State, condition: Binary, truth: bool) -> None:
 def _learn_zero(state: State, form: Linear) -> None:
     """``form == 0``: a variable to replace, a remainder, or two inequalities."""
     _learn_residue(state, form)
-    solved = _solved(form)
+    solved = _solved(state, form)
     if solved is None:
         _learn_nonnegative(state, form)
         _learn_nonnegative(state, linear.scale(form, -1))
@@ -126,16 +126,28 @@ def _learn_zero(state: State, form: Linear) -> None:
         _learn_nonnegative(state, linear.shift(linear.scale(value, -1), bounds[1]))
 
 
-def _solved(form: Linear) -> tuple[Expr, Linear] | None:
-    """A variable (or remainder, or quotient) of coefficient 1 or -1 and what it equals."""
+def _solved(state: State, form: Linear) -> tuple[Expr, Linear] | None:
+    """A variable (or the only atom) of coefficient 1 or -1 and what it equals; of several, the last by name."""
+    best: tuple[Expr, Linear] | None = None
     for monomial, coefficient in form.terms.items():
         atom = monomial[0]
         if len(monomial) != 1 or abs(coefficient) != 1 or not (isinstance(atom, Var) or len(form.terms) == 1):
             continue
         value = linear.scale(linear.add(form, linear.of_atom(atom), -coefficient), -coefficient)
-        if all(found is not atom for inner in value.atoms() for found in walk(inner)):
-            return atom, value
-    return None
+        if any(found is atom for inner in value.atoms() for found in walk(inner)):
+            continue
+        if best is None or state.interner.text(atom) > state.interner.text(best[0]):
+            best = atom, value
+    return best
+
+
+def _with_known(state: State, form: Linear) -> Linear:
+    """`form` with the atoms replaced that an earlier part of the same condition made equal to something."""
+    for atom in set(form.atoms()):
+        value = state.facts.equal.get(atom)
+        if value is not None:
+            form = _with(state, form, atom, value)
+    return form
 
 
 def _with(state: State, form: Linear, atom: Expr, value: Linear) -> Linear:

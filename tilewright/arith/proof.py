@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from tilewright.arith import linear
 from tilewright.arith.linear import Linear
+from tilewright.arith.models import some_models
 from tilewright.arith.ranges import interval_of, interval_of_form
 from tilewright.arith.state import State
 from tilewright.ir.nodes import Binary, Expr, Select
@@ -35,7 +36,8 @@ def nonnegative(state: State, form: Linear) -> bool:
         return False
     known = state.conclusions.signs.get(form.key)
     if known is None:
-        known = _Search(state).proves(stretch(state, form), _DEPTH)
+        refuted = any(model.refutes(form) for model in some_models(state))
+        known = not refuted and _Search(state).proves(stretch(state, form), _DEPTH)
         state.conclusions.signs[form.key] = known
     return known
 
@@ -67,46 +69,53 @@ class _Search:
         self.budget = _BUDGET
         self.refuted: set[object] = set()
 
-    def proves(self, form: Linear, depth: int) -> bool:
+    def proves(self, form: Linear, depth: int, kept: frozenset[Expr] = frozenset()) -> bool:
+        """Whether ``form >= 0`` follows from at most `depth` trades of atoms other than those `kept`.
+
+        Trades can be made in any order, so an atom that was tried is kept while the ones after it are.
+        """
         form = _tightened(form)
         if not form.terms:
             return form.constant >= 0
         low, high = interval_of_form(self.state, form)
         if low is not None and low >= 0:
             return True
-        if (high is not None and high < 0) or depth == 0 or self.budget <= 0 or form.key in self.refuted:
+        key = (form.key, kept)
+        if (high is not None and high < 0) or depth == 0 or self.budget <= 0 or key in self.refuted:
             return False
         self.budget -= 1
         for atom in reversed(list(dict.fromkeys(form.atoms()))):
+            if atom in kept:
+                continue
             split = linear.coefficient_of(form, atom)
-            if split is not None and self._trade(form, atom, *split, depth - 1):
+            if split is not None and self._trade(form, atom, *split, depth - 1, kept):
                 return True
-        self.refuted.add(form.key)
+            kept = kept | {atom}
+        self.refuted.add(key)
         return False
 
-    def _trade(self, form: Linear, atom: Expr, factor: Linear, rest: Linear, depth: int) -> bool:
+    def _trade(self, form: Linear, atom: Expr, factor: Linear, rest: Linear, depth: int, kept: frozenset[Expr]) -> bool:
         sign = _sign(self.state, factor)
-        if self._by_cases(atom, factor, rest, sign, depth):
+        if self._by_cases(atom, factor, rest, sign, depth, kept):
             return True
         if factor.terms and sign:
             low, high = interval_of(self.state, atom)
             bound = low if sign > 0 else high
-            if bound is not None and self.proves(linear.add(rest, factor, bound), depth):
+            if bound is not None and self.proves(linear.add(rest, factor, bound), depth, kept):
                 return True
-        for lever in levers(self.state, atom):
-            reduced = self._reduced(form, atom, factor, sign, lever)
-            if reduced is not None and self.proves(reduced, depth):
+        for own, lever in levers(self.state, atom):
+            reduced = self._reduced(form, factor, sign, own, lever)
+            if reduced is not None and self.proves(reduced, depth, kept):
                 return True
         return False
 
-    def _reduced(self, form: Linear, atom: Expr, factor: Linear, sign: int, lever: Linear) -> Linear | None:
-        """`form` less a non-negative multiple of `lever` so that `atom` is gone; None where signs forbid it."""
-        split = linear.coefficient_of(lever, atom)
-        if split is None:
-            return None
-        own = split[0]
+    def _reduced(self, form: Linear, factor: Linear, sign: int, own: Linear, lever: Linear) -> Linear | None:
+        """`form` less a non-negative multiple of `lever` that takes the atom out; None where signs forbid it.
+
+        The atom stands with coefficient `factor` in the form, whose sign is `sign`, and `own` in the lever.
+        """
         if not own.terms:
-            if sign == 0 or own.constant * sign <= 0:
+            if own.constant * sign <= 0:
                 return None
             multiple = self.state.product(linear.scale(factor, sign), lever)
             return linear.add(linear.scale(form, abs(own.constant)), multiple, -1)
@@ -115,7 +124,7 @@ class _Search:
             return None
         return linear.add(linear.scale(form, ratio[1]), lever, -ratio[0])
 
-    def _by_cases(self, atom: Expr, factor: Linear, rest: Linear, sign: int, depth: int) -> bool:
+    def _by_cases(self, atom: Expr, factor: Linear, rest: Linear, sign: int, depth: int, kept: frozenset[Expr]) -> bool:
         """A minimum, a maximum or a select is one of its operands: all of them must do."""
         if isinstance(atom, Select):
             options = [self.state.form(atom.then), self.state.form(atom.otherwise)]
@@ -124,20 +133,33 @@ class _Search:
         else:
             return False
         return bool(options) and all(
-            self.proves(linear.add(self.state.product(factor, stretch(self.state, option)), rest), depth)
+            self.proves(linear.add(self.state.product(factor, stretch(self.state, option)), rest), depth, kept)
             for option in options
         )
 
 
-def levers(state: State, atom: Expr) -> Iterator[Linear]:
-    """Forms that mention `atom` and cannot be negative."""
+def levers(state: State, atom: Expr) -> tuple[tuple[Linear, Linear], ...]:
+    """Forms that mention `atom` and cannot be negative, each after its coefficient of `atom`."""
+    found = state.conclusions.levers.get(atom)
+    if found is None:
+        splits = ((linear.coefficient_of(form, atom), form) for form in _mentioning(state, atom))
+        found = tuple((split[0], form) for split, form in splits if split is not None and _is_nonzero(split[0]))
+        state.conclusions.levers[atom] = found
+    return found
+
+
+def _is_nonzero(form: Linear) -> bool:
+    return bool(form.terms) or form.constant != 0
+
+
+def _mentioning(state: State, atom: Expr) -> Iterator[Linear]:
     for form in state.facts.nonnegative.get(atom, ()):
         yield stretch(state, form)
     operands = state.interner.operands.get(atom)
     if operands is not None and isinstance(atom, Binary):
         for form in _definition(state, atom, *operands):
             yield stretch(state, form)
-        if atom.op == "floordiv" and isinstance(atom.left, Expr) and atom.left in state.facts.stretched:
+        if atom.op == "floordiv" and atom.left in state.facts.stretched:
             # the quotient stands for its dividend in stretched forms, so the dividend's facts are its own
             for form in state.facts.nonnegative.get(atom.left, ()):
                 yield stretch(state, form)

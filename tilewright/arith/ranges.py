@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import gcd
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tilewright.arith import intervals
 from tilewright.arith.intervals import Interval
@@ -162,14 +162,14 @@ def _of_call(state: State, expr: Call) -> Interval:
     return _range_of_type(expr.dtype)
 
 
-_BOUNDS: dict[type, Callable[[State, Expr], Interval]] = {
+_BOUNDS: dict[type, Callable[[State, Any], Interval]] = {
     Binary: _of_binary,
     Cast: _of_cast,
     Select: _of_select,
     Const: _of_const,
     Unary: _of_unary,
     Call: _of_call,
-}  # type: ignore[dict-item]
+}
 
 
 # Residues ---------------------------------------------------------------------------------------

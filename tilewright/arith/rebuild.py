@@ -27,7 +27,7 @@ def rebuild(state: State, form: Linear, dtype: DType) -> Expr:
     return found
 
 
-def operation(state: State, op: str, left: Linear, right: Linear, dtype: DType) -> Expr:
+def operation(state: State, op: str, left: Linear, right: Linear, dtype: DType) -> Binary:
     """The atom ``left op right``, in the narrowest type that certainly holds it."""
     dtype = _type_of_operation(left, right, dtype)
     atom = state.interner.binary(dtype, op, rebuild(state, left, dtype), rebuild(state, right, dtype))
@@ -35,10 +35,9 @@ def operation(state: State, op: str, left: Linear, right: Linear, dtype: DType) 
     return atom
 
 
-def commutative(state: State, op: str, left: Linear, right: Linear, dtype: DType) -> Expr:
+def commutative(state: State, op: str, left: Linear, right: Linear, dtype: DType) -> Binary:
     """`operation` whose operands may trade places: literals right, others in the order of their texts."""
     atom = operation(state, op, left, right, dtype)
-    assert isinstance(atom, Binary)
     first, second = state.interner.text(atom.left), state.interner.text(atom.right)
     if not left.terms or (right.terms and second < first):
         return operation(state, op, right, left, dtype)

@@ -100,6 +100,9 @@ def _const(state: State, expr: Const) -> Value:
 def _var(state: State, expr: Var) -> Value:
     if not is_index(expr.dtype):
         return _known(state, expr)
+    low, high = state.facts.intervals.get(expr, intervals.UNKNOWN)
+    if low is not None and low == high:
+        return linear.constant(low)
     return state.facts.equal.get(expr) or linear.of_atom(expr)
 
 
@@ -186,10 +189,18 @@ def _logical(state: State, expr: Binary) -> Value:
     left = simplified(state, expr.left)
     if isinstance(left, Const):
         return value_of(state, expr.right) if left.value == (expr.op == "all") else left
-    with state.scope():
-        learn(state, left, expr.op == "all")
-        right = simplified(state, expr.right)
+    right = simplified(state, expr.right)
+    if _is_related(state, left, right):
+        with state.scope():
+            learn(state, left, expr.op == "all")
+            right = simplified(state, right)
     return _by_rules(state, state.interner.binary(expr.dtype, expr.op, left, right))
+
+
+def _is_related(state: State, condition: Expr, expr: Expr) -> bool:
+    """Whether knowing `condition` may well simplify `expr`: what one mentions, the other does too."""
+    a, b = state.interner.variables(condition), state.interner.variables(expr)
+    return bool(a) and (a <= b or b <= a)
 
 
 def _add(state: State, a: Linear, b: Linear, dtype: DType) -> Linear:
@@ -360,11 +371,12 @@ def _select(state: State, expr: Select) -> Value:
 
 def _under(state: State, condition: Expr, truth: bool, expr: Expr) -> Expr:
     """`expr` simplified where a condition is known."""
-    if isinstance(expr, (Const, Var)):
-        return simplified(state, expr)
+    result = simplified(state, expr)
+    if isinstance(result, (Const, Var)) or not _is_related(state, condition, result):
+        return result
     with state.scope():
         learn(state, condition, truth)
-        return simplified(state, expr)
+        return simplified(state, result)
 
 
 _VALUES: dict[type, Callable[[State, Any], Value]] = {

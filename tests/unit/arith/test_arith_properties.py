@@ -135,7 +135,9 @@ class Source:
             divisor = const(self.random.choice([2, 3, 4, 6, 8, 12]), self.dtype)
             return Binary(self.dtype, self.random.choice(["mul", "floordiv", "floormod"]), left, divisor)
         if pick < 0.55:
-            return Binary(self.dtype, self.random.choice(["shl", "shr"]), left, const(self.random.randint(0, 3), self.dtype))
+            return Binary(
+                self.dtype, self.random.choice(["shl", "shr"]), left, const(self.random.randint(0, 3), self.dtype)
+            )
         if pick < 0.6:
             return Unary(self.dtype, self.random.choice(["neg", "invert"]), left)
         if pick < 0.65:
@@ -180,7 +182,9 @@ def check_value(analyzer: Analyzer, expr: Expr, env: dict[Var, np.ndarray], wher
     assert high is None or (value <= high)[kept].all()
 
 
-def check_proof(analyzer: Analyzer, condition: Expr, env: dict[Var, np.ndarray], where: np.ndarray | bool = True) -> None:
+def check_proof(
+    analyzer: Analyzer, condition: Expr, env: dict[Var, np.ndarray], where: np.ndarray | bool = True
+) -> None:
     if analyzer.prove(condition):
         meaning = Meaning(env)
         assert meaning(condition).astype(bool)[meaning.defined & where].all()
