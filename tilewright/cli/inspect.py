@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,9 @@ from tilewright.cli.terminal import Terminal
 from tilewright.errors import TilewrightError, near
 from tilewright.ir.dtypes import dtype
 from tilewright.ir.printer import print_program
-from tilewright.specialization import JITFactory, JITFunction, compile
 from tilewright.language.trace import PrimFunc
 from tilewright.runtime.kernel import Kernel
+from tilewright.specialization import JITFactory, JITFunction, compile
 
 
 class BadCommand(TilewrightError):
@@ -30,7 +29,7 @@ class BadCommand(TilewrightError):
 
 def run_inspect(given: argparse.Namespace, terminal: Terminal) -> int:
     """Print the kernel's program stage by stage, as the options of the command line ask."""
-    kernel = _compiled(*_find(given.kernel), read_arguments(given.arguments), given.target)
+    kernel = compiled(_find(given.kernel), read_arguments(given.arguments), given.target)
     program = kernel.program
     if given.source:
         terminal.write(terminal.c_source(kernel.get_kernel_source()))
@@ -72,8 +71,8 @@ def _difference(before: str, after: str) -> list[str]:
     return [line for line in lines if not line.startswith(("---", "+++"))]
 
 
-def _find(place: str) -> tuple[ModuleType, str]:
-    """The module and the name in ``FILE:KERNEL``."""
+def _find(place: str) -> Any:
+    """What stands under the name in ``FILE:KERNEL``."""
     file, _, name = place.rpartition(":")
     if not file:
         raise BadCommand(f"{place!r} does not name a kernel", hint="write FILE:KERNEL, as in kernels.py:matmul")
@@ -90,7 +89,7 @@ def _find(place: str) -> tuple[ModuleType, str]:
     if not hasattr(module, name):
         known = [key for key in vars(module) if not key.startswith("_")]
         raise BadCommand(f"{file} has no {name!r}", hint=near(name, known) or f"it has: {', '.join(known)}")
-    return module, name
+    return getattr(module, name)
 
 
 _TENSOR = re.compile(r"(\w+)\[([\d,\s]*)\]")
@@ -128,9 +127,8 @@ def zeros(of: str, shape: Sequence[int]) -> np.ndarray:
     return np.zeros((*shape[:-1], -(-shape[-1] // record.per_byte)), np.uint8)
 
 
-def _compiled(module: ModuleType, name: str, arguments: dict[str, Any], target: str | None) -> Kernel:
+def compiled(found: Any, arguments: dict[str, Any], target: str | None) -> Kernel:
     """The kernel object of whatever stands under the name: a kernel, a program, or a function that makes one."""
-    found = getattr(module, name)
     wanted = target or "auto"
     if isinstance(found, (JITFunction, JITFactory)):
         wanted = target or found.target
