@@ -15,9 +15,6 @@ from tilewright.ir.nodes import Function
 
 __all__ = ["interpret", "poison", "poisoned"]
 
-THREAD_STAGES = frozenset({"threaded", "final"})
-"""Stages at which every access must be in bounds."""
-
 
 def interpret(
     function: Function,
@@ -49,7 +46,8 @@ def interpret(
     ExecutionError : what the program does wrong: `UninitializedRead`, `OutOfBounds`, `ConflictingWrites`,
         `AssertionFailed`, `WrongAssumption`, `DivergentThreads`; with the place in the author's file.
     """
-    executor = _Run(report=report, debug=debug, strict=function.stage in THREAD_STAGES, flat=function.stage == "final")
+    final = function.stage == "final"
+    executor = _Run(report=report, debug=debug, strict=final, flat=final)
     executor.random = np.random.default_rng(seed) if seed else None
     with np.errstate(all="ignore"):
         outputs = bind_arguments(executor, function, arguments)

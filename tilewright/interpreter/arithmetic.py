@@ -41,8 +41,10 @@ def wrap_int(value: int, dtype: DType) -> int:
     """A Python int modulo 2**bits of an integer type."""
     if dtype.kind == "bool":
         return bool(value)
-    value &= (1 << dtype.bits) - 1
-    return value - (1 << dtype.bits) if dtype.kind == "int" and value >> (dtype.bits - 1) else value
+    if dtype.kind == "int":
+        half = 1 << (dtype.bits - 1)
+        return value if -half <= value < half else (value + half & 2 * half - 1) - half
+    return value & (1 << dtype.bits) - 1
 
 
 _SCALARS: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -66,17 +68,23 @@ _COMPARING = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "all", "any"})
 
 def binary(op: str, left: Any, right: Any, dtype: DType) -> Any:
     """``left op right`` for operands of `dtype` (its lanes do not matter here)."""
-    if dtype.is_float:
+    if isinstance(left, int) and isinstance(right, int):
+        return _scalar_binary(op, left, right, dtype)
+    if dtype.kind == "float":
         return _float_binary(op, left, right, dtype)
     if op == "div":
         raise InternalError(f"a true division of {dtype} reached the interpreter")
-    if not isinstance(left, np.ndarray) and not isinstance(right, np.ndarray):
-        if op in ("floordiv", "floormod") and right == 0:
-            return 0
-        result = _SCALARS[op](left, right)
-        return result if op in _COMPARING else wrap_int(result, dtype)
     result = _ARRAYS[op](carried(left, dtype), carried(right, dtype))
     return result if op in _COMPARING or dtype.bits >= 8 or dtype.kind == "bool" else wrap(result, dtype)
+
+
+def _scalar_binary(op: str, left: int, right: int, dtype: DType) -> int:
+    if op in ("floordiv", "floormod") and right == 0:
+        return 0
+    if op not in _SCALARS:
+        raise InternalError(f"{op} of {dtype} reached the interpreter")
+    result: int = _SCALARS[op](left, right)
+    return result if op in _COMPARING else wrap_int(result, dtype)
 
 
 def _float_binary(op: str, left: Any, right: Any, dtype: DType) -> Any:

@@ -97,6 +97,11 @@ def _barrier(state: Evaluator, node: Call) -> int:
     return 0
 
 
+def _lane_index(state: Evaluator, node: Call) -> np.ndarray:
+    return np.arange(node.dtype.lanes).astype(node.dtype.numpy)
+
+
+SPECIAL_CALLS["lane_index"] = _lane_index
 for _kind in ("add", "max", "min", "and", "or", "xor", "exchange"):
     SPECIAL_CALLS[f"atomic_{_kind}"] = _atomic(_kind)
 SPECIAL_CALLS["atomic_load"] = _atomic_load

@@ -81,6 +81,11 @@ class Evaluator(State):
         needed = left if node.op == "all" else np.logical_not(left)
         if not isinstance(left, np.ndarray):
             return self.value(node.right) if needed else bool(left)
+        if node.dtype.lanes > 1:
+            outer, self.vector_mask = self.vector_mask, both(self.vector_mask, needed)
+            right = self.value(node.right)
+            self.vector_mask = outer
+            return arithmetic.binary(node.op, left, right, node.dtype)
         open_lanes = both(self.mask, needed)
         if not any_active(open_lanes):
             return left
@@ -150,9 +155,10 @@ class Evaluator(State):
         intrinsic = INTRINSICS.get(node.function)
         if intrinsic is None or intrinsic.reference is None:
             raise InternalError(f"{node.function} has no meaning in NumPy", span=self.span)
+        # Functions of whole places, which are no values (a prefetch), do nothing here.
         arguments = [argument for argument in node.arguments if isinstance(argument, Expr)]
         if len(arguments) != len(node.arguments):
-            raise InternalError(f"{node.function} takes more than values", span=self.span)
+            return intrinsic.reference(*node.arguments)
         values = [self.value(argument) for argument in arguments]
         return arithmetic.call(intrinsic.reference, values, [a.dtype for a in arguments], node.dtype)
 

@@ -176,8 +176,23 @@ class View:
             offset = offset + index * stride
         return offset, inside
 
+    def span(self, indices: Sequence[Any], width: int) -> int:
+        """Flat offset of the first of `width` consecutive elements, where that is one place inside; else -1."""
+        if self.lanes or self.dtype.is_packed:
+            return -1
+        offset = 0
+        for index, extent, stride in zip(indices, self.shape, self.strides, strict=True):
+            if not isinstance(index, int) or not 0 <= index < extent:
+                return -1
+            offset += index * stride
+        return offset if width == 1 or (indices[-1] + width <= self.shape[-1] and self.strides[-1] == 1) else -1
+
     def load(self, indices: Sequence[Any], width: int, mask: Any) -> Any:
         """Elements at `indices`; `mask` says which lanes ask for them (None: all)."""
+        if mask is None:
+            first = self.span(indices, width)
+            if first >= 0:
+                return self._load_span(first, width)
         offset, inside = self.locate(indices, width)
         if inside is not None:
             if not self.guarded and _some(~inside if mask is None else ~inside & mask):
@@ -194,8 +209,26 @@ class View:
             values = np.where(inside, values, carried(self.safe, self.dtype))
         return settle(values, self.dtype)
 
+    def _load_span(self, first: int, width: int) -> Any:
+        if width == 1:
+            if self.shadow is not None and self.shadow[first] != self.written:
+                raise self._uninitialized(first, True)
+            return settle(self.data[first], self.dtype)
+        if self.shadow is not None:
+            missing = self.shadow[first : first + width] != self.written
+            if missing.any():
+                raise self._uninitialized(first + np.arange(width), missing)
+        return self.data[first : first + width].copy()
+
     def store(self, indices: Sequence[Any], width: int, values: Any, mask: Any) -> None:
         """Set elements at `indices` in the lanes of `mask`."""
+        if mask is None and np.ndim(values) == (width > 1):
+            first = self.span(indices, width)
+            if first >= 0:
+                self.data[first : first + width] = carried(values, self.dtype)
+                if self.shadow is not None:
+                    self.shadow[first : first + width] = self.written
+                return
         offset, inside = self.locate(indices, width)
         active = mask
         if inside is not None:

@@ -55,7 +55,8 @@ class Gemm(TileOperator):
     policy : ``"square"``, ``"full_row"`` or ``"full_col"``: how warps share c.
     scale_a, scale_b : scales of blocks of a and b, or None.  A scale has the axes of its operand, each of an
         extent that divides the operand's: every element of a block is multiplied by its block's scale.  A
-        scale of one dimension has one element for each row of op(a), or each column of op(b).
+        scale of one dimension (or a row of a larger tensor) has one element for each row of op(a), or each
+        column of op(b).
     promote_every : elements of k after which a partial sum kept in the matrix unit's accumulator is added to
         `c` in full precision (and scaled), or None where the instruction's own accumulation is good enough.
 
@@ -131,8 +132,8 @@ class Gemm(TileOperator):
     def _blocks(self, scale: Region, operand: Region, is_a: bool) -> tuple[int, int] | None:
         """Number of blocks along the operand's two axes, or None where they do not divide it."""
         shape = _matrix(operand)
-        if len(scale.extents) == 1:
-            blocks = [int(scale.extents[0])] * 2  # type: ignore[arg-type]
+        if self.is_line(scale, is_a):
+            blocks = [int(scale.extents[-1])] * 2  # type: ignore[arg-type]
             blocks[self._axis_of_k(is_a)] = 1
         else:
             two = shape_of_rank(scale, 2)
@@ -141,6 +142,18 @@ class Gemm(TileOperator):
             blocks = list(two)  # type: ignore[arg-type]
         fits = all(count > 0 and extent % count == 0 for count, extent in zip(blocks, shape, strict=True))
         return (blocks[0], blocks[1]) if fits else None
+
+    def is_line(self, scale: Region, is_a: bool) -> bool:
+        """Whether a scale has one dimension: a factor for each row of op(a), or each column of op(b).
+
+        A row cut out of a larger tensor (``S[group, n:n + 64]``) is one too.
+        """
+        if len(scale.extents) == 1:
+            return True
+        leading, last = scale.extents[:-1], scale.extents[-1]
+        return all(extent == 1 for extent in leading if isinstance(extent, int)) and all(
+            isinstance(extent, int) for extent in leading
+        ) and last == (self.m if is_a else self.n)  # fmt: skip
 
     def _axis_of_k(self, is_a: bool) -> int:
         """Which axis of a, or of b, is k."""
@@ -214,7 +227,7 @@ class Gemm(TileOperator):
         where: list[Expr] = [
             blocked_index(at, extent, count) for at, extent, count in zip(index, _matrix(region), blocks, strict=True)
         ]
-        if len(scale.extents) == 1:
+        if self.is_line(scale, is_a):
             del where[self._axis_of_k(is_a)]
         return binary("mul", value, cast(element(scale, where), wide))
 

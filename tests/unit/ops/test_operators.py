@@ -128,9 +128,9 @@ def test_gemm_scales_blocks(transpose_b: bool) -> None:
     m, n, k = 6, 4, 12
     a, c = tile("a", (m, k), "float8_e4m3fn"), tile("c", (m, n), "float32")
     b = tile("b", (n, k) if transpose_b else (k, n), "float8_e4m3fn")
-    for sa_shape, sb_shape in (((6, 3), (2, 3)), ((2, 1), (1, 4)), ((6,), (4,)), ((1, 1), (4, 2))):
+    for sa_shape, sb_shape in (((6, 3), (2, 3)), ((2, 1), (1, 6)), ((6,), (4,)), ((1, 1), (4, 2)), ((1, 6), (1, 4))):
         if not transpose_b and len(sb_shape) == 2:
-            sb_shape = sb_shape[::-1]
+            sb_shape = (1, 4) if sb_shape == (1, 4) else sb_shape[::-1]
         sa, sb = tile("sa", sa_shape, "float32"), tile("sb", sb_shape, "float8_e8m0fnu")
         arrays = {x: random_array(rng, x.static_shape, x.dtype) for x in (a, b, c, sa, sb)}
         gemm = Gemm(
@@ -138,6 +138,9 @@ def test_gemm_scales_blocks(transpose_b: bool) -> None:
         )
         reference, lowered = both_ways(gemm, dict(arrays), c)
         wide = {x: value.astype(np.float64) for x, value in arrays.items()}
+        for scale in (sa, sb):  # a row is one factor for each row of op(a), or column of op(b)
+            if scale.static_shape in ((1, 6), (1, 4)) and (scale is sa or scale.static_shape == (1, 4)):
+                wide[scale] = wide[scale][0]
         left = wide[a] * _expanded(wide[sa], (m, k), 0)
         right = wide[b] * _expanded(wide[sb], b.static_shape, 0 if transpose_b else 1)
         right = right.T if transpose_b else right
