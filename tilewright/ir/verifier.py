@@ -118,7 +118,7 @@ class _Verifier:
             for problem in extent_problems(extent, f"an extent of {buffer.name}"):
                 self.report(where, problem)
             if isinstance(extent, Expr):
-                if buffer.scope != "global":
+                if buffer.scope != "global" and (buffer.source is None or buffer.source.scope != "global"):
                     self.report(where, f"the {buffer.scope} buffer {buffer.name} has a symbolic shape")
                 self.expression(where, extent)
         if buffer.strides is not None and (buffer.scope != "global" or len(buffer.strides) != buffer.rank):
@@ -130,7 +130,8 @@ class _Verifier:
 
     def view(self, where: Statement | Function, buffer: Buffer, source: Buffer) -> None:
         self.use(where, source)
-        if buffer.scope != source.scope:
+        promised = source.scope == "global" and buffer.scope in ("local", "register")
+        if buffer.scope != source.scope and not promised:
             self.report(where, f"{buffer.name} is {buffer.scope}, but the buffer it views is {source.scope}")
         sizes = [b.dtype.nbytes(b.size) if all(isinstance(e, int) for e in b.shape) else None for b in (buffer, source)]
         if sizes[0] is not None and sizes[1] is not None and sizes[0] > sizes[1]:
