@@ -6,7 +6,9 @@ memory ran out.  Blocks run on the thread pool, whose address the launcher write
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+from functools import partial
 
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer, Function, Kernel, Var
@@ -118,7 +120,8 @@ class _Host(CpuStatements):
             return
         self.workspaces.append(buffer)
         name, element = self.names.of(buffer), self.type_name(buffer.dtype)
-        count = self.value(nodes.expr(buffer.shape[0]))
+        elements = functools.reduce(partial(nodes.index_binary, "mul"), buffer.shape, nodes.const(1, nodes.dtypes.INT64))
+        count = self.operand(self.expression(elements), 13, "div")
         size = f"{count} / {buffer.dtype.per_byte} + 1" if buffer.dtype.is_packed else f"{count} * sizeof({element})"
         self.line(f"free({name});")
         self.line(f"{name} = ({element} *)aligned_alloc(64, ((size_t)({size}) + 127) / 64 * 64);")
