@@ -179,9 +179,9 @@ class ExpressionParser:
     # Calls
 
     def _call(self, node: ast.Call) -> Expr:
-        if not isinstance(node.func, ast.Name):
+        name = _dotted(node.func)
+        if not name:
             raise self.fail("expected the name of a function", node)
-        name = node.func.id
         constant = self._constant(node)
         if constant is not None:
             return constant
@@ -220,8 +220,7 @@ class ExpressionParser:
 
     def _extremum(self, node: ast.Call) -> Expr:
         self._count(node, 2)
-        assert isinstance(node.func, ast.Name)
-        return self._make(node.func.id, *self._pair(*node.args))
+        return self._make(_dotted(node.func), *self._pair(*node.args))
 
     def _negation(self, node: ast.Call) -> Expr:
         self._count(node, 1)
@@ -297,6 +296,14 @@ class ExpressionParser:
 
 def _items(node: ast.expr) -> list[ast.expr]:
     return list(node.elts) if isinstance(node, ast.Tuple) else [node]
+
+
+def _dotted(node: ast.expr) -> str:
+    """``cpu.dot4``, empty where it is not such a name."""
+    if isinstance(node, ast.Attribute):
+        owner = _dotted(node.value)
+        return f"{owner}.{node.attr}" if owner else ""
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _root(node: ast.expr) -> str:

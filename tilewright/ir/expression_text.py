@@ -159,6 +159,7 @@ class ExpressionText:
             arguments.append(f"dtype={node.dtype}")
         plain = node.function in INTRINSICS and node.function not in FUNCTION_WORDS
         plain = plain and node.function not in nodes.TILE_OPERATORS
+        plain = plain and all(part.isidentifier() for part in node.function.split("."))
         if plain:
             return f"{node.function}({', '.join(arguments)})", ATOM
         return f"call({', '.join([quoted(node.function), *arguments])})", ATOM

@@ -169,6 +169,6 @@ def test_the_error_lists_everything_and_shows_the_place() -> None:
 
 
 def test_every_stage_has_its_table() -> None:
-    assert list(STAGES) == ["traced", "pipelined", "laid_out", "threaded", "final"]
+    assert list(STAGES) == ["traced", "pipelined", "laid_out", "lowered", "threaded", "final"]
     for name, stage in STAGES.items():
         assert stage.name == name and stage.meaning and stage.scopes <= set(nodes.SCOPES)
