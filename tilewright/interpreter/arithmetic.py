@@ -157,6 +157,38 @@ def call(reference: Callable[..., Any], values: list[Any], sources: list[DType],
     return settle(round_float(result, target) if target.is_float else wrap(result, target), target)
 
 
+def fused_multiply_add(values: list[Any], dtype: DType) -> Any:
+    """``a * b + c`` rounded once.
+
+    The product of two floats of up to 26 bits is exact in float64; the sum is rounded to odd there, so that
+    rounding it again to the narrower type is right.  For float64 the errors of both steps are added back.
+    """
+    a, b, c = (np.asarray(value).astype(np.float64) for value in values)
+    product = a * b
+    total = product + c
+    back = total - product
+    error = (product - (total - back)) + (c - back)
+    if dtype.bits == 64:
+        corrected = total + (error + _product_error(a, b, product))
+        return settle(np.where(np.isfinite(corrected), corrected, total), dtype)
+    inexact = (error != 0) & np.isfinite(total) & np.isfinite(error)
+    if inexact.any():
+        even = np.atleast_1d(total).view(np.uint64).reshape(total.shape) % 2 == 0
+        total = np.where(inexact & even, np.nextafter(total, np.copysign(np.inf, error)), total)
+    return settle(round_float(total, dtype.scalar), dtype)
+
+
+def _product_error(a: np.ndarray, b: np.ndarray, product: np.ndarray) -> np.ndarray:
+    """``a * b - product`` exactly (Dekker, "A floating-point technique for extending the available precision", 1971)."""
+    halves = []
+    for value in (a, b):
+        scaled = value * 134217729.0  # 2**27 + 1
+        high = scaled - (scaled - value)
+        halves.append((high, value - high))
+    (a_high, a_low), (b_high, b_low) = halves
+    return a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
+
+
 def choose(condition: Any, then: Any, otherwise: Any, dtype: DType) -> Any:
     """``then`` where the condition holds, lane by lane."""
     return settle(np.where(condition, carried(then, dtype), carried(otherwise, dtype)), dtype)

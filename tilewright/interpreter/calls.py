@@ -1,4 +1,4 @@
-"""Calls that touch memory or threads: atomics, votes over tiles, barriers."""
+"""Calls with a meaning of their own: atomics, votes over tiles, barriers, what must be rounded with care."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import DivergentThreads, InternalError
-from tilewright.interpreter.arithmetic import carried, settle
+from tilewright.interpreter.arithmetic import carried, fused_multiply_add, settle
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.interpreter.memory import Cell, View
 from tilewright.interpreter.tiles import read_region
@@ -101,6 +101,12 @@ def _lane_index(state: Evaluator, node: Call) -> np.ndarray:
     return np.arange(node.dtype.lanes).astype(node.dtype.numpy)
 
 
+def _fma(state: Evaluator, node: Call) -> Any:
+    values = [state.value(argument) for argument in node.arguments if isinstance(argument, Expr)]
+    return fused_multiply_add(values, node.dtype)
+
+
+SPECIAL_CALLS["fma"] = _fma
 SPECIAL_CALLS["lane_index"] = _lane_index
 for _kind in ("add", "max", "min", "and", "or", "xor", "exchange"):
     SPECIAL_CALLS[f"atomic_{_kind}"] = _atomic(_kind)
