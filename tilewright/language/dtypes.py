@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tilewright.ir import dtypes
 from tilewright.ir.dtypes import DType
 
@@ -30,7 +32,8 @@ class NumberType:
     def __eq__(self, other: object) -> bool:
         if isinstance(other, NumberType):
             return self.record == other.record
-        if isinstance(other, str) or other.__class__.__module__ in ("torch", "numpy"):
+        named = isinstance(other, (str, np.dtype)) or type(other).__module__ == "torch"
+        if named or (isinstance(other, type) and issubclass(other, np.generic)):
             try:
                 return self.record == dtypes.dtype(other)
             except dtypes.UnknownDType:

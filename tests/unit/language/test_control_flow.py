@@ -1,0 +1,503 @@
+"""What the author's control flow becomes: the program's where values are symbolic, Python's where they are known."""
+
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright.language as T
+from tilewright.interpreter import interpret
+from tilewright.ir import nodes
+from tilewright.ir.visitor import walk
+from tilewright.language.mistakes import SymbolicCondition
+
+
+def body(prim: T.PrimFunc) -> str:
+    """The printed statements of the (only) kernel."""
+    lines = str(prim).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.lstrip().startswith("with kernel"))
+    return textwrap.dedent("\n".join(lines[start + 1 :])).strip()
+
+
+def expect(prim: T.PrimFunc, text: str) -> None:
+    assert body(prim) == textwrap.dedent(text).strip()
+
+
+def test_if_on_symbols_is_recorded_and_on_constants_decided() -> None:
+    wide = True
+
+    @T.prim_func
+    def kernel(A: T.Tensor((8,), "float32"), n: T.int32):
+        with T.Kernel(1):
+            if wide:
+                A[0] = 1.0
+            else:
+                A[0] = 2.0
+            if n > 3:
+                A[1] = 1.0
+            elif n == 2:
+                A[1] = 2.0
+            elif wide:
+                A[1] = 3.0
+            else:
+                A[1] = 4.0
+
+    expect(
+        kernel,
+        """
+        A[0] = 1.0
+        if n > 3:
+            A[1] = 1.0
+        else:
+            if n == 2:
+                A[1] = 2.0
+            else:
+                A[1] = 3.0
+        """,
+    )
+
+
+def test_range_is_a_loop_of_the_program_and_a_list_is_pythons() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "float32"), n: T.int32):
+        with T.Kernel(1):
+            for i in range(4):
+                A[i] = 0.0
+            for i in range(n, 64, 2):
+                A[i] = 1.0
+            for i in range(9, 0, -4):
+                A[i] = 2.0
+            for i in [5, 6]:
+                A[i] = 3.0
+            for position, value in enumerate((7.0, 8.0)):
+                A[position] = value
+            for i, value in zip(list(range(2)), "ab", strict=True):
+                A[i] = ord(value)
+
+    expect(
+        kernel,
+        """
+        for i in range(4):
+            A[i] = 0.0
+        for i in range(n, 64, 2):
+            A[i] = 1.0
+        for i in range(3):
+            A[9 + i * -4] = 2.0
+        A[5] = 3.0
+        A[6] = 3.0
+        A[0] = 7.0
+        A[1] = 8.0
+        A[0] = 97.0
+        A[1] = 98.0
+        """,
+    )
+
+
+def test_every_kind_of_loop() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((64, 64), "float32"), n: T.int32):
+        with T.Kernel(1):
+            for i in T.serial(1, n):
+                A[i, 0] = 0.0
+            for i in T.unroll(4):
+                A[i, 0] = 0.0
+            for i in T.vectorized(8):
+                A[i, 0] = 0.0
+            for i, j in T.grid(2, n):
+                A[i, j] = 0.0
+            for i, j in T.Parallel(8, n, coalesced_width=4):
+                A[i, j] = 0.0
+            for k in T.Pipelined(2, n, num_stages=3, order=[0], stage=[1]):
+                A[k, 0] = 0.0
+
+    expect(
+        kernel,
+        """
+        for i in range(1, n):
+            A[i, 0] = 0.0
+        for i in unroll(4):
+            A[i, 0] = 0.0
+        for i in vectorize(8):
+            A[i, 0] = 0.0
+        for i in range(2):
+            for j in range(n):
+                A[i, j] = 0.0
+        for i, j in parallel(8, n, coalesced_width=4):
+            A[i, j] = 0.0
+        for k in pipelined(2, n, num_stages=3, order=(0,), stage=(1,)):
+            A[k, 0] = 0.0
+        """,
+    )
+
+
+def test_while_break_and_continue() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "float32"), n: T.int32):
+        with T.Kernel(1):
+            i = T.alloc_var("int32", init=0)
+            while i < n and A[i] > 0:
+                i += 1
+                if i == 7:
+                    continue
+                A[i] = 0.0
+            while True:
+                i -= 1
+                if i < 0:
+                    break
+            count = 0
+            while count < 2:
+                count += 1
+                A[count] = 5.0
+
+    expect(
+        kernel,
+        """
+        i = scalar(int32[()], initial=0)
+        while i[()] < n and A[i[()]] > 0.0:
+            i[()] = i[()] + 1
+            if i[()] == 7:
+                continue
+            A[i[()]] = 0.0
+        while True:
+            i[()] = i[()] - 1
+            if i[()] < 0:
+                break
+        A[1] = 5.0
+        A[2] = 5.0
+        """,
+    )
+
+
+def test_break_and_continue_of_python_loops_stay_pythons() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "float32"), n: T.int32):
+        with T.Kernel(1):
+            for i in [0, 1, 2, 3, 4]:
+                if i == 1:
+                    continue
+                if i == 3:
+                    break
+                for j in range(n):
+                    if j == 5:
+                        break
+                    A[j] = i
+
+    text = """
+        for j in range(n):
+            if j == 5:
+                break
+            A[j] = {}.0
+    """
+    expect(kernel, textwrap.dedent(text.format(0)).rstrip() + textwrap.dedent(text.format(2)).rstrip())
+
+
+def test_conditional_expressions_and_logic() -> None:
+    known = 3
+
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "float32"), n: T.int32, flag: T.bool):
+        with T.Kernel(1):
+            A[0] = 1.0 if n > 2 else A[1]
+            A[1] = 1.0 if known > 2 else undefined
+            if (flag and not n < 3) or known == 2:
+                A[2] = 1.0
+            if known == 2 and undefined:
+                A[3] = 1.0
+            if 0 < n <= 5 < known + n:
+                A[4] = 1.0
+            if n:
+                A[5] = 1.0
+            if known > 2 and n > 2:
+                A[6] = 1.0
+
+    expect(
+        kernel,
+        """
+        A[0] = 1.0 if n > 2 else A[1]
+        A[1] = 1.0
+        if flag and not n < 3:
+            A[2] = 1.0
+        if n > 0 and n <= 5 and 3 + n > 5:
+            A[4] = 1.0
+        if n != 0:
+            A[5] = 1.0
+        if n > 2:
+            A[6] = 1.0
+        """,
+    )
+
+
+def test_names_are_values_and_alloc_var_is_a_place() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "float32"), n: T.int32):
+        with T.Kernel(1) as block:
+            row = block * 8 + n
+            old = A[row]
+            A[row] = 0.0
+            A[row + 1] = old
+            A[2], A[3] = A[3], A[2]
+            total = T.alloc_var("float32")
+            total = 1
+            copy = total
+            total += copy
+            first = second = A[5]
+            A[6] = first + second
+
+    expect(
+        kernel,
+        """
+        old: float32 = A[block * 8 + n]
+        A[block * 8 + n] = 0.0
+        A[block * 8 + n + 1] = old
+        value: float32 = A[3]
+        value_1: float32 = A[2]
+        A[2] = value
+        A[3] = value_1
+        total = scalar(float32[()])
+        total[()] = 1.0
+        copy: float32 = total[()]
+        total[()] = total[()] + copy
+        first: float32 = A[5]
+        second: float32 = A[5]
+        A[6] = first + second
+        """,
+    )
+
+
+def test_a_name_may_be_rebound_in_its_own_block() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "float32"), n: T.int32):
+        with T.Kernel(1):
+            for i in range(n):
+                x = A[i]
+                x = x * 2
+                A[i] = x
+            for i in range(n):
+                x = A[i] + 1
+                A[i] = x
+
+    array = np.arange(64, dtype=np.float32)
+    expected = np.where(np.arange(64) < 5, array * 2 + 1, array)
+    interpret(kernel.function, [array, 5])
+    np.testing.assert_array_equal(array, expected)
+
+
+def test_return_ends_the_block() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((8,), "float32")):
+        with T.Kernel(8) as block:
+            if block > 2:
+                return
+            A[block] = 1.0
+
+    expect(kernel, "if block > 2:\n    return\nA[block] = 1.0")
+
+
+def test_asserts_and_prints() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((8,), "float32"), n: T.int32):
+        with T.Kernel(1):
+            assert len("ab") == 2, "Python's own"
+            assert n > 0, "n must be positive"
+            T.device_assert(n < 9)
+            T.assume(n % 4 == 0)
+            print("n is", n, A)
+            T.print(A[0], msg="first")
+            breakpoint(A)
+
+    expect(
+        kernel,
+        """
+        assert n > 0, "n must be positive"
+        assert n < 9
+        assume(n % 4 == 0)
+        print("n is", n, A)
+        print("first", A[0])
+        breakpoint(A)
+        """,
+    )
+
+
+def test_print_of_known_values_is_pythons(capsys: pytest.CaptureFixture[str]) -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((8,), "float32")):
+        with T.Kernel(1):
+            print("tracing", 3, sep="-")
+            A[0] = 1.0
+
+    assert capsys.readouterr().out == "tracing-3\n"
+    expect(kernel, "A[0] = 1.0")
+
+
+def test_macros_are_inlined_by_value_and_by_reference() -> None:
+    @T.macro
+    def larger(a, b):
+        best = T.alloc_var("float32", a)
+        if a < b:
+            best = b
+        return best
+
+    @T.macro
+    def add_to(place: T.Ref, amount):
+        place += amount
+        amount = amount * 2
+
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1):
+            total = T.alloc_var("float32", 0.0)
+            amount = larger(A[0], A[1])
+            add_to(total, amount)
+            add_to(A[3], amount)
+            A[2] = total
+
+    expect(
+        kernel,
+        """
+        total = scalar(float32[()], initial=0.0)
+        a: float32 = A[0]
+        b: float32 = A[1]
+        best = scalar(float32[()], initial=a)
+        if a < b:
+            best[()] = b
+        amount: float32 = best[()]
+        total[()] = total[()] + amount
+        amount_1: float32 = amount * 2.0
+        A[3] = A[3] + amount
+        amount_2: float32 = amount * 2.0
+        A[2] = total[()]
+        """,
+    )
+
+
+class Scheduler:
+    """A macro as a method."""
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+    @T.macro
+    def apply(self, A, index):
+        if index > 0:
+            A[index] *= self.scale
+
+
+def test_macros_as_methods_and_in_closures() -> None:
+    scheduler = Scheduler(3.0)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "float32"), n: T.int32):
+        with T.Kernel(1):
+
+            @T.macro
+            def clear_at(index):
+                if n > index:
+                    A[index] = 0.0
+
+            scheduler.apply(A, n)
+            clear_at(5)
+
+    expect(kernel, "if n > 0:\n    A[n] = A[n] * 3.0\nif n > 5:\n    A[5] = 0.0")
+
+
+def test_helpers_comprehensions_and_closures_are_python() -> None:
+    weights = [1.0, 2.0, 3.0]
+
+    def weighted(A, index):
+        return sum(weight * A[index + i] for i, weight in enumerate(weights))
+
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1) as block:
+            A[0] = weighted(A, block)
+            tiles = {name: T.alloc_shared((4,), "float32") for name in ("left", "right")}
+            T.copy(tiles["left"], tiles["right"])
+
+    expect(
+        kernel,
+        """
+        A[0] = 0.0 + 1.0 * A[block] + 2.0 * A[block + 1] + 3.0 * A[block + 2]
+        tiles = shared(float32[4])
+        tiles_1 = shared(float32[4])
+        copy(source=tiles, destination=tiles_1)
+        """,
+    )
+
+
+def test_undecorated_helpers_cannot_branch_on_symbols() -> None:
+    def sign(x):
+        return 1.0 if x > 0 else -1.0
+
+    with pytest.raises(SymbolicCondition):
+
+        @T.prim_func
+        def kernel(A: T.Tensor((64,), "float32")):
+            with T.Kernel(1):
+                A[0] = sign(A[1])
+
+
+@pytest.mark.parametrize("domain", [(5,), (5, 3), (9, 2, 3), (1, 7)])
+@pytest.mark.parametrize("wave_size", [1, 4, 100])
+def test_persistent_visits_every_tile_once(domain: tuple[int, ...], wave_size: int) -> None:
+    shape = (*domain, *[1] * (3 - len(domain)))
+
+    @T.prim_func
+    def kernel(A: T.Tensor(shape, "int32")):
+        with T.Kernel(wave_size) as block:
+            for position in T.Persistent(domain, wave_size, block, group_size=4):
+                place = position if isinstance(position, tuple) else (position,)
+                A[(*place, *[0] * (3 - len(domain)))] += 1
+
+    array = np.zeros(shape, np.int32)
+    interpret(kernel.function, [array])
+    np.testing.assert_array_equal(array, np.ones(shape, np.int32))
+
+
+def test_function_runs_once_and_sees_later_globals() -> None:
+    runs = []
+
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "float32"), n: T.int32):
+        runs.append("function")
+        with T.Kernel(1):
+            for i in range(n):
+                runs.append("loop")
+                if i > 3:
+                    A[i] = 0.0
+
+    assert runs == ["function", "loop"]
+
+
+def test_spans_are_the_authors_statements() -> None:
+    @T.macro
+    def twice(tile):
+        T.clear(tile)
+        T.clear(
+            tile,
+        )
+
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "float32"), n: T.int32):
+        with T.Kernel(1):
+            twice(A)
+            for i in range(n):
+                A[i] = 0.0
+            if n > 3:
+                A[0] = 1.0
+
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    shown = []
+    for node in walk(kernel.function.body):
+        if isinstance(node, nodes.Statement) and not isinstance(node, nodes.Seq):
+            assert node.span is not None and node.span.file == __file__
+            shown.append((type(node).__name__, lines[node.span.line - 1][node.span.column : node.span.end_column]))
+    assert shown == [
+        ("Kernel", "with T.Kernel(1)"),
+        ("Fill", "T.clear(tile)"),
+        ("Fill", "T.clear("),
+        ("For", "for i in range(n)"),
+        ("Store", "A[i] = 0.0"),
+        ("If", "if n > 3"),
+        ("Store", "A[0] = 1.0"),
+    ]
