@@ -198,3 +198,7 @@ class LaunchFailed(DriverError):
 
 class InvalidTensorMap(TilewrightError):
     """A tensor or a box that the copy engine cannot describe."""
+
+
+class InvalidLayout(TilewrightError):
+    """A layout that does not say where every element lives, or that does not fit what it is used for."""
