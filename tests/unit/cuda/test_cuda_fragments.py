@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tilewright.ir.dtypes import ALL
 from tilewright.machine.fragments import REGISTER, THREAD, Digit, FragmentLayout, fragment
 from tilewright.targets.cuda.arch import ARCHITECTURES, named
+from tilewright.targets.cuda.headers import WgmmaShape
 from tilewright.targets.cuda.instructions import (
     F64_A8,
     F64_B8,
@@ -22,7 +23,6 @@ from tilewright.targets.cuda.instructions import (
     mma_b,
     mma_d,
 )
-from tilewright.targets.cuda.headers import WgmmaShape
 from tilewright.targets.cuda.operands import plan_boxes, wgmma_operand
 from tilewright.targets.cuda.tma import Swizzle
 
@@ -196,7 +196,9 @@ def test_what_the_copy_engine_writes_wgmma_can_read(swizzle, dtype, rows, column
     kind = ALL[dtype]
     plan = plan_boxes((columns, rows), kind, swizzle)
     assert plan is not None
-    operand = wgmma_operand(lambda mn, k: plan.offset(k, mn), rows, columns, ALL["tfloat32"] if dtype == "float32" else kind)
+    operand = wgmma_operand(
+        lambda mn, k: plan.offset(k, mn), rows, columns, ALL["tfloat32"] if dtype == "float32" else kind
+    )
     if swizzle is Swizzle.NONE:
         assert operand is None or columns * kind.storage_bytes == 16
     else:

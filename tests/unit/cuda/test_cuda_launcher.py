@@ -47,7 +47,9 @@ class FakeLibrary:
 
     def cuLaunchKernelEx(self, reference, function, addresses, extra):
         config = reference._obj
-        self.launches.append((tuple(config.grid), tuple(config.block), config.shared_bytes, config.stream, config.attribute_count))
+        self.launches.append(
+            (tuple(config.grid), tuple(config.block), config.shared_bytes, config.stream, config.attribute_count)
+        )
         self.arguments = list(addresses)
         return self.launch_result
 
@@ -104,7 +106,9 @@ def test_large_clusters_ask_leave(monkeypatch):
 
 def test_a_refused_launch_says_what_was_asked(monkeypatch):
     kernel = prepared(FakeLibrary(launch=701), monkeypatch, LaunchShape(1024, 1000))
-    with pytest.raises(LaunchFailed, match="launching scale with a grid of .1, 1, 1., 1024 threads, 1000 bytes") as caught:
+    with pytest.raises(
+        LaunchFailed, match=r"launching scale with a grid of .1, 1, 1., 1024 threads, 1000 bytes"
+    ) as caught:
         kernel((1, 1, 1), (0, 0))
     assert "more registers or shared memory" in str(caught.value)
     with pytest.raises(LaunchFailed):  # the state went back to the pool: the process goes on
@@ -121,7 +125,7 @@ def test_a_wrong_value_leaves_the_kernel_usable(monkeypatch):
 
 
 def test_an_old_driver_is_named():
-    with pytest.raises(DriverError, match="speaks CUDA 11.8, and launching k needs 12.0"):
+    with pytest.raises(DriverError, match=r"speaks CUDA 11\.8, and launching k needs 12\.0"):
         Driver(FakeLibrary(version=11080)).require("launching k")
 
 

@@ -13,7 +13,14 @@ F16, U8 = ALL["float16"], ALL["uint8"]
 
 
 def descriptor(**changes):
-    facts = {"dtype": F16, "address": 4096, "extents": (1000, 300), "strides": (2048,), "box": (64, 128), "swizzle": Swizzle.B128}
+    facts = {
+        "dtype": F16,
+        "address": 4096,
+        "extents": (1000, 300),
+        "strides": (2048,),
+        "box": (64, 128),
+        "swizzle": Swizzle.B128,
+    }
     return TmaDescriptor(**{**facts, **changes})
 
 

@@ -212,7 +212,7 @@ def parse_warnings(log: str, ptx: str) -> tuple[CompilerWarning, ...]:
 
 
 def _kind(line: str) -> str | None:
-    if "serialized" in line:
+    if "instructions are serialized" in line:
         return "serialized"
     if "'setmaxnreg' ignored" in line:
         return "setmaxnreg"

@@ -9,37 +9,34 @@ TW_DEVICE uint32_t lane_index() { return threadIdx.x & 31u; }
 // A value that is the same in the whole warp anyway, in a uniform register.
 TW_DEVICE int warp_uniform(int x) { return __shfl_sync(ALL_LANES, x, 0); }
 
-// Any type of 1, 2, 4 or 8 bytes, as words.
-template <class T> TW_DEVICE uint32_t shuffle_word(const T& x) {
-  uint32_t word = 0;
-  memcpy(&word, &x, sizeof(T));
-  return word;
+enum Shuffle { SHUFFLE_LANE, SHUFFLE_XOR, SHUFFLE_UP, SHUFFLE_DOWN };
+template <Shuffle KIND> TW_DEVICE uint32_t shuffle_word(uint32_t word, int by, uint32_t mask, int width) {
+  if constexpr (KIND == SHUFFLE_LANE) return __shfl_sync(mask, word, by, width);
+  else if constexpr (KIND == SHUFFLE_XOR) return __shfl_xor_sync(mask, word, by, width);
+  else if constexpr (KIND == SHUFFLE_UP) return __shfl_up_sync(mask, word, by, width);
+  else return __shfl_down_sync(mask, word, by, width);
 }
-template <class T, class SHUFFLE> TW_DEVICE T shuffle_words(T x, SHUFFLE shuffle) {
-  T result;
-  if constexpr (sizeof(T) == 8) {
-    uint2 words;
-    memcpy(&words, &x, 8);
-    words.x = shuffle(words.x);
-    words.y = shuffle(words.y);
-    memcpy(&result, &words, 8);
-  } else {
-    const uint32_t word = shuffle(shuffle_word(x));
-    memcpy(&result, &word, sizeof(T));
-  }
-  return result;
+// Any type of 1, 2, 4 or 8 bytes, as words.
+template <Shuffle KIND, class T> TW_DEVICE T shuffle_value(T x, int by, uint32_t mask, int width) {
+  constexpr int WORDS = sizeof(T) == 8 ? 2 : 1;
+  uint32_t words[WORDS] = {};
+  memcpy(words, &x, sizeof(T));
+#pragma unroll
+  for (int i = 0; i < WORDS; ++i) words[i] = shuffle_word<KIND>(words[i], by, mask, width);
+  memcpy(&x, words, sizeof(T));
+  return x;
 }
 template <class T> TW_DEVICE T shuffle(T x, int lane, uint32_t mask = ALL_LANES, int width = 32) {
-  return shuffle_words(x, [=](uint32_t word) { return __shfl_sync(mask, word, lane, width); });
+  return shuffle_value<SHUFFLE_LANE>(x, lane, mask, width);
 }
 template <class T> TW_DEVICE T shuffle_xor(T x, int lanes, uint32_t mask = ALL_LANES, int width = 32) {
-  return shuffle_words(x, [=](uint32_t word) { return __shfl_xor_sync(mask, word, lanes, width); });
+  return shuffle_value<SHUFFLE_XOR>(x, lanes, mask, width);
 }
 template <class T> TW_DEVICE T shuffle_up(T x, int delta, uint32_t mask = ALL_LANES, int width = 32) {
-  return shuffle_words(x, [=](uint32_t word) { return __shfl_up_sync(mask, word, delta, width); });
+  return shuffle_value<SHUFFLE_UP>(x, delta, mask, width);
 }
 template <class T> TW_DEVICE T shuffle_down(T x, int delta, uint32_t mask = ALL_LANES, int width = 32) {
-  return shuffle_words(x, [=](uint32_t word) { return __shfl_down_sync(mask, word, delta, width); });
+  return shuffle_value<SHUFFLE_DOWN>(x, delta, mask, width);
 }
 
 TW_DEVICE uint32_t ballot(bool condition, uint32_t mask = ALL_LANES) { return __ballot_sync(mask, condition); }
