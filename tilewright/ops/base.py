@@ -84,7 +84,7 @@ def check_known(**regions: Region | None) -> Iterator[str]:
     """A sentence for each region whose extents are not all known."""
     for name, region in regions.items():
         if region is not None and static_extents(region) is None:
-            yield f"the {name} has shape {shape_text(region)}, but its extents must be known when compiling"
+            yield f"the extents of {name}, {shape_text(region)}, must be known when compiling"
 
 
 # Elements ---------------------------------------------------------------------------------------
