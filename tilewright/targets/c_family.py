@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import linecache
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, ClassVar
@@ -86,6 +87,13 @@ class Names:
             self._names[thing] = self.fresh(thing.name)
         return self._names[thing]
 
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Names given inside are free again at the end, as those of a block are in C."""
+        taken = set(self._taken)
+        yield
+        self._taken = taken
+
     def fresh(self, wish: str) -> str:
         """A name nobody has yet, as near to `wish` as C allows."""
         base = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in wish) or "value"
@@ -117,10 +125,8 @@ class CFamilyPrinter:
         self.lines.append("  " * self.depth + text if text else "")
 
     def block(self, head: str, body: Statement, tail: str = "}") -> None:
-        self.line(head + " {")
-        self.depth += 1
-        self.statement(body)
-        self.depth -= 1
+        self.line(f"{head} {{" if head else "{")
+        self._nested(body)
         self.line(tail)
 
     def statement(self, statement: Statement) -> None:
@@ -179,18 +185,19 @@ class CFamilyPrinter:
 
     def _nested(self, body: Statement) -> None:
         self.depth += 1
-        self.statement(body)
+        with self.names.scope():
+            self.statement(body)
         self.depth -= 1
 
     def statement_For(self, loop: nodes.For) -> None:
         if loop.kind == "unroll":
             self.lines.append("  " * self.depth + self.spellings.unroll)
-        name = self.names.of(loop.var)
-        step = self.expression(loop.step)
-        advance = f"{name}++" if step.text == "1" else f"{name} += {step}"
+        start, step = self.value(loop.start), self.expression(loop.step)
         stop = self.operand(self.expression(loop.stop), 10, "lt")
-        head = f"for ({self.type_name(loop.var.dtype)} {name} = {self.value(loop.start)}; {name} < {stop}; {advance})"
-        self.block(head, loop.body)
+        with self.names.scope():
+            name = self.names.of(loop.var)
+            advance = f"{name}++" if step.text == "1" else f"{name} += {step}"
+            self.block(f"for ({self.type_name(loop.var.dtype)} {name} = {start}; {name} < {stop}; {advance})", loop.body)
 
     def statement_While(self, loop: nodes.While) -> None:
         self.block(f"while ({self.value(loop.condition)})", loop.body)

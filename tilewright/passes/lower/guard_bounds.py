@@ -7,9 +7,10 @@ Before (``A`` and ``C`` have ``M`` elements)::
 
 After::
 
-    for i in vectorize(max(0, min(64, M - block * 64))):
+    i_end = min(64, M - block * 64)
+    for i in vectorize(i_end):
         tile[i] = A[block * 64 + i]
-    for i in range(max(0, min(64, M - block * 64)), 64):
+    for i in vectorize(i_end, 64):
         tile[i] = 0.0
 
 A guard whose index moves with a loop cuts the loop in two, so that the part inside pays nothing and keeps its
@@ -238,6 +239,7 @@ class _Guard(ScopedRewriter):
         low = self._clamped("max", start, lows, stop) if lows else start
         high = self._clamped("min", stop, highs, low) if highs else stop
         parts: list[Statement] = []
+        low, high = self._named(low, f"{loop.var.name}_first", parts), self._named(high, f"{loop.var.name}_end", parts)
         if lows:
             failing = [bound for bound, stride in moving if (bound.extent is None) == (stride > 0)]
             parts += self._outside(loop, start, low, failing, len(lows))
@@ -247,6 +249,15 @@ class _Guard(ScopedRewriter):
             failing = [bound for bound, stride in moving if (bound.extent is None) != (stride > 0)]
             parts += self._outside(loop, high, stop, failing, len(highs))
         return parts
+
+    def _named(self, value: Expr, name: str, parts: list[Statement]) -> Expr:
+        """`value` under a name of its own, where it is worth one."""
+        if isinstance(value, (nodes.Const, Var)):
+            return value
+        var = Var(value.dtype, name)
+        parts.append(nodes.Let(var, value))
+        self.analyzer.bind(var, value, value)
+        return var
 
     def _limit(self, loop: For, bound: _Bound, stride: int) -> Expr:
         """The first value of the loop's variable that is inside (for a low limit) or beyond (for a high one)."""

@@ -33,10 +33,12 @@ from tilewright.ir.nodes import (
     For,
     Function,
     If,
+    Let,
     Load,
     Seq,
     Statement,
     Store,
+    Var,
     binary,
     const,
     index_binary,
@@ -86,9 +88,9 @@ class _Vectorize(ScopedRewriter):
         body = self.vector_body(loop, lanes)
         if body is None:
             return None
-        end = self.whole_vectors(loop.start, extent, lanes)
+        named, end = self.whole_vectors(loop, extent, lanes)
         main = replace(loop, stop=end, step=const(lanes, loop.var.dtype), body=body, kind="serial")
-        return [main, *self.rest(loop, end, extent, lanes)]
+        return [*named, main, *self.rest(loop, end, extent, lanes)]
 
     def vector_body(self, loop: For, lanes: int) -> Seq | None:
         with self.analyzer.scope():
@@ -114,10 +116,15 @@ class _Vectorize(ScopedRewriter):
             return extent
         return binary("max", extent, const(0, extent.dtype))
 
-    def whole_vectors(self, start: Expr, extent: Expr, lanes: int) -> Expr:
-        """Where the last whole vector ends."""
+    def whole_vectors(self, loop: For, extent: Expr, lanes: int) -> tuple[list[Statement], Expr]:
+        """Where the last whole vector ends, and the name it gets where it has to be computed."""
         count = index_binary("mul", index_binary("floordiv", extent, lanes), lanes)
-        return self.analyzer.simplify(binary("add", start, count))
+        end = self.analyzer.simplify(binary("add", loop.start, count))
+        if isinstance(end, (nodes.Const, Var)):
+            return [], end
+        var = Var(end.dtype, f"{loop.var.name}_vectors")
+        self.analyzer.bind(var, end, end)
+        return [Let(var, end)], var
 
     def lanes_for(self, loop: For, extent: Expr) -> int:
         """Lanes of the widest number that the loop works on, fewer where the loop is shorter."""
@@ -142,11 +149,11 @@ class _Vectorize(ScopedRewriter):
         body = self.vector_value(loop, value, lanes)
         if body is None:
             return None
-        end = self.whole_vectors(loop.start, extent, lanes)
+        named, end = self.whole_vectors(loop, extent, lanes)
         main = self._partial_results(loop, store, op, body, end, lanes)
         if not self.analyzer.prove(index_binary("ge", extent, lanes)):
             main = [If(index_binary("ge", extent, lanes), seq(main), span=loop.span)]
-        return [*main, *self._scalar_rest(loop, end, extent, lanes)]
+        return [*named, *main, *self._scalar_rest(loop, end, extent, lanes)]
 
     def _scalar_rest(self, loop: For, end: Expr, extent: Expr, lanes: int) -> list[Statement]:
         if self.analyzer.divides(extent, lanes):
@@ -260,8 +267,10 @@ def _bits_of(node: Any) -> int:
         return _storage_bits(node.buffer.dtype)
     if not isinstance(node, Expr):
         return 8
-    computed = node.dtype.is_float and isinstance(node, (nodes.Binary, nodes.Unary, nodes.Call, nodes.Cast))
-    return max(32 if computed else 8, _storage_bits(node.dtype))
+    operands = [child for child in children(node) if isinstance(child, Expr)] if not isinstance(node, Load) else []
+    computes = isinstance(node, (nodes.Binary, nodes.Unary, nodes.Call, nodes.Cast))
+    in_float = computes and any(part.dtype.is_float for part in (node, *operands))
+    return max(32 if in_float else 8, _storage_bits(node.dtype))
 
 
 def _storage_bits(dtype: DType) -> int:

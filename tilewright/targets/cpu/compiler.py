@@ -26,7 +26,7 @@ DEVICE = Path(__file__).parent / "device"
 LIBRARY = "kernel.so"
 
 FLAGS = (
-    "-std=gnu11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-w",
+    "-std=gnu11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-w", "-Werror=implicit-function-declaration",
     "-fwrapv",  # integers wrap
     "-fno-strict-aliasing",  # views read a buffer's bytes as another type
     "-fno-math-errno", "-fno-trapping-math",  # nobody looks at errno or at floating-point flags
@@ -177,7 +177,7 @@ def _explain(complaint: str, text: str) -> TilewrightError:
     """The error for a refused source, at the author's line whose code it was."""
     found = re.search(r"kernel\.c:(\d+):\d+: (?:fatal )?error: (.*)", complaint)
     if found is None:
-        return BrokenCompiler(find_compiler().command, _first_line(complaint))
+        return BrokenCompiler(find_compiler().command, complaint)
     number, lines = int(found[1]), text.splitlines()
     return CompilerFailed(found[2], lines[number - 1] if number <= len(lines) else "", _origin(lines[:number]))
 

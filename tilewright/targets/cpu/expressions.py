@@ -61,6 +61,8 @@ class CpuExpressions(CFamilyPrinter):
     def literal(self, value: int | float | bool, dtype: DType) -> Text:
         if computes_in_float(dtype) and dtype.name != "tfloat32":
             return Text(f"0x{bits_of(float(value), dtype):0{max(dtype.bits, 8) // 4}x}")
+        if dtype.name == "int64" and -(1 << 31) < value < 1 << 31:
+            return super().literal(value, nodes.dtypes.INT32)  # C widens it to whatever it meets
         return super().literal(value, dtype)
 
     def expression_Broadcast(self, broadcast: nodes.Broadcast) -> Text:
@@ -103,7 +105,7 @@ class CpuExpressions(CFamilyPrinter):
         dtype = node.left.dtype
         if dtype.kind == "bool":
             return self._boolean(node)
-        left, right = self._operand(node.left), self._operand(node.right)
+        left, right = self._operands(node)
         if node.op in ("min", "max"):
             result = self.call(self.helper(node.op, self._compute(dtype)), left, right)
             return self._rounded(result, dtype)
@@ -112,6 +114,18 @@ class CpuExpressions(CFamilyPrinter):
         if node.op in COMPARISONS:
             return self.infix(node.op, left, right)
         return self._rounded(self.infix(node.op, left, right), dtype)
+
+    def _operands(self, node: nodes.Binary) -> tuple[Text, Text]:
+        """Both operands; an int32 that meets an int64 is widened by C itself."""
+        left, right = self._operand(node.left), self._operand(node.right)
+        if node.left.dtype.name == "int64" and node.left.dtype.lanes == 1 and node.op not in ("shl", "shr"):
+            if _is_widening(node.right) and not isinstance(node.left, nodes.Const):
+                return left, self.expression(node.right.value)  # type: ignore[attr-defined]
+            if isinstance(node.left, nodes.Const) and isinstance(node.right, nodes.Const):
+                return Text(f"{left}ll", left.precedence), right
+        if node.op == "shl" and isinstance(node.left, nodes.Const) and node.left.dtype.bits == 64:
+            return Text(f"{left}ll", left.precedence), right
+        return left, right
 
     def _boolean(self, node: nodes.Binary) -> Text:
         if node.dtype.lanes == 1:
@@ -266,8 +280,10 @@ class CpuExpressions(CFamilyPrinter):
             return self._converted(text, carrier(source), target)
         if source.bits <= 16:
             return self._rounded(self._converted(text, carrier(source), self._compute(target)), target)
-        double = nodes.dtypes.FLOAT64.with_lanes(target.lanes)
-        wide = self._converted(text, carrier(source), double)
+        if source.bits == 64:
+            wide = self.call(f"tw_f64_odd_from_{carrier(source)}{self._suffix(source)}", text)
+        else:
+            wide = self._converted(text, carrier(source), nodes.dtypes.FLOAT64.with_lanes(target.lanes))
         return self._rounded(self.call(f"tw_f32_odd_from_f64{self._suffix(target)}", wide), target)
 
     def _integer_to_integer(self, text: Text, source: DType, target: DType) -> Text:
@@ -448,3 +464,7 @@ def _constant(expr: Expr) -> int | None:
     if isinstance(expr, nodes.Broadcast):
         expr = expr.value
     return int(expr.value) if isinstance(expr, nodes.Const) and expr.dtype.is_integer else None
+
+
+def _is_widening(expr: Expr) -> bool:
+    return isinstance(expr, nodes.Cast) and expr.dtype.name == "int64" and expr.value.dtype.name == "int32"

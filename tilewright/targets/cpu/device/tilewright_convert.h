@@ -34,6 +34,17 @@ TW_INLINE V(f32) FN(f32_odd_from_f64)(V(f64) x) {
   return FN(float_u32)(SELECT(overflow != 0, bits, odd, u32));
 }
 
+/* The same from 64-bit integers, by way of a double whose lost bits are sticky. */
+TW_INLINE V(f64) FN(f64_odd_from_u64)(V(u64) x) {
+  V(u64) low = x & 0x7ff;
+  V(u64) kept = SELECT((x >> 53) != 0, (x & ~(u64)0x7ff) | SELECT(low != 0, SPLAT(0x800, u64), SPLAT(0, u64), u64), x, u64);
+  return CONVERT(kept, f64);
+}
+TW_INLINE V(f64) FN(f64_odd_from_i64)(V(i64) x) {
+  V(f64) size = FN(f64_odd_from_u64)(SELECT(x < 0, -CONVERT(x, u64), CONVERT(x, u64), u64));
+  return SELECT(x < 0, -size, size, f64);
+}
+
 /* The code of |x| in a float format with M mantissa bits; LARGEST is the code that overflow gives. */
 #define TW_ENCODE(M, BIAS, LARGEST)                                                             \
   V(u32) bits = FN(bits_f32)(x);                                                               \
@@ -81,11 +92,6 @@ TW_INLINE V(u16) FN(f16_from_f32_bits)(V(f32) x) {
   return TW_STORE_CODE(code | sign << 15, u16);
 }
 #if defined(__F16C__) && (LANES == 8 || LANES == 4 || LANES == 1 || (LANES == 16 && defined(__AVX512F__)))
-#if LANES == 16
-#define TW_F16_REGISTERS(WIDE, HALF) f32x16 WIDE; u16x16 HALF
-#elif LANES == 8
-#define TW_F16_REGISTERS(WIDE, HALF) f32x8 WIDE; u16x8 HALF
-#endif
 #if LANES >= 8
 TW_INLINE V(f32) FN(f32_from_f16)(V(u16) x) { V(f32) r; __asm__("vcvtph2ps %1, %0" : "=v"(r) : "v"(x)); return r; }
 TW_INLINE V(u16) FN(f16_from_f32)(V(f32) x) { V(u16) r; __asm__("vcvtps2ph $0, %1, %0" : "=v"(r) : "v"(x)); return r; }
@@ -165,7 +171,8 @@ TW_INLINE V(f32) FN(f32_from_e8m0)(V(u8) x) {
 TW_INLINE V(u8) FN(e8m0_from_f32)(V(f32) x) {
   V(u32) bits = FN(bits_f32)(x);
   V(u32) code = (bits + 0x3fffff + (bits >> 23 & 1)) >> 23;
-  return TW_STORE_CODE(SELECT((bits >= 0x7f800000) | (bits == 0), SPLAT(255, u32), code, u32), u8);
+  code = SELECT(bits < 0x00600000, SPLAT(0, u32), SELECT(code > 254, SPLAT(254, u32), code, u32), u32);
+  return TW_STORE_CODE(SELECT((x < 0) | (x != x), SPLAT(255, u32), SELECT(x == 0, SPLAT(0, u32), code, u32), u32), u8);
 }
 
 /* e2m1: four bits, no infinities, no NaN. */
@@ -176,15 +183,11 @@ TW_INLINE V(f32) FN(f32_from_e2m1)(V(u8) x) {
 }
 TW_INLINE V(u8) FN(e2m1_from_f32)(V(f32) x) {
   TW_ENCODE(1, 1, 7u)
-  return TW_STORE_CODE(code | sign << 3, u8);
+  code = SELECT(magnitude > 0x7f800000, SPLAT(7, u32), code | sign << 3, u32);
+  return TW_STORE_CODE(code, u8);
 }
 
 /* Float to integer. */
-#define TW_TO_INTEGER(type, float_type, LOWEST, LIMIT)                                          \
-  TW_INLINE V(type) FN(type##_from_##float_type)(V(float_type) x) {                            \
-    V(float_type) inside = SELECT((x >= SPLAT(LOWEST, float_type)) & (x < SPLAT(LIMIT, float_type)), x, SPLAT(0, float_type), float_type); \
-    TW_AS_INTEGER(type, float_type)                                                            \
-  }
 #define TW_SATURATE(type, wide_type, float_type, LOWEST, LIMIT, LOW_VALUE, HIGH_VALUE)          \
   TW_INLINE V(type) FN(type##_from_##float_type)(V(float_type) x) {                            \
     V(float_type) inside = SELECT((x > SPLAT(LOWEST, float_type)) & (x < SPLAT(LIMIT, float_type)), x, SPLAT(0, float_type), float_type); \
@@ -202,19 +205,10 @@ TW_SATURATE_ALL(f32, i32)
 TW_SATURATE_ALL(f64, i64)
 TW_SATURATE(i32, i32, f32, -0x1p31f, 0x1p31f, INT32_MIN, INT32_MAX)
 TW_SATURATE(u32, u32, f32, -1, 0x1p32f, 0, UINT32_MAX)
-#define TW_SATURATE_64(float_type)                                                              \
-  TW_INLINE V(i64) FN(i64_from_##float_type)(V(float_type) x) {                                \
-    V(i64) r;                                                                                   \
-    TW_EACH_LANE(TW_LANE(r), TW_LANE(x) >= 0x1p63 ? INT64_MAX : TW_LANE(x) >= -0x1p63 ? (i64)TW_LANE(x) : TW_LANE(x) < 0 ? INT64_MIN : 0) \
-    return r;                                                                                   \
-  }                                                                                             \
-  TW_INLINE V(u64) FN(u64_from_##float_type)(V(float_type) x) {                                \
-    V(u64) r;                                                                                   \
-    TW_EACH_LANE(TW_LANE(r), TW_LANE(x) >= 0x1p64 ? UINT64_MAX : TW_LANE(x) > 0 ? (u64)TW_LANE(x) : 0) \
-    return r;                                                                                   \
-  }
-TW_SATURATE_64(f32)
-TW_SATURATE_64(f64)
+TW_SATURATE(i64, i64, f64, -0x1p63, 0x1p63, INT64_MIN, INT64_MAX)
+TW_SATURATE(u64, u64, f64, -1, 0x1p64, 0, UINT64_MAX)
+TW_INLINE V(i64) FN(i64_from_f32)(V(f32) x) { return FN(i64_from_f64)(CONVERT(x, f64)); }
+TW_INLINE V(u64) FN(u64_from_f32)(V(f32) x) { return FN(u64_from_f64)(CONVERT(x, f64)); }
 TW_SATURATE(i32, i64, f64, -2147483649.0, 2147483648.0, INT32_MIN, INT32_MAX)
 TW_SATURATE(u32, i64, f64, -1, 4294967296.0, 0, UINT32_MAX)
 #define TW_SATURATE_NARROW(name, type, LOW, HIGH)                                               \
@@ -239,12 +233,9 @@ TW_INLINE V(u8) FN(wrap_u4)(V(u8) x) { return x & 15; }
 TW_INLINE V(u8) FN(wrap_u2)(V(u8) x) { return x & 3; }
 TW_INLINE V(u8) FN(wrap_u1)(V(u8) x) { return x & 1; }
 
-#undef TW_TO_INTEGER
 #undef TW_SATURATE
 #undef TW_SATURATE_ALL
-#undef TW_SATURATE_64
 #undef TW_SATURATE_NARROW
 #undef TW_ENCODE
 #undef TW_DECODE
 #undef TW_STORE_CODE
-#undef TW_F16_REGISTERS

@@ -109,6 +109,45 @@ TW_LANES_REDUCE_INTEGER(u64)
 TW_LANES_REDUCE_FLOAT(f32)
 TW_LANES_REDUCE_FLOAT(f64)
 
+/* Elements of fewer than eight bits, from a whole byte on: each byte becomes a word of 8 / bits bytes, and
+ * shifts put every element into a byte of its own. */
+#define TW_PACKED_LANES(name, type, bits, word_type, SPREAD, GATHER, EXTEND)                   \
+  TW_INLINE V(type) TW_JOIN(TW_JOIN(tw_load_, name), TW_JOIN(x, LANES))(const uint8_t *p, int64_t index) { \
+    typedef u8 bytes __attribute__((vector_size(LANES * bits / 8)));                           \
+    typedef word_type words __attribute__((vector_size(LANES)));                               \
+    bytes packed;                                                                               \
+    memcpy(&packed, p + index / (8 / bits), sizeof packed);                                    \
+    words w = __builtin_convertvector(packed, words);                                          \
+    V(type) x = (V(type))(SPREAD);                                                              \
+    return EXTEND;                                                                              \
+  }                                                                                             \
+  TW_INLINE void TW_JOIN(TW_JOIN(tw_store_, name), TW_JOIN(x, LANES))(uint8_t *p, int64_t index, V(type) x) { \
+    typedef u8 bytes __attribute__((vector_size(LANES * bits / 8)));                           \
+    typedef word_type words __attribute__((vector_size(LANES)));                               \
+    words w = (words)(x & ((1 << bits) - 1));                                                  \
+    bytes packed = __builtin_convertvector((GATHER) & 0xff, bytes);                            \
+    memcpy(p + index / (8 / bits), &packed, sizeof packed);                                    \
+  }
+#if LANES >= 2
+#define TW_SPREAD_4 ((w | w << 4) & 0x0f0f)
+#define TW_GATHER_4 (w | w >> 4)
+TW_PACKED_LANES(u4, u8, 4, u16, TW_SPREAD_4, TW_GATHER_4, x)
+TW_PACKED_LANES(i4, i8, 4, u16, TW_SPREAD_4, TW_GATHER_4, (V(i8))((x ^ 8) - 8))
+TW_PACKED_LANES(e2m1, u8, 4, u16, TW_SPREAD_4, TW_GATHER_4, x)
+#endif
+#if LANES >= 4
+#define TW_SPREAD_2 ((w | w << 6 | w << 12 | w << 18) & 0x03030303)
+#define TW_GATHER_2 (w | w >> 6 | w >> 12 | w >> 18)
+TW_PACKED_LANES(u2, u8, 2, u32, TW_SPREAD_2, TW_GATHER_2, x)
+TW_PACKED_LANES(i2, i8, 2, u32, TW_SPREAD_2, TW_GATHER_2, (V(i8))((x ^ 2) - 2))
+#endif
+#if LANES >= 8
+#define TW_SPREAD_1 ((w | w << 7 | w << 14 | w << 21 | w << 28 | w << 35 | w << 42 | w << 49) & 0x0101010101010101)
+#define TW_GATHER_1 (w | w >> 7 | w >> 14 | w >> 21 | w >> 28 | w >> 35 | w >> 42 | w >> 49)
+TW_PACKED_LANES(u1, u8, 1, u64, TW_SPREAD_1, TW_GATHER_1, x)
+TW_PACKED_LANES(i1, i8, 1, u64, TW_SPREAD_1, TW_GATHER_1, (V(i8))(-x))
+#endif
+
 #endif
 
 #include "tilewright_convert.h"
