@@ -1,0 +1,5 @@
+"""Quantised weights: from floats to codes, scales and zero points."""
+
+from tilewright.quant.quantize import QuantizedWeight, quantize
+
+__all__ = ["QuantizedWeight", "quantize"]
