@@ -10,6 +10,7 @@ import difflib
 import linecache
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,10 @@ class UnknownDType(TilewrightError):
 
 class ProgramSyntaxError(TilewrightError):
     """The text of a program that cannot be read back."""
+
+
+class CannotQuantize(TilewrightError):
+    """A weight, type or group from which no codes can be made."""
 
 
 class InvalidProgram(TilewrightError):
@@ -202,3 +207,25 @@ class InvalidTensorMap(TilewrightError):
 
 class InvalidLayout(TilewrightError):
     """A layout that does not say where every element lives, or that does not fit what it is used for."""
+
+
+class EmulationFailed(TilewrightError):
+    """A run of the emulator that cannot begin: text that does not compile, or a launch that does not fit it."""
+
+
+class EmulationError(TilewrightError):
+    """Mistakes that the emulator found in a kernel; `reports` lists them all.
+
+    Parameters
+    ----------
+    reports : records of `tilewright.emulator.reports.Report`, the most telling first.
+    """
+
+    def __init__(self, reports: Sequence[Any]) -> None:
+        first, others = reports[0], len(reports) - 1
+        super().__init__(first.message, span=first.span, hint=first.hint)
+        self.reports = tuple(reports)
+        self.others = others
+
+    def __str__(self) -> str:
+        return "\n\n".join(str(report) for report in self.reports)
