@@ -33,6 +33,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
+from tilewright.ir.visitor import same
 from tilewright.layout.panels import PanelLayout
 from tilewright.machine.dot import DotInstruction, OperandPlan, match_operands
 from tilewright.ops.base import element, full_index, zero
@@ -99,7 +100,7 @@ def _chunk(op: Gemm, plan: OperandPlan) -> int | None:
 def _k_blocks(op: Gemm, scale: Region, region: Region, is_a: bool) -> int:
     blocks = op._blocks(scale, region, is_a)
     assert blocks is not None
-    return blocks[int(is_a != op.transpose_a)] if is_a else blocks[int(op.transpose_b)]
+    return blocks[op._axis_of_k(is_a)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,19 +235,22 @@ class _Lowering:
         op = self.op
         blocks = op._blocks(scale, region, is_a)
         assert blocks is not None
-        k_axis = int(is_a != op.transpose_a) if is_a else int(op.transpose_b)
+        k_axis = op._axis_of_k(is_a)
         other, along_k = blocks[1 - k_axis], blocks[k_axis]
         size = (op.m if is_a else op.n) // other
-        one_dimension = len(scale.extents) == 1
+        one_dimension = op.is_line(scale, is_a)
+
+        whole = scale
 
         def factor(at: Expr, block: Expr) -> Expr:
             at = index_binary("floordiv", at, size)
-            return element(scale, (at,) if one_dimension else (block, at) if k_axis == 0 else (at, block))
+            return element(whole, (at,) if one_dimension else (block, at) if k_axis == 0 else (at, block))
 
         per_chunk = op.k // along_k // self.chunk
         if is_a:
             return _Scale(lambda row, chunk: factor(row, index_binary("floordiv", chunk, per_chunk)), along_k)
-        contiguous = size == 1 and (one_dimension or k_axis == 0) and _rows_of_memory(scale) and op.n % self.lanes == 0
+        contiguous = size == 1 and (one_dimension or k_axis == 0) and op.n % self.lanes == 0
+        contiguous = contiguous and (_rows_of_memory(scale) or self._beside(scale))
         if not contiguous:
             copy = self._scratch("factors", (along_k, op.n), FLOAT32, lambda block, n: factor(n, block))
             scale = Region(copy, (const(0), const(0)), (along_k, op.n))
@@ -256,9 +260,20 @@ class _Lowering:
         def vector(column: Expr, chunk: Expr) -> Expr:
             block = index_binary("floordiv", chunk, per_chunk)
             index = full_index(found, (column,) if one_dimension else (block, column))
-            return cast(load_vector(found.buffer, self.lanes, *index), FLOAT32.with_lanes(self.lanes))
+            return cast(load_vector(view, self.lanes, *index), FLOAT32.with_lanes(self.lanes))
 
+        view = self._own_view(found.buffer)
         return _Scale(vector, along_k)
+
+    def _beside(self, scale: Region) -> bool:
+        """Whether a global scale's columns are those of a global b, so that whole vectors that exist in b exist in it."""
+        op, buffer = self.op, scale.buffer
+        if buffer.scope != "global" or op.b.buffer.scope != "global" or buffer.strides is not None or buffer.packed:
+            return False
+        axis = -2 if op.transpose_b else -1
+        size = buffer.shape[-1]
+        return (isinstance(size, int) and size == op.b.buffer.shape[axis] and size % self.lanes == 0
+                and same(scale.starts[-1], op.b.starts[axis]) and is_multiple(scale.starts[-1], self.lanes))  # fmt: skip
 
     def _row_sums(self, left: Left, rows: Extent) -> Buffer:
         """``offset * sum over k of a`` for every row and chunk, in the accumulator's type."""
