@@ -82,13 +82,12 @@ class _Guard(ScopedRewriter):
         super().__init__(function)
         self.decided: dict[Hashable, bool] = {}
         """Bounds that hold, or certainly fail, in the part of a cut loop that is being rewritten."""
-        self.guarded: set[Any] = set()
+        self.guarded: set[Any] = holders(function.body, _is_global_access)
         """Nodes with accesses of global memory at or below them."""
         self.safe: dict[Buffer, Expr] = {}
 
     def visit_Kernel(self, kernel: Kernel) -> Any:
         self.safe = dict(kernel.safe_values)
-        self.guarded = holders(kernel, _is_global_access)
         return super().visit_Kernel(kernel)
 
     def visit(self, node: Any) -> Any:
