@@ -78,11 +78,12 @@ def _atomic_store(state: Evaluator, node: Call) -> Any:
 
 
 def _vote(every: bool) -> Any:
-    def run(state: Evaluator, node: Call) -> bool:
+    def run(state: Evaluator, node: Call) -> Any:
         region = node.arguments[0]
         assert isinstance(region, Region)
         truth = read_region(state, region).astype(np.float64) != 0
-        return bool(truth.all() if every else truth.any())
+        axes = tuple(range(truth.ndim - len(region.extents), truth.ndim))
+        return settle(truth.all(axis=axes) if every else truth.any(axis=axes), node.dtype)
 
     return run
 

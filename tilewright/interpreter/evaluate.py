@@ -155,9 +155,9 @@ class Evaluator(State):
         intrinsic = INTRINSICS.get(node.function)
         if intrinsic is None or intrinsic.reference is None:
             raise InternalError(f"{node.function} has no meaning in NumPy", span=self.span)
-        # Functions of whole places, which are no values (a prefetch), do nothing here.
         arguments = [argument for argument in node.arguments if isinstance(argument, Expr)]
         if len(arguments) != len(node.arguments):
+            # A function of places, such as a prefetch, that changes nothing; others are in SPECIAL_CALLS.
             return intrinsic.reference(*node.arguments)
         values = [self.value(argument) for argument in arguments]
         return arithmetic.call(intrinsic.reference, values, [a.dtype for a in arguments], node.dtype)
@@ -170,7 +170,7 @@ class Evaluator(State):
 
 
 SPECIAL_CALLS: dict[str, Callable[[Any, Call], Any]] = {}
-"""Functions that touch memory or threads; filled by `calls`."""
+"""Functions that touch memory or threads, as ``function(state, call)``; `calls` and the targets fill it in."""
 
 _EVALUATE: Mapping[type[Expr], Callable[[Evaluator, Any], Any]] = {
     nodes.Const: Evaluator._const,

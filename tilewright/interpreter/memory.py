@@ -37,6 +37,11 @@ class Memory:
     lanes: tuple[int, ...] = ()
     lane_bytes: int = 0
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one copy."""
+        return self.lane_bytes if self.lanes else self.data.nbytes
+
 
 def row_major(shape: Sequence[int], dtype: DType) -> tuple[int, ...]:
     """Strides in elements; rows of packed types start at whole bytes."""

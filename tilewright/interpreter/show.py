@@ -28,7 +28,9 @@ def _value(state: Evaluator, item: Expr | Region | str) -> Any:
     if isinstance(item, str):
         return item
     if isinstance(item, Region):
-        return read_region(state, item)
+        array = read_region(state, item)
+        lanes = array.shape[: array.ndim - len(item.extents)]
+        return array if not lanes or state.mask is None else array[np.broadcast_to(state.mask, lanes)]
     value = state.value(item)
     if not isinstance(value, np.ndarray) or state.mask is None:
         return value

@@ -114,17 +114,23 @@ class State:
         self._add_view(buffer, shape, strides)
 
     def _add_view(self, buffer: Buffer, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
-        guarded = root(buffer).scope == "global" and not self.strict
+        memory = self.memories[root(buffer)]
+        # A view of a tensor in another scope promises that every access is in bounds.
+        guarded = buffer.scope == "global" and not self.strict
+        if memory.nbytes < buffer.dtype.nbytes(flat_length(shape, strides)):
+            raise InternalError(f"the view {buffer.name} is larger than {root(buffer).name}", span=self.span)
         if self.flat:
             shape, strides = (flat_length(shape, strides),), (1,)
-        self.places[buffer] = View(buffer.name, buffer.dtype, shape, strides, self.memories[root(buffer)], guarded)
+        self.places[buffer] = View(buffer.name, buffer.dtype, shape, strides, memory, guarded)
 
     def _view(self, buffer: Buffer) -> View:
-        from_extent = [self.extent(extent) for extent in buffer.shape]
-        shape = tuple(from_extent)
+        shape = tuple(self.extent(extent) for extent in buffer.shape)
+        strides = row_major(shape, buffer.dtype)
+        if buffer.strides is not None:
+            strides = tuple(self.extent(stride) for stride in buffer.strides)
         if root(buffer) not in self.memories:
             raise InternalError(f"buffer {root(buffer).name} is used but not allocated", span=self.span)
-        self._add_view(buffer, shape, row_major(shape, buffer.dtype))
+        self._add_view(buffer, shape, strides)
         return self.places[buffer]  # type: ignore[return-value]
 
     def extent(self, extent: Any) -> int:

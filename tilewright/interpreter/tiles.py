@@ -16,7 +16,7 @@ from tilewright.ops.base import scalar_operands
 
 
 def read_region(state: Evaluator, region: Region) -> np.ndarray:
-    """The elements of a region, shaped as its extents.
+    """The elements of a region, shaped as its extents (after the lanes, where each lane has its own).
 
     Raises
     ------
@@ -27,6 +27,8 @@ def read_region(state: Evaluator, region: Region) -> np.ndarray:
         return np.reshape(carried(place.load(state.mask), region.dtype), (1,) * len(region.extents))
     starts, extents = state.bounds(region)
     inner, outer = _clip(place, starts, extents, "read")
+    if place.lanes:
+        return _read_lanes(place, starts, extents, state.mask)
     if outer is None:
         return _read_inside(place, starts, extents)
     result = np.full(extents, carried(place.safe, place.dtype))
@@ -96,6 +98,17 @@ def _read_inside(place: View, starts: tuple[int, ...], extents: tuple[int, ...])
         element = ", ".join(str(int(s + i)) for s, i in zip(starts, first, strict=True))
         raise UninitializedRead(place.name, f"[{element}]")
     return values
+
+
+def _read_lanes(place: View, starts: tuple[int, ...], extents: tuple[int, ...], mask: Any) -> np.ndarray:
+    """What each lane has in a region; of lanes that are not active it does not matter."""
+    spread = (...,) + (None,) * len(extents)
+    offsets = place.lane_offset[spread] + _offsets(place, starts, extents)
+    missing = place.unwritten(offsets)
+    missing = missing if mask is None else missing & np.broadcast_to(mask, place.lanes)[spread]
+    if np.any(missing):
+        raise UninitializedRead(place.name, place.index_text(int(offsets.reshape(-1)[int(np.argmax(missing))])))
+    return place.gather(offsets)  # type: ignore[no-any-return]
 
 
 def _window(place: View, data: np.ndarray, starts: tuple[int, ...], extents: tuple[int, ...]) -> np.ndarray:

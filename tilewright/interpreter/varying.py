@@ -103,7 +103,7 @@ class _Analysis:
         elif isinstance(statement, nodes.Allocate) and varies and statement.buffer.scope in PRIVATE:
             names.add(statement.buffer)
         elif apart:
-            names.update(root(buffer) for buffer in _written(statement) if buffer.scope in PRIVATE)
+            names.update(root(buffer) for buffer in _written(statement) if root(buffer).scope in PRIVATE)
 
 
 def _is_impure(value: Expr) -> bool:

@@ -7,9 +7,11 @@ import pytest
 from programs import program, run, run_block
 
 from tilewright import errors
+from tilewright.interpreter import interpret
 from tilewright.interpreter.varying import find_varying
 from tilewright.ir import nodes
-from tilewright.ir.nodes import Statement
+from tilewright.ir.dtypes import FLOAT32, INT32
+from tilewright.ir.nodes import Allocate, Buffer, Function, Kernel, Statement, Store, Var, const, load, seq
 from tilewright.ir.visitor import kernels, walk
 
 
@@ -264,3 +266,35 @@ def test_nothing_varies_without_a_thread_index() -> None:
     kernel = kernels(program(text))[0]
     varying = find_varying(kernel)
     assert not varying.lanes and varying.names == set(kernel.thread_vars)
+
+
+def test_votes_and_prints_of_local_arrays_are_one_a_thread() -> None:
+    lines: list[str] = []
+    body = """
+    mine = local(int32[2])
+    mine[0] = tx
+    mine[1] = 0
+    Y[tx] = int32(any_of(mine, dtype=bool))
+    if tx > 1:
+        print(mine)
+    """
+    (y,) = run_block(body, params="(Y: int32[4]) -> Y", threads=4, report=lines.append)
+    np.testing.assert_array_equal(y, [0, 1, 1, 1])
+    assert lines == ["[[2 0]\n [3 0]]"]
+
+
+def test_a_local_view_of_a_tensor_promises_bounds() -> None:
+    tensor, out = (Buffer(name, (4,), FLOAT32) for name in ("X", "Y"))
+    view = Buffer("v", (4,), FLOAT32, scope="local", source=tensor)
+    index = Var(INT32, "n")
+    threads = (Var(INT32, "tx"), Var(INT32, "ty"), Var(INT32, "tz"))
+    body = seq(
+        Allocate(view),
+        Store(view, (threads[0],), load(view, threads[0])),
+        Store(out, (const(0),), load(view, index)),
+    )
+    kernel = Kernel((Var(INT32, "bx"),), (1,), threads, (4, 1, 1), body)
+    function = Function("f", (tensor, index, out), seq(kernel), outputs=(out,))
+    assert interpret(function, [np.arange(4, dtype=np.float32), 2])[0][0] == 2
+    with pytest.raises(errors.OutOfBounds, match=r"this reads v\[6\]"):
+        interpret(function, [np.arange(4, dtype=np.float32), 6])
