@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import InternalError
+from tilewright.errors import DivergentThreads, InternalError
 from tilewright.interpreter import arithmetic
 from tilewright.interpreter.memory import Cell
 from tilewright.interpreter.state import Mask, State, any_active, both, without
@@ -38,7 +38,10 @@ class Evaluator(State):
         values, active = np.broadcast_arrays(value, mask)
         chosen = values[active]
         if not chosen.size or (chosen != chosen[0]).any():
-            raise InternalError("an extent or a tile's place differs between threads", span=self.span)
+            raise DivergentThreads(
+                "an extent, or the place of a tile, differs between threads",
+                hint="tile operators and loops of the whole block need values on which all threads agree",
+            )
         return int(chosen[0])
 
     @contextmanager

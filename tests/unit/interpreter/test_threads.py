@@ -298,3 +298,8 @@ def test_a_local_view_of_a_tensor_promises_bounds() -> None:
     assert interpret(function, [np.arange(4, dtype=np.float32), 2])[0][0] == 2
     with pytest.raises(errors.OutOfBounds, match=r"this reads v\[6\]"):
         interpret(function, [np.arange(4, dtype=np.float32), 6])
+
+
+def test_an_extent_on_which_threads_disagree() -> None:
+    with pytest.raises(errors.DivergentThreads, match="an extent, or the place of a tile, differs between threads"):
+        run_block("for i in parallel(tx + 1):\n    Y[i] = i", params="(Y: int32[32]) -> Y")
