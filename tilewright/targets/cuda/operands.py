@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from tilewright.ir.dtypes import DType
 from tilewright.targets.cuda.tma import MAX_BOX, Swizzle
 
-Offset = Callable[[int, int], int]
-"""Byte of element (mn, k) of an operand tile, counted from the tile's base, swizzle included."""
+Offset = Callable[[Any, Any], Any]
+"""Byte of element (mn, k) of an operand tile, counted from the tile's base, swizzle included; of index arrays too."""
 
 STEP_BYTES = 32
 """Bytes along k that one wgmma takes of a K-major operand."""
@@ -48,116 +51,58 @@ def wgmma_operand(offset: Offset, mn: int, k: int, dtype: DType) -> WgmmaOperand
 
     The base of the tile is aligned to the swizzle's period.
     """
+    depth = STEP_BYTES * 8 // dtype.bits
+    if k % depth or mn % 8:
+        return None
+    table = np.broadcast_to(offset(np.arange(mn)[:, None], np.arange(k)[None, :]), (mn, k)).astype(np.int64)
     for swizzle in (Swizzle.B128, Swizzle.B64, Swizzle.B32, Swizzle.NONE):
-        for form in (_KMajor, _MNMajor):
-            if form is _MNMajor and dtype.bits != 16:
-                continue
-            found = form(offset, mn, k, dtype, swizzle).match()
+        linear = swizzle.apply(table)  # the permutation is its own inverse
+        forms = (_k_major, _mn_major) if dtype.bits == 16 else (_k_major,)
+        for form in forms:
+            found = form(linear, swizzle, depth, dtype)
             if found is not None:
                 return found
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """One way in which a descriptor names a tile; subclasses know the formula."""
-
-    offset: Offset
-    mn: int
-    k: int
-    dtype: DType
-    swizzle: Swizzle
-
-    def linear(self, mn: int, k: int) -> int:
-        """The byte before the swizzle: the permutation is its own inverse."""
-        return self.swizzle.apply(self.offset(mn, k))
-
-    @property
-    def depth(self) -> int:
-        """Elements along k of one instruction."""
-        return STEP_BYTES * 8 // self.dtype.bits
-
-    def match(self) -> WgmmaOperand | None:
-        if self.k % self.depth or not self.fits():
-            return None
-        starts = tuple(self.linear(0, step) for step in range(0, self.k, self.depth))
-        leading, stride = self.fields()
-        in_range = all(0 <= value < 1 << 18 and value % 16 == 0 for value in (leading, stride, *starts))
-        if not in_range or not all(self._agrees(start, leading, stride) for start in enumerate(starts)):
-            return None
-        return WgmmaOperand(self.major, self.swizzle, leading, stride, starts)
-
-    def _agrees(self, start: tuple[int, int], leading: int, stride: int) -> bool:
-        step, base = start
-        return all(
-            self.linear(mn, step * self.depth + k) == base + self.expected(mn, k, leading, stride)
-            for mn in range(self.mn)
-            for k in range(self.depth)
-        )
-
-    @property
-    def major(self) -> str:
-        raise NotImplementedError
-
-    def fits(self) -> bool:
-        raise NotImplementedError
-
-    def fields(self) -> tuple[int, int]:
-        raise NotImplementedError
-
-    def expected(self, mn: int, k: int, leading: int, stride: int) -> int:
-        raise NotImplementedError
-
-
-class _KMajor(_Form):
+def _k_major(linear: np.ndarray, swizzle: Swizzle, depth: int, dtype: DType) -> WgmmaOperand | None:
     """Rows of k: groups of eight rows `stride` apart; without a swizzle, 16-byte columns `leading` apart."""
-
-    __slots__ = ()
-
-    @property
-    def major(self) -> str:
-        return "k"
-
-    def fits(self) -> bool:
-        return self.mn % 8 == 0
-
-    def fields(self) -> tuple[int, int]:
-        stride = self.linear(8, 0) - self.linear(0, 0) if self.mn > 8 else 8 * self.swizzle.span
-        leading = 16 if self.swizzle is not Swizzle.NONE else self.linear(0, 128 // self.dtype.bits) - self.linear(0, 0)
-        return leading, stride
-
-    def expected(self, mn: int, k: int, leading: int, stride: int) -> int:
-        byte = k * self.dtype.bits // 8
-        if self.swizzle is Swizzle.NONE:
-            return mn // 8 * stride + byte // 16 * leading + mn % 8 * 16 + byte % 16
-        return mn // 8 * stride + mn % 8 * self.swizzle.span + byte
+    mn = linear.shape[0]
+    rows, bytes_of_k = np.arange(mn)[:, None], np.arange(depth)[None, :] * dtype.bits // 8
+    stride = int(linear[8, 0] - linear[0, 0]) if mn > 8 else 8 * swizzle.span
+    if swizzle is Swizzle.NONE:
+        leading = int(linear[0, 128 // dtype.bits] - linear[0, 0])
+        expected = rows // 8 * stride + bytes_of_k // 16 * leading + rows % 8 * 16 + bytes_of_k % 16
+    else:
+        leading = 16
+        expected = rows // 8 * stride + rows % 8 * swizzle.span + bytes_of_k
+    return _agreed("k", linear, expected, swizzle, leading, stride)
 
 
-class _MNMajor(_Form):
+def _mn_major(linear: np.ndarray, swizzle: Swizzle, depth: int, dtype: DType) -> WgmmaOperand | None:
     """Rows of mn, 16-bit elements: with a swizzle `stride` leads along k and `leading` along mn, without one the reverse."""
+    mn, run = linear.shape[0], swizzle.span // 2
+    if mn % run:
+        return None
+    columns, rows = np.arange(mn)[:, None], np.arange(depth)[None, :]
+    along_k = int(linear[0, 8] - linear[0, 0])
+    along_mn = int(linear[run, 0] - linear[0, 0]) if mn > run else 8 * swizzle.span
+    expected = columns // run * along_mn + rows // 8 * along_k + rows % 8 * swizzle.span + columns % run * 2
+    leading, stride = (along_k, along_mn) if swizzle is Swizzle.NONE else (along_mn, along_k)
+    return _agreed("mn", linear, expected, swizzle, leading, stride)
 
-    __slots__ = ()
 
-    @property
-    def major(self) -> str:
-        return "mn"
-
-    @property
-    def run(self) -> int:
-        """Elements along mn that lie together."""
-        return self.swizzle.span // 2
-
-    def fits(self) -> bool:
-        return self.mn % min(self.run, self.mn) == 0 and self.mn % 8 == 0 and self.mn >= self.run
-
-    def fields(self) -> tuple[int, int]:
-        along_k = self.linear(0, 8) - self.linear(0, 0)
-        along_mn = self.linear(self.run, 0) - self.linear(0, 0) if self.mn > self.run else 8 * self.swizzle.span
-        return (along_k, along_mn) if self.swizzle is Swizzle.NONE else (along_mn, along_k)
-
-    def expected(self, mn: int, k: int, leading: int, stride: int) -> int:
-        along_mn, along_k = (stride, leading) if self.swizzle is Swizzle.NONE else (leading, stride)
-        return mn // self.run * along_mn + k // 8 * along_k + k % 8 * self.swizzle.span + mn % self.run * 2
+def _agreed(
+    major: str, linear: np.ndarray, expected: np.ndarray, swizzle: Swizzle, leading: int, stride: int
+) -> WgmmaOperand | None:
+    """The operand where every step along k has its elements where the descriptor's formula expects them."""
+    steps = tuple(int(start) for start in linear[0, :: expected.shape[1]])
+    if any(value % 16 or not 0 <= value < 1 << 18 for value in (leading, stride, *steps)):
+        return None
+    tiles = linear.reshape(linear.shape[0], len(steps), -1)
+    if not all(np.array_equal(tiles[:, index], start + expected) for index, start in enumerate(steps)):
+        return None
+    return WgmmaOperand(major, swizzle, leading, stride, steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,15 +140,17 @@ class BoxPlan:
                 first[dimension] = at * self.box[dimension]
             yield tuple(first), index * self.box_bytes
 
-    def offset(self, *coordinates: int) -> int:
-        """Byte of an element (innermost coordinate first) from the tile's base, swizzle included."""
-        index, weight = 0, 1
+    def offset(self, *coordinates: Any) -> Any:
+        """Byte of an element (innermost coordinate first; arrays broadcast) from the tile's base, swizzle included."""
+        index: Any = 0
+        weight = 1
         for dimension in (*range(1, len(self.box)), 0):
-            index += coordinates[dimension] // self.box[dimension] * weight
+            index = index + coordinates[dimension] // self.box[dimension] * weight
             weight *= self.counts[dimension]
-        inside, weight = 0, self.dtype.storage_bytes
+        inside: Any = 0
+        weight = self.dtype.storage_bytes
         for coordinate, extent in zip(coordinates, self.box):
-            inside += coordinate % extent * weight
+            inside = inside + coordinate % extent * weight
             weight *= extent
         return self.swizzle.apply(index * self.box_bytes + inside)
 

@@ -10,6 +10,7 @@ import ctypes
 import enum
 import functools
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright.errors import InvalidTensorMap
 from tilewright.ir.dtypes import DType
@@ -39,8 +40,8 @@ class Swizzle(enum.IntEnum):
         """The mode's number in a wgmma descriptor."""
         return (4 - self.value) % 4
 
-    def apply(self, offset: int) -> int:
-        """Where the byte at an offset from a `period`-aligned base lands."""
+    def apply(self, offset: Any) -> Any:
+        """Where the byte at an offset (or an array of them) from a `period`-aligned base lands."""
         return offset ^ ((offset >> 7 & self.span // 16 - 1) << 4)
 
 
