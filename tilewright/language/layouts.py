@@ -1,127 +1,104 @@
-"""`T.Layout` and `T.Fragment`: index maps as authors write them, tabulated once.
-
-An author's map is a Python function of indices.  It is evaluated at every point of the shape, with NumPy arrays,
-and kept as a table, which is what the layout room takes.
-"""
+"""`T.Layout` and `T.Fragment`: index maps that authors write as functions, as values of the layout room."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from tilewright.ir.literals import register_record
+from tilewright.errors import InvalidLayout
 from tilewright.ir.nodes import Buffer
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import constant, describe
+from tilewright.layout.digits import REGISTER, THREAD, Digit
+from tilewright.layout.tables import from_function, from_tables, from_thread_and_index
 
-
-@register_record
-@dataclass(frozen=True, slots=True)
-class IndexMap:
-    """Where the elements of a tile lie, as tables over its row-major elements.
-
-    Attributes
-    ----------
-    shape : of the tile.
-    place : for each element its place: the flat offset in the memory, or the register of its thread.
-    thread : for each element its thread; empty for memory layouts.
-    replicate : how many threads hold a copy of each element, `thread` being that of the first.
-    """
-
-    shape: tuple[int, ...]
-    place: tuple[int, ...]
-    thread: tuple[int, ...] = ()
-    replicate: int = 1
-
-
-def _indices(shape: tuple[int, ...]) -> list[np.ndarray]:
-    return [axis.reshape(-1) for axis in np.indices(shape, dtype=np.int64)]
-
-
-def _table(values: Any, count: int, what: str) -> np.ndarray:
-    table = np.broadcast_to(np.asarray(values), (count,)) if np.ndim(values) <= 1 else np.asarray(values)
-    if table.shape != (count,) or table.dtype.kind not in "iu":
-        raise NumberExpected(what, "an integer for each element", describe(values))
-    return table
-
-
-def _shape(sizes: Any, what: str) -> tuple[int, ...]:
-    return tuple(
-        constant(size, f"an extent of {what}") for size in (sizes if isinstance(sizes, (tuple, list)) else (sizes,))
-    )
+Map = Callable[..., Any]
 
 
 @author_facing
-def Layout(shape: Any, forward_fn: Callable[..., Any]) -> IndexMap:
+def Layout(shape: Any, forward_fn: Map) -> Any:
     """A layout of a shared or global tile.
 
     Parameters
     ----------
     shape : of the tile, ints.
-    forward_fn : indices to the index, or the indices, in memory; several are taken as row-major in their own range.
+    forward_fn : from the indices to the offset in memory, or to several indices, which count row-major within
+        their own ranges.
+
+    Raises
+    ------
+    InvalidLayout : offsets that are no integers from 0 up.
     """
-    sizes = _shape(shape, "T.Layout")
-    points = _indices(sizes)
-    count = int(np.prod(sizes))
-    found = forward_fn(*points)
-    parts = [
-        _table(part, count, "the map of T.Layout") for part in (found if isinstance(found, (tuple, list)) else (found,))
-    ]
-    place = np.zeros(count, np.int64)
-    for part in parts:
-        place = place * (int(part.max()) + 1) + part
-    return IndexMap(sizes, tuple(place.tolist()))
+    return from_function(_shape(shape, "T.Layout"), forward_fn)
 
 
 @author_facing
 def Fragment(
-    shape: Any, forward_fn: Callable[..., Any] | None = None, forward_thread_fn: Callable[..., Any] | None = None,
-    replicate: int = 1, forward_index_fn: Callable[..., Any] | None = None,
-) -> IndexMap:  # fmt: skip
+    shape: Any, forward_fn: Map | None = None, forward_thread_fn: Map | None = None, replicate: int = 1,
+    forward_index_fn: Map | None = None,
+) -> Any:  # fmt: skip
     """A layout of a register tile.
 
     Parameters
     ----------
     shape : of the tile, ints.
-    forward_fn : indices to ``(thread, register)``; or
-    forward_thread_fn, forward_index_fn : the two functions apart.
-    replicate : copies of each element.
+    forward_fn : from the indices to ``(thread, register)``; or
+    forward_thread_fn, forward_index_fn : to the thread and to the register apart; without the second, a thread's
+        elements are numbered in row-major order.
+    replicate : copies of each element.  The function of the thread may take the number of the copy as its last
+        argument; otherwise copies are held by the threads that follow.
+
+    Raises
+    ------
+    InvalidLayout : threads or registers that are no integers from 0 up, or copies at uneven distances.
     """
-    sizes = _shape(shape, "T.Fragment")
-    points, count = _indices(sizes), int(np.prod(sizes))
+    sizes, copies = _shape(shape, "T.Fragment"), constant(replicate, "replicate of T.Fragment")
     if forward_fn is not None:
-        thread, register = forward_fn(*points)
+        thread, register = functools.partial(_part, forward_fn, 0), functools.partial(_part, forward_fn, 1)
     elif forward_thread_fn is not None:
-        thread = forward_thread_fn(*points)
-        register = forward_index_fn(*points) if forward_index_fn is not None else _rank_in_thread(thread)
+        thread, register = forward_thread_fn, forward_index_fn  # type: ignore[assignment]
     else:
         raise NumberExpected("T.Fragment", "forward_fn or forward_thread_fn", "neither")
-    places = [_table(value, count, "the map of T.Fragment") for value in (register, thread)]
-    return IndexMap(
-        sizes, tuple(places[0].tolist()), tuple(places[1].tolist()), constant(replicate, "replicate of T.Fragment")
-    )
+    if copies > 1 and forward_fn is None and len(inspect.signature(thread).parameters) == len(sizes) + 1:
+        return _with_copies(sizes, thread, register, copies)
+    return from_thread_and_index(sizes, thread, register, copies)
 
 
-def _rank_in_thread(thread: Any) -> np.ndarray:
-    """Registers in the order of the elements of each thread."""
-    seen: dict[int, int] = {}
-    ranks = []
-    for owner in np.asarray(thread).tolist():
-        ranks.append(seen.get(owner, 0))
-        seen[owner] = ranks[-1] + 1
-    return np.asarray(ranks)
+def _part(function: Map, which: int, *indices: Any) -> Any:
+    return function(*indices)[which]
+
+
+def _with_copies(sizes: tuple[int, ...], thread: Map, register: Map | None, copies: int) -> Any:
+    """A fragment whose copies lie where the author's function puts them."""
+    made = [from_thread_and_index(sizes, lambda *point, at=at: thread(*point, at), register) for at in range(copies)]
+    threads = [one.table(THREAD) for one in made]
+    step = threads[1] - threads[0]
+    stride = int(step.flat[0])
+    if any((one != threads[0] + at * stride).any() for at, one in enumerate(threads)) or stride < 1:
+        raise InvalidLayout(
+            "the copies of T.Fragment lie at uneven distances", hint="add a multiple of the copy's number"
+        )
+    tables = {THREAD: threads[0], REGISTER: made[0].table(REGISTER)}
+    return from_tables(sizes, tables, [Digit(copies, THREAD, stride)])
+
+
+def _shape(sizes: Any, what: str) -> tuple[int, ...]:
+    given = sizes if isinstance(sizes, (tuple, list)) else (sizes,)
+    return tuple(constant(size, f"an extent of {what}") for size in given)
 
 
 def layout_of(layout: Any, buffer: Buffer) -> Any:
-    """The layout that an annotation gives to `buffer`: a map of its shape, or a function of indices."""
-    made = Layout(buffer.shape, layout) if callable(layout) else layout
-    shape = getattr(made, "shape", None)
-    if shape is not None and tuple(shape) != tuple(buffer.shape):
+    """The layout that an annotation gives to `buffer`: one of its shape, or a function of its indices."""
+    if callable(layout):
+        layout = Layout(buffer.shape, layout)
+    shape = getattr(layout, "shape", None)
+    if shape is None or not hasattr(layout, "table"):
+        raise NumberExpected(f"the layout of {buffer.name!r}", "T.Layout(...) or T.Fragment(...)", describe(layout))
+    if tuple(shape) != tuple(buffer.shape):
         raise NumberExpected(
             f"the layout of {buffer.name!r}", f"a layout of shape {buffer.shape}", f"one of {tuple(shape)}"
         )
-    return made
+    return layout
