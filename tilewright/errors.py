@@ -229,3 +229,7 @@ class EmulationError(TilewrightError):
 
     def __str__(self) -> str:
         return "\n\n".join(str(report) for report in self.reports)
+
+
+class LayoutConflict(TilewrightError):
+    """Two statements need one fragment in different registers."""

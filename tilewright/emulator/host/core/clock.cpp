@@ -38,7 +38,7 @@ ClockRef join(const ClockRef& a, const ClockRef& b) {
   if (!b || a == b) return a;
   if (!a) return b;
   struct Remembered { ClockRef a, b, both; };
-  static thread_local Remembered memory[16];
+  static thread_local Remembered* memory = new Remembered[16];
   const size_t slot = (reinterpret_cast<uintptr_t>(a.get()) / 64 * 7 + reinterpret_cast<uintptr_t>(b.get()) / 64) % 16;
   Remembered& known = memory[slot];
   if (known.a == a && known.b == b) return known.both;

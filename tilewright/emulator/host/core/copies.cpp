@@ -276,6 +276,16 @@ void tw_copy_wait(tw_u32 pending, TwSite position) {
   event(thread, "cp_async_wait", 'i', "\"pending\":" + number(pending));
 }
 
+void tw_copy_wait_all(TwSite position) {
+  if (enter(TW_COPY_WAIT, position).skip) return;
+  Thread& thread = *self;
+  for (CopyGroup& group : thread.copies) land_group(thread, group);
+  thread.copies.clear();
+  land_group(thread, thread.open_copies);
+  thread.open_copies = CopyGroup();
+  event(thread, "cp_async_wait", 'i', "\"pending\":0");
+}
+
 void tw_copy_arrive(tw_u32 address, tw_u32 noinc, TwSite position) {
   if (enter(TW_COPY_ARRIVE, position).skip) return;
   Thread& thread = *self;
@@ -361,6 +371,26 @@ void tw_bulk_load(tw_u32 to, const void* from, tw_u32 bytes, tw_u32 barrier_addr
     });
   }
   event(thread, "bulk_load", 'i', "\"bytes\":" + number(bytes));
+}
+
+void tw_store_async(tw_u32 to, tw_u32 value, tw_u32 barrier_address, TwSite position) {
+  const Planted planted = enter(TW_BULK_LOAD, position);
+  if (planted.skip) return;
+  Thread& thread = *self;
+  check_live(thread, block_of_address(thread, to));
+  TransactionBarrier* barrier = barrier_at(thread, barrier_address, thread.site, "given to a copy", true);
+  char* target = shared_pointer(thread, to, 4, 4, thread.site);
+  const uint32_t copy = give_entry(*barrier);
+  if (checking()) {
+    Access access{slot_write | slot_async, thread.site};
+    access.entry = barrier->entry;
+    access.entry_clock = copy;
+    touch(thread, target, 4, access);
+  }
+  pend(*thread.cluster, barrier, [=]() {
+    memcpy(target, &value, 4);
+    complete_bytes(*barrier, 4, copy);
+  });
 }
 
 void tw_tma_load(tw_u32 to, const void* map, tw_u32 barrier_address, tw_u32 rank, const tw_i32* at, tw_u32 mask, TwSite position) {

@@ -204,7 +204,7 @@ struct Engine {
   std::atomic<bool> stop{false};
 };
 
-extern __thread Thread* self;
+extern __thread Thread* self __attribute__((tls_model("initial-exec")));   // read at every access
 
 inline Engine& engine_of(const Thread& thread) { return *thread.cluster->engine; }
 inline bool checking() { return self->cluster->engine->check; }

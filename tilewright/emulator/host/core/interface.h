@@ -76,6 +76,7 @@ extern "C" {
 #endif
 
 char* tw_run(const struct TwLaunch* launch);
+void tw_image(const void* symbol, tw_u64* low, tw_u64* high);
 void tw_free(char* text);
 void* tw_reserve(tw_u64 bytes);
 void tw_release(void* base, tw_u64 bytes);
@@ -93,6 +94,7 @@ void* tw_shared_pointer(tw_u32 address, struct TwSite site);
 tw_u32 tw_map_shared(tw_u32 address, tw_u32 rank, struct TwSite site);
 void* tw_map_pointer(const void* pointer, tw_u32 rank, struct TwSite site);
 void tw_trap(struct TwSite site);
+tw_u64 tw_clock(void);
 
 void tw_registers_enter(void* low, tw_u32 bytes);
 void tw_registers_leave(void* low);
@@ -133,6 +135,8 @@ void tw_fence(tw_u32 scope, struct TwSite site);                                
 void tw_copy_async(tw_u32 to, const void* from, tw_u32 bytes, tw_u32 source_bytes, struct TwSite site);
 void tw_copy_commit(struct TwSite site);
 void tw_copy_wait(tw_u32 pending, struct TwSite site);
+void tw_copy_wait_all(struct TwSite site);
+void tw_store_async(tw_u32 to, tw_u32 value, tw_u32 barrier, struct TwSite site);
 void tw_copy_arrive(tw_u32 barrier, tw_u32 noinc, struct TwSite site);
 void tw_bulk_load(tw_u32 to, const void* from, tw_u32 bytes, tw_u32 barrier, tw_u32 mask, struct TwSite site);
 void tw_bulk_store(void* to, tw_u32 from, tw_u32 bytes, tw_u32 reduction, struct TwSite site);

@@ -8,6 +8,7 @@ using namespace emulator;
 
 namespace {
 
+struct Workspace { double left[16][64], right[64][8], sum[16][8]; };
 struct MmaOperands { void* d; const void *a, *b, *c; };
 
 }  // namespace
@@ -20,7 +21,10 @@ extern "C" void tw_mma(TwMatrixForm form, void* d, const void* a, const void* b,
     const TwNumber A = TwNumber(form.a), B = TwNumber(form.b), D = TwNumber(form.d);
     const uint32_t size = bytes_of(A), elements = size >= 4 ? 1 : 4 / size, k = form.k, m = form.m;
     const uint32_t a_count = m * k / 32, b_count = 8 * k / 32, d_count = m * 8 / 32, d_size = bytes_of(D);
-    static thread_local double left[16][64], right[64][8], sum[16][8];
+    static thread_local Workspace* space = new Workspace;   // a pointer: thread-local memory itself is scarce
+    auto& left = space->left;
+    auto& right = space->right;
+    auto& sum = space->sum;
     double values[32];
     Warp& warp = *self->warp;
     for (uint32_t lane = 0; lane < 32; ++lane) {

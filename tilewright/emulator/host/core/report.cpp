@@ -25,7 +25,7 @@ std::string place(const Cluster& cluster, uint32_t index) {
 
 uint32_t site_of(TwSite position) {
   struct Known { const char* file; uint32_t line, id; Engine* engine; };
-  static thread_local Known known[128];
+  static thread_local Known* known = new Known[128]();
   Engine* engine = self->cluster->engine;
   Known& slot = known[(position.line * 7 + uintptr_t(position.file)) % 128];
   if (slot.file == position.file && slot.line == position.line && slot.engine == engine && slot.id < engine->positions.size() &&

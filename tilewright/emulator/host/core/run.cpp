@@ -1,4 +1,5 @@
 // Running a grid: clusters are handed to a few OS threads, each of which takes turns between those that are resident.
+#include <link.h>
 #include <sys/mman.h>
 
 #include <cstdlib>
@@ -108,6 +109,30 @@ char* tw_run(const TwLaunch* launch) {
   return copy_text(result(engine));
 }
 
+// Where the shared object that holds `symbol` lies in memory.
+void tw_image(const void* symbol, tw_u64* low, tw_u64* high) {
+  struct Search { uintptr_t symbol, low, high; } search = {reinterpret_cast<uintptr_t>(symbol), 0, 0};
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* data) {
+        Search& s = *static_cast<Search*>(data);
+        uintptr_t end = info->dlpi_addr;
+        bool holds = false;
+        for (int i = 0; i < info->dlpi_phnum; ++i) {
+          if (info->dlpi_phdr[i].p_type != PT_LOAD) continue;
+          const uintptr_t first = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr, last = first + info->dlpi_phdr[i].p_memsz;
+          holds |= s.symbol >= first && s.symbol < last;
+          end = last > end ? last : end;
+        }
+        if (!holds) return 0;
+        s.low = info->dlpi_addr;
+        s.high = end;
+        return 1;
+      },
+      &search);
+  *low = search.low;
+  *high = search.high;
+}
+
 void tw_free(char* text) { free(text); }
 
 void* tw_reserve(tw_u64 bytes) {
@@ -123,6 +148,8 @@ tw_u32 tw_warp() { return self->warp->index; }
 tw_u32 tw_warp_size() { return self->cluster->engine->launch.warp_size; }
 tw_u32 tw_cluster_rank() { return self->block->rank; }
 tw_u32 tw_cluster_size() { return tw_u32(self->cluster->blocks.size()); }
+
+tw_u64 tw_clock() { return self->cluster->steps; }
 
 void tw_trap(TwSite position) {
   report("trap", self, site_of(position), {});

@@ -13,7 +13,7 @@
 
 namespace emulator {
 
-__thread Thread* self = nullptr;
+__thread Thread* self __attribute__((tls_model("initial-exec"))) = nullptr;
 
 uint64_t Cluster::draw() {
   random += 0x9E3779B97F4A7C15ull;

@@ -1,0 +1,74 @@
+// Atomic updates of global and shared memory, packed and vector forms, and accesses that order others.
+#pragma once
+
+namespace tw {
+
+template <class T> struct atomic_type;
+template <> struct atomic_type<int32_t> { static constexpr uint32_t value = TW_AT_S32; };
+template <> struct atomic_type<uint32_t> { static constexpr uint32_t value = TW_AT_U32; };
+template <> struct atomic_type<int64_t> { static constexpr uint32_t value = TW_AT_S64; };
+template <> struct atomic_type<uint64_t> { static constexpr uint32_t value = TW_AT_U64; };
+template <> struct atomic_type<float> { static constexpr uint32_t value = TW_AT_F32; };
+template <> struct atomic_type<double> { static constexpr uint32_t value = TW_AT_F64; };
+template <> struct atomic_type<half> { static constexpr uint32_t value = TW_AT_F16; };
+template <> struct atomic_type<bfloat16> { static constexpr uint32_t value = TW_AT_BF16; };
+
+template <class T> TW_DEVICE T atomic_any(uint32_t how, T* p, T x, TwSite site) {
+  T old;
+  ::tw_atomic(how, atomic_type<T>::value, TW_RELAXED, p, &x, nullptr, &old, 1, site);
+  return old;
+}
+#define TW_ATOMIC(NAME, HOW, T) TW_DEVICE T NAME(T* p, T x, TW_SITE) { return atomic_any<T>(HOW, p, x, site); }
+TW_ATOMIC(atomic_add, TW_ATOMIC_ADD, int32_t)
+TW_ATOMIC(atomic_add, TW_ATOMIC_ADD, uint32_t)
+TW_ATOMIC(atomic_add, TW_ATOMIC_ADD, int64_t)
+TW_ATOMIC(atomic_add, TW_ATOMIC_ADD, uint64_t)
+TW_ATOMIC(atomic_add, TW_ATOMIC_ADD, float)
+TW_ATOMIC(atomic_add, TW_ATOMIC_ADD, double)
+TW_ATOMIC(atomic_add, TW_ATOMIC_ADD, half)
+TW_ATOMIC(atomic_add, TW_ATOMIC_ADD, bfloat16)
+TW_ATOMIC(atomic_min, TW_ATOMIC_MIN, int32_t)
+TW_ATOMIC(atomic_min, TW_ATOMIC_MIN, uint32_t)
+TW_ATOMIC(atomic_min, TW_ATOMIC_MIN, int64_t)
+TW_ATOMIC(atomic_min, TW_ATOMIC_MIN, uint64_t)
+TW_ATOMIC(atomic_min, TW_ATOMIC_MIN, float)
+TW_ATOMIC(atomic_max, TW_ATOMIC_MAX, int32_t)
+TW_ATOMIC(atomic_max, TW_ATOMIC_MAX, uint32_t)
+TW_ATOMIC(atomic_max, TW_ATOMIC_MAX, int64_t)
+TW_ATOMIC(atomic_max, TW_ATOMIC_MAX, uint64_t)
+TW_ATOMIC(atomic_max, TW_ATOMIC_MAX, float)
+TW_ATOMIC(atomic_and, TW_ATOMIC_AND, uint32_t)
+TW_ATOMIC(atomic_or, TW_ATOMIC_OR, uint32_t)
+TW_ATOMIC(atomic_xor, TW_ATOMIC_XOR, uint32_t)
+TW_ATOMIC(atomic_exchange, TW_ATOMIC_EXCHANGE, uint32_t)
+#undef TW_ATOMIC
+TW_DEVICE uint32_t atomic_cas(uint32_t* p, uint32_t expected, uint32_t desired, TW_SITE) {
+  uint32_t old;
+  ::tw_atomic(TW_ATOMIC_COMPARE, TW_AT_U32, TW_RELAXED, p, &desired, &expected, &old, 1, site);
+  return old;
+}
+template <class T, int N> TW_DEVICE void atomic_add_vector(T* p, const Vector<T, N>& x, TW_SITE) {
+  ::tw_atomic(TW_ATOMIC_ADD, atomic_type<T>::value, TW_RELAXED, p, &x, nullptr, nullptr, N, site);
+}
+
+TW_DEVICE uint32_t load_acquire(const uint32_t* p, TW_SITE) {
+  uint32_t x;
+  ::tw_load_acquire(&x, p, 4, site);
+  return x;
+}
+TW_DEVICE void store_release(uint32_t* p, uint32_t x, TW_SITE) { ::tw_store_release(p, &x, 4, site); }
+TW_DEVICE void add_release(uint32_t* p, uint32_t x, TW_SITE) { ::tw_atomic(TW_ATOMIC_ADD, TW_AT_U32, TW_RELEASES, p, &x, nullptr, nullptr, 1, site); }
+
+TW_DEVICE void grid_sync(uint32_t* counter, uint32_t round, TW_SITE) {
+  sync_threads(site);
+  if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) {
+    fence_device(site);
+    add_release(counter, 1, site);
+    const uint32_t blocks = gridDim.x * gridDim.y * gridDim.z;
+    while (load_acquire(counter, site) < round * blocks) {}
+    fence_device(site);
+  }
+  sync_threads(site);
+}
+
+}  // namespace tw

@@ -1,0 +1,150 @@
+// Conversions between number types, written independently of the device's: by integer arithmetic on the bits of a double.
+#pragma once
+
+namespace tw {
+
+TW_DEVICE uint32_t float_bits(float x) { return bit_cast<uint32_t>(x); }
+TW_DEVICE float bits_float(uint32_t x) { return bit_cast<float>(x); }
+
+// The finite value of sign-exponent-mantissa code, exact in float.
+template <int EXPONENT, int MANTISSA, int BIAS> TW_DEVICE float decode_float(uint32_t code) {
+  const uint32_t field = code >> MANTISSA & ((1u << EXPONENT) - 1), fraction = code & ((1u << MANTISSA) - 1);
+  const float scale = field ? bits_float(uint32_t(127 + int(field) - BIAS) << 23) : bits_float(uint32_t(128 - BIAS) << 23);
+  const float magnitude = (float(fraction) / float(1u << MANTISSA) + (field ? 1.0f : 0.0f)) * scale;
+  return code >> (EXPONENT + MANTISSA) & 1 ? -magnitude : magnitude;
+}
+
+TW_DEVICE float to_float(float x) { return x; }
+TW_DEVICE float to_float(tfloat32 x) { return x.value; }
+TW_DEVICE float to_float(bfloat16 x) { return bits_float(uint32_t(x.bits) << 16); }
+TW_DEVICE float to_float(half x) {
+  if ((x.bits & 0x7C00) == 0x7C00) return bits_float(uint32_t(x.bits & 0x8000) << 16 | 0x7F800000u | uint32_t(x.bits & 0x3FF) << 13);
+  return decode_float<5, 10, 15>(x.bits);
+}
+TW_DEVICE float to_float(float8_e4m3 x) { return (x.bits & 0x7F) == 0x7F ? bits_float(0x7FFFFFFFu) : decode_float<4, 3, 7>(x.bits); }
+TW_DEVICE float to_float(float8_e5m2 x) { return to_float(half{uint16_t(x.bits << 8)}); }
+TW_DEVICE float to_float(float8_e8m0 x) { return bits_float(x.bits == 0xFF ? 0x7FFFFFFFu : x.bits ? uint32_t(x.bits) << 23 : 0x00400000u); }
+TW_DEVICE float to_float(float4_e2m1 x) { return decode_float<2, 1, 1>(x.bits); }
+
+// The code of |x| with EXPONENT and MANTISSA bits, one rounding to nearest even; large values give a code beyond the largest.
+template <int MANTISSA, int BIAS> TW_DEVICE uint32_t encode_magnitude(double x) {
+  const uint64_t bits = bit_cast<uint64_t>(x);
+  const int exponent = int(bits >> 52 & 0x7FF) - 1023;
+  if (exponent < -200) return 0;
+  if (exponent > 200) return 0x7FFFFFFFu;
+  const uint64_t significand = (bits & 0xFFFFFFFFFFFFFull) | 1ull << 52;
+  int drop = 52 - MANTISSA;
+  if (exponent < 1 - BIAS) drop += 1 - BIAS - exponent;
+  if (drop > 54) return 0;
+  const uint64_t kept = significand >> drop, rest = significand & ((1ull << drop) - 1), middle = 1ull << (drop - 1);
+  const uint64_t rounded = kept + (rest > middle || (rest == middle && (kept & 1)));
+  if (exponent < 1 - BIAS) return uint32_t(rounded);
+  return uint32_t((uint64_t(exponent + BIAS) << MANTISSA) + rounded - (1ull << MANTISSA));
+}
+TW_DEVICE bool negative(double x) { return bit_cast<uint64_t>(x) >> 63; }
+
+TW_DEVICE void from_double(half& to, double x) {
+  const uint32_t code = encode_magnitude<10, 15>(x);
+  to.bits = uint16_t(x != x ? 0x7FFFu : (code > 0x7C00u ? 0x7C00u : code) | (negative(x) ? 0x8000u : 0u));
+}
+TW_DEVICE void from_double(bfloat16& to, double x) {
+  const uint32_t code = encode_magnitude<7, 127>(x);
+  to.bits = uint16_t(x != x ? 0x7FFFu : (code > 0x7F80u ? 0x7F80u : code) | (negative(x) ? 0x8000u : 0u));
+}
+TW_DEVICE void from_double(tfloat32& to, double x) {
+  const uint32_t code = encode_magnitude<10, 127>(x);
+  to.value = x != x ? float(x) : bits_float((code > 0x3FC00u ? 0x3FC00u : code) << 13 | (negative(x) ? 0x80000000u : 0u));
+}
+TW_DEVICE void from_double(float8_e4m3& to, double x) {
+  const uint32_t code = encode_magnitude<3, 7>(x);
+  to.bits = uint8_t((x != x ? 0x7Fu : code > 0x7Eu ? 0x7Eu : code) | (negative(x) ? 0x80u : 0u));
+}
+TW_DEVICE void from_double(float8_e5m2& to, double x) {
+  const uint32_t code = encode_magnitude<2, 15>(x);
+  to.bits = uint8_t((x != x ? 0x7Fu : code > 0x7Cu ? 0x7Cu : code) | (negative(x) ? 0x80u : 0u));
+}
+TW_DEVICE void from_double(float8_e8m0& to, double x) {
+  const uint32_t bits = float_bits(float(x)), code = bits >> 23, mantissa = bits & 0x7FFFFFu;
+  to.bits = uint8_t(x != x || negative(x) ? 0xFFu : code + (mantissa > 0x400000u || (mantissa == 0x400000u && (code & 1u))));
+}
+TW_DEVICE void from_double(float4_e2m1& to, double x) {
+  const uint32_t code = encode_magnitude<1, 1>(x);
+  to.bits = uint8_t((code > 7u ? 7u : code) | (negative(x) ? 8u : 0u));
+}
+
+// As a double; integers too large for one are rounded to odd, so that the next rounding is the only one.
+template <class T> TW_DEVICE double to_double(T x) { return double(to_float(x)); }
+TW_DEVICE double to_double(double x) { return x; }
+TW_DEVICE double to_double(uint64_t x) { return x >> 53 ? double((x >> 11 | uint64_t((x & 0x7FF) != 0)) << 11) : double(x); }
+TW_DEVICE double to_double(int64_t x) { return x < 0 ? -to_double(uint64_t(0) - uint64_t(x)) : to_double(uint64_t(x)); }
+TW_DEVICE double to_double(int32_t x) { return x; }
+TW_DEVICE double to_double(uint32_t x) { return x; }
+TW_DEVICE double to_double(int16_t x) { return x; }
+TW_DEVICE double to_double(uint16_t x) { return x; }
+TW_DEVICE double to_double(int8_t x) { return x; }
+TW_DEVICE double to_double(uint8_t x) { return x; }
+TW_DEVICE double to_double(bool x) { return x; }
+
+template <class T> struct is_small_float { static constexpr bool value = false; };
+template <> struct is_small_float<half> { static constexpr bool value = true; };
+template <> struct is_small_float<bfloat16> { static constexpr bool value = true; };
+template <> struct is_small_float<float8_e4m3> { static constexpr bool value = true; };
+template <> struct is_small_float<float8_e5m2> { static constexpr bool value = true; };
+template <> struct is_small_float<float8_e8m0> { static constexpr bool value = true; };
+template <> struct is_small_float<float4_e2m1> { static constexpr bool value = true; };
+template <> struct is_small_float<tfloat32> { static constexpr bool value = true; };
+template <class A, class B> struct same_type { static constexpr bool value = false; };
+template <class A> struct same_type<A, A> { static constexpr bool value = true; };
+template <class T> struct is_wide_float { static constexpr bool value = same_type<T, float>::value || same_type<T, double>::value; };
+
+template <class To> TW_DEVICE To truncate_saturate(double x) {
+  if (x != x) return 0;
+  const bool is_signed = To(-1) < To(0);
+  const int bits = int(sizeof(To)) * 8 - (is_signed ? 1 : 0);
+  const double limit = bits == 64 ? 18446744073709551616.0 : double(uint64_t(1) << bits);
+  const To largest = To(~uint64_t(0) >> (64 - bits)), least = is_signed ? To(-largest - 1) : To(0);
+  if (x >= limit) return largest;
+  if (is_signed ? x <= -limit : x <= -1.0) return least;
+  return To(x);
+}
+
+template <class To, class From> TW_DEVICE To convert(From x) {
+  if constexpr (same_type<To, From>::value) {
+    return x;
+  } else if constexpr (is_small_float<To>::value) {
+    To to;
+    from_double(to, to_double(x));
+    return to;
+  } else if constexpr (is_small_float<From>::value) {
+    return convert<To>(to_float(x));
+  } else if constexpr (is_wide_float<From>::value && same_type<To, bool>::value) {
+    return x != From(0);
+  } else if constexpr (is_wide_float<From>::value && !is_wide_float<To>::value) {
+    return truncate_saturate<To>(x);
+  } else {
+    return static_cast<To>(x);
+  }
+}
+
+#define TW_SMALL_FLOAT(T)                                                                        \
+  TW_DEVICE T operator+(T a, T b) { return convert<T>(to_float(a) + to_float(b)); }              \
+  TW_DEVICE T operator-(T a, T b) { return convert<T>(to_float(a) - to_float(b)); }              \
+  TW_DEVICE T operator*(T a, T b) { return convert<T>(to_float(a) * to_float(b)); }              \
+  TW_DEVICE T operator/(T a, T b) { return convert<T>(to_float(a) / to_float(b)); }              \
+  TW_DEVICE T operator-(T a) { return convert<T>(-to_float(a)); }                                \
+  TW_DEVICE bool operator==(T a, T b) { return to_float(a) == to_float(b); }                     \
+  TW_DEVICE bool operator!=(T a, T b) { return to_float(a) != to_float(b); }                     \
+  TW_DEVICE bool operator<(T a, T b) { return to_float(a) < to_float(b); }                       \
+  TW_DEVICE bool operator<=(T a, T b) { return to_float(a) <= to_float(b); }                     \
+  TW_DEVICE bool operator>(T a, T b) { return to_float(a) > to_float(b); }                       \
+  TW_DEVICE bool operator>=(T a, T b) { return to_float(a) >= to_float(b); }
+TW_SMALL_FLOAT(half)
+TW_SMALL_FLOAT(bfloat16)
+TW_SMALL_FLOAT(float8_e4m3)
+TW_SMALL_FLOAT(float8_e5m2)
+TW_SMALL_FLOAT(float8_e8m0)
+TW_SMALL_FLOAT(float4_e2m1)
+TW_SMALL_FLOAT(tfloat32)
+#undef TW_SMALL_FLOAT
+
+}  // namespace tw

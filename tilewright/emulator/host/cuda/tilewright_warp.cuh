@@ -1,0 +1,53 @@
+// What the lanes of a warp do together.
+#pragma once
+
+namespace tw {
+
+constexpr uint32_t ALL_LANES = 0xFFFFFFFFu;
+
+TW_DEVICE uint32_t lane_index() { return ::tw_lane(); }
+
+template <class T> TW_DEVICE T shuffle_any(T x, uint32_t how, uint32_t lane, uint32_t mask, int width, TwSite site) {
+  static_assert(sizeof(T) <= 8, "a shuffle moves up to 8 bytes");
+  uint64_t word = 0;
+  __builtin_memcpy(&word, &x, sizeof(T));
+  word = ::tw_shuffle(how, mask, word, lane, uint32_t(width), site);
+  T result;
+  __builtin_memcpy(&result, &word, sizeof(T));
+  return result;
+}
+template <class T> TW_DEVICE T shuffle(T x, int lane, uint32_t mask = ALL_LANES, int width = 32, TW_SITE) { return shuffle_any(x, TW_SHUFFLE_INDEX, uint32_t(lane), mask, width, site); }
+template <class T> TW_DEVICE T shuffle_xor(T x, int lanes, uint32_t mask = ALL_LANES, int width = 32, TW_SITE) { return shuffle_any(x, TW_SHUFFLE_XOR, uint32_t(lanes), mask, width, site); }
+template <class T> TW_DEVICE T shuffle_up(T x, int delta, uint32_t mask = ALL_LANES, int width = 32, TW_SITE) { return shuffle_any(x, TW_SHUFFLE_UP, uint32_t(delta), mask, width, site); }
+template <class T> TW_DEVICE T shuffle_down(T x, int delta, uint32_t mask = ALL_LANES, int width = 32, TW_SITE) { return shuffle_any(x, TW_SHUFFLE_DOWN, uint32_t(delta), mask, width, site); }
+TW_DEVICE int warp_uniform(int x, TW_SITE) { return shuffle_any(x, TW_SHUFFLE_INDEX, 0u, ALL_LANES, 32, site); }
+
+TW_DEVICE uint32_t ballot(bool condition, uint32_t mask = ALL_LANES, TW_SITE) { return uint32_t(::tw_vote(mask, condition, site)); }
+TW_DEVICE bool any(bool condition, uint32_t mask = ALL_LANES, TW_SITE) { return ::tw_vote(mask, condition, site) != 0; }
+TW_DEVICE bool all(bool condition, uint32_t mask = ALL_LANES, TW_SITE) { return ::tw_vote(mask, !condition, site) == 0; }
+
+#define TW_REDUX(NAME, HOW, T) \
+  TW_DEVICE T NAME(T x, uint32_t mask = ALL_LANES, TW_SITE) { return T(::tw_warp_reduce(HOW, T(-1) < T(0), mask, uint32_t(x), site)); }
+TW_REDUX(redux_add, TW_REDUCE_ADD, int32_t)
+TW_REDUX(redux_add, TW_REDUCE_ADD, uint32_t)
+TW_REDUX(redux_min, TW_REDUCE_MIN, int32_t)
+TW_REDUX(redux_min, TW_REDUCE_MIN, uint32_t)
+TW_REDUX(redux_max, TW_REDUCE_MAX, int32_t)
+TW_REDUX(redux_max, TW_REDUCE_MAX, uint32_t)
+TW_REDUX(redux_and, TW_REDUCE_AND, uint32_t)
+TW_REDUX(redux_or, TW_REDUCE_OR, uint32_t)
+TW_REDUX(redux_xor, TW_REDUCE_XOR, uint32_t)
+#undef TW_REDUX
+
+TW_DEVICE bool elect_one(TW_SITE) { return ::tw_elect(ALL_LANES, site); }
+
+template <class T> TW_DEVICE void quad_transpose(Fragment<T, 4>& words, TW_SITE) {
+  static_assert(sizeof(T) == 4, "quad_transpose moves 32-bit words");
+  const uint32_t t = lane_index() & 3u;
+  T rows[4][4];                                      // row of each lane of the quad
+  for (uint32_t lane = 0; lane < 4; ++lane)
+    for (int i = 0; i < 4; ++i) rows[lane][i] = shuffle_any(words[i], TW_SHUFFLE_INDEX, lane, ALL_LANES, 4, site);
+  for (int i = 0; i < 4; ++i) words[i] = rows[i][t];
+}
+
+}  // namespace tw

@@ -1,0 +1,35 @@
+// Warpgroup matrix multiply: descriptors, issue, fences and waits.
+#pragma once
+
+namespace tw {
+
+enum Major { K_MAJOR = 0, MN_MAJOR = 1 };
+enum Swizzle { SWIZZLE_NONE = 0, SWIZZLE_128B = 1, SWIZZLE_64B = 2, SWIZZLE_32B = 3 };
+
+TW_DEVICE uint64_t wgmma_descriptor(uint32_t address, Swizzle swizzle, uint32_t leading, uint32_t stride) {
+  return uint64_t(swizzle) << 62 | uint64_t(stride >> 4) << 32 | uint64_t(leading >> 4) << 16 | uint64_t((address & 0x3FFFF) >> 4);
+}
+TW_DEVICE uint64_t wgmma_advance(uint64_t descriptor, uint32_t bytes) { return descriptor + (bytes >> 4); }
+
+template <int N, class A, class B, Major MAJOR_A, Major MAJOR_B, class D> TW_DEVICE TwWarpgroupForm wgmma_form(bool accumulate) {
+  static_assert(N % 8 == 0 && N >= 8 && N <= 256, "N is a multiple of 8 up to 256");
+  static_assert(sizeof(A) == 2 || (MAJOR_A == K_MAJOR && MAJOR_B == K_MAJOR), "only 16-bit operands may be MN-major");
+  return TwWarpgroupForm{matrix_number<A>::value, matrix_number<B>::value, accumulator_number<D>::value, MAJOR_A, MAJOR_B, accumulate, N};
+}
+template <int N, class A, class B, Major MAJOR_A = K_MAJOR, Major MAJOR_B = K_MAJOR, class D, int SIZE>
+TW_DEVICE void wgmma_ss(Fragment<D, SIZE>& d, uint64_t a, uint64_t b, bool accumulate, TW_SITE) {
+  static_assert(SIZE == N / 2, "a thread holds N / 2 accumulators");
+  ::tw_wgmma(wgmma_form<N, A, B, MAJOR_A, MAJOR_B, D>(accumulate), d.data, nullptr, a, b, site);
+}
+template <int N, class B, Major MAJOR_B = K_MAJOR, class D, int SIZE, class A, int SIZE_A>
+TW_DEVICE void wgmma_rs(Fragment<D, SIZE>& d, const Fragment<A, SIZE_A>& a, uint64_t b, bool accumulate, TW_SITE) {
+  static_assert(SIZE == N / 2 && sizeof(A) * SIZE_A == 16, "N / 2 accumulators and 16 bytes of a in a thread");
+  ::tw_wgmma(wgmma_form<N, A, B, K_MAJOR, MAJOR_B, D>(accumulate), d.data, a.data, 0, b, site);
+}
+
+TW_DEVICE void wgmma_fence(TW_SITE) { ::tw_wgmma_fence(site); }
+TW_DEVICE void wgmma_commit(TW_SITE) { ::tw_wgmma_commit(site); }
+template <int PENDING> TW_DEVICE void wgmma_wait(TW_SITE) { ::tw_wgmma_wait(PENDING, site); }
+template <class T, int N> TW_DEVICE void wgmma_fence_registers(Fragment<T, N>&) {}
+
+}  // namespace tw

@@ -1,0 +1,338 @@
+"""Running a kernel's text on this machine: memory, arguments, schedules, and what comes back."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.emulator.lines import line_table
+from tilewright.emulator.reports import OPERATIONS, Report, in_order, make_report
+from tilewright.emulator.structures import SCHEDULES, Allocation, CFault, Fault, Launch
+from tilewright.emulator.tensor_map import TensorMap, encode_map
+from tilewright.emulator.toolchain import Text, compile_text, core
+from tilewright.errors import EmulationError, EmulationFailed, Span
+from tilewright.options import options
+from tilewright.targets.cuda.tma import TmaDescriptor
+
+GUARD = 4096
+"""Bytes of no-man's-land around each array."""
+
+_TALKS = re.compile(r"\b(atomic_\w+|load_acquire|store_release|add_release|grid_sync|volatile)\b")
+"""Words of texts whose blocks may talk to each other: those run on one core, so that a seed reproduces them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Emulation:
+    """A finished run.
+
+    Attributes
+    ----------
+    reports : mistakes found (empty unless `emulate` was told not to raise).
+    census : how often each call of the vocabulary ran: (operation, file, line) -> count; only where asked for.
+    """
+
+    reports: tuple[Report, ...]
+    census: Mapping[tuple[str, str, int], int]
+
+
+class _Memory:
+    """Global memory of a run: every array copied into one arena, with guards between."""
+
+    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
+        self.arrays = list(arrays)
+        offsets, at = [], GUARD
+        for array in self.arrays:
+            offsets.append(at)
+            at += (array.nbytes + GUARD + 255) // 256 * 256
+        self.bytes = at + GUARD
+        self.base = core(options().compiler).tw_reserve(self.bytes)
+        if not self.base:
+            raise EmulationFailed(f"no {self.bytes} bytes of memory for the kernel's arrays")
+        self.addresses = [self.base + offset for offset in offsets]
+        for array, address in zip(self.arrays, self.addresses):
+            contiguous = np.ascontiguousarray(array)
+            ctypes.memmove(address, contiguous.ctypes.data, array.nbytes)
+
+    def find(self, array: np.ndarray) -> int:
+        """Arena address of an array that was given."""
+        for known, address in zip(self.arrays, self.addresses):
+            if known is array:
+                return address
+        raise EmulationFailed("a tensor map describes an array that is not among `arguments` or `memory`")
+
+    def translate(self, address: int) -> int:
+        """Arena address of an address inside one of the arrays."""
+        for array, place in zip(self.arrays, self.addresses):
+            if array.ctypes.data <= address < array.ctypes.data + max(array.nbytes, 1):
+                return place + address - array.ctypes.data
+        raise EmulationFailed(
+            f"a tensor map begins at {address:#x}, outside of every array", hint="pass the array it describes in `memory`"
+        )
+
+    def copy_back(self) -> None:
+        for array, address in zip(self.arrays, self.addresses):
+            if array.flags.writeable:
+                raw = (ctypes.c_char * array.nbytes).from_address(address)
+                array[...] = np.frombuffer(raw, array.dtype).reshape(array.shape)
+
+    def release(self) -> None:
+        core(options().compiler).tw_release(self.base, self.bytes)
+
+
+def _argument_bytes(argument: Any, shape: int, position: int, memory: _Memory) -> bytes:
+    """One argument as the kernel's parameter of this shape (its size; the top bit marks a pointer) takes it."""
+    size, is_pointer = shape & 0x7FFFFFFF, bool(shape >> 31)
+    if isinstance(argument, np.ndarray):
+        value = memory.find(argument).to_bytes(8, "little")
+    elif isinstance(argument, TensorMap):
+        value = encode_map(argument.descriptor(memory.find(argument.array)))
+    elif isinstance(argument, TmaDescriptor):
+        value = encode_map(dataclasses.replace(argument, address=memory.translate(argument.address)))
+    elif isinstance(argument, np.generic):
+        value = argument.tobytes()
+    elif isinstance(argument, bool):
+        value = bytes([argument])
+    elif isinstance(argument, int):
+        value = (argument & ((1 << 8 * size) - 1)).to_bytes(size, "little") if size <= 8 else b""
+    elif isinstance(argument, float):
+        value = np.float64(argument).tobytes() if size == 8 else np.float32(argument).tobytes()
+    elif isinstance(argument, bytes):
+        value = argument
+    elif argument is None:
+        value = bytes(8)
+    else:
+        raise EmulationFailed(f"argument {position} is a {type(argument).__name__}, which no kernel takes")
+    if len(value) != size or (is_pointer != isinstance(argument, (np.ndarray, type(None)))):
+        wanted = "a pointer" if is_pointer else f"{size} bytes"
+        raise EmulationFailed(f"argument {position} is {len(value)} bytes of {type(argument).__name__}, and the kernel's parameter is {wanted}")
+    return value
+
+
+def _pack_arguments(arguments: Sequence[Any], text: Text, memory: _Memory) -> ctypes.Array:
+    """One buffer: pointers to all arguments, then their bytes."""
+    if len(arguments) != len(text.shapes):
+        raise EmulationFailed(f"the kernel has {len(text.shapes)} parameters, and {len(arguments)} arguments are given")
+    values = [_argument_bytes(a, shape, i, memory) for i, (a, shape) in enumerate(zip(arguments, text.shapes))]
+    head = (8 * len(values) + 127) // 128 * 128
+    offsets, at = [], head
+    for value in values:
+        offsets.append(at)
+        at += (len(value) + 127) // 128 * 128
+    buffer = (ctypes.c_char * (at + 128 + 128))()
+    base = (ctypes.addressof(buffer) + 127) // 128 * 128
+    shift = base - ctypes.addressof(buffer)
+    for i, (offset, value) in enumerate(zip(offsets, values)):
+        buffer[shift + offset : shift + offset + len(value)] = value
+        buffer[shift + 8 * i : shift + 8 * i + 8] = (base + offset).to_bytes(8, "little")
+    return buffer
+
+
+def _resolver(text: Text, positions: Sequence[Sequence[Any]]) -> Callable[[int], Span | None]:
+    """Finds the author's place of a site: a call by its number, a plain access by its address in the text."""
+
+    def resolve(site: int) -> Span | None:
+        if site >> 31:
+            file, line = positions[site & 0x7FFFFFFF]
+            return Span(file, line)
+        place = line_table(text.path).find(site) if site else None
+        return Span(*place) if place else None
+
+    return resolve
+
+
+def launch_registers(source: str, kernel: str, threads: int) -> int:
+    """Registers a thread starts with, from the launch bounds in the text; 0 where it states none."""
+    found = re.search(r"TW_KERNEL\(\s*\d+\s*,\s*(\d+)\s*\)\s*" + re.escape(kernel) + r"\b", source)
+    return min(65536 // (threads * int(found.group(1))) // 8 * 8, 248) if found else 0
+
+
+def run(
+    source: str,
+    kernel: str,
+    arguments: Sequence[Any],
+    *,
+    grid: Sequence[int],
+    block: Sequence[int],
+    cluster: Sequence[int] = (1, 1, 1),
+    shared_bytes: int = 0,
+    schedule: str = "late",
+    seed: int = 0,
+    check: bool = True,
+    trace: str | os.PathLike[str] | None = None,
+    multiprocessors: int = 132,
+    registers: int | None = None,
+    names: Sequence[str] | None = None,
+    memory: Sequence[np.ndarray] = (),
+    faults: Sequence[Fault] = (),
+    census: bool = False,
+    workers: int = 0,
+    poison: int = 0x7FF7A5A57FF7A5A5,
+    vocabulary: str = "cuda",
+    file: str = "kernel.cu",
+) -> Emulation:
+    """Run a text once and return what was found, without raising; see `emulate` for the parameters."""
+    sizes = [tuple(dims) + (1,) * (3 - len(dims)) for dims in (grid, block, cluster)]
+    if any(not 0 < extent for dims in sizes for extent in dims) or any(g % c for g, c in zip(sizes[0], sizes[2])):
+        raise EmulationFailed(f"a grid of {tuple(grid)} blocks of {tuple(block)} threads cannot be cut into clusters of {tuple(cluster)}")
+    threads = sizes[1][0] * sizes[1][1] * sizes[1][2]
+    if threads > 1024 or shared_bytes > 256 * 1024:
+        raise EmulationFailed(f"a block of {threads} threads with {shared_bytes} bytes of shared memory fits no machine")
+    if schedule not in SCHEDULES:
+        raise EmulationFailed(f"unknown schedule {schedule!r}", hint="use " + ", ".join(SCHEDULES) + " or explore")
+    text = compile_text(source, kernel, vocabulary, check, file)
+    library = core(options().compiler)
+
+    arrays: list[np.ndarray] = []
+    for candidate in (*arguments, *memory):
+        array = candidate.array if isinstance(candidate, TensorMap) else candidate
+        if isinstance(array, np.ndarray) and not any(array is known for known in arrays):
+            arrays.append(array)
+    labels = _array_names(arrays, arguments, names)
+    space = _Memory(arrays)
+    try:
+        packed = _pack_arguments(arguments, text, space)
+        base = (ctypes.addressof(packed) + 127) // 128 * 128
+        allocations = (Allocation * max(len(arrays), 1))(*[Allocation(a, a + x.nbytes) for a, x in zip(space.addresses, arrays)])
+        planted = (CFault * max(len(faults), 1))(*[fault.encode() for fault in faults])
+        low, high = ctypes.c_uint64(), ctypes.c_uint64()
+        library.tw_image(ctypes.cast(text.library.tilewright_run, ctypes.c_void_p), ctypes.byref(low), ctypes.byref(high))
+        blocks = sizes[2][0] * sizes[2][1] * sizes[2][2]
+        clusters = sizes[0][0] * sizes[0][1] * sizes[0][2] // blocks
+        fit = max(1, min(2048 // threads, (228 << 10) // (shared_bytes + 1024)))
+        resident = max(1, multiprocessors * fit // blocks)
+        if not workers:
+            workers = 1 if _TALKS.search(source) or trace or faults else min(os.cpu_count() or 1, clusters, 16)
+        order = Launch(
+            grid=sizes[0], block=sizes[1], cluster=sizes[2], warp_size=32, shared_bytes=shared_bytes, shared_base=1024, check=check,
+            schedule=SCHEDULES[schedule], workers=workers, resident=resident, trace=(1 if trace else 0) | (2 if census else 0),
+            registers=launch_registers(source, kernel, threads) if registers is None else registers, seed=seed, poison=poison,
+            entry=ctypes.cast(text.library.tilewright_run, ctypes.c_void_p).value, arguments=base, allocations=allocations,
+            allocation_count=len(arrays), arena_low=space.base, arena_high=space.base + space.bytes, text_low=low.value,
+            text_high=high.value, faults=planted, fault_count=len(faults),
+        )  # fmt: skip
+        answer = library.tw_run(ctypes.byref(order))
+        try:
+            result = json.loads(ctypes.string_at(answer).decode(errors="replace"))
+        finally:
+            library.tw_free(answer)
+        space.copy_back()
+    finally:
+        space.release()
+    resolve = _resolver(text, result["positions"])
+    reports = in_order([make_report(facts, labels, resolve) for facts in result["reports"]])
+    if trace:
+        _write_trace(trace, result["events"], resolve)
+    counts: dict[tuple[str, str, int], int] = {}
+    for operation, site, count in result["census"]:
+        place = resolve(site)
+        if place:
+            key = (OPERATIONS[operation], place.file, place.line)
+            counts[key] = counts.get(key, 0) + count
+    return Emulation(tuple(reports), counts)
+
+
+def _array_names(arrays: Sequence[np.ndarray], arguments: Sequence[Any], names: Sequence[str] | None) -> list[str]:
+    """What to call each array: the name of the first argument that is or describes it."""
+    labels = []
+    for array in arrays:
+        label = "of a tensor map"
+        for i, argument in enumerate(arguments):
+            if argument is array or (isinstance(argument, TensorMap) and argument.array is array):
+                label = names[i] if names else str(i)
+                break
+        labels.append(label)
+    return labels
+
+
+def _write_trace(path: str | os.PathLike[str], events: list[dict[str, Any]], resolve: Callable[[int], Span | None]) -> None:
+    """A timeline in the Chrome trace format (chrome://tracing, Perfetto): a process a block, a thread a warp."""
+    for event in events:
+        site = event["args"].pop("site", 0)
+        place = resolve(site)
+        if place:
+            event["args"]["at"] = f"{place.file}:{place.line}"
+    blocks = sorted({(event["pid"], event["tid"]) for event in events})
+    labels: list[dict[str, Any]] = []
+    for block in sorted({pid for pid, _ in blocks}):
+        labels.append({"name": "process_name", "ph": "M", "pid": block, "args": {"name": f"block {block}"}})
+    for block, warp in blocks:
+        labels.append({"name": "thread_name", "ph": "M", "pid": block, "tid": warp, "args": {"name": f"warp {warp}"}})
+    Path(path).write_text(json.dumps({"traceEvents": labels + events, "displayTimeUnit": "ns"}))
+
+
+EXPLORED = (("late", 0), ("early", 0), ("late", 1), ("early", 1), *(("random", seed) for seed in range(2, 14)))
+"""The schedules that ``schedule="explore"`` tries."""
+
+
+def emulate(source: str, kernel: str, arguments: Sequence[Any], *, schedule: str = "late", seed: int = 0, **launch: Any) -> Emulation:
+    """Run a kernel's text on this machine's CPU, under a scheduler that finds its mistakes.
+
+    Parameters
+    ----------
+    source : the text, in the words of the vocabulary (docs/cuda_vocabulary.md).
+    kernel : name of the kernel in it.
+    arguments : in order; NumPy arrays (global memory, changed in place), scalars, `TensorMap` or `TmaDescriptor`.
+    grid, block, cluster : up to three extents each; the grid's in blocks.
+    shared_bytes : dynamic shared memory of a block.
+    schedule : ``"late"`` (asynchronous things happen at the last moment), ``"early"`` (at once), ``"random"``, or
+        ``"explore"``: a set of schedules, whose results must agree bit by bit.
+    seed : chooses the order of warps, and everything random; a run is reproduced by schedule and seed.
+    check : False runs without any check, several times as fast.
+    trace : a file for a timeline in the Chrome trace format.
+    multiprocessors : how many the machine has; limits the blocks that run at once.
+    registers : a thread has at launch; None takes the launch bounds in the text, 0 does not check.
+    names : of the arguments, for reports.
+    memory : further arrays that tensor maps point into.
+    faults, census, workers, poison, vocabulary, file : see `run`'s harness: planted faults, counts of calls, OS threads,
+        what memory holds before it is written, the header directory, and what the text's own lines are called.
+
+    Returns
+    -------
+    The finished run.
+
+    Raises
+    ------
+    EmulationError : mistakes were found; its `reports` lists them.
+    EmulationFailed : the text does not compile or the launch does not fit it.
+    """
+    if schedule == "explore":
+        return _explore(source, kernel, arguments, launch)
+    result = run(source, kernel, arguments, schedule=schedule, seed=seed, **launch)
+    if result.reports:
+        raise EmulationError(result.reports)
+    return result
+
+
+def _explore(source: str, kernel: str, arguments: Sequence[Any], launch: dict[str, Any]) -> Emulation:
+    """Try the schedules of `EXPLORED`; the arrays end as the first one leaves them."""
+    arrays = [a.array if isinstance(a, TensorMap) else a for a in (*arguments, *launch.get("memory", ()))]
+    arrays = [array for array in arrays if isinstance(array, np.ndarray) and array.flags.writeable]
+    before = [array.copy() for array in arrays]
+    first: list[np.ndarray] = []
+    result = Emulation((), {})
+    for schedule, seed in EXPLORED:
+        for array, old in zip(arrays, before):
+            array[...] = old
+        result = run(source, kernel, arguments, schedule=schedule, seed=seed, **launch)
+        if result.reports:
+            raise EmulationError(result.reports)
+        if not first:
+            first = [array.copy() for array in arrays]
+            continue
+        for position, (array, expected) in enumerate(zip(arrays, first)):
+            if array.tobytes() != expected.tobytes():
+                names = _array_names(arrays, arguments, launch.get("names"))
+                facts = {"kind": "schedule-dependent", "site": 0, "argument": names[position], "first": "late, seed 0", "second": f"{schedule}, seed {seed}"}
+                raise EmulationError([make_report(facts, names, lambda site: None)])
+    for array, expected in zip(arrays, first):
+        array[...] = expected
+    return result

@@ -1,0 +1,279 @@
+"""What the emulator found, as records and as sentences: the core gives facts, this module says what they mean and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.errors import Span
+
+OPERATIONS = (
+    "nothing", "sync_threads", "named_barrier_sync", "named_barrier_arrive", "sync_warp", "a shuffle", "a vote", "elect_one", "a warp reduction",
+    "mbarrier_init", "mbarrier_invalidate", "mbarrier_arrive", "mbarrier_arrive_cluster", "mbarrier_expect_tx", "mbarrier_arrive_expect_tx",
+    "mbarrier_complete_tx", "mbarrier_try_wait", "mbarrier_test_wait", "mbarrier_wait", "fence_mbarrier_init", "fence_proxy_async", "a fence",
+    "cp_async", "cp_async_commit", "cp_async_wait", "cp_async_mbarrier_arrive", "bulk_load", "bulk_store", "tma_load", "tma_store", "tma_reduce",
+    "bulk_commit", "bulk_wait", "tma_prefetch", "ldmatrix", "stmatrix", "movmatrix", "mma", "wgmma", "wgmma_fence",
+    "wgmma_commit", "wgmma_wait", "setmaxnreg", "cluster_arrive", "cluster_wait", "an atomic", "load_acquire", "a release", "griddepcontrol_wait",
+    "griddepcontrol_launch_dependents", "load", "store",
+)  # fmt: skip
+"""Names of the core's operations, by number (`TwOperation` in interface.h)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A thread: its block in the grid, its warp in the block, its lane in the warp, and its thread index."""
+
+    block: int
+    warp: int
+    lane: int
+    thread: tuple[int, int, int]
+
+    def __str__(self) -> str:
+        return f"block {self.block}, warp {self.warp}, lane {self.lane}"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One mistake.
+
+    Attributes
+    ----------
+    kind : its class, a key of `KINDS`.
+    message : what is wrong, one sentence.
+    hint : what to do.
+    span : where, in the author's file.
+    at : the thread.
+    other : the place that it collides with, where there is one.
+    waits : for a deadlock, a line for each group of lanes that waits.
+    facts : what the core knew, for programs.
+    """
+
+    kind: str
+    message: str
+    hint: str
+    span: Span | None = None
+    at: Place | None = None
+    other: Span | None = None
+    waits: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        parts = [f"[{self.kind}] {self.message}"]
+        if self.span is not None:
+            parts.append(self.span.show())
+        if self.other is not None:
+            parts += ["  the other place:", self.other.show()]
+        if self.at is not None:
+            parts.append(f"  thread: {self.at}")
+        parts += [f"  {wait}" for wait in self.waits]
+        parts.append(f"  help: {self.hint}")
+        return "\n".join(parts)
+
+
+Resolve = Callable[[int], Span | None]
+"""The author's place behind a site number of the core."""
+
+
+def _where(fact: Mapping[str, Any], names: Sequence[str]) -> str:
+    space, offset = fact["space"], fact["offset"]
+    if space == "shared":
+        return f"byte {offset} of the shared memory of block {fact['block']}"
+    if space == "global":
+        return f"byte {offset} of argument {names[fact['argument']]}"
+    if space == "cluster":
+        return f"cluster address {offset:#x}"
+    return f"address {offset:#x}, which belongs to nothing"
+
+
+def _verb(facts: Mapping[str, Any], prefix: str = "") -> str:
+    return "write" if facts.get(prefix + "write") else "read"
+
+
+def _who(facts: Mapping[str, Any]) -> str:
+    if facts.get("other"):
+        other = facts["other"]
+        return f"block {other['block']}, warp {other['warp']}, lane {other['lane']}"
+    return f"cluster {facts['other_cluster']}" if "other_cluster" in facts else "an asynchronous copy"
+
+
+def _race(facts: Mapping[str, Any], names: Sequence[str]) -> str:
+    return f"this {_verb(facts)}s {_where(facts['address'], names)} while {_who(facts)} may still {_verb(facts, 'other_')} it"
+
+
+KINDS: dict[str, tuple[Callable[[Mapping[str, Any], Sequence[str]], str], str]] = {
+    "deadlock": (
+        lambda f, n: f"no thread of cluster {f['cluster']} can go on",
+        "make every wait meet its arrivals: counts, parities, expected bytes and who executes them",
+    ),
+    "partial-collective": (
+        lambda f, n: "only part of the lanes reach this collective" + (", the others have left the kernel" if f.get("exited") else ""),
+        "move it out of the divergent branch, or name in its mask exactly the lanes that come",
+    ),
+    "divergent-collective": (
+        lambda f, n: f"lanes of one warp meet in different instructions: {OPERATIONS[f['operation']]} and {OPERATIONS[f['other_operation']]}",
+        "all lanes must execute the same instruction of the text; do not branch on the lane around it",
+    ),
+    "mask-without-caller": (lambda f, n: f"the mask {f['mask']:#x} does not name the lane that calls", "put the calling lane into the mask"),
+    "shuffle-from-nobody": (lambda f, n: f"this shuffle reads lane {f['source']}, which does not take part", "name only lanes of the mask"),
+    "race-shared": (_race, "put a barrier between the two accesses"),
+    "race-global": (_race, "order them by a barrier or by release and acquire, use an atomic, or write in one place only"),
+    "early-read": (
+        lambda f, n: f"{_where(f['address'], n)} is read before the copy into it is known to have landed",
+        "wait for the copy (its group or its barrier's phase), and if another thread waits, meet it in a barrier after its wait",
+    ),
+    "overwritten-copy": (
+        lambda f, n: f"{_where(f['address'], n)} is written while a copy into it may be under way",
+        "wait for the first copy before the memory is used again",
+    ),
+    "overwritten": (
+        lambda f, n: f"{_where(f['address'], n)} is overwritten while it may still be read",
+        "let every reader finish (wgmma_wait, bulk_wait_read) and arrive on the barrier that frees the tile; wait for it before writing",
+    ),
+    "missing-proxy-fence": (
+        lambda f, n: f"an asynchronous access reaches {_where(f['address'], n)}, whose ordinary write was not fenced",
+        "each writing thread calls fence_proxy_async_shared() after its writes and before the barrier",
+    ),
+    "unwritten-shared": (lambda f, n: f"{_where(f['address'], n)} is read but nothing was written there", "fill the tile first, or guard the read"),
+    "unwritten-register": (lambda f, n: "registers of a fragment are read before they hold a value", "fill the fragment first"),
+    "accumulator-read": (
+        lambda f, n: "accumulators are read while a wgmma may still change them",
+        "call wgmma_wait<0>() (or a wait that covers it) before touching them",
+    ),
+    "accumulator-written": (lambda f, n: "accumulators are written while a wgmma may still change them", "wait for the wgmma first, then fence"),
+    "accumulator-lost": (lambda f, n: "a fragment ends while a wgmma may still write it", "wait for the wgmma before leaving the scope"),
+    "operand-written": (lambda f, n: "registers are written while a wgmma may still read them as its operand", "wait for the wgmma first"),
+    "missing-matrix-fence": (
+        lambda f, n: "registers of this wgmma were written by other code and not fenced",
+        "call wgmma_fence() after the last write to accumulators or operands and before the wgmma",
+    ),
+    "warpgroup-disagrees": (lambda f, n: "the warps of a warpgroup issue different wgmma instructions", "all four warps must issue the same, with the same descriptors"),
+    "no-warpgroup": (lambda f, n: f"wgmma needs four whole warps, and the block of {f['warps']} warps has no such group here", "use a multiple of 128 threads"),
+    "out-of-bounds": (
+        lambda f, n: f"this {_verb(f)}s {f['bytes']} bytes at {_where(f['address'], n)}, outside of it",
+        "guard the access, or correct the index or the size",
+    ),
+    "misaligned": (lambda f, n: f"{_where(f['address'], n)} is not a multiple of {f['alignment']}, as an access of {f['bytes']} bytes needs", "align the address to the access"),
+    "not-shared": (lambda f, n: f"{_where(f['address'], n)} is no shared memory", "pass a pointer into the block's shared memory"),
+    "no-such-block": (lambda f, n: f"rank {f['rank']} is none of the cluster's {f['blocks']} blocks", "use ranks below cluster_size()"),
+    "exited-block": (
+        lambda f, n: f"{_where(f['address'], n)} is reached after its block has left the kernel",
+        "end the kernel with cluster_sync(), so that no block leaves while a peer still needs it",
+    ),
+    "barrier-arguments": (lambda f, n: f"named barrier {f['id']} with {f['threads']} threads does not exist", "ids are 0 to 15, counts multiples of the warp size"),
+    "barrier-counts": (
+        lambda f, n: f"barrier {f['id']} is used with {f['threads']} threads here and {f['other_threads']} elsewhere",
+        "all that take part in one use of a barrier must name the same count, and no more may come",
+    ),
+    "barrier-twice": (lambda f, n: f"a thread reaches barrier {f['id']} again before the others have completed it", "use another id, or let all threads take part"),
+    "no-barrier": (lambda f, n: f"{_where(f['address'], n)} is {f['what']}, but no mbarrier was initialised there", "call mbarrier_init first, with this address"),
+    "barrier-count": (lambda f, n: f"an mbarrier cannot count {f['count']} arrivals", "counts are 1 to 2^20 - 1"),
+    "barrier-not-visible": (
+        lambda f, n: f"an mbarrier is {f['what']} by a thread that cannot know of its initialisation",
+        "meet in sync_threads() or cluster_sync() after mbarrier_init",
+    ),
+    "barrier-not-fenced": (
+        lambda f, n: f"an mbarrier is {f['what']} by a copy or a peer, and its initialisation was not fenced",
+        "call fence_mbarrier_init() after mbarrier_init and before the barrier that follows",
+    ),
+    "barrier-in-use": (lambda f, n: "an mbarrier is initialised or invalidated while it is in use", "let all its users finish, and call mbarrier_invalidate before mbarrier_init"),
+    "too-many-arrivals": (
+        lambda f, n: f"the mbarrier at byte {f['offset']} of shared memory expects {f['expected']} arrivals a phase, and more come"
+        + (f" (its phase still waits for {f['bytes']} bytes)" if f["bytes"] else ""),
+        "count in mbarrier_init every thread that arrives in one phase",
+    ),
+    "bytes-out-of-range": (lambda f, n: f"an mbarrier would have to count {f['bytes']} bytes", "a phase counts less than 2^20 bytes: use several barriers"),
+    "bytes-do-not-match": (
+        lambda f, n: f"the mbarrier at byte {f['offset']} of shared memory ends with "
+        + (f"{f['bytes']} expected bytes that no copy brought" if f["bytes"] > 0 else f"{-f['bytes']} bytes that nobody expected"),
+        "expect exactly the bytes of all copies that signal the barrier in a phase",
+    ),
+    "copy-in-flight-at-exit": (
+        lambda f, n: f"the kernel ends while {f['copies']} copies to the mbarrier at byte {f['offset']} of shared memory are under way",
+        "wait for every copy before leaving",
+    ),
+    "store-not-awaited": (
+        lambda f, n: "a thread leaves while its bulk store may still read shared memory",
+        "call bulk_commit() and bulk_wait_read<0>() before the kernel ends",
+    ),
+    "bulk-arguments": (
+        lambda f, n: f"a bulk copy of {f['bytes']} bytes at shared byte {f['shared_offset']} (global address {f['global_remainder']} past a multiple of 16) is not possible",
+        "addresses and size must be multiples of 16, and the size positive",
+    ),
+    "tensor-map": (lambda f, n: f"this tensor map cannot be used: {f['what']}", "correct the descriptor"),
+    "register-count": (lambda f, n: f"setmaxnreg cannot set {f['count']} registers", "counts are 24 to 256, multiples of 8"),
+    "register-direction": (
+        lambda f, n: f"setmaxnreg {'increases' if f['increase'] else 'decreases'} from {f['now']} to {f['count']} registers",
+        "use _dec to go down and _inc to go up from what the warps have",
+    ),
+    "cluster-arrive-twice": (lambda f, n: "a thread arrives at the cluster barrier twice without waiting", "pair every cluster_arrive with a cluster_wait"),
+    "cluster-wait-alone": (lambda f, n: "a thread waits for the cluster barrier without having arrived", "call cluster_arrive first"),
+    "trap": (lambda f, n: "the kernel calls trap()", "see why its own check failed"),
+    "schedule-dependent": (lambda f, n: f"argument {f['argument']} differs between schedules ({f['first']} and {f['second']})", "the order of threads or copies must not matter: look for a race, or for sums whose order is free"),
+}  # fmt: skip
+"""For each kind of report, its sentence and its advice."""
+
+RANK = ("out-of-bounds", "misaligned", "unwritten", "early-read", "overwritten", "race", "missing", "accumulator", "barrier", "too-many", "partial", "divergent", "deadlock")
+"""Which kinds tell most when several come together: causes before consequences."""
+
+
+def _rank(kind: str) -> int:
+    return next((i for i, prefix in enumerate(RANK) if kind.startswith(prefix)), len(RANK))
+
+
+def _wait(fact: Mapping[str, Any], resolve: Resolve) -> str:
+    lanes = bin(fact["lanes"]).count("1")
+    at = fact["at"]
+    span = resolve(fact["site"])
+    who = f"block {at['block']}, warp {at['warp']}, {lanes} lane{'s' if lanes > 1 else ''}, in {OPERATIONS[fact['operation']]}"
+    who += f" at {span.file}:{span.line}" if span else ""
+    reason = fact["for"]
+    if reason == "mbarrier":
+        missing = []
+        if fact["pending"]:
+            missing.append(f"{fact['pending']} of {fact['expected']} arrivals are missing")
+        if fact["bytes"]:
+            missing.append(f"{fact['bytes']} bytes are missing" if fact["bytes"] > 0 else f"{-fact['bytes']} bytes too many have come")
+        return (
+            f"{who}: waits for parity {fact['parity']} of the mbarrier at byte {fact['offset']} of shared memory of block {fact['block']}, "
+            f"which is in phase {fact['phase']}; {' and '.join(missing)}"
+        )
+    if reason == "barrier":
+        wanted = fact["expected"] or "all"
+        return f"{who}: {fact['arrived']} of {wanted} threads have come to barrier {fact['id']}"
+    if reason == "collective":
+        absent = fact["mask"] & ~fact["arrived"]
+        return f"{who}: lanes {absent:#x} have not come"
+    if reason == "registers":
+        return f"{who}: wants {fact['wanted']} more registers a thread, the block's pool has {fact['pool']}"
+    return f"{who}: waits for {({'warpgroup': 'the other warps of its warpgroup', 'cluster': 'the cluster', 'poll': 'a flag'}).get(reason, reason)}"
+
+
+def make_report(facts: Mapping[str, Any], names: Sequence[str], resolve: Resolve) -> Report:
+    """The record of one mistake from the core's facts.
+
+    Parameters
+    ----------
+    facts : what the core wrote.
+    names : of the arguments that are arrays.
+    resolve : finds the author's place of a site number.
+    """
+    kind = facts["kind"]
+    sentence, hint = KINDS[kind]
+    at = facts.get("at")
+    other = facts.get("other_site")
+    return Report(
+        kind,
+        sentence(facts, names),
+        hint,
+        resolve(facts["site"]),
+        Place(at["block"], at["warp"], at["lane"], tuple(at["thread"])) if at else None,
+        resolve(other) if other else None,
+        tuple(_wait(wait, resolve) for wait in facts.get("waits", ())),
+        facts,
+    )
+
+
+def in_order(reports: Sequence[Report]) -> list[Report]:
+    """Reports with causes before consequences."""
+    return sorted(reports, key=lambda report: _rank(report.kind))

@@ -1,0 +1,78 @@
+"""The core's C structures, field by field as in ``host/core/interface.h``, and planted faults."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.emulator.reports import OPERATIONS
+
+SCHEDULES = {"late": 0, "early": 1, "random": 2}
+"""Schedules by the core's numbers."""
+
+
+class Allocation(ctypes.Structure):
+    """Global memory of one argument: first address, and the address behind its last byte."""
+
+    _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+
+
+class CFault(ctypes.Structure):
+    """A planted fault, as the core reads it."""
+
+    _fields_ = [
+        ("file", ctypes.c_char_p), ("line", ctypes.c_uint32), ("operation", ctypes.c_uint32), ("first", ctypes.c_uint64),
+        ("last", ctypes.c_uint64), ("skip", ctypes.c_uint32), ("delta", ctypes.c_int64), ("flip", ctypes.c_uint64),
+    ]  # fmt: skip
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = [
+        ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3), ("cluster", ctypes.c_uint32 * 3), ("warp_size", ctypes.c_uint32),
+        ("shared_bytes", ctypes.c_uint32), ("shared_base", ctypes.c_uint32), ("check", ctypes.c_uint32), ("schedule", ctypes.c_uint32),
+        ("workers", ctypes.c_uint32), ("resident", ctypes.c_uint32), ("registers", ctypes.c_uint32), ("trace", ctypes.c_uint32),
+        ("seed", ctypes.c_uint64), ("poison", ctypes.c_uint64), ("entry", ctypes.c_void_p), ("arguments", ctypes.c_void_p),
+        ("allocations", ctypes.POINTER(Allocation)), ("allocation_count", ctypes.c_uint64), ("arena_low", ctypes.c_uint64),
+        ("arena_high", ctypes.c_uint64), ("text_low", ctypes.c_uint64), ("text_high", ctypes.c_uint64), ("faults", ctypes.POINTER(CFault)),
+        ("fault_count", ctypes.c_uint64),
+    ]  # fmt: skip
+
+
+def Launch(**fields: Any) -> _Launch:
+    """The launch structure with extents given as tuples."""
+    launch = _Launch()
+    for name, value in fields.items():
+        if name in ("grid", "block", "cluster"):
+            value = (ctypes.c_uint32 * 3)(*value)
+        setattr(launch, name, value)
+    return launch
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A mistake planted while a text runs: calls of the vocabulary at one line are left out or changed.
+
+    Attributes
+    ----------
+    file, line : of the calls.
+    operation : their name in `OPERATIONS`; empty for every call on the line.
+    first, last : which of the executions there, counted over all threads from 0; `last` is included.
+    skip : the call does nothing.
+    delta : added to the call's number: bytes, count, pending groups, a coordinate.
+    flip : bits flipped in its number: a parity, a barrier's id, a swizzle mode.
+    """
+
+    file: str
+    line: int
+    operation: str = ""
+    first: int = 0
+    last: int = (1 << 63) - 1
+    skip: bool = False
+    delta: int = 0
+    flip: int = 0
+
+    def encode(self) -> CFault:
+        """The fault as the core reads it."""
+        number = OPERATIONS.index(self.operation) if self.operation else 0
+        return CFault(self.file.encode(), self.line, number, self.first, self.last, self.skip, self.delta, self.flip)

@@ -1,0 +1,226 @@
+"""The C++ compiler of this machine: building the emulator's core once, and each kernel's text against a host header.
+
+Both are kept in the cache directory under a hash of everything that can change them: text, headers, flags, compiler.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.errors import CompilerNotFound, EmulationFailed
+from tilewright.options import options
+
+HOST = Path(__file__).parent / "host"
+"""Directory of the core's sources (`core/`) and of one header directory for each vocabulary."""
+
+DEVICE = Path(__file__).parent.parent / "targets" / "cuda" / "device"
+"""Where headers lie that device and emulator share, because they are plain C++."""
+
+CORE_FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fno-strict-aliasing", "-pthread", "-w")
+TEXT_FLAGS = (
+    "-std=c++17", "-O1", "-g1", "-gdwarf-4", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-fno-builtin-memcpy",
+    "-ffp-contract=off", "-fno-threadsafe-statics", "-fno-omit-frame-pointer", "-w",
+)  # fmt: skip
+CHECK_FLAGS = ("-fsanitize=thread", "-DTW_CHECK=1")
+PLAIN_FLAGS = ("-DTW_CHECK=0",)
+
+ENTRY = """
+#line 1 "<emulator>"
+namespace tilewright_entry {
+template <tw_size... I> struct Indices {};
+template <tw_size N, tw_size... I> struct Make : Make<N - 1, N - 1, I...> {};
+template <tw_size... I> struct Make<0, I...> { typedef Indices<I...> type; };
+template <class T> struct Plain { typedef T type; };
+template <class T> struct Plain<const T> { typedef T type; };
+template <class... P, tw_size... I> __attribute__((no_sanitize("thread")))
+void call(void (*kernel)(P...), void** arguments, Indices<I...>) { kernel(*static_cast<typename Plain<P>::type*>(arguments[I])...); }
+template <class... P> __attribute__((no_sanitize("thread"))) void run(void (*kernel)(P...), void** arguments) {
+  call(kernel, arguments, typename Make<sizeof...(P)>::type());
+}
+template <class T> struct Shape { static constexpr tw_u32 value = sizeof(T); };
+template <class T> struct Shape<T*> { static constexpr tw_u32 value = 0x80000000u | sizeof(T*); };
+template <class T> struct Shape<T* const> { static constexpr tw_u32 value = 0x80000000u | sizeof(T*); };
+template <class... P> tw_u32 shapes(void (*)(P...), tw_u32* out) {
+  const tw_u32 all[] = {Shape<typename Plain<P>::type>::value..., 0};
+  for (tw_u32 i = 0; i < sizeof...(P); ++i) out[i] = all[i];
+  return sizeof...(P);
+}
+}
+extern "C" __attribute__((no_sanitize("thread"))) void tilewright_run(void** arguments) { tilewright_entry::run(&KERNEL, arguments); }
+extern "C" tw_u32 tilewright_shapes(tw_u32* out) { return tilewright_entry::shapes(&KERNEL, out); }
+"""
+"""What is put behind a text, so that its kernel can be called with an array of pointers to its arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A C++ compiler: the words of its command and its version."""
+
+    command: tuple[str, ...]
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A kernel's text in memory: its library, and where the file lies (for the line table)."""
+
+    library: ctypes.CDLL
+    path: Path
+    shapes: tuple[int, ...]
+
+
+@functools.cache
+def find_compiler(wanted: str = "") -> Compiler:
+    """The C++ compiler to use: the configured one, g++, clang++, c++, or the `ziglang` package.
+
+    Raises
+    ------
+    CompilerNotFound : there is none.
+    """
+    candidates: list[tuple[str, ...]] = []
+    if wanted:
+        candidates.append((*shlex.split(wanted), "-x", "c++"))
+    else:
+        candidates += [(name,) for name in ("g++", "clang++", "c++") if shutil.which(name)]
+        if importlib.util.find_spec("ziglang"):
+            candidates.append((sys.executable, "-m", "ziglang", "c++"))
+    for command in candidates:
+        try:
+            done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        return Compiler(command, done.stdout.splitlines()[0])
+    raise CompilerNotFound(
+        "the emulator needs a C++ compiler, and none was found",
+        hint="install g++ or clang++, or `pip install ziglang`, or set TILEWRIGHT_CC",
+    )
+
+
+def _digest(*parts: object) -> str:
+    hasher = hashlib.sha256()
+    for part in parts:
+        hasher.update(part if isinstance(part, bytes) else str(part).encode())
+        hasher.update(b"\0")
+    return hasher.hexdigest()[:32]
+
+
+@functools.cache
+def _contents(directory: Path) -> bytes:
+    return b"".join(path.name.encode() + path.read_bytes() for path in sorted(directory.iterdir()) if path.is_file())
+
+
+@functools.cache
+def _machine() -> str:
+    """What `-march=native` depends on."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return os.uname().machine
+    found = re.search(r"^(flags|Features)\s*:.*$", text, re.M)
+    return os.uname().machine + (found.group(0) if found else "")
+
+
+def _run(command: list[str], what: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise EmulationFailed(f"the C++ compiler refuses {what}", hint=(done.stderr or done.stdout)[:4000])
+
+
+def _finish(made: Path, place: Path) -> Path:
+    """Move a finished directory into the cache; whoever was first wins."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        made.rename(place)
+    except OSError:
+        shutil.rmtree(made, ignore_errors=True)
+    return place
+
+
+def _scratch() -> Path:
+    root = options().cache_dir / "emulator"
+    root.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix="building-", dir=root))
+
+
+@functools.cache
+def core_path(wanted: str = "") -> Path:
+    """The core's shared library, built when it is first needed on this machine."""
+    compiler = find_compiler(wanted)
+    key = _digest("core", _contents(HOST / "core"), compiler, CORE_FLAGS, _machine())
+    place = options().cache_dir / "emulator" / f"core-{key}"
+    if not (place / "core.so").exists():
+        scratch = _scratch()
+        sources = [str(path) for path in sorted((HOST / "core").glob("*.cpp"))]
+        _run([*compiler.command, *CORE_FLAGS, "-shared", *sources, "-o", str(scratch / "core.so"), "-lstdc++"], "the emulator's core")
+        _finish(scratch, place)
+    return place / "core.so"
+
+
+@functools.cache
+def core(wanted: str = "") -> ctypes.CDLL:
+    """The core, loaded."""
+    library = ctypes.CDLL(str(core_path(wanted)))
+    library.tw_run.restype = ctypes.c_void_p
+    library.tw_run.argtypes = [ctypes.c_void_p]
+    library.tw_free.argtypes = [ctypes.c_void_p]
+    library.tw_reserve.restype = ctypes.c_void_p
+    library.tw_reserve.argtypes = [ctypes.c_uint64]
+    library.tw_release.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
+    library.tw_image.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    return library
+
+
+_loaded: dict[Path, Text] = {}
+
+
+def compile_text(source: str, kernel: str, vocabulary: str, check: bool, name: str = "kernel.cu") -> Text:
+    """A text compiled for this machine and loaded.
+
+    Parameters
+    ----------
+    source : C++ in the words of the vocabulary.
+    kernel : name of the kernel function, or an expression that names it (a template's instance).
+    vocabulary : directory of headers below ``host/``.
+    check : with the instrumentation that checks need.
+    name : what the text's own lines are called in reports; ``#line`` directives say otherwise.
+
+    Raises
+    ------
+    EmulationFailed : the text does not compile; the hint holds the compiler's messages.
+    """
+    wanted = options().compiler
+    compiler = find_compiler(wanted)
+    library = core_path(wanted)
+    flags = (*TEXT_FLAGS, *(CHECK_FLAGS if check else PLAIN_FLAGS))
+    whole = f'#line 1 "{name}"\n{source}\n{ENTRY.replace("KERNEL", kernel)}'
+    headers = _contents(HOST / vocabulary) + _contents(DEVICE) + (HOST / "core" / "interface.h").read_bytes()
+    place = options().cache_dir / "emulator" / f"text-{_digest(whole, headers, compiler, flags, library)}"
+    if place in _loaded:
+        return _loaded[place]
+    if not (place / "kernel.so").exists():
+        scratch = _scratch()
+        for header in set(re.findall(r'#include\s+"(tilewright_wgmma_\w+\.cuh)"', source)):
+            (scratch / header).write_text("")
+        (scratch / "kernel.cpp").write_text(whole)
+        includes = [f"-I{path}" for path in (scratch, HOST / vocabulary, HOST / "core", DEVICE)]
+        _run([*compiler.command, *flags, *includes, "-c", str(scratch / "kernel.cpp"), "-o", str(scratch / "kernel.o")], "this kernel's text")
+        _run([*(c for c in compiler.command if c not in ("-x", "c++")), "-shared", str(scratch / "kernel.o"), str(library), "-lm", "-o", str(scratch / "kernel.so")], "to link this kernel")
+        _finish(scratch, place)
+    loaded = ctypes.CDLL(str(place / "kernel.so"))
+    shapes = (ctypes.c_uint32 * 1024)()
+    count = loaded.tilewright_shapes(shapes)
+    text = Text(loaded, place / "kernel.so", tuple(shapes[:count]))
+    _loaded[place] = text
+    return text
