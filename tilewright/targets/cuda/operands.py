@@ -18,6 +18,9 @@ from tilewright.targets.cuda.tma import MAX_BOX, Swizzle
 Offset = Callable[[Any, Any], Any]
 """Byte of element (mn, k) of an operand tile, counted from the tile's base, swizzle included; of index arrays too."""
 
+BOX_ALIGNMENT = 128
+"""Bytes to which a box's place in shared memory is aligned."""
+
 STEP_BYTES = 32
 """Bytes along k that one wgmma takes of a K-major operand."""
 
@@ -176,7 +179,9 @@ def plan_boxes(extents: tuple[int, ...], dtype: DType, swizzle: Swizzle | None =
     if box[0] * dtype.storage_bytes % 16:
         return None
     counts = tuple(extent // size for extent, size in zip(extents, box))
-    return BoxPlan(tuple(box), counts, dtype, swizzle)
+    plan = BoxPlan(tuple(box), counts, dtype, swizzle)
+    several = any(count > 1 for count in counts)
+    return None if several and plan.box_bytes % BOX_ALIGNMENT else plan
 
 
 def _largest_divisor(value: int, most: int) -> int:
