@@ -214,7 +214,7 @@ def run(
         order = Launch(
             grid=sizes[0], block=sizes[1], cluster=sizes[2], warp_size=32, shared_bytes=shared_bytes, shared_base=1024, check=check,
             schedule=SCHEDULES[schedule], workers=workers, resident=resident, trace=(1 if trace else 0) | (2 if census else 0),
-            registers=launch_registers(source, kernel, threads) if registers is None else registers, seed=seed, poison=poison,
+            fences_memory="fence_" in source, registers=launch_registers(source, kernel, threads) if registers is None else registers, seed=seed, poison=poison,
             entry=ctypes.cast(text.library.tilewright_run, ctypes.c_void_p).value, arguments=base, allocations=allocations,
             allocation_count=len(arrays), arena_low=space.base, arena_high=space.base + space.bytes, text_low=low.value,
             text_high=high.value, faults=planted, fault_count=len(faults),

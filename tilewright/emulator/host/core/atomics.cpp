@@ -1,4 +1,5 @@
 // Atomic updates, and accesses to global memory that order others: by release and acquire, blocks learn what others have done.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -97,14 +98,39 @@ void learn(Thread& thread, uintptr_t address) {
   }
 }
 
+// What an atomic without an order of its own publishes: what its thread knew at its last fence, and of the other threads what they had
+// fenced themselves before its thread learnt of it (writes, a fence each, a barrier, one thread's atomic).
+ClockRef fenced_knowledge(Thread& thread) {
+  Cluster& cluster = *thread.cluster;
+  Clock* known = new Clock(cluster.clock_length);
+  for (uint32_t t = 0; t < cluster.thread_count; ++t) {
+    const uint32_t heard = t == thread.index ? thread.clock : thread.base ? thread.base->at[t] : 0;
+    known->at[t] = std::min(heard, cluster.threads[t].fence_clock);
+  }
+  known->settle();
+  return join(thread.at_fence, ClockRef(known));
+}
+
+void remember(Thread& thread, uintptr_t address) {
+  std::vector<AtomicDone>& all = thread.cluster->atomics;
+  for (AtomicDone& done : all)
+    if (done.address == address && done.thread == thread.index) {
+      done.clock = thread.clock;
+      return;
+    }
+  if (all.size() < 4096) all.push_back({address, thread.index, thread.clock});
+}
+
 }  // namespace
 
 namespace emulator {
 
 void fence_memory(Thread& thread) {
-  for (uintptr_t address : thread.atomics) learn(thread, address);
-  thread.atomics.clear();
+  for (const AtomicDone& done : thread.cluster->atomics)
+    if (knows(thread, done.thread, done.clock)) learn(thread, done.address);
+  thread.fence_clock = thread.clock;
   thread.at_fence = snapshot(thread);
+  thread.cluster->fences = true;
 }
 
 }  // namespace emulator
@@ -117,7 +143,7 @@ void tw_atomic(tw_u32 how, tw_u32 type, tw_u32 order, void* address, const void*
   const uint32_t size = size_of(type), bytes = size * count;
   if (checking()) {
     if (order & TW_RELEASES) publish(thread, address, snapshot(thread));
-    else if (thread.at_fence) publish(thread, address, thread.at_fence);
+    else if (thread.cluster->fences) publish(thread, address, fenced_knowledge(thread));
     if (check_range(thread, address, bytes, bytes <= 16 ? bytes : 16, true, thread.site)) touch(thread, address, bytes, Access{slot_write | slot_atomic, thread.site});
   }
   {
@@ -129,7 +155,7 @@ void tw_atomic(tw_u32 how, tw_u32 type, tw_u32 order, void* address, const void*
   ++engine_of(thread).progress;
   if (!checking()) return;
   if (order & TW_ACQUIRES) learn(thread, uintptr_t(address));
-  else if (thread.atomics.size() < 64) thread.atomics.push_back(uintptr_t(address));
+  else if (engine_of(thread).launch.fences_memory) remember(thread, uintptr_t(address));
 }
 
 void tw_load_acquire(void* to, const void* from, tw_u32 bytes, TwSite position) {

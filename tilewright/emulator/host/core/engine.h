@@ -65,7 +65,7 @@ struct Thread {
   size_t last_registers = 0;
   uint32_t matrix_fences = 1;
   ClockRef at_fence;                  // what it knew at its last fence: an atomic after a fence releases
-  std::vector<uintptr_t> atomics;     // addresses it has updated since: a fence after an atomic acquires
+  uint32_t fence_clock = 0;           // its own clock then
   uint64_t cluster_arrival = 0;       // generation of the cluster barrier it has arrived at, + 1
   CopyGroup open_copies, open_stores;
   std::deque<CopyGroup> copies, stores;
@@ -153,6 +153,9 @@ struct Block {
   std::vector<std::shared_ptr<WarpgroupState>> warpgroups;
 };
 
+// An atomic update of global memory by a thread, at a time of its own.
+struct AtomicDone { uintptr_t address; uint32_t thread, clock; };
+
 struct Cluster {
   Engine* engine;
   uint32_t number;
@@ -171,7 +174,8 @@ struct Cluster {
   Thread* running = nullptr;
   bool aborted = false, started = false, preempted = false;
   uint64_t random = 0, progress = 0, polled_at = ~0ull, steps = 0;
-  uint32_t idle_polls = 0, next_warp = 0;
+  bool fences = false;                // some thread has fenced
+  std::vector<AtomicDone> atomics;    // by its threads: a fence after an atomic acquires
 
   void start();
   bool step_until_stuck();            // false: finished
