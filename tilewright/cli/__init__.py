@@ -43,6 +43,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tilewright {tilewright.__version__}")
     parser.add_argument("--color", choices=["auto", "always", "never"], default="auto", help="colours in the output")
     commands = parser.add_subparsers(dest="command", metavar="command")
+    demo = commands.add_parser("demo", help="multiply by a quantised weight, and how fast that is here")
+    demo.add_argument(
+        "--rows", type=_sizes, default=(1, 16, 256), metavar="M,M,...", help="rows of A (default 1,16,256)"
+    )
+    demo.add_argument("--n", type=int, default=4096, help="columns of C (default 4096)")
+    demo.add_argument("--k", type=int, default=4096, help="columns of A (default 4096)")
+    demo.add_argument("--group", type=int, default=128, help="weights that share a scale (default 128)")
+    demo.add_argument("--target", default="auto", help="where to run, as in 'cpu' (default: the best device here)")
+    demo.add_argument("--milliseconds", type=float, default=200.0, help="to measure each product for (default 200)")
     commands.add_parser("doctor", help="what this machine has, what is missing, and how to get it")
     inspect = commands.add_parser("inspect", help="a kernel's program after every pass, and its source text")
     inspect.add_argument("kernel", metavar="FILE:KERNEL", help="a Python file and the name of a kernel in it")
@@ -60,6 +69,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(int(size) for size in text.split(","))
+
+
 # Each command is imported when it is asked for: the doctor must work where the rest does not.
 
 
@@ -75,4 +88,10 @@ def _inspect(given: argparse.Namespace, terminal: Terminal) -> int:
     return run_inspect(given, terminal)
 
 
-_COMMANDS = {"doctor": _doctor, "inspect": _inspect}
+def _demo(given: argparse.Namespace, terminal: Terminal) -> int:
+    from tilewright.cli.demo import run_demo
+
+    return run_demo(given, terminal)
+
+
+_COMMANDS = {"demo": _demo, "doctor": _doctor, "inspect": _inspect}

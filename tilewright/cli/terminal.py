@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
@@ -86,19 +87,40 @@ class Terminal:
     def _paint_match(self, match: re.Match[str]) -> str:
         return self.paint(match[0], match.lastgroup or "dim")
 
-    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Columns wide enough for their texts, numbers to the right."""
+    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], best: str = "", within: str = "") -> None:
+        """Columns wide enough for their texts, numbers to the right.
+
+        Parameters
+        ----------
+        best, within : names of columns: among neighbouring rows with the same value of `within`, the row with the
+            least number in `best` stands out, and an empty line follows each such group.
+        """
         widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
-        right = [all(re.match(r"[-+]?[\d.]", row[column]) or row[column] in ("", "-") for row in rows)
-                 for column in range(len(header))]  # fmt: skip
+        right = [all(_NUMBER.match(row[column]) for row in rows) for column in range(len(header))]
 
         def line(cells: Sequence[str]) -> str:
             padded = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(cells, widths, right, strict=True))
             return "  ".join(padded).rstrip()
 
         self.write(self.paint(line(header), "bold"))
-        for row in rows:
-            self.write(line(row))
+        for number, group in enumerate(_groups(header, rows, within)):
+            if number:
+                self.write()
+            least = min((float(row[header.index(best)]) for row in group), default=0.0) if best else None
+            for row in group:
+                stands_out = best and float(row[header.index(best)]) == least
+                self.write(self.paint(line(row), "green") if stands_out else line(row))
+
+
+_NUMBER = re.compile(r"[-+]?[\d.]|-?$")
+
+
+def _groups(header: Sequence[str], rows: Sequence[Sequence[str]], within: str) -> list[list[Sequence[str]]]:
+    """Rows in their order, cut where the column `within` changes; one group without such a column."""
+    if not within:
+        return [list(rows)]
+    column = header.index(within)
+    return [list(group) for _, group in itertools.groupby(rows, key=lambda row: row[column])]
 
 
 class Progress:

@@ -58,3 +58,12 @@ def test_progress_shows_only_on_a_terminal() -> None:
             bar.step("second")
     assert quiet.getvalue() == ""
     assert "0/2" in screen.getvalue() and "second" in screen.getvalue() and screen.getvalue().endswith("\r\033[K")
+
+
+def test_tables_set_the_best_of_each_group_apart() -> None:
+    stream = io.StringIO()
+    rows = [["1", "a", "2.0"], ["1", "b", "1.5"], ["16", "a", "9.0"], ["16", "b", "10.0"]]
+    Terminal(stream, color=True).table(["M", "name", "ms"], rows, best="ms", within="M")
+    lines = stream.getvalue().splitlines()
+    assert lines[1:3] == [" 1  a      2.0", "\033[32m 1  b      1.5\033[0m"] and lines[3] == ""
+    assert lines[4] == "\033[32m16  a      9.0\033[0m"

@@ -1,0 +1,43 @@
+"""``tilewright demo`` on a small problem: every format's product is right, and the table holds them all."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from tilewright.cli import main
+from tilewright.cli.demo import FORMATS, describe, relative_error
+from tilewright.targets.cpu.arch import arch
+
+
+def test_the_table_has_every_format_and_small_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--n", "96", "--k", "256", "--rows", "1,5", "--milliseconds", "1", "--target", "cpu"]) == 0
+    shown = capsys.readouterr().out
+    for format in FORMATS:
+        lines = [line for line in shown.splitlines() if re.match(rf"\s*\d+  {re.escape(format.label)}  ", line)]
+        assert [int(line.split()[0]) for line in lines] == [1, 5]
+        bound = 2e-2 if format.activations == "int8" else 1e-5
+        assert all(0 < float(re.findall(r"\d\.\de-\d+", line)[0]) < bound for line in lines)
+    assert shown.count("NumPy") >= 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--k", "100"], "error: groups of 128 do not divide K = 100\n  help: None is one group for all\n"),
+        (["--target", "cup"], "error: unknown target 'cup'\n  help: did you mean 'cpu'"),
+    ],
+)
+def test_what_cannot_be_shown_is_an_error(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--n", "64", "--rows", "1", "--milliseconds", "1", *words]) == 1
+    assert capsys.readouterr().err.startswith(message)
+
+
+def test_relative_error() -> None:
+    assert relative_error(np.array([3.0, 5.0]), np.array([3.0, 4.0])) == pytest.approx(0.2)
+
+
+def test_machines_in_a_few_words() -> None:
+    assert describe(arch({"arch": "avx512-vnni"})) == "cpu (x86_64, 512-bit vectors, vnni)"
