@@ -26,7 +26,7 @@ DEVICE = Path(__file__).parent / "device"
 LIBRARY = "kernel.so"
 
 FLAGS = (
-    "-std=gnu11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-w", "-Werror=implicit-function-declaration",
+    "-std=gnu11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-Werror=implicit-function-declaration",
     "-fwrapv",  # integers wrap
     "-fno-strict-aliasing",  # views read a buffer's bytes as another type
     "-fno-math-errno", "-fno-trapping-math",  # nobody looks at errno or at floating-point flags

@@ -437,6 +437,7 @@ class CpuExpressions(CFamilyPrinter):
     def _atomic(self, node: nodes.Call) -> Text:
         region, *rest = node.arguments
         assert isinstance(region, nodes.Region)
+        self.headers.add("tilewright_atomic.h")
         kind = node.function.removeprefix("atomic_")
         values = [self.expression(a) for a in rest if isinstance(a, Expr)]
         pointer = self.address(region.buffer, region.starts[0])

@@ -75,9 +75,4 @@ TW_PACKED(i2, i8, 2, (i8)((i8)(code << 6) >> 6))
 TW_PACKED(i4, i8, 4, (i8)((i8)(code << 4) >> 4))
 TW_PACKED(e2m1, u8, 4, (u8)code)
 
-/* Hardware conversions of a whole register between float16 and float32. */
-#if defined(__F16C__)
-#define TW_HAVE_F16_VECTORS 1
-#endif
-
 #endif
