@@ -133,37 +133,50 @@ template <class To, class From> TW_DEVICE To convert(From x) {
 
 // ---- arithmetic of small floats: each operation rounds to its own type --------------------------------------------------
 // Twice the mantissa and two bits more than the type has are enough for a float's rounding to change nothing.
-#define TW_SMALL_FLOAT(T)                                                                                        \
-  TW_DEVICE T operator+(T a, T b) { return convert<T>(to_float(a) + to_float(b)); }                              \
-  TW_DEVICE T operator-(T a, T b) { return convert<T>(to_float(a) - to_float(b)); }                              \
-  TW_DEVICE T operator*(T a, T b) { return convert<T>(to_float(a) * to_float(b)); }                              \
-  TW_DEVICE T operator/(T a, T b) { return convert<T>(to_float(a) / to_float(b)); }                              \
-  TW_DEVICE T operator-(T a) { return convert<T>(-to_float(a)); }                                                \
+#define TW_COMPARISONS(T)                                                                                        \
   TW_DEVICE bool operator==(T a, T b) { return to_float(a) == to_float(b); }                                     \
   TW_DEVICE bool operator!=(T a, T b) { return to_float(a) != to_float(b); }                                     \
   TW_DEVICE bool operator<(T a, T b) { return to_float(a) < to_float(b); }                                       \
   TW_DEVICE bool operator<=(T a, T b) { return to_float(a) <= to_float(b); }                                     \
   TW_DEVICE bool operator>(T a, T b) { return to_float(a) > to_float(b); }                                       \
   TW_DEVICE bool operator>=(T a, T b) { return to_float(a) >= to_float(b); }
-TW_SMALL_FLOAT(bfloat16)
+#define TW_SMALL_FLOAT(T)                                                                                        \
+  TW_COMPARISONS(T)                                                                                              \
+  TW_DEVICE T operator+(T a, T b) { return convert<T>(to_float(a) + to_float(b)); }                              \
+  TW_DEVICE T operator-(T a, T b) { return convert<T>(to_float(a) - to_float(b)); }                              \
+  TW_DEVICE T operator*(T a, T b) { return convert<T>(to_float(a) * to_float(b)); }                              \
+  TW_DEVICE T operator/(T a, T b) { return convert<T>(to_float(a) / to_float(b)); }                              \
+  TW_DEVICE T operator-(T a) { return convert<T>(-to_float(a)); }
+TW_COMPARISONS(half)
+TW_COMPARISONS(bfloat16)
 TW_SMALL_FLOAT(float8_e4m3)
 TW_SMALL_FLOAT(float8_e5m2)
 TW_SMALL_FLOAT(float8_e8m0)
 TW_SMALL_FLOAT(float4_e2m1)
 TW_SMALL_FLOAT(tfloat32)
 #undef TW_SMALL_FLOAT
+#undef TW_COMPARISONS
 
-// half has instructions of its own.
+// half and bfloat16 have instructions of their own; bfloat16's one is fma, and its tiny quotients need more bits than a float has.
 TW_DEVICE half operator+(half a, half b) { half d; asm("add.rn.f16 %0, %1, %2;" : "=h"(d.bits) : "h"(a.bits), "h"(b.bits)); return d; }
 TW_DEVICE half operator-(half a, half b) { half d; asm("sub.rn.f16 %0, %1, %2;" : "=h"(d.bits) : "h"(a.bits), "h"(b.bits)); return d; }
 TW_DEVICE half operator*(half a, half b) { half d; asm("mul.rn.f16 %0, %1, %2;" : "=h"(d.bits) : "h"(a.bits), "h"(b.bits)); return d; }
 TW_DEVICE half operator/(half a, half b) { return convert<half>(to_float(a) / to_float(b)); }
 TW_DEVICE half operator-(half a) { return half{uint16_t(a.bits ^ 0x8000u)}; }
-TW_DEVICE bool operator==(half a, half b) { return to_float(a) == to_float(b); }
-TW_DEVICE bool operator!=(half a, half b) { return to_float(a) != to_float(b); }
-TW_DEVICE bool operator<(half a, half b) { return to_float(a) < to_float(b); }
-TW_DEVICE bool operator<=(half a, half b) { return to_float(a) <= to_float(b); }
-TW_DEVICE bool operator>(half a, half b) { return to_float(a) > to_float(b); }
-TW_DEVICE bool operator>=(half a, half b) { return to_float(a) >= to_float(b); }
+TW_DEVICE bfloat16 fma(bfloat16 a, bfloat16 b, bfloat16 c) {
+  bfloat16 d;
+  asm("fma.rn.bf16 %0, %1, %2, %3;" : "=h"(d.bits) : "h"(a.bits), "h"(b.bits), "h"(c.bits));
+  return d;
+}
+TW_DEVICE half fma(half a, half b, half c) {
+  half d;
+  asm("fma.rn.f16 %0, %1, %2, %3;" : "=h"(d.bits) : "h"(a.bits), "h"(b.bits), "h"(c.bits));
+  return d;
+}
+TW_DEVICE bfloat16 operator-(bfloat16 a) { return bfloat16{uint16_t(a.bits ^ 0x8000u)}; }
+TW_DEVICE bfloat16 operator+(bfloat16 a, bfloat16 b) { return fma(a, bfloat16{0x3F80u}, b); }
+TW_DEVICE bfloat16 operator-(bfloat16 a, bfloat16 b) { return fma(b, bfloat16{0xBF80u}, a); }
+TW_DEVICE bfloat16 operator*(bfloat16 a, bfloat16 b) { return fma(a, b, bfloat16{0x8000u}); }
+TW_DEVICE bfloat16 operator/(bfloat16 a, bfloat16 b) { return convert<bfloat16>(double(to_float(a)) / double(to_float(b))); }
 
 }  // namespace tw

@@ -1,0 +1,227 @@
+"""`T.gemm` on ``mma.sync``: each warp loads operand fragments with ldmatrix and multiplies its tiles.
+
+For each step of k a warp reads its rows of a and its columns of b into registers, then issues one instruction for
+every tile it holds; the accumulator stays where it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.dtypes import BOOL, INT32
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Call,
+    Evaluate,
+    Expr,
+    For,
+    If,
+    Load,
+    Region,
+    Seq,
+    Statement,
+    Store,
+    Var,
+    binary,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.layout.layout import Layout
+from tilewright.ops.base import zero
+from tilewright.ops.gemm import Gemm
+from tilewright.passes.context import Context
+from tilewright.passes.lower.assign_threads import BLOCK, BlockView
+from tilewright.passes.tile.select_instructions import FACT, GemmPlan
+
+
+def lower_gemm(gemm: Gemm, context: Context) -> Statement | None:
+    """The thread code of a gemm that has a plan."""
+    plan: GemmPlan | None = context.facts.get(FACT, {}).get(gemm)
+    return None if plan is None else _WarpGemm(gemm, plan, context.facts[BLOCK]).statements()
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """One operand as the warp reads it, step by step of k.
+
+    Attributes
+    ----------
+    region : in shared memory, or a whole fragment.
+    transposed : whether k is the first dimension of a, or the second of b.
+    tiles : instruction tiles along m or n.
+    registers : elements of one tile's fragment.
+    """
+
+    region: Region
+    is_left: bool
+    transposed: bool
+    tiles: int
+    registers: int
+    k: int
+
+    @property
+    def in_registers(self) -> bool:
+        return self.region.buffer.scope == "fragment"
+
+
+@dataclass(slots=True)
+class _WarpGemm:
+    gemm: Gemm
+    plan: GemmPlan
+    block: BlockView
+
+    def statements(self) -> Seq:
+        gemm, plan = self.gemm, self.plan
+        assert plan.instruction.a_fragment is not None and plan.instruction.b_fragment is not None
+        left = _Operand(
+            gemm.a, True, gemm.transpose_a, plan.tiles_m, plan.instruction.a_fragment.registers, plan.instruction.k
+        )
+        right = _Operand(
+            gemm.b, False, not gemm.transpose_b, plan.tiles_n, plan.instruction.b_fragment.registers, plan.instruction.k
+        )
+        step = Var(INT32, "k_step")
+        self.block.bind(step, plan.tiles_k)
+        a, b = self._part(left, "a"), self._part(right, "b")
+        body = [
+            *self._loads(left, a, step),
+            *self._loads(right, b, step),
+            self._multiply(left, right, a, b, step),
+        ]
+        loop = For(step, const(0), const(plan.tiles_k), const(1), seq(body), "unroll", span=gemm.span)
+        return seq(self._clear(), loop)
+
+    def _part(self, operand: _Operand, name: str) -> Buffer:
+        size = operand.tiles * operand.registers
+        return Buffer(f"{operand.region.buffer.name}_{name}", (size,), operand.region.dtype, "register")
+
+    def _clear(self) -> list[Statement]:
+        """Zeros in the accumulator, where the gemm drops what is there."""
+        if self.gemm.clear is False:
+            return []
+        accumulator = self.block.registers(self.gemm.c.buffer)
+        index = Var(INT32, "i")
+        fill = Store(accumulator, (index,), zero(accumulator.dtype), span=self.gemm.span)
+        loop = For(index, const(0), const(accumulator.size), const(1), seq(fill), "unroll", span=self.gemm.span)
+        return [loop if self.gemm.clear is True else If(self.gemm.clear, seq(loop), span=self.gemm.span)]
+
+    # Operands ------------------------------------------------------------------------------------
+
+    def _loads(self, operand: _Operand, part: Buffer, step: Var) -> list[Statement]:
+        if operand.in_registers:
+            return []
+        made: list[Statement] = [Allocate(part, span=self.gemm.span)]
+        if part.dtype.bits == 16 or (_k_is_last(operand) and part.dtype.bits < 64):
+            return [*made, *self._matrix_loads(operand, part, step)]
+        return [*made, self._element_loads(operand, part, step)]
+
+    def _matrix_loads(self, operand: _Operand, part: Buffer, step: Var) -> list[Statement]:
+        """ldmatrix: each register of the fragment is an 8 x 8 matrix of 16-bit units, up to four at once."""
+        words = operand.registers * part.dtype.bits // 32
+        at_once = 4 // words if operand.tiles % (4 // words) == 0 else 1
+        tile = Var(INT32, "tile")
+        count = operand.tiles // at_once
+        self.block.bind(tile, count)
+        matrices = words * at_once
+        address = self._row_address(operand, part, step, tile, at_once, words)
+        first = index_binary("mul", tile, at_once * operand.registers)
+        trans = "_trans" if not _k_is_last(operand) else ""
+        call = Call(
+            BOOL, f"ldmatrix{trans}", (Region(part, (first,), (operand.registers * at_once,)), address, const(matrices))
+        )
+        body = seq(Evaluate(call, span=self.gemm.span))
+        return [For(tile, const(0), const(count), const(1), body, "unroll", span=self.gemm.span)]
+
+    def _row_address(self, operand: _Operand, part: Buffer, step: Var, tile: Var, at_once: int, words: int) -> Region:
+        """Where the row lies that this lane names: of matrix ``lane // 8``, row ``lane % 8``."""
+        lane = index_binary("floormod", self.block.thread, 32)
+        matrix, row = index_binary("floordiv", lane, 8), index_binary("floormod", lane, 8)
+        if words * at_once < 4:
+            matrix = index_binary("floormod", matrix, words * at_once)
+        which = index_binary("floordiv", matrix, words)  # tile within this load
+        word = index_binary("floormod", matrix, words)
+        unit = 16 // part.dtype.bits * 8 if part.dtype.bits <= 16 else 4  # elements of k in a row of 16 bytes
+        number = index_binary("add", index_binary("mul", tile, at_once), which)
+        if operand.is_left:
+            # Words 0 and 1 are the upper and lower eight rows, 2 and 3 the same of the second half of k.
+            across = index_binary("mul", index_binary("floormod", word, 2), 8)
+            depth = index_binary("floordiv", word, 2)
+        else:
+            across, depth = const(0), word
+        if _k_is_last(operand):
+            across = index_binary("add", across, row)
+            deep = index_binary("mul", depth, unit)
+        else:
+            # A transposed matrix is read along its rows, which here run along m or n.
+            deep = index_binary("add", index_binary("mul", depth, 8), row)
+        return self._element(operand, number, across, step, deep)
+
+    def _element(self, operand: _Operand, tile: Expr, across: Expr, step: Var, deep: Expr) -> Region:
+        """The shared element `across` rows into a tile and `deep` into a step of k, for this warp."""
+        warp = index_binary("floordiv", self.block.thread, 32)
+        plan, instruction = self.plan, self.plan.instruction
+        if operand.is_left:
+            group = index_binary("floormod", warp, plan.warps_m)
+            size, tiles = instruction.m, plan.tiles_m
+        else:
+            group = index_binary("floordiv", warp, plan.warps_m)
+            size, tiles = instruction.n, plan.tiles_n
+        first = index_binary("mul", index_binary("add", index_binary("mul", group, tiles), tile), size)
+        outer = index_binary("add", first, across)
+        inner = index_binary("add", index_binary("mul", step, operand.k), deep)
+        pair = (inner, outer) if _k_is_first(operand) else (outer, inner)
+        extra = operand.region.buffer.rank - 2
+        offsets = [const(0)] * extra + list(pair)
+        return self.block.shared(operand.region, offsets)
+
+    def _element_loads(self, operand: _Operand, part: Buffer, step: Var) -> Statement:
+        """Element by element, where no matrix load fits the type and order."""
+        instruction = self.plan.instruction
+        fragment = instruction.a_fragment if operand.is_left else instruction.b_fragment
+        assert fragment is not None
+        layout = Layout.from_digits(fragment.shape, fragment.digits)
+        tile, register = Var(INT32, "tile"), Var(INT32, "r")
+        self.block.bind(tile, operand.tiles)
+        self.block.bind(register, operand.registers)
+        lane = index_binary("floormod", self.block.thread, 32)
+        places = {"thread": lane, "register": register}
+        row, column = layout.coordinate_expressions(**{place: places[place] for place in layout.places})
+        across, deep = (row, column) if operand.is_left else (column, row)
+        source = self._element(operand, tile, across, step, deep)
+        where = index_binary("add", index_binary("mul", tile, operand.registers), register)
+        store = Store(part, (where,), Load(part.dtype, source.buffer, source.starts), span=self.gemm.span)
+        inner = For(register, const(0), const(operand.registers), const(1), seq(store), "unroll", span=self.gemm.span)
+        return For(tile, const(0), const(operand.tiles), const(1), seq(inner), "unroll", span=self.gemm.span)
+
+    # Products ------------------------------------------------------------------------------------
+
+    def _multiply(self, left: _Operand, right: _Operand, a: Buffer, b: Buffer, step: Var) -> Statement:
+        plan, accumulator = self.plan, self.block.registers(self.gemm.c.buffer)
+        row, column = Var(INT32, "m_tile"), Var(INT32, "n_tile")
+        size = plan.instruction.d_fragment.registers
+        place = index_binary("mul", index_binary("add", index_binary("mul", row, plan.tiles_n), column), size)
+        arguments = (
+            Region(accumulator, (place,), (size,)),
+            self._fragment(left, a, row, step),
+            self._fragment(right, b, column, step),
+        )
+        call = Evaluate(Call(BOOL, plan.instruction.function, arguments), span=self.gemm.span)
+        inner = For(column, const(0), const(plan.tiles_n), const(1), seq(call), "unroll", span=self.gemm.span)
+        return For(row, const(0), const(plan.tiles_m), const(1), seq(inner), "unroll", span=self.gemm.span)
+
+    def _fragment(self, operand: _Operand, part: Buffer, tile: Var, step: Var) -> Region:
+        """The registers of one tile at one step of k."""
+        if not operand.in_registers:
+            return Region(part, (index_binary("mul", tile, operand.registers),), (operand.registers,))
+        number = index_binary("add", index_binary("mul", tile, self.plan.tiles_k), step)
+        buffer = self.block.registers(operand.region.buffer)
+        return Region(buffer, (binary("mul", number, const(operand.registers)),), (operand.registers,))
+
+
+def _k_is_first(operand: _Operand) -> bool:
+    return operand.transposed
+
+
+def _k_is_last(operand: _Operand) -> bool:
+    return not operand.transposed

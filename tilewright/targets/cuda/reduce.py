@@ -1,0 +1,237 @@
+"""`T.reduce_*` of fragments: within a thread, then among the lanes of a warp, then among warps.
+
+The result's layout gives every thread along the reduced dimension a copy, so all of them end with the total.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import BOOL, INT32, DType
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Call,
+    Evaluate,
+    Expr,
+    For,
+    Load,
+    Seq,
+    Statement,
+    Store,
+    Var,
+    binary,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.layout.digits import REGISTER, THREAD, Digit
+from tilewright.layout.layout import Layout
+from tilewright.ops.base import zero
+from tilewright.ops.reduce import COMBINE, Reduce
+from tilewright.passes.context import Context
+from tilewright.passes.lower.assign_threads import BLOCK, BlockView
+
+WARP = 32
+
+
+def lower_reduce(reduction: Reduce, context: Context) -> Statement | None:
+    """The thread code of a reduction between fragments."""
+    return _Reduction(reduction, context.facts[BLOCK]).statements()
+
+
+@dataclass(slots=True)
+class _Reduction:
+    operator: Reduce
+    block: BlockView
+    total: Buffer = field(init=False)
+
+    def __post_init__(self) -> None:
+        result = self.block.registers(self.operator.destination.buffer)
+        self.total = Buffer(f"{self.operator.destination.buffer.name}_total", result.shape, self.dtype, "register")
+
+    @property
+    def dtype(self) -> DType:
+        """What sums are taken in: at least float32."""
+        source, kind = self.operator.source.dtype, self.operator.kind
+        if kind in ("any", "all"):
+            return BOOL
+        if "sum" in kind and source.is_float and source.bits < 32:
+            return nodes.dtypes.FLOAT32
+        return self.operator.destination.dtype if "sum" in kind and source.is_integer else source
+
+    @property
+    def source(self) -> Layout:
+        return self.block.layout(self.operator.source.buffer)
+
+    @property
+    def digits(self) -> tuple[Digit, ...]:
+        """Digits of the reduced dimension."""
+        return self.source.digits[self.operator.axis]
+
+    def statements(self) -> Seq:
+        lanes = [one for one in self.digits if one.place == THREAD and one.stride < WARP]
+        warps = [one for one in self.digits if one.place == THREAD and one.stride >= WARP]
+        made: list[Statement] = [Allocate(self.total, span=self.operator.span), *self._within_thread()]
+        for one in lanes:
+            made.append(self._among_lanes(one))
+        if warps:
+            made += self._among_warps(warps)
+        made.append(self._finish())
+        return seq(made)
+
+    # One thread ----------------------------------------------------------------------------------
+
+    def _within_thread(self) -> list[Statement]:
+        """Fold the thread's own elements of each line into the line's register."""
+        kept = [one for axis, dimension in enumerate(self.source.digits) if axis != self.operator.axis
+                for one in dimension if one.place == REGISTER]  # fmt: skip
+        reduced = [one for one in self.digits if one.place == REGISTER]
+        line, part = Var(INT32, "line"), Var(INT32, "part")
+        lines, parts = _count(kept), _count(reduced)
+        assert lines == self.total.size, (lines, self.total.shape)
+        place = index_binary("add", _number(line, sorted(kept, key=lambda d: d.stride)), _number(part, reduced))
+        source = Load(self.operator.source.dtype, self.block.registers(self.operator.source.buffer), (place,))
+        element = self._element(source)
+        element = self._masked(element, part, reduced)
+        fold = self._put(line, self._combine(self._get(line), element))
+        folds = For(part, const(0), const(parts), const(1), seq(fold), "unroll", span=self.operator.span)
+        first = self._put(line, self._identity())
+        return [For(line, const(0), const(lines), const(1), seq(first, folds), "unroll", span=self.operator.span)]
+
+    def _masked(self, element: Expr, part: Var, reduced: Sequence[Digit]) -> Expr:
+        """Padding of the reduced dimension counts for nothing."""
+        extent = self.operator.source.extents[self.operator.axis]
+        if self.source.shape[self.operator.axis] == extent:
+            return element
+        coordinate: Expr = const(0)
+        weight, below = 1, 1
+        for one in self.digits:
+            if one.place == REGISTER:
+                value = index_binary("floormod", index_binary("floordiv", part, below), one.extent)
+                below *= one.extent
+            else:
+                value = index_binary("floormod", index_binary("floordiv", self.block.thread, one.stride), one.extent)
+            coordinate = index_binary("add", coordinate, index_binary("mul", value, weight))
+            weight *= one.extent
+        return nodes.Select(element.dtype, index_binary("lt", coordinate, extent), element, self._identity())
+
+    def _element(self, value: Expr) -> Expr:
+        kind = self.operator.kind
+        if kind in ("any", "all"):
+            return value if value.dtype.kind == "bool" else binary("ne", value, zero(value.dtype))
+        wide = nodes.cast(value, self.dtype)
+        return Call(wide.dtype, "abs", (wide,)) if kind.startswith("abs") else wide
+
+    def _identity(self) -> Expr:
+        kind, dtype = self.operator.kind, self.dtype
+        if kind in ("any", "all"):
+            return const(kind == "all", BOOL)
+        if kind == "max":
+            return const(float("-inf") if dtype.infinities else dtype.minimum, dtype)
+        if kind == "min":
+            return const(float("inf") if dtype.infinities else dtype.maximum, dtype)
+        if kind == "bitand":
+            return const(-1 if dtype.is_signed else int(dtype.maximum), dtype)
+        return zero(dtype)
+
+    def _combine(self, a: Expr, b: Expr) -> Expr:
+        return binary(COMBINE[self.operator.kind], a, b)
+
+    def _get(self, line: Expr) -> Expr:
+        return Load(self.dtype, self.total, (line,))
+
+    def _put(self, line: Expr, value: Expr) -> Statement:
+        return Store(self.total, (line,), value, span=self.operator.span)
+
+    # Several threads -----------------------------------------------------------------------------
+
+    def _among_lanes(self, digit: Digit) -> Statement:
+        """A butterfly over the lanes of one digit; all of them get the result."""
+        line = Var(INT32, "line")
+        steps: list[Statement] = []
+        distance = digit.stride * digit.extent // 2
+        while distance >= digit.stride:
+            other = Call(self.dtype, "shuffle_xor", (self._get(line), const(distance)))
+            steps.append(self._put(line, self._combine(self._get(line), other)))
+            distance //= 2
+        return For(line, const(0), const(self.total.size), const(1), seq(steps), "unroll", span=self.operator.span)
+
+    def _among_warps(self, digits: Sequence[Digit]) -> list[Statement]:
+        """Through shared memory: each warp leaves its totals, and all threads fold those of the others."""
+        warps = _count(digits)
+        scratch = Buffer(
+            f"{self.total.name}_shared", (warps * self.total.size * self.block.threads // warps,), self.dtype, "shared"
+        )
+        rank: Expr = const(0)
+        stripped: Expr = self.block.thread
+        weight = 1
+        for one in digits:
+            value = index_binary("floormod", index_binary("floordiv", self.block.thread, one.stride), one.extent)
+            rank = index_binary("add", rank, index_binary("mul", value, weight))
+            stripped = index_binary("sub", stripped, index_binary("mul", value, one.stride))
+            weight *= one.extent
+        # Threads that differ in these digits alone belong together: one column of the scratch for each of their groups.
+        column = self._compressed(digits)
+        line, other = Var(INT32, "line"), Var(INT32, "other")
+        groups = self.block.threads // warps
+
+        def place(warp: Expr) -> Expr:
+            row = index_binary("add", index_binary("mul", warp, self.total.size), line)
+            return index_binary("add", index_binary("mul", row, groups), column)
+
+        leave = Store(scratch, (place(rank),), self._get(line), span=self.operator.span)
+        fetch = self._put(line, self._combine(self._get(line), Load(self.dtype, scratch, (place(other),))))
+        fold = For(other, const(0), const(warps), const(1), seq(fetch), "unroll", span=self.operator.span)
+        again = seq(self._put(line, self._identity()), fold)
+
+        def lines(body: Seq) -> Statement:
+            return For(line, const(0), const(self.total.size), const(1), body, "unroll", span=self.operator.span)
+
+        return [Allocate(scratch), _barrier(), lines(seq(leave)), _barrier(), lines(again)]
+
+    def _compressed(self, digits: Sequence[Digit]) -> Expr:
+        """The thread index without the digits given: consecutive numbers for the others."""
+        value: Expr = self.block.thread
+        for one in sorted(digits, key=lambda d: -d.stride):
+            low = index_binary("floormod", value, one.stride)
+            high = index_binary("floordiv", value, one.stride * one.extent)
+            value = index_binary("add", low, index_binary("mul", high, one.stride))
+        return value
+
+    def _finish(self) -> Statement:
+        """The totals in the destination, combined with what was there where it is kept."""
+        line = Var(INT32, "line")
+        destination = self.operator.destination
+        registers = self.block.registers(destination.buffer)
+        value = nodes.cast(self._get(line), destination.dtype)
+        if not self.operator.clear:
+            value = binary(COMBINE[self.operator.kind], Load(destination.dtype, registers, (line,)), value)
+        store = Store(registers, (line,), value, span=self.operator.span)
+        return For(line, const(0), const(self.total.size), const(1), seq(store), "unroll", span=self.operator.span)
+
+
+def _barrier() -> Statement:
+    return Evaluate(Call(BOOL, "sync_threads", ()))
+
+
+def _count(digits: Sequence[Digit]) -> int:
+    total = 1
+    for one in digits:
+        total *= one.extent
+    return total
+
+
+def _number(value: Expr, digits: Sequence[Digit]) -> Expr:
+    """The register that a running number over `digits`, least significant first, stands for."""
+    total: Expr = const(0)
+    below = 1
+    for position, one in enumerate(digits):
+        part = index_binary("floordiv", value, below)
+        if position + 1 < len(digits):
+            part = index_binary("floormod", part, one.extent)
+        total = index_binary("add", total, index_binary("mul", part, one.stride))
+        below *= one.extent
+    return total
