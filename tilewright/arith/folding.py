@@ -105,6 +105,7 @@ def _rounded(value: np.float64, dtype: DType) -> float | None:
 
 
 def fold_unary(op: str, value: Value, dtype: DType) -> Value | None:
+    """The value of ``op value``, None where it is better left to the machine."""
     if op == "not":
         return not value
     if op == "neg" and (dtype.is_integer or dtype.name in _ROUNDED):

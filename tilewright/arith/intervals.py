@@ -13,6 +13,7 @@ BOOLEAN: Interval = (0, 1)
 
 
 def add(a: Interval, b: Interval) -> Interval:
+    """Sums of one value from each."""
     return (
         None if a[0] is None or b[0] is None else a[0] + b[0],
         None if a[1] is None or b[1] is None else a[1] + b[1],
@@ -30,6 +31,7 @@ def scale(a: Interval, factor: int) -> Interval:
 
 
 def multiply(a: Interval, b: Interval) -> Interval:
+    """Products of one value from each."""
     if None not in a and None not in b:
         products = [x * y for x in a for y in b]  # type: ignore[operator]
         return min(products), max(products)
@@ -114,6 +116,7 @@ def bitwise_or_xor(a: Interval, b: Interval) -> Interval:
 
 
 def union(a: Interval, b: Interval) -> Interval:
+    """The least interval that holds both."""
     return (
         None if a[0] is None or b[0] is None else min(a[0], b[0]),
         None if a[1] is None or b[1] is None else max(a[1], b[1]),
@@ -130,6 +133,7 @@ def within(a: Interval, low: int, high: int) -> bool:
 
 
 def total(intervals: Iterable[Interval]) -> Interval:
+    """Sums of one value from each of any number; 0 of none."""
     result: Interval = (0, 0)
     for interval in intervals:
         result = add(result, interval)

@@ -95,6 +95,7 @@ def _float_binary(op: str, left: Any, right: Any, dtype: DType) -> Any:
 
 
 def negate(value: Any, dtype: DType) -> Any:
+    """``-value``, wrapped to `dtype`."""
     if not isinstance(value, (np.ndarray, np.generic)):
         return wrap_int(-value, dtype)
     if dtype.is_float:
@@ -160,12 +161,15 @@ def call(reference: Callable[..., Any], values: list[Any], sources: list[DType],
 def fused_multiply_add(values: list[Any], dtype: DType) -> Any:
     """``a * b + c`` rounded once.
 
-    The product of two floats of up to 26 bits is exact in float64; the sum is rounded to odd there, so that
-    rounding it again to the narrower type is right.  For float64 the errors of both steps are added back.
+    The product of two floats of up to 26 bits is exact in float64.  The sum is rounded there, and rounding it
+    again to the narrower type is right unless it lies just between two values of that type; then it is first
+    rounded to odd instead.  For float64 the errors of both steps are added back.
     """
     a, b, c = (np.asarray(value).astype(np.float64) for value in values)
     product = a * b
     total = product + c
+    if dtype.bits == 32 and dtype.name in _NATIVE and not _may_round_twice(total):
+        return settle(total.astype(np.float32), dtype)
     back = total - product
     error = (product - (total - back)) + (c - back)
     if dtype.bits == 64:
@@ -176,6 +180,12 @@ def fused_multiply_add(values: list[Any], dtype: DType) -> Any:
         even = np.atleast_1d(total).view(np.uint64).reshape(total.shape) % 2 == 0
         total = np.where(inexact & even, np.nextafter(total, np.copysign(np.inf, error)), total)
     return settle(round_float(total, dtype.scalar), dtype)
+
+
+def _may_round_twice(total: np.ndarray) -> bool:
+    """Whether a float64 lies just between two float32, or below the normal ones."""
+    between = np.atleast_1d(total).view(np.uint64) & np.uint64(0x1FFFFFFF) == np.uint64(0x10000000)
+    return bool(between.any() or (np.abs(total) < 2.0**-126).any())
 
 
 def _product_error(a: np.ndarray, b: np.ndarray, product: np.ndarray) -> np.ndarray:
