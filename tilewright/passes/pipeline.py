@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.passes.context import Context
-from tilewright.passes.lower.apply_operand_layouts import apply_operand_layouts, apply_packed_layouts
+from tilewright.passes.lower.apply_operand_layouts import apply_packed_layouts
 from tilewright.passes.lower.flatten_buffers import flatten_buffers
 from tilewright.passes.lower.guard_bounds import guard_bounds
 from tilewright.passes.lower.lower_parallel import lower_parallel
@@ -25,7 +25,6 @@ PIPELINE: tuple[Step, ...] = (
     Step(forward_operands, "before layouts: an operand that is not staged needs none", _one_thread),
     Step(plan_operand_layouts, "while gemms are whole: they say how their operands want to lie", _one_thread),
     Step(lower_tiles, "tile operators become loops over elements, or what the target does better"),
-    Step(apply_operand_layouts, "before guards and strides, which ask what is contiguous", _one_thread),
     Step(lower_threads, "while barriers and parallel loops still show where threads meet", _one_thread),
     Step(lower_parallel, "loops in an order that suits vectors", _one_thread),
     Step(guard_bounds, "on loops, which it can cut in two, and on indices that still have their dimensions", _one_thread),

@@ -18,15 +18,17 @@ from tilewright.ir import nodes
 from tilewright.ir.nodes import Function, Pipelined, Statement, TileOperator, const
 from tilewright.ir.visitor import Rewriter
 from tilewright.passes.context import Context
+from tilewright.passes.lower.apply_operand_layouts import apply_operand_layouts
 
 
 def lower_tiles(function: Function, context: Context) -> Function:
     """Replace tile operators by the statements that do their work, pipelines by plain loops.
 
-    An override (``context.overrides``) may itself answer with tile operators; these are lowered in turn.
+    An override (``context.overrides``) may itself answer with tile operators; these are lowered in turn.  Operands
+    that a micro-kernel reads in panel order get that order here, everywhere, so that the program stays whole.
     """
     body = _Lower(context)(function.body)
-    return function.with_body(body, "lowered")
+    return apply_operand_layouts(function.with_body(body, "lowered"), context)
 
 
 class _Lower(Rewriter):
