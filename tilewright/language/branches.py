@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.ir.nodes import If, While
 from tilewright.language.buffers import TensorProxy
 from tilewright.language.builder import Frame, current
-from tilewright.language.mistakes import EffectInExpression, EscapedName, SymbolicIteration
+from tilewright.language.mistakes import EffectInExpression, EscapedName, LoopOutsideKernel, SymbolicIteration
 from tilewright.language.proxies import Scalar, condition, describe
 from tilewright.language.source import statement_here
 
@@ -17,9 +17,14 @@ from tilewright.language.source import statement_here
 class LoopContext:
     """Base of what ``for`` of the program iterates over; `loops.py` has the kinds."""
 
+    word = "range"
+
     def iterate(self, names: tuple[str, ...]) -> Iterator[Any]:
         """Open the loop, yield its variables once, close it."""
         raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Any]:
+        raise LoopOutsideKernel(self.word)
 
 
 class BlockContext:

@@ -28,10 +28,6 @@ from tilewright.language.source import FunctionSource, source_of
 SCOPE = "__scope__"
 OPEN_SCOPE = "__open_scope__"
 BUILTIN_NAMES = frozenset({"print", "breakpoint", "min", "max", "round"})
-OPERATORS = {
-    "Add": "add", "Sub": "sub", "Mult": "mul", "Div": "truediv", "FloorDiv": "floordiv", "Mod": "mod", "Pow": "pow",
-    "LShift": "lshift", "RShift": "rshift", "BitAnd": "and_", "BitOr": "or_", "BitXor": "xor", "MatMult": "matmul",
-}  # fmt: skip
 UNSUPPORTED: dict[str, tuple[str, str]] = {
     "Try": ("`try`", "a kernel cannot catch exceptions; remove it, or test the condition before"),
     "TryStar": ("`try`", "a kernel cannot catch exceptions; remove it, or test the condition before"),
@@ -152,7 +148,7 @@ class Rewrite(ast.NodeTransformer):
         return statements
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
-        op = _text(OPERATORS[type(node.op).__name__].rstrip("_"))
+        op = _text(type(node.op).__name__)
         if isinstance(node.target, ast.Name):
             old = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
             call = self.call("augment", _text(node.target.id), op, old, self.visit(node.value), at=node)

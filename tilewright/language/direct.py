@@ -143,7 +143,7 @@ class _DeclarationBuilder:
 
     def __call__(self, name: str, annotation: Any, value: Any) -> Any:
         if not isinstance(annotation, TensorType):
-            raise MissingAnnotation(name, self.builder.name, "T.Tensor")
+            raise MissingAnnotation(name, self.builder.name, describe(annotation))
         self.types[name] = annotation
         if self.stop:
             if self.expected <= self.types.keys():

@@ -14,8 +14,14 @@ from tilewright.language.branches import LoopContext, stand_in
 from tilewright.language.builder import check_tile_place, current, in_kernel
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected, WrongUnpacking
-from tilewright.language.proxies import Scalar, as_expr, constant, extent, known_value
+from tilewright.language.proxies import Scalar, as_expr, constant, extent, here, known_value
+from tilewright.language.scope import settle
 from tilewright.language.source import statement_here
+
+
+def _fixed(*bounds: Extent) -> list[Extent]:
+    """Bounds as they are before the loop: what the body may change is read once, here."""
+    return [bound if isinstance(bound, int) else as_expr(settle(here(bound), "bound")) for bound in bounds]
 
 
 def _index_dtype(*bounds: Extent) -> DType:
@@ -28,21 +34,20 @@ class RangeLoop(LoopContext):
 
     def __init__(self, word: str, kind: str, bounds: tuple[Any, ...]) -> None:
         self.word, self.kind = word, kind
-        start, stop, step = _range(bounds, word)
-        self.start, self.stop, self.step = start, stop, step
+        self.start, self.stop, self.step = _range(bounds, word)
 
     def iterate(self, names: tuple[str, ...]) -> Iterator[Any]:
         builder, span = current(self.word), statement_here()
         _one_name(self.word, names)
-        down = isinstance(self.step, int) and self.step < 0
-        start, stop, step = (
-            (0, _steps_down(self.start, self.stop, self.step), 1) if down else (self.start, self.stop, self.step)
-        )
-        dtype = _index_dtype(start, stop, step)
+        first, stop, step = _fixed(self.start, self.stop, self.step)
+        start = first
+        down = isinstance(step, int) and step < 0
+        if down:
+            start, stop, step = 0, _steps_down(first, stop, step), 1
+        dtype = _index_dtype(first, start, stop, step)
         var = Var(dtype, names[0] if names else "i")
         frame = builder.push("for" if self.kind == "serial" else self.word, span)
-        index = Scalar(var, frame)
-        yield Scalar(_add(self.start, nodes.index_binary("mul", var, self.step)), frame) if down else index
+        yield Scalar(_add(first, nodes.index_binary("mul", var, self.step)) if down else var, frame)
         low, high, by = (nodes.cast(nodes.expr(bound), dtype) for bound in (start, stop, step))
         builder.append(For(var, low, high, by, builder.pop(frame), self.kind, span=span))
 
@@ -90,21 +95,26 @@ def _yielded(variables: Sequence[Scalar]) -> Any:
 class ParallelLoop(LoopContext):
     """Element-wise work of the whole block."""
 
+    word = "T.Parallel"
+
     def __init__(self, extents: tuple[Extent, ...], layout: Any, coalesced_width: int | None) -> None:
         self.extents, self.layout, self.coalesced_width = extents, layout, coalesced_width
 
     def iterate(self, names: tuple[str, ...]) -> Iterator[Any]:
         builder, span = in_kernel("T.Parallel"), statement_here()
         check_tile_place(builder, "T.Parallel")
-        variables = _variables("T.Parallel", len(self.extents), names, self.extents)
+        extents = tuple(_fixed(*self.extents))
+        variables = _variables("T.Parallel", len(extents), names, extents)
         frame = builder.push("T.Parallel", span)
         yield _yielded([Scalar(var, frame) for var in variables])
         body = builder.pop(frame)
-        builder.append(ParallelNode(variables, self.extents, body, self.layout, self.coalesced_width, span=span))
+        builder.append(ParallelNode(variables, extents, body, self.layout, self.coalesced_width, span=span))
 
 
 class PipelinedLoop(LoopContext):
     """A loop whose iterations may overlap."""
+
+    word = "T.Pipelined"
 
     def __init__(self, start: Extent, stop: Extent, options: dict[str, Any]) -> None:
         self.start, self.stop, self.options = start, stop, options
@@ -113,27 +123,31 @@ class PipelinedLoop(LoopContext):
         builder, span = in_kernel("T.Pipelined"), statement_here()
         check_tile_place(builder, "T.Pipelined")
         _one_name("T.Pipelined", names)
-        dtype = _index_dtype(self.start, self.stop)
+        low, high = _fixed(self.start, self.stop)
+        dtype = _index_dtype(low, high)
         var = Var(dtype, names[0] if names else "k")
         frame = builder.push("T.Pipelined", span)
         yield Scalar(var, frame)
         body = builder.pop(frame)
-        low, high = (nodes.cast(nodes.expr(bound), dtype) for bound in (self.start, self.stop))
-        builder.append(PipelinedNode(var, low, high, body, **self.options, span=span))
+        start, stop = (nodes.cast(nodes.expr(bound), dtype) for bound in (low, high))
+        builder.append(PipelinedNode(var, start, stop, body, **self.options, span=span))
 
 
 class GridLoop(LoopContext):
     """Nested serial loops."""
+
+    word = "T.grid"
 
     def __init__(self, extents: tuple[Extent, ...]) -> None:
         self.extents = extents
 
     def iterate(self, names: tuple[str, ...]) -> Iterator[Any]:
         builder, span = current("T.grid"), statement_here()
-        variables = _variables("T.grid", len(self.extents), names, self.extents)
+        extents = _fixed(*self.extents)
+        variables = _variables("T.grid", len(extents), names, extents)
         frames = [builder.push("for", span) for _ in variables]
         yield _yielded([Scalar(var, frame) for var, frame in zip(variables, frames, strict=True)])
-        for var, frame, size in reversed(list(zip(variables, frames, self.extents, strict=True))):
+        for var, frame, size in reversed(list(zip(variables, frames, extents, strict=True))):
             zero, one = nodes.const(0, var.dtype), nodes.const(1, var.dtype)
             stop = nodes.cast(nodes.expr(size), var.dtype)
             builder.append(For(var, zero, stop, one, builder.pop(frame), span=span))
@@ -141,6 +155,8 @@ class GridLoop(LoopContext):
 
 class PersistentLoop(LoopContext):
     """Tiles of a domain dealt out to `wave_size` blocks, wave after wave."""
+
+    word = "T.Persistent"
 
     def __init__(self, domain: tuple[Extent, ...], wave_size: Extent, index: Expr, group_size: int) -> None:
         self.domain, self.wave_size, self.index, self.group_size = domain, wave_size, index, group_size

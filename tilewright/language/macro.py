@@ -13,7 +13,7 @@ from tilewright.language.control_flow import rewritten
 from tilewright.language.interface import mismatch
 from tilewright.language.mistakes import MacroExpected, TileExpected
 from tilewright.language.proxies import Element, Variable, describe
-from tilewright.language.scope import Scope
+from tilewright.language.scope import settle
 from tilewright.language.source import expression_here
 
 
@@ -41,12 +41,9 @@ class Macro:
         if self._traced is None:
             self._traced = rewritten(self.function, "macro")
         bound = inspect.signature(self.function).bind(*arguments, **keywords)
-        values = Scope("macro", {})
         references = self._references()
         for name, value in bound.arguments.items():
-            bound.arguments[name] = (
-                self._by_reference(name, value) if name in references else values.settle(value, name)
-            )
+            bound.arguments[name] = self._by_reference(name, value) if name in references else settle(value, name)
         names = builder.pending_names
         builder.result_name = names[0] if names else f"{self.function.__name__}_result"
         builder.pending_names = ()

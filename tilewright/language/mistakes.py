@@ -107,6 +107,16 @@ class SymbolicIteration(AuthorError):
         super().__init__(f"cannot iterate over {what}", hint="write `for i in range(n)` for a loop, and index with i")
 
 
+class LoopOutsideKernel(AuthorError, TypeError):
+    """A loop of the program where Python itself would run it."""
+
+    def __init__(self, word: str) -> None:
+        super().__init__(
+            f"{word} is a loop of the program, which Python cannot run",
+            hint=f"write `for i in {word}(...)` in a kernel, or in a helper with @T.macro above its `def`",
+        )
+
+
 class SymbolicKey(AuthorError, TypeError):
     """A symbolic value as the key of a dictionary or a member of a set."""
 
@@ -347,7 +357,7 @@ class MissingAnnotation(AuthorError):
     """A parameter without a type."""
 
     def __init__(self, name: str, function: str, found: str | None = None, *, span: Span | None = None) -> None:
-        problem = f"is annotated with {found} itself" if found else "has no annotation"
+        problem = f"is annotated with {found}" if found else "has no annotation"
         super().__init__(
             f"the parameter {name!r} of {function} {problem}",
             span=span,

@@ -102,6 +102,7 @@ def power(left: Any, right: Any) -> Any:
 
 
 def negative(value: Scalar) -> Scalar:
+    """``-value``; of a literal, a literal."""
     operand = as_expr(value)
     if operand.dtype == BOOL:
         operand = convert(operand, INT32)
@@ -113,6 +114,7 @@ def negative(value: Scalar) -> Scalar:
 
 
 def absolute(value: Any) -> Any:
+    """``abs(value)``."""
     if not isinstance(value, Scalar):
         return abs(value)
     operand = as_expr(value)

@@ -64,6 +64,17 @@ INLINE_NODES = 24
 the name; what loads, what is longer and what computes with floats becomes a `Let`."""
 
 
+OPERATIONS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
+    "Add": (operator.add, operator.iadd), "Sub": (operator.sub, operator.isub), "Mult": (operator.mul, operator.imul),
+    "Div": (operator.truediv, operator.itruediv), "FloorDiv": (operator.floordiv, operator.ifloordiv),
+    "Mod": (operator.mod, operator.imod), "Pow": (operator.pow, operator.ipow),
+    "LShift": (operator.lshift, operator.ilshift), "RShift": (operator.rshift, operator.irshift),
+    "BitAnd": (operator.and_, operator.iand), "BitOr": (operator.or_, operator.ior),
+    "BitXor": (operator.xor, operator.ixor), "MatMult": (operator.matmul, operator.imatmul),
+}  # fmt: skip
+"""Augmented assignment by the name of its syntax node: the operator, and the one that changes its operand."""
+
+
 class Scope:
     """Names and control flow of one call of a rewritten function.
 
@@ -103,7 +114,7 @@ class Scope:
         if name in self.bindings and owner is not control and (owner is None or owner.is_open):
             assert control is not None
             raise ImmutableName(name, control.describe())
-        value = self.settle(value, name)
+        value = settle(value, name)
         self.bindings[name] = (value, control)
         return value
 
@@ -118,30 +129,8 @@ class Scope:
         if isinstance(value, (Scalar, TensorProxy)):
             raise SymbolicIteration(describe(value))
         if isinstance(value, (tuple, list)):
-            return [self.settle(item, names[i] if i < len(names) else "value") for i, item in enumerate(value)]
+            return [settle(item, names[i] if i < len(names) else "value") for i, item in enumerate(value)]
         return value
-
-    def settle(self, value: Any, name: str) -> Any:
-        """`value` as it is now: what loads or computes gets a `Let`, sequences element by element."""
-        if isinstance(value, Scalar):
-            if isinstance(value, Variable) and value.is_fresh:
-                value.is_fresh = False
-                return value
-            return self._let(value, name)
-        if type(value) is list:
-            value[:] = [self.settle(item, f"{name}_{i}") for i, item in enumerate(value)]
-        elif type(value) is tuple:
-            return tuple(self.settle(item, f"{name}_{i}") for i, item in enumerate(value))
-        return value
-
-    def _let(self, value: Scalar, name: str) -> Scalar:
-        check_scope(value.frame)
-        expr = value.expr
-        if _stays_inline(expr):
-            return Scalar(expr, value.frame) if isinstance(value, (Element, Variable)) else value
-        var = Var(expr.dtype, name)
-        self.builder.append(Let(var, expr, span=statement_here()))
-        return Scalar(var, self.builder.frame)
 
     def _store(self, variable: Variable, value: Any) -> None:
         check_scope(variable.frame)
@@ -151,16 +140,14 @@ class Scope:
 
     def augment(self, name: str, op: str, old: Any, value: Any) -> Any:
         """``name op= value``: Python's own operator on Python's own objects."""
-        if isinstance(old, Scalar) or isinstance(value, Scalar):
-            return self.assign(name, getattr(operator, op)(old, value))
-        return self.assign(name, getattr(operator, f"i{op}")(old, value))
+        plain, in_place = OPERATIONS[op]
+        symbolic = isinstance(old, Scalar) or isinstance(value, Scalar)
+        return self.assign(name, (plain if symbolic else in_place)(old, value))
 
     def augment_item(self, target: Any, key: Any, op: str, value: Any) -> None:
         """``target[key] op= value``."""
-        if isinstance(target, BufferProxy):
-            target[key] = getattr(operator, op)(target[key], value)
-        else:
-            target[key] = getattr(operator, f"i{op}")(target[key], value)
+        plain, in_place = OPERATIONS[op]
+        target[key] = (plain if isinstance(target, BufferProxy) else in_place)(target[key], value)
 
     def after(self, name: str) -> Any:
         """What a name means after a loop or branch of the program that assigned it."""
@@ -232,7 +219,7 @@ class Scope:
 
     def result(self, value: Any) -> Any:
         """What ``return`` hands to the caller of a macro: values as they are now."""
-        return value if self.kind == "function" else self.settle(value, self.result_name)
+        return value if self.kind == "function" else settle(value, self.result_name)
 
     def before_raise(self) -> None:
         """``raise`` is Python's: it may not depend on values of the program."""
@@ -315,6 +302,31 @@ class Scope:
 
     key = type("Key", (), {"__getitem__": staticmethod(lambda key: key)})()
     """``key[a:b, c]`` is the index that Python would pass."""
+
+
+def settle(value: Any, name: str) -> Any:
+    """`value` as it is now, to be called `name`: what loads or computes gets a `Let`, sequences element by element."""
+    if isinstance(value, Scalar):
+        if isinstance(value, Variable) and value.is_fresh:
+            value.is_fresh = False
+            return value
+        return _let(value, name)
+    if type(value) is list:
+        value[:] = [settle(item, f"{name}_{i}") for i, item in enumerate(value)]
+    elif type(value) is tuple:
+        return tuple(settle(item, f"{name}_{i}") for i, item in enumerate(value))
+    return value
+
+
+def _let(value: Scalar, name: str) -> Scalar:
+    check_scope(value.frame)
+    expr = value.expr
+    if _stays_inline(expr):
+        return Scalar(expr, value.frame) if isinstance(value, (Element, Variable)) else value
+    builder = current("a value")
+    var = Var(expr.dtype, name)
+    builder.append(Let(var, expr, span=statement_here()))
+    return Scalar(var, builder.frame)
 
 
 def _same(value: Any) -> Any:

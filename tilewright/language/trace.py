@@ -183,7 +183,9 @@ def add_parameter(builder: Builder, name: str, annotation: Any) -> Any:
         builder.params[name] = var
         return Scalar(var)
     if not isinstance(annotation, TensorType):
-        what = "T.Tensor" if isinstance(annotation, TensorAnnotation) else None
+        what = "T.Tensor itself" if isinstance(annotation, TensorAnnotation) else None
+        if what is None and annotation is not None:
+            what = getattr(annotation, "__name__", None) or describe(annotation)
         raise MissingAnnotation(name, builder.name, what, span=builder.span)
     buffer = annotation.buffer(name)
     builder.params[name] = buffer

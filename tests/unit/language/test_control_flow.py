@@ -10,7 +10,7 @@ import tilewright.language as T
 from tilewright.interpreter import interpret
 from tilewright.ir import nodes
 from tilewright.ir.visitor import walk
-from tilewright.language.mistakes import SymbolicCondition
+from tilewright.language.mistakes import LoopOutsideKernel, SymbolicCondition
 
 
 def body(prim: T.PrimFunc) -> str:
@@ -501,3 +501,92 @@ def test_spans_are_the_authors_statements() -> None:
         ("If", "if n > 3"),
         ("Store", "A[0] = 1.0"),
     ]
+
+
+def test_bounds_are_read_once() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((8,), "int32")):
+        with T.Kernel(1):
+            for i in range(A[0]):
+                A[0] += i
+            for i in T.Parallel(A[1]):
+                A[i] = 5
+
+    expect(
+        kernel,
+        """
+        bound: int32 = A[0]
+        for i in range(bound):
+            A[0] = A[0] + i
+        bound_1: int32 = A[1]
+        for i in parallel(bound_1):
+            A[i] = 5
+        """,
+    )
+
+
+def test_augmented_assignment_of_every_kind() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((8,), "int32"), n: T.int32):
+        with T.Kernel(1):
+            found = [1]
+            alias = found
+            found += [2]
+            assert alias == [1, 2]
+            bits = 6
+            bits &= 3
+            A[0] |= n
+            A[1] <<= bits
+            A[2] //= 3
+            A[3] **= 2
+            scale = 2
+            scale *= n
+            A[4] = scale
+
+    expect(
+        kernel,
+        """
+        A[0] = A[0] | n
+        A[1] = A[1] << 2
+        A[2] = A[2] // 3
+        A[3] = A[3] * A[3]
+        A[4] = 2 * n
+        """,
+    )
+
+
+def test_kernels_in_a_loop_of_the_host() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((8,), "int32"), n: T.int32):
+        for step in range(n):
+            with T.Kernel(8) as block:
+                A[block] += step
+        if n > 2:
+            with T.Kernel(1):
+                A[0] = -1
+
+    array = np.zeros(8, np.int32)
+    interpret(kernel.function, [array, 4])
+    assert array.tolist() == [-1, 6, 6, 6, 6, 6, 6, 6]
+
+
+def test_loops_of_the_program_need_a_kernel_or_a_macro() -> None:
+    def clear(A):
+        for i in T.Parallel(8):
+            A[i] = 0
+
+    with pytest.raises(LoopOutsideKernel) as caught:
+
+        @T.prim_func
+        def kernel(A: T.Tensor((8,), "int32")):
+            with T.Kernel(1):
+                clear(A)
+
+    assert caught.value.message == "T.Parallel is a loop of the program, which Python cannot run"
+    assert caught.value.hint == (
+        "write `for i in T.Parallel(...)` in a kernel, or in a helper with @T.macro above its `def`"
+    )
+    span = caught.value.span
+    assert span is not None
+    line = Path(__file__).read_text(encoding="utf-8").splitlines()[span.line - 1]
+    assert line.strip() == "for i in T.Parallel(8):"
