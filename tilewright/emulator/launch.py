@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import json
+import linecache
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -75,7 +76,8 @@ class _Memory:
             if array.ctypes.data <= address < array.ctypes.data + max(array.nbytes, 1):
                 return place + address - array.ctypes.data
         raise EmulationFailed(
-            f"a tensor map begins at {address:#x}, outside of every array", hint="pass the array it describes in `memory`"
+            f"a tensor map begins at {address:#x}, outside of every array",
+            hint="pass the array it describes in `memory`",
         )
 
     def copy_back(self) -> None:
@@ -113,7 +115,9 @@ def _argument_bytes(argument: Any, shape: int, position: int, memory: _Memory) -
         raise EmulationFailed(f"argument {position} is a {type(argument).__name__}, which no kernel takes")
     if len(value) != size or (is_pointer != isinstance(argument, (np.ndarray, type(None)))):
         wanted = "a pointer" if is_pointer else f"{size} bytes"
-        raise EmulationFailed(f"argument {position} is {len(value)} bytes of {type(argument).__name__}, and the kernel's parameter is {wanted}")
+        raise EmulationFailed(
+            f"argument {position} is {len(value)} bytes of {type(argument).__name__}, and the kernel's parameter is {wanted}"
+        )
     return value
 
 
@@ -182,13 +186,19 @@ def run(
     """Run a text once and return what was found, without raising; see `emulate` for the parameters."""
     sizes = [tuple(dims) + (1,) * (3 - len(dims)) for dims in (grid, block, cluster)]
     if any(not 0 < extent for dims in sizes for extent in dims) or any(g % c for g, c in zip(sizes[0], sizes[2])):
-        raise EmulationFailed(f"a grid of {tuple(grid)} blocks of {tuple(block)} threads cannot be cut into clusters of {tuple(cluster)}")
+        raise EmulationFailed(
+            f"a grid of {tuple(grid)} blocks of {tuple(block)} threads cannot be cut into clusters of {tuple(cluster)}"
+        )
     threads = sizes[1][0] * sizes[1][1] * sizes[1][2]
     if threads > 1024 or shared_bytes > 256 * 1024:
-        raise EmulationFailed(f"a block of {threads} threads with {shared_bytes} bytes of shared memory fits no machine")
+        raise EmulationFailed(
+            f"a block of {threads} threads with {shared_bytes} bytes of shared memory fits no machine"
+        )
     if schedule not in SCHEDULES:
         raise EmulationFailed(f"unknown schedule {schedule!r}", hint="use " + ", ".join(SCHEDULES) + " or explore")
     text = compile_text(source, kernel, vocabulary, check, file)
+    if not Path(file).exists():  # so that reports can show its lines
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     library = core(options().compiler)
 
     arrays: list[np.ndarray] = []
@@ -201,10 +211,14 @@ def run(
     try:
         packed = _pack_arguments(arguments, text, space)
         base = (ctypes.addressof(packed) + 127) // 128 * 128
-        allocations = (Allocation * max(len(arrays), 1))(*[Allocation(a, a + x.nbytes) for a, x in zip(space.addresses, arrays)])
+        allocations = (Allocation * max(len(arrays), 1))(
+            *[Allocation(a, a + x.nbytes) for a, x in zip(space.addresses, arrays)]
+        )
         planted = (CFault * max(len(faults), 1))(*[fault.encode() for fault in faults])
         low, high = ctypes.c_uint64(), ctypes.c_uint64()
-        library.tw_image(ctypes.cast(text.library.tilewright_run, ctypes.c_void_p), ctypes.byref(low), ctypes.byref(high))
+        library.tw_image(
+            ctypes.cast(text.library.tilewright_run, ctypes.c_void_p), ctypes.byref(low), ctypes.byref(high)
+        )
         blocks = sizes[2][0] * sizes[2][1] * sizes[2][2]
         clusters = sizes[0][0] * sizes[0][1] * sizes[0][2] // blocks
         fit = max(1, min(2048 // threads, (228 << 10) // (shared_bytes + 1024)))
@@ -253,7 +267,9 @@ def _array_names(arrays: Sequence[np.ndarray], arguments: Sequence[Any], names: 
     return labels
 
 
-def _write_trace(path: str | os.PathLike[str], events: list[dict[str, Any]], resolve: Callable[[int], Span | None]) -> None:
+def _write_trace(
+    path: str | os.PathLike[str], events: list[dict[str, Any]], resolve: Callable[[int], Span | None]
+) -> None:
     """A timeline in the Chrome trace format (chrome://tracing, Perfetto): a process a block, a thread a warp."""
     for event in events:
         site = event["args"].pop("site", 0)
@@ -273,7 +289,9 @@ EXPLORED = (("late", 0), ("early", 0), ("late", 1), ("early", 1), *(("random", s
 """The schedules that ``schedule="explore"`` tries."""
 
 
-def emulate(source: str, kernel: str, arguments: Sequence[Any], *, schedule: str = "late", seed: int = 0, **launch: Any) -> Emulation:
+def emulate(
+    source: str, kernel: str, arguments: Sequence[Any], *, schedule: str = "late", seed: int = 0, **launch: Any
+) -> Emulation:
     """Run a kernel's text on this machine's CPU, under a scheduler that finds its mistakes.
 
     Parameters
@@ -331,7 +349,13 @@ def _explore(source: str, kernel: str, arguments: Sequence[Any], launch: dict[st
         for position, (array, expected) in enumerate(zip(arrays, first)):
             if array.tobytes() != expected.tobytes():
                 names = _array_names(arrays, arguments, launch.get("names"))
-                facts = {"kind": "schedule-dependent", "site": 0, "argument": names[position], "first": "late, seed 0", "second": f"{schedule}, seed {seed}"}
+                facts = {
+                    "kind": "schedule-dependent",
+                    "site": 0,
+                    "argument": names[position],
+                    "first": "late, seed 0",
+                    "second": f"{schedule}, seed {seed}",
+                }
                 raise EmulationError([make_report(facts, names, lambda site: None)])
     for array, expected in zip(arrays, first):
         array[...] = expected

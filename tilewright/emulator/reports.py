@@ -213,7 +213,21 @@ KINDS: dict[str, tuple[Callable[[Mapping[str, Any], Sequence[str]], str], str]] 
 }  # fmt: skip
 """For each kind of report, its sentence and its advice."""
 
-RANK = ("out-of-bounds", "misaligned", "unwritten", "early-read", "overwritten", "race", "missing", "accumulator", "barrier", "too-many", "partial", "divergent", "deadlock")
+RANK = (
+    "out-of-bounds",
+    "misaligned",
+    "unwritten",
+    "early-read",
+    "overwritten",
+    "race",
+    "missing",
+    "accumulator",
+    "barrier",
+    "too-many",
+    "partial",
+    "divergent",
+    "deadlock",
+)
 """Which kinds tell most when several come together: causes before consequences."""
 
 
@@ -233,7 +247,11 @@ def _wait(fact: Mapping[str, Any], resolve: Resolve) -> str:
         if fact["pending"]:
             missing.append(f"{fact['pending']} of {fact['expected']} arrivals are missing")
         if fact["bytes"]:
-            missing.append(f"{fact['bytes']} bytes are missing" if fact["bytes"] > 0 else f"{-fact['bytes']} bytes too many have come")
+            missing.append(
+                f"{fact['bytes']} bytes are missing"
+                if fact["bytes"] > 0
+                else f"{-fact['bytes']} bytes too many have come"
+            )
         return (
             f"{who}: waits for parity {fact['parity']} of the mbarrier at byte {fact['offset']} of shared memory of block {fact['block']}, "
             f"which is in phase {fact['phase']}; {' and '.join(missing)}"

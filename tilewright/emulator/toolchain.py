@@ -163,7 +163,10 @@ def core_path(wanted: str = "") -> Path:
     if not (place / "core.so").exists():
         scratch = _scratch()
         sources = [str(path) for path in sorted((HOST / "core").glob("*.cpp"))]
-        _run([*compiler.command, *CORE_FLAGS, "-shared", *sources, "-o", str(scratch / "core.so"), "-lstdc++"], "the emulator's core")
+        _run(
+            [*compiler.command, *CORE_FLAGS, "-shared", *sources, "-o", str(scratch / "core.so"), "-lstdc++"],
+            "the emulator's core",
+        )
         _finish(scratch, place)
     return place / "core.so"
 
@@ -215,8 +218,22 @@ def compile_text(source: str, kernel: str, vocabulary: str, check: bool, name: s
             (scratch / header).write_text("")
         (scratch / "kernel.cpp").write_text(whole)
         includes = [f"-I{path}" for path in (scratch, HOST / vocabulary, HOST / "core", DEVICE)]
-        _run([*compiler.command, *flags, *includes, "-c", str(scratch / "kernel.cpp"), "-o", str(scratch / "kernel.o")], "this kernel's text")
-        _run([*(c for c in compiler.command if c not in ("-x", "c++")), "-shared", str(scratch / "kernel.o"), str(library), "-lm", "-o", str(scratch / "kernel.so")], "to link this kernel")
+        _run(
+            [*compiler.command, *flags, *includes, "-c", str(scratch / "kernel.cpp"), "-o", str(scratch / "kernel.o")],
+            "this kernel's text",
+        )
+        _run(
+            [
+                *(c for c in compiler.command if c not in ("-x", "c++")),
+                "-shared",
+                str(scratch / "kernel.o"),
+                str(library),
+                "-lm",
+                "-o",
+                str(scratch / "kernel.so"),
+            ],
+            "to link this kernel",
+        )
         _finish(scratch, place)
     loaded = ctypes.CDLL(str(place / "kernel.so"))
     shapes = (ctypes.c_uint32 * 1024)()

@@ -125,7 +125,7 @@ void Shadow::add(Cell& cell, const Slot& slot) {
 void Shadow::access(Thread& thread, const char* address, size_t size, const Access& access) {
   if (!cells_) return;
   size_t offset = size_t(address - base_);
-  const size_t end = offset + size;
+  const size_t end = offset + size < bytes_ ? offset + size : bytes_;   // what lies beyond was reported as out of bounds
   while (offset < end) {
     const size_t index = offset / 4, in_cell = offset % 4, take = end - offset < 4 - in_cell ? end - offset : 4 - in_cell;
     const uint8_t bytes = uint8_t(((1u << take) - 1) << in_cell);

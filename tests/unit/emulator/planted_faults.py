@@ -1,0 +1,274 @@
+"""Planted faults: what the emulator must notice, by the thousand.
+
+Two kinds.  *Calls* of the vocabulary are left out or changed while a text runs (no compilation: the core knows each call's line);
+*mutations* change the text itself: a literal, an operator, a guard, two lines in the wrong order, a call removed.  A fault is
+
+- ``reported`` when a check names it, ``wrong`` when the result leaves its bounds, ``crashed`` or ``hung`` when the run does;
+- ``harmless`` when no bit of the result changes under 50 schedules with memory poisoned differently each time;
+- ``missed`` otherwise, ``invalid`` when the text no longer compiles.
+
+Run as a program, it tries all faults (or a seeded sample) and writes the table of `docs/planted_faults.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import datetime
+import json
+import os
+import random
+import re
+import select
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from emulator_kernels import KERNELS, Kernel, Problem, correct, fresh
+
+from tilewright.emulator import Fault
+from tilewright.errors import TilewrightError
+
+TRIED = (("late", 0), ("early", 0), ("random", 2), ("late", 1), ("random", 3), ("early", 1))
+"""Schedules of the ordinary hunt; the first three find nearly everything."""
+
+HARMLESS_SCHEDULES = 50
+SECONDS = 30.0
+"""A run that takes longer hangs."""
+
+SKIPPED = {
+    "sync_threads", "named_barrier_sync", "named_barrier_arrive", "sync_warp", "mbarrier_init", "mbarrier_arrive", "mbarrier_arrive_cluster",
+    "mbarrier_arrive_expect_tx", "mbarrier_wait", "fence_mbarrier_init", "fence_proxy_async", "a fence", "cp_async", "cp_async_commit",
+    "cp_async_wait", "cp_async_mbarrier_arrive", "bulk_load", "tma_load", "tma_store", "bulk_commit", "bulk_wait", "wgmma", "wgmma_fence",
+    "wgmma_commit", "wgmma_wait", "setmaxnreg", "cluster_arrive", "cluster_wait", "ldmatrix", "stmatrix", "mma", "an atomic",
+}  # fmt: skip
+DELTAS = {
+    "mbarrier_init": (1, -1), "mbarrier_arrive_expect_tx": (16, -16, 1024), "named_barrier_sync": (32, -32), "named_barrier_arrive": (32,),
+    "cp_async_wait": (1, 2), "bulk_wait": (1,), "wgmma_wait": (1,), "bulk_load": (16, -16), "tma_load": (8, -8, 64), "tma_store": (8,),
+    "ldmatrix": (1, -1, 4), "stmatrix": (1, -1), "cp_async": (-2, -16), "wgmma": (2, 64), "setmaxnreg": (8, -16),
+}  # fmt: skip
+FLIPS = {"mbarrier_wait": (1,), "named_barrier_sync": (1, 4), "named_barrier_arrive": (4,), "tma_load": (1, 2, 3), "tma_store": (1, 2), "wgmma": (2, 64)}
+
+
+@dataclass(frozen=True)
+class Planted:
+    """One fault of one kernel: calls changed at run time, or another text."""
+
+    kernel: str
+    what: str
+    line: int
+    call: Fault | None = None
+    text: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kernel}.cu:{self.line} {self.what}"
+
+
+def call_faults(kernel: Kernel, census: dict[tuple[str, str, int], int]) -> list[Planted]:
+    """Faults at every call of the vocabulary that a kernel executes."""
+    faults: list[Planted] = []
+
+    def add(what: str, **change: Any) -> None:
+        faults.append(Planted(kernel.name, what, line, Fault(kernel.file, line, operation, **change)))
+
+    for (operation, file, line), count in sorted(census.items()):
+        if file != kernel.file:
+            continue
+        if operation in SKIPPED:
+            add(f"{operation} removed", skip=True)
+            if count > 1:
+                add(f"{operation} removed in the first half of its executions", skip=True, last=count // 2 - 1)
+                add(f"{operation} removed in the second half of its executions", skip=True, first=count // 2)
+                add(f"{operation} removed once", skip=True, first=count // 3, last=count // 3)
+        for delta in DELTAS.get(operation, ()):
+            add(f"{operation} with its number changed by {delta}", delta=delta)
+            if count > 3:
+                add(f"{operation} with its number changed by {delta} from its second third on", delta=delta, first=count // 3)
+        for flip in FLIPS.get(operation, ()):
+            add(f"{operation} with bits {flip} flipped", flip=flip)
+            if count > 3:
+                add(f"{operation} with bits {flip} flipped from its middle on", flip=flip, first=count // 2)
+    return faults
+
+
+OPERATORS = ((" + ", " - "), (" - ", " + "), (" % ", " / "), (" / ", " % "), (" < ", " <= "), (" ^ ", " + "), (" & ", " | "), (" * ", " + "), (" >> ", " << "), (" == ", " != "))
+CALL = re.compile(r"^\s*(?:if \([^;]*\) )?(sync_|named_|mbarrier_|fence_|cp_async|bulk_|tma_|wgmma_|cluster_)\w*[<(].*;\s*$")
+
+
+def text_mutations(kernel: Kernel) -> list[Planted]:
+    """Faults made by changing the text of a kernel's body."""
+    lines = kernel.text.split("\n")
+    faults: list[Planted] = []
+
+    def add(i: int, what: str, *changed: str) -> None:
+        copy = lines.copy()
+        copy[i : i + len(changed)] = changed
+        faults.append(Planted(kernel.name, what, i + 1, text="\n".join(copy)))
+
+    for i, line in enumerate(lines):
+        code = line.split("//")[0]
+        if not code.strip() or code.startswith(("#", "using", "constexpr", "template", "TW_KERNEL", "  TW_DYNAMIC")) or "for (int" in code and " i < 8" in code:
+            continue
+        for match in re.finditer(r"(?<![\w.<])\d+(?![\w.]|>\()", code):
+            value = int(match.group())
+            for other in {value + 1, value * 2} - {value}:
+                add(i, f"{value} becomes {other}", line[: match.start()] + str(other) + line[match.end() :])
+        for old, new in OPERATORS:
+            for match in re.finditer(re.escape(old), code):
+                add(i, f"'{old.strip()}' becomes '{new.strip()}'", line[: match.start()] + new + line[match.end() :])
+        for match in re.finditer(r"\bif \((?:[^()]|\([^()]*\))*\)", code):
+            add(i, "a guard is dropped", line[: match.start()] + "if (true)" + line[match.end() :])
+        if CALL.match(code) and i + 1 < len(lines) and lines[i + 1].strip() not in ("", "}") and not lines[i + 1].strip().startswith(("}", "else")):
+            add(i, "a call moves behind the next line", lines[i + 1], line)
+        if CALL.match(code) and lines[i - 1].rstrip().endswith(";") and not re.search(r"\bfor \(", lines[i - 1]):
+            add(i - 1, "a call moves before the previous line", line, lines[i - 1])
+        for name, other in (("STAGES - 1", "STAGES"), ("STAGES - 2", "STAGES - 1"), ("phase ^ 1", "phase"), ("% STAGES", "% (STAGES - 1)"), ("stage == STAGES", "stage == STAGES - 1")):
+            if name in code:
+                add(i, f"{name} becomes {other}", line.replace(name, other, 1))
+    return faults
+
+
+def _bits(problem: Problem) -> bytes:
+    return b"".join(array.tobytes() for array in problem.outputs)
+
+
+def judge(kernel: Kernel, problem: Problem, expected: bytes, planted: Planted, schedules: int = HARMLESS_SCHEDULES) -> tuple[str, str]:
+    """What becomes of a fault: its class, and the kinds of reports or the schedule that tell."""
+    options: dict[str, Any] = {"faults": [planted.call]} if planted.call else {}
+    for schedule, seed in TRIED:
+        attempt = fresh(problem)
+        try:
+            found = kernel.run(attempt, planted.text, schedule=schedule, seed=seed, workers=1, **options)
+        except TilewrightError as error:
+            return ("invalid", "") if "refuses" in str(error) else ("reported", type(error).__name__)
+        if found.reports:
+            return "reported", ",".join(sorted({report.kind for report in found.reports}))
+        if not correct(attempt):
+            return "wrong", f"{schedule} {seed}"
+    for i in range(schedules):
+        attempt = fresh(problem)
+        poison = random.Random(i).getrandbits(64)
+        schedule = ("late", "early", "random")[i % 3]
+        found = kernel.run(attempt, planted.text, schedule=schedule, seed=4 + i, workers=1, poison=poison, **options)
+        if found.reports:
+            return "reported", ",".join(sorted({report.kind for report in found.reports}))
+        if _bits(attempt) != expected:
+            return ("wrong" if not correct(attempt) else "missed"), f"{schedule} {4 + i}"
+    return "harmless", ""
+
+
+def in_child(function: Any, *arguments: Any) -> tuple[str, str]:
+    """The verdict of a function run in a child process, which may crash or hang."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        try:
+            devnull = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(devnull, 2)
+            os.write(write, json.dumps(function(*arguments)).encode()[:60000])
+        finally:
+            os._exit(0)
+    os.close(write)
+    answer, deadline = b"", time.monotonic() + SECONDS
+    while True:
+        ready, _, _ = select.select([read], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            os.kill(child, signal.SIGKILL)
+            break
+        piece = os.read(read, 65536)
+        if not piece:
+            break
+        answer += piece
+    os.close(read)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return ("hung", "") if os.WTERMSIG(status) == signal.SIGKILL else ("crashed", signal.Signals(os.WTERMSIG(status)).name)
+    return tuple(json.loads(answer)) if answer else ("crashed", "")  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A kernel with a problem, the bits of its right result and all faults that can be planted in it."""
+
+    kernel: Kernel
+    problem: Problem
+    expected: bytes
+    faults: list[Planted]
+
+
+def prepare(kernel: Kernel, seed: int = 1) -> Prepared:
+    """Run a kernel without faults and list what can be planted in it."""
+    problem = kernel.make(np.random.default_rng(seed))
+    clean = fresh(problem)
+    result = kernel.run(clean, schedule="late", census=True, workers=1)
+    if result.reports or not correct(clean):
+        raise AssertionError(f"{kernel.name} is not right without a fault: {result.reports}")
+    return Prepared(kernel, problem, _bits(clean), call_faults(kernel, dict(result.census)) + text_mutations(kernel))
+
+
+def hunt(sample: int | None, seed: int, names: set[str] | None = None, say: bool = False) -> list[tuple[Planted, str, str]]:
+    """Plant faults (all, or a seeded sample) and judge each."""
+    prepared = {kernel.name: prepare(kernel) for kernel in KERNELS if names is None or kernel.name in names}
+    faults = [fault for one in prepared.values() for fault in one.faults]
+    if sample is not None and sample < len(faults):
+        faults = random.Random(seed).sample(faults, sample)
+    verdicts = []
+    for number, planted in enumerate(faults):
+        one = prepared[planted.kernel]
+        verdict, detail = in_child(judge, one.kernel, one.problem, one.expected, planted)
+        verdicts.append((planted, verdict, detail))
+        if say and verdict not in ("reported", "wrong", "invalid"):
+            print(f"{number}/{len(faults)} {verdict:9} {planted} {detail}", flush=True)
+    return verdicts
+
+
+def caught_share(verdicts: list[tuple[Planted, str, str]]) -> float:
+    """Share of the faults that do harm and were caught."""
+    counts = collections.Counter(verdict for _, verdict, _ in verdicts)
+    caught = counts["reported"] + counts["wrong"] + counts["hung"] + counts["crashed"]
+    return caught / max(1, caught + counts["missed"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sample", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kernels", nargs="*")
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    started = time.time()
+    verdicts = hunt(options.sample, options.seed, set(options.kernels) if options.kernels else None, say=True)
+    counts = collections.Counter(verdict for _, verdict, _ in verdicts)
+    kinds = collections.Counter(kind for _, verdict, detail in verdicts if verdict == "reported" for kind in detail.split(","))
+    print(dict(counts), f"{caught_share(verdicts):.4f} caught", f"{time.time() - started:.0f} s")
+    print(dict(kinds))
+    if options.output:
+        options.output.write_text(table(verdicts, options))
+
+
+def table(verdicts: list[tuple[Planted, str, str]], options: argparse.Namespace) -> str:
+    """The result as a page of documentation."""
+    counts = collections.Counter(verdict for _, verdict, _ in verdicts)
+    lines = [
+        "# Planted faults", "",
+        f"Result of `python tests/unit/emulator/planted_faults.py`, {datetime.date.today().isoformat()}, "
+        f"{'all faults' if options.sample is None else f'a sample of {options.sample}, seed {options.seed}'}.", "",
+        "| verdict | faults |", "| --- | --- |", *[f"| {verdict} | {count} |" for verdict, count in counts.most_common()], "",
+        f"Caught of those that do harm: {100 * caught_share(verdicts):.2f} %.", "",
+        "| kernel | reported | wrong | hung, crashed | missed | harmless | invalid |", "| --- | --- | --- | --- | --- | --- | --- |",
+    ]  # fmt: skip
+    for name in sorted({planted.kernel for planted, _, _ in verdicts}):
+        c = collections.Counter(verdict for planted, verdict, _ in verdicts if planted.kernel == name)
+        lines.append(f"| {name} | {c['reported']} | {c['wrong']} | {c['hung'] + c['crashed']} | {c['missed']} | {c['harmless']} | {c['invalid']} |")
+    for wanted in ("missed", "crashed", "harmless"):
+        lines += ["", f"## {wanted.capitalize()}", ""]
+        lines += [f"- {planted} {detail}".rstrip() for planted, verdict, detail in verdicts if verdict == wanted]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
