@@ -30,5 +30,8 @@ def confirm(runner: Any) -> list[str]:
             print(f"FAIL {name}: {type(error).__name__}: {' | '.join(lines[:4])[:400]}", flush=True)
             if len(failed) == 1:
                 traceback.print_exc()
-    print(f"{count - len(failed)} of {count} facts confirmed on {runner.arch.name} in {time.time() - start:.1f} s", flush=True)
+    print(
+        f"{count - len(failed)} of {count} facts confirmed on {runner.arch.name} in {time.time() - start:.1f} s",
+        flush=True,
+    )
     return failed
