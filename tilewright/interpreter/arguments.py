@@ -61,12 +61,17 @@ def _number(var: Var, value: Any) -> Any:
 
 
 def _array(buffer: Buffer, value: Any) -> np.ndarray:
-    """The argument as an array of the parameter's carrier (of bytes, where the dtype is packed)."""
+    """The argument as an array of the parameter's carrier (of bytes, where the dtype is packed).
+
+    Of an operand whose order the compiler chose, the bytes in that order will do (one dimension of uint8).
+    """
     if not isinstance(value, np.ndarray):
         raise errors.WrongArgumentKind(f"argument {buffer.name} should be an array, but is {type(value).__name__}")
     expected = np.dtype(np.uint8) if buffer.dtype.is_packed else buffer.dtype.numpy
     if value.dtype == np.int8 and buffer.dtype.is_packed:
         value = value.view(np.uint8)
+    if buffer.packed and value.ndim == 1 and value.dtype == np.uint8:
+        return value
     if value.dtype != expected:
         packed = " (packed bytes)" if buffer.dtype.is_packed else ""
         raise errors.WrongArgumentDType(
@@ -89,6 +94,9 @@ def _bind_sizes(state: Evaluator, buffer: Buffer, array: np.ndarray) -> None:
 
 def _bind_array(state: Evaluator, buffer: Buffer, array: np.ndarray, written: bool) -> None:
     shape = _shape(state, buffer)
+    if buffer.packed and array.ndim == 1 != len(shape):
+        state.add_argument(buffer, Memory(array), shape, row_major(shape, buffer.dtype))
+        return
     stored = (*shape[:-1], -(-shape[-1] // buffer.dtype.per_byte)) if shape else ()
     if array.ndim != len(shape):
         raise errors.WrongArgumentRank(

@@ -96,7 +96,9 @@ class Executor(Evaluator):
             yield from self.run(statement)
 
     def _let(self, node: nodes.Let) -> None:
-        self.values[node.var] = self.value(node.value)
+        value = self.value(node.value)
+        shared = isinstance(value, np.ndarray) and value.base is not None
+        self.values[node.var] = value.copy() if shared else value  # memory may change while the name lives
 
     def _allocate(self, node: nodes.Allocate) -> None:
         buffer = node.buffer

@@ -215,6 +215,7 @@ class View:
         return settle(values, self.dtype)
 
     def _load_span(self, first: int, width: int) -> Any:
+        """Consecutive elements; of several, the memory itself, to be used before anything is stored."""
         if width == 1:
             if self.shadow is not None and self.shadow[first] != self.written:
                 raise self._uninitialized(first, True)
@@ -223,7 +224,7 @@ class View:
             missing = self.shadow[first : first + width] != self.written
             if missing.any():
                 raise self._uninitialized(first + np.arange(width), missing)
-        return self.data[first : first + width].copy()
+        return self.data[first : first + width]
 
     def store(self, indices: Sequence[Any], width: int, values: Any, mask: Any) -> None:
         """Set elements at `indices` in the lanes of `mask`."""

@@ -120,7 +120,8 @@ class State:
         if memory.nbytes < buffer.dtype.nbytes(flat_length(shape, strides)):
             raise InternalError(f"the view {buffer.name} is larger than {root(buffer).name}", span=self.span)
         if self.flat:
-            shape, strides = (flat_length(shape, strides),), (1,)
+            length = memory.nbytes * 8 // buffer.dtype.bits if buffer.packed else flat_length(shape, strides)
+            shape, strides = (length,), (1,)
         self.places[buffer] = View(buffer.name, buffer.dtype, shape, strides, memory, guarded)
 
     def _view(self, buffer: Buffer) -> View:

@@ -32,8 +32,11 @@ def cast_array(values: np.ndarray, source: DType, destination: DType) -> np.ndar
     if destination.is_integer:
         return truncate(values, destination) if source.is_float else wrap(values, destination)
     if source.is_float and source.bits <= 32 and destination.name in _PLAIN:
+        single = values.astype(np.float32, copy=False)
+        if destination.bits >= 32:
+            return single.astype(destination.numpy)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            return values.astype(np.float32).astype(destination.numpy)
+            return single.astype(destination.numpy)
     if source.is_integer and source.bits == 64 and destination.bits < 64:
         return round_float(_integers_to_odd(values), destination)
     return round_float(values.astype(np.float64), destination)

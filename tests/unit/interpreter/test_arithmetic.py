@@ -210,3 +210,56 @@ def test_constants_take_their_dtype() -> None:
 
     got = evaluate(tenth, [np.zeros(1, ALL["bfloat16"].numpy)], ALL["bfloat16"], names=[ALL["bfloat16"]], lanes=False)
     assert float(got[0]) == 0.10009765625
+
+
+# Lanes against scalars --------------------------------------------------------------------------
+
+INT, REAL, TRUTH = dtypes.INT32, dtypes.FLOAT32, dtypes.BOOL
+INPUTS = [INT, INT, REAL, REAL]
+
+
+@st.composite
+def expressions(draw: Any, of: DType, depth: int = 4) -> Any:
+    """A function from four loaded values to an expression of dtype `of`; divisors may be zero only unread."""
+    if depth == 0:
+        if of is TRUTH:
+            value = draw(st.booleans())
+            return lambda *x: const(value)
+        if draw(st.booleans()):
+            value = draw(st.integers(-9, 9))
+            return lambda *x: const(value if of is INT else value / 4, of)
+        which = draw(st.sampled_from([i for i, dtype in enumerate(INPUTS) if dtype is of]))
+        return lambda *x: x[which]
+    below = lambda dtype: draw(expressions(dtype, depth - 1))  # noqa: E731
+    if of is TRUTH:
+        kind = draw(st.sampled_from(["lt", "eq", "ge", "all", "any", "not"]))
+        if kind == "not":
+            a = below(TRUTH)
+            return lambda *x: Unary(TRUTH, "not", a(*x))
+        dtype = TRUTH if kind in ("all", "any") else draw(st.sampled_from([INT, REAL]))
+        a, b = below(dtype), below(dtype)
+        return lambda *x: Binary(TRUTH, kind, a(*x), b(*x))
+    kind = draw(st.sampled_from(["binary", "select", "cast", "negate"]))
+    if kind == "select":
+        c, a, b = below(TRUTH), below(of), below(of)
+        return lambda *x: nodes.Select(of, c(*x), a(*x), b(*x))
+    if kind == "cast":
+        a = below(REAL if of is INT else INT)
+        return lambda *x: Cast(of, a(*x))
+    a, b = below(of), below(of)
+    if kind == "negate":
+        return lambda *x: Unary(of, "neg", a(*x))
+    names = ["add", "sub", "mul", "min", "max"] + (["and", "or", "xor"] if of is INT else [])
+    name = draw(st.sampled_from(names))
+    return lambda *x: Binary(of, name, a(*x), b(*x))
+
+
+@settings(deadline=None, max_examples=120)
+@given(st.data(), st.sampled_from([INT, REAL]), st.integers(0, 1 << 30))
+def test_lanes_and_scalars_agree_bit_by_bit(data: Any, of: DType, seed: int) -> None:
+    build = data.draw(expressions(of))
+    rng = np.random.default_rng(seed)
+    arrays = [rng.integers(-(1 << 31), 1 << 31, 6).astype(np.int32) for _ in range(2)]
+    arrays += [(rng.standard_normal(6) * 10.0 ** rng.integers(-3, 12, 6)).astype(np.float32) for _ in range(2)]
+    many, one = (evaluate(build, arrays, of, names=INPUTS, lanes=lanes) for lanes in (True, False))
+    np.testing.assert_array_equal(many.view(np.uint32), one.view(np.uint32))

@@ -1,0 +1,179 @@
+"""One program at every stage of its way to a processor: what the interpreter says of it stays the same.
+
+Machines are described, not needed: the interpreter knows what their instructions mean.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from programs import program
+
+from tilewright.interpreter import interpret
+from tilewright.ir import dtypes
+from tilewright.ir.nodes import Function
+from tilewright.kernels.quant_matmul import quant_matmul_int8
+from tilewright.passes.context import Context
+from tilewright.passes.pipeline import PIPELINE
+from tilewright.runtime.packing import pack_operands
+from tilewright.targets.registry import resolve
+
+MACHINES = ["x86_64", "avx2", "avxvnni", "avx512", "avx512-vnni-bf16", "neon", "neon-i8mm-bf16"]
+SHOWN = frozenset(
+    {"forward_operands", "apply_operand_layouts", "lower_threads", "flatten_buffers", "vectorize_accesses"}
+)
+"""Passes after which the program is run: every stage once, and none of those half-way between two."""
+
+
+def stages(function: Function, machine: str) -> list[tuple[str, Function]]:
+    """The program after each pass in `SHOWN` that changed it, by the pass's name."""
+    target, arch = resolve(f"cpu -arch={machine}")
+    context = Context(arch, overrides=target.overrides)
+    found = []
+    for step in PIPELINE:
+        if step.when is None or step.when(context):
+            before, function = function, step.run(function, context)
+            if function is not before and step.name in SHOWN:
+                found.append((step.name, function))
+    return found
+
+
+def compare(function: Function, arguments: list[np.ndarray], machine: str, tolerance: np.ndarray | float) -> None:
+    """Every stage gives what the traced program gives, within `tolerance` (0: bit by bit)."""
+    expected = interpret(function, arguments)
+    names = []
+    for name, lowered in stages(function, machine):
+        results = interpret(lowered, arguments)
+        for got, wanted in zip(results, expected, strict=True):
+            if isinstance(tolerance, float) and tolerance == 0.0:
+                np.testing.assert_array_equal(got, wanted, err_msg=f"after {name}")
+            else:
+                error = np.abs(got.astype(np.float64) - wanted.astype(np.float64))
+                assert (error <= tolerance).all(), f"after {name}: {error.max()}"
+        names.append(name)
+    assert names[-1] == "vectorize_accesses" and "flatten_buffers" in names
+
+
+def matmul(a: str, b: str, c: str, transposed: bool) -> str:
+    shape, tile, part = ("N, K", "16, 16", "bx * 16 : +16, k * 16 : +16") if transposed else (
+        "K, N", "16, 16", "k * 16 : +16, bx * 16 : +16"
+    )  # fmt: skip
+    return f"""
+    def matmul(A: {a}[M, K], B: {b}[{shape}], C: {c}[M, N], *, M: int32, K: int32, N: int32) -> C:
+        with kernel(blocks={{bx: (N + 15) // 16, by: (M + 15) // 16}}, threads={{tx: 32, ty: 1, tz: 1}}):
+            A_shared = shared({a}[16, 16])
+            B_shared = shared({b}[{tile}])
+            C_local = fragment({c}[16, 16])
+            fill(destination=C_local, value={c}(0))
+            for k in pipelined((K + 15) // 16, num_stages=2):
+                copy(source=A[by * 16 : +16, k * 16 : +16], destination=A_shared)
+                copy(source=B[{part}], destination=B_shared)
+                gemm(a=A_shared, b=B_shared, c=C_local, transpose_b={transposed})
+            copy(source=C_local, destination=C[by * 16 : +16, bx * 16 : +16])
+    """
+
+
+@pytest.mark.parametrize(
+    ("a", "machine"),
+    [("float32", "x86_64"), ("float32", "avx512"), ("bfloat16", "avx512-vnni-bf16"), ("bfloat16", "neon-i8mm-bf16")],
+)
+def test_float_matmul(a: str, machine: str) -> None:
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal(shape).astype(dtypes.dtype(a).numpy) for shape in ((13, 18), (15, 18)))
+    magnitude = np.abs(x.astype(np.float64)) @ np.abs(y.astype(np.float64)).T
+    compare(program(matmul(a, a, "float32", True)), [x, y], machine, 26 * 2.0**-24 * magnitude)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "machine"),
+    [
+        ("int8", "int8", "avx512-vnni"),
+        ("int8", "int8", "neon-i8mm-bf16"),
+        ("uint8", "int8", "avx2"),
+        ("int8", "uint8", "avxvnni"),
+        ("int8", "uint8", "neon-dotprod"),
+    ],
+)
+def test_integer_matmul_is_bitwise_equal(a: str, b: str, machine: str) -> None:
+    rng = np.random.default_rng(1)
+    x, y = (
+        rng.integers(dtype.minimum, int(dtype.maximum) + 1, shape).astype(dtype.numpy)
+        for dtype, shape in ((dtypes.dtype(a), (13, 18)), (dtypes.dtype(b), (18, 15)))
+    )
+    compare(program(matmul(a, b, "int32", False)), [x, y], machine, 0.0)
+
+
+@pytest.mark.parametrize("machine", ["avx2", "avx512-vnni-bf16"])
+def test_a_quantised_matmul_with_a_packed_weight(machine: str) -> None:
+    rng = np.random.default_rng(2)
+    rows, columns, depth, group = 3, 20, 32, 16
+    a = rng.standard_normal((rows, depth)).astype(np.float32)
+    codes = rng.integers(0, 16, (columns, depth)).astype(np.uint8)
+    scales = rng.random((depth // group, columns)).astype(np.float32)
+    zeros = rng.integers(0, 16, (depth // group, columns)).astype(np.float32)
+    weight = dtypes.pack(codes, dtypes.dtype("uint4"))
+    function = quant_matmul_int8.trace(columns, depth, group=group, block_N=32).function
+    expected = np.zeros((rows, columns), np.float32)
+    arguments = [a, weight, scales, zeros]
+    interpret(function, [*arguments, expected])
+    wide = (codes - np.repeat(zeros.T, group, axis=1).astype(np.float64)) * np.repeat(scales.T, group, axis=1)
+    scale = np.abs(a).max(axis=1, keepdims=True) / 127
+    exact = (np.round(a / scale) * scale) @ wide.T
+    assert np.abs(expected - exact).max() <= 1e-4 * np.abs(exact).max()
+    for name, lowered in stages(function, machine):
+        if name == "forward_operands":
+            continue
+        given = [a, pack_operands(lowered, {"W": weight})[0], scales, zeros]
+        result = np.zeros_like(expected)
+        interpret(lowered, [*given, result])
+        assert np.abs(result - expected).max() <= 1e-5 * np.abs(exact).max(), name
+
+
+ELEMENTWISE = """
+def f(X: float32[M, N], Y: float32[M, N], S: float32[M], *, M: int32, N: int32) -> (Y, S):
+    with kernel(blocks={bx: (M + 3) // 4}, threads={tx: 32, ty: 1, tz: 1}, safe_values={X: -1.0}):
+        tile = fragment(float32[4, 40])
+        most = fragment(float32[4])
+        copy(source=X[bx * 4 : +4, 0 : +40], destination=tile)
+        reduce(source=tile, destination=most, kind="max", dim=1)
+        for i, j in parallel(4, 40):
+            tile[i, j] = max(tile[i, j] - most[i], -2.0) if j % 3 != 1 else tile[i, j] * 2.0
+        copy(source=tile, destination=Y[bx * 4 : +4, 0 : +40])
+        for i in parallel(4):
+            S[bx * 4 + i] = most[i]
+"""
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_elementwise_work_and_a_maximum(machine: str) -> None:
+    x = np.random.default_rng(3).standard_normal((10, 37)).astype(np.float32)
+    compare(program(ELEMENTWISE), [x], machine, 0.0)
+
+
+THREADS = """
+def f(X: int32[n], Y: int32[n], H: int32[8], *, n: int32) -> Y:
+    with kernel(blocks={bx: (n + 63) // 64}, threads={tx: 64, ty: 1, tz: 1}):
+        tile = shared(int32[64])
+        mine = local(int32[2])
+        i: int32 = bx * 64 + tx
+        tile[tx] = X[i]
+        mine[0] = tx * 3
+        sync_threads()
+        mine[1] = tile[63 - tx]
+        if i < n:
+            Y[i] = mine[0] + mine[1]
+            atomic_add(H[tx % 8 : +1], X[i], "relaxed")
+"""
+
+
+def test_threads_become_loops() -> None:
+    x = np.random.default_rng(4).integers(-99, 99, 150).astype(np.int32)
+    function = program(THREADS)
+    results = []
+    for lowered in (function, *(stage for _, stage in stages(function, "avx512"))):
+        histogram = np.zeros(8, np.int32)
+        (y,) = interpret(lowered, [x, histogram])
+        results.append((y, histogram))
+    for y, histogram in results[1:]:
+        np.testing.assert_array_equal(y, results[0][0])
+        np.testing.assert_array_equal(histogram, results[0][1])
