@@ -18,6 +18,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from tilewright.errors import TilewrightError
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32, INT64, DType
 from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, Function, Kernel, Region, Seq, const, index_binary
@@ -29,6 +30,20 @@ from tilewright.passes.scoped import ScopedRewriter
 def flatten_buffers(function: Function, context: Context) -> Function:
     """Give every access in a kernel one index; tiles become one-dimensional, parameters keep their shapes."""
     return function.with_body(_Flatten(function)(function.body), "final")
+
+
+class ScatteredRegion(TilewrightError):
+    """A function of a whole tile was given a part that does not lie in one piece."""
+
+
+def _is_contiguous(region: Region) -> bool:
+    """Whether the elements of a region follow each other in memory."""
+    if region.buffer.strides is not None and any(extent != 1 for extent in region.extents):
+        return False
+    inner = list(zip(region.extents, region.buffer.shape, strict=True))
+    while inner and inner[0][0] == 1:
+        inner.pop(0)
+    return all(isinstance(extent, int) and extent == size for extent, size in inner[1:])
 
 
 class _Flatten(ScopedRewriter):
@@ -81,6 +96,10 @@ class _Flatten(ScopedRewriter):
     def visit_Region(self, region: Region) -> Any:
         if not self.in_kernel:
             return self.generic(region)
+        if not _is_contiguous(region):
+            raise ScatteredRegion(
+                f"this part of {region.buffer.name} does not lie in one piece", hint="copy it to a tile of its own first"
+            )
         start = self._index(region.buffer, region.starts)
         return replace(region, buffer=self.map_buffer(region.buffer), starts=start, extents=(_total(region.extents),))
 

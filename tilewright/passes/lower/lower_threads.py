@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tilewright.errors import TilewrightError
+from tilewright.errors import Span, TilewrightError
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.intrinsics import INTRINSICS
@@ -160,8 +160,20 @@ class _Threads:
             divergent = True
         elif isinstance(statement, For) and divergent:
             self.vars.add(statement.var)
+        if isinstance(statement, (For, While)) and self._jumps_vary(statement.body, False):
+            divergent = True  # threads leave the loop, or skip its rest, at different times
         for child in _statements_under(statement):
             self._mark(child, divergent)
+
+    def _jumps_vary(self, statement: Statement, divergent: bool) -> bool:
+        """Whether a loop with this body is left, or goes on, at the word of some threads only."""
+        if isinstance(statement, (nodes.Break, nodes.Continue)):
+            return divergent
+        if isinstance(statement, (For, While)):
+            return False
+        if isinstance(statement, If):
+            divergent = divergent or self.varies(statement.condition)
+        return any(self._jumps_vary(child, divergent) for child in _statements_under(statement))
 
     def varies(self, node: Any) -> bool:
         """Whether `node` mentions something that differs between threads."""
@@ -186,7 +198,7 @@ class _Threads:
         run: list[Statement] = []
         pieces: list[list[Statement] | Statement] = []
         for statement in body.statements:
-            if _ends_run(statement) or not self._is_single(statement):
+            if self.meets(statement) or not self._is_single(statement):
                 if run:
                     pieces.append(run)
                     run = []
@@ -233,13 +245,15 @@ class _Threads:
         """A statement that the block runs as one, or a structure around a meeting of the threads."""
         if isinstance(statement, Evaluate) and _is_barrier(statement.value):
             return []
-        if not _meets(statement) and not self.varies(statement):
-            return [statement]
+        if not self.meets(statement) or not self.varies(statement):
+            return [statement] if not any(map(_is_barrier, walk(statement))) else [_without_barriers(statement)]
         if isinstance(statement, Parallel):
             raise DivergentBarrier("T.Parallel is work of the whole block, but this one depends on a thread index", span=statement.span,
                                    hint="use the loop's own variables, or write the statement outside of T.Parallel")  # fmt: skip
         if isinstance(statement, Seq):
             return [self.sequence(statement)]
+        if isinstance(statement, If) and self.varies(statement.condition) and self._is_block_work(statement):
+            return self._once(statement)
         self._check_uniform(statement)
         if isinstance(statement, (For, While)):
             return [replace(statement, body=self.sequence(statement.body))]
@@ -256,6 +270,33 @@ class _Threads:
         if self.varies(conditions):
             raise DivergentBarrier("only some threads reach the work of the whole block in here: the condition depends on a thread",
                                    span=statement.span, hint="move T.sync_threads() and tile operators out of the condition")  # fmt: skip
+
+    def meets(self, statement: Statement) -> bool:
+        """Whether the threads meet inside `statement`: at a barrier, or for work of the whole block."""
+        return any(_is_barrier(node) or (isinstance(node, Parallel) and not self._is_private(node)) for node in walk(statement))
+
+    def _is_private(self, loop: Parallel) -> bool:
+        """Whether each thread runs the loop for itself, since all that it writes is the thread's own."""
+        own = {node.buffer for node in walk(loop) if isinstance(node, Allocate)}
+        written = {node.buffer for node in walk(loop) if isinstance(node, Store)} - own
+        return bool(written) and written <= self.buffers
+
+    def _is_block_work(self, branch: If) -> bool:
+        """Whether nothing in a branch differs between threads, so that only its condition does."""
+        inside = [branch.then] if branch.otherwise is None else [branch.then, branch.otherwise]
+        return not any(self.varies(body) or any(map(_is_barrier, walk(body))) for body in inside)
+
+    def _once(self, branch: If) -> list[Statement]:
+        """Work of the whole block under a condition of its threads: done once where any of them asks for it."""
+        made: list[Statement] = []
+        opposite = nodes.Unary(BOOL, "not", branch.condition)
+        for condition, body in ((branch.condition, branch.then), (opposite, branch.otherwise)):
+            if body is None:
+                continue
+            asked = Buffer("asked", (1,), BOOL, "scalar")
+            note = If(condition, seq(Store(asked, (const(0),), const(True))))
+            made += [Allocate(asked, const(False)), self._over_threads([note]), If(Load(BOOL, asked, (const(0),)), body, span=branch.span)]
+        return made
 
     # Loops over threads
 
@@ -275,7 +316,20 @@ class _Threads:
                 body += [statement, Store(buffer, (self._thread_number(),), statement.var, span=statement.span)]
             else:
                 body.append(statement)
-        return [*before, self._over_threads(body)] if body else before
+        if not body:
+            return before
+        made = [*before, self._over_threads(body)]
+        if self.running is not None and any(isinstance(node, Return) for s in body for node in walk(s)):
+            made += self._leave_when_all_have(body[0].span)
+        return made
+
+    def _leave_when_all_have(self, span: Span | None) -> list[Statement]:
+        """The block is done where no thread is left."""
+        assert self.running is not None
+        left = Buffer("left", (1,), BOOL, "scalar")
+        note = If(Load(BOOL, self.running, (self._thread_number(),)), seq(Store(left, (const(0),), const(True))))
+        gone = nodes.Unary(BOOL, "not", Load(BOOL, left, (const(0),)))
+        return [Allocate(left, const(False)), self._over_threads([note], first=True), If(gone, seq(Return()), span=span)]
 
     def _over_threads(self, body: list[Statement], first: bool = False) -> Statement:
         used = {node for s in body for node in walk(s) if isinstance(node, Var)}
@@ -404,10 +458,11 @@ def _statements_under(statement: Statement) -> Iterator[Statement]:
         yield from statement.body.statements
 
 
-def _meets(statement: Statement) -> bool:
-    """Whether threads meet inside `statement`."""
-    return any(isinstance(node, Parallel) or _is_barrier(node) for node in walk(statement))
+class _Barriers(Rewriter):
+    def visit_Evaluate(self, evaluate: Evaluate) -> Statement | None:
+        return None if _is_barrier(evaluate.value) else evaluate
 
 
-def _ends_run(statement: Statement) -> bool:
-    return _meets(statement)
+def _without_barriers(statement: Statement) -> Statement:
+    """A statement that all threads run alike, as one of them runs it."""
+    return _Barriers()(statement)

@@ -443,6 +443,19 @@ class CpuExpressions(CFamilyPrinter):
         pointer = self.address(region.buffer, region.starts[0])
         return self.call(f"tw_atomic_{kind}_{code(region.dtype)}", pointer, *values)
 
+    def _vote(self, node: nodes.Call) -> Text:
+        """Whether any, or every, element of a tile differs from zero."""
+        (region,) = node.arguments
+        assert isinstance(region, nodes.Region)
+        name, at = self.names.fresh("found"), nodes.Var(nodes.dtypes.INT64, "at")
+        index = nodes.index_binary("add", at, region.starts[0])
+        element = nodes.Load(region.dtype, region.buffer, (index,))
+        test = self.value(element if region.dtype.kind == "bool" else nodes.Cast(BOOL, element))
+        wanted, goes_on = ("false", f"!{name}") if node.function == "any_of" else ("true", name)
+        count, place = self.value(nodes.expr(region.extents[0])), self.names.of(at)
+        loop = f"for (int64_t {place} = 0; {place} < {count} && {goes_on}; {place}++) {name} = {test};"
+        return Text(f"({{ bool {name} = {wanted}; {loop} {name}; }})")
+
     def _call_extern(self, node: nodes.Call) -> Text:
         name, *rest = node.arguments
         return self.call(str(name), *(self._argument(a) for a in rest))
@@ -454,6 +467,7 @@ _SPECIAL: Mapping[str, Callable[[CpuExpressions, nodes.Call], Text]] = {
     "popcount": CpuExpressions._popcount,
     "lane_index": CpuExpressions._lane_index,
     "call_extern": CpuExpressions._call_extern,
+    "any_of": CpuExpressions._vote, "all_of": CpuExpressions._vote,
     **{f"lanes_{op}": CpuExpressions._lanes_reduce
        for op in ("add", "mul", "min", "max", "and", "or", "xor", "all", "any")},
     **{f"atomic_{kind}": CpuExpressions._atomic

@@ -1,0 +1,104 @@
+"""On a machine with threads: operators that only move or change single elements become parallel loops.
+
+Before::
+
+    copy(A[0:64], tile)
+
+After::
+
+    for i in parallel(64):
+        tile[i] = A[i]
+
+Gemms with a plan and reductions of fragments stay: threads work on them together.  What reads a fragment at other
+places than its own (a transpose, a scan, a gemm of scalars, an author's gather) does so through a shared tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tilewright.ir import nodes
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Function,
+    Load,
+    Parallel,
+    Pipelined,
+    Statement,
+    Store,
+    TileOperator,
+    const,
+    seq,
+    whole,
+)
+from tilewright.ir.visitor import Rewriter, substitute, walk
+from tilewright.ops.copy import Copy
+from tilewright.ops.gemm import Gemm
+from tilewright.ops.reduce import Reduce
+from tilewright.passes.context import Context
+from tilewright.passes.tile.infer_layouts import accesses_of
+from tilewright.passes.tile.select_instructions import FACT
+
+
+def expand_operators(function: Function, context: Context) -> Function:
+    """Replace operators that need no cooperation by loops, and pipelines by plain loops."""
+    body = _Expand(context)(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+class _Expand(Rewriter):
+    def __init__(self, context: Context) -> None:
+        self.plans = context.facts.get(FACT, {})
+
+    def visit_TileOperator(self, operator: TileOperator) -> Statement:
+        if isinstance(operator, Gemm) and operator in self.plans:
+            return operator
+        if isinstance(operator, Reduce) and _stays(operator):
+            return operator
+        lowered = operator.lower()
+        lowered = lowered if lowered.span is not None else replace(lowered, span=operator.span)
+        effects = operator.effects()
+        fresh = {region.buffer for region in effects.writes if region.is_whole}
+        fresh -= {region.buffer for region in effects.reads}
+        return _through_shared(lowered, fresh)
+
+    def visit_Parallel(self, loop: Parallel) -> Statement:
+        return _through_shared(loop, ())
+
+    def visit_Pipelined(self, loop: Pipelined) -> Statement:
+        body = self(loop.body)
+        start, stop = (nodes.cast(end, loop.var.dtype) for end in (loop.start, loop.stop))
+        return nodes.For(loop.var, start, stop, const(1, loop.var.dtype), body, span=loop.span)
+
+
+def _stays(reduction: Reduce) -> bool:
+    source, destination = reduction.source, reduction.destination
+    return all(region.buffer.scope == "fragment" and region.is_whole for region in (source, destination))
+
+
+def _through_shared(statement: Statement, fresh: Iterable[Buffer]) -> Statement:
+    """`statement` with fragments that it does not access element by element moved to shared tiles meanwhile.
+
+    `fresh` are buffers that it overwrites without reading them.
+    """
+    loops = [node for node in walk(statement) if isinstance(node, Parallel)]
+    gathered = {access.buffer for loop in loops for access in accesses_of(loop) if access.axes is None}
+    if not gathered:
+        return statement
+    tiles = {
+        buffer: Buffer(f"{buffer.name}_shared", buffer.shape, buffer.dtype, "shared")
+        for buffer in sorted(gathered, key=lambda buffer: buffer.name)
+    }
+    stored = {node.buffer for node in walk(statement) if isinstance(node, Store)}
+    loaded = {node.buffer for node in walk(statement) if isinstance(node, Load)}
+    before: list[Statement] = []
+    after: list[Statement] = []
+    for buffer, tile in tiles.items():
+        before.append(Allocate(tile, span=statement.span))
+        if buffer in loaded or buffer not in fresh:
+            before.append(Copy(whole(buffer), whole(tile), span=statement.span).lower())
+        if buffer in stored:
+            after.append(Copy(whole(tile), whole(buffer), span=statement.span).lower())
+    return seq(before, substitute(statement, buffers=tiles), after)
