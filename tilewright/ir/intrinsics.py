@@ -111,3 +111,4 @@ for _name, _fold in (
     ("all", np.logical_and), ("any", np.logical_or),
 ):  # fmt: skip
     register(Intrinsic(f"lanes_{_name}", 1, functools.partial(_fold.reduce, axis=-1)))
+register(Intrinsic("shuffle_xor", 2, None, collective=True))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tilewright.passes.context import Context
 from tilewright.passes.lower.apply_operand_layouts import apply_packed_layouts
+from tilewright.passes.lower.assign_threads import assign_threads
+from tilewright.passes.lower.expand_operators import expand_operators
 from tilewright.passes.lower.flatten_buffers import flatten_buffers
 from tilewright.passes.lower.guard_bounds import guard_bounds
 from tilewright.passes.lower.lower_parallel import lower_parallel
@@ -13,7 +15,15 @@ from tilewright.passes.manager import Step
 from tilewright.passes.thread.unroll_loops import unroll_loops
 from tilewright.passes.thread.vectorize_accesses import vectorize_accesses
 from tilewright.passes.tile.forward_operands import forward_operands
+from tilewright.passes.tile.infer_layouts import infer_layouts
 from tilewright.passes.tile.plan_operand_layouts import plan_operand_layouts
+from tilewright.passes.tile.plan_synchronization import plan_synchronization
+from tilewright.passes.tile.select_instructions import select_instructions
+
+
+def _many_threads(context: Context) -> bool:
+    """A block is many threads that share memory."""
+    return context.arch.has_threads
 
 
 def _one_thread(context: Context) -> bool:
@@ -24,12 +34,17 @@ def _one_thread(context: Context) -> bool:
 PIPELINE: tuple[Step, ...] = (
     Step(forward_operands, "before layouts: an operand that is not staged needs none", _one_thread),
     Step(plan_operand_layouts, "while gemms are whole: they say how their operands want to lie", _one_thread),
-    Step(lower_tiles, "tile operators become loops over elements, or what the target does better"),
+    Step(select_instructions, "matrix instructions are what layouts are anchored on", _many_threads),
+    Step(expand_operators, "what is left to cooperate on is what layouts are inferred from", _many_threads),
+    Step(infer_layouts, "all loops over tiles are in sight", _many_threads),
+    Step(plan_synchronization, "while statements are those of the whole block", _many_threads),
+    Step(assign_threads, "layouts and barriers are known: what is left is the work of one thread", _many_threads),
+    Step(lower_tiles, "tile operators become loops over elements, or what the target does better", _one_thread),
     Step(lower_threads, "while barriers and parallel loops still show where threads meet", _one_thread),
     Step(lower_parallel, "loops in an order that suits vectors", _one_thread),
-    Step(guard_bounds, "on loops, which it can cut in two, and on indices that still have their dimensions", _one_thread),
+    Step(guard_bounds, "on loops, which it can cut in two, and on indices that still have their dimensions"),
     Step(apply_packed_layouts, "after the guards, which speak of the logical tensor", _one_thread),
-    Step(flatten_buffers, "one index an access, so that strides are plain", _one_thread),
+    Step(flatten_buffers, "one index an access, so that strides are plain"),
     Step(unroll_loops, "before vectors: constant indices prove more", _one_thread),
     Step(vectorize_accesses, "last: loops become vectors of the machine's width", _one_thread),
 )  # fmt: skip

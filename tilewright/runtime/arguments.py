@@ -18,7 +18,7 @@ from tilewright.ir import dtypes
 from tilewright.ir.nodes import Buffer, Function, Var
 from tilewright.ir.signature import size_variables, written_parameters
 from tilewright.runtime.dlpack import TensorView, row_major_strides
-from tilewright.runtime.sizes import evaluate, size_text
+from tilewright.ir.sizes import evaluate, size_text
 from tilewright.runtime.tensors import allocator_like, is_tensor, storage_shape, tensor_view
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.ir.nodes import Buffer, Var
 from tilewright.ir.signature import size_variables
-from tilewright.runtime.sizes import evaluate
+from tilewright.ir.sizes import evaluate
 from tilewright.runtime.tensors import storage_shape
 
 

@@ -10,14 +10,14 @@ from tilewright.machine.arch import Arch
 from tilewright.options import options
 from tilewright.targets.base import TARGETS, Target, UnknownTarget, find_target
 from tilewright.targets.cpu.target import CPU
-from tilewright.targets.cpu import target as _cpu  # noqa: F401  publishes itself
+from tilewright.targets.cuda.target import CUDA
 
 
 class InvalidTarget(TilewrightError):
     """A target request that cannot be read."""
 
 
-PREFERENCE = ("cuda", "hip", "metal", CPU.name)
+PREFERENCE = (CUDA.name, CPU.name)
 """Order in which ``"auto"`` looks for a machine that is present."""
 
 

@@ -227,6 +227,13 @@ class Driver:
         )
         return count.value
 
+    def allocate(self, size: int) -> int:
+        """Device memory for a workspace, as an address; it lives as long as the process."""
+        pointer = ctypes.c_uint64()
+        call = self.library.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(max(size, 1)))
+        self.check(call, "cuMemAlloc", f"allocating a workspace of {size} bytes")
+        return pointer.value
+
     def active_blocks(self, function: ctypes.c_void_p, threads: int, shared_bytes: int) -> int:
         """Blocks of this kernel that fit on one multiprocessor."""
         count = ctypes.c_int()

@@ -8,6 +8,7 @@ from tilewright.ir.nodes import TileOperator
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
 from tilewright.passes.context import Override
+from tilewright.targets.cuda import functions as _functions  # noqa: F401  registers what lowering calls
 from tilewright.targets.cuda.gemm import lower_gemm
 from tilewright.targets.cuda.reduce import lower_reduce
 

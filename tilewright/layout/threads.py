@@ -1,0 +1,246 @@
+"""Layouts over the threads of a block: dealing tiles out, repeating atoms over warps, and how two of them relate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.layout.digits import MEMORY, REGISTER, THREAD, Digit, digit, extent_of
+from tilewright.layout.layout import Layout
+from tilewright.layout.swizzle import Swizzle
+
+
+def first_free(layout: Layout, place: str) -> int:
+    """The first position of `place` behind all that `layout` uses."""
+    found = [one for dimension in (*layout.digits, layout.replicas) for one in dimension if one.place == place]
+    return max((one.stride * one.extent for one in found), default=1)
+
+
+def repeat(layout: Layout, axis: int, count: int, place: str, stride: int | None = None) -> Layout:
+    """`count` tiles side by side along `axis`, one after the other in `place` (`stride` apart where given)."""
+    if count == 1:
+        return layout
+    step = first_free(layout, place) if stride is None else stride
+    digits = list(layout.digits)
+    digits[axis] = (*digits[axis], digit(count, place, step))
+    return replace(layout, digits=tuple(digits))
+
+
+def copies(layout: Layout, count: int, stride: int) -> Layout:
+    """The same tile in `count` threads, `stride` apart."""
+    if count == 1:
+        return layout
+    return replace(layout, replicas=(*layout.replicas, digit(count, THREAD, stride)))
+
+
+def without(layout: Layout, axis: int) -> Layout:
+    """The layout of what is left when a dimension has been reduced.
+
+    Threads along the dimension hold copies; its registers are gone and the others close up.
+    """
+    dropped = tuple(one for one in layout.digits[axis] if one.place == THREAD)
+    left = layout.digits[:axis] + layout.digits[axis + 1 :]
+    return compacted(Layout(left, (*layout.replicas, *dropped)))
+
+
+def compacted(layout: Layout) -> Layout:
+    """The same order of registers, without holes."""
+    registers = sorted(
+        {one for dimension in layout.digits for one in dimension if one.place == REGISTER}, key=lambda d: d.stride
+    )
+    steps: dict[int, int] = {}
+    reached = 1
+    for one in registers:
+        steps[one.stride] = reached
+        reached *= one.extent
+    digits = tuple(
+        tuple(replace(one, stride=steps[one.stride]) if one.place == REGISTER else one for one in dimension)
+        for dimension in layout.digits
+    )
+    return replace(layout, digits=digits)
+
+
+def permuted(layout: Layout, order: Sequence[int | None]) -> Layout:
+    """Dimensions in another order; None stands for a new dimension of extent 1."""
+    return replace(layout, digits=tuple(() if axis is None else layout.digits[axis] for axis in order))
+
+
+def spread(shape: Sequence[int], threads: int, width: int) -> Layout:
+    """A tile dealt out for coalesced access: `width` elements side by side a thread, neighbours to the next thread.
+
+    The last dimension goes to threads first, then the ones before it; what is left becomes registers.  Where the
+    outermost dimension does not divide, the layout covers more than the tile.
+    """
+    columns = shape[-1]
+    if len(shape) == 1:
+        width = math.gcd(width, max(1, columns // threads))
+        count = -(-columns // (width * threads))
+        return Layout.of([(width, REGISTER, 1), (threads, THREAD, 1), (count, REGISTER, width)])
+    width = math.gcd(width, columns)
+    across = math.gcd(columns // width, threads)
+    rest = columns // width // across
+    dimensions = [[(width, REGISTER, 1), (across, THREAD, 1), (rest, REGISTER, width)]]
+    register, stride, left = width * rest, across, threads // across
+    for position, extent in enumerate(reversed(shape[:-1])):
+        outermost = position == len(shape) - 2
+        here = left if outermost else math.gcd(left, extent)
+        count = -(-extent // here)
+        dimensions.append([(here, THREAD, stride), (count, REGISTER, register)])
+        register, stride, left = register * count, stride * here, left // here
+    return Layout.of(*reversed(dimensions))
+
+
+def shared_rows(shape: Sequence[int], bits: int, span_bytes: int | None = None) -> Layout:
+    """A tile in shared memory: row-major, or swizzled in spans of 128, 64 or 32 bytes.
+
+    Swizzled tiles are cut into columns of one span, one column after the other, whose 16-byte chunks are permuted
+    by the row: what TMA writes and wgmma reads, and what eight rows of a matrix read without bank conflicts.
+
+    Source: `hardware.md` 6.2 and 3.
+    """
+    if span_bytes is None:
+        dimensions = []
+        stride = 1
+        for extent in reversed(shape):
+            dimensions.append([(extent, MEMORY, stride)])
+            stride *= extent
+        return Layout.of(*reversed(dimensions))
+    *outer, rows, columns = shape
+    span = span_bytes * 8 // bits
+    swizzle = Swizzle((span_bytes // 16).bit_length() - 1, (128 // bits).bit_length() - 1, 3)
+    dimensions = [[(rows, MEMORY, span)], [(span, MEMORY, 1), (columns // span, MEMORY, rows * span)]]
+    stride = rows * columns
+    for extent in reversed(outer):
+        dimensions.insert(0, [(extent, MEMORY, stride)])
+        stride *= extent
+    return Layout.of(*dimensions, swizzle=swizzle)
+
+
+def widest_span(shape: Sequence[int], bits: int) -> int | None:
+    """The widest swizzle span in bytes that divides the rows of a tile; None where none does."""
+    if len(shape) < 2 or 128 % bits:
+        return None
+    row_bytes = shape[-1] * bits // 8
+    return next((span for span in (128, 64, 32) if row_bytes % span == 0 and shape[-1] * bits % 8 == 0), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A common digit of two layouts of one dimension: how each of them counts it."""
+
+    extent: int
+    source: Digit
+    target: Digit
+
+
+def relate(source: Sequence[Digit], target: Sequence[Digit]) -> list[Pair] | None:
+    """The common refinement of two ways to split a dimension, least significant first; None where there is none.
+
+    One of them may count further than the other.
+    """
+    pairs: list[Pair] = []
+    left, right = list(reversed(source)), list(reversed(target))
+    while left and right:
+        a, b = left.pop(), right.pop()
+        common = math.gcd(a.extent, b.extent)
+        if common != min(a.extent, b.extent):
+            return None
+        for one, rest in ((a, left), (b, right)):
+            if one.extent > common:
+                rest.append(replace(one, extent=one.extent // common, stride=one.stride * common))
+        pairs.append(Pair(common, replace(a, extent=common), replace(b, extent=common)))
+    return pairs
+
+
+def holds(owner: Layout, reader: Layout, axes: Sequence[int | None]) -> bool:
+    """Whether every thread that `reader` gives an element to holds that element in `owner`.
+
+    Parameters
+    ----------
+    owner : layout of a fragment.
+    reader : layout of a loop.
+    axes : for each dimension of `owner` the dimension of `reader` that indexes it, None for a constant 0.
+    """
+    used: list[Digit] = []
+    for dimension, axis in enumerate(axes):
+        if axis is None:
+            if any(one.place == THREAD for one in owner.digits[dimension]):
+                return False
+            continue
+        pairs = relate(reader.digits[axis], owner.digits[dimension])
+        if pairs is None:
+            return False
+        for pair in pairs:
+            threads = (pair.source.place == THREAD, pair.target.place == THREAD)
+            if threads == (True, True) and pair.source.stride != pair.target.stride:
+                return False
+            if threads == (False, True):
+                return False
+            if threads == (True, False):
+                return False
+        covered = extent_of(pair.source for pair in pairs)
+        if any(one.place == THREAD for one in _above(reader.digits[axis], covered)) or any(
+            one.place == THREAD for one in _above(owner.digits[dimension], covered)
+        ):
+            return False
+    free = [
+        one for axis, digits in enumerate(reader.digits) if axis not in axes for one in digits if one.place == THREAD
+    ]
+    used = [one for one in (*free, *reader.replicas) if one.place == THREAD]
+    return _strides(used) <= _strides(owner.replicas)
+
+
+def _above(digits: Sequence[Digit], covered: int) -> list[Digit]:
+    """What is left of `digits` above the first `covered` values."""
+    left = []
+    reached = 1
+    for one in digits:
+        if reached >= covered:
+            left.append(one)
+        elif reached * one.extent > covered:
+            left.append(replace(one, extent=reached * one.extent // covered))
+        reached *= one.extent
+    return left
+
+
+def _strides(digits: Sequence[Digit]) -> set[tuple[int, int]]:
+    """Thread digits cut into prime steps, so that sets of them can be compared."""
+    found = set()
+    for one in digits:
+        stride, rest, factor = one.stride, one.extent, 2
+        while rest > 1:
+            while rest % factor:
+                factor += 1
+            found.add((stride, factor))
+            stride, rest = stride * factor, rest // factor
+    return found
+
+
+def register_of(owner: Layout, reader: Layout, axes: Sequence[int | None]) -> list[tuple[int, int, int]]:
+    """The register of `owner` that a register of `reader` reads: terms ``(divisor, modulus, stride)`` to add.
+
+    With register number r of `reader`, the result is the sum of ``r // divisor % modulus * stride``.  Only where
+    `holds` is true.
+    """
+    terms: list[tuple[int, int, int]] = []
+    for dimension, axis in enumerate(axes):
+        if axis is None:
+            continue
+        for pair in relate(reader.digits[axis], owner.digits[dimension]) or []:
+            if pair.target.place == REGISTER and pair.source.place == REGISTER and pair.extent > 1:
+                terms.append((pair.source.stride, pair.extent, pair.target.stride))
+    return _joined(terms)
+
+
+def _joined(terms: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Neighbouring digits that step alike become one term."""
+    result: list[tuple[int, int, int]] = []
+    for divisor, modulus, stride in sorted(terms):
+        if result:
+            before = result[-1]
+            if before[0] * before[1] == divisor and before[2] * before[1] == stride:
+                result[-1] = (before[0], before[1] * modulus, before[2])
+                continue
+        result.append((divisor, modulus, stride))
+    return result

@@ -1,0 +1,333 @@
+"""Which thread holds which element: layouts of fragments, of loops over them and of shared tiles.
+
+Gemms are the anchors: their instructions fix the fragments that they touch.  From there layouts flow along
+reductions (a reduced dimension's threads hold copies) and along parallel loops (whoever holds an element works
+on it).  Loops that nothing reaches are dealt out for coalesced access.  Shared tiles get the swizzle that their
+readers need.
+
+The result stands in the kernel (`Kernel.layouts`, `Parallel.layout`), so it prints and later passes only read it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tilewright.errors import LayoutConflict
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Const,
+    Expr,
+    Function,
+    Kernel,
+    Load,
+    Parallel,
+    Region,
+    Statement,
+    Store,
+    Var,
+)  # fmt: skip
+from tilewright.ir.visitor import Rewriter, walk
+from tilewright.layout.layout import Layout
+from tilewright.layout.threads import holds, permuted, shared_rows, spread, widest_span, without
+from tilewright.machine.arch import Arch
+from tilewright.ops.gemm import Gemm
+from tilewright.ops.reduce import Reduce
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import map_kernels
+from tilewright.passes.tile.select_instructions import FACT, GemmPlan
+
+
+def infer_layouts(function: Function, context: Context) -> Function:
+    """Give every fragment, every shared tile and every parallel loop its layout.
+
+    Raises
+    ------
+    LayoutConflict : a fragment is read by threads that do not hold it; both demands are named.
+    """
+    plans: dict[Gemm, GemmPlan] = context.facts.get(FACT, {})
+    return map_kernels(function, lambda kernel: _Inference(kernel, plans, context.arch).run(), stage="laid_out")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A fragment in a parallel loop: for each of its dimensions the loop's dimension that indexes it.
+
+    ``axes`` is None where the index is no plain loop variable.
+    """
+
+    buffer: Buffer
+    axes: tuple[int | None, ...] | None
+    statement: Statement
+
+
+@dataclass(slots=True)
+class _Loop:
+    """A parallel loop while its layout is looked for."""
+
+    loop: Parallel
+    accesses: list[Access]
+    layout: Layout | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(extent if isinstance(extent, int) else 0 for extent in self.loop.extents)
+
+    def covers(self, access: Access) -> bool:
+        """Whether every dimension of the loop longer than 1 indexes the fragment."""
+        return access.axes is not None and all(
+            axis in access.axes or extent == 1 for axis, extent in enumerate(self.shape)
+        )
+
+
+@dataclass(slots=True)
+class _Inference:
+    """The layouts of one kernel."""
+
+    kernel: Kernel
+    plans: dict[Gemm, GemmPlan]
+    arch: Arch
+    known: dict[Buffer, Layout] = field(default_factory=dict)
+    reason: dict[Buffer, Statement] = field(default_factory=dict)
+    loops: list[_Loop] = field(default_factory=list)
+    reductions: list[Reduce] = field(default_factory=list)
+
+    def run(self) -> Kernel:
+        self._collect()
+        self._anchor()
+        while True:
+            while self._flow():
+                pass
+            if not self._seed():
+                break
+        for buffer in self._fragments():
+            if buffer not in self.known:
+                self.known[buffer] = spread(buffer.static_shape, self.kernel.num_threads, self._width([buffer]))
+        self._check()
+        self._shared()
+        layouts = (*self.kernel.layouts, *self.known.items())
+        by_loop = {found.loop: found.layout for found in self.loops}
+        body = _SetLayouts(by_loop)(self.kernel.body)
+        return replace(self.kernel, body=body, layouts=tuple(layouts))
+
+    # What there is ---------------------------------------------------------------------------
+
+    def _collect(self) -> None:
+        for node in walk(self.kernel.body):
+            if isinstance(node, Parallel):
+                self.loops.append(_Loop(node, list(accesses_of(node))))
+            elif isinstance(node, Reduce):
+                self.reductions.append(node)
+
+    def _fragments(self) -> Iterator[Buffer]:
+        for node in walk(self.kernel.body):
+            if isinstance(node, Allocate) and node.buffer.scope == "fragment":
+                yield node.buffer
+
+    def _anchor(self) -> None:
+        for gemm, plan in self.plans.items():
+            if not any(node is gemm for node in walk(self.kernel.body)):
+                continue
+            self._set(gemm.c.buffer, plan.accumulator(), gemm)
+            if gemm.a.buffer.scope == "fragment":
+                layout = plan.left()
+                self._set(gemm.a.buffer, permuted(layout, (1, 0)) if gemm.transpose_a else layout, gemm)
+            if gemm.b.buffer.scope == "fragment":
+                layout = plan.right()
+                self._set(gemm.b.buffer, permuted(layout, (1, 0)) if gemm.transpose_b else layout, gemm)
+
+    def _set(self, buffer: Buffer, layout: Layout, because: Statement) -> None:
+        extra = buffer.rank - layout.rank
+        layout = permuted(layout, (*[None] * extra, *range(layout.rank)))
+        before = self.known.get(buffer)
+        if before is not None and before != layout:
+            raise conflict(buffer, self.reason.get(buffer), because)
+        self.known[buffer] = layout
+        self.reason.setdefault(buffer, because)
+
+    # How layouts flow --------------------------------------------------------------------------
+
+    def _flow(self) -> bool:
+        """One round; whether anything was found."""
+        found = False
+        for reduction in self.reductions:
+            found = self._flow_reduction(reduction) or found
+        for loop in self.loops:
+            found = self._flow_into_loop(loop) or self._flow_out_of_loop(loop) or found
+        return found
+
+    def _flow_reduction(self, reduction: Reduce) -> bool:
+        source, destination = reduction.source.buffer, reduction.destination.buffer
+        if source not in self.known or destination in self.known or destination.scope != "fragment":
+            return False
+        self._set(destination, reduced_layout(reduction, self.known[source]), reduction)
+        return True
+
+    def _flow_into_loop(self, found: _Loop) -> bool:
+        if found.layout is not None or 0 in found.shape:
+            return False
+        for access in found.accesses:
+            layout = self.known.get(access.buffer)
+            if layout is None or access.axes is None or not found.covers(access):
+                continue
+            order = [access.axes.index(axis) if axis in access.axes else None for axis in range(len(found.shape))]
+            candidate = permuted(layout, order)
+            if all(have >= want for have, want in zip(candidate.shape, found.shape, strict=True)):
+                found.layout = candidate
+                return True
+        return False
+
+    def _flow_out_of_loop(self, found: _Loop) -> bool:
+        if found.layout is None:
+            return False
+        changed = False
+        for access in found.accesses:
+            if access.buffer in self.known or access.axes is None:
+                continue
+            layout = found.layout
+            for axis in reversed(range(len(found.shape))):
+                if axis not in access.axes:
+                    layout = without(layout, axis)
+            kept = [axis for axis in range(len(found.shape)) if axis in access.axes]
+            order = [None if axis is None else kept.index(axis) for axis in access.axes]
+            candidate = permuted(layout, order)
+            if all(have >= want for have, want in zip(candidate.shape, access.buffer.static_shape, strict=True)):
+                self._set(access.buffer, candidate, access.statement)
+                changed = True
+        return changed
+
+    def _seed(self) -> bool:
+        """Give a layout to the largest loop that has none and touches fragments; whether there was one."""
+        waiting = [found for found in self.loops if found.layout is None and 0 not in found.shape]
+        if not waiting:
+            return False
+        touching = [found for found in waiting if any(access.axes is not None for access in found.accesses)]
+        found = max(touching or waiting, key=lambda one: math.prod(one.shape))
+        found.layout = self._extended(found) or self._dealt(found)
+        return True
+
+    def _extended(self, found: _Loop) -> Layout | None:
+        """A loop layout that agrees with a fragment of fewer dimensions, using its copies for the others."""
+        for access in found.accesses:
+            layout = self.known.get(access.buffer)
+            if layout is None or access.axes is None or not layout.replicas:
+                continue
+            free = [axis for axis, extent in enumerate(found.shape) if axis not in access.axes and extent > 1]
+            if len(free) != 1:
+                continue
+            candidate = _spread_over_copies(layout, access.axes, free[0], found.shape)
+            if candidate is not None:
+                return candidate
+        return None
+
+    def _dealt(self, found: _Loop) -> Layout:
+        buffers = [node.buffer for node in walk(found.loop.body) if isinstance(node, (Load, Store))]
+        width = found.loop.coalesced_width or self._width(buffers)
+        share = math.prod(found.shape) // self.kernel.num_threads
+        width = min(width, 1 << max(share, 1).bit_length() - 1)
+        return spread(found.shape, self.kernel.num_threads, width)
+
+    def _width(self, buffers: Sequence[Buffer]) -> int:
+        """Elements of the narrowest type that one 16-byte access moves."""
+        bits = [max(buffer.dtype.bits, 8) for buffer in buffers if buffer.scope in ("global", "shared")]
+        return 128 // min(bits, default=32)
+
+    # Checks and shared tiles ---------------------------------------------------------------------
+
+    def _check(self) -> None:
+        for reduction in self.reductions:
+            destination = reduction.destination.buffer
+            if self.known[destination] != reduced_layout(reduction, self.known[reduction.source.buffer]):
+                raise conflict(destination, self.reason.get(destination), reduction)
+        for found in self.loops:
+            for access in found.accesses:
+                if access.buffer.scope != "fragment":
+                    continue
+                owner = self.known[access.buffer]
+                if access.axes is None or found.layout is None or not holds(owner, found.layout, access.axes):
+                    raise conflict(access.buffer, self.reason.get(access.buffer), access.statement)
+
+    def _shared(self) -> None:
+        matrix: set[Buffer] = set()
+        for gemm in self.plans:
+            matrix.update(region.buffer for region in (gemm.a, gemm.b) if region.buffer.scope == "shared")
+        by_author = {buffer for buffer, _ in self.kernel.layouts}
+        for node in walk(self.kernel.body):
+            if isinstance(node, Allocate) and node.buffer.scope == "shared" and node.buffer.source is None:
+                buffer = node.buffer
+                if buffer in by_author:
+                    continue
+                span = widest_span(buffer.static_shape, buffer.dtype.bits) if buffer in matrix else None
+                self.known[buffer] = shared_rows(buffer.static_shape, buffer.dtype.bits, span)
+
+
+def accesses_of(loop: Parallel) -> Iterator[Access]:
+    """Fragments that a loop's body touches."""
+    for node in walk(loop.body):
+        if isinstance(node, (Load, Store)) and node.buffer.scope == "fragment":
+            where = node if isinstance(node, Store) else loop
+            yield Access(node.buffer, _axes(node.indices, loop.vars), where)
+        elif isinstance(node, Region) and node.buffer.scope == "fragment":
+            yield Access(node.buffer, _axes(node.starts, loop.vars), loop)
+
+
+def _axes(indices: Sequence[Expr], vars: Sequence[Var]) -> tuple[int | None, ...] | None:
+    axes: list[int | None] = []
+    for index in indices:
+        if isinstance(index, Const) and index.value == 0:
+            axes.append(None)
+        elif any(index is var for var in vars):
+            axes.append(next(axis for axis, var in enumerate(vars) if var is index))
+        else:
+            return None
+    used = [axis for axis in axes if axis is not None]
+    return tuple(axes) if len(set(used)) == len(used) else None
+
+
+def reduced_layout(reduction: Reduce, source: Layout) -> Layout:
+    """The layout of a reduction's result, from that of its source."""
+    left = without(source, reduction.axis)
+    if reduction.destination.buffer.rank == source.rank:
+        axis = reduction.axis
+        return permuted(left, (*range(axis), None, *range(axis, left.rank)))
+    return left if left.rank else permuted(left, (None,) * reduction.destination.buffer.rank)
+
+
+def _spread_over_copies(layout: Layout, axes: Sequence[int | None], free: int, shape: Sequence[int]) -> Layout | None:
+    """`layout` with its copies counting the loop's dimension `free`, the rest of which goes to registers."""
+    copies = [one for one in layout.replicas if one.place == "thread"]
+    count = math.prod(one.extent for one in copies)
+    if shape[free] % count:
+        return None
+    reached = max((one.stride * one.extent for d in layout.digits for one in d if one.place == "register"), default=1)
+    rest = shape[free] // count
+    registers = [replace(copies[0], extent=rest, place="register", stride=reached)] if rest > 1 else []
+    dimensions: list[Any] = []
+    for axis in range(len(shape)):
+        if axis == free:
+            dimensions.append((*copies, *registers))
+        else:
+            dimensions.append(layout.digits[axes.index(axis)] if axis in axes else ())
+    candidate = Layout(tuple(dimensions))
+    return candidate if all(h >= w for h, w in zip(candidate.shape, shape, strict=True)) else None
+
+
+def conflict(buffer: Buffer, first: Statement | None, second: Statement) -> LayoutConflict:
+    """The error for a fragment of which two statements want different layouts."""
+    before = f" (laid out for line {first.span.line})" if first is not None and first.span is not None else ""
+    return LayoutConflict(
+        f"the fragment {buffer.name!r}{before} is used here by threads that do not hold its elements",
+        span=second.span,
+        hint="copy it into a shared tile and read that, or index it with the loop's own variables",
+    )
+
+
+class _SetLayouts(Rewriter):
+    def __init__(self, layouts: dict[Parallel, Layout | None]) -> None:
+        self.layouts = layouts
+
+    def visit_Parallel(self, loop: Parallel) -> Statement:
+        return replace(loop, layout=self.layouts.get(loop))

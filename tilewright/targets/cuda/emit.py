@@ -1,0 +1,94 @@
+"""A final program as one CUDA text: its kernels, in the order of the host program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import nodes
+from tilewright.ir.nodes import Buffer, Function, Kernel, Var
+from tilewright.ir.signature import root, written_parameters
+from tilewright.ir.visitor import kernels, walk
+from tilewright.machine.arch import Arch
+from tilewright.targets.base import Source
+from tilewright.targets.c_family import Names
+from tilewright.targets.cuda.printer import CudaPrinter
+from tilewright.targets.cuda.spellings import KEYWORDS, TYPES
+
+
+def emit(function: Function, arch: Arch) -> Source:
+    """CUDA text of a final program; the launcher runs the host program itself."""
+    texts, entries, shared = [], [], []
+    for position, kernel in enumerate(kernels(function)):
+        name = Names(KEYWORDS).fresh(function.name) + (f"_{position}" if position else "")
+        text, shared_bytes = _Kernel(function, kernel).text(name)
+        texts.append(text)
+        entries.append(name)
+        shared.append(shared_bytes)
+    where = f" ({function.span.file}:{function.span.line})" if function.span else ""
+    head = f"// {function.name}{where}, compiled by tilewright for {arch.name}.\n"
+    text = head + '#include "tilewright_cuda.cuh"\n\n' + "\n".join(texts)
+    return Source(text, "cu", (), tuple(entries), (("shared_bytes", tuple(shared)),))
+
+
+def kernel_parameters(kernel: Kernel) -> list[Buffer | Var]:
+    """What a kernel takes from its host program: variables and global buffers, in order of appearance."""
+    bound: set[object] = {*kernel.block_vars, *kernel.thread_vars}
+    for node in walk(kernel.body):
+        if isinstance(node, (nodes.Let, nodes.For)):
+            bound.add(node.var)
+        elif isinstance(node, nodes.Parallel):
+            bound.update(node.vars)
+        elif isinstance(node, nodes.Allocate):
+            bound.add(node.buffer)
+    found: dict[Buffer | Var, None] = {}
+    for node in walk(kernel.body):
+        if isinstance(node, Buffer) and root(node) not in bound:
+            found[root(node)] = None
+        elif isinstance(node, Var) and node not in bound:
+            found[node] = None
+    return list(found)
+
+
+class _Kernel:
+    def __init__(self, function: Function, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.printer = CudaPrinter(Names(KEYWORDS))
+        self.written = written_parameters(function)
+        self.parameters = kernel_parameters(kernel)
+        self.workspaces = {p for p in self.parameters if isinstance(p, Buffer) and p not in function.params}
+
+    def text(self, name: str) -> tuple[str, int]:
+        printer, kernel = self.printer, self.kernel
+        signature = ", ".join(self._parameter(p) for p in self.parameters)
+        indices = self._indices()
+        printer.nonnegative.update((*kernel.block_vars, *kernel.thread_vars))
+        printer.statement(kernel.body)
+        head = f"TW_KERNEL({kernel.num_threads}, 1)\n{name}({signature}) {{"
+        shared = ["  TW_DYNAMIC_SHARED(shared_memory);"] if printer.shared_bytes else []
+        return "\n".join([head, *shared, *indices, *printer.lines, "}", ""]), printer.shared_bytes
+
+    def _parameter(self, param: Buffer | Var) -> str:
+        if isinstance(param, Var):
+            return f"{TYPES[param.dtype.name]} {self.printer.names.of(param)}"
+        return self.printer.buffer_parameter(param, param in self.written or param in self.workspaces)
+
+    def _indices(self) -> list[str]:
+        """Declarations of the block and thread indices that are used."""
+        used = {node for node in walk(self.kernel.body) if isinstance(node, Var)}
+        lines = []
+        for var, axis in zip(self.kernel.block_vars, "xyz"):
+            if var in used:
+                lines.append(f"  const {TYPES[var.dtype.name]} {self.printer.names.of(var)} = blockIdx.{axis};")
+        lines += self._thread_indices(used)
+        return lines
+
+    def _thread_indices(self, used: set[Any]) -> list[str]:
+        """Blocks are launched along x alone; the author's dimensions are taken out of it."""
+        lines, rest = [], "threadIdx.x"
+        extents = self.kernel.threads
+        for position, var in enumerate(self.kernel.thread_vars):
+            value = rest if all(e == 1 for e in extents[position + 1 :]) else f"{rest} % {extents[position]}"
+            if var in used:
+                lines.append(f"  const int32_t {self.printer.names.of(var)} = {value};")
+            rest = f"({rest} / {extents[position]})"
+        return lines

@@ -1,0 +1,91 @@
+"""Runs the host program of a compiled function: which kernels, with which grids and arguments.
+
+One plan serves the driver and the emulator; they differ in what a launch is and where workspaces come from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tilewright.errors import InternalError
+from tilewright.ir import nodes
+from tilewright.ir.nodes import Buffer, Function, Kernel, Seq, Statement, Var
+from tilewright.ir.signature import entry_parameters
+from tilewright.ir.sizes import evaluate
+from tilewright.ir.visitor import kernels
+from tilewright.targets.cuda.emit import kernel_parameters
+
+Launch = Callable[[int, tuple[int, int, int], list[Any]], None]
+"""Called with a kernel's number, its grid and its argument values."""
+
+
+class HostProgram:
+    """The host statements of a final function, ready to be run many times.
+
+    Parameters
+    ----------
+    function : the final program.
+    launch : what to do for each kernel.
+    allocate : makes a workspace of so many bytes; its result is passed to kernels.
+    """
+
+    def __init__(self, function: Function, launch: Launch, allocate: Callable[[int], Any]) -> None:
+        self.function, self.launch, self.allocate = function, launch, allocate
+        self.parameters = entry_parameters(function)
+        self.numbers = {kernel: number for number, kernel in enumerate(kernels(function))}
+        self.arguments = {kernel: kernel_parameters(kernel) for kernel in self.numbers}
+
+    def run(self, entry: Sequence[Any]) -> None:
+        """Run with the entry arguments of `ir.signature`."""
+        values = dict(zip(self.parameters, entry, strict=True))
+        self._statement(self.function.body, values)
+
+    def _statement(self, statement: Statement, values: dict[Buffer | Var, Any]) -> None:
+        method = _METHODS.get(type(statement))
+        if method is None:
+            raise InternalError(f"{type(statement).__name__} in a host program", span=statement.span)
+        method(self, statement, values)
+
+    def _seq(self, body: Seq, values: dict[Buffer | Var, Any]) -> None:
+        for statement in body.statements:
+            self._statement(statement, values)
+
+    def _let(self, let: nodes.Let, values: dict[Buffer | Var, Any]) -> None:
+        values[let.var] = evaluate(let.value, _scalars(values))
+
+    def _if(self, branch: nodes.If, values: dict[Buffer | Var, Any]) -> None:
+        if evaluate(branch.condition, _scalars(values)):
+            self._statement(branch.then, values)
+        elif branch.otherwise is not None:
+            self._statement(branch.otherwise, values)
+
+    def _for(self, loop: nodes.For, values: dict[Buffer | Var, Any]) -> None:
+        start, stop, step = (evaluate(end, _scalars(values)) for end in (loop.start, loop.stop, loop.step))
+        for value in range(start, stop, step):
+            values[loop.var] = value
+            self._statement(loop.body, values)
+
+    def _allocation(self, allocate: nodes.Allocate, values: dict[Buffer | Var, Any]) -> None:
+        buffer = allocate.buffer
+        count = math.prod(evaluate(extent, _scalars(values)) for extent in buffer.shape)
+        values[buffer] = self.allocate(buffer.dtype.nbytes(count))
+
+    def _kernel(self, kernel: Kernel, values: dict[Buffer | Var, Any]) -> None:
+        grid = [evaluate(extent, _scalars(values)) for extent in kernel.grid]
+        grid += [1] * (3 - len(grid))
+        self.launch(self.numbers[kernel], (grid[0], grid[1], grid[2]), [values[p] for p in self.arguments[kernel]])
+
+    def _nothing(self, statement: Statement, values: dict[Buffer | Var, Any]) -> None:
+        """Assumptions have done their work in the passes."""
+
+
+_METHODS: Mapping[type, Callable[[HostProgram, Any, dict[Buffer | Var, Any]], None]] = {
+    Seq: HostProgram._seq, nodes.Let: HostProgram._let, nodes.If: HostProgram._if, nodes.For: HostProgram._for,
+    nodes.Allocate: HostProgram._allocation, Kernel: HostProgram._kernel, nodes.Assume: HostProgram._nothing,
+}  # fmt: skip
+
+
+def _scalars(values: Mapping[Buffer | Var, Any]) -> dict[Var, int]:
+    return {thing: value for thing, value in values.items() if isinstance(thing, Var)}

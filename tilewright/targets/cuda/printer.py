@@ -1,0 +1,231 @@
+"""Final programs as CUDA text: expressions and statements of one kernel, in the device vocabulary."""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.errors import InternalError, TilewrightError
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import DType
+from tilewright.ir.nodes import Buffer, Expr, Region
+from tilewright.targets.c_family import UNARY, CFamilyPrinter, Names, Text
+from tilewright.targets.cuda.spellings import SPELLINGS, TYPES, storage_type
+
+_MATRIX_LOADS = ("ldmatrix", "ldmatrix_trans")
+
+
+class NotOnThisTarget(TilewrightError):
+    """Something that the language has and the cuda target cannot do."""
+
+
+class CudaPrinter(CFamilyPrinter):
+    """Prints the body of one kernel; `shared` collects its shared tiles."""
+
+    def __init__(self, names: Names) -> None:
+        super().__init__(SPELLINGS, names)
+        self.nonnegative: set[nodes.Var] = set()
+        self.shared_bytes = 0
+
+    # Expressions --------------------------------------------------------------------------------
+
+    def literal(self, value: int | float | bool, dtype: DType) -> Text:
+        if dtype.is_float and dtype.name not in ("float32", "float64"):
+            number = self.literal(value, nodes.dtypes.FLOAT32)
+            return self.call(f"tw::convert<{TYPES[dtype.name]}>", number)
+        if dtype.is_float and not math.isfinite(value):
+            bits = "0x7fc00000u" if math.isnan(value) else "0x7f800000u" if value > 0 else "0xff800000u"
+            number = self.call("tw::bits_float", Text(bits))
+            return number if dtype.bits == 32 else Text(f"(double){number}", UNARY)
+        return super().literal(value, dtype)
+
+    def expression_Binary(self, node: nodes.Binary) -> Text:
+        dtype = node.left.dtype
+        left, right = self.expression(node.left), self.expression(node.right)
+        if node.op in ("min", "max"):
+            return self.call(f"tw::{node.op}imum", left, right)
+        if node.op in ("floordiv", "floormod"):
+            unsigned = dtype.kind == "uint" or (self.is_nonnegative(node.left) and self.is_nonnegative(node.right))
+            return self.infix(node.op, left, right) if unsigned else self.call(f"tw::{node.op}", left, right)
+        result = self.infix(node.op, left, right)
+        wraps = dtype.is_integer and dtype.bits < 32 and node.op not in nodes.COMPARISONS
+        return self._wrapped(result, dtype) if wraps else result
+
+    def _wrapped(self, text: Text, dtype: DType) -> Text:
+        """An int back in its narrow type."""
+        if dtype.bits >= 8:
+            return Text(f"({TYPES[dtype.name]})({text})", UNARY)
+        shift = 32 - dtype.bits
+        if dtype.kind == "int":
+            return Text(f"(int8_t)((int32_t)((uint32_t)({text}) << {shift}) >> {shift})", UNARY)
+        return Text(f"(uint8_t)(({text}) & {(1 << dtype.bits) - 1})", UNARY)
+
+    def is_nonnegative(self, expr: Expr) -> bool:
+        """Whether an index cannot be negative, by its structure alone."""
+        if isinstance(expr, nodes.Const):
+            return expr.value >= 0
+        if isinstance(expr, nodes.Var):
+            return expr in self.nonnegative or expr.dtype.kind == "uint"
+        if isinstance(expr, nodes.Cast):
+            return self.is_nonnegative(expr.value)
+        if isinstance(expr, nodes.Binary):
+            both = self.is_nonnegative(expr.left), self.is_nonnegative(expr.right)
+            if expr.op in ("add", "mul", "floordiv", "shr", "and", "or", "xor", "min"):
+                return all(both)
+            if expr.op == "max":
+                return any(both)
+            return expr.op == "floormod" and both[1]
+        return False
+
+    def expression_Unary(self, node: nodes.Unary) -> Text:
+        value = self.operand(self.expression(node.value), UNARY)
+        return Text({"neg": "-", "not": "!", "invert": "~"}[node.op] + value, UNARY)
+
+    def expression_Cast(self, cast: nodes.Cast) -> Text:
+        value, source, target = self.expression(cast.value), cast.value.dtype, cast.dtype
+        if target.is_packed and target.is_integer:
+            return self._wrapped(self._convert("int32_t", value, source), target)
+        return self._convert(TYPES[target.name], value, source)
+
+    def _convert(self, to: str, value: Text, source: DType) -> Text:
+        plain = source.is_integer and to in ("int32_t", "int64_t", "uint32_t", "uint64_t")
+        if plain:
+            return Text(f"({to}){self.operand(value, UNARY)}", UNARY)
+        return self.call(f"tw::convert<{to}>", value)
+
+    def expression_Reinterpret(self, node: nodes.Reinterpret) -> Text:
+        return self.call(f"tw::bit_cast<{TYPES[node.dtype.name]}>", self.expression(node.value))
+
+    def expression_Load(self, load: nodes.Load) -> Text:
+        name = self.names.of(load.buffer)
+        if load.buffer.scope == "scalar":
+            return Text(name)
+        if load.dtype.lanes > 1:
+            raise InternalError(f"a vector of {load.buffer.name} is no operand in CUDA")
+        index = self.expression(load.indices[0])
+        if load.buffer.dtype.is_packed and load.buffer.scope != "register":
+            return self._unpacked(name, index, load.buffer.dtype)
+        return Text(f"{name}[{index}]")
+
+    def _unpacked(self, name: str, index: Text, dtype: DType) -> Text:
+        """One element of bytes that hold several."""
+        per_byte = dtype.per_byte
+        place = self.operand(index, 13, "mul")
+        byte = f"{name}[{place} / {per_byte}]"
+        shift = f"{place} % {per_byte} * {dtype.bits}"
+        code = Text(f"({byte} >> ({shift}) & {(1 << dtype.bits) - 1})")
+        if dtype.is_float:
+            return Text(f"{TYPES[dtype.name]}{{(uint8_t){code}}}")
+        return self._wrapped(code, dtype) if dtype.kind == "int" else Text(f"(uint8_t){code}", UNARY)
+
+    def expression_Call(self, call: nodes.Call) -> Text:
+        if call.function in _MATRIX_LOADS:
+            return self._matrix_load(call)
+        arguments = [self._argument(part) for part in call.arguments]
+        if call.function in ("infinity", "abs") and call.dtype.is_integer:
+            return self.call("tw::abs", *arguments)
+        narrow = call.dtype.is_float and call.dtype.bits < 32
+        if (
+            narrow
+            and call.arguments
+            and isinstance(call.arguments[0], Expr)
+            and not call.function.startswith("shuffle")
+        ):
+            wide = [self.call("tw::to_float", text) for text in arguments]
+            return self.call(f"tw::convert<{TYPES[call.dtype.name]}>", self.call(f"tw::{call.function}", *wide))
+        return self.call(f"tw::{call.function}", *arguments)
+
+    def _matrix_load(self, call: nodes.Call) -> Text:
+        fragment, address, count = call.arguments
+        assert isinstance(count, nodes.Const)
+        trans = "_trans" if call.function.endswith("_trans") else ""
+        return self.call(f"tw::ldmatrix_x{count.value}{trans}", self._argument(fragment), self._argument(address))
+
+    def _argument(self, part: Expr | str | Region) -> Text:
+        if isinstance(part, str):
+            return Text(part)
+        if isinstance(part, Expr):
+            return self.expression(part)
+        buffer = part.buffer
+        place = self.expression(part.starts[0]) if part.starts else Text("0")
+        if buffer.scope == "register":
+            return self.call(f"tw::slice<{part.extents[0]}>", self.names.of(buffer), place)
+        if buffer.scope == "shared":
+            return self.call("tw::shared_address", Text(f"&{self.names.of(buffer)}[{place}]"))
+        return Text(f"&{self.names.of(buffer)}" + ("" if buffer.scope == "scalar" else f"[{place}]"))
+
+    # Statements ---------------------------------------------------------------------------------
+
+    def statement_For(self, loop: nodes.For) -> None:
+        if self.is_nonnegative(loop.start):
+            self.nonnegative.add(loop.var)
+        super().statement_For(loop)
+
+    def statement_Let(self, let: nodes.Let) -> None:
+        if let.var.dtype.is_integer and self.is_nonnegative(let.value):
+            self.nonnegative.add(let.var)
+        super().statement_Let(let)
+
+    def statement_Allocate(self, allocate: nodes.Allocate) -> None:
+        buffer = allocate.buffer
+        name = self.names.of(buffer)
+        element = TYPES[buffer.dtype.name]
+        if buffer.source is not None:
+            memory = storage_type(buffer.dtype)
+            self.line(f"{memory}* const {name} = reinterpret_cast<{memory}*>({self.names.of(buffer.source)});")
+        elif buffer.scope == "scalar":
+            first = f" = {self.value(allocate.initial)}" if allocate.initial is not None else ""
+            self.line(f"{element} {name}{first};")
+        elif buffer.scope == "register":
+            self.line(f"tw::Fragment<{element}, {buffer.size}> {name};")
+        elif buffer.scope == "shared":
+            memory = storage_type(buffer.dtype)
+            offset = -(-self.shared_bytes // 1024) * 1024
+            self.shared_bytes = offset + buffer.dtype.nbytes(buffer.size)
+            self.line(f"{memory}* const {name} = reinterpret_cast<{memory}*>(shared_memory + {offset});")
+        else:
+            raise InternalError(
+                f"{buffer.scope} memory {buffer.name} cannot be allocated in a kernel", span=allocate.span
+            )
+
+    def statement_Store(self, store: nodes.Store) -> None:
+        buffer, value = store.buffer, store.value
+        name = self.names.of(buffer)
+        if buffer.scope == "scalar":
+            self.line(f"{name} = {self.value(value)};")
+        elif value.dtype.lanes > 1:
+            self._move(store)
+        elif buffer.dtype.is_packed and buffer.scope != "register":
+            raise NotOnThisTarget(
+                f"single elements of {buffer.dtype} cannot be stored: threads would share bytes", span=store.span,
+                hint="store whole bytes, for instance as uint8",
+            )  # fmt: skip
+        else:
+            self.line(f"{name}[{self.value(store.indices[0])}] = {self.value(value)};")
+
+    def _move(self, store: nodes.Store) -> None:
+        """A vector between memory and registers."""
+        load = store.value
+        if not isinstance(load, nodes.Load):
+            raise InternalError("a vector that is no load cannot be stored in CUDA", span=store.span)
+        here, there = self.value(store.indices[0]), self.value(load.indices[0])
+        lanes = load.dtype.lanes
+        if store.buffer.scope == "register":
+            fragment, memory = self.names.of(store.buffer), f"&{self.names.of(load.buffer)}[{there}]"
+            self.line(f"tw::load_fragment<{lanes}>({fragment}, {here}, {memory});")
+        else:
+            fragment, memory = self.names.of(load.buffer), f"&{self.names.of(store.buffer)}[{here}]"
+            self.line(f"tw::store_fragment<{lanes}>({memory}, {fragment}, {there});")
+
+    def statement_Return(self, _: nodes.Return) -> None:
+        self.line("return;")
+
+    def statement_Assert(self, check: nodes.Assert) -> None:
+        self.line(f"if (!({self.value(check.condition)})) tw::trap();")
+
+    def statement_Print(self, node: nodes.Print) -> None:
+        """Printing happens in the interpreter; a device has no terminal that all threads share."""
+
+    def buffer_parameter(self, buffer: Buffer, written: bool) -> str:
+        """A global buffer as a parameter of the kernel."""
+        constant = "" if written else "const "
+        return f"{constant}{storage_type(buffer.dtype)}* TW_RESTRICT {self.names.of(buffer)}"

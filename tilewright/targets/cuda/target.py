@@ -1,0 +1,67 @@
+"""The manifest of the cuda target: building binaries, loading them, launching their host programs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+from tilewright.ir.nodes import Buffer, Function, Var
+from tilewright.ir.visitor import kernels
+from tilewright.machine.arch import Arch
+from tilewright.targets.base import Source, Target, register_target
+from tilewright.targets.cuda.arch import arch, detect
+from tilewright.targets.cuda.compiler import Binary, compile_text, headers_hash
+from tilewright.targets.cuda.driver import require_driver
+from tilewright.targets.cuda.emit import emit, kernel_parameters
+from tilewright.targets.cuda.host import HostProgram
+from tilewright.targets.cuda.launcher import POINTER, Kernel, LaunchShape
+from tilewright.targets.cuda.lower import OVERRIDES
+from tilewright.targets.cuda.nvrtc import find_nvrtc
+
+_CODES = {"bool": "?", "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q", "float32": "f", "float64": "d",
+          "int8": "b", "uint8": "B", "int16": "h", "uint16": "H"}  # fmt: skip
+
+
+def compiler_key(arch: Arch) -> str:
+    """Identity of the compiler and of the headers that a text includes."""
+    return f"{find_nvrtc().version} {headers_hash()}"
+
+
+def build(source: Source, arch: Arch, directory: Path) -> None:
+    """Compile a text into a cache entry."""
+    binary = compile_text(source.text, arch)
+    (directory / "kernel.cu").write_text(source.text)
+    binary.save(directory)
+
+
+def load(directory: Path, source: Source, function: Function, arch: Arch) -> Callable[..., None]:
+    """A callable of the entry arguments that launches the host program's kernels in the current stream.
+
+    Raises
+    ------
+    DriverError : there is no GPU here, or its driver refuses.
+    """
+    require_driver(f"launching {function.name}")
+    cubin = Binary.load(directory).cubin
+    shared = dict(source.metadata)["shared_bytes"]
+    prepared = []
+    for kernel, name, shared_bytes in zip(kernels(function), source.entries, shared, strict=True):
+        codes = tuple(_code(param) for param in kernel_parameters(kernel))
+        prepared.append(Kernel(cubin, name, codes).prepare(LaunchShape(kernel.num_threads, shared_bytes)))
+    program = HostProgram(
+        function, lambda number, grid, values: prepared[number](grid, values), functools.cache(_workspace)
+    )
+    return lambda *entry: program.run(entry)
+
+
+def _code(param: Buffer | Var) -> str:
+    return POINTER if isinstance(param, Buffer) else _CODES[param.dtype.name]
+
+
+def _workspace(size: int) -> int:
+    """Memory for a workspace; the same again for the next call, so launches allocate nothing."""
+    return require_driver("allocating a workspace").allocate(size)
+
+
+CUDA = register_target(Target("cuda", detect, arch, OVERRIDES, emit, compiler_key, build, load))
