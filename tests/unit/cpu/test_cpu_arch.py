@@ -1,0 +1,66 @@
+"""What CPUs are described as, and that text for each of them can be emitted anywhere."""
+
+from __future__ import annotations
+
+import pytest
+from cpu_programs import program
+
+from tilewright.passes.context import Context
+from tilewright.passes.manager import run_passes
+from tilewright.passes.pipeline import PIPELINE
+from tilewright.targets.base import UnknownTarget
+from tilewright.targets.cpu.arch import PRESETS, arch, compiler_flags, host, runs_here
+from tilewright.targets.cpu.launcher import WrongMachine, load
+from tilewright.targets.cpu.target import CPU
+
+SCALE = """
+def f(X: float32[n], Y: float32[n], *, n: int32) -> Y:
+    with kernel(blocks={bx: (n + 63) // 64}, threads={tx: 1, ty: 1, tz: 1}):
+        for i in parallel(64):
+            Y[bx * 64 + i] = X[bx * 64 + i] * 2.0
+"""
+
+
+def test_this_machine() -> None:
+    here = host()
+    assert here.target == "cpu" and here.cores >= 1 and not here.has_threads and not here.has_shared_memory
+    assert runs_here(here)
+    assert arch({}) == here == arch({"arch": "native"})
+
+
+@pytest.mark.parametrize("name, vector_bytes", [("x86_64", 16), ("avx2", 32), ("avx512-vnni", 64), ("neon", 16)])
+def test_presets(name: str, vector_bytes: int) -> None:
+    assert arch({"arch": name}).vector_bytes == vector_bytes
+
+
+def test_features_become_flags() -> None:
+    assert compiler_flags(arch({"arch": "avx2"}))[0] == "-march=x86-64"
+    assert "-mavx2" in compiler_flags(arch({"arch": "avx2"}))
+    assert "-mavx512f" not in compiler_flags(arch({"arch": "avx2"}))
+    assert "-mavxvnni" in compiler_flags(arch({"arch": "avx2+avxvnni"}))
+    assert compiler_flags(arch({"arch": "neon-i8mm-bf16"})) == ("-march=armv8.2-a+dotprod+fp16+i8mm+bf16",)
+
+
+def test_unknown_machines() -> None:
+    with pytest.raises(UnknownTarget, match="unknown CPU architecture 'avx521'"):
+        arch({"arch": "avx521"})
+    with pytest.raises(UnknownTarget, match="unknown x86_64 feature 'vnnni'"):
+        arch({"arch": "avx512+vnnni"})
+    with pytest.raises(UnknownTarget, match="the cpu target has no option 'cpu'"):
+        arch({"cpu": "avx2"})
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_text_for_every_machine(name: str) -> None:
+    machine = arch({"arch": name})
+    final, _ = run_passes(program(SCALE), PIPELINE, Context(machine, overrides=CPU.overrides))
+    source = CPU.emit(final, machine)
+    lanes = machine.vector_bytes // 4
+    assert f"f32x{lanes}" in source.text and source.flags == compiler_flags(machine)
+
+
+def test_code_for_another_machine_is_not_run(tmp_path: object) -> None:
+    other = arch({"arch": "neon" if host().has("x86_64") else "avx2"})
+    final, _ = run_passes(program(SCALE), PIPELINE, Context(other, overrides=CPU.overrides))
+    with pytest.raises(WrongMachine, match="cannot run on this CPU"):
+        load(tmp_path, CPU.emit(final, other), final, other)  # type: ignore[arg-type]

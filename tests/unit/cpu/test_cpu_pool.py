@@ -1,0 +1,112 @@
+"""The thread pool: every block once, from many threads, nested, after a fork."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from cpu_programs import compiled
+
+from tilewright.runtime.kernel import Kernel
+from tilewright.targets.cpu import launcher
+
+COUNT_BLOCKS = """
+def f(seen: int32[n], *, n: int32):
+    with kernel(blocks={bx: n}, threads={tx: 1, ty: 1, tz: 1}):
+        seen[bx] = seen[bx] + 1
+"""
+
+WITH_SCRATCH = """
+def f(X: float32[m, 8192], Y: float32[m], *, m: int32) -> Y:
+    with kernel(blocks={bx: m}, threads={tx: 1, ty: 1, tz: 1}):
+        tile = shared(float32[8192])
+        total = fragment(float32[1])
+        copy(source=X[bx, :], destination=tile)
+        reduce(source=tile, destination=total, kind="max", dim=0)
+        Y[bx] = total[0]
+"""
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Kernel:
+    return compiled(COUNT_BLOCKS)
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    """More threads than blocks of some launches, and than cores."""
+    before = launcher.get_threads()
+    launcher.set_threads(5)
+    yield
+    launcher.set_threads(before)
+
+
+@pytest.mark.parametrize("blocks", [0, 1, 2, 7, 1000])
+def test_every_block_runs_once(kernel: Kernel, blocks: int) -> None:
+    seen = np.zeros(blocks, np.int32)
+    for _ in range(20):
+        kernel(seen)
+    np.testing.assert_array_equal(seen, 20)
+
+
+def test_launches_from_many_threads(kernel: Kernel) -> None:
+    arrays = [np.zeros(200 + i, np.int32) for i in range(6)]
+
+    def work(array: np.ndarray) -> None:
+        for _ in range(50):
+            kernel(array)
+
+    callers = [threading.Thread(target=work, args=(array,)) for array in arrays]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    for array in arrays:
+        np.testing.assert_array_equal(array, 50)
+
+
+def test_scratch_memory_belongs_to_one_thread() -> None:
+    x = np.random.default_rng(0).standard_normal((64, 8192)).astype(np.float32)
+    kernel = compiled(WITH_SCRATCH)
+    assert "scratch + 0" in kernel.get_kernel_source()
+    for _ in range(5):
+        np.testing.assert_array_equal(kernel(x), x.max(axis=1))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_has_workers_of_its_own(kernel: Kernel) -> None:
+    seen = np.zeros(500, np.int32)
+    kernel(seen)  # the parent has workers
+    child = os.fork()
+    if child == 0:
+        mine = np.zeros(500, np.int32)
+        for _ in range(10):
+            kernel(mine)
+        os._exit(0 if (mine == 10).all() else 1)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            assert os.waitstatus_to_exitcode(status) == 0
+            break
+        time.sleep(0.01)
+    else:
+        os.kill(child, 9)
+        pytest.fail("the child hangs")
+    kernel(seen)
+    np.testing.assert_array_equal(seen, 2)
+
+
+def test_the_number_of_threads_can_be_set(kernel: Kernel) -> None:
+    launcher.set_threads(1)
+    assert launcher.get_threads() == 1
+    seen = np.zeros(100, np.int32)
+    kernel(seen)
+    np.testing.assert_array_equal(seen, 1)
+    launcher.set_threads(0)
+    assert launcher.get_threads() >= 1
