@@ -1,5 +1,87 @@
-"""Register fragments, swizzled shared memory, packed weights: one small algebra."""
+"""Layouts: who holds which element of a tile. One small algebra for fragments, shared memory and packed weights."""
 
-from tilewright.layout.layout import Digit, Layout, Swizzle, column_major, fragment, row_major, spread, swizzled
+from tilewright.layout.access import (
+    bank_conflicts,
+    common_vector,
+    fragment_conflicts,
+    vector_width,
+    warp_conflicts,
+)
+from tilewright.layout.algebra import (
+    broadcast,
+    compacted,
+    compose,
+    divide,
+    expand,
+    invert,
+    partial,
+    permuted,
+    product,
+    reduced,
+    replicate,
+    sliced,
+    summed,
+)
+from tilewright.layout.constructors import (
+    byte_swizzle,
+    column_major,
+    conflict_free,
+    core_matrices,
+    cut,
+    padded,
+    row_major,
+    spread,
+    strided,
+    swizzled,
+)
+from tilewright.layout.digits import MEMORY, NOTHING, PLACES, REGISTER, THREAD, Digit
+from tilewright.layout.layout import Layout
+from tilewright.layout.records import Field, RecordLayout
+from tilewright.layout.swizzle import Swizzle
+from tilewright.layout.tables import AnyLayout, TableLayout, from_function, from_tables, from_thread_and_index
 
-__all__ = ["Digit", "Layout", "Swizzle", "column_major", "fragment", "row_major", "spread", "swizzled"]
+__all__ = [
+    "MEMORY",
+    "NOTHING",
+    "PLACES",
+    "REGISTER",
+    "THREAD",
+    "AnyLayout",
+    "Digit",
+    "Field",
+    "Layout",
+    "RecordLayout",
+    "Swizzle",
+    "TableLayout",
+    "bank_conflicts",
+    "broadcast",
+    "byte_swizzle",
+    "column_major",
+    "common_vector",
+    "compacted",
+    "compose",
+    "conflict_free",
+    "core_matrices",
+    "cut",
+    "divide",
+    "expand",
+    "fragment_conflicts",
+    "from_function",
+    "from_tables",
+    "from_thread_and_index",
+    "invert",
+    "padded",
+    "partial",
+    "permuted",
+    "product",
+    "reduced",
+    "replicate",
+    "row_major",
+    "sliced",
+    "spread",
+    "strided",
+    "summed",
+    "swizzled",
+    "vector_width",
+    "warp_conflicts",
+]

@@ -1,0 +1,162 @@
+"""The layouts that memories and machines ask for, by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tilewright.errors import InvalidLayout
+from tilewright.layout.digits import MEMORY, REGISTER, THREAD, Digit
+from tilewright.layout.layout import Layout
+from tilewright.layout.swizzle import Swizzle
+
+CHUNK_BYTES = 16
+"""What a swizzle keeps together: the widest access of a thread, a row of a matrix that ldmatrix reads."""
+
+LINE_BYTES = 128
+"""All banks of a GPU's shared memory once: 32 of four bytes."""
+
+
+def row_major(shape: Sequence[int], place: str = MEMORY) -> Layout:
+    """The last dimension contiguous, then the one before it."""
+    return strided(shape, _strides(shape), place)
+
+
+def column_major(shape: Sequence[int], place: str = MEMORY) -> Layout:
+    """The first dimension contiguous."""
+    return strided(shape, _strides(shape[::-1])[::-1], place)
+
+
+def strided(shape: Sequence[int], strides: Sequence[int], place: str = MEMORY) -> Layout:
+    """Any strides, in elements."""
+    return Layout(tuple((Digit(extent, place, stride),) for extent, stride in zip(shape, strides)))
+
+
+def _strides(shape: Sequence[int]) -> list[int]:
+    return [math.prod(shape[at + 1 :]) for at in range(len(shape))]
+
+
+def padded(shape: Sequence[int], padding: int) -> Layout:
+    """Row-major, with `padding` unused elements after each row."""
+    pitch = [*shape[:-1], shape[-1] + padding]
+    return strided(shape, _strides(pitch))
+
+
+def swizzled(shape: Sequence[int], bits: int, span: int = LINE_BYTES) -> Layout:
+    """What a tensor copy (TMA) writes in its swizzle mode of `span` bytes, and what wgmma reads.
+
+    Rows of the last dimension are cut into boxes of `span` bytes; the boxes follow each other, each with its rows
+    dense; within each, chunks of 16 bytes are exchanged by bits of the row.  Rows narrower than the span are
+    padded to it.  The tile starts at a multiple of ``8 * span`` bytes.
+
+    Parameters
+    ----------
+    shape : of the tile; leading dimensions count as rows.
+    bits : of an element.
+    span : 128, 64 or 32 bytes.
+    """
+    modes = {128: 3, 64: 2, 32: 1}
+    if span not in modes:
+        raise InvalidLayout(f"there is no swizzle of {span} bytes", hint="spans are 128, 64 and 32 bytes")
+    if CHUNK_BYTES * 8 % bits or bits & (bits - 1):
+        raise InvalidLayout(f"elements of {bits} bits do not fill chunks of 16 bytes")
+    width, rows = span * 8 // bits, math.prod(shape[:-1])
+    columns = shape[-1]
+    if columns > width and columns % width:
+        raise InvalidLayout(
+            f"rows of {columns} elements of {bits} bits are no whole number of {span}-byte boxes",
+            hint="take a narrower swizzle, or pad the tile",
+        )
+    inside = min(columns, width)
+    last = (Digit(inside, MEMORY, 1), Digit(columns // inside, MEMORY, rows * width))
+    leading = [Digit(extent, MEMORY, stride * width) for extent, stride in zip(shape[:-1], _strides(shape[:-1]))]
+    # On byte offsets every mode is (bits, 4, 3): chunks of 16 bytes, by the 128-byte lines.
+    return Layout((*((one,) for one in leading), last), swizzle=byte_swizzle(modes[span], bits))
+
+
+def byte_swizzle(chunk_bits: int, bits: int, shift: int = 3) -> Swizzle:
+    """The swizzle that exchanges ``2**chunk_bits`` chunks of 16 bytes, on offsets in elements of `bits` bits."""
+    return Swizzle(chunk_bits, (CHUNK_BYTES * 8 // bits).bit_length() - 1, shift)
+
+
+def conflict_free(shape: Sequence[int], bits: int) -> Layout:
+    """A row-major tile in which eight consecutive rows put their chunks of 16 bytes into different banks.
+
+    Rows of a power of two of bytes are swizzled in place; others are padded to an odd number of chunks.
+    """
+    row_bits = shape[-1] * bits
+    chunk = CHUNK_BYTES * 8
+    if row_bits % chunk:
+        pad = -row_bits % chunk
+        chunks = (row_bits + pad) // chunk
+        return padded(shape, (pad + (chunk if chunks % 2 == 0 else 0)) // bits)
+    chunks = row_bits // chunk
+    if chunks % 2:
+        return row_major(shape)  # an odd pitch visits every chunk of a line by itself
+    if chunks & (chunks - 1):
+        return padded(shape, chunk // bits)
+    chunk_bits = min(chunks.bit_length() - 1, 3)
+    line_bits = max(chunks.bit_length() - 1, 3)
+    return row_major(shape).with_swizzle(byte_swizzle(chunk_bits, bits, line_bits))
+
+
+def core_matrices(rows: int, columns: int, bits: int, rows_first: bool = False) -> Layout:
+    """Unswizzled operands of wgmma: cores of 8 rows by 16 bytes, each contiguous.
+
+    Cores follow each other along the columns, or with `rows_first` along the rows.
+    """
+    width = CHUNK_BYTES * 8 // bits
+    core = 8 * width
+    down, across = rows // 8, columns // width
+    row_stride, column_stride = (core, down * core) if rows_first else (across * core, core)
+    return Layout(
+        (
+            (Digit(8, MEMORY, width), Digit(down, MEMORY, row_stride)),
+            (Digit(width, MEMORY, 1), Digit(across, MEMORY, column_stride)),
+        )
+    )
+
+
+def spread(shape: Sequence[int], threads: int, vector: int = 1) -> Layout:
+    """A row-major tile dealt out to threads, `vector` consecutive elements at a time.
+
+    This is how a block copies a tile: neighbouring threads take neighbouring vectors.
+
+    Raises
+    ------
+    InvalidLayout : a tile that the vectors of all threads do not fill a whole number of times.
+    """
+    size = math.prod(shape)
+    if size % (threads * vector):
+        raise InvalidLayout(
+            f"{size} elements cannot be dealt to {threads} threads, {vector} at a time",
+            hint="take fewer threads or narrower vectors",
+        )
+    flat = (Digit(vector, REGISTER, 1), Digit(threads, THREAD, 1), Digit(size // (threads * vector), REGISTER, vector))
+    return cut(flat, shape)
+
+
+def cut(digits: Sequence[Digit], shape: Sequence[int]) -> Layout:
+    """A layout of one dimension, folded into a row-major shape.
+
+    Raises
+    ------
+    InvalidLayout : a dimension that ends within a digit.
+    """
+    left = list(digits)
+    dimensions: list[tuple[Digit, ...]] = []
+    for extent in reversed(shape):
+        taken: list[Digit] = []
+        while extent > 1:
+            one = left.pop(0)
+            common = math.gcd(one.extent, extent)
+            if common == 1 and one.extent > 1:
+                raise InvalidLayout(f"digits {' '.join(map(str, digits))} do not fold into {tuple(shape)}")
+            taken.append(Digit(common, one.place, one.stride))
+            extent //= common
+            if common < one.extent:
+                left.insert(0, Digit(one.extent // common, one.place, one.stride * common))
+                if extent > 1:
+                    raise InvalidLayout(f"digits {' '.join(map(str, digits))} do not fold into {tuple(shape)}")
+        dimensions.append(tuple(taken))
+    return Layout(tuple(reversed(dimensions)))

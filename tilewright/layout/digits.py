@@ -1,0 +1,126 @@
+"""Digits: what a layout is made of.
+
+A coordinate is written in mixed radix, and each of its digits counts something: threads, registers, elements of
+memory, or nothing at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from tilewright.errors import InvalidLayout
+
+THREAD, REGISTER, MEMORY, NOTHING = "thread", "register", "memory", "nothing"
+PLACES = (THREAD, REGISTER, MEMORY)
+"""What a digit may count: threads of the block, elements held by a thread, elements of a memory."""
+
+_LETTERS = {"t": THREAD, "r": REGISTER, "m": MEMORY, "n": NOTHING}
+_LETTER = {place: letter for letter, place in _LETTERS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Digit:
+    """One digit of a coordinate, or of a thread or register number that no coordinate decides.
+
+    Attributes
+    ----------
+    extent : values of the digit.
+    place : what it counts: a name of `PLACES`, or ``"nothing"`` where its values share one location.
+    stride : steps of the place from one value to the next; 0 for ``"nothing"``.
+    """
+
+    extent: int
+    place: str
+    stride: int
+
+    def __str__(self) -> str:
+        return f"{self.extent}:{_LETTER[self.place]}{self.stride if self.stride else ''}"
+
+
+def digit(extent: int, place: str, stride: int) -> Digit:
+    """A digit, checked; one of stride 0 counts nothing."""
+    if place not in _LETTER:
+        raise InvalidLayout(f"a layout has no place {place!r}", hint=f"places are {', '.join(PLACES)}")
+    if extent < 1 or stride < 0:
+        raise InvalidLayout(
+            f"a digit of extent {extent} and stride {stride}", hint="extents are positive, strides not negative"
+        )
+    return Digit(extent, NOTHING, 0) if stride == 0 or place == NOTHING else Digit(extent, place, stride)
+
+
+def merged(digits: Iterable[Digit]) -> tuple[Digit, ...]:
+    """Canonical digits of one dimension, least significant first: none of extent one, neighbours joined."""
+    found: list[Digit] = []
+    for one in digits:
+        if one.extent == 1:
+            continue
+        last = found[-1] if found else None
+        if last is not None and last.place == one.place and one.stride == last.stride * last.extent:
+            found[-1] = replace(last, extent=last.extent * one.extent)
+        else:
+            found.append(one)
+    return tuple(found)
+
+
+def sorted_by_stride(digits: Iterable[Digit]) -> tuple[Digit, ...]:
+    """Digits whose order has no meaning, in canonical order."""
+    return merged(sorted(digits, key=lambda one: (one.place, one.stride, one.extent)))
+
+
+def extent_of(digits: Iterable[Digit]) -> int:
+    """How many values a dimension of these digits has."""
+    total = 1
+    for one in digits:
+        total *= one.extent
+    return total
+
+
+def weighted(digits: Iterable[Digit]) -> Iterator[tuple[Digit, int]]:
+    """Each digit with the weight of one step of it in the coordinate."""
+    weight = 1
+    for one in digits:
+        yield one, weight
+        weight *= one.extent
+
+
+def split_at(digits: Iterable[Digit], extent: int) -> tuple[tuple[Digit, ...], tuple[Digit, ...]] | None:
+    """The digits below and above the first `extent` values of a coordinate; None where no digit can be cut so."""
+    low: list[Digit] = []
+    high: list[Digit] = []
+    reached = 1
+    for one in digits:
+        if reached * one.extent <= extent and extent % (reached * one.extent) == 0:
+            low.append(one)
+            reached *= one.extent
+        elif reached < extent:
+            part, rest = divmod(extent, reached)
+            if rest or one.extent % part:
+                return None
+            low.append(replace(one, extent=part))
+            high.append(Digit(one.extent // part, one.place, one.stride * part))
+            reached = extent
+        else:
+            high.append(one)
+    return (merged(low), merged(high)) if reached == extent else None
+
+
+def text_of(digits: Iterable[Digit]) -> str:
+    """``"8:t4 2:r2"``: extent, the place's first letter, stride; least significant first."""
+    return " ".join(map(str, digits))
+
+
+_DIGIT = re.compile(r"(\d+):(?:([trm])(\d+)|n)")
+
+
+def parse_digits(text: str) -> tuple[Digit, ...]:
+    """Inverse of `text_of`."""
+    found = []
+    for word in text.split():
+        match = _DIGIT.fullmatch(word)
+        if match is None:
+            raise InvalidLayout(f"{word!r} is not a digit", hint="write extent:place and stride, as in '8:t4'")
+        extent, letter, stride = match.groups()
+        found.append(digit(int(extent), _LETTERS[letter or "n"], int(stride or 0)))
+    return tuple(found)
