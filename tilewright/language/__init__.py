@@ -30,6 +30,7 @@ from tilewright.language.atomics import ATOMICS, atomic_addx2, atomic_addx4, ato
 from tilewright.language.debug import device_assert, print_
 from tilewright.language.direct import Declaration, DirectFunction, Parameter, is_factory
 from tilewright.language.dtypes import TYPES, NumberType, dtype, number_type
+from tilewright.language.foreign import INSTEAD
 from tilewright.language.kernel import (
     ClusterKernel,
     Kernel,
@@ -43,7 +44,17 @@ from tilewright.language.kernel import (
     get_thread_extents,
 )  # fmt: skip
 from tilewright.language.layouts import Fragment, Layout
-from tilewright.language.loops import Parallel, Persistent, Pipelined, grid, serial, unroll, vectorized
+from tilewright.language.loops import (
+    Parallel,
+    Persistent,
+    Pipelined,
+    grid,
+    loop_break,
+    serial,
+    thread_return,
+    unroll,
+    vectorized,
+)  # fmt: skip
 from tilewright.language.macro import Ref, inline, macro
 from tilewright.language.math import (
     FUNCTIONS,
@@ -123,8 +134,8 @@ __all__ = [
     "device_assert", "dtype", "dynamic", "empty", "evaluate", "fill", "floordiv", "floormod", "func_attr", "gemm",
     "get_block_binding", "get_block_bindings", "get_block_extent", "get_block_extents", "get_thread_binding",
     "get_thread_bindings", "get_thread_extent", "get_thread_extents", "grid", "if_then_else", "index_to_coordinates",
-    "infinity", "inline", "macro", "max_value", "min_value", "popcount", "prim_func", "reduce", "reinterpret", "reshape",
-    "serial", "shift_left", "shift_right", "symbolic", "sync_threads", "transpose", "unroll", "use_swizzle",
+    "infinity", "inline", "loop_break", "macro", "max_value", "min_value", "popcount", "prim_func", "reduce", "reinterpret", "reshape",
+    "serial", "shift_left", "shift_right", "symbolic", "sync_threads", "thread_return", "transpose", "unroll", "use_swizzle",
     "vectorized", "view",
 ]  # fmt: skip
 __all__ += list(_NAMED)
@@ -138,7 +149,9 @@ def __getattr__(name: str) -> Any:
         return number_type(name)
     except _dtypes.UnknownDType:
         raise UnknownName(
-            name, near(name, __all__) or "tilewright.language.__all__ lists the names", span=expression_here()
+            name,
+            INSTEAD.get(name) or near(name, __all__) or "tilewright.language.__all__ lists the names",
+            span=expression_here(),
         ) from None
 
 

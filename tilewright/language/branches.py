@@ -8,8 +8,8 @@ from typing import Any
 
 from tilewright.ir.nodes import If, While
 from tilewright.language.buffers import TensorProxy
-from tilewright.language.builder import Frame, current
-from tilewright.language.mistakes import EffectInExpression, EscapedName, LoopOutsideKernel, SymbolicIteration
+from tilewright.language.builder import Builder, Frame, current
+from tilewright.language.mistakes import EffectInExpression, EscapedName, LoopExit, LoopOutsideKernel, SymbolicIteration
 from tilewright.language.proxies import Scalar, condition, describe
 from tilewright.language.source import statement_here
 
@@ -149,6 +149,13 @@ def stand_in(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         return function
 
     return register
+
+
+def check_exit(builder: Builder, word: str) -> None:
+    """Refuse ``break`` and ``continue`` where iterations have no order, or where there is no loop."""
+    loop = builder.enclosing("for", "while", "T.Parallel", "T.vectorized", "T.Pipelined", "T.unroll")
+    if loop is None or loop.kind not in ("for", "while"):
+        raise LoopExit(word, "a block" if loop is None else loop.kind)
 
 
 def is_symbolic(value: Any) -> bool:

@@ -39,7 +39,7 @@ class KernelContext(BlockContext):
         if builder.kernel is not None:
             raise NestedKernel(builder.kernel.span.line if builder.kernel.span else None)
         if len(self.names) > 1 and len(self.names) != len(self.grid):
-            raise WrongUnpacking("T.Kernel", len(self.grid), len(self.names))
+            raise WrongUnpacking("T.Kernel", len(self.grid), len(self.names)).at(self.span)
         names = self.names if len(self.names) == len(self.grid) else ("bx", "by", "bz")[: len(self.grid)]
         self.block_vars = tuple(Var(INT32, name) for name in names)
         self.thread_vars = (Var(INT32, "tx"), Var(INT32, "ty"), Var(INT32, "tz"))

@@ -7,10 +7,10 @@ from typing import Any
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32, INT64, DType
-from tilewright.ir.nodes import Const, Expr, Extent, For, If, Let, Var
+from tilewright.ir.nodes import Break, Const, Expr, Extent, For, If, Let, Return, Var
 from tilewright.ir.nodes import Parallel as ParallelNode
 from tilewright.ir.nodes import Pipelined as PipelinedNode
-from tilewright.language.branches import LoopContext, stand_in
+from tilewright.language.branches import LoopContext, check_exit, stand_in
 from tilewright.language.builder import check_tile_place, current, in_kernel
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected, WrongUnpacking
@@ -308,6 +308,20 @@ def Persistent(domain: Any, wave_size: Any, index: Any, group_size: Any = 8) -> 
     if rows < 1:
         raise NumberExpected("group_size of T.Persistent", "a number from 1 up", str(rows))
     return PersistentLoop(sizes, extent(wave_size, "wave_size of T.Persistent"), number, rows)
+
+
+@author_facing
+def loop_break() -> None:
+    """``break`` as a call: leaves the innermost serial loop."""
+    builder = current("T.loop_break")
+    check_exit(builder, "break")
+    builder.append(Break(span=statement_here()))
+
+
+@author_facing
+def thread_return() -> None:
+    """``return`` as a call: the thread is done; under a condition that no thread index decides, the block."""
+    in_kernel("T.thread_return").append(Return(span=statement_here()))
 
 
 stand_in("range")(lambda *bounds: RangeLoop("range", "serial", bounds))

@@ -32,13 +32,21 @@ from tilewright.ir.nodes import (
     Unary,
     Var,
 )  # fmt: skip
-from tilewright.language.branches import BUILTINS, BlockContext, Branch, Escaped, Loop, WhileLoop, is_symbolic
+from tilewright.language.branches import (
+    BUILTINS,
+    BlockContext,
+    Branch,
+    Escaped,
+    Loop,
+    WhileLoop,
+    check_exit,
+    is_symbolic,
+)
 from tilewright.language.buffers import BufferProxy, TensorProxy
 from tilewright.language.builder import Builder, Frame, current
 from tilewright.language.mistakes import (
     EffectInExpression,
     ImmutableName,
-    LoopExit,
     SymbolicExit,
     SymbolicIteration,
     UnsupportedContext,
@@ -198,9 +206,7 @@ class Scope:
             if self.builder.frame.control is not loop.control:
                 raise SymbolicExit(word, self.builder.frame.describe())
             return True
-        unordered = self.builder.enclosing("for", "while", "T.Parallel", "T.vectorized", "T.Pipelined", "T.unroll")
-        if unordered is not None and unordered.kind not in ("for", "while"):
-            raise LoopExit(word, unordered.kind)
+        check_exit(self.builder, word)
         self.builder.append((Break if word == "break" else Continue)(span=statement_here()))
         return False
 

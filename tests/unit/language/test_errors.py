@@ -96,6 +96,19 @@ UnknownName: tilewright.language has no name 'tensor_memory'
   help: tilewright.language.__all__ lists the names
 """,
     ),
+    "name_of_another_language": (
+        """
+T.tma_copy(A, tile)
+""",
+        """
+UnknownName: tilewright.language has no name 'tma_copy'
+  --> kernel.py:8:9
+  |
+8 |         T.tma_copy(A, tile)
+  |         ^^^^^^^^^^
+  help: write T.copy in a T.Pipelined loop: the compiler makes asynchronous copies and their barriers
+""",
+    ),
     "unknown_dtype": (
         """
 x = T.alloc_fragment((64,), "float33")
@@ -1028,7 +1041,7 @@ WrongUnpacking: T.Kernel gives 3 values here, but 2 names are bound
   --> kernel.py:5:5
   |
 5 |     with T.Kernel(4, 4, 2) as (bx, by):
-  |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
   help: write as many names as T.Kernel has extents
 """,
     ),

@@ -263,9 +263,9 @@ def test_attention_is_traced_quickly() -> None:
     direct.trace(constants, sizes)
     times = []
     for _ in range(5):
-        start = time.perf_counter()
+        start = time.process_time()
         direct.trace(constants, sizes)
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     assert min(times) < 0.03
 
 
