@@ -20,9 +20,9 @@ from tilewright.targets.registry import resolve
 
 MACHINES = ["x86_64", "avx2", "avxvnni", "avx512", "avx512-vnni-bf16", "neon", "neon-i8mm-bf16"]
 SHOWN = frozenset(
-    {"forward_operands", "apply_operand_layouts", "lower_threads", "flatten_buffers", "vectorize_accesses"}
+    {"forward_operands", "lower_tiles", "lower_threads", "flatten_buffers", "vectorize_accesses"}
 )
-"""Passes after which the program is run: every stage once, and none of those half-way between two."""
+"""Passes after which the program is run."""
 
 
 def stages(function: Function, machine: str) -> list[tuple[str, Function]]:
