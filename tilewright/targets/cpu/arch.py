@@ -175,6 +175,19 @@ def compiler_flags(arch: Arch) -> tuple[str, ...]:
     return ()
 
 
+def zig_flags(arch: Arch) -> tuple[str, ...]:
+    """The same for Zig's C compiler, which has names of its own."""
+    table, base = (_ZIG_X86, "x86_64") if arch.has("x86_64") else (_ZIG_ARM, "generic")
+    if not (arch.has("x86_64") or arch.has("aarch64")):
+        return ()
+    known = X86_FLAGS if arch.has("x86_64") else ARM_FEATURES
+    return ("-mcpu=" + "+".join([base, *(table.get(feature, feature) for feature in known if arch.has(feature))]),)
+
+
+_ZIG_X86 = {"vnni": "avx512vnni", "vbmi": "avx512vbmi", "bf16": "avx512bf16"}
+_ZIG_ARM = {"fp16": "fullfp16"}
+
+
 def runs_here(arch: Arch) -> bool:
     """Whether this machine has every feature of `arch`."""
     return arch.features <= host().features

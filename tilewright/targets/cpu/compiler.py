@@ -20,7 +20,7 @@ from tilewright.errors import Span, TilewrightError
 from tilewright.machine.arch import Arch
 from tilewright.options import options
 from tilewright.targets.base import Source
-from tilewright.targets.cpu.arch import compiler_flags
+from tilewright.targets.cpu.arch import compiler_flags, zig_flags
 
 DEVICE = Path(__file__).parent / "device"
 LIBRARY = "kernel.so"
@@ -113,7 +113,7 @@ def _first_line(text: str) -> str:
 def compiler_key(arch: Arch) -> str:
     """Identity of everything but the source that decides the binary: compiler, flags, headers."""
     compiler = find_compiler()
-    return "\n".join([*compiler.command, compiler.version, *FLAGS, *compiler_flags(arch), _headers_digest()])
+    return "\n".join([*compiler.command, compiler.version, *FLAGS, *machine_flags(arch), _headers_digest()])
 
 
 @functools.cache
@@ -133,9 +133,15 @@ def build(source: Source, arch: Arch, directory: Path) -> None:
     """
     path = directory / f"kernel.{source.language}"
     path.write_text(source.text)
-    error = _run([path], directory / LIBRARY, compiler_flags(arch))
+    error = _run([path], directory / LIBRARY, machine_flags(arch))
     if error is not None:
         raise _explain(error, source.text)
+
+
+def machine_flags(arch: Arch) -> tuple[str, ...]:
+    """Flags that let the compiler in use make code for `arch`."""
+    is_zig = any("zig" in part for part in find_compiler().command)
+    return zig_flags(arch) if is_zig else compiler_flags(arch)
 
 
 def _run(sources: list[Path], library: Path, flags: tuple[str, ...]) -> str | None:

@@ -46,7 +46,7 @@ typedef int32_t (*tw_parallel_for_function)(int64_t blocks, int64_t scratch_byte
 /* Integer division that rounds towards minus infinity. */
 #define TW_FLOOR_DIVISION(T)                                                            \
   TW_INLINE T tw_floordiv_##T(T a, T b) { return a / b - ((a % b != 0) & ((a < 0) != (b < 0))); } \
-  TW_INLINE T tw_floormod_##T(T a, T b) { T r = a % b; return r + ((r != 0) & ((r < 0) != (b < 0)) ? b : 0); }
+  TW_INLINE T tw_floormod_##T(T a, T b) { T r = a % b; return r + (((r != 0) & ((r < 0) != (b < 0))) ? b : 0); }
 TW_FLOOR_DIVISION(i8)
 TW_FLOOR_DIVISION(i16)
 TW_FLOOR_DIVISION(i32)
