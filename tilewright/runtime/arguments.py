@@ -16,9 +16,9 @@ from tilewright import errors
 from tilewright.errors import near
 from tilewright.ir import dtypes
 from tilewright.ir.nodes import Buffer, Function, Var
-from tilewright.ir.signature import size_variables, written_parameters
-from tilewright.runtime.dlpack import TensorView, row_major_strides
+from tilewright.ir.signature import entry_parameters, size_variables, written_parameters
 from tilewright.ir.sizes import evaluate, size_text
+from tilewright.runtime.dlpack import TensorView, row_major_strides
 from tilewright.runtime.tensors import allocator_like, is_tensor, storage_shape, tensor_view
 
 
@@ -88,6 +88,16 @@ class Binder:
         ]
         entry += [shapes[var] for var in self.sizes]
         return Bound(entry, list(outputs.values()), [values, outputs])
+
+    @property
+    def entry_parameters(self) -> tuple[Buffer | Var, ...]:
+        """What `Bound.entry` holds, in order."""
+        return entry_parameters(self.function)
+
+    def arguments(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+        """Inputs and outputs of a call in the order of the function's parameters."""
+        given, made = iter(inputs), iter(outputs)
+        return [next(made) if param in self.function.outputs else next(given) for param in self.function.params]
 
     def in_order(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         """The input arguments in the order of the signature."""

@@ -20,6 +20,7 @@ from tilewright.machine.arch import Arch
 from tilewright.passes.context import Schedule
 from tilewright.runtime.arguments import Binder
 from tilewright.runtime.cache import cached, digest
+from tilewright.runtime.emulation import emulate_program
 from tilewright.runtime.packing import pack_operands, packed_sizes, unpack_operand
 from tilewright.runtime.profiler import Profiler
 from tilewright.runtime.tensors import is_torch
@@ -101,6 +102,23 @@ class Kernel:
         """
         values = self._binder.in_order(arguments, named)
         outputs = interpret(self.function, [_as_numpy(value) for value in values])
+        return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def emulate(self, *arguments: Any, schedule: str = "late", seed: int = 0, **options: Any) -> Any:
+        """Run the emitted device text on this machine's CPU, under a scheduler that finds its mistakes.
+
+        Parameters
+        ----------
+        arguments : as for a call, in host memory.
+        schedule, seed, options : see `tilewright.emulator.emulate` (``check``, ``trace``, ``multiprocessors``, ...).
+
+        Raises
+        ------
+        EmulationError : races, deadlocks and other mistakes, with the author's lines.
+        EmulationFailed : the target has no device text to emulate.
+        """
+        values = [_as_numpy(value) for value in self._binder.in_order(arguments, {})]
+        outputs = emulate_program(self.program, values, schedule=schedule, seed=seed, **options)
         return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def pack(self, **operands: Any) -> Any:

@@ -17,17 +17,38 @@ from tilewright.targets.cuda.spellings import KEYWORDS, TYPES
 
 def emit(function: Function, arch: Arch) -> Source:
     """CUDA text of a final program; the launcher runs the host program itself."""
-    texts, entries, shared = [], [], []
+    where = f" ({function.span.file}:{function.span.line})" if function.span else ""
+    lines = [
+        f"// {function.name}{where}, compiled by tilewright for {arch.name}.",
+        '#include "tilewright_cuda.cuh"',
+        "",
+    ]
+    entries, shared, origins = [], [], []
     for position, kernel in enumerate(kernels(function)):
         name = Names(KEYWORDS).fresh(function.name) + (f"_{position}" if position else "")
-        text, shared_bytes = _Kernel(function, kernel).text(name)
-        texts.append(text)
+        printed = _Kernel(function, kernel)
+        head = printed.head(name)
+        origins += [(len(lines) + len(head) + place, span.file, span.line) for place, span in printed.printer.marks]
+        lines += [*head, *printed.printer.lines, "}", ""]
         entries.append(name)
-        shared.append(shared_bytes)
-    where = f" ({function.span.file}:{function.span.line})" if function.span else ""
-    head = f"// {function.name}{where}, compiled by tilewright for {arch.name}.\n"
-    text = head + '#include "tilewright_cuda.cuh"\n\n' + "\n".join(texts)
-    return Source(text, "cu", (), tuple(entries), (("shared_bytes", tuple(shared)),))
+        shared.append(printed.printer.shared_bytes)
+    metadata = (("shared_bytes", tuple(shared)), ("origins", tuple(origins)))
+    return Source("\n".join(lines), "cu", (), tuple(entries), metadata)
+
+
+def with_lines(source: Source) -> str:
+    """The text with ``#line`` before every line, so that whatever compiles it speaks of the author's file."""
+    origins = {place: (file, line) for place, file, line in dict(source.metadata)["origins"]}
+    result: list[str] = []
+    at: tuple[str, int] | None = None
+    for place, text in enumerate(source.text.split("\n")):
+        at = origins.get(place, at)
+        if text == "}":
+            at = None
+        if at is not None and not text.lstrip().startswith(("#", "//")):
+            result.append(f'#line {at[1]} "{at[0]}"')
+        result.append(text)
+    return "\n".join(result)
 
 
 def kernel_parameters(kernel: Kernel) -> list[Buffer | Var]:
@@ -57,15 +78,15 @@ class _Kernel:
         self.parameters = kernel_parameters(kernel)
         self.workspaces = {p for p in self.parameters if isinstance(p, Buffer) and p not in function.params}
 
-    def text(self, name: str) -> tuple[str, int]:
+    def head(self, name: str) -> list[str]:
+        """Prints the body into the printer's lines; returns what stands before it."""
         printer, kernel = self.printer, self.kernel
         signature = ", ".join(self._parameter(p) for p in self.parameters)
         indices = self._indices()
         printer.nonnegative.update((*kernel.block_vars, *kernel.thread_vars))
         printer.statement(kernel.body)
-        head = f"TW_KERNEL({kernel.num_threads}, 1)\n{name}({signature}) {{"
         shared = ["  TW_DYNAMIC_SHARED(shared_memory);"] if printer.shared_bytes else []
-        return "\n".join([head, *shared, *indices, *printer.lines, "}", ""]), printer.shared_bytes
+        return [f"TW_KERNEL({kernel.num_threads}, 1)", f"{name}({signature}) {{", *shared, *indices]
 
     def _parameter(self, param: Buffer | Var) -> str:
         if isinstance(param, Var):

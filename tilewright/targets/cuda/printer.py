@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tilewright.errors import InternalError, TilewrightError
+from tilewright.errors import InternalError, Span, TilewrightError
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Buffer, Expr, Region
@@ -25,6 +25,14 @@ class CudaPrinter(CFamilyPrinter):
         super().__init__(SPELLINGS, names)
         self.nonnegative: set[nodes.Var] = set()
         self.shared_bytes = 0
+        self.marks: list[tuple[int, Span]] = []
+        """For each comment that names the author's line: its place among `lines`."""
+
+    def origin(self, span: Span) -> None:
+        count = len(self.lines)
+        super().origin(span)
+        if len(self.lines) > count:
+            self.marks.append((count, span))
 
     # Expressions --------------------------------------------------------------------------------
 
