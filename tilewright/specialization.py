@@ -218,9 +218,8 @@ class JITFunction:
                 self._declarations[key] = declaration
         if not declaration.sizes:
             return {}
-        tensors = self.direct.names("tensor")
         shapes, strides = {}, {}
-        for name in tensors:
+        for name in declaration.tensors:
             shapes[name], strides[name] = _shape_and_strides(name, runtime[name], declaration.tensors[name])
         return declaration.bind(shapes, strides)
 

@@ -72,8 +72,9 @@ class _Reduction:
         return self.source.digits[self.operator.axis]
 
     def statements(self) -> Seq:
-        lanes = [one for one in self.digits if one.place == THREAD and one.stride < WARP]
-        warps = [one for one in self.digits if one.place == THREAD and one.stride >= WARP]
+        threads = [part for one in self.digits if one.place == THREAD for part in _split_at_warp(one)]
+        lanes = [one for one in threads if one.stride < WARP]
+        warps = [one for one in threads if one.stride >= WARP]
         made: list[Statement] = [Allocate(self.total, span=self.operator.span), *self._within_thread()]
         for one in lanes:
             made.append(self._among_lanes(one))
@@ -215,6 +216,14 @@ class _Reduction:
 
 def _barrier() -> Statement:
     return Evaluate(Call(BOOL, "sync_threads", ()))
+
+
+def _split_at_warp(digit: Digit) -> list[Digit]:
+    """A digit of threads as one of lanes and one of warps."""
+    lanes = WARP // digit.stride if digit.stride < WARP else digit.extent
+    if digit.extent <= lanes:
+        return [digit]
+    return [Digit(lanes, THREAD, digit.stride), Digit(digit.extent // lanes, THREAD, WARP)]
 
 
 def _count(digits: Sequence[Digit]) -> int:
