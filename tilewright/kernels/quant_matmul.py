@@ -66,7 +66,9 @@ def quant_matmul_int8(
                 sums[m, g] = total[g]
 
     @T.macro
-    def multiply(codes: Any, token_scale: Any, sums: Any, W: Any, scales: Any, zeros: Any, C: Any, block_M: int) -> None:
+    def multiply(
+        codes: Any, token_scale: Any, sums: Any, W: Any, scales: Any, zeros: Any, C: Any, block_M: int
+    ) -> None:
         with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=1) as (bn, bm):
             tile = T.alloc_shared((block_M, group), "int8")
             weight = T.alloc_fragment((block_N, group), "uint8" if weights.startswith("u") else "int8")

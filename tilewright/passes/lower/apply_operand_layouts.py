@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.errors import InternalError
-from tilewright.ir.nodes import Allocate, Buffer, Function, Load, Region, Seq, Statement, Store
+from tilewright.ir.nodes import Allocate, Buffer, Function, Load, Region, Seq, Statement, Store, cast
 from tilewright.ir.visitor import Rewriter
 from tilewright.passes.context import Context
 from tilewright.passes.tile.plan_operand_layouts import FACT, PhysicalOperand
@@ -74,7 +74,8 @@ class _Tiles(Rewriter):
         made = self.generic(store)
         if operand is None:
             return made
-        return replace(made, buffer=operand.memory, indices=(operand.layout.position(*made.indices),))
+        value = cast(made.value, operand.memory.dtype)  # every value of the tile's type is one of the memory's
+        return replace(made, buffer=operand.memory, indices=(operand.layout.position(*made.indices),), value=value)
 
     def visit_Region(self, region: Region) -> Any:
         if region.buffer in self.operands:

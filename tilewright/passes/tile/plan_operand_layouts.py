@@ -27,6 +27,8 @@ from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 
 FACT = "operand_layouts"
+FEW_ROWS = 8
+"""Up to this many rows, converting an operand in registers costs less than storing it converted."""
 LANE_BYTES = 4
 """Width of one column in a panel of codes: a 32-bit total each."""
 
@@ -68,8 +70,8 @@ def plan_operand_layouts(function: Function, context: Context) -> Function:
             layout = packed_layout(param, _transposed(param, gemms), context.arch)
             facts[param] = PhysicalOperand(_view(param, layout), layout)
             packed.append((param.name, layout))
-    for tile, layout in _tiles(function, gemms, context.arch):
-        memory = Buffer(tile.name, (layout.size,), tile.dtype, tile.scope)
+    for tile, layout, dtype in _tiles(function, gemms, context.arch):
+        memory = Buffer(tile.name, (layout.size,), dtype, tile.scope)
         facts[tile] = PhysicalOperand(memory, layout)
     if not packed:
         return function
@@ -108,19 +110,19 @@ def _instructions(arch: Arch) -> tuple[DotInstruction, ...]:
     return tuple(i for i in arch.matrix_instructions if isinstance(i, DotInstruction))
 
 
-def _tiles(function: Function, gemms: list[Gemm], arch: Arch) -> Iterator[tuple[Buffer, PanelLayout]]:
-    """Tiles that only gemms read, all in the same way, with the layout that suits them."""
+def _tiles(function: Function, gemms: list[Gemm], arch: Arch) -> Iterator[tuple[Buffer, PanelLayout, DType]]:
+    """Tiles that only gemms read, all in the same way, with the layout and the element type that suit them."""
     other_uses = _other_uses(function)
-    wanted: dict[Buffer, set[PanelLayout | None]] = {}
+    wanted: dict[Buffer, set[tuple[PanelLayout, DType] | None]] = {}
     for gemm in gemms:
         wanted.setdefault(gemm.b.buffer, set()).add(_tile_layout(gemm, arch))
     for buffer, layouts in wanted.items():
-        layout = next(iter(layouts))
-        if len(layouts) == 1 and layout is not None and buffer not in other_uses:
-            yield buffer, layout
+        found = next(iter(layouts))
+        if len(layouts) == 1 and found is not None and buffer not in other_uses:
+            yield buffer, *found
 
 
-def _tile_layout(gemm: Gemm, arch: Arch) -> PanelLayout | None:
+def _tile_layout(gemm: Gemm, arch: Arch) -> tuple[PanelLayout, DType] | None:
     """The panel layout for the right operand of one gemm, or None where it should stay as it is."""
     tile = gemm.b.buffer
     if (
@@ -136,9 +138,10 @@ def _tile_layout(gemm: Gemm, arch: Arch) -> PanelLayout | None:
     instruction = plan.instruction
     if gemm.n % instruction.lanes or gemm.k % instruction.depth:
         return None
-    if instruction.depth == 1 and not gemm.transpose_b:
+    stored = instruction.vector if tile.dtype.is_float and gemm.m > FEW_ROWS else tile.dtype
+    if instruction.depth == 1 and not gemm.transpose_b and stored == tile.dtype:
         return None  # its rows are vectors of columns already
-    return PanelLayout(gemm.n, gemm.k, gemm.transpose_b, instruction.lanes, instruction.depth)
+    return PanelLayout(gemm.n, gemm.k, gemm.transpose_b, instruction.lanes, instruction.depth), stored
 
 
 def first_match(a: DType, b: DType, arch: Arch) -> OperandPlan | None:

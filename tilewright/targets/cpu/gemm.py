@@ -39,7 +39,7 @@ from tilewright.machine.dot import DotInstruction, OperandPlan, match_operands
 from tilewright.ops.base import element, full_index, zero
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
-from tilewright.passes.tile.plan_operand_layouts import PhysicalOperand, physical_operand
+from tilewright.passes.tile.plan_operand_layouts import FEW_ROWS, PhysicalOperand, physical_operand
 from tilewright.targets.cpu.microkernels import (
     Left,
     MicroKernel,
@@ -51,7 +51,9 @@ from tilewright.targets.cpu.microkernels import (
     load_vector,
     loop,
     mul,
+    multiply,
     splat,
+    splat_const,
     to_float,
 )
 from tilewright.targets.cpu.register_tiles import RegisterTile, TileModel
@@ -119,6 +121,8 @@ class _Lowering:
         self.lanes = plan.instruction.lanes
         self.before: list[Statement] = []
         self.sums: Buffer | None = None
+        self.loads: Extent | None = None
+        """Loads of the whole tile along k that exist, where they are not as many as its k needs."""
 
     def statement(self) -> Statement:
         op = self.op
@@ -137,7 +141,7 @@ class _Lowering:
 
     def _rows(self) -> Extent:
         """Rows of a that exist: fewer than the tile's where it hangs over the end of a global matrix."""
-        return self._named("rows", _inside(self.op.a, 1 if self.op.transpose_a else 0))
+        return self._named("rows", inside(self.op.a, 1 if self.op.transpose_a else 0))
 
     def _named(self, name: str, value: Extent) -> Extent:
         """`value` computed once, under a name."""
@@ -154,10 +158,16 @@ class _Lowering:
         op, wanted = self.op, self.plan.instruction.broadcast
         at = lambda i, k: full_index(op.a, (k, i) if op.transpose_a else (i, k))  # noqa: E731
         in_order = self.plan.instruction.depth == 1 or not op.transpose_a
-        if op.a.dtype == wanted and in_order and not op.a.buffer.packed:
+        if op.a.dtype == wanted and in_order and not op.a.buffer.packed and self._k_inside():
             return Left(self._own_view(op.a.buffer), at)
         copy = self._scratch("left", (op.m, op.k), wanted, lambda i, k: Load(op.a.dtype, op.a.buffer, at(i, k)))
         return Left(copy, lambda i, k: (i, k))
+
+    def _k_inside(self) -> bool:
+        """Whether runs of k of a lie in memory one beside the other, and none reaches beyond the buffer."""
+        op, buffer = self.op, self.op.a.buffer
+        beside = self.plan.instruction.depth == 1 or buffer.strides is None or buffer.strides[-1] == 1
+        return beside and inside(op.a, 0 if op.transpose_a else 1) == op.k
 
     def _own_view(self, buffer: Buffer) -> Buffer:
         """`buffer`, or where it is global a view of it: the loops below keep inside, so nobody need guard it."""
@@ -177,7 +187,15 @@ class _Lowering:
                 return found
         at = lambda k, n: full_index(op.b, (n, k) if op.transpose_b else (k, n))  # noqa: E731
         whole = op.n % self.lanes == 0
-        if physical is None and instruction.depth == 1 and not op.transpose_b and whole and _rows_of_memory(op.b):
+        as_is = op.b.dtype == instruction.vector or op.m <= FEW_ROWS
+        if (
+            physical is None
+            and instruction.depth == 1
+            and not op.transpose_b
+            and whole
+            and _rows_of_memory(op.b)
+            and as_is
+        ):
             return RowsRight(op.b.buffer, at, instruction)
         return self._panels_in_scratch(at)
 
@@ -194,7 +212,14 @@ class _Lowering:
         panel = index_binary("floordiv", starts[n_axis], layout.lanes)
         first = index_binary("floordiv", starts[k_axis], layout.step)
         self.before += physical.declare
-        return PanelRight(physical.memory, layout, op.b.dtype, plan, panel, first, op.b.buffer.scope == "global")
+        stored = physical.memory.dtype if op.b.dtype.is_float else op.b.dtype
+        tile_loads = op.k // layout.step
+        if layout.loads % tile_loads == 0 and is_multiple(starts[k_axis], op.k):
+            self.loads = tile_loads
+        else:  # the last tile hangs over the end of k, where the memory ends too
+            left = index_binary("max", index_binary("sub", layout.loads, first), 0)
+            self.loads = self._named("loads", index_binary("min", left, tile_loads))
+        return PanelRight(physical.memory, layout, stored, plan, panel, first, op.b.buffer.scope == "global")
 
     def _panels_in_scratch(self, at: Callable[[Expr, Expr], tuple[Expr, ...]]) -> PanelRight:
         """A copy of b in panels; columns beyond the last are never stored, so they may hold anything."""
@@ -280,23 +305,31 @@ class _Lowering:
         instruction = self.plan.instruction
         chunks = self.op.k // self.chunk
         sums = Buffer("row_sums", (self.op.m, chunks), instruction.accumulator, "local")
-        lanes = max(n for n in (64, 32, 16, 8, 4, 2, 1) if self.chunk % n == 0 and n <= instruction.vector_bytes)
+        vector = instruction.vector.with_lanes(instruction.lanes * instruction.depth)
+        whole = self.chunk // vector.lanes * vector.lanes
+        wide = instruction.accumulator.with_lanes(instruction.lanes)
 
         def chunk_sum(row: Expr, chunk: Expr) -> list[Statement]:
+            partial = Buffer("partial", (instruction.lanes,), instruction.accumulator, "register")
             total = Buffer("total", (1,), instruction.accumulator, "scalar")
-
-            def part(k: Expr) -> list[Statement]:
-                value = Load(left.buffer.dtype.with_lanes(lanes), left.buffer, left.index(row, k))
-                wide: Expr = cast(value, instruction.accumulator.with_lanes(lanes))
-                if lanes > 1:
-                    wide = Call(instruction.accumulator, "lanes_add", (wide,))
-                return [Store(total, (const(0),), binary("add", Load(total.dtype, total, (const(0),)), wide))]
-
             first = mul(chunk, self.chunk)
+
+            def run(k: Expr) -> list[Statement]:
+                elements = Load(left.buffer.dtype.with_lanes(vector.lanes), left.buffer, left.index(row, add(first, k)))
+                value = multiply(instruction, Load(wide, partial, (const(0),)), splat_const(1, vector), elements)
+                return [Store(partial, (const(0),), value)]
+
+            def single(k: Expr) -> list[Statement]:
+                element = cast(Load(left.buffer.dtype, left.buffer, left.index(row, add(first, k))), total.dtype)
+                return [Store(total, (const(0),), binary("add", Load(total.dtype, total, (const(0),)), element))]
+
             result = binary("mul", Load(total.dtype, total, (const(0),)), const(self.plan.offset, total.dtype))
             return [
-                Allocate(total, zero(total.dtype)),
-                *loop("k", first, add(first, self.chunk), part, step=lanes),
+                Allocate(partial),
+                Store(partial, (const(0),), splat_const(0, wide)),
+                *loop("k", 0, whole, run, step=vector.lanes),
+                Allocate(total, Call(total.dtype, "cpu.total", (Load(wide, partial, (const(0),)),))),
+                *loop("k", whole, self.chunk, single),
                 Store(sums, (row, chunk), result),
             ]
 
@@ -335,10 +368,10 @@ class _Lowering:
 
     def _panels(self, columns: int) -> Extent:
         """Whole vectors of columns that exist."""
-        inside = _inside(self.op.b, 0 if self.op.transpose_b else 1)
-        if isinstance(inside, int):
-            return inside // self.lanes
-        whole = index_binary("floordiv", add(inside, self.lanes - 1), self.lanes)
+        found = inside(self.op.b, 0 if self.op.transpose_b else 1)
+        if isinstance(found, int):
+            return found // self.lanes
+        whole = index_binary("floordiv", add(found, self.lanes - 1), self.lanes)
         return self._named("vectors", index_binary("min", whole, columns))
 
     def _band(self, left: Left, right: Right, tile: RegisterTile, start: Extent, stop: Extent, columns: Extent,
@@ -366,14 +399,18 @@ class _Lowering:
     def _chunks(self, left: Left, right: Right, tile: RegisterTile, lanes: int, row: Expr, vector: Expr,
                 scale_a: _Scale | None, scale_b: _Scale | None) -> list[Statement]:  # fmt: skip
         loads = self.chunk // right.step
+        single = self.op.k == self.chunk
 
         def one(chunk: Expr) -> list[Statement]:
             def finish(i: Expr, j: Expr, total: Expr) -> Sequence[Statement]:
                 return self._finish(i, j, total, chunk, lanes, scale_a, scale_b)
 
             kernel = MicroKernel(self.plan, left, right, tile, finish)
-            first = mul(chunk, loads)
-            return [Seq(tuple(kernel.statements(row, vector, first if self.op.k != self.chunk else 0, loads)))]
+            first: Extent = 0 if single else mul(chunk, loads)
+            stop: Extent = loads if single else add(first, loads)
+            if isinstance(self.loads, Expr):
+                stop = self.loads if single else index_binary("min", stop, self.loads)
+            return [Seq(tuple(kernel.statements(row, vector, first, stop)))]
 
         return loop("chunk", 0, self.op.k // self.chunk, one)
 
@@ -409,7 +446,7 @@ class _Lowering:
         return [Store(c.buffer, at, cast(binary("add", old, total), c.dtype.with_lanes(self.lanes)))]
 
 
-def _inside(region: Region, axis: int) -> Extent:
+def inside(region: Region, axis: int) -> Extent:
     """Elements of a region along an axis of its matrix that lie inside its buffer."""
     axis -= 2
     extent, start, size = region.extents[axis], region.starts[axis], region.buffer.shape[axis]
@@ -437,13 +474,13 @@ def _rows_of_memory(region: Region) -> bool:
     buffer = region.buffer
     unit = buffer.strides is None or buffer.strides[-1] == 1
     size, extent = buffer.shape[-1], region.extents[-1]
-    inside = buffer.scope != "global" or (
+    within = buffer.scope != "global" or (
         isinstance(size, int)
         and isinstance(extent, int)
         and size % extent == 0
         and is_multiple(region.starts[-1], extent)
     )
-    return unit and inside and not buffer.packed and not buffer.dtype.is_packed
+    return unit and within and not buffer.packed and not buffer.dtype.is_packed
 
 
 def _fill(memory: Buffer, size: int) -> list[Statement]:

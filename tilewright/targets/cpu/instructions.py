@@ -7,13 +7,16 @@ in ``device/tilewright_dot.h``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from tilewright.ir.dtypes import FLOAT32, FLOAT64, INT8, INT32, INT64, UINT8, DType, dtype
 from tilewright.ir.intrinsics import Intrinsic, register
+from tilewright.ir.nodes import Call, Expr
 from tilewright.machine.dot import MULTIPLY_ADD, DotInstruction
-from tilewright.targets.cpu.spellings import device_function
+from tilewright.targets.c_family import Text
+from tilewright.targets.cpu.spellings import DEVICE_FUNCTIONS, DeviceFunction, device_function
 
 HEADER = "tilewright_dot.h"
 
@@ -34,12 +37,24 @@ def _machine_function(name: str, c_name: str, reference: Callable[..., np.ndarra
     device_function(name, c_name, HEADER)
 
 
+def _spell_total(printer: Any, call: Call, arguments: list[Text]) -> Text:
+    """Named by its argument, since its result is a scalar."""
+    (vector,) = call.arguments
+    assert isinstance(vector, Expr)
+    return Text(f"tw_total_i32x{vector.dtype.lanes}({arguments[0]})")
+
+
 _machine_function("cpu.dot4_u8_s8", "tw_dot4_u8_s8_{code}{lanes}", _dot_reference(4))
 _machine_function("cpu.dot4_s8_u8", "tw_dot4_s8_u8_{code}{lanes}", _dot_reference(4))
 _machine_function("cpu.dot4_s8_s8", "tw_dot4_s8_s8_{code}{lanes}", _dot_reference(4))
 _machine_function("cpu.dot4_u4_s8", "tw_dot4_u4_s8_{code}{lanes}", _dot_reference(4))
 register(Intrinsic("cpu.prefetch", 1, lambda _: 0, pure=False))
 device_function("cpu.prefetch", "tw_prefetch", HEADER)
+for _kind in ("words", "wide", "bytes"):
+    register(Intrinsic(f"cpu.pack_{_kind}", 3, None, pure=False))
+    device_function(f"cpu.pack_{_kind}", f"tw_pack_{_kind}_{{code}}{{lanes}}", HEADER)
+register(Intrinsic("cpu.total", 1, lambda values: np.asarray(values).sum(axis=-1)))
+DEVICE_FUNCTIONS["cpu.total"] = DeviceFunction(_spell_total, HEADER)
 _machine_function("cpu.dot2_bf16", "tw_dot2_bf16_{code}{lanes}", _dot_reference(2))
 
 

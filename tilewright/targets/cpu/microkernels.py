@@ -56,10 +56,6 @@ def mul(a: Extent, b: Extent) -> Expr:
     return index_binary("mul", a, b)
 
 
-def extent_sum(a: Extent, b: Extent) -> Extent:
-    return a + b if isinstance(a, int) and isinstance(b, int) else add(a, b)
-
-
 def splat(value: Expr, lanes: int) -> Expr:
     """`value` in every lane."""
     return value if lanes == 1 else Broadcast(value.dtype.with_lanes(lanes), value)
@@ -303,8 +299,8 @@ class MicroKernel:
     tile: RegisterTile
     finish: Callable[[Expr, Expr, Expr], Sequence[Statement]]
 
-    def statements(self, row: Expr, vector: Expr, first_load: Extent, loads: Extent) -> list[Statement]:
-        """The tile at `row` and `vector`, summed over `loads` loads from `first_load` on."""
+    def statements(self, row: Expr, vector: Expr, first_load: Extent, stop_load: Extent) -> list[Statement]:
+        """The tile at `row` and `vector`, summed over the loads from `first_load` up to `stop_load`."""
         instruction, tile = self.plan.instruction, self.tile
         lanes = instruction.lanes
         totals = Buffer("totals", (tile.rows * tile.vectors * lanes,), instruction.accumulator, "register")
@@ -322,8 +318,7 @@ class MicroKernel:
         return [
             Allocate(totals),
             *self._each(clear),
-            *loop("step", first_load, extent_sum(first_load, loads),
-                  lambda position: self._step(totals, place, row, vector, position)),
+            *loop("step", first_load, stop_load, lambda position: self._step(totals, place, row, vector, position)),
             *self._each(finish),
         ]  # fmt: skip
 

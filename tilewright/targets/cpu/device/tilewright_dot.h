@@ -85,6 +85,112 @@ TW_INLINE tw_float_sums4 tw_dot2_bf16_f32x4(tw_float_sums4 c, tw_halves4 v, tw_h
 }
 #endif
 
+/* Packing: words of L rows become the L lanes of L consecutive vectors, to[t * L + n] = row n [t]. */
+#if defined(__AVX512F__)
+/* Sixteen rows of sixteen words: four rounds of exchanges, within pairs, quarters and halves of a register. */
+TW_INLINE void tw_transpose16(__m512i *r) {
+  __m512i t[16];
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4) {
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+  for (int i = 0; i < 4; i++) {
+    t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+    t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+    t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+    t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+  }
+  for (int i = 0; i < 4; i++) {
+    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+    r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
+    r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
+  }
+}
+TW_INLINE void tw_pack_words_i32x16(void *to, const void *from, int64_t stride) {
+  __m512i r[16];
+  for (int n = 0; n < 16; n++) r[n] = _mm512_loadu_si512((const char *)from + n * stride);
+  tw_transpose16(r);
+  for (int t = 0; t < 16; t++) _mm512_storeu_si512((char *)to + 64 * t, r[t]);
+}
+/* The same for pairs of bfloat16, widened to float: 32 vectors. */
+TW_INLINE void tw_pack_wide_i32x16(void *to, const void *from, int64_t stride) {
+  __m512i r[16];
+  for (int n = 0; n < 16; n++) r[n] = _mm512_loadu_si512((const char *)from + n * stride);
+  tw_transpose16(r);
+  for (int t = 0; t < 16; t++) {
+    _mm512_storeu_si512((char *)to + 128 * t, _mm512_slli_epi32(r[t], 16));
+    _mm512_storeu_si512((char *)to + 128 * t + 64, _mm512_and_si512(r[t], _mm512_set1_epi32((int)0xffff0000)));
+  }
+}
+#else
+#define TW_PACK_WORDS_16_PLAIN
+#endif
+#define TW_PACK_WORDS(lanes)                                                                   \
+  TW_INLINE void tw_pack_words_i32x##lanes(void *to, const void *from, int64_t stride) {            \
+    for (int n = 0; n < lanes; n++) {                                                          \
+      uint32_t row[lanes];                                                                     \
+      memcpy(row, (const char *)from + n * stride, sizeof row);                                \
+      for (int t = 0; t < lanes; t++) memcpy((char *)to + 4 * (t * lanes + n), row + t, 4);    \
+    }                                                                                          \
+  }                                                                                            \
+  TW_INLINE void tw_pack_wide_i32x##lanes(void *to, const void *from, int64_t stride) {             \
+    for (int n = 0; n < lanes; n++) {                                                          \
+      uint16_t row[2 * lanes];                                                                 \
+      memcpy(row, (const char *)from + n * stride, sizeof row);                                \
+      for (int t = 0; t < 2 * lanes; t++) {                                                    \
+        uint32_t wide = (uint32_t)row[t] << 16;                                                \
+        memcpy((char *)to + 4 * (t * lanes + n), &wide, 4);                                    \
+      }                                                                                        \
+    }                                                                                          \
+  }
+TW_PACK_WORDS(4)
+TW_PACK_WORDS(8)
+#ifdef TW_PACK_WORDS_16_PLAIN
+TW_PACK_WORDS(16)
+#endif
+
+/* Packing: four rows of L bytes become one vector of L runs of four, to[4 n + i] = row i [n]. */
+#define TW_INTERLEAVE(lanes)                                                                   \
+  TW_INLINE void tw_pack_bytes_i32x##lanes(void *to, const void *from, int64_t stride) {            \
+    const uint8_t *row = from;                                                                 \
+    uint8_t *packed = to;                                                                      \
+    for (int n = 0; n < lanes; n++)                                                            \
+      for (int i = 0; i < 4; i++) packed[4 * n + i] = row[i * stride + n];                     \
+  }
+#if defined(__SSE2__)
+TW_INLINE void tw_pack_bytes_i32x16(void *to, const void *from, int64_t stride) {
+  __m128i a = _mm_loadu_si128(from), b = _mm_loadu_si128((const void *)((const char *)from + stride));
+  __m128i c = _mm_loadu_si128((const void *)((const char *)from + 2 * stride));
+  __m128i d = _mm_loadu_si128((const void *)((const char *)from + 3 * stride));
+  __m128i ab = _mm_unpacklo_epi8(a, b), cd = _mm_unpacklo_epi8(c, d);
+  __m128i AB = _mm_unpackhi_epi8(a, b), CD = _mm_unpackhi_epi8(c, d);
+  _mm_storeu_si128(to, _mm_unpacklo_epi16(ab, cd));
+  _mm_storeu_si128((void *)((char *)to + 16), _mm_unpackhi_epi16(ab, cd));
+  _mm_storeu_si128((void *)((char *)to + 32), _mm_unpacklo_epi16(AB, CD));
+  _mm_storeu_si128((void *)((char *)to + 48), _mm_unpackhi_epi16(AB, CD));
+}
+#else
+TW_INTERLEAVE(16)
+#endif
+TW_INTERLEAVE(4)
+TW_INTERLEAVE(8)
+
+/* Sum of the lanes. */
+#if defined(__AVX512F__)
+TW_INLINE int32_t tw_total_i32x16(tw_sums16 x) { return _mm512_reduce_add_epi32((__m512i)x); }
+#else
+TW_INLINE int32_t tw_total_i32x16(tw_sums16 x) { int32_t r = 0; for (int i = 0; i < 16; i++) r += x[i]; return r; }
+#endif
+TW_INLINE int32_t tw_total_i32x8(tw_sums8 x) { int32_t r = 0; for (int i = 0; i < 8; i++) r += x[i]; return r; }
+TW_INLINE int32_t tw_total_i32x4(tw_sums4 x) { int32_t r = 0; for (int i = 0; i < 4; i++) r += x[i]; return r; }
+
 /* Asks for a line of memory that will be read soon; the address may lie beyond the end. */
 #define tw_prefetch(address) __builtin_prefetch(address)
 

@@ -1,0 +1,268 @@
+"""Every kernel of the library on this CPU beside its peers: NumPy, and torch and ONNX Runtime where installed.
+
+    python benchmarks/cpu.py [--threads 1,2] [--only quant] [--markdown]
+
+A case is one line of `CASES`: a name and a function that makes the callables to compare.  Rivals are called in
+turn, so that all of them meet the same moods of a shared machine; times are medians.  Each number of threads
+runs in a process of its own, since some libraries read theirs only once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import tilewright
+from tilewright.kernels.matmul import linear, matmul
+from tilewright.kernels.quant_matmul import quant_matmul_int8
+
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+HAS_ONNX = importlib.util.find_spec("onnxruntime") is not None and importlib.util.find_spec("onnx") is not None
+
+
+@dataclass
+class Rivals:
+    """Callables that do the same work.
+
+    Attributes
+    ----------
+    operations, bytes : of one call; the table shows GOP/s for the first, GB/s where it is 0.
+    ours : the kernel of this library; `peers` by name.
+    """
+
+    operations: float
+    ours: Callable[[], Any]
+    peers: dict[str, Callable[[], Any]] = field(default_factory=dict)
+    bytes: float = 0.0
+
+
+Maker = Callable[[int], Rivals]
+"""Makes the rivals for a number of threads."""
+
+
+def matmul_cases() -> Iterator[tuple[str, Maker]]:
+    for n, k in ((4096, 4096), (14336, 4096)):
+        for m in (1, 4, 16, 128):
+            yield f"fp32 linear {n}x{k} M={m}", lambda t, m=m, n=n, k=k: dense(m, n, k, "float32")
+            yield f"bf16 linear {n}x{k} M={m}", lambda t, m=m, n=n, k=k: dense(m, n, k, "bfloat16")
+            yield f"int8 linear {n}x{k} M={m}", lambda t, m=m, n=n, k=k: dense(m, n, k, "int8")
+    for dtype in ("float32", "bfloat16", "int8"):
+        yield f"{dtype} matmul 1024^3", lambda t, d=dtype: square(1024, d)
+    yield "int8 matmul 2048^3", lambda t: square(2048, "int8")
+
+
+def quant_cases() -> Iterator[tuple[str, Maker]]:
+    for n, k in ((4096, 4096), (14336, 4096)):
+        for bits in (4, 2):
+            for m in (1, 4, 16, 128):
+                yield (
+                    f"quant int{bits} g128 {n}x{k} M={m}",
+                    lambda t, m=m, n=n, k=k, b=bits: quantised(m, n, k, b, 128, t),
+                )
+    for m in (1, 16, 128):
+        yield f"quant int4 g32 4096x4096 M={m}", lambda t, m=m: quantised(m, 4096, 4096, 4, 32, t)
+
+
+CASES: list[Callable[[], Iterator[tuple[str, Maker]]]] = [quant_cases, matmul_cases]
+"""Add a function here to add its cases."""
+
+
+# Rivals -----------------------------------------------------------------------------------------
+
+
+def _random(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    if dtype == "int8":
+        return rng.integers(-127, 128, shape, dtype=np.int8)
+    return rng.standard_normal(shape, dtype=np.float32).astype(tilewright.dtype(dtype).numpy)
+
+
+def _sums(dtype: str) -> dict[str, str]:
+    return {"accumulate": "int32", "out": "int32"} if dtype == "int8" else {"accumulate": "float32", "out": "float32"}
+
+
+def _torch_tensor(array: np.ndarray, dtype: str) -> Any:
+    import torch
+
+    if dtype == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def dense(m: int, n: int, k: int, dtype: str) -> Rivals:
+    """Activations times a weight that was prepared beforehand."""
+    a, w = _random((m, k), dtype), _random((n, k), dtype, 1)
+    kernel = linear(n, k, dtype, **_sums(dtype))
+    packed = kernel.pack(W=w)
+    c = np.empty((m, n), np.int32 if dtype == "int8" else np.float32)
+    peers: dict[str, Callable[[], Any]] = {}
+    if dtype == "float32":
+        peers["numpy"] = lambda: a @ w.T
+    if HAS_TORCH:
+        import torch
+
+        left, right = _torch_tensor(a, dtype), _torch_tensor(w, dtype)
+        if dtype == "int8":
+            peers["torch._int_mm"] = lambda: torch._int_mm(left, right.T)
+            dynamic = torch.ao.quantization.quantize_dynamic(
+                torch.nn.Sequential(torch.nn.Linear(k, n, bias=False)), {torch.nn.Linear}, torch.qint8
+            )
+            floats = left.float()
+            peers["torch dynamic int8"] = lambda: dynamic(floats)
+        else:
+            peers["torch"] = lambda: torch.nn.functional.linear(left, right)
+    return Rivals(2.0 * m * n * k, lambda: kernel(a, packed, c), peers)
+
+
+def square(n: int, dtype: str) -> Rivals:
+    """Two matrices met for the first time."""
+    a, b = _random((n, n), dtype), _random((n, n), dtype, 1)
+    kernel = matmul.compile(a, b, dtype=dtype, **_sums(dtype))
+    peers: dict[str, Callable[[], Any]] = {}
+    if dtype == "float32":
+        peers["numpy"] = lambda: a @ b
+    if HAS_TORCH:
+        import torch
+
+        left, right = _torch_tensor(a, dtype), _torch_tensor(b, dtype)
+        name, function = ("torch._int_mm", torch._int_mm) if dtype == "int8" else ("torch", torch.mm)
+        peers[name] = lambda: function(left, right)
+    return Rivals(2.0 * n**3, lambda: kernel(a, b), peers)
+
+
+def quantised(m: int, n: int, k: int, bits: int, group: int, threads: int) -> Rivals:
+    """float32 activations, codes with a scale a group and one zero point, int8 arithmetic on both sides."""
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 1 << bits, (n, k), dtype=np.uint8)
+    scales = (rng.random((k // group, n), dtype=np.float32) + 0.1) * 0.01
+    a = _random((m, k), "float32")
+    dtype = tilewright.dtype(f"uint{bits}")
+    kernel = quant_matmul_int8(n, k, dtype.name, group, zero=1 << (bits - 1))
+    packed = kernel.pack(W=tilewright.pack(codes, dtype))
+    c = np.empty((m, n), np.float32)
+    peers: dict[str, Callable[[], Any]] = {}
+    if HAS_ONNX:
+        peers["ORT MatMulNBits"] = _onnx_quantised(codes, scales, bits, group, a, threads)
+    if HAS_TORCH and bits == 4:
+        peers["torch int4pack"] = _torch_int4(codes, scales, group, a)
+    return Rivals(2.0 * m * n * k, lambda: kernel(a, packed, scales, c), peers)
+
+
+def _onnx_quantised(
+    codes: np.ndarray, scales: np.ndarray, bits: int, group: int, a: np.ndarray, threads: int
+) -> Callable[[], Any]:
+    import onnx
+    import onnxruntime
+    from onnx import helper, numpy_helper
+
+    n, k = codes.shape
+    weight = tilewright.pack(codes, tilewright.dtype(f"uint{bits}")).reshape(n, k // group, group * bits // 8)
+    initial = [numpy_helper.from_array(weight, "W"), numpy_helper.from_array(np.ascontiguousarray(scales.T), "S")]
+    node = helper.make_node("MatMulNBits", ["A", "W", "S"], ["Y"], domain="com.microsoft", K=k, N=n, bits=bits,
+                            block_size=group, accuracy_level=4)  # fmt: skip
+    left = helper.make_tensor_value_info("A", onnx.TensorProto.FLOAT, ["M", k])
+    right = helper.make_tensor_value_info("Y", onnx.TensorProto.FLOAT, ["M", n])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(helper.make_graph([node], "matmul", [left], [right], initial), opset_imports=opsets)
+    model.ir_version = 9
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, {"A": a})
+
+
+def _torch_int4(codes: np.ndarray, scales: np.ndarray, group: int, a: np.ndarray) -> Callable[[], Any]:
+    import torch
+
+    weight = torch.ops.aten._convert_weight_to_int4pack_for_cpu(torch.from_numpy(codes.astype(np.int32)), 1)
+    scale = torch.from_numpy(scales).to(torch.bfloat16)
+    both = torch.stack([scale, torch.zeros_like(scale)], dim=-1).contiguous()
+    left = torch.from_numpy(a).to(torch.bfloat16)
+    return lambda: torch.ops.aten._weight_int4pack_mm_for_cpu(left, weight, group, both)
+
+
+# Measuring --------------------------------------------------------------------------------------
+
+
+def measure(rivals: Rivals, seconds: float) -> dict[str, float]:
+    """Median seconds of each rival, called in turn."""
+    functions = {"tilewright": rivals.ours, **rivals.peers}
+    samples: dict[str, list[float]] = {name: [] for name in functions}
+    for function in functions.values():
+        function()
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(samples["tilewright"]) < 3:
+        for name, function in functions.items():
+            started = time.perf_counter()
+            function()
+            samples[name].append(time.perf_counter() - started)
+    return {name: statistics.median(times) for name, times in samples.items()}
+
+
+def report(name: str, threads: int, rivals: Rivals, times: dict[str, float], markdown: bool) -> str:
+    """One line of the table: time and rate of the kernel, and of each peer with the ratio of times."""
+
+    def rate(seconds: float) -> str:
+        return (
+            f"{rivals.operations / seconds / 1e9:.0f} GOP/s"
+            if rivals.operations
+            else f"{rivals.bytes / seconds / 1e9:.1f} GB/s"
+        )
+
+    ours = times["tilewright"]
+    peers = "; ".join(f"{peer} {t * 1e3:.3f} ms (x{t / ours:.2f})" for peer, t in times.items() if peer != "tilewright")
+    cells = [name, str(threads), f"{ours * 1e3:.3f} ms", rate(ours), peers]
+    return (
+        "| " + " | ".join(cells) + " |"
+        if markdown
+        else f"{name:34} {threads}t  {ours * 1e3:9.3f} ms {rate(ours):>12}   {peers}"
+    )
+
+
+def run(threads: int, only: str, seconds: float, markdown: bool) -> None:
+    """All cases in this process, whose environment already fixes the number of threads."""
+    if HAS_TORCH:
+        import torch
+
+        torch.set_num_threads(threads)
+    for cases in CASES:
+        for name, make in cases():
+            if only in name:
+                rivals = make(threads)
+                print(report(name, threads, rivals, measure(rivals, seconds), markdown), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", default=f"1,{os.cpu_count()}", help="numbers of threads, one run each")
+    parser.add_argument("--only", default="", help="cases whose name contains this text")
+    parser.add_argument("--seconds", type=float, default=0.5, help="of measuring a case")
+    parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--child", type=int, default=0, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        run(options.child, options.only, options.seconds, options.markdown)
+        return
+    if options.markdown:
+        print(
+            "| case | threads | time | rate | peers (time, their time over ours) |\n| --- | --- | --- | --- | --- |",
+            flush=True,
+        )
+    for threads in dict.fromkeys(int(count) for count in options.threads.split(",")):
+        names = ("TILEWRIGHT_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+        environment = {**os.environ, **{name: str(threads) for name in names}}
+        subprocess.run([sys.executable, __file__, *sys.argv[1:], "--child", str(threads)], env=environment, check=True)
+
+
+if __name__ == "__main__":
+    main()

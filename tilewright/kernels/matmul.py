@@ -1,0 +1,94 @@
+"""``C = A @ B`` for floats and integers, dense: one kernel for every M."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tilewright
+import tilewright.language as T
+
+
+@tilewright.jit
+def matmul(
+    A: Any,
+    B: Any,
+    dtype: str = "float32",
+    accumulate: str = "float32",
+    out: str = "float32",
+    transpose_B: bool = False,
+    block_M: int = 128,
+    block_N: int = 96,
+    block_K: int = 128,
+) -> Any:
+    """Product of two matrices that the caller holds row by row.
+
+    Parameters
+    ----------
+    A : ``[M, K]`` of `dtype`; any M.
+    B : ``[K, N]``, or ``[N, K]`` where `transpose_B`.
+    accumulate : type of the sums: ``"int32"`` for int8, else a float.
+    out : type of the result.
+
+    Returns
+    -------
+    ``[M, N]`` of `out`.
+    """
+    N, K = T.const("N, K")
+    M = T.dynamic("M")
+    A: T.Tensor((M, K), dtype)
+    B: T.Tensor((N, K) if transpose_B else (K, N), dtype)
+    C = T.empty((M, N), out)
+    with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=128) as (bn, bm):
+        a = T.alloc_shared((block_M, block_K), dtype)
+        b = T.alloc_shared((block_N, block_K) if transpose_B else (block_K, block_N), dtype)
+        c = T.alloc_fragment((block_M, block_N), accumulate)
+        T.clear(c)
+        for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=2):
+            T.copy(A[bm * block_M, k * block_K], a)
+            if transpose_B:
+                T.copy(B[bn * block_N, k * block_K], b)
+            else:
+                T.copy(B[k * block_K, bn * block_N], b)
+            T.gemm(a, b, c, transpose_B=transpose_B)
+        T.copy(c, C[bm * block_M, bn * block_N])
+    return C
+
+
+@tilewright.jit
+def linear(
+    N: int,
+    K: int,
+    dtype: str = "float32",
+    accumulate: str = "float32",
+    out: str = "float32",
+    block_M: int = 64,
+    block_N: int = 96,
+    block_K: int = 128,
+) -> Any:
+    """``C = A @ W^T`` for a weight that is packed once (``kernel.pack(W=...)``) and used many times.
+
+    Parameters
+    ----------
+    N, K : size of the weight ``[N, K]``.
+    dtype, accumulate, out : types of A and W, of the sums, of C.
+
+    Returns
+    -------
+    kernel of ``A[M, K]`` and ``W`` (packed), giving ``C[M, N]``; any M.
+    """
+    M = T.dynamic("M")
+
+    @T.prim_func
+    def linear(A: T.Tensor((M, K), dtype), W: T.Packed((N, K), dtype), C: T.Tensor((M, N), out)):
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=128) as (bn, bm):
+            a = T.alloc_shared((block_M, block_K), dtype)
+            w = T.alloc_shared((block_N, block_K), dtype)
+            c = T.alloc_fragment((block_M, block_N), accumulate)
+            T.clear(c)
+            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=2):
+                T.copy(A[bm * block_M, k * block_K], a)
+                T.copy(W[bn * block_N, k * block_K], w)
+                T.gemm(a, w, c, transpose_B=True)
+            T.copy(c, C[bm * block_M, bn * block_N])
+
+    return linear

@@ -1,0 +1,195 @@
+"""`T.copy` into a tile in panel order: whole vectors at a time where the source has them, elements at the edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
+from tilewright.ir.dtypes import FLOAT32, INT32, INT64, DType
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Call,
+    Evaluate,
+    Expr,
+    Extent,
+    If,
+    Load,
+    Region,
+    Seq,
+    Statement,
+    Store,
+    binary,
+    cast,
+    const,
+    expr,
+    index_binary,
+)
+from tilewright.ops.base import full_index, static_extents
+from tilewright.ops.copy import Copy
+from tilewright.passes.context import Context
+from tilewright.passes.tile.plan_operand_layouts import PhysicalOperand, physical_operand
+from tilewright.targets.cpu.gemm import inside
+from tilewright.targets.cpu.microkernels import add, load_vector, loop
+
+WORD = 4
+"""Bytes that one lane of a panel holds in a step."""
+
+
+def lower_copy(op: Copy, context: Context) -> Statement | None:
+    """Vectors packed at once, or None where the tile lies row by row or no such way exists."""
+    physical = physical_operand(op.destination, context)
+    if physical is None or op.destination.buffer.scope == "global" or not op.destination.is_whole:
+        return None
+    if len(op.source.extents) < 2 or op.source.extents[-2:] != op.destination.extents or op.source.buffer.packed:
+        return None
+    strides = op.source.buffer.strides
+    if op.source.dtype.is_packed or (strides is not None and strides[-1] != 1):
+        return None
+    found = _method(op, physical)
+    return None if found is None else _Packing(op, physical, *found).statement()
+
+
+def _method(op: Copy, physical: PhysicalOperand) -> tuple[str, int, int] | None:
+    """The way to pack one block: its name, and the block's rows and columns in the source's order."""
+    layout, source, stored = physical.layout, op.source.dtype, physical.memory.dtype
+    lanes, run = layout.lanes, layout.run
+    bits = stored.bits * run
+    if layout.share != 1 or stored.is_packed:
+        return None
+    if layout.transposed:
+        if source == stored and bits == 8 * WORD and lanes in (4, 8, 16):
+            return "words", lanes, lanes * run
+        if source.name == "bfloat16" and stored == FLOAT32 and run == 1 and lanes in (4, 8, 16):
+            return "wide", lanes, 2 * lanes
+        return None
+    if run == 1:
+        return "vectors", 1, lanes
+    if source == stored and stored.bits == 8 and run == WORD and lanes in (4, 8, 16):
+        return "bytes", run, lanes
+    return None
+
+
+class _Packing:
+    """One copy: blocks that lie wholly inside the source at once, the others element by element."""
+
+    def __init__(self, op: Copy, physical: PhysicalOperand, method: str, rows: int, columns: int) -> None:
+        self.op, self.physical, self.method, self.rows, self.columns = op, physical, method, rows, columns
+        self.before: list[Statement] = []
+
+    def statement(self) -> Statement | None:
+        extents = static_extents(self.op.destination)
+        assert extents is not None
+        tall, wide = extents
+        if tall % self.rows or wide % self.columns:
+            return None
+        limits = inside(self.op.source, 0), inside(self.op.source, 1)
+        source = self._flat_source()
+        body = loop("row", 0, tall, lambda row: loop("column", 0, wide, lambda column: self._block(source, row, column, limits),
+                                                     step=self.columns), step=self.rows)  # fmt: skip
+        return Seq((*self.before, *body), span=self.op.span)
+
+    def _flat_source(self) -> Buffer:
+        """The source's memory, read only where a block lies inside: nobody need guard it."""
+        buffer = self.op.source.buffer
+        size = expr(1)
+        for extent in buffer.shape:
+            size = index_binary("mul", size, extent)
+        flat: Extent = int(size.value) if hasattr(size, "value") else size  # type: ignore[attr-defined]
+        view = Buffer(f"{buffer.name}_rows", (flat,), buffer.dtype, "local", source=buffer)
+        self.before.append(Allocate(view))
+        return view
+
+    def _block(self, source: Buffer, row: Expr, column: Expr, limits: tuple[Extent, Extent]) -> list[Statement]:
+        whole = [Seq(tuple(self._pack(source, row, column)))]
+        condition: Expr | None = None
+        for start, size, limit in ((row, self.rows, limits[0]), (column, self.columns, limits[1])):
+            if not isinstance(limit, int):
+                fits = index_binary("le", add(start, size), limit)
+                condition = fits if condition is None else binary("all", condition, fits)
+        if condition is None:
+            return list(whole)
+        return [If(condition, Seq(tuple(whole)), Seq(tuple(self._elements(row, column))))]
+
+    def _elements(self, row: Expr, column: Expr) -> list[Statement]:
+        def one(i: Expr, j: Expr) -> list[Statement]:
+            at = add(row, i), add(column, j)
+            value = Load(self.op.source.dtype, self.op.source.buffer, full_index(self.op.source, at))
+            return [Store(self.op.destination.buffer, at, cast(value, self.op.destination.dtype))]
+
+        return loop("i", 0, self.rows, lambda i: loop("j", 0, self.columns, lambda j: one(i, j)))
+
+    def _pack(self, source: Buffer, row: Expr, column: Expr) -> list[Statement]:
+        memory, layout = self.physical.memory, self.physical.layout
+        stride = self._row_stride()
+        starts = self.op.source.starts
+        at: Expr = const(0)
+        strides = self.op.source.buffer.strides or _row_major(self.op.source.buffer.shape)
+        for start, step in zip(starts, strides, strict=True):
+            at = add(at, index_binary("mul", start, step))
+        at = add(at, add(index_binary("mul", row, stride), column))
+        place = layout.position(row, column)
+        if self.method == "vectors":
+            wide = memory.dtype.with_lanes(layout.lanes)
+            return [Store(memory, (place,), cast(load_vector(source, layout.lanes, at), wide))]
+        size = (
+            layout.lanes
+            * WORD
+            * (layout.lanes if self.method == "words" else 2 * layout.lanes if self.method == "wide" else 1)
+        )
+        to = Region(memory, (place,), (size // memory.dtype.storage_bytes,))
+        from_ = Region(source, (at,), (1,))
+        bytes_ = index_binary("mul", cast(expr(stride), INT64), source.dtype.storage_bytes)
+        call = Call(INT32.with_lanes(layout.lanes), f"cpu.pack_{self.method}", (to, from_, bytes_))
+        return [Evaluate(call)]
+
+    def _row_stride(self) -> Extent:
+        buffer = self.op.source.buffer
+        return buffer.strides[-2] if buffer.strides is not None else buffer.shape[-1]
+
+
+def _row_major(shape: tuple[Extent, ...]) -> list[Extent]:
+    strides: list[Extent] = [1]
+    for extent in reversed(shape[1:]):
+        last = strides[0]
+        both = isinstance(extent, int) and isinstance(last, int)
+        strides.insert(0, extent * last if both else index_binary("mul", last, extent))  # type: ignore[operator]
+    return strides
+
+
+# Meaning in NumPy -------------------------------------------------------------------------------
+
+
+def _interpreted(
+    arrange: Callable[[np.ndarray, int], np.ndarray], rows: Callable[[int], int], run: Callable[[int, DType], int]
+) -> Callable[[Evaluator, Call], int]:
+    """How the interpreter packs: rows gathered from the source, arranged, scattered to the memory."""
+
+    def call(state: Evaluator, node: Call) -> int:
+        to, from_, stride = node.arguments
+        assert isinstance(to, Region) and isinstance(from_, Region) and isinstance(stride, Expr)
+        lanes = node.dtype.lanes
+        source, target = state.place(from_.buffer), state.place(to.buffer)
+        count, width = rows(lanes), run(lanes, from_.dtype)
+        step = int(state.uniform(stride)) // from_.dtype.storage_bytes
+        offsets = int(state.uniform(from_.starts[0])) + np.arange(count)[:, None] * step + np.arange(width)
+        packed = arrange(source.gather(offsets), lanes).reshape(-1)
+        target.scatter(int(state.uniform(to.starts[0])) + np.arange(packed.size), packed)
+        return 0
+
+    return call
+
+
+def _by_words(values: np.ndarray, lanes: int) -> np.ndarray:
+    return np.ascontiguousarray(values.reshape(lanes, lanes, -1).swapaxes(0, 1))
+
+
+SPECIAL_CALLS["cpu.pack_words"] = _interpreted(
+    _by_words, lambda lanes: lanes, lambda lanes, dtype: lanes * WORD // dtype.storage_bytes
+)
+SPECIAL_CALLS["cpu.pack_wide"] = _interpreted(
+    lambda v, lanes: v.T.astype(np.float32), lambda lanes: lanes, lambda lanes, _: 2 * lanes
+)
+SPECIAL_CALLS["cpu.pack_bytes"] = _interpreted(lambda v, lanes: v.T, lambda _: WORD, lambda lanes, _: lanes)
