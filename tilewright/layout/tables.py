@@ -10,7 +10,7 @@ import ast
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -137,12 +137,10 @@ def from_tables(
     InvalidLayout : a place that does not exist, a table of the wrong size, negative locations.
     """
     arrays = {place: _checked(shape, place, table) for place, table in tables.items()}
-    memory = arrays.get(MEMORY)
-    for swizzle in _candidates(memory):
-        unswizzled = {**arrays, MEMORY: swizzle(memory)} if swizzle is not None else arrays
-        digits = _digits_of(tuple(shape), unswizzled)
-        if digits is not None:
-            return Layout(digits, tuple(replicas), tuple(partials), swizzle)
+    for swizzle in _candidates(arrays.get(MEMORY)):
+        found = _layout_of(tuple(shape), arrays, swizzle)
+        if found is not None:
+            return replace(found, replicas=tuple(replicas), partials=tuple(partials))
     if partials:
         raise InvalidLayout("a layout of partial sums must be a sum of digits")
     kept = tuple((p, tuple(arrays[p].reshape(-1).tolist())) for p in PLACES if p in arrays)
@@ -173,20 +171,22 @@ def _candidates(memory: np.ndarray | None) -> Iterator[Swizzle | None]:
                 yield Swizzle(bits, base, shift)
 
 
-def _digits_of(shape: tuple[int, ...], arrays: Mapping[str, np.ndarray]) -> tuple[tuple[Digit, ...], ...] | None:
-    """Digits whose sum the tables are; None where there are none."""
+def _layout_of(shape: tuple[int, ...], arrays: Mapping[str, np.ndarray], swizzle: Swizzle | None) -> Layout | None:
+    """The layout with this swizzle whose tables these are; None where there is none."""
     origin = (0,) * len(shape)
     if any(array[origin] for array in arrays.values()):
         return None
     dimensions = []
     for axis, extent in enumerate(shape):
         lines = {place: np.moveaxis(array, axis, -1)[origin[1:]] for place, array in arrays.items()}
+        if swizzle is not None:
+            lines[MEMORY] = swizzle(lines[MEMORY])
         found = _digits_of_line(extent, lines)
         if found is None:
             return None
         dimensions.append(found)
-    layout = Layout(tuple(dimensions))
-    return layout.digits if all((layout.table(p) == array).all() for p, array in arrays.items()) else None
+    layout = Layout(tuple(dimensions), swizzle=swizzle)
+    return layout if all((layout.table(place) == array).all() for place, array in arrays.items()) else None
 
 
 def _digits_of_line(extent: int, lines: Mapping[str, np.ndarray]) -> tuple[Digit, ...] | None:
@@ -202,14 +202,14 @@ def _digits_of_line(extent: int, lines: Mapping[str, np.ndarray]) -> tuple[Digit
             extent // weight, [(line[::weight], stride if p == place else 0) for p, line in lines.items()]
         )
         digits.append(digit(run, place, stride))
-        weight *= run
-        if extent % weight:
+        if run == 1:
             return None
+        weight *= run
     return tuple(digits)
 
 
 def _run_length(limit: int, lines: Sequence[tuple[np.ndarray, int]]) -> int:
-    """The longest run of equal steps from the start, that divides `limit`."""
+    """The longest run of equal steps from the start, of a length that divides `limit`."""
     longest = limit
     for line, stride in lines:
         expected = np.arange(min(len(line), limit)) * stride
