@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tilewright.errors import AssertionFailed, InternalError, TilewrightError, WrongAssumption
-from tilewright.interpreter import calls
+from tilewright.interpreter import calls, collectives
 from tilewright.interpreter.arithmetic import binary, convert
 from tilewright.interpreter.evaluate import Evaluator
 from tilewright.interpreter.memory import Cell
@@ -29,7 +29,7 @@ from tilewright.ir.signature import root
 
 Steps: TypeAlias = "Generator[None, None, None]"
 
-assert calls  # its functions are registered on import
+assert calls and collectives  # their functions are registered on import
 
 
 class Executor(Evaluator):

@@ -19,6 +19,9 @@ from tilewright.ir.visitor import children, walk
 PRIVATE = frozenset({"scalar", "local", "register"})
 """Scopes of which each thread has its own, where it matters."""
 
+BARRIERS = frozenset({"sync_threads"})
+"""Collective functions that exchange no values."""
+
 _LOOPS = (nodes.For, nodes.Pipelined, nodes.While, nodes.Parallel)
 
 
@@ -43,6 +46,8 @@ def find_varying(kernel: Kernel) -> Varying:
     mentions: dict[Statement, frozenset[Var | Buffer]] = {}
     for statement in _statements(kernel.body):
         mentions[statement] = frozenset(_own_names(statement))
+        if _is_exchange(statement):
+            mentions[statement] |= {kernel.thread_vars[0]}
     result = Varying(set(kernel.thread_vars))
     if not any(var in names for names in mentions.values() for var in kernel.thread_vars):
         return result
@@ -70,6 +75,18 @@ def _own_names(statement: Statement) -> Iterator[Var | Buffer]:
                     yield found
                 elif isinstance(found, Buffer):
                     yield root(found)
+
+
+def _is_exchange(statement: Statement) -> bool:
+    """Whether a statement's own expressions call what threads do together, barriers apart."""
+    calls = (
+        found
+        for child in children(statement)
+        if isinstance(child, Expr)
+        for found in walk(child)
+        if isinstance(found, Call)
+    )
+    return any(INTRINSICS[found.function].collective and found.function not in BARRIERS for found in calls)
 
 
 class _Analysis:

@@ -19,9 +19,7 @@ from tilewright.runtime.packing import pack_operands
 from tilewright.targets.registry import resolve
 
 MACHINES = ["x86_64", "avx2", "avxvnni", "avx512", "avx512-vnni-bf16", "neon", "neon-i8mm-bf16"]
-SHOWN = frozenset(
-    {"forward_operands", "lower_tiles", "lower_threads", "flatten_buffers", "vectorize_accesses"}
-)
+SHOWN = frozenset({"forward_operands", "lower_tiles", "lower_threads", "flatten_buffers", "vectorize_accesses"})
 """Passes after which the program is run."""
 
 
@@ -177,3 +175,57 @@ def test_threads_become_loops() -> None:
     for y, histogram in results[1:]:
         np.testing.assert_array_equal(y, results[0][0])
         np.testing.assert_array_equal(histogram, results[0][1])
+
+
+# With threads -----------------------------------------------------------------------------------
+
+TILES = """
+def matmul(A: {a}[M, K], B: {b}[{shape}], C: {c}[M, N], *, M: int32, K: int32, N: int32) -> C:
+    with kernel(blocks={{bx: (N + 31) // 32, by: (M + 31) // 32}}, threads={{tx: 64, ty: 1, tz: 1}}):
+        A_shared = shared({a}[32, 32])
+        B_shared = shared({b}[32, 32])
+        C_local = fragment({c}[32, 32])
+        fill(destination=C_local, value={c}(0))
+        for k in pipelined((K + 31) // 32, num_stages=2):
+            copy(source=A[by * 32 : +32, k * 32 : +32], destination=A_shared)
+            copy(source=B[{part}], destination=B_shared)
+            gemm(a=A_shared, b=B_shared, c=C_local, transpose_b={transposed})
+        copy(source=C_local, destination=C[by * 32 : +32, bx * 32 : +32])
+"""
+
+
+@pytest.mark.parametrize("transposed", [True, False])
+@pytest.mark.parametrize(("a", "c"), [("float16", "float32"), ("bfloat16", "float32"), ("int8", "int32")])
+def test_matrix_instructions_of_a_gpu(a: str, c: str, transposed: bool) -> None:
+    rng = np.random.default_rng(5)
+    m, n, k = 37, 41, 45
+    shape, part = ("N, K", "bx * 32 : +32, k * 32 : +32") if transposed else ("K, N", "k * 32 : +32, bx * 32 : +32")
+    function = program(TILES.format(a=a, b=a, c=c, shape=shape, part=part, transposed=transposed))
+    if a == "int8":
+        x, y = (rng.integers(-128, 128, size).astype(np.int8) for size in ((m, k), (n, k)))
+    else:
+        x, y = (rng.standard_normal(size).astype(dtypes.dtype(a).numpy) for size in ((m, k), (n, k)))
+    magnitude = np.abs(x.astype(np.float64)) @ np.abs(y.astype(np.float64)).T
+    arguments = [x, y if transposed else np.ascontiguousarray(y.T)]
+    (expected,) = interpret(function, arguments)
+    names = []
+    for name, lowered in gpu_stages(function, "sm_80"):
+        (got,) = interpret(lowered, arguments)
+        assert (np.abs(got.astype(np.float64) - expected) <= 4 * 2.0**-24 * magnitude).all(), name
+        if a == "int8":
+            np.testing.assert_array_equal(got, expected, err_msg=name)
+        names.append(name)
+    assert "assign_threads" in names and names[-1] == "flatten_buffers"
+
+
+def gpu_stages(function: Function, machine: str) -> list[tuple[str, Function]]:
+    """The program after each pass that changed it on the way to a GPU."""
+    target, arch = resolve(f"cuda -arch={machine}")
+    context = Context(arch, overrides=target.overrides)
+    found = []
+    for step in PIPELINE:
+        if step.when is None or step.when(context):
+            before, function = function, step.run(function, context)
+            if function is not before:
+                found.append((step.name, function))
+    return found

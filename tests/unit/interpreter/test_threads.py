@@ -303,3 +303,14 @@ def test_a_local_view_of_a_tensor_promises_bounds() -> None:
 def test_an_extent_on_which_threads_disagree() -> None:
     with pytest.raises(errors.DivergentThreads, match="an extent, or the place of a tile, differs between threads"):
         run_block("for i in parallel(tx + 1):\n    Y[i] = i", params="(Y: int32[32]) -> Y")
+
+
+def test_values_exchanged_within_a_warp() -> None:
+    body = "Y[tx] = shuffle_xor(X[tx], 5)"
+    x = np.arange(64, dtype=np.int32) * 3
+    (y,) = run_block(body, x, params="(X: int32[64], Y: int32[64]) -> Y", threads=64)
+    np.testing.assert_array_equal(y, x[np.arange(64) ^ 5])
+    with pytest.raises(errors.DivergentThreads, match="shuffle_xor reads a thread that does not take part"):
+        run_block("if tx < 7:\n    " + body, x, params="(X: int32[64], Y: int32[64]) -> Y", threads=64)
+    (y,) = run_block("if tx < 32:\n    " + body, x, params="(X: int32[64], Y: int32[32]) -> Y", threads=64)
+    np.testing.assert_array_equal(y, x[np.arange(32) ^ 5])

@@ -1,0 +1,101 @@
+"""What threads do together: exchange values in a warp, read and write the registers of all of them.
+
+Targets give their matrix instructions a meaning with `read_each`, `write_each` and `whole_warps`, and put it in
+`evaluate.SPECIAL_CALLS`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import DivergentThreads, InternalError, OutOfBounds, UninitializedRead
+from tilewright.interpreter.arithmetic import carried
+from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
+from tilewright.interpreter.memory import View
+from tilewright.ir.nodes import Call, Expr, Region
+
+WARP = 32
+"""Threads that exchange registers."""
+
+
+def active_threads(state: Evaluator) -> np.ndarray:
+    """Which of the lanes are active, one bool each."""
+    return np.broadcast_to(np.True_ if state.mask is None else state.mask, state.lanes)
+
+
+def whole_warps(state: Evaluator, function: str) -> np.ndarray:
+    """The active threads, of which each warp has all or none.
+
+    Raises
+    ------
+    DivergentThreads : some threads of a warp are active and others are not.
+    """
+    active = active_threads(state)
+    if state.lanes[-1] % WARP:
+        raise DivergentThreads(
+            f"{function} needs whole warps of {WARP} threads, but the block has {state.lanes[-1]}",
+            hint=f"use a multiple of {WARP} threads",
+        )
+    warps = active.reshape(*state.lanes[:-1], -1, WARP)
+    if (warps.any(axis=-1) != warps.all(axis=-1)).any():
+        raise DivergentThreads(
+            f"only some of a warp's threads reach {function}",
+            hint="move it out of the condition: all threads of a warp must meet there",
+        )
+    return active
+
+
+def each_offset(state: Evaluator, region: Region) -> tuple[View, np.ndarray]:
+    """Where each lane finds the elements of a region: flat offsets, shaped as the lanes and the number of elements.
+
+    The region lies along the buffer's last dimension; its place may differ from lane to lane.
+    """
+    place = state.view(region.buffer)
+    count = int(np.prod([state.extent(extent) for extent in region.extents]))
+    starts = [state.value(start) for start in region.starts]
+    for step in (0, count - 1):
+        ends = [*starts[:-1], starts[-1] + step]
+        inside = place.locate(ends)[1]
+        if inside is not None and np.any(np.logical_and(~np.asarray(inside), active_threads(state))):
+            raise OutOfBounds(place.name, f"[... + {step}]", place.shape, "read")
+    first = np.broadcast_to(np.asarray(place.locate(starts)[0]), state.lanes)
+    return place, first[..., None] + np.arange(count) * place.strides[-1]
+
+
+def read_each(state: Evaluator, region: Region) -> np.ndarray:
+    """What each lane has in a region: an array shaped as the lanes and the number of elements."""
+    place, offsets = each_offset(state, region)
+    missing = np.logical_and(place.unwritten(offsets), active_threads(state)[..., None])
+    if missing.any():
+        raise UninitializedRead(place.name, place.index_text(int(offsets.reshape(-1)[int(np.argmax(missing))])))
+    return place.gather(offsets)  # type: ignore[no-any-return]
+
+
+def write_each(state: Evaluator, region: Region, values: np.ndarray) -> None:
+    """Set what each active lane has in a region; `values` is shaped as `read_each` gives them."""
+    place, offsets = each_offset(state, region)
+    active = np.broadcast_to(active_threads(state)[..., None], offsets.shape)
+    place.scatter(offsets[active], values[active])
+
+
+def _shuffle_xor(state: Evaluator, node: Call) -> Any:
+    """The value of the thread whose number in the warp differs in the bits of the second argument."""
+    value, distance = (argument for argument in node.arguments if isinstance(argument, Expr))
+    if not state.lanes:
+        raise InternalError(f"{node.function} outside threads", span=state.span)
+    values = np.broadcast_to(carried(state.value(value), value.dtype), state.lanes)
+    threads = np.arange(state.lanes[-1])
+    source = threads ^ state.uniform(distance)
+    source = np.where((source < len(threads)) & (source // WARP == threads // WARP), source, threads)
+    active = active_threads(state)
+    if np.logical_and(active, ~active[..., source]).any():
+        raise DivergentThreads(
+            f"{node.function} reads a thread that does not take part",
+            hint="move it out of the condition: all threads of a warp must meet there",
+        )
+    return values[..., source]
+
+
+SPECIAL_CALLS["shuffle_xor"] = _shuffle_xor
