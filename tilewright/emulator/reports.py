@@ -136,6 +136,8 @@ KINDS: dict[str, tuple[Callable[[Mapping[str, Any], Sequence[str]], str], str]] 
     ),
     "unwritten-shared": (lambda f, n: f"{_where(f['address'], n)} is read but nothing was written there", "fill the tile first, or guard the read"),
     "unwritten-register": (lambda f, n: "registers of a fragment are read before they hold a value", "fill the fragment first"),
+    "register-index": (lambda f, n: f"index {f['index']} is outside a fragment or an array of registers", "correct the index; registers have no address on the device"),
+    "division-by-zero": (lambda f, n: "an integer is divided by zero", "guard the division"),
     "accumulator-read": (
         lambda f, n: "accumulators are read while a wgmma may still change them",
         "call wgmma_wait<0>() (or a wait that covers it) before touching them",

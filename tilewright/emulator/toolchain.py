@@ -33,7 +33,7 @@ TEXT_FLAGS = (
     "-std=c++17", "-O1", "-g1", "-gdwarf-4", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-fno-builtin-memcpy",
     "-ffp-contract=off", "-fno-threadsafe-statics", "-fno-omit-frame-pointer", "-w",
 )  # fmt: skip
-CHECK_FLAGS = ("-fsanitize=thread", "-DTW_CHECK=1")
+CHECK_FLAGS = ("-fsanitize=thread", "-fsanitize=bounds,integer-divide-by-zero", "-DTW_CHECK=1")
 PLAIN_FLAGS = ("-DTW_CHECK=0",)
 
 ENTRY = """

@@ -44,7 +44,14 @@ class Kernel:
         return Path(self.file).read_text()
 
     def run(self, problem: Problem, text: str | None = None, **options: Any) -> Emulation:
-        return run(text if text is not None else self.text, self.name, problem.arguments, file=self.file, **problem.launch, **options)
+        return run(
+            text if text is not None else self.text,
+            self.name,
+            problem.arguments,
+            file=self.file,
+            **problem.launch,
+            **options,
+        )
 
 
 def fresh(problem: Problem) -> Problem:
@@ -83,7 +90,9 @@ def cp_async_gemm(rng: np.random.Generator) -> Problem:
     a, b = rng.standard_normal((m, k)).astype(np.float16), rng.standard_normal((n, k)).astype(np.float16)
     c = np.zeros((m, n), np.float16)
     exact, bound = _bound(a, b, 2.0**-11)
-    return Problem([a, b, c, m, n, k], [c], [exact], [bound], {"grid": (2, 2), "block": (128,), "shared_bytes": 3 * 8192})
+    return Problem(
+        [a, b, c, m, n, k], [c], [exact], [bound], {"grid": (2, 2), "block": (128,), "shared_bytes": 3 * 8192}
+    )
 
 
 def wgmma_gemm(rng: np.random.Generator, blocks: int = 2, n: int = 256, k: int = 256) -> Problem:
@@ -91,7 +100,11 @@ def wgmma_gemm(rng: np.random.Generator, blocks: int = 2, n: int = 256, k: int =
     a, b = (rng.standard_normal((rows, k)).astype(ml_dtypes.bfloat16) for rows in (m, n))
     c = np.zeros((m, n), ml_dtypes.bfloat16)
     exact, bound = _bound(a, b, 2.0**-8)
-    maps = [TensorMap(a, (128, 64), Swizzle.B128), TensorMap(b, (64, 64), Swizzle.B128), TensorMap(c, (64, 64), Swizzle.B128)]
+    maps = [
+        TensorMap(a, (128, 64), Swizzle.B128),
+        TensorMap(b, (64, 64), Swizzle.B128),
+        TensorMap(c, (64, 64), Swizzle.B128),
+    ]
     launch = {"grid": (blocks,), "block": (384,), "cluster": (2,), "shared_bytes": 3 * 32768 + 4 * 8192 + 48}
     return Problem([*maps, k // 64, m // 128, n // 128], [c], [exact], [bound], launch)
 
@@ -124,7 +137,9 @@ def split_k(rng: np.random.Generator) -> Problem:
 def cluster_sum(rng: np.random.Generator) -> Problem:
     x = rng.integers(-1000, 1000, (3, 4 * 150)).astype(np.int32)
     y = np.zeros(3, np.int32)
-    return Problem([x, y, 600], [y], [x.sum(1)], [0], {"grid": (12,), "block": (64,), "cluster": (4,), "shared_bytes": 32})
+    return Problem(
+        [x, y, 600], [y], [x.sum(1)], [0], {"grid": (12,), "block": (64,), "cluster": (4,), "shared_bytes": 32}
+    )
 
 
 def decode_wgmma(rng: np.random.Generator) -> Problem:
@@ -134,7 +149,10 @@ def decode_wgmma(rng: np.random.Generator) -> Problem:
     # Field f of a word decodes with field f + 4 as one pair: pair p holds k = 2p, 2p + 1.
     fields = np.zeros((n, k // 8, 8), np.uint32)
     for pair in range(4):
-        fields[:, :, pair], fields[:, :, pair + 4] = codes.reshape(n, k // 8, 8)[:, :, 2 * pair], codes.reshape(n, k // 8, 8)[:, :, 2 * pair + 1]
+        fields[:, :, pair], fields[:, :, pair + 4] = (
+            codes.reshape(n, k // 8, 8)[:, :, 2 * pair],
+            codes.reshape(n, k // 8, 8)[:, :, 2 * pair + 1],
+        )
     assert sorted(order) == list(range(8))
     words = (fields << (4 * np.arange(8, dtype=np.uint32))).sum(2).astype(np.uint32)
     x = rng.standard_normal((m, k)).astype(np.float16)
@@ -179,7 +197,9 @@ def ping_pong(rng: np.random.Generator) -> Problem:
     for row in x:
         state = state * np.uint32(1664525) + row
         state = state ^ (state[::-1] >> np.uint32(3))
-    return Problem([x, y, rounds], [y], [np.stack([state, state])], [0], {"grid": (2,), "block": (256,), "shared_bytes": 512})
+    return Problem(
+        [x, y, rounds], [y], [np.stack([state, state])], [0], {"grid": (2,), "block": (256,), "shared_bytes": 512}
+    )
 
 
 def fp8_gemm(rng: np.random.Generator) -> Problem:

@@ -19,7 +19,7 @@ import json
 import os
 import random
 import re
-import select
+import resource
 import signal
 import time
 from dataclasses import dataclass
@@ -36,8 +36,8 @@ TRIED = (("late", 0), ("early", 0), ("random", 2), ("late", 1), ("random", 3), (
 """Schedules of the ordinary hunt; the first three find nearly everything."""
 
 HARMLESS_SCHEDULES = 50
-SECONDS = 30.0
-"""A run that takes longer hangs."""
+SECONDS = 60
+"""Processor time after which a fault's runs hang."""
 
 SKIPPED = {
     "sync_threads", "named_barrier_sync", "named_barrier_arrive", "sync_warp", "mbarrier_init", "mbarrier_arrive", "mbarrier_arrive_cluster",
@@ -50,7 +50,14 @@ DELTAS = {
     "cp_async_wait": (1, 2), "bulk_wait": (1,), "wgmma_wait": (1,), "bulk_load": (16, -16), "tma_load": (8, -8, 64), "tma_store": (8,),
     "ldmatrix": (1, -1, 4), "stmatrix": (1, -1), "cp_async": (-2, -16), "wgmma": (2, 64), "setmaxnreg": (8, -16),
 }  # fmt: skip
-FLIPS = {"mbarrier_wait": (1,), "named_barrier_sync": (1, 4), "named_barrier_arrive": (4,), "tma_load": (1, 2, 3), "tma_store": (1, 2), "wgmma": (2, 64)}
+FLIPS = {
+    "mbarrier_wait": (1,),
+    "named_barrier_sync": (1, 4),
+    "named_barrier_arrive": (4,),
+    "tma_load": (1, 2, 3),
+    "tma_store": (1, 2),
+    "wgmma": (2, 64),
+}
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,11 @@ def call_faults(kernel: Kernel, census: dict[tuple[str, str, int], int]) -> list
         for delta in DELTAS.get(operation, ()):
             add(f"{operation} with its number changed by {delta}", delta=delta)
             if count > 3:
-                add(f"{operation} with its number changed by {delta} from its second third on", delta=delta, first=count // 3)
+                add(
+                    f"{operation} with its number changed by {delta} from its second third on",
+                    delta=delta,
+                    first=count // 3,
+                )
         for flip in FLIPS.get(operation, ()):
             add(f"{operation} with bits {flip} flipped", flip=flip)
             if count > 3:
@@ -94,8 +105,21 @@ def call_faults(kernel: Kernel, census: dict[tuple[str, str, int], int]) -> list
     return faults
 
 
-OPERATORS = ((" + ", " - "), (" - ", " + "), (" % ", " / "), (" / ", " % "), (" < ", " <= "), (" ^ ", " + "), (" & ", " | "), (" * ", " + "), (" >> ", " << "), (" == ", " != "))
-CALL = re.compile(r"^\s*(?:if \([^;]*\) )?(sync_|named_|mbarrier_|fence_|cp_async|bulk_|tma_|wgmma_|cluster_)\w*[<(].*;\s*$")
+OPERATORS = (
+    (" + ", " - "),
+    (" - ", " + "),
+    (" % ", " / "),
+    (" / ", " % "),
+    (" < ", " <= "),
+    (" ^ ", " + "),
+    (" & ", " | "),
+    (" * ", " + "),
+    (" >> ", " << "),
+    (" == ", " != "),
+)
+CALL = re.compile(
+    r"^\s*(?:if \([^;]*\) )?(sync_|named_|mbarrier_|fence_|cp_async|bulk_|tma_|wgmma_|cluster_)\w*[<(].*;\s*$"
+)
 
 
 def text_mutations(kernel: Kernel) -> list[Planted]:
@@ -110,7 +134,12 @@ def text_mutations(kernel: Kernel) -> list[Planted]:
 
     for i, line in enumerate(lines):
         code = line.split("//")[0]
-        if not code.strip() or code.startswith(("#", "using", "constexpr", "template", "TW_KERNEL", "  TW_DYNAMIC")) or "for (int" in code and " i < 8" in code:
+        if (
+            not code.strip()
+            or code.startswith(("#", "using", "constexpr", "template", "TW_KERNEL", "  TW_DYNAMIC"))
+            or "for (int" in code
+            and " i < 8" in code
+        ):
             continue
         for match in re.finditer(r"(?<![\w.<])\d+(?![\w.]|>\()", code):
             value = int(match.group())
@@ -121,11 +150,22 @@ def text_mutations(kernel: Kernel) -> list[Planted]:
                 add(i, f"'{old.strip()}' becomes '{new.strip()}'", line[: match.start()] + new + line[match.end() :])
         for match in re.finditer(r"\bif \((?:[^()]|\([^()]*\))*\)", code):
             add(i, "a guard is dropped", line[: match.start()] + "if (true)" + line[match.end() :])
-        if CALL.match(code) and i + 1 < len(lines) and lines[i + 1].strip() not in ("", "}") and not lines[i + 1].strip().startswith(("}", "else")):
+        if (
+            CALL.match(code)
+            and i + 1 < len(lines)
+            and lines[i + 1].strip() not in ("", "}")
+            and not lines[i + 1].strip().startswith(("}", "else"))
+        ):
             add(i, "a call moves behind the next line", lines[i + 1], line)
         if CALL.match(code) and lines[i - 1].rstrip().endswith(";") and not re.search(r"\bfor \(", lines[i - 1]):
             add(i - 1, "a call moves before the previous line", line, lines[i - 1])
-        for name, other in (("STAGES - 1", "STAGES"), ("STAGES - 2", "STAGES - 1"), ("phase ^ 1", "phase"), ("% STAGES", "% (STAGES - 1)"), ("stage == STAGES", "stage == STAGES - 1")):
+        for name, other in (
+            ("STAGES - 1", "STAGES"),
+            ("STAGES - 2", "STAGES - 1"),
+            ("phase ^ 1", "phase"),
+            ("% STAGES", "% (STAGES - 1)"),
+            ("stage == STAGES", "stage == STAGES - 1"),
+        ):
             if name in code:
                 add(i, f"{name} becomes {other}", line.replace(name, other, 1))
     return faults
@@ -135,7 +175,9 @@ def _bits(problem: Problem) -> bytes:
     return b"".join(array.tobytes() for array in problem.outputs)
 
 
-def judge(kernel: Kernel, problem: Problem, expected: bytes, planted: Planted, schedules: int = HARMLESS_SCHEDULES) -> tuple[str, str]:
+def judge(
+    kernel: Kernel, problem: Problem, expected: bytes, planted: Planted, schedules: int = HARMLESS_SCHEDULES
+) -> tuple[str, str]:
     """What becomes of a fault: its class, and the kinds of reports or the schedule that tell."""
     options: dict[str, Any] = {"faults": [planted.call]} if planted.call else {}
     for schedule, seed in TRIED:
@@ -161,32 +203,24 @@ def judge(kernel: Kernel, problem: Problem, expected: bytes, planted: Planted, s
 
 
 def in_child(function: Any, *arguments: Any) -> tuple[str, str]:
-    """The verdict of a function run in a child process, which may crash or hang."""
+    """The verdict of a function run in a child process, which may crash or hang (use up its seconds of processor time)."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(read)
         try:
-            devnull = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(devnull, 2)
+            resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             os.write(write, json.dumps(function(*arguments)).encode()[:60000])
         finally:
             os._exit(0)
     os.close(write)
-    answer, deadline = b"", time.monotonic() + SECONDS
-    while True:
-        ready, _, _ = select.select([read], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
-            os.kill(child, signal.SIGKILL)
-            break
-        piece = os.read(read, 65536)
-        if not piece:
-            break
-        answer += piece
-    os.close(read)
+    with os.fdopen(read, "rb") as stream:
+        answer = stream.read()
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
-        return ("hung", "") if os.WTERMSIG(status) == signal.SIGKILL else ("crashed", signal.Signals(os.WTERMSIG(status)).name)
+        name = signal.Signals(os.WTERMSIG(status)).name
+        return ("hung", "") if name in ("SIGXCPU", "SIGKILL") else ("crashed", name)
     return tuple(json.loads(answer)) if answer else ("crashed", "")  # type: ignore[return-value]
 
 
@@ -210,7 +244,9 @@ def prepare(kernel: Kernel, seed: int = 1) -> Prepared:
     return Prepared(kernel, problem, _bits(clean), call_faults(kernel, dict(result.census)) + text_mutations(kernel))
 
 
-def hunt(sample: int | None, seed: int, names: set[str] | None = None, say: bool = False) -> list[tuple[Planted, str, str]]:
+def hunt(
+    sample: int | None, seed: int, names: set[str] | None = None, say: bool = False
+) -> list[tuple[Planted, str, str]]:
     """Plant faults (all, or a seeded sample) and judge each."""
     prepared = {kernel.name: prepare(kernel) for kernel in KERNELS if names is None or kernel.name in names}
     faults = [fault for one in prepared.values() for fault in one.faults]
@@ -243,7 +279,9 @@ def main() -> None:
     started = time.time()
     verdicts = hunt(options.sample, options.seed, set(options.kernels) if options.kernels else None, say=True)
     counts = collections.Counter(verdict for _, verdict, _ in verdicts)
-    kinds = collections.Counter(kind for _, verdict, detail in verdicts if verdict == "reported" for kind in detail.split(","))
+    kinds = collections.Counter(
+        kind for _, verdict, detail in verdicts if verdict == "reported" for kind in detail.split(",")
+    )
     print(dict(counts), f"{caught_share(verdicts):.4f} caught", f"{time.time() - started:.0f} s")
     print(dict(kinds))
     if options.output:
@@ -263,7 +301,9 @@ def table(verdicts: list[tuple[Planted, str, str]], options: argparse.Namespace)
     ]  # fmt: skip
     for name in sorted({planted.kernel for planted, _, _ in verdicts}):
         c = collections.Counter(verdict for planted, verdict, _ in verdicts if planted.kernel == name)
-        lines.append(f"| {name} | {c['reported']} | {c['wrong']} | {c['hung'] + c['crashed']} | {c['missed']} | {c['harmless']} | {c['invalid']} |")
+        lines.append(
+            f"| {name} | {c['reported']} | {c['wrong']} | {c['hung'] + c['crashed']} | {c['missed']} | {c['harmless']} | {c['invalid']} |"
+        )
     for wanted in ("missed", "crashed", "harmless"):
         lines += ["", f"## {wanted.capitalize()}", ""]
         lines += [f"- {planted} {detail}".rstrip() for planted, verdict, detail in verdicts if verdict == wanted]

@@ -46,6 +46,15 @@ struct CopyGroup {
   std::vector<std::function<void()>> read, write;   // what is still to be done of stores
 };
 
+// A write over another thread's unordered write: no mistake if it leaves the very value that is there.
+struct Doubted {
+  const char* address;
+  std::string before;
+  uint32_t site;
+  std::vector<std::pair<const char*, std::string>> facts;
+  const char* kind;
+};
+
 struct Thread {
   TwThread visible;                   // first: kernel text holds a pointer to it
   Cluster* cluster;
@@ -61,6 +70,7 @@ struct Thread {
   uint32_t operation = 0;             // what it waits in (TwOperation)
   void* awaited = nullptr;
   uint64_t awaited_value = 0;
+  std::vector<Doubted> doubted;
   std::vector<Registers> registers;
   size_t last_registers = 0;
   uint32_t matrix_fences = 1;
@@ -225,6 +235,7 @@ void pend(Cluster& cluster, TransactionBarrier* barrier, std::function<void()> l
 struct Fact { const char* name; std::string value; };
 uint32_t site_of(TwSite position);
 void report(const char* kind, const Thread* thread, uint32_t site, std::vector<Fact> facts);
+void settle_doubts(Thread& thread);                // after the thread's store has happened
 std::string number(int64_t value);
 std::string text(const std::string& value);
 std::string place(const Cluster& cluster, uint32_t thread_index);      // {"block":..,"warp":..,"lane":..}

@@ -10,6 +10,7 @@ namespace {
 inline void access(const void* address, size_t size, size_t alignment, uint8_t flags, void* caller) {
   Thread* thread = self;
   if (!thread) return;
+  if (!thread->doubted.empty()) settle_doubts(*thread);
   const char* at = static_cast<const char*>(address);
   if (size_t(at - thread->fibre.stack) < thread->fibre.stack_bytes) {
     if (thread->registers.empty()) return;
@@ -56,6 +57,17 @@ void __tsan_read_write2(void* a) { access(a, 2, 2, slot_write, CALLER); }
 void __tsan_read_write4(void* a) { access(a, 4, 4, slot_write, CALLER); }
 void __tsan_read_write8(void* a) { access(a, 8, 8, slot_write, CALLER); }
 void __tsan_read_write16(void* a) { access(a, 16, 16, slot_write, CALLER); }
+// -fsanitize=bounds and integer-divide-by-zero: an index outside a register array, a division by zero.
+void __ubsan_handle_out_of_bounds(void*, void* index) {
+  if (!self) return;
+  report("register-index", self, uint32_t(uintptr_t(CALLER) - engine_of(*self).launch.text_low), {{"index", number(int64_t(int32_t(uintptr_t(index))))}});
+  abort_cluster();
+}
+void __ubsan_handle_divrem_overflow(void*, void*, void*) {
+  if (!self) return;
+  report("division-by-zero", self, uint32_t(uintptr_t(CALLER) - engine_of(*self).launch.text_low), {});
+  abort_cluster();
+}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_init() {}

@@ -54,6 +54,17 @@ void report(const char* kind, const Thread* thread, uint32_t site, std::vector<F
   engine.reports += "}";
 }
 
+void settle_doubts(Thread& thread) {
+  std::vector<Doubted> all;
+  all.swap(thread.doubted);
+  for (Doubted& doubt : all) {
+    if (!memcmp(doubt.address, doubt.before.data(), doubt.before.size())) continue;
+    std::vector<Fact> facts;
+    for (auto& [name, value] : doubt.facts) facts.push_back({name, value});
+    report(doubt.kind, &thread, doubt.site, facts);
+  }
+}
+
 void event(const Thread& thread, const char* name, char phase, std::string arguments) {
   Engine& engine = engine_of(thread);
   if (!(engine.launch.trace & 1)) return;
@@ -139,6 +150,7 @@ Planted enter(TwOperation operation, TwSite position) {
   Thread& thread = *self;
   Cluster& cluster = *thread.cluster;
   Engine& engine = *cluster.engine;
+  if (!thread.doubted.empty()) settle_doubts(thread);
   thread.site = site_of(position);
   thread.operation = operation;
   if (operation != TW_MBARRIER_TEST_WAIT && operation != TW_ACQUIRE) ++cluster.steps;

@@ -50,6 +50,7 @@ void thread_main() {
   Engine& engine = engine_of(thread);
   engine.launch.entry(engine.launch.arguments);
   thread.operation = TW_NONE;
+  settle_doubts(thread);
   finish_copies(thread);
   thread.exited = true;
   thread.warp->ready &= ~(1ull << thread.lane);

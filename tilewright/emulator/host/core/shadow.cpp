@@ -43,16 +43,26 @@ std::string slot_place(const Cluster& cluster, const Slot& slot) {
   return thread < cluster.thread_count ? place(cluster, thread) : "null";
 }
 
-void report_conflict(Thread& thread, const Slot& slot, const Access& access, const char* address, Space space, const char* kind) {
-  report(kind, &thread, access.site,
-         {{"address", address_fact(thread, address)},
-          {"write", access.flags & slot_write ? "true" : "false"},
-          {"asynchronous", access.flags & (slot_async | slot_operation) ? "true" : "false"},
-          {"other_site", number(slot.site)},
-          {"other_write", slot.flags & slot_write ? "true" : "false"},
-          {"other_asynchronous", slot.flags & (slot_async | slot_operation) ? "true" : "false"},
-          {"other", slot_place(*thread.cluster, slot)}});
-  (void)space;
+// Two ordinary stores of one value do no harm, and what will be stored is known only when it has been.
+void doubt_or_report(Thread& thread, const Slot& slot, const Access& access, const char* address, uint8_t bytes, const char* kind, const std::vector<Fact>& facts) {
+  if (access.flags != slot_write || slot.flags != slot_write) {
+    report(kind, &thread, access.site, facts);
+    return;
+  }
+  Doubted doubt{address, std::string(address, size_t(__builtin_popcount(bytes))), access.site, {}, kind};
+  for (const Fact& fact : facts) doubt.facts.push_back({fact.name, fact.value});
+  thread.doubted.push_back(std::move(doubt));
+}
+
+void report_conflict(Thread& thread, const Slot& slot, const Access& access, const char* address, uint8_t bytes, const char* kind) {
+  const std::vector<Fact> facts = {{"address", address_fact(thread, address)},
+                                   {"write", access.flags & slot_write ? "true" : "false"},
+                                   {"asynchronous", access.flags & (slot_async | slot_operation) ? "true" : "false"},
+                                   {"other_site", number(slot.site)},
+                                   {"other_write", slot.flags & slot_write ? "true" : "false"},
+                                   {"other_asynchronous", slot.flags & (slot_async | slot_operation) ? "true" : "false"},
+                                   {"other", slot_place(*thread.cluster, slot)}};
+  doubt_or_report(thread, slot, access, address, bytes, kind, facts);
 }
 
 }  // namespace
@@ -192,9 +202,9 @@ void Shadow::access_cell(Thread& thread, Cell& cell, const char* address, uint8_
               if (theirs->at[slot.group * group_size + uint32_t(__builtin_ctz(rest))] < slot.clock) known = false;
           if (theirs && (slot.flags & slot_operation)) known = true;   // whether its copy was waited for, only that cluster can tell
           if (!known)
-            report("race-global", &thread, access.site,
-                   {{"address", address_fact(thread, address)}, {"write", write ? "true" : "false"}, {"other_site", number(slot.site)},
-                    {"other_write", slot.flags & slot_write ? "true" : "false"}, {"other_cluster", number(cell.cluster - 1)}});
+            doubt_or_report(thread, slot, access, address, bytes, "race-global",
+                            {{"address", address_fact(thread, address)}, {"write", write ? "true" : "false"}, {"other_site", number(slot.site)},
+                             {"other_write", slot.flags & slot_write ? "true" : "false"}, {"other_cluster", number(cell.cluster - 1)}});
         }
         return false;
       });
@@ -217,9 +227,9 @@ void Shadow::access_cell(Thread& thread, Cell& cell, const char* address, uint8_
     if (common && (write || (slot.flags & slot_write)) && !(slot.flags & access.flags & slot_atomic)) {
       if (!ordered(thread, slot)) {
         if (!(same_source(slot, mine) && slot.lanes == mine.lanes))
-          report_conflict(thread, slot, access, address, space_, conflict_kind(slot, access.flags, space_));
+          report_conflict(thread, slot, access, address, bytes, conflict_kind(slot, access.flags, space_));
       } else if ((access.flags & slot_async) && (slot.flags & slot_write) && !(slot.flags & slot_async) && !fenced(thread, slot)) {
-        report_conflict(thread, slot, access, address, space_, "missing-proxy-fence");
+        report_conflict(thread, slot, access, address, bytes, "missing-proxy-fence");
       }
     }
     if (!access.record) return true;

@@ -1,0 +1,253 @@
+"""Each class of mistake gives its report, at the author's line, and the same text without the mistake gives none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.emulator import Emulation, Report, TensorMap, emulate, run
+from tilewright.errors import EmulationError, EmulationFailed, InvalidTensorMap
+from tilewright.targets.cuda.tma import Swizzle
+
+HEAD = '#include "tilewright_cuda.cuh"\nusing namespace tw;\n'
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A kernel body with one mistake: `wrong` in place of `right`; MARK stands at the line that is to be reported."""
+
+    kind: str
+    body: str
+    right: str
+    wrong: str
+    threads: int = 64
+    blocks: int = 1
+    cluster: int = 1
+    shared: int = 4096
+    options: dict[str, Any] = field(default_factory=dict)
+    schedules: tuple[str, ...] = ("late", "early", "random")
+
+
+def text_of(mistakes: list[Mistake]) -> str:
+    """One text with every body in both forms, so that one compilation serves all tests: body 2 i is right, 2 i + 1 wrong."""
+    parameters = "const int* X, int* Y, const TensorMap& map, int n"
+    lines = ['#include "tilewright_cuda.cuh"', "using namespace tw;"]
+    for i, mistake in enumerate(mistakes):
+        for which, part in enumerate((mistake.right, mistake.wrong)):
+            lines += [
+                f"static void body_{2 * i + which}({parameters}) {{",
+                "  TW_DYNAMIC_SHARED(smem); int* tile = reinterpret_cast<int*>(smem); const uint32_t base = shared_address(smem);",
+                "  const int t = threadIdx.x, lane = threadIdx.x % 32;",
+                f'#line 1 "mistake_{i}.cu"',
+                mistake.body.replace("@", part),
+                "}",
+            ]
+    lines.append(
+        f"TW_KERNEL(128, 1) kernel({parameters.replace('const TensorMap&', 'const TW_GRID_CONSTANT TensorMap')}, int which) {{"
+    )
+    lines += [f"  if (which == {i}) body_{i}(X, Y, map, n);" for i in range(2 * len(mistakes))]
+    return "\n".join([*lines, "}"])
+
+
+def run_body(number: int, which: int, schedule: str) -> Emulation:
+    mistake = MISTAKES[number]
+    x, y = np.arange(1024, dtype=np.int32), np.zeros(1024, np.int32)
+    tensor = np.arange(32 * 32, dtype=np.float32).reshape(32, 32)
+    return run(
+        TEXT, "kernel", [x, y, TensorMap(tensor, (8, 32), Swizzle.NONE), 64, 2 * number + which], grid=(mistake.blocks,),
+        block=(mistake.threads,), cluster=(mistake.cluster,), shared_bytes=mistake.shared, schedule=schedule,
+        names=["X", "Y", "map", "n", "which"], workers=1, **{"registers": 0, **mistake.options},
+    )  # fmt: skip
+
+
+RING = """
+  const uint32_t full = base + 2048;
+  if (t == 0) { mbarrier_init(full, 1); fence_mbarrier_init(); }
+  sync_threads();
+  if (t == 0) {
+    mbarrier_arrive_expect_tx(full, 1024);
+    tma_load(base, map, full, 0, 0);
+  }
+"""
+
+MMA = """
+  for (int i = t; i < 1024; i += THREADS) tile[i] = 0;
+  fence_proxy_async_shared();
+  sync_threads();
+  Fragment<float, 4> acc;
+  for (int i = 0; i < 4; ++i) acc[i] = 0.0f;
+  const uint64_t a = wgmma_descriptor(base, SWIZZLE_NONE, 128, 256), b = wgmma_descriptor(base + 2048, SWIZZLE_NONE, 128, 256);
+""".replace("THREADS", "128")
+
+MISTAKES = [
+    Mistake("race-shared", "tile[t] = t; @ Y[t] = tile[63 - t];", "sync_threads();", ""),
+    Mistake("race-shared", "if (t < 32) { tile[lane] = lane; @ Y[lane] = tile[31 - lane]; }", "sync_warp();", ""),
+    Mistake("race-global", "Y[@] = t;", "t", "0"),
+    Mistake("race-global", "if (t == 0) Y[@] = 1 + blockIdx.x;", "blockIdx.x", "0", blocks=3),
+    Mistake("race-shared", "if (t == 0) tile[0] = 0; sync_threads(); @;", "atomic_add(tile, 1)", "tile[0] += 1"),
+    Mistake("unwritten-shared", "if (t < @) tile[t] = t; sync_threads(); Y[t] = tile[t];", "64", "63"),
+    Mistake("unwritten-register", "Fragment<int, 4> f; for (int i = 0; i < @; ++i) f[i] = i; Y[t] = f[t % 4];", "4", "3"),
+    Mistake("out-of-bounds", "if (t < @) Y[t * 17] = t;", "60", "64"),
+    Mistake("out-of-bounds", "tile[t * 4] = X[@];", "0", "-1 - t"),
+    Mistake("out-of-bounds", "tile[@ + t] = 1;", "960", "961"),
+    Mistake("misaligned", "store(tile + 4 * t, load<4>(X + @));", "4 * t", "4 * t + 1"),
+    Mistake("partial-collective", "int s = t; if (t < @) s = redux_add(s); Y[t] = s;", "32", "20"),
+    Mistake("divergent-collective", "@", "Y[t] = shuffle_xor(t, 1);", "if (lane < 16) Y[t] = shuffle_xor(t, 1); else Y[t] = redux_add(t);"),
+    Mistake("divergent-collective", "@", "sync_threads();", "if (lane < 16) sync_threads();\n else sync_threads();"),
+    Mistake("mask-without-caller", "sync_warp(@);", "ALL_LANES", "1"),
+    Mistake("shuffle-from-nobody", "if (lane < 16) Y[t] = shuffle(t, @, 0xFFFFu);", "3", "20"),
+    Mistake("deadlock", "const uint32_t bar = base; if (t == 0) mbarrier_init(bar, @); sync_threads(); if (t < 32) mbarrier_arrive(bar); mbarrier_wait(bar, 0);", "32", "33"),
+    Mistake("deadlock", "const uint32_t bar = base; if (t == 0) mbarrier_init(bar, 64); sync_threads(); mbarrier_arrive(bar); mbarrier_wait(bar, @);  mbarrier_arrive(bar); mbarrier_wait(bar, 1);", "0", "0); mbarrier_wait(bar, 1"),
+    Mistake("deadlock", "if (t < 32) named_barrier_sync(1, @); else named_barrier_arrive(1, @);", "64", "96"),
+    Mistake("barrier-counts", "if (t < 32) named_barrier_sync(1, 64); else named_barrier_sync(1, @);", "64", "32"),
+    Mistake("barrier-twice", "if (t < 32) { named_barrier_arrive(1, 64); @ } else named_barrier_sync(1, 64);", "", "named_barrier_arrive(1, 64);", schedules=("late",)),
+    Mistake("barrier-arguments", "named_barrier_sync(@, 64);", "15", "16"),
+    Mistake("too-many-arrivals", "if (t == 0) { mbarrier_init(base, @); fence_mbarrier_init(); } sync_threads(); if (t < 2) mbarrier_arrive_expect_tx(base, t ? 0 : 16); sync_threads(); if (t == 0) bulk_load(base + 64, X, 16, base); mbarrier_wait(base, 0);", "2", "1"),
+    Mistake("barrier-count", "if (t == 0) mbarrier_init(base, @);", "1", "0"),
+    Mistake("no-barrier", "if (t == 0) mbarrier_init(base, 1); sync_threads(); if (t == 0) mbarrier_arrive(base + @);", "0", "8"),
+    Mistake("barrier-not-visible", "if (t == 0) mbarrier_init(base, 1); @ if (t == 1) mbarrier_arrive(base);", "sync_threads();", "", schedules=("late", "early")),
+    Mistake("barrier-not-fenced", "if (t == 0) { mbarrier_init(base, 1); @ } sync_threads(); if (t == 0) { mbarrier_arrive_expect_tx(base, 16); bulk_load(base + 64, X, 16, base); } mbarrier_wait(base, 0);", "fence_mbarrier_init();", ""),
+    Mistake("barrier-in-use", "if (t == 0) { mbarrier_init(base, 1); mbarrier_arrive(base); @ mbarrier_init(base, 2); }", "mbarrier_invalidate(base);", ""),
+    Mistake("early-read", RING + "@ Y[t] = tile[t];", "mbarrier_wait(full, 0);", "if (t > 70) mbarrier_wait(full, 0);"),
+    Mistake("early-read", "cp_async<4>(base + 4 * t, X + t); cp_async_commit(); cp_async_wait<@>(); sync_threads(); Y[t] = tile[63 - t];", "0", "1"),
+    Mistake("early-read", "cp_async<4>(base + 4 * t, X + t); @ cp_async_wait<0>(); sync_threads(); Y[t] = tile[63 - t];", "cp_async_commit();", ""),
+    Mistake("overwritten-copy", RING + "@ tile[t] = 0; mbarrier_wait(full, 0);", "mbarrier_wait(full, 0);", ""),
+    Mistake("overwritten", RING.replace("sync_threads();", "tile[t] = t; sync_threads(); Y[t] = tile[63 - t]; fence_proxy_async_shared(); @", 1) + "mbarrier_wait(full, 0);", "sync_threads();", ""),
+    Mistake("overwritten", "for (int i = t; i < 256; i += 64) tile[i] = i; fence_proxy_async_shared(); sync_threads(); if (t == 0) { bulk_store(Y, base, 256); bulk_commit(); @ } sync_threads(); tile[t] = 0; if (t == 0) bulk_wait_read<0>();", "bulk_wait_read<0>();", ""),
+    Mistake("missing-proxy-fence", "tile[t] = t; @ sync_threads(); if (t == 0) { bulk_store(Y, base, 256); bulk_commit(); bulk_wait_read<0>(); }", "fence_proxy_async_shared();", ""),
+    Mistake("store-not-awaited", "tile[t] = t; fence_proxy_async_shared(); sync_threads(); if (t == 0) { bulk_store(Y, base, 256); bulk_commit(); @ }", "bulk_wait_read<0>();", ""),
+    Mistake("bytes-do-not-match", "if (t == 0) { mbarrier_init(base, 1); fence_mbarrier_init(); mbarrier_arrive_expect_tx(base, 16); bulk_load(base + 64, X, 16, base); mbarrier_wait(base, 0); @ }", "", "mbarrier_expect_tx(base, 32);"),
+    Mistake("deadlock", RING.replace("1024", "@") + "mbarrier_wait(full, 0);", "1024", "1040"),
+    Mistake("copy-in-flight-at-exit", RING + "@", "mbarrier_wait(full, 0);", "", schedules=("late",)),
+    Mistake("bulk-arguments", "if (t == 0) { mbarrier_init(base, 1); fence_mbarrier_init(); mbarrier_arrive_expect_tx(base, @); bulk_load(base + 64, X, @, base); mbarrier_wait(base, 0); }", "16", "8"),
+    Mistake("bytes-out-of-range", "if (t == 0) { mbarrier_init(base, 2); @; }", "", "mbarrier_expect_tx(base, 1 << 20)"),
+    Mistake("exited-block", "if (cluster_rank() == 0) { if (t == 0) mbarrier_init(base, 64); fence_mbarrier_init(); } cluster_sync(); if (cluster_rank() == 1) { mbarrier_arrive_cluster(base, 0); } @", "cluster_sync();", "", blocks=2, cluster=2, schedules=("late",)),
+    Mistake("cluster-wait-alone", "@ cluster_wait();", "cluster_arrive();", "", blocks=2, cluster=2),
+    Mistake("cluster-arrive-twice", "cluster_arrive(); @ cluster_arrive(); cluster_wait();", "cluster_wait();", "", blocks=2, cluster=2, schedules=("late",)),
+    Mistake("no-such-block", "tile[t] = 0; cluster_sync(); if (t == 0) Y[blockIdx.x] = load_cluster<1, int>(mapa(base, @))[0]; cluster_sync();", "1", "2", blocks=2, cluster=2),
+    Mistake("missing-matrix-fence", MMA + "@ wgmma_ss<8, half, half>(acc, a, b, true); wgmma_commit(); wgmma_wait<0>(); Y[t] = int(acc[0]);", "wgmma_fence();", "", threads=128),
+    Mistake("accumulator-read", MMA + "wgmma_fence(); wgmma_ss<8, half, half>(acc, a, b, true); wgmma_commit(); wgmma_wait<@>(); Y[t] = int(acc[0]); wgmma_wait<0>();", "0", "1", threads=128),
+    Mistake("accumulator-written", MMA + "wgmma_fence(); wgmma_ss<8, half, half>(acc, a, b, true); wgmma_commit(); @ acc[1] = 0.0f; wgmma_wait<0>();", "wgmma_wait<0>();", "", threads=128),
+    Mistake("operand-written", MMA + "Fragment<half, 8> f; for (int i = 0; i < 8; ++i) f[i] = half{0}; wgmma_fence(); wgmma_rs<8, half>(acc, f, b, true); wgmma_commit(); @ f[0] = half{1}; wgmma_wait<0>();", "wgmma_wait<0>();", "", threads=128),
+    Mistake("overwritten", MMA + "wgmma_fence(); wgmma_ss<8, half, half>(acc, a, b, true); wgmma_commit(); @ sync_threads(); tile[t] = 1; wgmma_wait<0>();", "wgmma_wait<0>();", "", threads=128),
+    Mistake("missing-proxy-fence", MMA.replace("fence_proxy_async_shared();", "@") + "wgmma_fence(); wgmma_ss<8, half, half>(acc, a, b, true); wgmma_commit(); wgmma_wait<0>();", "fence_proxy_async_shared();", "", threads=128),
+    Mistake("deadlock", MMA + "if (t < @) { wgmma_fence(); wgmma_ss<8, half, half>(acc, a, b, true); wgmma_commit(); wgmma_wait<0>(); }", "128", "96", threads=128),
+    Mistake("warpgroup-disagrees", MMA + "wgmma_fence(); wgmma_ss<8, half, half>(acc, wgmma_advance(a, t / 32 * @), b, true); wgmma_commit(); wgmma_wait<0>();", "0", "16", threads=128),
+    Mistake("register-count", "setmaxnreg_dec<@>();", "40", "36", threads=128, options={"registers": 168}),
+    Mistake("register-direction", "setmaxnreg_@<160>();", "dec", "inc", threads=128, options={"registers": 168}),
+    Mistake("deadlock", "if (t < 128) setmaxnreg_dec<@>(); else setmaxnreg_inc<208>();", "40", "128", threads=256, options={"registers": 128}),
+    Mistake("not-shared", "Y[t] = int(shared_address(@));", "tile", "X"),
+    Mistake("trap", "if (n != @) trap();", "64", "65"),
+]  # fmt: skip
+
+
+def kinds(found: Emulation) -> set[str]:
+    return {report.kind for report in found.reports}
+
+
+TEXT = text_of(MISTAKES)
+
+
+@pytest.mark.parametrize("number", range(len(MISTAKES)), ids=[f"{i}-{m.kind}" for i, m in enumerate(MISTAKES)])
+def test_the_mistake_is_reported_and_only_the_mistake(number: int) -> None:
+    mistake = MISTAKES[number]
+    for schedule in mistake.schedules:
+        right = run_body(number, 0, schedule)
+        assert not right.reports, "\n".join(map(str, right.reports))
+        wrong = run_body(number, 1, schedule)
+        assert mistake.kind in kinds(wrong), f"{schedule}: {kinds(wrong)}"
+        report = next(report for report in wrong.reports if report.kind == mistake.kind)
+        assert report.span is not None and report.span.file == f"mistake_{number}.cu" and report.at is not None
+        assert report.hint and "{" not in report.message
+
+
+def first(text: str, arguments: list[Any], **launch: Any) -> Report:
+    with pytest.raises(EmulationError) as caught:
+        emulate(HEAD + text, "kernel", arguments, **launch)
+    return caught.value.reports[0]
+
+
+def test_a_deadlock_says_who_waits_for_what() -> None:
+    text = """
+TW_KERNEL(64, 1) kernel() {
+  TW_DYNAMIC_SHARED(smem);
+  const uint32_t bar = shared_address(smem) + 16;
+  if (threadIdx.x == 0) mbarrier_init(bar, 5);
+  sync_threads();
+  if (threadIdx.x < 3) mbarrier_arrive(bar);
+  mbarrier_wait(bar, 0);
+}"""
+    report = first(text, [], grid=(1,), block=(64,), shared_bytes=64)
+    assert report.kind == "deadlock" and report.span is not None and report.span.line == 10
+    assert len(report.waits) == 2
+    assert report.waits[0] == (
+        "block 0, warp 0, 32 lanes, in mbarrier_wait at kernel.cu:10: waits for parity 0 of the mbarrier at byte 16 of shared memory "
+        "of block 0, which is in phase 0; 2 of 5 arrivals are missing"
+    )
+
+
+def test_line_directives_lead_to_the_authors_file() -> None:
+    text = """
+TW_KERNEL(32, 1) kernel(int* Y) {
+#line 41 "/home/author/attention.py"
+  Y[int(threadIdx.x) - 1] = 0;
+#line 57 "/home/author/attention.py"
+  sync_warp(2);
+}"""
+    with pytest.raises(EmulationError) as caught:
+        emulate(HEAD + text, "kernel", [np.zeros(32, np.int32)], grid=(1,), block=(32,))
+    places = {(report.kind, str(report.span)) for report in caught.value.reports}
+    assert places == {
+        ("out-of-bounds", "/home/author/attention.py:41:1"),
+        ("mask-without-caller", "/home/author/attention.py:57:1"),
+    }
+    assert "argument 0" in str(caught.value) and "help:" in str(caught.value)
+
+
+def test_explore_finds_a_result_that_depends_on_the_order() -> None:
+    text = """
+TW_KERNEL(64, 1) kernel(uint32_t* order, uint32_t* ticket) { order[threadIdx.x] = atomic_add(ticket, 1u); }"""
+    arrays = [np.zeros(64, np.uint32), np.zeros(1, np.uint32)]
+    with pytest.raises(EmulationError) as caught:
+        emulate(HEAD + text, "kernel", arrays, grid=(1,), block=(64,), schedule="explore", names=["order", "ticket"])
+    assert caught.value.reports[0].kind == "schedule-dependent" and "order differs" in caught.value.reports[0].message
+    fixed = text.replace(
+        "order[threadIdx.x] = atomic_add(ticket, 1u)", "order[threadIdx.x] = threadIdx.x; atomic_add(ticket, 1u)"
+    )
+    emulate(HEAD + fixed, "kernel", arrays, grid=(1,), block=(64,), schedule="explore")
+    assert np.array_equal(arrays[0], np.arange(64))
+
+
+def test_text_that_does_not_compile_says_why() -> None:
+    with pytest.raises(EmulationFailed, match="refuses this kernel's text") as caught:
+        emulate(HEAD + "TW_KERNEL(32, 1) kernel() { nonsense(); }", "kernel", [], grid=(1,), block=(32,))
+    assert caught.value.hint is not None and "nonsense" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("arguments", "launch", "message"),
+    [
+        ([1], {"grid": (1,), "block": (32,)}, "has 2 parameters, and 1 arguments"),
+        (
+            [1.5, 2, 3][:2],
+            {"grid": (1,), "block": (32,)},
+            "argument 0 is 8 bytes of float, and the kernel's parameter is a pointer",
+        ),
+        ([np.zeros(3), 2], {"grid": (3,), "block": (32,), "cluster": (2,)}, "cannot be cut into clusters"),
+        ([np.zeros(3), 2], {"grid": (3,), "block": (2048,)}, "fits no machine"),
+        ([np.zeros(3), 2], {"grid": (1,), "block": (32,), "schedule": "soon"}, "unknown schedule 'soon'"),
+        ([np.zeros(3), "x"], {"grid": (1,), "block": (32,)}, "argument 1 is a str"),
+    ],
+)
+def test_launches_that_do_not_fit(arguments: list[Any], launch: dict[str, Any], message: str) -> None:
+    with pytest.raises(EmulationFailed) as caught:
+        emulate(HEAD + "TW_KERNEL(32, 1) kernel(double* x, int n) {}", "kernel", arguments, **launch)
+    assert message in str(caught.value)
+
+
+def test_limits_of_tensor_maps() -> None:
+    with pytest.raises(InvalidTensorMap, match="stride"):
+        TensorMap(np.zeros((8, 7), np.float32), (8, 4)).descriptor(4096)

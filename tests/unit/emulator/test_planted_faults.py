@@ -1,0 +1,21 @@
+"""Planted faults: a seeded sample in every run of the tests, all of them under `make proof`."""
+
+from __future__ import annotations
+
+import pytest
+from planted_faults import caught_share, hunt, prepare
+from emulator_kernels import KERNELS
+
+
+def test_a_sample_of_planted_faults_is_caught() -> None:
+    verdicts = hunt(sample=40, seed=20, names={"bulk_ring", "ping_pong", "cluster_sum", "transpose_tma"})
+    missed = [str(planted) for planted, verdict, _ in verdicts if verdict == "missed"]
+    assert not missed
+    assert sum(verdict in ("reported", "wrong") for _, verdict, _ in verdicts) > 25
+
+
+@pytest.mark.proof
+def test_all_planted_faults() -> None:
+    assert sum(len(prepare(kernel).faults) for kernel in KERNELS) >= 1000
+    verdicts = hunt(sample=None, seed=0)
+    assert caught_share(verdicts) >= 0.95, [str(planted) for planted, verdict, _ in verdicts if verdict == "missed"]
