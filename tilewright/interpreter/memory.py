@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.errors import ConflictingWrites, OutOfBounds, UninitializedRead
 from tilewright.interpreter.arithmetic import carried, settle
-from tilewright.interpreter.poison import PATTERN
+from tilewright.interpreter.poison import poison
 from tilewright.ir.dtypes import DType
 
 
@@ -61,12 +61,14 @@ def flat_length(shape: Sequence[int], strides: Sequence[int]) -> int:
     return 0 if 0 in shape else 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
 
 
-def allocate(shape: Sequence[int], dtype: DType, lanes: tuple[int, ...] = ()) -> Memory:
-    """Fresh memory for a buffer, nothing of it written."""
+def allocate(shape: Sequence[int], dtype: DType, lanes: tuple[int, ...] = (), checked: bool = True) -> Memory:
+    """Fresh poisoned memory for a buffer; where it is `checked`, reading what was never written is an error."""
     elements = math.prod(shape[:-1]) * (-(-shape[-1] // dtype.per_byte) * dtype.per_byte) if shape else 1
     lane_bytes = -(-dtype.nbytes(elements) // 16) * 16
     count = lane_bytes * math.prod(lanes)
-    return Memory(np.full(count, PATTERN, np.uint8), np.zeros(count, np.uint8), lanes, lane_bytes)
+    data = np.empty(count, np.uint8)
+    poison(data if dtype.is_packed else data.view(dtype.numpy), dtype)
+    return Memory(data, np.zeros(count, np.uint8) if checked else None, lanes, lane_bytes)
 
 
 class View:

@@ -59,7 +59,8 @@ class State:
     parallel : whether a `Parallel` loop encloses.
     threads : threads of the block; ``()`` outside kernels.
     returned : threads that are done, where not all agree.
-    left : lanes that left the innermost loop, and its iteration.
+    broken : lanes that left the innermost loop.
+    span : place of the statement that runs.
     """
 
     report: Callable[[str], None] = print
@@ -105,7 +106,9 @@ class State:
         if buffer.scope == "scalar":
             self.places[buffer] = Cell(buffer.name, buffer.dtype, lanes)
             return
-        self.memories[buffer] = allocate(shape, buffer.dtype, lanes)
+        # Threads with nothing to do may compute with what is in their registers: that shows as poison, if it matters.
+        checked = not (buffer.scope == "register" and lanes)
+        self.memories[buffer] = allocate(shape, buffer.dtype, lanes, checked)
         self._add_view(buffer, shape, row_major(shape, buffer.dtype))
 
     def add_argument(self, buffer: Buffer, memory: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:

@@ -73,7 +73,7 @@ def matmul(a: str, b: str, c: str, transposed: bool) -> str:
 
 @pytest.mark.parametrize(
     ("a", "machine"),
-    [("float32", "x86_64"), ("float32", "avx512"), ("bfloat16", "avx512-vnni-bf16"), ("bfloat16", "neon-i8mm-bf16")],
+    [("float32", "avx2"), ("float32", "avx512"), ("bfloat16", "avx512-vnni-bf16"), ("bfloat16", "neon-i8mm-bf16")],
 )
 def test_float_matmul(a: str, machine: str) -> None:
     rng = np.random.default_rng(0)
@@ -229,3 +229,24 @@ def gpu_stages(function: Function, machine: str) -> list[tuple[str, Function]]:
             if function is not before:
                 found.append((step.name, function))
     return found
+
+
+def test_loops_and_reductions_on_a_gpu() -> None:
+    x = np.random.default_rng(3).standard_normal((10, 37)).astype(np.float32)
+    expected = interpret(program(ELEMENTWISE), [x])
+    for name, lowered in gpu_stages(program(ELEMENTWISE), "sm_90a"):
+        for got, wanted in zip(interpret(lowered, [x]), expected, strict=True):
+            np.testing.assert_array_equal(got, wanted, err_msg=name)
+
+
+def test_threads_of_a_gpu_stay_threads() -> None:
+    x = np.random.default_rng(4).integers(-99, 99, 150).astype(np.int32)
+    histograms = []
+    results = []
+    for lowered in (program(THREADS), *(stage for _, stage in gpu_stages(program(THREADS), "sm_90a"))):
+        histograms.append(np.zeros(8, np.int32))
+        results.append(interpret(lowered, [x, histograms[-1]])[0])
+    assert len(results) > 1
+    for y, histogram in zip(results[1:], histograms[1:], strict=True):
+        np.testing.assert_array_equal(y, results[0])
+        np.testing.assert_array_equal(histogram, histograms[0])

@@ -190,3 +190,15 @@ def test_machine_functions_that_move_values_between_threads() -> None:
     params = "(X: int32[32], Y: int32[32]) -> Y"
     (y,) = run_block("Y[tx] = test.rotate(X[tx], 3)", np.arange(32, dtype=np.int32), params=params)
     np.testing.assert_array_equal(y, (np.arange(32) + 3) % 32)
+
+
+def test_registers_of_idle_threads_hold_poison() -> None:
+    body = """
+    r = register(float32[2])
+    if tx < 3:
+        r[0] = float32(tx)
+    r[1] = r[0] * 2.0
+    Y[tx] = r[1]
+    """
+    (y,) = run_block(body, params="(Y: float32[4]) -> Y", threads=4, stage="final")
+    np.testing.assert_array_equal(y, [0, 2, 4, np.nan])
