@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from tilewright.ir.signature import size_variables
 from tilewright.ir.visitor import Rewriter, children, substitute, walk
 
 T = TypeVar("T", bound=Statement)
+N = TypeVar("N")
 
 
 def map_kernels(function: Function, change: Callable[[Kernel], Kernel], stage: str | None = None) -> Function:
@@ -169,3 +170,29 @@ def negated(condition: Expr) -> Expr:
     if isinstance(condition, nodes.Binary) and condition.op in _OPPOSITE and condition.left.dtype.is_integer:
         return binary(_OPPOSITE[condition.op], condition.left, condition.right)
     return nodes.Unary(condition.dtype, "not", condition)
+
+
+def with_values(node: N, values: Mapping[Var, Expr]) -> N:
+    """`node` with variables replaced, and the arithmetic on literals that this allows done."""
+    return _Fold(values)(node)
+
+
+class _Fold(Rewriter):
+    """Variables replaced by literals, and the arithmetic on them done."""
+
+    def __init__(self, values: Mapping[Var, Expr]) -> None:
+        self.values = values
+
+    def map_var(self, var: Var) -> Expr:
+        return self.values.get(var, var)
+
+    def visit_Binary(self, node: nodes.Binary) -> Expr:
+        made = self.generic(node)
+        return made if made is node else nodes.binary(made.op, made.left, made.right)
+
+    def visit_Cast(self, node: nodes.Cast) -> Expr:
+        made = self.generic(node)
+        return made if made is node else nodes.cast(made.value, made.dtype)
+
+    def visit_Broadcast(self, node: nodes.Broadcast) -> Expr:
+        return self.generic(node)  # type: ignore[no-any-return]

@@ -197,7 +197,9 @@ class CFamilyPrinter:
         with self.names.scope():
             name = self.names.of(loop.var)
             advance = f"{name}++" if step.text == "1" else f"{name} += {step}"
-            self.block(f"for ({self.type_name(loop.var.dtype)} {name} = {start}; {name} < {stop}; {advance})", loop.body)
+            self.block(
+                f"for ({self.type_name(loop.var.dtype)} {name} = {start}; {name} < {stop}; {advance})", loop.body
+            )
 
     def statement_While(self, loop: nodes.While) -> None:
         self.block(f"while ({self.value(loop.condition)})", loop.body)

@@ -47,7 +47,12 @@ def outputs(result: Any) -> tuple[np.ndarray, ...]:
 
 
 def check(
-    text: str, *arguments: Any, rtol: float = 0.0, atol: float = 0.0, machines: Sequence[Arch] = (), after_passes: bool = True
+    text: str,
+    *arguments: Any,
+    rtol: float = 0.0,
+    atol: float = 0.0,
+    machines: Sequence[Arch] = (),
+    after_passes: bool = True,
 ) -> tuple[np.ndarray, ...]:
     """The outputs of a program, which must be the same interpreted, after every pass, and compiled.
 

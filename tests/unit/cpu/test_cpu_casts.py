@@ -23,7 +23,9 @@ def values_of(kind: DType, rng: np.random.Generator) -> np.ndarray:
         return rng.random(COUNT) < 0.5
     if kind.bits <= 8:
         codes = np.resize(np.arange(1 << kind.bits), COUNT)
-        return codes.astype(np.uint8).view(kind.numpy) if kind.is_float else (codes + int(kind.minimum)).astype(kind.numpy)
+        return (
+            codes.astype(np.uint8).view(kind.numpy) if kind.is_float else (codes + int(kind.minimum)).astype(kind.numpy)
+        )
     if kind.bits == 16:
         return rng.permutation(1 << 16).astype(np.uint16)[:COUNT].view(kind.numpy)
     return _integers(kind, rng) if kind.is_integer else _floats(kind, rng)
@@ -57,9 +59,7 @@ def conversions(source: DType, targets: list[DType]) -> Function:
             out, i = Buffer(f"{target}_{way}", (COUNT,), target), Var(INT32, "i")
             body = seq(Store(out, (i,), cast(load(given, i), target)))
             loop = (
-                Parallel((i,), (COUNT,), body)
-                if way == "vectors"
-                else For(i, const(0), const(COUNT), const(1), body)
+                Parallel((i,), (COUNT,), body) if way == "vectors" else For(i, const(0), const(COUNT), const(1), body)
             )
             threads = tuple(Var(INT32, name) for name in ("tx", "ty", "tz"))
             kernels.append(Kernel((Var(INT32, "bx"),), (1,), threads, (1, 1, 1), seq(loop)))  # type: ignore[arg-type]
@@ -83,15 +83,21 @@ def check(source: DType, targets: list[DType], machine: Arch) -> None:
         assert equal.all(), (source, target, values[wrong], numbers[wrong], expected[wrong])
 
 
-WIDE = ("float32", "float64", "int64", "uint64", "int32")
+SOME = ("bool", "int4", "uint8", "int32", "uint64", "float16", "bfloat16", "float32", "float8_e4m3fn", "float64")
 NARROW = ("float16", "bfloat16", "float8_e4m3fn", "float4_e2m1fn", "float8_e8m0fnu", "int4", "uint1")
 
 
-@pytest.mark.parametrize("source", WIDE)
-def test_from_wide_types_to_every_type(source: str) -> None:
-    check(dtype(source), EVERY, host())
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")
+def test_from_float32_to_every_type() -> None:
+    check(dtype("float32"), EVERY, host())
 
 
+@pytest.mark.parametrize("source", ["float64", "int64", "uint64", "int32"])
+def test_from_wide_types(source: str) -> None:
+    check(dtype(source), [dtype(name) for name in SOME], host())
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")
 @pytest.mark.parametrize("source", NARROW)
 def test_from_narrow_types(source: str) -> None:
     targets = ["bool", "uint8", "int2", "int32", "float32", "float64", "bfloat16", "float8_e5m2fnuz"]

@@ -55,7 +55,9 @@ def test_a_command_that_fails(tmp_path: Path) -> None:
 
 
 def test_a_compiler_that_dies_in_the_middle(tmp_path: Path) -> None:
-    wish = script(tmp_path / "cc", 'if [ "$1" = --version ]; then echo cc 1.0; exit 0; fi; echo "internal error" >&2; exit 4')
+    wish = script(
+        tmp_path / "cc", 'if [ "$1" = --version ]; then echo cc 1.0; exit 0; fi; echo "internal error" >&2; exit 4'
+    )
     with override(compiler=wish), pytest.raises(compiler.BrokenCompiler, match="internal error"):
         compiler.build(Source("int x;", "c"), host(), tmp_path)
     assert not (tmp_path / compiler.LIBRARY).exists()
@@ -71,7 +73,9 @@ def test_refused_code_shows_the_authors_line(tmp_path: Path) -> None:
 
 def test_an_interrupted_compile_leaves_nothing(tmp_path: Path) -> None:
     """Ctrl-C while the compiler runs: the compiler ends too, and no half library stays."""
-    wish = script(tmp_path / "cc", f'if [ "$1" = --version ]; then echo cc 1.0; exit 0; fi; echo $$ > {tmp_path}/pid; sleep 60')
+    wish = script(
+        tmp_path / "cc", f'if [ "$1" = --version ]; then echo cc 1.0; exit 0; fi; echo $$ > {tmp_path}/pid; sleep 60'
+    )
     code = f"""
 from pathlib import Path
 from tilewright.targets.base import Source

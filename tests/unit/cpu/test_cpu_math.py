@@ -27,7 +27,26 @@ BOUNDS: Mapping[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
 }  # fmt: skip
 """Reference and largest error in units of the last place, as device/tilewright_math.h states them."""
 
-EDGES = [0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 88.7, 88.73, -87.3, -103.9, -104.1, 128, 127.99, -149, -150, 1e-40, 1e-45]
+EDGES = [
+    0,
+    -0.0,
+    np.inf,
+    -np.inf,
+    np.nan,
+    1,
+    -1,
+    88.7,
+    88.73,
+    -87.3,
+    -103.9,
+    -104.1,
+    128,
+    127.99,
+    -149,
+    -150,
+    1e-40,
+    1e-45,
+]
 
 
 def samples(count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -253,7 +253,9 @@ def test_integers_wrap(dtype: str) -> None:
     check(text, *values, machines=[AVX2] if dtype == "int8" else [], after_passes=dtype == "int4")
 
 
-@pytest.mark.parametrize("dtype, per_byte", [("int4", 2), ("uint4", 2), ("uint2", 4), ("int1", 8), ("float4_e2m1fn", 2)])
+@pytest.mark.parametrize(
+    "dtype, per_byte", [("int4", 2), ("uint4", 2), ("uint2", 4), ("int1", 8), ("float4_e2m1fn", 2)]
+)
 def test_packed_tiles_and_tensors(dtype: str, per_byte: int) -> None:
     text = f"""
     def f(X: {dtype}[6, 64], Y: float32[6, 64], Z: {dtype}[6, 64]) -> (Y, Z):

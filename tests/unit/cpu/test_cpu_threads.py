@@ -40,7 +40,9 @@ def test_each_thread_does_its_element() -> None:
 
 
 def test_three_thread_indices() -> None:
-    (y,) = check_block("Y[tz, ty, tx] = tx + 10 * ty + 100 * tz", params="(Y: int32[2, 3, 4]) -> Y", threads="tx: 4, ty: 3, tz: 2")
+    (y,) = check_block(
+        "Y[tz, ty, tx] = tx + 10 * ty + 100 * tz", params="(Y: int32[2, 3, 4]) -> Y", threads="tx: 4, ty: 3, tz: 2"
+    )
     z, w, v = np.indices((2, 3, 4))
     np.testing.assert_array_equal(y, v + 10 * w + 100 * z)
 
@@ -160,7 +162,9 @@ def test_tile_operators_beside_threads() -> None:
         tile[i] = tile[i] + 1.0
     Y[tx] = tile[63 - tx]
     """
-    check_block(body, rng.standard_normal(64).astype(np.float32), params="(X: float32[64], Y: float32[64]) -> Y", threads=64)
+    check_block(
+        body, rng.standard_normal(64).astype(np.float32), params="(X: float32[64], Y: float32[64]) -> Y", threads=64
+    )
 
 
 def test_tile_operators_under_a_thread_condition_run_once() -> None:
@@ -184,7 +188,9 @@ def test_tile_operators_on_local_arrays_run_in_each_thread() -> None:
     reduce(source=mine, destination=most, kind="max")
     Y[tx] = most[0]
     """
-    check_block(body, rng.standard_normal((32, 4)).astype(np.float32), params="(X: float32[32, 4], Y: float32[32]) -> Y")
+    check_block(
+        body, rng.standard_normal((32, 4)).astype(np.float32), params="(X: float32[32, 4], Y: float32[32]) -> Y"
+    )
 
 
 def test_vectorized_loops_of_threads() -> None:
@@ -231,7 +237,7 @@ def test_a_barrier_that_not_all_threads_reach() -> None:
 
 def test_a_parallel_loop_that_mentions_a_thread() -> None:
     function = program(block("for i in parallel(8):\n    Y[i] = tx", "(Y: int32[8])"))
-    with pytest.raises(TilewrightError, match="T.Parallel is work of the whole block"):
+    with pytest.raises(TilewrightError, match=r"T\.Parallel is work of the whole block"):
         lower_threads(function, Context(host()))
 
 

@@ -98,7 +98,8 @@ class _Flatten(ScopedRewriter):
             return self.generic(region)
         if not _is_contiguous(region):
             raise ScatteredRegion(
-                f"this part of {region.buffer.name} does not lie in one piece", hint="copy it to a tile of its own first"
+                f"this part of {region.buffer.name} does not lie in one piece",
+                hint="copy it to a tile of its own first",
             )
         start = self._index(region.buffer, region.starts)
         return replace(region, buffer=self.map_buffer(region.buffer), starts=start, extents=(_total(region.extents),))

@@ -113,6 +113,11 @@ class _Guard(ScopedRewriter):
         return [bound for bound in _bounds_of(buffer, indices)
                 if self.decided.get(bound.name) is not True and not self.holds(bound)]  # fmt: skip
 
+    def undecided(self, buffer: Buffer, indices: tuple[Expr, ...]) -> list[_Bound]:
+        """Its open bounds, none where the access is known to be out of bounds anyway."""
+        bounds = self.open_bounds(buffer, indices)
+        return [] if any(self.decided.get(bound.name) is False for bound in bounds) else bounds
+
     def holds(self, bound: _Bound) -> bool:
         if bound.extent is None:
             return self.analyzer.nonnegative(bound.index)
@@ -203,11 +208,11 @@ class _Guard(ScopedRewriter):
     def _below(self, node: Any) -> Iterator[_Bound]:
         """Open bounds of the accesses below, under the ranges of the loops between."""
         if isinstance(node, (nodes.Load, nodes.Store)):
-            yield from self.open_bounds(node.buffer, node.indices)
+            yield from self.undecided(node.buffer, node.indices)
         elif isinstance(node, nodes.Evaluate) and isinstance(node.value, nodes.Call):
             for region in node.value.arguments:
                 if isinstance(region, nodes.Region):
-                    yield from self.open_bounds(region.buffer, region.starts)
+                    yield from self.undecided(region.buffer, region.starts)
         if isinstance(node, (If, nodes.Select, nodes.While)):
             return  # the condition may be the author's own guard: decided where it is known
         with self.analyzer.scope():

@@ -273,7 +273,9 @@ class _Threads:
 
     def meets(self, statement: Statement) -> bool:
         """Whether the threads meet inside `statement`: at a barrier, or for work of the whole block."""
-        return any(_is_barrier(node) or (isinstance(node, Parallel) and not self._is_private(node)) for node in walk(statement))
+        return any(
+            _is_barrier(node) or (isinstance(node, Parallel) and not self._is_private(node)) for node in walk(statement)
+        )
 
     def _is_private(self, loop: Parallel) -> bool:
         """Whether each thread runs the loop for itself, since all that it writes is the thread's own."""
@@ -295,7 +297,11 @@ class _Threads:
                 continue
             asked = Buffer("asked", (1,), BOOL, "scalar")
             note = If(condition, seq(Store(asked, (const(0),), const(True))))
-            made += [Allocate(asked, const(False)), self._over_threads([note]), If(Load(BOOL, asked, (const(0),)), body, span=branch.span)]
+            made += [
+                Allocate(asked, const(False)),
+                self._over_threads([note]),
+                If(Load(BOOL, asked, (const(0),)), body, span=branch.span),
+            ]
         return made
 
     # Loops over threads
@@ -329,7 +335,11 @@ class _Threads:
         left = Buffer("left", (1,), BOOL, "scalar")
         note = If(Load(BOOL, self.running, (self._thread_number(),)), seq(Store(left, (const(0),), const(True))))
         gone = nodes.Unary(BOOL, "not", Load(BOOL, left, (const(0),)))
-        return [Allocate(left, const(False)), self._over_threads([note], first=True), If(gone, seq(Return()), span=span)]
+        return [
+            Allocate(left, const(False)),
+            self._over_threads([note], first=True),
+            If(gone, seq(Return()), span=span),
+        ]
 
     def _over_threads(self, body: list[Statement], first: bool = False) -> Statement:
         used = {node for s in body for node in walk(s) if isinstance(node, Var)}
@@ -339,7 +349,7 @@ class _Threads:
         if self.running is not None and not first:
             running = Load(BOOL, self.running, (self._thread_number(),))
             statements = [If(running, Seq(tuple(_Leave(self.running, self._thread_number()).top(statements))))]
-        made: Statement = Seq(tuple(statements))
+        made = Seq(tuple(statements))
         made = _Expanded(self.expanded, self._thread_number())(made)
         kind = "serial" if any(isinstance(node, (Return, nodes.Continue)) for node in walk(made)) else "vectorize"
         return self._nest(made, kind)

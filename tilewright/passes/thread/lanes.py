@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes
@@ -209,7 +211,7 @@ class Lanes:
         method = _EXPRESSIONS.get(type(expr))
         if method is None:
             raise NotVectorizable
-        return method(self, expr)  # type: ignore[no-any-return]
+        return method(self, expr)
 
     def widened(self, expr: Expr) -> Expr:
         """A vector; a scalar goes to all lanes."""
@@ -221,9 +223,9 @@ class Lanes:
         """`expr` with its operands in lanes, a vector as soon as one of them is."""
         values = {name: self.expression(getattr(expr, name)) for name in names}
         if all(value.dtype.lanes == 1 for value in values.values()):
-            return replace(expr, **values)
+            return replace(expr, **values)  # type: ignore[arg-type]
         wide = {name: self.widened(value) for name, value in values.items()}
-        return replace(expr, dtype=expr.dtype.with_lanes(self.lanes), **wide)
+        return replace(expr, dtype=expr.dtype.with_lanes(self.lanes), **wide)  # type: ignore[arg-type]
 
     def load(self, load: Load) -> Expr:
         if load.buffer.scope == "scalar":
@@ -349,12 +351,12 @@ class Lanes:
         return self.analyzer.nonnegative(index) and self.analyzer.prove(index_binary("lt", index, size))
 
 
-_STATEMENTS = {
+_STATEMENTS: dict[type, Callable[[Lanes, Any], list[Statement]]] = {
     Let: Lanes.let, Allocate: Lanes.allocate, Store: Lanes.store, If: Lanes.branch, For: Lanes.loop_inside,
     Seq: Lanes.nested, nodes.Assume: Lanes.nothing,
 }  # fmt: skip
 
-_EXPRESSIONS = {
+_EXPRESSIONS: dict[type, Callable[[Lanes, Any], Expr]] = {
     Load: Lanes.load, Binary: Lanes.binary, Unary: Lanes.unary, Cast: Lanes.unary, nodes.Reinterpret: Lanes.unary,
     Select: Lanes.select, Call: Lanes.call,
 }  # fmt: skip

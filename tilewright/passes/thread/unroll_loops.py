@@ -16,14 +16,13 @@ keep the mark, and the device's compiler decides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from tilewright.ir import nodes
-from tilewright.ir.nodes import Const, Expr, For, Function, Seq, Statement, Var, const
+from tilewright.ir.nodes import Const, For, Function, Seq, Statement, const
 from tilewright.ir.visitor import Rewriter, walk
 from tilewright.passes.context import Context
-from tilewright.passes.scoped import fresh, map_kernels
+from tilewright.passes.scoped import fresh, map_kernels, with_values
 
 MOST_STATEMENTS = 4096
 """Loops that would give more statements than this stay loops."""
@@ -46,7 +45,7 @@ class _Unroll(Rewriter):
         copy = fresh if any(map(_declares_something, statements)) else _same
         made: list[Statement] = []
         for value in trips:
-            body = _Fold({loop.var: const(value, loop.var.dtype)})(copy(loop.body))
+            body = with_values(copy(loop.body), {loop.var: const(value, loop.var.dtype)})
             made += [body] if _declares(body) else body.statements
         return made
 
@@ -77,24 +76,3 @@ def _declares_something(statement: Statement) -> bool:
 
 def _same(body: Seq) -> Seq:
     return body
-
-
-class _Fold(Rewriter):
-    """Variables replaced by literals, and the arithmetic on them done."""
-
-    def __init__(self, values: Mapping[Var, Expr]) -> None:
-        self.values = values
-
-    def map_var(self, var: Var) -> Expr:
-        return self.values.get(var, var)
-
-    def visit_Binary(self, node: nodes.Binary) -> Expr:
-        made = self.generic(node)
-        return made if made is node else nodes.binary(made.op, made.left, made.right)
-
-    def visit_Cast(self, node: nodes.Cast) -> Expr:
-        made = self.generic(node)
-        return made if made is node else nodes.cast(made.value, made.dtype)
-
-    def visit_Broadcast(self, node: nodes.Broadcast) -> Expr:
-        return self.generic(node)  # type: ignore[no-any-return]

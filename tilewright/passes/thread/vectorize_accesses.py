@@ -46,7 +46,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import children, same, substitute, walk
 from tilewright.passes.context import Context
-from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh
+from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, with_values
 from tilewright.passes.thread.lanes import Lanes, NotVectorizable
 
 FOLDS = frozenset({"add", "mul", "min", "max", "and", "or", "xor"})
@@ -180,7 +180,7 @@ class _Vectorize(ScopedRewriter):
         dtype = value.dtype
         partial = Buffer(f"{store.buffer.name}_lanes", (lanes,), dtype.scalar, scope="register")
         place = (const(0),)
-        first = Store(partial, place, substitute(value, {loop.var: loop.start}), span=loop.span)
+        first = Store(partial, place, with_values(value, {loop.var: loop.start}), span=loop.span)
         step = Store(partial, place, binary(op, Load(dtype, partial, place), value))
         start = self.analyzer.simplify(index_binary("add", loop.start, lanes))
         rounds = replace(

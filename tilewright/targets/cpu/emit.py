@@ -6,9 +6,7 @@ memory ran out.  Blocks run on the thread pool, whose address the launcher write
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
-from functools import partial
 
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer, Function, Kernel, Var
@@ -120,7 +118,9 @@ class _Host(CpuStatements):
             return
         self.workspaces.append(buffer)
         name, element = self.names.of(buffer), self.type_name(buffer.dtype)
-        elements = functools.reduce(partial(nodes.index_binary, "mul"), buffer.shape, nodes.const(1, nodes.dtypes.INT64))
+        elements: nodes.Expr = nodes.const(1, nodes.dtypes.INT64)
+        for extent in buffer.shape:
+            elements = nodes.index_binary("mul", elements, extent)
         count = self.operand(self.expression(elements), 13, "div")
         size = f"{count} / {buffer.dtype.per_byte} + 1" if buffer.dtype.is_packed else f"{count} * sizeof({element})"
         self.line(f"free({name});")
