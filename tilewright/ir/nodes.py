@@ -396,6 +396,118 @@ class Print(Statement):
     stop: bool = False
 
 
+# Asynchrony and roles ---------------------------------------------------------------------------
+
+Token: TypeAlias = str
+"""What an asynchronous operator yields: a name within its kernel.
+
+A tile operator with a token only *starts* where it stands; its reads and writes happen at any time from there to
+the `Wait` that covers it.  Operators join the token's open group, `Commit` closes it, `Wait` waits for groups, in
+the order in which they were closed.  Each role counts its own groups."""
+
+
+@node
+class Commit(Statement):
+    """Closes the open group of a token: what was started since the last `Commit` (perhaps nothing)."""
+
+    token: Token
+
+
+@node
+class Wait(Statement):
+    """Waits until at most `pending` of the closed groups of a token are unfinished.
+
+    `reading_only` waits for their reads alone: their source may be overwritten, their writes may still be on
+    the way (stores that leave through shared memory).
+    """
+
+    token: Token
+    pending: int = 0
+    reading_only: bool = False
+
+
+CHANNEL_SCOPES = ("warp", "warpgroup", "block", "cluster")
+
+
+@node
+class Channel(Statement):
+    """A ring of slots through which roles hand tiles to one another, until the end of the enclosing Seq.
+
+    It holds neither arrival counts nor bytes nor parities: what its statements become decides those.
+    Iteration number i uses slot ``i % stages``; `Acquire`, `Publish`, `Receive` and `Release` name the running
+    number, and each role goes through 0, 1, 2, ... without gaps.
+
+    Attributes
+    ----------
+    name : its name within the kernel.
+    buffers : shared buffers whose first dimension counts the slots.
+    writers, readers : names of roles.
+    scope : one of `CHANNEL_SCOPES`: whose threads it joins.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    stages: int
+    writers: tuple[str, ...]
+    readers: tuple[str, ...]
+    scope: str = "block"
+
+
+@node
+class ChannelStatement(Statement):
+    """Base of what a role does with a channel in iteration number `iteration`."""
+
+    channel: str
+    iteration: Expr
+
+
+@node
+class Acquire(ChannelStatement):
+    """A writer waits until every reader has released its slot's previous contents."""
+
+
+@node
+class Publish(ChannelStatement):
+    """A writer hands its slot over: readers receive it once all that was copied there since `Acquire` has landed."""
+
+
+@node
+class Receive(ChannelStatement):
+    """A reader waits until every writer has published its slot."""
+
+
+@node
+class Release(ChannelStatement):
+    """A reader is done with its slot."""
+
+
+@node
+class Role(Statement):
+    """What some warps of the block do; stands in `Roles` only.
+
+    In its body the block's threads are the role's: tile operators act on its threads alone, fragments spread
+    over them.
+
+    Attributes
+    ----------
+    name : its name within the kernel.
+    warps : how many.
+    registers : of each of its threads, where the author or a pass says so (a multiple of 8).
+    """
+
+    name: str
+    warps: int
+    body: Seq
+    registers: int | None = None
+
+
+@node
+class Roles(Statement):
+    """Roles that run at once, each on its own warps: the block's, in order.  All meet at its end."""
+
+    roles: tuple[Role, ...]
+
+
 @node
 class Kernel(Statement):
     """A grid of blocks: ``with T.Kernel(...)``.  A statement of the host program.
@@ -596,6 +708,9 @@ class TileOperator(Statement):
     """
 
     name = "?"
+    token: Token | None = field(default=None, kw_only=True)
+    """Where given, the operator is asynchronous: see `Token`."""
+
     conditions: ClassVar[tuple[str, ...]] = ()
     """Fields that are a bool or a condition known only when running; whoever runs the operator puts the bool
     in its place before asking for `effects` and `reference`."""

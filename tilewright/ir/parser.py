@@ -196,12 +196,54 @@ class _Parser(ExpressionParser):
         span = self.place(node)
         if isinstance(call, ast.Call) and word in nodes.TILE_OPERATORS:
             return self._tile_operator(word, call, span)
+        if isinstance(call, ast.Call) and word in _ASYNCHRONY:
+            return _ASYNCHRONY[word](self, call, span)
         if isinstance(call, ast.Call) and word == "assume" and len(call.args) == 1:
             return nodes.Assume(self.expression(call.args[0]), span=span)
         if isinstance(call, ast.Call) and word in ("print", "breakpoint"):
             values = tuple(self.value(argument) for argument in call.args)
             return nodes.Print(values, stop=word == "breakpoint", span=span)
         return nodes.Evaluate(self.expression(call), span=span)
+
+    def _group(self, call: ast.Call, span: Span | None) -> Statement:
+        """``commit("loads")`` or ``wait("loads", pending=1)``."""
+        assert isinstance(call.func, ast.Name)
+        token = [self.value(argument) for argument in call.args]
+        keywords = {keyword.arg or "": self.value(keyword.value) for keyword in call.keywords}
+        if len(token) != 1 or (keywords and call.func.id == "commit") or not keywords.keys() <= _WAIT_WORDS:
+            raise self.fail("expected commit(token) or wait(token, pending=n)", call)
+        made = nodes.Commit if call.func.id == "commit" else nodes.Wait
+        return made(*token, **keywords, span=span)
+
+    def _channel(self, call: ast.Call, span: Span | None) -> Statement:
+        if not call.args:
+            raise self.fail("expected the channel's name and its buffers", call)
+        keywords = {keyword.arg or "": self.value(keyword.value) for keyword in call.keywords}
+        buffers = tuple(self.buffer(argument) for argument in call.args[1:])
+        return nodes.Channel(self.value(call.args[0]), buffers, **keywords, span=span)
+
+    def _channel_statement(self, call: ast.Call, span: Span | None) -> Statement:
+        assert isinstance(call.func, ast.Name)
+        if len(call.args) != 2 or call.keywords:
+            raise self.fail("expected the channel's name and the iteration's number", call)
+        return _CHANNEL_STATEMENTS[call.func.id](self.value(call.args[0]), self.expression(call.args[1]), span=span)
+
+    def _roles(self, node: ast.With) -> Statement:
+        found = []
+        for inner in node.body:
+            call = inner.items[0].context_expr if isinstance(inner, ast.With) else None
+            if (
+                not isinstance(inner, ast.With)
+                or not isinstance(call, ast.Call)
+                or not isinstance(call.func, ast.Name)
+                or call.func.id != "role"
+                or len(call.args) != 1
+            ):
+                raise self.fail("roles hold `with role(name, warps=n):` alone", inner)
+            keywords = {keyword.arg or "": self.value(keyword.value) for keyword in call.keywords}
+            name = self.value(call.args[0])
+            found.append(nodes.Role(name, body=self.body(inner.body), **keywords, span=self.place(inner)))
+        return nodes.Roles(tuple(found), span=self.place(node))
 
     def _tile_operator(self, name: str, call: ast.Call, span: Span | None) -> Statement:
         cls = nodes.TILE_OPERATORS[name]
@@ -274,8 +316,10 @@ class _Parser(ExpressionParser):
         if word == "scope":
             body = self.body(node.body)
             return Seq(body.statements, span=self.place(node))
+        if word == "roles":
+            return self._roles(node)
         if word != "kernel" or not isinstance(call, ast.Call):
-            raise self.fail("expected `with kernel(...):` or `with scope():`", node)
+            raise self.fail("expected `with kernel(...):`, `with roles():` or `with scope():`", node)
         return self._kernel(node, {keyword.arg or "": keyword.value for keyword in call.keywords})
 
     def _kernel(self, node: ast.With, keywords: dict[str, ast.expr]) -> Kernel:
@@ -337,6 +381,19 @@ _STATEMENTS: dict[type, Callable[[_Parser, Any], Statement | None]] = {
     ast.Continue: lambda parser, node: nodes.Continue(span=parser.place(node)),
     ast.Return: lambda parser, node: nodes.Return(span=parser.place(node)),
     ast.Pass: lambda parser, node: None,
+}
+
+_WAIT_WORDS = {"pending", "reading_only"}
+
+_CHANNEL_STATEMENTS: dict[str, type[nodes.ChannelStatement]] = {
+    cls.__name__.lower(): cls for cls in (nodes.Acquire, nodes.Publish, nodes.Receive, nodes.Release)
+}
+
+_ASYNCHRONY: dict[str, Callable[[_Parser, ast.Call, Span | None], Statement]] = {
+    "commit": _Parser._group,
+    "wait": _Parser._group,
+    "channel": _Parser._channel,
+    **dict.fromkeys(_CHANNEL_STATEMENTS, _Parser._channel_statement),
 }
 
 _LOOPS: dict[str, Callable[[_Parser, tuple[Var, ...], ast.Call, dict[str, ast.expr]], _MakeLoop]] = {

@@ -275,6 +275,33 @@ class _Printer:
         items = [self.text.value(value) for value in statement.values]
         self.call("breakpoint" if statement.stop else "print", items, "", statement)
 
+    def _commit(self, commit: nodes.Commit) -> None:
+        self.line(f"commit({quoted(commit.token)})", commit)
+
+    def _wait(self, wait: nodes.Wait) -> None:
+        items = [quoted(wait.token), f"pending={wait.pending}"]
+        self.call("wait", [*items, "reading_only=True"] if wait.reading_only else items, "", wait)
+
+    def _channel(self, channel: nodes.Channel) -> None:
+        items = [quoted(channel.name), *(f"{self.names(buffer)}" for buffer in channel.buffers)]
+        items.append(f"stages={channel.stages}")
+        items += [f"{word}={self.text.value(getattr(channel, word))}" for word in ("writers", "readers")]
+        self.call("channel", [*items, f"scope={quoted(channel.scope)}"], "", channel)
+
+    def _channel_statement(self, statement: nodes.ChannelStatement) -> None:
+        word = type(statement).__name__.lower()
+        self.line(f"{word}({quoted(statement.channel)}, {self.text(statement.iteration)})", statement)
+
+    def _roles(self, roles: nodes.Roles) -> None:
+        self.line("with roles():", roles)
+        with self.block():
+            for role in roles.roles:
+                items = [quoted(role.name), f"warps={role.warps}"]
+                if role.registers is not None:
+                    items.append(f"registers={role.registers}")
+                self.call("with role", items, ":", role)
+                self._body(role.body)
+
     def _kernel(self, kernel: Kernel) -> None:
         before = self.annotations
         self.annotations, outside = self._split_annotations(kernel)
@@ -327,5 +354,13 @@ _STATEMENTS: dict[type, Callable[[_Printer, Any], None]] = {
     nodes.Assert: _Printer._assert,
     nodes.Assume: _Printer._assume,
     nodes.Print: _Printer._print,
+    nodes.Commit: _Printer._commit,
+    nodes.Wait: _Printer._wait,
+    nodes.Channel: _Printer._channel,
+    nodes.Acquire: _Printer._channel_statement,
+    nodes.Publish: _Printer._channel_statement,
+    nodes.Receive: _Printer._channel_statement,
+    nodes.Release: _Printer._channel_statement,
+    nodes.Roles: _Printer._roles,
     Kernel: _Printer._kernel,
 }

@@ -46,7 +46,10 @@ _THREAD_STATEMENTS: frozenset[type[Statement]] = frozenset({
     nodes.Seq, nodes.Let, nodes.Allocate, nodes.Store, nodes.Evaluate, nodes.If, nodes.For, nodes.While,
     nodes.Break, nodes.Continue, nodes.Return, nodes.Assert, nodes.Assume, nodes.Print,
 })  # fmt: skip
-_TILE_STATEMENTS = _THREAD_STATEMENTS | {nodes.Parallel}
+_ASYNCHRONY: frozenset[type[Statement]] = frozenset({
+    nodes.Commit, nodes.Wait, nodes.Channel, nodes.Acquire, nodes.Publish, nodes.Receive, nodes.Release, nodes.Roles,
+})  # fmt: skip
+_TILE_STATEMENTS = _THREAD_STATEMENTS | _ASYNCHRONY | {nodes.Parallel}
 _THREAD_SCOPES = frozenset({"global", "shared", "scalar", "register", "barrier"})
 _TILE_SCOPES = frozenset({"global", "shared", "fragment", "local", "scalar", "barrier"})
 
