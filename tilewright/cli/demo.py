@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-from collections.abc import Callable, Iterator
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tilewright.cli.terminal import Progress, Terminal
+from tilewright.kernels.matmul import linear
 from tilewright.kernels.quant_matmul import quant_matmul_int8
 from tilewright.machine.arch import Arch
 from tilewright.options import options, override
-from tilewright.quant import QuantizedWeight, quantize
+from tilewright.quant import quantize
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.profiler import do_bench
 from tilewright.targets.registry import resolve
 
 
@@ -28,7 +30,7 @@ class Format:
     ----------
     label : as the table names it.
     codes, zeros : what `quantize` takes.
-    activations : in what the products are computed, for the table.
+    activations : the type in which products are taken, for the table.
     factory : the kernel's.
     """
 
@@ -46,40 +48,47 @@ FORMATS = (
     Format("int2", "int2", "none", "int8", quant_matmul_int8),
 )
 
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """Something that multiplies by the weight, in one form of it.
+
+    Attributes
+    ----------
+    label, activations : as the table names it.
+    weight : what its form of the weight stands for, ``[N, K]`` float32: its products are compared with this one's.
+    megabytes : size of its form.
+    prepare : activations ``[M, K]`` to a call that gives ``[M, N]``.
+    """
+
+    label: str
+    activations: str
+    weight: np.ndarray
+    megabytes: float
+    prepare: Callable[[np.ndarray], Callable[[], Any]]
+
+
 HEADER = ("M", "format", "activations", "weight MiB", "error", "ms", "GOP/s", "x NumPy")
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Sizes of the demonstration and its random operands."""
-
-    rows: tuple[int, ...]
-    weight: np.ndarray
-    activations: dict[int, np.ndarray]
-    group: int
-
-    @property
-    def operations(self) -> int:
-        """Multiplications and additions of one row."""
-        return 2 * self.weight.size
-
-
 def run_demo(given: argparse.Namespace, terminal: Terminal) -> int:
-    """Quantise, compile, multiply, measure; print the table as it grows."""
-    problem = make_problem(given.rows, given.n, given.k, given.group)
+    """Quantise, compile, multiply, measure; print the table."""
     wanted = "cpu" if given.target == "auto" else given.target
     arch = resolve(wanted)[1]
+    generator = np.random.default_rng(0)
+    weight = (generator.standard_normal((given.n, given.k)) * 0.02).astype(np.float32)
+    rows: list[list[str]] = []
+    with override(target=wanted), Progress(2 * len(FORMATS) + 1 + len(given.rows)) as progress:
+        contestants = [*peers(weight), packed_float(weight, progress), *quantized(weight, given.group, progress)]
+        for m in given.rows:
+            progress.step(f"measuring with {m} rows")
+            activations = generator.standard_normal((m, given.k)).astype(np.float32)
+            rows += measure(contestants, activations, given.milliseconds)
     threads = options().num_threads or arch.cores
-    count = len(FORMATS) * (2 + len(problem.rows)) + 2 * len(problem.rows)
-    with override(target=wanted), Progress(count) as progress:
-        peers = list(measure_peers(problem, progress, given.milliseconds))
-        numpy_time = {row.rows: row.milliseconds for row in peers if row.label == "NumPy"}
-        rows = peers + [row for format in FORMATS for row in measure(format, problem, given, progress)]
-    n, k = problem.weight.shape
-    terminal.write(terminal.paint(f"C[M, {n}] = A[M, {k}] W[{n}, {k}]ᵀ, the weight in groups of {given.group}", "bold"))
+    title = f"C[M, {given.n}] = A[M, {given.k}] W[{given.n}, {given.k}]ᵀ, the weight in groups of {given.group}"
+    terminal.write(terminal.paint(title, "bold"))
     terminal.write(f"{describe(arch)}, {threads} {'thread' if threads == 1 else 'threads'}\n")
-    shown = [row.cells(problem, numpy_time) for row in sorted(rows, key=lambda row: row.rows)]
-    terminal.table(HEADER, shown, best="ms", within="M")
+    terminal.table(HEADER, rows, best="ms", within="M")
     terminal.write("\nerror: relative, of the whole product, against float64 with the same (quantised) weight")
     return 0
 
@@ -92,80 +101,93 @@ def describe(arch: Arch) -> str:
     return ", ".join([f"{arch.target} ({family}", f"{8 * arch.vector_bytes}-bit vectors", *features]) + ")"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table."""
+# Contestants
 
-    label: str
-    activations: str
-    rows: int
-    megabytes: float
-    error: float
-    milliseconds: float
 
-    def cells(self, problem: Problem, numpy_time: dict[int, float]) -> list[str]:
-        rate = problem.operations * self.rows / self.milliseconds / 1e6
-        return [
-            str(self.rows), self.label, self.activations, f"{self.megabytes:.1f}", f"{self.error:.1e}",
-            f"{self.milliseconds:.3f}", f"{rate:.1f}", f"{numpy_time[self.rows] / self.milliseconds:.2f}",
+def peers(weight: np.ndarray) -> Iterator[Contestant]:
+    """NumPy, and torch where it is installed, on the weight in float32."""
+    megabytes, transposed = weight.nbytes / (1 << 20), weight.T
+    yield Contestant("NumPy", "float32", weight, megabytes, lambda a: lambda: a @ transposed)
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+
+        held = torch.from_numpy(weight)
+
+        def prepare(a: np.ndarray) -> Callable[[], Any]:
+            tensor = torch.from_numpy(a)
+            return lambda: torch.nn.functional.linear(tensor, held)
+
+        yield Contestant("torch", "float32", weight, megabytes, prepare)
+
+
+def packed_float(weight: np.ndarray, progress: Progress) -> Contestant:
+    """This library's own product with the weight in float32."""
+    progress.step("float32: compiling")
+    kernel = linear(*weight.shape)
+    packed = kernel.pack(W=weight)
+    return Contestant("float32", "float32", weight, weight.nbytes / (1 << 20), _prepared(kernel, weight, [packed]))
+
+
+def quantized(weight: np.ndarray, group: int, progress: Progress) -> Iterator[Contestant]:
+    """The weight in each of `FORMATS`, quantised, packed, and its kernel compiled."""
+    for format in FORMATS:
+        progress.step(f"{format.label}: quantising")
+        made = quantize(weight, format.codes, group=group, zeros=format.zeros)
+        progress.step(f"{format.label}: compiling")
+        kernel = format.factory(*weight.shape, weights=format.codes, group=group, zero=made.zero)
+        operands = [kernel.pack(W=made.packed), made.scales, *([] if made.zeros is None else [made.zeros])]
+        megabytes = made.bits_per_element * made.codes.size / 8 / (1 << 20)
+        prepare = _prepared(kernel, weight, operands)
+        yield Contestant(format.label, format.activations, made.dequantize(), megabytes, prepare)
+
+
+def _prepared(
+    kernel: Kernel, weight: np.ndarray, operands: Sequence[np.ndarray]
+) -> Callable[[np.ndarray], Callable[[], np.ndarray]]:
+    def prepare(a: np.ndarray) -> Callable[[], np.ndarray]:
+        c = np.empty((a.shape[0], weight.shape[0]), np.float32)
+
+        def multiply() -> np.ndarray:
+            kernel(a, *operands, c)
+            return c
+
+        multiply()  # compiles
+        return multiply
+
+    return prepare
+
+
+# Measuring
+
+
+def measure(contestants: Sequence[Contestant], a: np.ndarray, milliseconds: float) -> Iterator[list[str]]:
+    """One line of the table for each contestant's product with `a`."""
+    calls = [contestant.prepare(a) for contestant in contestants]
+    times = median_times(calls, milliseconds)
+    for contestant, call, ms in zip(contestants, calls, times, strict=True):
+        error = relative_error(np.asarray(call()), a.astype(np.float64) @ contestant.weight.astype(np.float64).T)
+        rate = 2 * a.shape[0] * contestant.weight.size / ms / 1e6
+        yield [
+            str(a.shape[0]), contestant.label, contestant.activations, f"{contestant.megabytes:.1f}",
+            f"{error:.1e}", f"{ms:.3f}", f"{rate:.1f}", f"{times[0] / ms:.2f}",
         ]  # fmt: skip
 
 
-def make_problem(rows: tuple[int, ...], n: int, k: int, group: int) -> Problem:
-    """Random operands, the weight distributed as trained ones are."""
-    generator = np.random.default_rng(0)
-    weight = (generator.standard_normal((n, k)) * 0.02).astype(np.float32)
-    activations = {m: generator.standard_normal((m, k)).astype(np.float32) for m in rows}
-    return Problem(tuple(rows), weight, activations, group)
+def median_times(calls: Sequence[Callable[[], Any]], milliseconds: float) -> list[float]:
+    """Median milliseconds of each call.
 
-
-def measure(format: Format, problem: Problem, given: argparse.Namespace, progress: Progress) -> Iterator[Row]:
-    """The rows of one format: one for each number of rows of A."""
-    n, k = problem.weight.shape
-    progress.step(f"{format.label}: quantising")
-    weight = quantize(problem.weight, format.codes, group=problem.group, zeros=format.zeros)
-    progress.step(f"{format.label}: compiling")
-    kernel = format.factory(n, k, weights=format.codes, group=problem.group, zero=weight.zero)
-    packed = kernel.pack(W=weight.packed)
-    exact_weight = weight.dequantize().astype(np.float64)
-    for m in problem.rows:
-        progress.step(f"{format.label}: {m} rows")
-        a, c = problem.activations[m], np.empty((m, n), np.float32)
-        arguments = [a, packed, weight.scales, *([] if weight.zeros is None else [weight.zeros]), c]
-        kernel(*arguments)
-        exact = a.astype(np.float64) @ exact_weight.T
-        time = do_bench(lambda arguments=arguments: kernel(*arguments), rep=given.milliseconds)  # type: ignore[misc]
-        yield Row(format.label, format.activations, m, _megabytes(weight), relative_error(c, exact), time)
-
-
-def _megabytes(weight: QuantizedWeight) -> float:
-    return weight.bits_per_element * weight.codes.size / 8 / (1 << 20)
+    The calls take turns, at least three each, so that all of them meet the same moods of a shared machine.
+    """
+    samples: list[list[float]] = [[] for _ in calls]
+    end = time.perf_counter() + milliseconds * len(calls) / 1e3
+    while len(samples[0]) < 3 or time.perf_counter() < end:
+        for call, taken in zip(calls, samples, strict=True):
+            started = time.perf_counter()
+            call()
+            taken.append((time.perf_counter() - started) * 1e3)
+    return [statistics.median(taken) for taken in samples]
 
 
 def relative_error(found: np.ndarray, exact: np.ndarray) -> float:
     """Norm of the difference over the norm of the exact product."""
     return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
-
-
-def measure_peers(problem: Problem, progress: Progress, milliseconds: float) -> Iterator[Row]:
-    """NumPy, and torch where it is installed, on the weight in float32."""
-    exact = {m: a.astype(np.float64) @ problem.weight.astype(np.float64).T for m, a in problem.activations.items()}
-    megabytes = problem.weight.nbytes / (1 << 20)
-    for label, multiply in _peers(problem.weight):
-        for m in problem.rows:
-            progress.step(f"{label}: {m} rows")
-            a = problem.activations[m]
-            error = relative_error(np.asarray(multiply(a)), exact[m])
-            time = do_bench(lambda a=a, multiply=multiply: multiply(a), rep=milliseconds)  # type: ignore[misc]
-            yield Row(label, "float32", m, megabytes, error, time)
-
-
-def _peers(weight: np.ndarray) -> Iterator[tuple[str, Callable[[np.ndarray], Any]]]:
-    transposed = weight.T
-    yield "NumPy", lambda a: a @ transposed
-    if importlib.util.find_spec("torch") is not None:
-        import torch
-
-        held = torch.from_numpy(weight)
-        with torch.no_grad():
-            yield "torch", lambda a: torch.nn.functional.linear(torch.from_numpy(a), held)
