@@ -5,7 +5,7 @@ The result's layout gives every thread along the reduced dimension a copy, so al
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.ir import nodes
@@ -167,31 +167,36 @@ class _Reduction:
             f"{self.total.name}_shared", (warps * self.total.size * self.block.threads // warps,), self.dtype, "shared"
         )
         rank: Expr = const(0)
-        stripped: Expr = self.block.thread
         weight = 1
         for one in digits:
             value = index_binary("floormod", index_binary("floordiv", self.block.thread, one.stride), one.extent)
             rank = index_binary("add", rank, index_binary("mul", value, weight))
-            stripped = index_binary("sub", stripped, index_binary("mul", value, one.stride))
             weight *= one.extent
         # Threads that differ in these digits alone belong together: one column of the scratch for each of their groups.
         column = self._compressed(digits)
-        line, other = Var(INT32, "line"), Var(INT32, "other")
         groups = self.block.threads // warps
 
-        def place(warp: Expr) -> Expr:
+        def place(warp: Expr, line: Expr) -> Expr:
             row = index_binary("add", index_binary("mul", warp, self.total.size), line)
             return index_binary("add", index_binary("mul", row, groups), column)
 
-        leave = Store(scratch, (place(rank),), self._get(line), span=self.operator.span)
-        fetch = self._put(line, self._combine(self._get(line), Load(self.dtype, scratch, (place(other),))))
-        fold = For(other, const(0), const(warps), const(1), seq(fetch), "unroll", span=self.operator.span)
-        again = seq(self._put(line, self._identity()), fold)
+        def leave(line: Var) -> Seq:
+            return seq(Store(scratch, (place(rank, line),), self._get(line), span=self.operator.span))
 
-        def lines(body: Seq) -> Statement:
-            return For(line, const(0), const(self.total.size), const(1), body, "unroll", span=self.operator.span)
+        def fold(line: Var) -> Seq:
+            other = Var(INT32, "other")
+            found = Load(self.dtype, scratch, (place(other, line),))
+            fetch = self._put(line, self._combine(self._get(line), found))
+            others = For(other, const(0), const(warps), const(1), seq(fetch), "unroll", span=self.operator.span)
+            return seq(self._put(line, self._identity()), others)
 
-        return [Allocate(scratch), _barrier(), lines(seq(leave)), _barrier(), lines(again)]
+        return [Allocate(scratch), _barrier(), self._lines(leave), _barrier(), self._lines(fold)]
+
+    def _lines(self, body: Callable[[Var], Seq]) -> Statement:
+        """A loop over the lines whose totals this thread has."""
+        line = Var(INT32, "line")
+        stop = const(self.total.size)
+        return For(line, const(0), stop, const(1), body(line), "unroll", span=self.operator.span)
 
     def _compressed(self, digits: Sequence[Digit]) -> Expr:
         """The thread index without the digits given: consecutive numbers for the others."""

@@ -1,0 +1,155 @@
+"""Kernels of the language on the cuda target: emulated under checks against exact references, and compiled to machine code."""
+
+import numpy as np
+import pytest
+from cuda_gemm import matmul, on, operands, product
+
+import tilewright.language as T
+from tilewright.kernels.attention import flash_attention
+from tilewright.kernels.elementwise import elementwise
+from tilewright.kernels.rms_norm import rms_norm
+from tilewright.kernels.softmax import softmax
+from tilewright.targets.cuda.compiler import compile_text
+
+RNG = np.random.default_rng(3)
+
+
+def check_product(result, a, b, transpose_A, transpose_B, accumulator="float32"):
+    exact, size = product(a, b, transpose_A, transpose_B)
+    if accumulator == "int32":
+        assert np.array_equal(result, exact.astype(np.int64).astype(np.int32))
+        return
+    k = a.shape[0] if transpose_A else a.shape[1]
+    unit = 2.0**-24 if accumulator == "float32" else 2.0**-10
+    assert (np.abs(result.astype(np.float64) - exact) <= (k + 2) * unit * size).all()
+
+
+@pytest.mark.parametrize("transpose_A, transpose_B", [(False, True), (False, False), (True, True), (True, False)])
+@pytest.mark.parametrize(
+    "dtype, accumulator",
+    [("float16", "float32"), ("bfloat16", "float32"), ("int8", "int32"), ("uint8", "int32"), ("float16", "float16")],
+)
+def test_matmul_of_every_type_and_order(dtype, accumulator, transpose_A, transpose_B):
+    a, b = operands(70, 100, 104, dtype, transpose_A, transpose_B)
+    kernel = on("sm_80", matmul).compile(
+        a, b, dtype=dtype, accumulator=accumulator, out=accumulator, transpose_A=transpose_A, transpose_B=transpose_B
+    )
+    check_product(kernel.emulate(a, b), a, b, transpose_A, transpose_B, accumulator)
+
+
+@pytest.mark.parametrize(
+    "block, threads",
+    [((48, 80, 16), 96), ((96, 192, 48), 128), ((80, 48, 64), 128), ((16, 64, 64), 32), ((128, 128, 64), 256)],
+    ids=str,
+)
+def test_matmul_of_odd_tiles(block, threads):
+    a, b = operands(131, 151, 104, "float16")
+    kernel = on("sm_80", matmul).compile(a, b, block=block, threads=threads)
+    check_product(kernel.emulate(a, b, schedule="random", seed=5), a, b, False, True)
+
+
+@pytest.mark.parametrize("m, n, k", [(1, 1, 1), (33, 65, 7), (64, 64, 0)])
+def test_matmul_of_sizes_that_allow_no_vectors(m, n, k):
+    a, b = operands(m, n, k, "float16")
+    check_product(on("sm_80", matmul).compile(a, b).emulate(a, b), a, b, False, True)
+
+
+def test_matmul_without_matrix_instructions():
+    a, b = operands(70, 50, 40, "float32")
+    kernel = on("sm_80", matmul).compile(a, b, dtype="float32")
+    assert "scalar products" in kernel.explain()
+    check_product(kernel.emulate(a, b), a, b, False, True)
+
+
+@pytest.mark.parametrize("schedule", ["late", "early", "random"])
+def test_softmax_and_norm(schedule):
+    x, weight = RNG.standard_normal((6, 1500)).astype(np.float32), RNG.standard_normal(1500).astype(np.float32)
+    shifted = x.astype(np.float64) - x.max(1, keepdims=True)
+    expected = np.exp(shifted) / np.exp(shifted).sum(1, keepdims=True)
+    assert np.allclose(on("sm_80", softmax).compile(x).emulate(x, schedule=schedule), expected, rtol=1e-5, atol=1e-12)
+    expected = x / np.sqrt((x.astype(np.float64) ** 2).mean(1, keepdims=True) + 1e-6) * weight
+    result = on("sm_80", rms_norm).compile(x, weight).emulate(x, weight, schedule=schedule)
+    assert np.allclose(result, expected, rtol=1e-5, atol=1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention(causal):
+    q = RNG.standard_normal((1, 2, 70, 64)).astype(np.float16)
+    k, v = (RNG.standard_normal((1, 1, 133, 64)).astype(np.float16) for _ in range(2))
+    kernel = on("sm_80", flash_attention).compile(q, k, v, dtype="float16", causal=causal)
+    scores = q.astype(np.float64) @ k.astype(np.float64).transpose(0, 1, 3, 2) / 8
+    if causal:
+        scores = np.where(np.arange(133)[None, :] <= np.arange(70)[:, None] + 63, scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = weights / weights.sum(-1, keepdims=True) @ v.astype(np.float64)
+    # Weights and result are rounded to float16.
+    assert np.abs(kernel.emulate(q, k, v) - expected).max() <= 4 * 2.0**-11 * np.abs(v).max()
+
+
+def test_elementwise():
+    kernel = elementwise(
+        lambda a, b: a * b + 1, [(37, 1), (200,)], ["float32"] * 2, "float32", target="cuda -arch=sm_80"
+    )
+    a, b = RNG.standard_normal((37, 1)).astype(np.float32), RNG.standard_normal(200).astype(np.float32)
+    assert np.array_equal(kernel.emulate(a, b), a * b + np.float32(1))
+
+
+def every_operator(X, Y_in):
+    """Operators whose threads work together, or read elements of others."""
+    M, N = T.const("M, N")
+    X: T.Tensor((M, N), "float32")
+    Y_in: T.Tensor((M, N), "float32")
+    Y = T.empty((N, M), "float32")
+    S = T.empty((M, N), "float32")
+    R = T.empty((4, N), "float32")
+    with T.Kernel(1, threads=64):
+        tile = T.alloc_fragment((M, N), "float32")
+        turned = T.alloc_fragment((N, M), "float32")
+        columns = T.alloc_fragment((N,), "float32")
+        T.copy(X, tile)
+        for i, j in T.Parallel(N, M):
+            turned[i, j] = tile[j, i]
+        T.copy(turned, Y)
+        T.cumsum(tile, dim=1)
+        T.copy(tile, S)
+        T.copy(Y_in, tile)
+        T.reduce_sum(tile, columns, dim=0)
+        for j in T.Parallel(N):
+            R[0, j] = columns[j]
+        T.reduce_max(tile, columns, dim=0)
+        for j in T.Parallel(N):
+            R[1, j] = columns[j]
+        T.reduce_min(tile, columns, dim=0, clear=False)
+        for j in T.Parallel(N):
+            R[2, j] = columns[j]
+        T.reduce_absmax(tile, columns, dim=0)
+        for j in T.Parallel(N):
+            R[3, j] = columns[j]
+    return Y, S, R
+
+
+@pytest.mark.parametrize("m, n", [(16, 64), (48, 80), (7, 24)])
+def test_operators_of_many_threads(m, n):
+    x, y = (RNG.standard_normal((m, n)).astype(np.float32) for _ in range(2))
+    turned, sums, folds = on("sm_80", every_operator).compile(x, y).emulate(x, y, schedule="random", seed=1)
+    assert np.array_equal(turned, x.T)
+    assert np.allclose(sums, np.cumsum(x.astype(np.float64), axis=1), rtol=1e-5, atol=1e-5)
+    assert np.allclose(folds[0], y.astype(np.float64).sum(0), rtol=1e-5, atol=1e-5)
+    assert np.array_equal(folds[1:], [y.max(0), y.min(0), np.abs(y).max(0)])
+
+
+def test_machine_code_uses_the_tensor_cores_and_no_local_memory():
+    a, b = operands(256, 256, 128, "float16")
+    kernel = on("sm_80", matmul).compile(a, b, block=(128, 128, 32))
+    binary = compile_text(kernel.get_kernel_source(), kernel.arch)
+    (resources,) = binary.resources.values()
+    assert resources.spill_store_bytes == resources.spill_load_bytes == resources.stack_bytes == 0
+    text = binary.sass()
+    assert "HMMA.16816.F32" in text and "LDSM.16.M88.4" in text and "LDL" not in text
+
+
+def test_the_text_reads_well():
+    a, b = operands(100, 80, 96, "float16")
+    text = on("sm_80", matmul).compile(a, b).get_kernel_source()
+    assert "tw::mma_m16n8k16(" in text and "T.gemm(A_shared, B_shared, C_local" in text
+    assert text.count("tw::sync_threads();") == 2
