@@ -8,6 +8,11 @@ import tilewright
 import tilewright.language as T
 
 
+def run_length(dtype: str) -> int:
+    """Elements of k that a tile holds: 512 bytes of them, so that a few columns of B stay in a first-level cache."""
+    return 512 // max(1, tilewright.dtype(dtype).storage_bytes, 4 if tilewright.dtype(dtype).is_float else 1)
+
+
 @tilewright.jit
 def matmul(
     A: Any,
@@ -18,7 +23,7 @@ def matmul(
     transpose_B: bool = False,
     block_M: int = 128,
     block_N: int = 96,
-    block_K: int = 128,
+    block_K: int | None = None,
 ) -> Any:
     """Product of two matrices that the caller holds row by row.
 
@@ -33,6 +38,7 @@ def matmul(
     -------
     ``[M, N]`` of `out`.
     """
+    block_K = block_K or run_length(dtype)
     N, K = T.const("N, K")
     M = T.dynamic("M")
     A: T.Tensor((M, K), dtype)
@@ -63,7 +69,7 @@ def linear(
     out: str = "float32",
     block_M: int = 64,
     block_N: int = 96,
-    block_K: int = 128,
+    block_K: int | None = None,
 ) -> Any:
     """``C = A @ W^T`` for a weight that is packed once (``kernel.pack(W=...)``) and used many times.
 
@@ -76,6 +82,7 @@ def linear(
     -------
     kernel of ``A[M, K]`` and ``W`` (packed), giving ``C[M, N]``; any M.
     """
+    block_K = block_K or run_length(dtype)
     M = T.dynamic("M")
 
     @T.prim_func

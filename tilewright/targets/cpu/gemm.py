@@ -356,7 +356,9 @@ class _Lowering:
     ) -> list[Statement]:
         """Columns outermost, so that a panel stays in the cache while the rows pass over it."""
         columns = self.op.n // self.lanes
-        model = TileModel(self.context.arch, self.plan.instruction, right.unpack, max(1, columns))
+        model = TileModel(
+            self.context.arch, self.plan.instruction, right.unpack, max(1, columns), self._vector_bytes(right)
+        )
         tiles = model.choose(rows if isinstance(rows, int) else None)
         statements: list[Statement] = []
         start: Extent = 0
@@ -365,6 +367,10 @@ class _Lowering:
             statements += self._band(left, right, tile, start, stop, valid, scale_a, scale_b)
             start = stop
         return statements
+
+    def _vector_bytes(self, right: Right) -> int:
+        """Memory that one vector of columns takes over the tile's k."""
+        return self.chunk // right.step * right.loaded.nbytes(1)
 
     def _panels(self, columns: int) -> Extent:
         """Whole vectors of columns that exist."""

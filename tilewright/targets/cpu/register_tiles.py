@@ -17,6 +17,10 @@ LOAD_WEIGHT = 0.25
 """Loads rarely bind, but fewer leave room for whoever shares the core."""
 SAME_SET_ROWS = 8
 """Rows of a large matrix whose stride is a power of two fall into one set of the first-level cache."""
+FAR_LOAD = 2.0
+"""Cycles of a load that misses the first-level cache, which a panel too large for it does for every row tile."""
+NEAR_SHARE = 0.75
+"""Share of the first-level cache that a panel may fill; the rest is for rows and results."""
 MOST_VECTORS = 8
 MOST_ROWS = 14
 """Beyond these, loads of broadcasts bind, and compilers no longer unroll the loops."""
@@ -46,18 +50,22 @@ class TileModel:
     ----------
     unpack : slots of the vector units that a vector of the right operand needs before the product.
     columns : vectors of columns to cover.
+    vector_bytes : memory of one vector of columns over the whole run of k.
     """
 
     arch: Arch
     instruction: DotInstruction
     unpack: float
     columns: int
+    vector_bytes: int = 0
 
     def cycles(self, rows: int, vectors: int) -> float:
         """Cycles of one step of k for `rows` rows and all columns, `vectors` at a time."""
         whole, rest = divmod(self.columns, vectors)
         total = whole * slots(RegisterTile(rows, vectors), self.instruction, self.unpack)
-        return total + (slots(RegisterTile(rows, rest), self.instruction, self.unpack) if rest else 0.0)
+        total += slots(RegisterTile(rows, rest), self.instruction, self.unpack) if rest else 0.0
+        near = vectors * self.vector_bytes <= NEAR_SHARE * self.arch.l1_bytes
+        return total if near else total + FAR_LOAD * self.columns
 
     def tile(self, rows: int) -> RegisterTile | None:
         """The best tile of `rows` rows; None where not even one vector fits the registers."""
