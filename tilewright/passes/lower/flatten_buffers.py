@@ -2,11 +2,11 @@
 
 Before::
 
-    tile[i, j] = A[row + i, j]        # tile is 8 x 16, A is M x N
+    tile[i, j] = A[block * 8 + i, j]  # tile is 8 x 16, A is 64 x 100
 
 After::
 
-    tile[i * 16 + j] = A[(row + i) * N + j]
+    tile[i * 16 + j] = A[block * 800 + i * 100 + j]
 
 Views of the same element type become accesses of the buffer they view; others stay, as another reading of its
 bytes.  Indices are int32 where the buffer's size fits, else int64.

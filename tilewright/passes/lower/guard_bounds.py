@@ -1,13 +1,13 @@
 """Makes explicit that reads of global buffers out of bounds give the safe value and writes are dropped.
 
-Before (``A`` and ``C`` have ``M`` elements)::
+Before (``A`` has ``M`` elements)::
 
     for i in vectorize(64):
         tile[i] = A[block * 64 + i]
 
 After::
 
-    i_end = min(64, M - block * 64)
+    i_end: int32 = max(min(M - block * 64, 64), 0)
     for i in vectorize(i_end):
         tile[i] = A[block * 64 + i]
     for i in vectorize(i_end, 64):

@@ -8,10 +8,10 @@ Before::
 
 After::
 
-    for tx in vectorize(128):
-        tile[tx] = A[tx]
-    for tx in vectorize(128):
-        B[tx] = tile[127 - tx]
+    for tx_1 in vectorize(128):
+        tile[tx_1] = A[tx_1]
+    for tx_1 in vectorize(128):
+        B[tx_1] = tile[127 - tx_1]
 
 Loops end where threads meet: at barriers, at work of the whole block (`Parallel`) and at statements that do not
 depend on a thread, which run once.  What a thread keeps from one loop to the next gets a dimension of threads.

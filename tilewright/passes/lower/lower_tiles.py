@@ -2,7 +2,7 @@
 
 Before::
 
-    copy(A[0:64], tile)
+    copy(source=A, destination=tile)
 
 After::
 

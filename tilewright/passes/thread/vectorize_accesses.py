@@ -8,9 +8,9 @@ Before::
 After, on a machine with vectors of 16 floats::
 
     for i in range(0, 96, 16):
-        C[i : i + 16] = A[i : i + 16] + broadcast(B[0])
+        C[i].x16 = A[i].x16 + broadcast(B[0], 16)
     for i in range(96, 100, 4):
-        C[i : i + 4] = A[i : i + 4] + broadcast(B[0])
+        C[i].x4 = A[i].x4 + broadcast(B[0], 4)
 
 A serial loop that folds values into one place becomes a loop over vectors of partial results, combined at the
 end; sums of floats are thereby taken in another order.  What cannot be expressed in vectors stays scalar.

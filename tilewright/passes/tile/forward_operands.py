@@ -5,13 +5,13 @@ in the source: rows of the left operand, and packed weights, whose codes are unp
 
 Before::
 
-    copy(A[m:m + 16, k:k + 128], a)
-    decode(W[n:n + 64, k:k + 128], w)
-    gemm(a, w, c, transpose_b=True)
+    copy(source=A[m * 16 : +16, k * 128 : +128], destination=a)
+    decode(destination=w, source=W[n * 64 : +64, k * 128 : +128])
+    gemm(a=a, b=w, c=c, transpose_b=True)
 
 After (``W`` is packed)::
 
-    gemm(A[m:m + 16, k:k + 128], W[n:n + 64, k:k + 128], c, transpose_b=True)
+    gemm(a=A[m * 16 : +16, k * 128 : +128], b=W[n * 64 : +64, k * 128 : +128], c=c, transpose_b=True)
 """
 
 from __future__ import annotations
