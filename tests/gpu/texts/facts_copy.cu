@@ -36,7 +36,7 @@ TW_KERNEL(128, 1) cp_async_arrival(const uint32_t* source, uint32_t* out, int no
   out[threadIdx.x] = tile[127 - threadIdx.x];
 }
 
-#if __CUDA_ARCH__ >= 900 || defined(TW_EMULATOR)
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 // ---- mbarrier: phases and bytes, by one thread -----------------------------------------------------------------------
 TW_KERNEL(32, 1) mbarrier_phases(const uint8_t* source, int* out) {
   TW_DYNAMIC_SHARED(smem);
@@ -58,7 +58,7 @@ TW_KERNEL(32, 1) mbarrier_phases(const uint8_t* source, int* out) {
     tw::mbarrier_wait(bar, 0);
     out[n++] = smem[128 + 63] == 63;
     tw::mbarrier_expect_tx(bar, 32); tw::mbarrier_arrive(bar); tw::mbarrier_arrive(bar);
-    out[n++] = !tw::mbarrier_try_wait(bar, 1);                                                  // expect_tx is no arrival
+    out[n++] = !tw::mbarrier_test_wait(bar, 1);                                                 // expect_tx is no arrival
     tw::bulk_load(data, source, 32, bar);
     tw::mbarrier_wait(bar, 1);
     tw::bulk_load(data, source, 16, bar);                                                       // bytes before they are expected,
@@ -226,7 +226,7 @@ TW_KERNEL(128, 1) copy_to_peer(const uint8_t* in, uint8_t* out) {
 }
 #endif
 
-#if __CUDA_ARCH_FEAT_SM90_ALL || __CUDA_ARCH_FEAT_SM100_ALL || __CUDA_ARCH_FEAT_SM120_ALL || defined(TW_EMULATOR)
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH_FEAT_SM90_ALL || __CUDA_ARCH_FEAT_SM100_ALL || __CUDA_ARCH_FEAT_SM120_ALL
 // Producers with few registers hand rows over named barriers to consumers that hold 192 values each.
 TW_KERNEL(384, 1) register_budgets(const float* in, int steps, float* out, int* elected) {
   TW_DYNAMIC_SHARED(smem);

@@ -36,7 +36,7 @@ MMA(mma_m16n8k32_s32_u8_u8, mma_m16n8k32, int32_t, 4, uint8_t, 16, uint8_t, 8)
 MMA(mma_m16n8k16_s32_s8_s8, mma_m16n8k16, int32_t, 4, int8_t, 8, int8_t, 4)
 MMA(mma_m16n8k16_s32_u8_u8, mma_m16n8k16, int32_t, 4, uint8_t, 8, uint8_t, 4)
 MMA(mma_m8n8k4_f64_f64_f64, mma_m8n8k4, double, 2, double, 1, double, 1)
-#if __CUDA_ARCH__ >= 890 || defined(TW_EMULATOR)
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
 MMA(mma_m16n8k32_f32_e4m3_e4m3, mma_m16n8k32, float, 4, tw::float8_e4m3, 16, tw::float8_e4m3, 8)
 MMA(mma_m16n8k32_f32_e4m3_e5m2, mma_m16n8k32, float, 4, tw::float8_e4m3, 16, tw::float8_e5m2, 8)
 MMA(mma_m16n8k32_f32_e5m2_e4m3, mma_m16n8k32, float, 4, tw::float8_e5m2, 16, tw::float8_e4m3, 8)
@@ -44,7 +44,7 @@ MMA(mma_m16n8k32_f32_e5m2_e5m2, mma_m16n8k32, float, 4, tw::float8_e5m2, 16, tw:
 MMA(mma_m16n8k32_f16_e4m3_e4m3, mma_m16n8k32, tw::half, 4, tw::float8_e4m3, 16, tw::float8_e4m3, 8)
 MMA(mma_m16n8k32_f16_e5m2_e5m2, mma_m16n8k32, tw::half, 4, tw::float8_e5m2, 16, tw::float8_e5m2, 8)
 #endif
-#if __CUDA_ARCH__ >= 900 || defined(TW_EMULATOR)
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 MMA(mma_m16n8k8_f64_f64_f64, mma_m16n8k8, double, 4, double, 4, double, 2)
 #endif
 
@@ -67,7 +67,7 @@ LDMATRIX(ldmatrix_x4, 8)
 LDMATRIX(ldmatrix_x1_trans, 2)
 LDMATRIX(ldmatrix_x2_trans, 4)
 LDMATRIX(ldmatrix_x4_trans, 8)
-#if __CUDA_ARCH__ >= 900 || defined(TW_EMULATOR)
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 #define STMATRIX(NAME, N)                                                                                                 \
   TW_KERNEL(32, 1) NAME(uint8_t* image, int bytes, const int* rows, const uint16_t* in) {                                 \
     TW_DYNAMIC_SHARED(smem);                                                                                              \
