@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from tilewright.arith import linear as forms
-from tilewright.arith.intervals import Interval, intersect
-from tilewright.arith.learning import learn, learn_nonnegative
+from tilewright.arith.intervals import Interval
+from tilewright.arith.learning import bind, learn
 from tilewright.arith.proof import nonnegative
 from tilewright.arith.ranges import interval_of, interval_of_form, residue_of_form
 from tilewright.arith.rebuild import rebuild
@@ -46,30 +46,16 @@ class Analyzer:
 
         This is what a loop does: all that was known of the variable before is forgotten.
         """
-        state = self._state
-        if var in state.mentioned:
-            state.facts.forget(var)
-        state.mentioned.add(var)
-        state.facts.forget_conclusions()
-        for bound, sign in ((low, 1), (high, -1)):
-            if bound is not None:
-                self._bound(var, bound, sign)
+        ends = [None if bound is None else self._end(var, bound) for bound in (low, high)]
+        bind(self._state, var, *ends)
 
-    def _bound(self, var: Var, bound: Extent, sign: int) -> None:
-        """``sign * (var - bound) >= 0``."""
-        state = self._state
+    def _end(self, var: Var, bound: Extent) -> forms.Linear | Interval:
+        """A bound as a form; as an interval where it may change before the variable does, or is no index."""
+        if not isinstance(bound, int) and (self._may_change(bound) or not is_index(bound.dtype)):
+            return self.bounds(bound)
         if not is_index(var.dtype):
-            low, high = (bound, bound) if isinstance(bound, int) else self.bounds(bound)
-            known = state.facts.intervals.get(var, (None, None))
-            state.facts.intervals[var] = intersect(known, (low, None) if sign > 0 else (None, high))
-            state.facts.forget_conclusions()
-            return
-        form = forms.constant(bound) if isinstance(bound, int) else self._form(bound)
-        if form is None:
-            return
-        for atom in form.atoms():
-            state.mentioned.update(found for found in walk(atom) if isinstance(found, Var))
-        learn_nonnegative(state, forms.scale(forms.add(forms.of_atom(var), form, -1), sign))
+            return self.bounds(bound)
+        return forms.constant(bound) if isinstance(bound, int) else form_of(self._state, bound)
 
     def bind_extent(self, var: Var, extent: Extent) -> None:
         """``0 <= var < extent``."""

@@ -36,6 +36,20 @@ class Conclusions:
     models: tuple[Any, ...] | None = None
     """Assignments that satisfy the facts."""
 
+    def copy(self) -> Conclusions:
+        """The same conclusions, for a scope with a new variable that none of them mentions."""
+        return Conclusions(
+            dict(self.values),
+            dict(self.quotients),
+            dict(self.remainders),
+            dict(self.comparisons),
+            dict(self.rebuilt),
+            dict(self.intervals),
+            dict(self.residues),
+            dict(self.signs),
+            dict(self.levers),
+        )
+
 
 @dataclass(slots=True)
 class Facts:

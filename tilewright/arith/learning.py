@@ -6,9 +6,10 @@ from math import gcd
 
 from tilewright.arith import intervals, linear
 from tilewright.arith.comparison import slack
+from tilewright.arith.facts import Conclusions
 from tilewright.arith.linear import Linear
 from tilewright.arith.proof import nonnegative
-from tilewright.arith.ranges import Residue, interval_of, interval_of_form
+from tilewright.arith.ranges import Residue, interval_of, interval_of_form, residue_of_form
 from tilewright.arith.rebuild import operation
 from tilewright.arith.state import State, is_index
 from tilewright.ir.nodes import COMPARISONS, Binary, Const, Expr, Unary, Var
@@ -27,11 +28,27 @@ def learn(state: State, condition: Expr, truth: bool = True) -> None:
     state.facts.forget_conclusions()
 
 
-def learn_nonnegative(state: State, form: Linear) -> None:
-    """Take it as a fact that a linear form is not negative."""
-    state.facts.forget_conclusions()
-    _learn_nonnegative(state, form)
-    state.facts.forget_conclusions()
+def bind(
+    state: State, var: Var, low: Linear | intervals.Interval | None, high: Linear | intervals.Interval | None
+) -> None:
+    """Forget what was known of a variable; from now on it lies between two ends, inclusive, as far as they are known."""
+    facts = state.facts
+    if var in state.mentioned:
+        facts.forget(var)
+    # conclusions that cannot mention the variable still hold
+    facts.conclusions = Conclusions() if var in state.met else facts.conclusions.copy()
+    state.mentioned.add(var)
+    others = {atom: bounds for atom, bounds in facts.intervals.items() if atom is not var}
+    for end, sign in ((low, 1), (high, -1)):
+        if isinstance(end, Linear):
+            state.mentioned.update(v for atom in end.atoms() for v in state.interner.variables(atom))
+            _learn_nonnegative(state, linear.scale(linear.add(linear.of_atom(var), end, -1), sign))
+        elif end is not None:
+            _narrow(state, var, (end[0], None) if sign > 0 else (None, end[1]))
+    if isinstance(low, Linear) and isinstance(high, Linear) and low.equals(high):
+        _keep_residue(state, var, residue_of_form(state, low))
+    if {atom: bounds for atom, bounds in facts.intervals.items() if atom is not var} != others:
+        facts.forget_conclusions()  # the variable's having a value says something about its ends
 
 
 def _learn(state: State, condition: Expr, truth: bool) -> None:
@@ -167,11 +184,16 @@ def _learn_residue(state: State, form: Linear) -> None:
     inner = dividend.single_atom()
     if inner is None or abs(inner[1]) != 1:
         return
-    atom = inner[0]
     remainder = (-form.constant * single[1] - dividend.constant) * inner[1]
-    known = state.facts.residues.get(atom, (1, 0))
-    modulus, remainder = _joined(known, (modulus, remainder % modulus))
-    state.facts.residues[atom] = (modulus, remainder)
+    known = state.facts.residues.get(inner[0], (1, 0))
+    _keep_residue(state, inner[0], _joined(known, (modulus, remainder % modulus)))
+
+
+def _keep_residue(state: State, atom: Expr, residue: Residue) -> None:
+    modulus, remainder = residue
+    if modulus <= 1:
+        return
+    state.facts.residues[atom] = residue
     quotient = operation(state, "floordiv", linear.of_atom(atom), linear.constant(modulus), atom.dtype)
     state.facts.stretched[atom] = Linear(remainder, {(quotient,): modulus})
 

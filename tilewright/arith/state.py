@@ -34,6 +34,8 @@ class State:
         self.facts = Facts()
         self.mentioned: set[Var] = set()
         """Variables that some fact has ever mentioned."""
+        self.met: set[Expr] = set()
+        """Variables that some expression has ever mentioned."""
 
     @property
     def conclusions(self) -> Conclusions:

@@ -8,6 +8,7 @@ pass did anything.
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -27,18 +28,47 @@ def fields_of(cls: type) -> tuple[str, ...]:
     return _FIELDS[cls]
 
 
-def children(node: Any) -> Iterator[Any]:
+class _Kind(enum.Enum):
+    """What a field of a node holds, as far as traversal cares."""
+
+    LEAF = 0
+    NODE = 1
+    SEQ = 2
+    TUPLE = 3
+
+
+_KINDS: dict[type, _Kind] = {}
+
+
+def _kind_of(cls: type) -> _Kind:
+    """The kind of a value's class, worked out once a class: traversal is where compiling spends its time."""
+    kind = _KINDS.get(cls)
+    if kind is None:
+        if issubclass(cls, Seq):
+            kind = _Kind.SEQ
+        elif issubclass(cls, (Expr, Statement, Region, Buffer, Function)):
+            kind = _Kind.NODE
+        else:
+            kind = _Kind.TUPLE if issubclass(cls, tuple) else _Kind.LEAF
+        _KINDS[cls] = kind
+    return kind
+
+
+def children(node: Any) -> list[Any]:
     """Expressions, statements, regions and buffers directly under `node`, in order of evaluation."""
+    found: list[Any] = []
     for name in fields_of(type(node)):
-        yield from _nodes_in(getattr(node, name))
+        _collect(getattr(node, name), found)
+    return found
 
 
-def _nodes_in(value: Any) -> Iterator[Any]:
-    if isinstance(value, (Expr, Statement, Region, Buffer, Function)):
-        yield value
-    elif isinstance(value, tuple):
+def _collect(value: Any, found: list[Any]) -> None:
+    kind = _KINDS.get(type(value)) or _kind_of(type(value))
+    if kind is _Kind.TUPLE:
         for item in value:
-            yield from _nodes_in(item)
+            _collect(item, found)
+    elif kind is not _Kind.LEAF:
+        found.append(value)
 
 
 def walk(node: Any, enter: Callable[[Any], bool] | None = None) -> Iterator[Any]:
@@ -47,11 +77,15 @@ def walk(node: Any, enter: Callable[[Any], bool] | None = None) -> Iterator[Any]
     Buffers are yielded where they are mentioned, but their shapes are not entered.  `enter` says whether to
     go below a node.
     """
-    yield node
-    if isinstance(node, Buffer) or (enter is not None and not enter(node)):
-        return
-    for child in children(node):
-        yield from walk(child, enter)
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if type(node) is Buffer or (enter is not None and not enter(node)):
+            continue
+        below = children(node)
+        below.reverse()
+        waiting += below
 
 
 class Rewriter:
@@ -110,24 +144,28 @@ class Rewriter:
         return dataclasses.replace(node, **changes) if changes else node
 
     def _value(self, value: Any) -> Any:
-        if isinstance(value, Seq):
-            return self(value)
-        if isinstance(value, (Expr, Statement, Region, Buffer, Function)):
+        kind = _KINDS.get(type(value)) or _kind_of(type(value))
+        if kind is _Kind.LEAF:
+            return value
+        if kind is _Kind.NODE:
             return self.visit(value)
-        if isinstance(value, tuple) and value:
-            statements = isinstance(value[0], Statement)
-            items: list[Any] = []
-            changed = False
-            for item in value:
-                new = self._value(item)
-                if statements and (new is None or isinstance(new, list)):
-                    items.extend(_flatten(new))
-                    changed = True
-                else:
-                    items.append(new)
-                    changed = changed or new is not item
-            return tuple(items) if changed else value
-        return value
+        if kind is _Kind.SEQ:
+            return self(value)
+        return self._tuple(value)
+
+    def _tuple(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        statements = bool(value) and isinstance(value[0], Statement)
+        items: list[Any] = []
+        changed = False
+        for item in value:
+            new = self._value(item)
+            if statements and (new is None or isinstance(new, list)):
+                items.extend(_flatten(new))
+                changed = True
+            else:
+                items.append(new)
+                changed = changed or new is not item
+        return tuple(items) if changed else value
 
 
 Rewriter._methods = {}
