@@ -185,6 +185,10 @@ class WrongAssumption(ExecutionError):
     """`T.assume` on a condition that does not hold."""
 
 
+class RolesDeadlocked(ExecutionError):
+    """Roles of a block that wait for one another for ever, or that go through a channel out of step."""
+
+
 class CompilerNotFound(TilewrightError):
     """A compiler that the target needs is not on this machine; the hint says how to get it."""
 

@@ -14,9 +14,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tilewright.errors import AssertionFailed, InternalError, TilewrightError, WrongAssumption
+from tilewright.errors import AssertionFailed, InternalError, RolesDeadlocked, TilewrightError, WrongAssumption
 from tilewright.interpreter import calls, collectives
 from tilewright.interpreter.arithmetic import binary, convert
+from tilewright.interpreter.channels import Ring
 from tilewright.interpreter.evaluate import Evaluator
 from tilewright.interpreter.memory import Cell
 from tilewright.interpreter.show import show
@@ -245,6 +246,69 @@ class Executor(Evaluator):
         self.returned = np.logical_or(self.returned, np.True_ if self.mask is None else self.mask)
         self.mask = NOBODY
 
+    # Asynchrony and roles -----------------------------------------------------------------------
+
+    def _landed(self, node: nodes.Commit | nodes.Wait) -> None:
+        """Asynchronous operators have their effects where they are issued, the earliest that is allowed."""
+
+    def _channel(self, node: nodes.Channel) -> None:
+        self.channels[node.name] = Ring(node)
+
+    def _acquire(self, node: nodes.Acquire) -> Steps:
+        ring, number = self.channels[node.channel], self.uniform(node.iteration)
+        while not ring.is_free(number):
+            yield
+
+    def _publish(self, node: nodes.Publish) -> None:
+        self.channels[node.channel].pass_on(self.role, self.uniform(node.iteration), "publish")
+
+    def _receive(self, node: nodes.Receive) -> Steps:
+        ring, number = self.channels[node.channel], self.uniform(node.iteration)
+        while not ring.is_full(number):
+            yield
+
+    def _release(self, node: nodes.Release) -> None:
+        self.channels[node.channel].pass_on(self.role, self.uniform(node.iteration), "release")
+
+    def _roles(self, node: nodes.Roles) -> Steps:
+        """Run all roles in turn, each until it waits for another."""
+        outside = self._line()
+        running = [(role, self.run(role.body), self._line_of(role)) for role in node.roles]
+        before = {var: self.values[var] for var in self.thread_vars}
+        while running:
+            waiting, progress = [], sum(ring.passed for ring in self.channels.values())
+            for role, steps, line in running:
+                self._enter(line)
+                self.role = role.name
+                self._bind_threads(role.warps * 32)
+                if next(steps, _DONE) is not _DONE:
+                    waiting.append((role, steps, self._line()))
+            if len(waiting) == len(running) and progress == sum(ring.passed for ring in self.channels.values()):
+                names = ", ".join(role.name for role, _, _ in waiting)
+                raise RolesDeadlocked(f"the roles {names} wait for one another for ever", span=waiting[0][0].span)
+            running = waiting
+            yield
+        self._enter(outside)
+        self.role = ""
+        self.values.update(before)
+
+    def _line(self) -> dict[str, Any]:
+        """What belongs to one line of execution alone."""
+        return {name: getattr(self, name) for name in _LINE}
+
+    def _line_of(self, role: nodes.Role) -> dict[str, Any]:
+        return {**self._line(), "threads": (role.warps * 32,)}
+
+    def _enter(self, line: Mapping[str, Any]) -> None:
+        for name, value in line.items():
+            setattr(self, name, value)
+
+    def _bind_threads(self, count: int) -> None:
+        """In a role, threads count from its own first one."""
+        for position, var in enumerate(self.thread_vars):
+            index = np.arange(count) if position == 0 else np.zeros(count)
+            self.values[var] = index.astype(var.dtype.numpy)
+
     # Facts and messages -------------------------------------------------------------------------
 
     def _fails(self, condition: Expr) -> bool:
@@ -280,6 +344,7 @@ class Executor(Evaluator):
         for view, buffer, value in guarded:
             view.safe = convert(self.value(value), value.dtype, buffer.dtype)
         self.varying = find_varying(node)
+        self.thread_vars = node.thread_vars
         self.threads = (node.num_threads,)
         flat = np.arange(node.num_threads, dtype=np.int32)
         for var, extent in zip(node.thread_vars, node.threads, strict=True):
@@ -301,6 +366,9 @@ class Executor(Evaluator):
         return iter(range(count))
 
 
+_LINE = ("lanes", "mask", "parallel", "returned", "broken", "threads", "span")
+_DONE = object()
+
 _Simple: TypeAlias = "Callable[[Executor, Any], None]"
 _Compound: TypeAlias = "Callable[[Executor, Any], Steps]"
 
@@ -315,6 +383,11 @@ _SIMPLE: Mapping[type[Statement], _Simple] = {
     nodes.Assert: Executor._assert,
     nodes.Assume: Executor._assume,
     nodes.Print: Executor._print,
+    nodes.Commit: Executor._landed,
+    nodes.Wait: Executor._landed,
+    nodes.Channel: Executor._channel,
+    nodes.Publish: Executor._publish,
+    nodes.Release: Executor._release,
 }
 
 _COMPOUND: Mapping[type[Statement], _Compound] = {
@@ -325,5 +398,8 @@ _COMPOUND: Mapping[type[Statement], _Compound] = {
     nodes.While: Executor._while,
     nodes.Parallel: Executor._parallel,
     nodes.Kernel: Executor._kernel,
+    nodes.Acquire: Executor._acquire,
+    nodes.Receive: Executor._receive,
+    nodes.Roles: Executor._roles,
     TileOperator: Executor._operator,
 }

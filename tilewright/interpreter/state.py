@@ -61,6 +61,8 @@ class State:
     returned : threads that are done, where not all agree.
     broken : lanes that left the innermost loop.
     span : place of the statement that runs.
+    thread_vars : the kernel's thread indices.
+    role, channels : the name of the role that runs, and the rings by name.
     """
 
     report: Callable[[str], None] = print
@@ -80,6 +82,9 @@ class State:
     returned: Mask = NOBODY
     broken: Mask = NOBODY
     span: Span | None = None
+    thread_vars: tuple[Var, ...] = ()
+    role: str = ""
+    channels: dict[str, Any] = field(default_factory=dict)
 
     def place(self, buffer: Buffer) -> View | Cell:
         """Where a buffer's elements are."""

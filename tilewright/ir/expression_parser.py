@@ -236,6 +236,11 @@ class ExpressionParser:
         value = self.expression(node.args[0])
         return nodes.Broadcast(value.dtype.with_lanes(self.integer(node.args[1])), value)
 
+    def _tensor_map(self, node: ast.Call) -> Expr:
+        self._count(node, 1)
+        fields = {word.arg or "": self.value(word.value) for word in node.keywords}
+        return nodes.TensorMap(dtype("uint64"), self.buffer(node.args[0]), **fields)
+
     # Regions and other values
 
     def try_region(self, node: ast.expr) -> Region | None:
@@ -332,6 +337,7 @@ _FUNCTIONS: dict[str, Callable[[ExpressionParser, ast.Call], Expr]] = {
     "reinterpret": ExpressionParser._reinterpret,
     "broadcast": ExpressionParser._broadcast,
     "call": ExpressionParser._named_call,
+    "tensor_map": ExpressionParser._tensor_map,
 }
 
 _VALUES: dict[type, Callable[[ExpressionParser, Any], Any]] = {

@@ -126,6 +126,13 @@ def _broadcast(node: nodes.Broadcast, stage: Stage) -> Iterator[str]:
         yield f"a broadcast of {node.value.dtype} cannot give {node.dtype}"
 
 
+def _tensor_map(node: nodes.TensorMap, stage: Stage) -> Iterator[str]:
+    if node.tensor.scope != "global":
+        yield f"a tensor map describes {node.tensor.name}, which is {node.tensor.scope}, not global"
+    if len(node.box) != node.tensor.rank:
+        yield f"{node.tensor.name} has {counted(node.tensor.rank, 'dimension')}, but the box of its map {len(node.box)}"
+
+
 def _region(node: Region, stage: Stage) -> Iterator[str]:
     buffer = node.buffer
     if stage.flat and len(node.starts) == len(node.extents) == 1:
@@ -202,5 +209,6 @@ _RULES: dict[type, Callable[[Any, Stage], Iterator[str]]] = {
     nodes.Call: _call,
     nodes.Load: _load,
     nodes.Broadcast: _broadcast,
+    nodes.TensorMap: _tensor_map,
     Region: _region,
 }

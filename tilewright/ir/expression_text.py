@@ -175,6 +175,10 @@ class ExpressionText:
     def _broadcast(self, node: nodes.Broadcast) -> tuple[str, int]:
         return f"broadcast({self(node.value)}, {node.dtype.lanes})", ATOM
 
+    def _tensor_map(self, node: nodes.TensorMap) -> tuple[str, int]:
+        box = self.group([str(extent) for extent in node.box])
+        return f"tensor_map({self.names(node.tensor)}, box={box}, swizzle={node.swizzle})", ATOM
+
     def element(self, buffer: Buffer, indices: Sequence[Expr], of: DType) -> str:
         """``buffer[indices]``, with ``.x4`` behind it where four elements are meant."""
         text = f"{self.names(buffer)}[{', '.join(self(index) for index in indices) or '()'}]"
@@ -240,6 +244,7 @@ _RENDERERS: dict[type, Callable[[ExpressionText, Any], tuple[str, int]]] = {
     nodes.Call: ExpressionText._call,
     nodes.Load: ExpressionText._load,
     nodes.Broadcast: ExpressionText._broadcast,
+    nodes.TensorMap: ExpressionText._tensor_map,
 }
 
 _VALUES: dict[type, Callable[[ExpressionText, Any], str]] = {

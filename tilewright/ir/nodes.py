@@ -143,6 +143,23 @@ class Broadcast(Expr):
     value: Expr
 
 
+@node
+class TensorMap(Expr):
+    """What the copy engine knows of a global tensor: the box of it that one copy moves, and how rows are permuted.
+
+    A handle (of type uint64) that only the functions of the copy engine take; the host program makes it.
+
+    Attributes
+    ----------
+    box : extents, outermost first like the tensor's.
+    swizzle : bytes within which 16-byte chunks are permuted; 0 for none.
+    """
+
+    tensor: Buffer
+    box: tuple[int, ...]
+    swizzle: int = 0
+
+
 BINARY: Mapping[str, str] = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "floormod": "%",
     "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
@@ -708,7 +725,7 @@ class TileOperator(Statement):
     """
 
     name = "?"
-    token: Token | None = field(default=None, kw_only=True)
+    token: str | None = field(default=None, kw_only=True)
     """Where given, the operator is asynchronous: see `Token`."""
 
     conditions: ClassVar[tuple[str, ...]] = ()

@@ -59,6 +59,8 @@ class _Verifier:
         self.allocated = {found.buffer for found in walk(function) if isinstance(found, nodes.Allocate)}
         self.bound: set[Var | Buffer] = set()
         self.kernel: Kernel | None = None
+        self.role: nodes.Role | None = None
+        self.channels: dict[str, nodes.Channel] = {}
         self.in_parallel = False
         self.in_loop = False
 
@@ -334,6 +336,58 @@ class _Verifier:
             if not isinstance(value, str):
                 self.expression(statement, value)
 
+    # Asynchrony and roles
+
+    def wait(self, statement: nodes.Wait) -> None:
+        if statement.pending < 0:
+            self.report(statement, f"{statement.pending} groups cannot be pending")
+
+    def channel(self, channel: nodes.Channel) -> None:
+        if channel.name in self.channels:
+            self.report(channel, f"a second channel is called {channel.name!r}")
+        self.channels[channel.name] = channel
+        if channel.scope not in nodes.CHANNEL_SCOPES:
+            self.report(channel, f"no scope {channel.scope!r} of channels")
+        if channel.stages < 1:
+            self.report(channel, f"the channel has {channel.stages} slots")
+        for buffer in channel.buffers:
+            self.use(channel, buffer)
+            if buffer.scope != "shared" or buffer.rank < 2 or buffer.shape[0] != channel.stages:
+                self.report(channel, f"{buffer.name} is no shared buffer of {channel.stages} slots")
+
+    def channel_statement(self, statement: nodes.ChannelStatement) -> None:
+        self.typed(statement, statement.iteration, statement.iteration.dtype, "the iteration's number")
+        if not statement.iteration.dtype.is_integer:
+            self.report(statement, f"the iteration's number is {statement.iteration.dtype}, not an integer")
+        channel = self.channels.get(statement.channel)
+        word = type(statement).__name__.lower()
+        if channel is None:
+            self.report(statement, f"there is no channel {statement.channel!r}")
+        elif self.role is None:
+            self.report(statement, f"{word} stands outside of roles")
+        else:
+            writes = isinstance(statement, (nodes.Acquire, nodes.Publish))
+            if self.role.name not in (channel.writers if writes else channel.readers):
+                kind = "writer" if writes else "reader"
+                self.report(statement, f"the role {self.role.name!r} is no {kind} of the channel {channel.name!r}")
+
+    def roles(self, roles: nodes.Roles) -> None:
+        names = [role.name for role in roles.roles]
+        if len(set(names)) != len(names):
+            self.report(roles, "two roles have one name")
+        if self.role is not None:
+            self.report(roles, "roles stand in a role")
+        warps = sum(role.warps for role in roles.roles)
+        if self.kernel is not None and warps * 32 != self.kernel.num_threads:
+            self.report(roles, f"the roles have {warps} warps, and the block {self.kernel.num_threads} threads")
+        for role in roles.roles:
+            registers = role.registers
+            if role.warps < 1:
+                self.report(role, f"the role has {role.warps} warps")
+            if registers is not None and (registers % 8 or not 24 <= registers <= 256 or role.warps % 4):
+                self.report(role, "registers are given to whole warpgroups, a multiple of 8 from 24 to 256")
+            self.body(role.body, role=role, in_loop=False)
+
     def enter_kernel(self, kernel: Kernel) -> None:
         if not 1 <= len(kernel.grid) <= 3 or len(kernel.grid) != len(kernel.block_vars):
             self.report(
@@ -347,7 +401,7 @@ class _Verifier:
                 self.expression(kernel, extent)
         if len(kernel.threads) != 3 or len(kernel.thread_vars) != 3 or any(count < 1 for count in kernel.threads):
             self.report(kernel, "a block has three thread indices with at least one thread each")
-        with self.scope(kernel=kernel, in_loop=False):
+        with self.scope(kernel=kernel, in_loop=False, channels={}):
             for var in (*kernel.block_vars, *kernel.thread_vars):
                 self.bind(kernel, var)
             self.body(kernel.body)
@@ -380,5 +434,12 @@ _STATEMENTS: dict[type, Callable[[_Verifier, Any], None]] = {
     nodes.Assert: _Verifier.fact,
     nodes.Assume: _Verifier.fact,
     nodes.Print: _Verifier.printed,
+    nodes.Wait: _Verifier.wait,
+    nodes.Channel: _Verifier.channel,
+    nodes.Acquire: _Verifier.channel_statement,
+    nodes.Publish: _Verifier.channel_statement,
+    nodes.Receive: _Verifier.channel_statement,
+    nodes.Release: _Verifier.channel_statement,
+    nodes.Roles: _Verifier.roles,
     Kernel: _Verifier.enter_kernel,
 }
