@@ -95,6 +95,7 @@ from tilewright.language.memory import (
     view,
 )  # fmt: skip
 from tilewright.language.mistakes import UnknownName
+from tilewright.language.roles import channel, role, roles, wait_wgmma, wgmma_gemm
 from tilewright.language.source import expression_here
 from tilewright.language.tensors import Packed, StridedTensor, Tensor, const, dynamic, empty, symbolic
 from tilewright.language.tile_ops import (
@@ -130,13 +131,13 @@ __all__ = [
     "align_up", "all_of", "alloc_buffer", "alloc_fragment", "alloc_global", "alloc_local", "alloc_shared", "alloc_var",
     "annotate_l2_hit_ratio", "annotate_layout", "annotate_min_blocks_per_sm", "annotate_safe_value", "any_of", "assume",
     "atomic_addx2", "atomic_addx4", "atomic_load", "atomic_store", "bitwise_and", "bitwise_not", "bitwise_or",
-    "bitwise_xor", "cast", "cdiv", "ceildiv", "clamp", "clear", "const", "copy", "cummax", "cumsum", "decode",
+    "bitwise_xor", "cast", "cdiv", "ceildiv", "channel", "clamp", "clear", "const", "copy", "cummax", "cumsum", "decode",
     "device_assert", "dtype", "dynamic", "empty", "evaluate", "fill", "floordiv", "floormod", "func_attr", "gemm",
     "get_block_binding", "get_block_bindings", "get_block_extent", "get_block_extents", "get_thread_binding",
     "get_thread_bindings", "get_thread_extent", "get_thread_extents", "grid", "if_then_else", "index_to_coordinates",
-    "infinity", "inline", "loop_break", "macro", "max_value", "min_value", "popcount", "prim_func", "reduce", "reinterpret", "reshape",
+    "infinity", "inline", "loop_break", "macro", "max_value", "min_value", "popcount", "prim_func", "reduce", "reinterpret", "reshape", "role", "roles",
     "serial", "shift_left", "shift_right", "symbolic", "sync_threads", "thread_return", "transpose", "unroll", "use_swizzle",
-    "vectorized", "view",
+    "vectorized", "view", "wait_wgmma", "wgmma_gemm",
 ]  # fmt: skip
 __all__ += list(_NAMED)
 

@@ -11,7 +11,7 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
     ),
     "write T.gemm: the compiler chooses the instruction and waits for it": (
         "dp4a", "gemm_sp", "mma_gemm_blockscaled", "ptx_mma", "tcgen05_gemm", "tcgen05_gemm_blockscaled",
-        "tcgen05_mma_arrive", "wait_wgmma", "warpgroup_arrive", "warpgroup_commit_batch", "warpgroup_wait", "wgmma_gemm",
+        "tcgen05_mma_arrive", "warpgroup_arrive", "warpgroup_commit_batch", "warpgroup_wait",
     ),
     "write T.alloc_fragment for the accumulator of T.gemm": ("alloc_tmem", "deallocate_tmem"),
     "write T.Pipelined(..., specialize=True): the compiler splits producer and consumer warps": (

@@ -9,6 +9,13 @@ class AuthorError(TilewrightError):
     """Base of the mistakes in a kernel's source."""
 
 
+class MisplacedRole(AuthorError):
+    """Roles and what belongs to them, written where they have no place."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message, hint=hint)
+
+
 # Names and calls ----------------------------------------------------------------------------------
 
 

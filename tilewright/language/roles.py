@@ -1,0 +1,207 @@
+"""Roles, channels and asynchronous products: a kernel whose warps divide the work, written by hand.
+
+>>> ring = T.channel(A_ring, B_ring, writers="producer", readers="consumers")
+>>> with T.roles():
+...     with T.role("consumers", warps=8, registers=232):
+...         for k in T.serial(steps):
+...             slot = ring.receive(k)
+...             T.wgmma_gemm(A_ring[slot, :, :], B_ring[slot, :, :], total, transpose_B=True)
+...             T.wait_wgmma(0)
+...             ring.release(k)
+...     with T.role("producer", warps=4, registers=40):
+...         for k in T.serial(steps):
+...             slot = ring.acquire(k)
+...             T.copy(A[row, k * 64], A_ring[slot, :, :])
+...             T.copy(B[column, k * 64], B_ring[slot, :, :])
+...             ring.publish(k)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tilewright import ops
+from tilewright.ir import nodes
+from tilewright.ir.nodes import CHANNEL_SCOPES, Buffer, ChannelStatement, Role, index_binary
+from tilewright.language.branches import BlockContext
+from tilewright.language.buffers import BufferProxy
+from tilewright.language.builder import Builder, Frame, current, in_kernel, record
+from tilewright.language.interface import author_facing
+from tilewright.language.mistakes import MisplacedRole, NumberExpected, TileExpected
+from tilewright.language.proxies import Scalar, as_expr, constant, describe
+from tilewright.language.source import statement_here
+from tilewright.language.tile_ops import gemm
+
+WGMMA = "wgmma"
+"""The token of `wgmma_gemm`: one queue of groups a role."""
+
+
+class Channel:
+    """A ring of slots that roles hand to one another; `T.channel` makes it.
+
+    Each role goes through the iterations 0, 1, 2, ...; iteration i uses slot ``i % stages``, which `acquire` and
+    `receive` give back.
+    """
+
+    def __init__(self, name: str, stages: int, frame: Frame) -> None:
+        self.name, self.stages, self.frame = name, stages, frame
+
+    def acquire(self, iteration: Any) -> Scalar:
+        """A writer waits until its slot is free.  Returns the slot's number."""
+        return self._step(nodes.Acquire, iteration, "acquire")
+
+    def publish(self, iteration: Any) -> None:
+        """A writer hands its slot over: it is received once all that was copied there has landed."""
+        self._step(nodes.Publish, iteration, "publish")
+
+    def receive(self, iteration: Any) -> Scalar:
+        """A reader waits until its slot is filled.  Returns the slot's number."""
+        return self._step(nodes.Receive, iteration, "receive")
+
+    def release(self, iteration: Any) -> None:
+        """A reader is done with its slot."""
+        self._step(nodes.Release, iteration, "release")
+
+    def _step(self, kind: type[ChannelStatement], iteration: Any, word: str) -> Scalar:
+        builder = in_kernel(word)
+        if builder.enclosing("T.role") is None:
+            raise MisplacedRole(f"`{word}` stands outside of `T.role`", "a channel joins roles: write it inside one")
+        number = as_expr(iteration, nodes.dtypes.INT32, f"the iteration of {word}")
+        record(kind(self.name, number, span=statement_here()), word)
+        frame = iteration.frame if isinstance(iteration, Scalar) else None
+        return Scalar(index_binary("floormod", number, self.stages), frame)
+
+
+@author_facing
+def channel(*buffers: Any, writers: Any, readers: Any, scope: str = "block") -> Channel:
+    """A channel of shared tiles whose first dimension counts the slots.
+
+    Parameters
+    ----------
+    buffers : made by `alloc_shared`, all with the same first extent.
+    writers, readers : names of roles, one or a tuple of them.
+    scope : ``"warp"``, ``"warpgroup"``, ``"block"`` or ``"cluster"``.
+    """
+    builder = in_kernel("T.channel")
+    tiles: list[Buffer] = []
+    for buffer in buffers:
+        if not isinstance(buffer, BufferProxy) or buffer.buffer.scope != "shared" or buffer.buffer.rank < 2:
+            raise TileExpected("T.channel", describe(buffer))
+        tiles.append(buffer.buffer)
+    depths = {tile.static_shape[0] for tile in tiles}
+    if len(depths) != 1:
+        raise NumberExpected("T.channel", "shared tiles with the same number of slots", str(sorted(depths)))
+    if scope not in CHANNEL_SCOPES:
+        raise NumberExpected("the scope of T.channel", f"one of {', '.join(CHANNEL_SCOPES)}", repr(scope))
+    name = builder.take_name("channel")
+    stages = depths.pop()
+    made = nodes.Channel(
+        name, tuple(tiles), stages, _names(writers), _names(readers), scope, span=statement_here()
+    )  # fmt: skip
+    builder.append(made)
+    return Channel(name, stages, builder.frame)
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+class RolesContext(BlockContext):
+    """The ``with`` frame that holds roles, and nothing else."""
+
+    def __init__(self) -> None:
+        self.span = statement_here()
+
+    def __enter__(self) -> None:
+        builder = in_kernel("T.roles")
+        if builder.enclosing("T.role") is not None:
+            raise MisplacedRole("`T.roles` stands in a role", "a role's warps cannot be divided once more")
+        self.frame = builder.push("T.roles", self.span)
+
+    def __exit__(self, *exception: Any) -> None:
+        body = current("T.roles").pop(self.frame)
+        if exception[0] is not None:
+            return
+        stray = next((found for found in body.statements if not isinstance(found, Role)), None)
+        if stray is not None:
+            raise MisplacedRole(
+                "a statement stands in `T.roles` outside of any role", "put it in a role, or before `T.roles`"
+            ).at(stray.span)
+        record(nodes.Roles(tuple(found for found in body.statements if isinstance(found, Role)), span=self.span))
+
+
+class RoleContext(BlockContext):
+    """The ``with`` frame of one role."""
+
+    def __init__(self, name: str, warps: int, registers: int | None) -> None:
+        self.name, self.warps, self.registers = name, warps, registers
+        self.span = statement_here()
+
+    def __enter__(self) -> None:
+        builder: Builder = in_kernel("T.role")
+        if builder.frame.kind != "T.roles":
+            raise MisplacedRole(
+                f"the role {self.name!r} stands outside of `T.roles`", "open `with T.roles():` around roles"
+            )
+        self.frame = builder.push("T.role", self.span)
+
+    def __exit__(self, *exception: Any) -> None:
+        body = current("T.role").pop(self.frame)
+        if exception[0] is None:
+            record(Role(self.name, self.warps, body, self.registers, span=self.span))
+
+
+@author_facing
+def roles() -> RolesContext:
+    """``with T.roles():`` holds the roles that the block's warps divide into; they run at once and meet at its end."""
+    return RolesContext()
+
+
+@author_facing
+def role(name: str, warps: Any, registers: Any = None) -> RoleContext:
+    """What some warps of the block do.
+
+    Parameters
+    ----------
+    name : how channels call it.
+    warps : how many; the roles' warps together are the block's.
+    registers : that each of its threads keeps, a multiple of 8 (whole warpgroups only); None leaves them even.
+    """
+    count = constant(warps, "warps of T.role")
+    if count < 1:
+        raise NumberExpected("warps of T.role", "a positive integer", str(count))
+    kept = None if registers is None else constant(registers, "registers of T.role")
+    if kept is not None and (kept % 8 or not 24 <= kept <= 256 or count % 4):
+        raise NumberExpected(
+            "registers of T.role", "a multiple of 8 from 24 to 256, for a role of 4, 8, 12, ... warps", str(kept)
+        )
+    return RoleContext(name, count, kept)
+
+
+@author_facing
+def wgmma_gemm(
+    A: Any, B: Any, C: Any, transpose_A: bool = False, transpose_B: bool = False, policy: Any = "square",
+    clear_accum: Any = False,
+) -> None:  # fmt: skip
+    """`gemm` by whole warpgroups, started and not waited for: `wait_wgmma` does that before C is touched.
+
+    Until then A and B stay as they are.  Operands are as those of `gemm`; A and B lie in shared tiles that
+    asynchronous copies filled.
+    """
+    builder = in_kernel("T.wgmma_gemm")
+    gemm(A, B, C, transpose_A, transpose_B, policy, clear_accum)
+    started = builder.frame.statements.pop()
+    assert isinstance(started, ops.Gemm)
+    builder.append(replace(started, token=WGMMA))
+    builder.append(nodes.Commit(WGMMA, span=started.span))
+
+
+@author_facing
+def wait_wgmma(pending: Any = 0) -> None:
+    """Wait until at most `pending` of this role's `wgmma_gemm` are unfinished."""
+    in_kernel("T.wait_wgmma")
+    count = constant(pending, "the argument of T.wait_wgmma")
+    if not 0 <= count <= 7:
+        raise NumberExpected("the argument of T.wait_wgmma", "0 to 7", str(count))
+    record(nodes.Wait(WGMMA, count, span=statement_here()))
