@@ -24,7 +24,7 @@ import numpy as np
 
 import tilewright
 from tilewright.kernels.matmul import linear, matmul
-from tilewright.kernels.quant_matmul import quant_matmul_int8
+from tilewright.kernels.quant_matmul import quant_matmul
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 HAS_ONNX = importlib.util.find_spec("onnxruntime") is not None and importlib.util.find_spec("onnx") is not None
@@ -147,7 +147,7 @@ def quantised(m: int, n: int, k: int, bits: int, group: int, threads: int) -> Ri
     scales = (rng.random((k // group, n), dtype=np.float32) + 0.1) * 0.01
     a = _random((m, k), "float32")
     dtype = tilewright.dtype(f"uint{bits}")
-    kernel = quant_matmul_int8(n, k, dtype.name, group, zero=1 << (bits - 1))
+    kernel = quant_matmul(n, k, dtype.name, group, zero=1 << (bits - 1))
     packed = kernel.pack(W=tilewright.pack(codes, dtype))
     c = np.empty((m, n), np.float32)
     peers: dict[str, Callable[[], Any]] = {}

@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.cli.terminal import Progress, Terminal
 from tilewright.kernels.matmul import linear
-from tilewright.kernels.quant_matmul import quant_matmul_int8
+from tilewright.kernels.quant_matmul import quant_matmul
 from tilewright.machine.arch import Arch
 from tilewright.options import options, override
 from tilewright.quant import quantize
@@ -42,10 +42,10 @@ class Format:
 
 
 FORMATS = (
-    Format("int4", "int4", "none", "int8", quant_matmul_int8),
-    Format("uint4", "uint4", "middle", "int8", quant_matmul_int8),
-    Format("uint4 + zeros", "uint4", "group", "int8", quant_matmul_int8),
-    Format("int2", "int2", "none", "int8", quant_matmul_int8),
+    Format("int4", "int4", "none", "int8", quant_matmul),
+    Format("uint4", "uint4", "middle", "int8", quant_matmul),
+    Format("uint4 + zeros", "uint4", "group", "int8", quant_matmul),
+    Format("int2", "int2", "none", "int8", quant_matmul),
 )
 
 

@@ -3,6 +3,9 @@
 The weight is packed once (``kernel.pack``); its codes are unpacked in registers next to the multiplication.
 Scales and zero points belong to groups along K; both are given group by group, ``[K / group, N]``, so that
 the columns of a tile lie side by side.
+
+The zero points never enter the main loop: as ``sum_k a (c - z) s = s sum_k a c - (z s) sum_k a`` in every group,
+they are one small product of the groups' sums of A with ``zeros * scales``.
 """
 
 from __future__ import annotations
@@ -11,13 +14,24 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
+from tilewright.errors import TilewrightError
 
 FEW_ROWS = 32
 """Up to here a block has few rows, so that short batches waste nothing on rows that do not exist."""
 
 
+class InvalidGroup(TilewrightError):
+    """Groups that do not divide K."""
+
+    def __init__(self, group: int, K: int) -> None:
+        super().__init__(
+            f"groups of {group} do not divide K = {K}",
+            hint="pad K to a multiple of the group, or take one group for all of K (group=K)",
+        )
+
+
 @tilewright.jit
-def quant_matmul_int8(
+def quant_matmul(
     N: int,
     K: int,
     weights: str = "uint4",
@@ -25,100 +39,127 @@ def quant_matmul_int8(
     zero: float | None = None,
     activations: str = "float32",
     out: str = "float32",
+    arithmetic: str = "int8",
     block_N: int = 96,
 ) -> Any:
-    """``C[M, N]`` from activations that are quantised to int8, one scale a token, as part of the call.
+    """The product with a quantised weight ``[N, K]``.
 
     Parameters
     ----------
-    N, K : size of the weight ``[N, K]``; `group` divides K.
-    weights : type of the codes, an unsigned or signed integer of at most 8 bits.
-    group : elements of K that share a scale; K itself for one scale a column.
+    weights : type of the codes, a signed or unsigned integer of at most 8 bits.
+    group : elements of K that share a scale; K for one scale a column.
     zero : the one zero point of all groups (0 for signed codes, 8 for offset uint4), or None where the kernel
         takes a tensor of them.
-    activations, out : float types of A and C.
+    activations : float type of A, or ``"int8"`` for activations already quantised, which come with a scale a token.
+    out : float type of C.
+    arithmetic : ``"int8"``: float activations are quantised, one scale a token, as part of the call; ``"float32"``:
+        they are multiplied as they are.
 
     Returns
     -------
-    kernel of ``A[M, K]``, ``W`` (packed), ``scales[K / group, N]`` float32, without `zero` also
-    ``zeros[K / group, N]`` float32, giving ``C[M, N]``.
+    kernel of ``A[M, K]``, then for int8 activations ``token_scales[M]`` (float32), ``W`` (packed),
+    ``scales[K / group, N]`` (float32), and without `zero` also ``zeros[K / group, N]`` (float32), giving ``C[M, N]``.
+
+    Raises
+    ------
+    InvalidGroup : `group` does not divide K.
     """
+    if group <= 0 or K % group:
+        raise InvalidGroup(group, K)
     groups = K // group
+    has_zeros = zero is None or zero != 0
+    quantise = activations != "int8" and arithmetic == "int8"
+    operand = "int8" if quantise or activations == "int8" else "float32"
     M = T.dynamic("M")
 
     @T.macro
-    def quantise(A: Any, codes: Any, token_scale: Any, sums: Any) -> None:
-        """Every token to int8 by its largest magnitude, with the sum of each group for the zero points."""
+    def prepare(A: Any, operands: Any, token_scales: Any, sums: Any) -> None:
+        """Each token in the type that is multiplied, with the sums of its groups."""
         with T.Kernel(M, threads=1) as m:
             row = T.alloc_fragment((groups, group), "float32")
-            largest = T.alloc_fragment((1,), "float32")
             total = T.alloc_fragment((groups,), "float32")
             for g, k in T.Parallel(groups, group):
                 row[g, k] = T.cast(A[m, g * group + k], "float32")
-            T.reduce_absmax(T.reshape(row, (1, K)), largest, dim=1)
-            inverse = T.if_then_else(largest[0] > 0.0, 127.0 / largest[0], 0.0)
-            for g, k in T.Parallel(groups, group):
-                row[g, k] = T.round(row[g, k] * inverse)
-                codes[m, g * group + k] = T.cast(row[g, k], "int8")
-            T.reduce_sum(row, total, dim=1)
-            token_scale[m] = largest[0] / 127.0
-            for g in T.Parallel(groups):
-                sums[m, g] = total[g]
+            if quantise:
+                largest = T.alloc_fragment((1,), "float32")
+                T.reduce_absmax(T.reshape(row, (1, K)), largest, dim=1)
+                inverse = T.if_then_else(largest[0] > 0.0, 127.0 / largest[0], 0.0)
+                for g, k in T.Parallel(groups, group):
+                    row[g, k] = T.round(row[g, k] * inverse)
+                token_scales[m] = largest[0] / 127.0
+            if operands is not A:
+                for g, k in T.Parallel(groups, group):
+                    operands[m, g * group + k] = T.cast(row[g, k], operand)
+            if has_zeros:
+                T.reduce_sum(row, total, dim=1)
+                for g in T.Parallel(groups):
+                    sums[m, g] = total[g]
 
     @T.macro
-    def multiply(
-        codes: Any, token_scale: Any, sums: Any, W: Any, scales: Any, zeros: Any, C: Any, block_M: int
-    ) -> None:
+    def multiply(A: Any, token_scales: Any, sums: Any, W: Any, scales: Any, zeros: Any, C: Any, block_M: int) -> None:
         with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=1) as (bn, bm):
-            tile = T.alloc_shared((block_M, group), "int8")
+            tile = T.alloc_shared((block_M, group), operand)
             weight = T.alloc_fragment((block_N, group), "uint8" if weights.startswith("u") else "int8")
-            shift = T.alloc_fragment((groups, block_N), "float32")
             result = T.alloc_fragment((block_M, block_N), "float32")
             T.clear(result)
             for g in T.serial(groups):
-                T.copy(codes[bm * block_M, g * group], tile)
+                T.copy(A[bm * block_M, g * group], tile)
                 T.decode(W[bn * block_N : bn * block_N + block_N, g * group : g * group + group], weight)
-                T.gemm(tile, weight, result, transpose_B=True, scale_B=scales[g, bn * block_N : bn * block_N + block_N])
-            if zero is None or zero != 0:
+                scale = scales[g, bn * block_N : bn * block_N + block_N]
+                T.gemm(tile, weight, result, transpose_B=True, scale_B=scale)
+            if has_zeros:
+                shift = T.alloc_fragment((groups, block_N), "float32")
                 for g, n in T.Parallel(groups, block_N):
                     point = zeros[g, bn * block_N + n] if zero is None else zero
                     shift[g, n] = -point * scales[g, bn * block_N + n]
                 T.gemm(sums[bm * block_M : bm * block_M + block_M, 0:groups], shift, result)
             for m, n in T.Parallel(block_M, block_N):
-                C[bm * block_M + m, bn * block_N + n] = T.cast(result[m, n] * token_scale[bm * block_M + m], out)
+                factor = token_scales[bm * block_M + m] if operand == "int8" else 1.0
+                C[bm * block_M + m, bn * block_N + n] = T.cast(result[m, n] * factor, out)
 
     @T.macro
-    def both(A: Any, W: Any, scales: Any, zeros: Any, C: Any) -> None:
-        codes = T.alloc_global((M, K), "int8")
-        token_scale = T.alloc_global((M,), "float32")
-        sums = T.alloc_global((M, groups), "float32")
-        quantise(A, codes, token_scale, sums)
+    def both(A: Any, token_scales: Any, W: Any, scales: Any, zeros: Any, C: Any) -> None:
+        operands, sums = A, None
+        if operand != activations:
+            operands = T.alloc_global((M, K), operand)
+        if quantise:
+            token_scales = T.alloc_global((M,), "float32")
+        if has_zeros:
+            sums = T.alloc_global((M, groups), "float32")
+        if has_zeros or operand != activations:
+            prepare(A, operands, token_scales, sums)
         if M <= FEW_ROWS:
-            multiply(codes, token_scale, sums, W, scales, zeros, C, 16)
+            multiply(operands, token_scales, sums, W, scales, zeros, C, 16)
         else:
-            multiply(codes, token_scale, sums, W, scales, zeros, C, 128)
+            multiply(operands, token_scales, sums, W, scales, zeros, C, 128)
 
-    if zero is None:
+    Activations, Result = T.Tensor((M, K), activations), T.Tensor((M, N), out)
+    Weight, PerGroup = T.Packed((N, K), weights), T.Tensor((groups, N), "float32")
+    PerToken = T.Tensor((M,), "float32")
+    if activations == "int8" and zero is None:
 
         @T.prim_func
         def quant_matmul(
-            A: T.Tensor((M, K), activations),
-            W: T.Packed((N, K), weights),
-            scales: T.Tensor((groups, N), "float32"),
-            zeros: T.Tensor((groups, N), "float32"),
-            C: T.Tensor((M, N), out),
+            A: Activations, token_scales: PerToken, W: Weight, scales: PerGroup, zeros: PerGroup, C: Result
         ):
-            both(A, W, scales, zeros, C)
+            both(A, token_scales, W, scales, zeros, C)
 
-        return quant_matmul
+    elif activations == "int8":
 
-    @T.prim_func
-    def quant_matmul(
-        A: T.Tensor((M, K), activations),
-        W: T.Packed((N, K), weights),
-        scales: T.Tensor((groups, N), "float32"),
-        C: T.Tensor((M, N), out),
-    ):
-        both(A, W, scales, None, C)
+        @T.prim_func
+        def quant_matmul(A: Activations, token_scales: PerToken, W: Weight, scales: PerGroup, C: Result):
+            both(A, token_scales, W, scales, None, C)
+
+    elif zero is None:
+
+        @T.prim_func
+        def quant_matmul(A: Activations, W: Weight, scales: PerGroup, zeros: PerGroup, C: Result):
+            both(A, None, W, scales, zeros, C)
+
+    else:
+
+        @T.prim_func
+        def quant_matmul(A: Activations, W: Weight, scales: PerGroup, C: Result):
+            both(A, None, W, scales, None, C)
 
     return quant_matmul

@@ -12,7 +12,7 @@ from programs import program
 from tilewright.interpreter import interpret
 from tilewright.ir import dtypes
 from tilewright.ir.nodes import Function
-from tilewright.kernels.quant_matmul import quant_matmul_int8
+from tilewright.kernels.quant_matmul import quant_matmul
 from tilewright.passes.context import Context
 from tilewright.passes.pipeline import PIPELINE
 from tilewright.runtime.packing import pack_operands
@@ -110,7 +110,7 @@ def test_a_quantised_matmul_with_a_packed_weight(machine: str) -> None:
     scales = rng.random((depth // group, columns)).astype(np.float32)
     zeros = rng.integers(0, 16, (depth // group, columns)).astype(np.float32)
     weight = dtypes.pack(codes, dtypes.dtype("uint4"))
-    function = quant_matmul_int8.trace(columns, depth, group=group, block_N=32).function
+    function = quant_matmul.trace(columns, depth, group=group, block_N=32).function
     expected = np.zeros((rows, columns), np.float32)
     arguments = [a, weight, scales, zeros]
     interpret(function, [*arguments, expected])

@@ -13,7 +13,7 @@ from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
 from tilewright.kernels.attention import flash_attention
 from tilewright.kernels.matmul import linear
-from tilewright.kernels.quant_matmul import quant_matmul_int8
+from tilewright.kernels.quant_matmul import quant_matmul
 from tilewright.kernels.rms_norm import rms_norm
 from tilewright.kernels.softmax import softmax
 from tilewright.language.trace import PrimFunc
@@ -28,20 +28,20 @@ PROGRAMS: dict[str, Callable[[], PrimFunc]] = {
     "rms_norm": lambda: rms_norm.trace(zeros(10, 96), zeros(96)),
     "linear": lambda: linear.trace(96, 160),
     "flash_attention": lambda: flash_attention.trace(zeros(1, 4, 77, 64), zeros(1, 2, 77, 64), zeros(1, 2, 77, 64), causal=True),
-    "quant_matmul_int8": lambda: quant_matmul_int8.trace(96, 256, weights="uint4"),
+    "quant_matmul": lambda: quant_matmul.trace(96, 256, weights="uint4"),
 }  # fmt: skip
 
 MACHINES = ("cpu -arch=avx2", "cuda -arch=sm_80", "cuda -arch=sm_90a")
 
 
 @pytest.mark.parametrize("target", MACHINES)
-@pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "quant_matmul_int8"])
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "quant_matmul"])
 def test_every_stage_is_valid_and_comes_back(name: str, target: str) -> None:
     check_stages(PROGRAMS[name](), target)
 
 
 def test_quantised_products_on_processors() -> None:
-    check_stages(PROGRAMS["quant_matmul_int8"](), "cpu -arch=avx512-vnni")
+    check_stages(PROGRAMS["quant_matmul"](), "cpu -arch=avx512-vnni")
 
 
 def check_stages(program: PrimFunc, target: str) -> None:
