@@ -87,6 +87,14 @@ def options() -> Options:
     return Options(**values)
 
 
+def target_option() -> str:
+    """The option ``target`` alone, for the path of every call."""
+    for layer in reversed(_overrides):
+        if "target" in layer:
+            return str(layer["target"])
+    return os.environ.get(VARIABLES["target"], "")
+
+
 @contextlib.contextmanager
 def override(**changes: Any) -> Iterator[Options]:
     """Options changed inside a ``with`` block, stronger than the environment."""

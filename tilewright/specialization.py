@@ -17,10 +17,11 @@ from tilewright.language.direct import Declaration, DirectFunction, is_factory
 from tilewright.language.tensors import TensorType
 from tilewright.language.trace import PrimFunc
 from tilewright.machine.arch import Arch
-from tilewright.options import options
+from tilewright.options import target_option
 from tilewright.passes.context import Schedule
 from tilewright.runtime.dlpack import row_major_strides
 from tilewright.runtime.kernel import Kernel
+from tilewright.runtime.plans import MISSED, argument_key
 from tilewright.runtime.tensors import is_tensor, tensor_view
 from tilewright.targets.base import Target
 from tilewright.targets.registry import resolve
@@ -162,11 +163,45 @@ class JITFunction:
         self.direct = DirectFunction(function)  # type: ignore[arg-type]
         self._declarations: dict[Any, Declaration] = {}
         self._kernels: dict[Any, Kernel] = {}
+        self._calls: dict[Any, tuple[Any, list[Any]]] = {}
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run on tensors, scalars and compile-time constants; returns what the function returns."""
+        key = self._call_key(arguments, named)
+        known = self._calls.get(key) if key is not None else None
+        if known is not None:
+            plan, positions = known
+            values = (*arguments, *named.values())
+            result = plan([values[position] for position in positions])
+            if result is not MISSED:
+                return result
         runtime, constants = self.direct.split(*arguments, **named)
-        return self._kernel(runtime, constants)(*runtime.values())
+        kernel = self._kernel(runtime, constants)
+        result = kernel(*runtime.values())
+        plan = kernel.plan(list(runtime.values()))
+        if key is not None and plan is not None:
+            self._remember(key, plan, runtime, (*arguments, *named.values()))
+        return result
+
+    def _call_key(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """Everything that decides what a call runs: shapes, types and devices of tensors, values of constants."""
+        keys = [argument_key(value) or (type(value), value) for value in (*arguments, *named.values())]
+        key = (target_option(), *named, *keys)
+        try:
+            hash(key)
+        except TypeError:
+            return None
+        return key
+
+    def _remember(self, key: Any, plan: Any, runtime: Mapping[str, Any], values: Sequence[Any]) -> None:
+        """Keep the plan of a call, and where its tensors stand among the values of the call."""
+        positions = [
+            next((i for i, value in enumerate(values) if value is tensor), None) for tensor in runtime.values()
+        ]
+        if None not in positions:
+            if len(self._calls) > 1024:
+                self._calls.clear()
+            self._calls[key] = (plan, positions)
 
     def compile(self, *arguments: Any, **named: Any) -> Kernel:
         """The kernel that a call with these arguments would run, without running it.
@@ -206,7 +241,7 @@ class JITFunction:
             return resolve(self.target)
         for value in runtime.values():
             if is_tensor(value):
-                return resolve(options().target or tensor_view(value).device[0])
+                return resolve(target_option() or tensor_view(value).device[0])
         return resolve("auto")
 
     def _sizes(self, runtime: Mapping[str, Any], constants: Mapping[str, Any]) -> dict[str, int]:

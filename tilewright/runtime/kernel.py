@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,11 @@ from tilewright.ir.nodes import Buffer, Function
 from tilewright.ir.printer import print_program
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Schedule
-from tilewright.runtime.arguments import Binder
+from tilewright.runtime.arguments import Binder, Bound
 from tilewright.runtime.cache import cached, digest
 from tilewright.runtime.emulation import emulate_program
 from tilewright.runtime.packing import pack_operands, packed_sizes, unpack_operand
+from tilewright.runtime.plans import MISSED, call_key, make_plan
 from tilewright.runtime.profiler import Profiler
 from tilewright.runtime.tensors import is_torch
 from tilewright.targets.base import Target
@@ -55,6 +56,7 @@ class Kernel:
         self.program: Program = compile_function(function, target, arch, self.schedule)
         self._launch: Callable[..., None] | None = None
         self._lock = threading.Lock()
+        self._plans: dict[Any, Callable[[Sequence[Any]], Any]] = {}
         device = "cpu" if target.name == "cpu" else target.name
         self._binder = Binder(function, device, packed_sizes(self.program.final))
 
@@ -68,10 +70,34 @@ class Kernel:
         ------
         ArgumentError : an argument that does not fit, named; nothing has run.
         """
+        key = None if named else call_key(arguments)
+        plan = self._plans.get(key) if key is not None else None
+        if plan is not None:
+            result = plan(arguments)
+            if result is not MISSED:
+                return result
         bound = self._binder.bind(arguments, named)
         self.launcher(*bound.entry)
         outputs = bound.outputs
+        if key is not None and key not in self._plans:
+            self._remember(key, arguments, bound)
         return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def plan(self, arguments: Sequence[Any]) -> Callable[[Sequence[Any]], Any] | None:
+        """What calls with arguments like these run after the first; None where each is checked anew."""
+        return self._plans.get(call_key(arguments))
+
+    def _remember(self, key: Any, arguments: Sequence[Any], bound: Bound) -> None:
+        """Keep what a checked call found, for later calls with arguments of the same kinds."""
+        prepare = getattr(self.launcher, "prepare", None)
+        if prepare is None:
+            return
+        if len(self._plans) > 1024:
+            self._plans.clear()
+        written = bool(self._binder.written - set(self.function.outputs))
+        plan = make_plan(self.function, arguments, bound.outputs, prepare(bound.entry), written)
+        if plan is not None:
+            self._plans[key] = plan
 
     @property
     def launcher(self) -> Callable[..., None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,12 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
         if status != 0:
             raise _failure(status, failures, function)
 
+    def prepare(given: Sequence[Any]) -> Callable[..., None]:
+        """A function of the buffers' addresses, in order, with the scalars and sizes of `given`."""
+        rest = given[len(function.params) :]
+        return lambda *pointers: call(*pointers, *rest)
+
+    call.prepare = prepare  # type: ignore[attr-defined]
     return call
 
 

@@ -66,6 +66,7 @@ class LaunchConfig(ctypes.Structure):
     ]
 
 
+_NO_BINARY_FOR_GPU = 209
 _INVALID_CONTEXT = 201
 _EXPLANATIONS = {
     1: "an argument is out of range: a grid, a block or a cluster larger than the device allows",
@@ -184,17 +185,21 @@ class Driver:
             if before.value and before.value != wanted:
                 self.library.cuCtxSetCurrent(before)
 
-    def load_module(self, cubin: bytes) -> ctypes.c_void_p:
-        """Load machine code into the current context, also while some stream is being captured."""
+    def load_module(self, cubin: bytes, ptx: str = "") -> ctypes.c_void_p:
+        """Load machine code into the current context, also while some stream is being captured.
+
+        Where the device is of a newer generation than the code, the driver compiles `ptx` for it.
+        """
         module = ctypes.c_void_p()
         relaxed = ctypes.c_int(2)
         self.check(
             self.library.cuThreadExchangeStreamCaptureMode(ctypes.byref(relaxed)), "cuThreadExchangeStreamCaptureMode"
         )
         try:
-            self.check(
-                self.library.cuModuleLoadData(ctypes.byref(module), cubin), "cuModuleLoadData", "loading a kernel"
-            )
+            result = self.library.cuModuleLoadData(ctypes.byref(module), cubin)
+            if result == _NO_BINARY_FOR_GPU and ptx:
+                result = self.library.cuModuleLoadData(ctypes.byref(module), ptx.encode() + b"\0")
+            self.check(result, "cuModuleLoadData", "loading a kernel")
         finally:
             self.library.cuThreadExchangeStreamCaptureMode(ctypes.byref(relaxed))
         return module

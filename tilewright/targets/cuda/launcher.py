@@ -27,9 +27,19 @@ from tilewright.targets.cuda.driver import (
 POINTER, TENSOR_MAP = "Q", "128s"
 """Parameter codes: an address as an int, and an encoded tensor map as 128 bytes.  Scalars use those of `struct`."""
 
+_CONFIG = "<3I3II4xQQI4x"
+"""CUlaunchConfig for `struct`: grid, block, shared bytes, stream, attributes and their count."""
+
 _ALIGNMENT = {TENSOR_MAP: 64}
 _PORTABLE_CLUSTER = 8
 _STATIC_SHARED = 48 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Stands for the address of a buffer in values that are recorded: which of the buffers it is."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +62,40 @@ class LaunchShape:
     dependent: bool = False
 
 
-class Parameters:
-    """A block of argument memory and the table of addresses in it that the driver wants."""
+class LaunchState:
+    """What one launch hands the driver: its CUlaunchConfig, the arguments, and the table of their addresses.
 
-    __slots__ = ("_pack", "addresses", "buffer")
+    All of it lies in one block of memory that a single ``struct`` call fills.
 
-    def __init__(self, codes: Sequence[str]) -> None:
-        offsets, text, end = [], "<", 0
+    Attributes
+    ----------
+    config, addresses : what ``cuLaunchKernelEx`` takes.
+    """
+
+    __slots__ = ("_buffer", "_fixed", "_keep", "_pack", "addresses", "config")
+
+    def __init__(self, codes: Sequence[str], shape: LaunchShape) -> None:
+        offsets, text, end = [], _CONFIG, struct.calcsize(_CONFIG)
         for code in codes:
             size = struct.calcsize("<" + code)
             start = -(-end // _ALIGNMENT.get(code, size)) * _ALIGNMENT.get(code, size)
             text += f"{start - end}x{code}"
             offsets.append(start)
             end = start + size
-        self.buffer = ctypes.create_string_buffer(max(end, 1))
-        base = ctypes.addressof(self.buffer)
+        attributes = launch_attributes(shape)
+        array = (LaunchAttribute * max(len(attributes), 1))(*attributes)
+        self._fixed = (shape.threads, 1, 1, shape.shared_bytes)
+        self._keep = (array, ctypes.addressof(array), len(attributes))
+        self._buffer = ctypes.create_string_buffer(end)
+        base = ctypes.addressof(self._buffer)
+        self.config = ctypes.c_void_p(base)
         self.addresses = (ctypes.c_void_p * max(len(codes), 1))(*(base + offset for offset in offsets))
         self._pack = struct.Struct(text).pack_into
 
-    def set(self, values: Sequence[Any]) -> None:
-        self._pack(self.buffer, 0, *values)
+    def set(self, grid: tuple[int, int, int], stream: int, values: Sequence[Any]) -> None:
+        """Write everything that a launch has of its own."""
+        _, attributes, count = self._keep
+        self._pack(self._buffer, 0, *grid, *self._fixed, stream, attributes, count, *values)
 
 
 @dataclass(slots=True)
@@ -83,18 +107,20 @@ class Kernel:
     cubin : the binary.
     name : of the kernel in it.
     codes : one `struct` code a parameter: `POINTER`, `TENSOR_MAP`, ``"i"``, ``"q"``, ``"f"``, ...
+    ptx : the assembly, for devices of a newer generation than the binary.
     """
 
     cubin: bytes
     name: str
     codes: tuple[str, ...]
+    ptx: str = ""
     _modules: dict[int, ctypes.c_void_p] = field(default_factory=dict)
 
     def function(self, driver: Driver, device: int) -> ctypes.c_void_p:
         """The kernel's handle on a device, loaded there at first use."""
         with driver.on(device):
             if device not in self._modules:
-                self._modules[device] = driver.load_module(self.cubin)
+                self._modules[device] = driver.load_module(self.cubin, self.ptx)
             return driver.function(self._modules[device], self.name)
 
     def prepare(self, shape: LaunchShape) -> PreparedKernel:
@@ -113,7 +139,7 @@ class PreparedKernel:
         self._driver = driver
         self._launch = driver.library.cuLaunchKernelEx
         self._functions: dict[int, ctypes.c_void_p] = {}
-        self._states: list[tuple[Parameters, LaunchConfig, Any]] = []
+        self._states: list[LaunchState] = []
         self._current_device, self._current_stream = current_stream_functions(driver)
 
     def __call__(self, grid: tuple[int, int, int], values: Sequence[Any], stream: int | None = None) -> None:
@@ -135,27 +161,72 @@ class PreparedKernel:
         function = self._functions.get(device)
         if function is None:
             function = self._functions[device] = self._load(device)
-        state = self._states.pop() if self._states else self._new_state()
-        parameters, config, reference = state
+        state = self._states.pop() if self._states else LaunchState(self.kernel.codes, self.shape)
         try:
-            parameters.set(values)
-            config.grid = grid
-            config.stream = self._current_stream(device) if stream is None else stream
-            result = self._launch(reference, function, parameters.addresses, None)
+            state.set(grid, self._current_stream(device) if stream is None else stream, values)
+            result = self._launch(state.config, function, state.addresses, None)
             if result == _INVALID_CONTEXT:
                 with self._driver.on(device):
-                    result = self._launch(reference, function, parameters.addresses, None)
+                    result = self._launch(state.config, function, state.addresses, None)
         finally:
             self._states.append(state)
         if result:
             self._fail(result, grid)
 
+    def recorded(
+        self, grid: tuple[int, int, int], values: Sequence[Any], address: type[Address]
+    ) -> Callable[..., None]:
+        """A function of addresses that launches with this grid and these values.
+
+        Values of the type `address` say which of the addresses stands in their place.
+        """
+        if 0 in grid:
+            return lambda *pointers: None
+        slots = [(place, value.number) for place, value in enumerate(values) if isinstance(value, address)]
+        fixed = [0 if isinstance(value, address) else value for value in values]
+        states: list[tuple[list[Any], Any, LaunchState]] = []
+        launch, device_of, stream_of, functions = (
+            self._launch,
+            self._current_device,
+            self._current_stream,
+            self._functions,
+        )
+
+        def new_state() -> tuple[list[Any], Any, LaunchState]:
+            state = LaunchState(self.kernel.codes, self.shape)
+            state.set(grid, 0, fixed)
+            words = [(ctypes.c_uint64.from_address(state.addresses[place] or 0), number) for place, number in slots]
+            stream = ctypes.c_uint64.from_address((state.config.value or 0) + LaunchConfig.stream.offset)
+            return words, stream, state
+
+        def run(*pointers: int) -> None:
+            device = device_of()
+            function = functions.get(device)
+            if function is None:
+                function = functions[device] = self._load(device)
+            state = states.pop() if states else new_state()
+            words, stream, memory = state
+            for word, number in words:
+                word.value = pointers[number]
+            stream.value = stream_of(device)
+            result = launch(memory.config, function, memory.addresses, None)
+            if result == _INVALID_CONTEXT:
+                with self._driver.on(device):
+                    result = launch(memory.config, function, memory.addresses, None)
+            states.append(state)
+            if result:
+                self._fail(result, grid)
+
+        return run
+
     def active_clusters(self) -> int:
         """Clusters (blocks, without clusters) of this kernel that the current device holds at once."""
         device = self._current_device()
         function = self._functions.get(device) or self._functions.setdefault(device, self._load(device))
-        _, config, _ = self._new_state()
-        config.grid = self.shape.cluster
+        attributes = launch_attributes(self.shape)
+        config = LaunchConfig(self.shape.cluster, (self.shape.threads, 1, 1), self.shape.shared_bytes)
+        config.attributes = (LaunchAttribute * max(len(attributes), 1))(*attributes)
+        config.attribute_count = len(attributes)
         with self._driver.on(device):
             return self._driver.active_clusters(function, config)
 
@@ -175,16 +246,6 @@ class PreparedKernel:
                     f"giving {self.kernel.name} clusters of {self.shape.cluster}",
                 )
         return function
-
-    def _new_state(self) -> tuple[Parameters, LaunchConfig, Any]:
-        attributes = launch_attributes(self.shape)
-        array = (LaunchAttribute * max(len(attributes), 1))(*attributes)
-        config = LaunchConfig()
-        config.block = (self.shape.threads, 1, 1)
-        config.shared_bytes = self.shape.shared_bytes
-        config.attributes = array
-        config.attribute_count = len(attributes)
-        return Parameters(self.kernel.codes), config, ctypes.byref(config)
 
     def _fail(self, result: int, grid: tuple[int, int, int]) -> None:
         shape = self.shape

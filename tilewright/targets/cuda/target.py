@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tilewright.ir.nodes import Buffer, Function, Var
+from tilewright.ir.signature import entry_parameters
 from tilewright.ir.visitor import kernels
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source, Target, register_target
@@ -15,7 +17,7 @@ from tilewright.targets.cuda.compiler import Binary, compile_text, headers_hash
 from tilewright.targets.cuda.driver import require_driver
 from tilewright.targets.cuda.emit import emit, kernel_parameters
 from tilewright.targets.cuda.host import HostProgram
-from tilewright.targets.cuda.launcher import POINTER, Kernel, LaunchShape
+from tilewright.targets.cuda.launcher import POINTER, Address, Kernel, LaunchShape, PreparedKernel
 from tilewright.targets.cuda.lower import OVERRIDES
 from tilewright.targets.cuda.nvrtc import find_nvrtc
 
@@ -43,16 +45,57 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
     DriverError : there is no GPU here, or its driver refuses.
     """
     require_driver(f"launching {function.name}")
-    cubin = Binary.load(directory).cubin
+    binary = Binary.load(directory)
     shared = dict(source.metadata)["shared_bytes"]
     prepared = []
     for kernel, name, shared_bytes in zip(kernels(function), source.entries, shared, strict=True):
         codes = tuple(_code(param) for param in kernel_parameters(kernel))
-        prepared.append(Kernel(cubin, name, codes).prepare(LaunchShape(kernel.num_threads, shared_bytes)))
-    program = HostProgram(
-        function, lambda number, grid, values: prepared[number](grid, values), functools.cache(_workspace)
-    )
-    return lambda *entry: program.run(entry)
+        prepared.append(
+            Kernel(binary.cubin, name, codes, binary.ptx).prepare(LaunchShape(kernel.num_threads, shared_bytes))
+        )
+    return Launcher(function, prepared)
+
+
+class Launcher:
+    """Runs a function's host program on the GPU; called with the entry arguments."""
+
+    def __init__(self, function: Function, prepared: list[PreparedKernel]) -> None:
+        self.function, self.prepared = function, prepared
+        self.program = HostProgram(function, self._launch, functools.cache(_workspace))
+
+    def __call__(self, *entry: Any) -> None:
+        self.program.run(entry)
+
+    def _launch(self, number: int, grid: tuple[int, int, int], values: list[Any]) -> None:
+        self.prepared[number](grid, values)
+
+    def prepare(self, entry: Sequence[Any]) -> Callable[..., None]:
+        """A function of the buffers' addresses that runs again what `entry` ran: sizes and scalars are fixed.
+
+        The host program is run once to see which kernels it launches; it has no other effect.
+        """
+        buffers = [param for param in self.function.params if isinstance(param, Buffer)]
+        places = {Address(number): number for number in range(len(buffers))}
+        addresses = iter(places)
+        parameters = entry_parameters(self.function)
+        given = [
+            next(addresses) if isinstance(p, Buffer) else value for p, value in zip(parameters, entry, strict=True)
+        ]
+        launches: list[tuple[PreparedKernel, tuple[int, int, int], list[Any]]] = []
+
+        def record(number: int, grid: tuple[int, int, int], values: list[Any]) -> None:
+            launches.append((self.prepared[number], grid, values))
+
+        HostProgram(self.function, record, self.program.allocate).run(given)
+        recorded = [kernel.recorded(grid, values, Address) for kernel, grid, values in launches]
+        if len(recorded) == 1:
+            return recorded[0]
+
+        def run(*pointers: int) -> None:
+            for launch in recorded:
+                launch(*pointers)
+
+        return run
 
 
 def _code(param: Buffer | Var) -> str:
