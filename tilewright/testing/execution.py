@@ -1,13 +1,14 @@
 """Kinds of file tests that go all the way: the emitted text, and the program run in every way there is.
 
 ``# emit cpu arch=avx2`` gives a target's text.  ``# run M=5 seed=1`` runs the program on random arguments,
-sizes as given: on the interpreter as it stands and after the last pass, and on every machine that is
-present.  All must agree; the file shows the interpreter's outputs.
+sizes as given: on the interpreter as it stands and after the last pass, on every machine that is present, and
+emulated.  All must agree; the file shows the interpreter's outputs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,14 +18,16 @@ from tilewright.interpreter import interpret
 from tilewright.ir.dtypes import DType, pack, unpack
 from tilewright.ir.nodes import Buffer, Expr, Function, Var
 from tilewright.ir.signature import size_variables
+from tilewright.ir.sizes import evaluate
 from tilewright.ir.verifier import verify
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.sizes import evaluate
 from tilewright.targets.base import TARGETS
 from tilewright.targets.registry import resolve
 from tilewright.testing.kinds import Read, kind
 
 MACHINE_OPTIONS = ("arch",)
+EMULATED = ("cuda -arch=sm_90a",)
+"""Machines whose text is run on this CPU."""
 
 
 class Disagreement(TilewrightError):
@@ -73,8 +76,14 @@ def _other_ways(function: Function, given: Sequence[object]) -> Iterator[tuple[s
                 "the interpreter after the last pass",
                 interpret(kernel.program.final, _copies(given), report=_nothing),
             )
-        outputs = kernel(*_copies(given))
-        yield f"{target.name} ({arch.name})", outputs if isinstance(outputs, tuple) else (outputs,)
+        yield f"{target.name} ({arch.name})", _as_tuple(kernel(*_copies(given)))
+    for request in EMULATED:
+        kernel = Kernel(function, *resolve(request))
+        yield f"{request}, emulated", _as_tuple(kernel.emulate(*_copies(given)))
+
+
+def _as_tuple(outputs: Any) -> tuple[np.ndarray, ...]:
+    return outputs if isinstance(outputs, tuple) else () if outputs is None else (outputs,)
 
 
 def _nothing(line: str) -> None:
