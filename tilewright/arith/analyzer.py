@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from tilewright.arith import linear as forms
 from tilewright.arith.intervals import Interval
-from tilewright.arith.learning import bind, learn
+from tilewright.arith.learning import learn, learn_ends, start_binding
 from tilewright.arith.proof import nonnegative
 from tilewright.arith.ranges import interval_of, interval_of_form, residue_of_form
 from tilewright.arith.rebuild import rebuild
@@ -46,8 +46,9 @@ class Analyzer:
 
         This is what a loop does: all that was known of the variable before is forgotten.
         """
+        start_binding(self._state, var)
         ends = [None if bound is None else self._end(var, bound) for bound in (low, high)]
-        bind(self._state, var, *ends)
+        learn_ends(self._state, var, *ends)
 
     def _end(self, var: Var, bound: Extent) -> forms.Linear | Interval:
         """A bound as a form; as an interval where it may change before the variable does, or is no index."""

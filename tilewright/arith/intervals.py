@@ -124,7 +124,9 @@ def union(a: Interval, b: Interval) -> Interval:
 
 
 def intersect(a: Interval, b: Interval) -> Interval:
-    return _greatest(a[0], b[0]), _least(a[1], b[1])
+    """Values in both.  Where there are none the facts contradict each other, and any interval will do."""
+    low, high = _greatest(a[0], b[0]), _least(a[1], b[1])
+    return (low, low) if low is not None and high is not None and low > high else (low, high)
 
 
 def within(a: Interval, low: int, high: int) -> bool:

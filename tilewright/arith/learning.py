@@ -28,27 +28,29 @@ def learn(state: State, condition: Expr, truth: bool = True) -> None:
     state.facts.forget_conclusions()
 
 
-def bind(
+def start_binding(state: State, var: Var) -> None:
+    """Forget what was known of a variable."""
+    if var in state.mentioned:
+        state.facts.forget(var)
+    # conclusions that cannot rest on the variable still hold
+    known = var in state.met or var in state.mentioned
+    state.facts.conclusions = Conclusions() if known else state.facts.conclusions.copy()
+    state.mentioned.add(var)
+
+
+def learn_ends(
     state: State, var: Var, low: Linear | intervals.Interval | None, high: Linear | intervals.Interval | None
 ) -> None:
-    """Forget what was known of a variable; from now on it lies between two ends, inclusive, as far as they are known."""
-    facts = state.facts
-    if var in state.mentioned:
-        facts.forget(var)
-    # conclusions that cannot mention the variable still hold
-    facts.conclusions = Conclusions() if var in state.met else facts.conclusions.copy()
-    state.mentioned.add(var)
-    others = {atom: bounds for atom, bounds in facts.intervals.items() if atom is not var}
+    """A newly bound variable lies between two ends, inclusive, as far as they are known."""
     for end, sign in ((low, 1), (high, -1)):
         if isinstance(end, Linear):
             state.mentioned.update(v for atom in end.atoms() for v in state.interner.variables(atom))
-            _learn_nonnegative(state, linear.scale(linear.add(linear.of_atom(var), end, -1), sign))
+            # only the variable's own bounds: its ends outlive it, and a loop over nothing says nothing of them
+            _learn_nonnegative(state, linear.scale(linear.add(linear.of_atom(var), end, -1), sign), about=var)
         elif end is not None:
             _narrow(state, var, (end[0], None) if sign > 0 else (None, end[1]))
     if isinstance(low, Linear) and isinstance(high, Linear) and low.equals(high):
         _keep_residue(state, var, residue_of_form(state, low))
-    if {atom: bounds for atom, bounds in facts.intervals.items() if atom is not var} != others:
-        facts.forget_conclusions()  # the variable's having a value says something about its ends
 
 
 def _learn(state: State, condition: Expr, truth: bool) -> None:
@@ -82,12 +84,13 @@ def _learn_comparison(state: State, op: str, a: Linear, b: Linear) -> None:
     return None
 
 
-def _learn_nonnegative(state: State, form: Linear) -> None:
+def _learn_nonnegative(state: State, form: Linear, about: Expr | None = None) -> None:
+    """``form >= 0``; what follows for the bounds of single atoms is kept for `about`, or for all of them."""
     content = form.content
     if content > 1:
         form = Linear(form.constant // content, {m: c // content for m, c in form.terms.items()})
     for monomial, coefficient in form.terms.items():
-        if len(monomial) != 1:
+        if len(monomial) != 1 or (about is not None and monomial[0] is not about):
             continue
         # k*atom >= -rest, and the rest is at most its highest value
         rest = Linear(form.constant, {m: c for m, c in form.terms.items() if m is not monomial})

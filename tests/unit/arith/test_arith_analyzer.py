@@ -221,6 +221,22 @@ def test_a_new_binding_forgets_the_old(analyzer: Analyzer) -> None:
     assert simplified(analyzer, j // 8) == "(j // 8)"
 
 
+def test_a_loop_that_may_not_run_says_nothing_of_its_extent() -> None:
+    analyzer = Analyzer()
+    analyzer.bind_extent(x.node, y.node)
+    assert analyzer.prove((y > 0).node)  # here x has a value, so there is one
+    analyzer.bind_extent(x.node, 4)
+    assert not analyzer.prove((y > 0).node) and analyzer.bounds(y.node) == (None, None)
+
+
+def test_an_extent_in_memory_may_change() -> None:
+    count = Load(INT32, Buffer("count", (1,), INT32), (const(0),))
+    analyzer = Analyzer()
+    analyzer.bind_extent(x.node, count)
+    assert analyzer.bounds(x.node) == (0, None)
+    assert not analyzer.prove(binary("lt", x.node, count))
+
+
 def test_scopes_restore_even_after_an_error(analyzer: Analyzer) -> None:
     with pytest.raises(KeyError), analyzer.scope():
         analyzer.bind_extent(x.node, 4)

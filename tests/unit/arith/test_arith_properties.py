@@ -16,7 +16,7 @@ from tilewright.ir.dtypes import BOOL, DType
 from tilewright.ir.nodes import Binary, Cast, Const, Expr, Select, Unary, Var, binary, const, index_binary
 from tilewright.ir.visitor import same
 
-QUICK = settings(max_examples=120, deadline=None)
+QUICK = settings(max_examples=80, deadline=None)
 SEEDS = st.integers(0, 1 << 40)
 
 Ranges = dict[Var, tuple[int, int]]
@@ -283,3 +283,61 @@ def test_literals_wrap(a: int, b: int, dtype: DType) -> None:
         assert isinstance(whole, Const)
         assert int(whole.value) == Meaning({})(Binary(whole.dtype, op, left, right))[0]
     assert analyzer.equal(index_binary("add", left, right), index_binary("add", right, left))
+
+
+class Story:
+    """Bindings, assumptions and questions in nested scopes; `held` marks the assignments that they leave.
+
+    What was learnt about a variable stays true when another one is bound anew.
+    """
+
+    def __init__(self, seed: int) -> None:
+        box: Ranges = {Var(dtypes.INT32, name): (-2, 7) for name in "xyz"}
+        self.source, self.env, self.analyzer = Source(seed, dtypes.INT32, box), assignments(box), Analyzer()
+        self.random = self.source.random
+        self.held = np.ones((10, 10, 10), bool)
+        self.questions = [self.source.integer(3) for _ in range(2)] + [self.source.condition(3) for _ in range(2)]
+
+    def tell(self, depth: int = 2) -> None:
+        for _ in range(self.random.randint(2, 4)):
+            step = self.random.choice([self.bind, self.bind, self.assume, self.ask, self.ask])
+            step()
+            if depth and self.random.random() < 0.4:
+                kept = self.held
+                with self.analyzer.scope():
+                    self.tell(depth - 1)
+                self.held = kept
+                self.ask()
+
+    def bind(self) -> None:
+        axis = self.random.randrange(3)
+        var = list(self.env)[axis]
+        ends: list[int | Expr] = [self.random.randint(-2, 3), self.random.randint(2, 7)]
+        other = self.random.choice([other for other in self.env if other is not var])
+        pick = self.random.random()
+        if pick < 0.4:
+            ends[1] = index_binary("sub", other, 1)
+        elif pick < 0.6:
+            ends = [index_binary("mul", other, self.random.randint(1, 3))] * 2
+        self.analyzer.bind(var, *ends)
+        low, high = (end if isinstance(end, int) else Meaning(self.env)(end) for end in ends)
+        inside = (self.env[var] >= low) & (self.env[var] <= high)
+        self.held = self.held.any(axis=axis, keepdims=True) & inside.reshape(self.held.shape)
+
+    def assume(self) -> None:
+        fact = self.source.condition(2)
+        self.analyzer.assume(fact)
+        meaning = Meaning(self.env)
+        self.held = self.held & (meaning(fact).astype(bool) & meaning.defined).reshape(self.held.shape)
+
+    def ask(self) -> None:
+        question = self.random.choice(self.questions)
+        check_value(self.analyzer, question, self.env, self.held.reshape(-1))
+        if question.dtype.kind == "bool":
+            check_proof(self.analyzer, question, self.env, self.held.reshape(-1))
+
+
+@QUICK
+@given(seed=SEEDS)
+def test_scopes_and_bindings_are_kept_apart(seed: int) -> None:
+    Story(seed).tell()
