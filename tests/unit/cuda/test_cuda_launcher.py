@@ -10,7 +10,7 @@ import pytest
 from tilewright.errors import DriverError, LaunchFailed
 from tilewright.targets.cuda import launcher
 from tilewright.targets.cuda.driver import Driver, LaunchAttribute, LaunchConfig
-from tilewright.targets.cuda.launcher import POINTER, TENSOR_MAP, Kernel, LaunchShape, Parameters
+from tilewright.targets.cuda.launcher import POINTER, TENSOR_MAP, Kernel, LaunchShape, LaunchState
 
 
 class FakeLibrary:
@@ -45,11 +45,10 @@ class FakeLibrary:
         pointer._obj.value = 77
         return 0
 
-    def cuLaunchKernelEx(self, reference, function, addresses, extra):
-        config = reference._obj
-        self.launches.append(
-            (tuple(config.grid), tuple(config.block), config.shared_bytes, config.stream, config.attribute_count)
-        )
+    def cuLaunchKernelEx(self, config, function, addresses, extra):
+        config = LaunchConfig.from_address(config.value)
+        numbers = [config.attributes[i].id for i in range(config.attribute_count)]
+        self.launches.append((tuple(config.grid), tuple(config.block), config.shared_bytes, config.stream, numbers))
         self.arguments = list(addresses)
         return self.launch_result
 
@@ -66,17 +65,16 @@ def test_structures_have_the_drivers_sizes():
     assert LaunchConfig.stream.offset == 32 and LaunchAttribute.value.offset == 8
 
 
-def test_parameters_are_laid_out_as_the_device_reads_them():
-    parameters = Parameters((POINTER, "i", TENSOR_MAP, "b", "d"))
-    parameters.set((0x1234567890, -7, bytes(range(128)), 3, 2.5))
-    base = ctypes.addressof(parameters.buffer)
-    offsets = [address - base for address in parameters.addresses]
-    assert offsets == [0, 8, 64, 192, 200]
-    raw = parameters.buffer.raw
-    assert struct.unpack_from("<Q", raw, 0)[0] == 0x1234567890
-    assert struct.unpack_from("<i", raw, 8)[0] == -7
-    assert raw[64:192] == bytes(range(128))
-    assert struct.unpack_from("<b", raw, 192)[0] == 3 and struct.unpack_from("<d", raw, 200)[0] == 2.5
+def test_arguments_are_laid_out_as_the_device_reads_them():
+    state = LaunchState((POINTER, "i", TENSOR_MAP, "b", "d"), LaunchShape(32))
+    state.set((1, 1, 1), 0, (0x1234567890, -7, bytes(range(128)), 3, 2.5))
+    first = state.addresses[0]
+    assert [address - state.config.value for address in state.addresses] == [56, 64, 128, 256, 264]
+    assert ctypes.c_uint64.from_address(first).value == 0x1234567890
+    assert ctypes.c_int32.from_address(state.addresses[1]).value == -7
+    assert ctypes.string_at(state.addresses[2], 128) == bytes(range(128))
+    assert ctypes.c_int8.from_address(state.addresses[3]).value == 3
+    assert ctypes.c_double.from_address(state.addresses[4]).value == 2.5
 
 
 def test_a_launch(monkeypatch):
@@ -86,7 +84,10 @@ def test_a_launch(monkeypatch):
     kernel((6, 2, 1), (64, 3))
     kernel((4, 1, 1), (64, 3), stream=9)
     kernel((0, 1, 1), (64, 3))
-    assert library.launches == [((6, 2, 1), (384, 1, 1), 200_000, 5, 3), ((4, 1, 1), (384, 1, 1), 200_000, 9, 3)]
+    assert library.launches == [
+        ((6, 2, 1), (384, 1, 1), 200_000, 5, [4, 2, 6]),
+        ((4, 1, 1), (384, 1, 1), 200_000, 9, [4, 2, 6]),
+    ]
     loads = [name for name, _ in library.calls if name == "cuModuleLoadData"]
     assert len(loads) == 1
     more_shared = [arguments for name, arguments in library.calls if name == "cuFuncSetAttribute"]
