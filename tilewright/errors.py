@@ -87,6 +87,15 @@ class CannotQuantize(TilewrightError):
     """A weight, type or group from which no codes can be made."""
 
 
+class OutOfRange(TilewrightError, ValueError):
+    """A number that its type cannot hold."""
+
+    def __init__(self, value: object, place: tuple[int, ...], name: str, limits: tuple[object, object]) -> None:
+        super().__init__(
+            f"the value {value} at index {place} does not fit {name}, which holds {limits[0]} to {limits[1]}"
+        )
+
+
 class InvalidProgram(TilewrightError):
     """The verifier found a program that its stage does not allow: a defect of a pass, not of the author."""
 
@@ -233,6 +242,14 @@ class EmulationError(TilewrightError):
 
     def __str__(self) -> str:
         return "\n\n".join(str(report) for report in self.reports)
+
+
+class ChannelMisuse(TilewrightError):
+    """A channel whose slots are not used as it says, or of a kind that the machine lacks."""
+
+
+class NotAsynchronous(TilewrightError):
+    """An operator that the author wants asynchronous, and that the machine cannot execute so."""
 
 
 class LayoutConflict(TilewrightError):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import ml_dtypes
 import numpy as np
 
-from tilewright.errors import UnknownDType
+from tilewright.errors import OutOfRange, UnknownDType
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,20 +220,29 @@ def _lookup(name: str) -> DType | None:
     return None
 
 
-def pack(values: np.ndarray, to: DType) -> np.ndarray:
+def pack(values: np.ndarray, to: DType | str) -> np.ndarray:
     """Pack unpacked elements along the last dimension, low bits first; a tail byte is filled with zeros.
 
     Parameters
     ----------
     values : array of ``to.numpy`` (or any integers in range), shape ``[..., n]``.
+    to : a dtype or its name.
 
     Returns
     -------
     uint8 array of shape ``[..., ceil(n / per_byte)]``; `values` itself viewed unchanged for types of
     eight bits and more.
+
+    Raises
+    ------
+    OutOfRange : an integer that the type does not have; nothing is cut off silently.
     """
+    to = dtype(to)
     if not to.is_packed:
         return values
+    if to.is_integer and values.size and not to.minimum <= values.min() <= values.max() <= to.maximum:
+        place = tuple(int(i) for i in np.argwhere((values < to.minimum) | (values > to.maximum))[0])
+        raise OutOfRange(values[place], place, to.name, (to.minimum, to.maximum))
     codes = values.view(np.uint8) if to.is_float else values.astype(np.int64).astype(np.uint8)
     codes = codes & np.uint8((1 << to.bits) - 1)
     tail = -codes.shape[-1] % to.per_byte
@@ -244,8 +253,9 @@ def pack(values: np.ndarray, to: DType) -> np.ndarray:
     return np.bitwise_or.reduce(codes << shifts, axis=-1).astype(np.uint8)
 
 
-def unpack(packed: np.ndarray, of: DType, count: int) -> np.ndarray:
+def unpack(packed: np.ndarray, of: DType | str, count: int) -> np.ndarray:
     """Inverse of `pack`: `count` elements along the last dimension, as ``of.numpy``."""
+    of = dtype(of)
     if not of.is_packed:
         return packed
     shifts = np.arange(of.per_byte, dtype=np.uint8) * np.uint8(of.bits)

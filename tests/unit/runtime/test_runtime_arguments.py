@@ -1,0 +1,224 @@
+"""What can be wrong with the arguments of a call: each mistake by its message, and the next call works."""
+
+import numpy as np
+import pytest
+
+import tilewright
+import tilewright.language as T
+from tilewright import errors
+
+
+@tilewright.jit(target="cpu", out_idx=None)
+def make_scale(n=None):
+    size = T.dynamic("n") if n is None else n
+
+    @T.prim_func
+    def scale(A: T.Tensor((size, 4), "float32"), factor: T.float32, B: T.Tensor((size, 4), "float32")):
+        with T.Kernel(T.ceildiv(size, 8)) as block:
+            for i, j in T.Parallel(8, 4):
+                B[block * 8 + i, j] = A[block * 8 + i, j] * factor
+
+    return scale
+
+
+@pytest.fixture(scope="module")
+def scale():
+    return make_scale()
+
+
+def ones(*shape, dtype=np.float32):
+    return np.ones(shape, dtype)
+
+
+def read_only(array):
+    array.flags.writeable = False
+    return array
+
+
+SHARED = np.ones((11, 4), np.float32)
+
+MISTAKES = [
+    (lambda: (ones(5, 4), 2.0), errors.WrongArgumentCount, "scale(A, factor, B) lacks B"),
+    (
+        lambda: (ones(5, 4), 2.0, ones(5, 4), 1),
+        errors.WrongArgumentCount,
+        "scale(A, factor, B) takes 3 arguments, 4 were given",
+    ),
+    (
+        lambda: ([1.0], 2.0, ones(5, 4)),
+        errors.WrongArgumentKind,
+        "argument 'A' is a list, expected a tensor\n"
+        "  help: pass a NumPy array, a torch tensor or anything with __dlpack__",
+    ),
+    (
+        lambda: (ones(5, 4), "two", ones(5, 4)),
+        errors.WrongArgumentKind,
+        "argument 'factor' is a str, expected a float32",
+    ),
+    (
+        lambda: (ones(5, 4, dtype=np.float64), 2.0, ones(5, 4)),
+        errors.WrongArgumentDType,
+        "argument 'A' has dtype float64, expected float32\n  help: convert it to float32 first",
+    ),
+    (
+        lambda: (ones(5, 4, dtype=np.complex64), 2.0, ones(5, 4)),
+        errors.WrongArgumentDType,
+        "arrays of complex64 have no tilewright dtype",
+    ),
+    (
+        lambda: (ones(20), 2.0, ones(5, 4)),
+        errors.WrongArgumentRank,
+        "argument 'A' has 1 dimensions (20,), expected 2 (n, 4)",
+    ),
+    (
+        lambda: (ones(5, 3), 2.0, ones(5, 4)),
+        errors.WrongArgumentShape,
+        "argument 'A' has shape (5, 3): dimension 1 is 3, expected 4",
+    ),
+    (
+        lambda: (ones(5, 4), 2.0, ones(6, 4)),
+        errors.WrongArgumentShape,
+        "argument 'B' has shape (6, 4): dimension 0 is 6, expected 5 (n = 5 from dimension 0 of 'A')",
+    ),
+    (
+        lambda: (ones(4, 5).T, 2.0, ones(5, 4)),
+        errors.WrongArgumentStrides,
+        "argument 'A' has strides (1, 5), expected row-major\n"
+        "  help: pass a contiguous copy (np.ascontiguousarray, .contiguous()), or declare it T.StridedTensor",
+    ),
+    (
+        lambda: (ones(5, 8)[:, ::2], 2.0, ones(5, 4)),
+        errors.WrongArgumentStrides,
+        "argument 'A' has strides (8, 2), expected row-major\n"
+        "  help: pass a contiguous copy (np.ascontiguousarray, .contiguous()), or declare it T.StridedTensor",
+    ),
+    (
+        lambda: (ones(5, 4), 2.0, read_only(ones(5, 4))),
+        errors.ReadOnlyArgument,
+        "argument 'B' is written by the kernel and is read-only",
+    ),
+    (
+        lambda: (SHARED[:10], 2.0, SHARED[1:]),
+        errors.OverlappingArguments,
+        "argument 'B', which the kernel writes, shares memory with 'A'\n  help: pass a copy of one of them",
+    ),
+    (
+        lambda: (np.frombuffer(bytearray(81), np.uint8)[1:].view(np.float32).reshape(5, 4), 2.0, ones(5, 4)),
+        errors.MisalignedArgument,
+        "argument 'A' starts at an address that is no multiple of 4 bytes\n  help: pass a copy",
+    ),
+]
+
+
+@pytest.mark.parametrize("arguments, kind, message", MISTAKES, ids=[message[:40] for _, _, message in MISTAKES])
+def test_mistakes_are_named_and_nothing_runs(scale, arguments, kind, message):
+    given = arguments()
+    kept = [value.copy() for value in given if isinstance(value, np.ndarray)]
+    with pytest.raises(kind) as caught:
+        scale(*given)
+    assert str(caught.value) == message
+    assert isinstance(caught.value, tilewright.TilewrightError)
+    for before, after in zip(kept, (value for value in given if isinstance(value, np.ndarray))):
+        assert np.array_equal(before, after)
+    a, b = ones(3, 4), np.zeros((3, 4), np.float32)
+    scale(a, 3.0, b)
+    assert (b == 3).all()
+
+
+def test_names_of_arguments(scale):
+    a, b = ones(3, 4), np.zeros((3, 4), np.float32)
+    scale(a, B=b, factor=2)
+    assert (b == 2).all()
+    with pytest.raises(errors.WrongArgumentCount, match=r"has no parameter 'fctor'\n  help: did you mean 'factor'\?"):
+        scale(a, B=b, fctor=2)
+    with pytest.raises(errors.WrongArgumentCount, match="was given 'A' twice"):
+        scale(a, 2.0, b, A=a)
+
+
+def test_sizes_of_zero_give_empty_results(scale):
+    b = np.zeros((0, 4), np.float32)
+    scale(ones(0, 4), 2.0, b)
+    assert b.shape == (0, 4)
+
+
+def test_a_static_kernel_checks_the_same(scale):
+    fixed = make_scale(5)
+    with pytest.raises(errors.WrongArgumentShape, match="dimension 0 is 6, expected 5"):
+        fixed(ones(6, 4), 2.0, ones(5, 4))
+
+
+@tilewright.jit(target="cpu")
+def unpacked(W):
+    N, K = T.const("N, K")
+    W: T.Tensor((N, K), "uint4")
+    Y = T.empty((N, K), "int32")
+    with T.Kernel(1):
+        for i, j in T.Parallel(N, K):
+            Y[i, j] = T.cast(W[i, j], "int32")
+    return Y
+
+
+def test_sub_byte_tensors_are_bytes():
+    values = np.random.default_rng(0).integers(0, 16, (3, 10))
+    packed = tilewright.pack(values, "uint4")
+    assert packed.shape == (3, 5) and packed.dtype == np.uint8
+    with pytest.raises(errors.OutOfRange) as caught:
+        tilewright.pack(np.array([[3, 16]]), "uint4")
+    assert str(caught.value) == "the value 16 at index (0, 1) does not fit uint4, which holds 0 to 15"
+    assert np.array_equal(unpacked(packed), values)
+    assert np.array_equal(unpacked(packed.view(np.int8)), values)
+    with pytest.raises(errors.WrongArgumentDType, match="has dtype float32, expected uint8 holding packed uint4"):
+        unpacked(packed.astype(np.float32))
+
+
+class Foreign:
+    """A tensor of some framework that speaks DLPack."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_anything_with_dlpack_is_taken(scale):
+    a, b = ones(9, 4), np.zeros((9, 4), np.float32)
+    scale(Foreign(a), 2.0, Foreign(b))
+    assert (b == 2).all()
+
+
+def test_an_output_that_is_allocated_must_not_be_passed():
+    kernel = tilewright.compile(make_scale.trace(), out_idx=-1, target="cpu")
+    assert (kernel(ones(7, 4), 3.0) == 3).all()
+    with pytest.raises(errors.WrongArgumentCount) as caught:
+        kernel(ones(7, 4), 3.0, ones(7, 4))
+    assert str(caught.value) == (
+        "scale(A, factor) takes 2 arguments, 3 were given\n"
+        "  help: B is allocated and returned by the call: do not pass it"
+    )
+
+
+def test_plans_serve_later_calls_and_other_shapes():
+    kernel = tilewright.compile(_doubled(), out_idx=-1, target="cpu")
+    for rows in (3, 5, 3, 0, 5):
+        x = np.random.default_rng(rows).standard_normal((rows, 4)).astype(np.float32)
+        first, second = kernel(x), kernel(x)
+        assert np.array_equal(first, x * 2) and np.array_equal(second, x * 2)
+        assert not np.shares_memory(first, second) or rows == 0
+    with pytest.raises(errors.WrongArgumentDType):
+        kernel(np.ones((3, 4)))
+
+
+def _doubled():
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def doubled(A: T.Tensor((n, 4), "float32"), B: T.Tensor((n, 4), "float32")):
+        with T.Kernel(T.ceildiv(n, 8)) as block:
+            for i, j in T.Parallel(8, 4):
+                B[block * 8 + i, j] = A[block * 8 + i, j] * 2
+
+    return doubled
