@@ -76,6 +76,7 @@ class DeviceRunner:
     def __post_init__(self) -> None:
         self.driver = require_driver("running the facts")
         self.binaries: dict[str, Binary] = {}
+        self.kernels: dict[tuple[str, str], Kernel] = {}
 
     def compile(self, source: str) -> Binary:
         """The binary of a text, made once."""
@@ -97,8 +98,9 @@ class DeviceRunner:
                     codes.append(code)
                     values.append(value)
                 shape = LaunchShape(threads, shared, (cluster, 1, 1), cooperative)
-                prepared = Kernel(self.compile(source).cubin, kernel, tuple(codes)).prepare(shape)
-                prepared((grid, 1, 1), values)
+                if (source, kernel) not in self.kernels:
+                    self.kernels[source, kernel] = Kernel(self.compile(source).cubin, kernel, tuple(codes))
+                self.kernels[source, kernel].prepare(shape)((grid, 1, 1), values)
                 self.driver.check(self.driver.library.cuCtxSynchronize(), "cuCtxSynchronize", f"running {kernel}")
                 memory.copy_back()
             finally:
