@@ -1,0 +1,313 @@
+"""Channels become barriers in shared memory that count arrivals and bytes; their statements become waits and arrivals.
+
+Before (one writer whose copies the copy engine makes, one reader of two warpgroups)::
+
+    channel("ring", tiles, stages=4, writers=("producer",), readers=("consumers",))
+    ...
+    acquire("ring", k)
+    copy(A[...], tiles[k % 4, :, :])
+    publish("ring", k)
+    ...
+    receive("ring", k)
+    gemm(tiles[k % 4, :, :], ...)
+    release("ring", k)
+
+After::
+
+    ring_full = barrier(uint64[4])        # completes when the copies have landed: one arrival and their bytes
+    ring_empty = barrier(uint64[4])       # completes when every reader is done: one arrival a warpgroup
+    ...
+    mbarrier_wait(ring_empty[k % 4], k // 4 % 2 ^ 1)
+    mbarrier_arrive_expect_tx(ring_full[k % 4], 16384)
+    copy(A[...], tiles[k % 4, :, :])      # signals ring_full[k % 4]
+    ...
+    mbarrier_wait(ring_full[k % 4], k // 4 % 2)
+    gemm(tiles[k % 4, :, :], ...)
+    if tx % 128 == 0:
+        mbarrier_arrive(ring_empty[k % 4])
+
+A role that only drives the copy engine is the work of one thread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilewright.errors import ChannelMisuse
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import BOOL, UINT32, UINT64
+from tilewright.ir.nodes import (
+    Acquire,
+    Allocate,
+    Buffer,
+    Call,
+    Channel,
+    ChannelStatement,
+    Evaluate,
+    Expr,
+    For,
+    Function,
+    If,
+    Kernel,
+    Publish,
+    Receive,
+    Region,
+    Release,
+    Role,
+    Roles,
+    Seq,
+    Statement,
+    Var,
+    binary,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.ir.visitor import Rewriter, walk
+from tilewright.ops.copy import Copy
+from tilewright.ops.gemm import Gemm
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import map_kernels
+from tilewright.passes.tile.plan_synchronization import barrier
+from tilewright.passes.tile.select_copies import FACT as ENGINE_COPIES
+from tilewright.passes.tile.select_instructions import FACT as PLANS
+from tilewright.passes.tile.select_instructions import WARP
+
+FACT = "copy_barriers"
+"""Name in ``context.facts`` of the barrier that each copy of the copy engine signals, by operator."""
+
+GROUP = 128
+"""Threads of a warpgroup."""
+
+
+def lower_channels(function: Function, context: Context) -> Function:
+    """Replace channels and their statements.
+
+    Raises
+    ------
+    ChannelMisuse : a copy into a slot that its role has not acquired, or a channel of a scope that the machine lacks.
+    """
+    return map_kernels(function, lambda kernel: _lower(kernel, context))
+
+
+def _lower(kernel: Kernel, context: Context) -> Kernel:
+    rings = {node.name: _ring(node, kernel, context) for node in walk(kernel) if isinstance(node, Channel)}
+    if not any(isinstance(node, Roles) for node in walk(kernel)):
+        return kernel
+    body = _Lower(kernel, rings, context)(kernel.body)
+    return replace(kernel, body=body)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ring:
+    """A channel and its two rows of barriers, with the arrivals that complete them."""
+
+    channel: Channel
+    full: Buffer
+    empty: Buffer
+    full_arrivals: int
+    empty_arrivals: int
+    by_group: frozenset[str]
+    """Readers of whose warpgroups one thread arrives for all."""
+
+
+def _ring(channel: Channel, kernel: Kernel, context: Context) -> _Ring:
+    if channel.scope != "block":
+        raise ChannelMisuse(
+            f"the channel {channel.name!r} joins the roles of a {channel.scope}",
+            span=channel.span, hint='only channels of scope "block" are lowered',
+        )  # fmt: skip
+    engine, plans = context.facts.get(ENGINE_COPIES, set()), context.facts.get(PLANS, {})
+    roles = {node.name: node for node in walk(kernel) if isinstance(node, Role)}
+    full = 0
+    for name in channel.writers:
+        copies = _copies_into(channel, roles[name])
+        full += any(copy in engine for copy in copies)
+        full += roles[name].warps * WARP if any(copy not in engine for copy in copies) else 0
+    by_group = frozenset(name for name in channel.readers if _reads_by_descriptor(channel, roles[name], plans))
+    empty = sum(roles[name].warps * WARP // (GROUP if name in by_group else 1) for name in channel.readers)
+    rows = [Buffer(f"{channel.name}_{word}", (channel.stages,), UINT64, "barrier") for word in ("full", "empty")]
+    return _Ring(channel, rows[0], rows[1], max(full, 1), empty, by_group)
+
+
+def _copies_into(channel: Channel, role: Role) -> list[Copy]:
+    return [node for node in walk(role) if isinstance(node, Copy) and node.destination.buffer in channel.buffers]
+
+
+def _reads_by_descriptor(channel: Channel, role: Role, plans: dict[Gemm, Any]) -> bool:
+    """Whether a role reads the slots by asynchronous gemms alone: then the wait for them covers its warpgroup."""
+    readers = [node for node in walk(role) if isinstance(node, Statement) and _reads(node, channel)]
+    return role.warps % 4 == 0 and all(
+        isinstance(node, Gemm) and node in plans and plans[node].instruction.asynchronous for node in readers
+    )
+
+
+def _reads(statement: Statement, channel: Channel) -> bool:
+    """Whether a statement itself, not one below it, touches the buffers of a channel."""
+    if isinstance(statement, nodes.TileOperator):
+        return any(region.buffer in channel.buffers for region in statement.effects().reads)
+    if not isinstance(statement, (nodes.Store, nodes.Let, nodes.Evaluate)):
+        return False
+    return any(node in channel.buffers for node in walk(statement) if isinstance(node, Buffer))
+
+
+def call(function: str, *arguments: Expr | Region) -> Evaluate:
+    """A call of a function of the machine's vocabulary, for its effect."""
+    return Evaluate(Call(BOOL, function, arguments))
+
+
+class _Lower(Rewriter):
+    def __init__(self, kernel: Kernel, rings: dict[str, _Ring], context: Context) -> None:
+        self.kernel, self.rings = kernel, rings
+        self.engine = context.facts.get(ENGINE_COPIES, set())
+        self.barriers: dict[Copy, Region] = context.facts.setdefault(FACT, {})
+        self.thread = kernel.thread_vars[0]
+        self.role: Role | None = None
+        self.alone = False
+        self.held: dict[str, Expr] = {}
+        self.announced: set[str] = set()
+
+    def _first_thread(self, *statements: Statement) -> Statement:
+        """Statements that one thread executes."""
+        if self.alone and len(statements) == 1:
+            return statements[0]
+        body = seq(*statements)
+        return body if self.alone else If(binary("eq", self.thread, const(0)), body)
+
+    # Declarations --------------------------------------------------------------------------------
+
+    def visit_Channel(self, channel: Channel) -> Any:
+        ring = self.rings[channel.name]
+        slot = Var(nodes.dtypes.INT32, "slot")
+        begin = [
+            call("mbarrier_init", Region(row, (slot,), (1,)), const(count))
+            for row, count in ((ring.full, ring.full_arrivals), (ring.empty, ring.empty_arrivals))
+        ]
+        loop = For(slot, const(0), const(channel.stages), const(1), seq(*begin), "unroll", span=channel.span)
+        body = seq(loop, call("fence_mbarrier_init"))
+        start = If(binary("eq", self.thread, const(0)), body, span=channel.span)
+        return [Allocate(ring.full, span=channel.span), Allocate(ring.empty, span=channel.span), start]
+
+    def visit_Roles(self, roles: Roles) -> Any:
+        return [barrier(), self.generic(roles)]
+
+    def visit_Role(self, role: Role) -> Role:
+        self.role, self.alone = role, all(self._is_light(node) for node in walk(role.body))
+        self.held = {}
+        body = self(role.body)
+        if self.alone:
+            body = seq(If(binary("eq", self.thread, const(0)), body, span=role.span))
+        self.role, self.alone = None, False
+        return replace(role, body=body)
+
+    def _is_light(self, node: Any) -> bool:
+        """Whether one thread may do it alone."""
+        if isinstance(node, Copy):
+            return node in self.engine
+        if isinstance(node, nodes.TileOperator):
+            return False
+        return not isinstance(node, Statement) or isinstance(
+            node, (Seq, For, nodes.Let, If, Acquire, Publish, nodes.Allocate, nodes.Assume)
+        )
+
+    # Slots ---------------------------------------------------------------------------------------
+
+    def _slot(self, row: Buffer, stages: int, iteration: Expr) -> Region:
+        return Region(row, (index_binary("floormod", nodes.cast(iteration, UINT32), const(stages, UINT32)),), (1,))
+
+    def _parity(self, stages: int, iteration: Expr, flipped: bool) -> Expr:
+        """The phase that iteration number i waits for: 0 the first time around, 1 the second, and so on."""
+        turn = index_binary("floordiv", nodes.cast(iteration, UINT32), const(stages, UINT32))
+        parity = index_binary("and", turn, const(1, UINT32))
+        return index_binary("xor", parity, const(1, UINT32)) if flipped else parity
+
+    def visit_Seq(self, body: Seq) -> Any:
+        """Bytes of copies that stand between an acquire and its publish are announced all at once."""
+        before = self.announced
+        made: list[Statement] = []
+        for position, statement in enumerate(body.statements):
+            if isinstance(statement, Acquire):
+                made += self._acquire(statement, body.statements[position + 1 :])
+                continue
+            result = self.visit(statement)
+            made += result if isinstance(result, list) else [] if result is None else [result]
+        self.announced = before
+        return replace(body, statements=tuple(made))
+
+    def _acquire(self, statement: Acquire, rest: Sequence[Statement]) -> list[Statement]:
+        ring, number = self.rings[statement.channel], statement.iteration
+        self.held[statement.channel] = number
+        channel = ring.channel
+        wait = call("mbarrier_wait", self._slot(ring.empty, channel.stages, number),
+                    self._parity(channel.stages, number, True))  # fmt: skip
+        made: list[Statement] = [replace(wait, span=statement.span)]
+        end = next(
+            (i for i, other in enumerate(rest) if isinstance(other, Publish) and other.channel == channel.name), None
+        )
+        assert self.role is not None
+        between = [other for other in rest[:end] if isinstance(other, Copy)]
+        copies = [copy for copy in _copies_into(channel, self.role) if copy in self.engine]
+        if end is not None and copies and all(any(copy is other for other in between) for copy in copies):
+            self.announced = self.announced | {channel.name}
+            full = self._slot(ring.full, channel.stages, number)
+            total = sum(_bytes(copy) for copy in copies)
+            made.append(self._first_thread(call("mbarrier_arrive_expect_tx", full, const(total))))
+        return made
+
+    def visit_Publish(self, statement: Publish) -> Any:
+        ring = self.rings[statement.channel]
+        assert self.role is not None
+        copies = _copies_into(ring.channel, self.role)
+        full = self._slot(ring.full, ring.channel.stages, statement.iteration)
+        made: list[Statement] = []
+        if any(copy in self.engine for copy in copies) and statement.channel not in self.announced:
+            made.append(self._first_thread(call("mbarrier_arrive", full)))
+        if not copies or any(copy not in self.engine for copy in copies):
+            made.append(call("mbarrier_arrive", full) if copies else self._first_thread(call("mbarrier_arrive", full)))
+        self.held.pop(statement.channel, None)
+        return made
+
+    def visit_Receive(self, statement: Receive) -> Any:
+        ring = self.rings[statement.channel]
+        stages = ring.channel.stages
+        full = self._slot(ring.full, stages, statement.iteration)
+        return replace(call("mbarrier_wait", full, self._parity(stages, statement.iteration, False)), span=statement.span)
+
+    def visit_Release(self, statement: Release) -> Any:
+        ring = self.rings[statement.channel]
+        assert self.role is not None
+        arrive = call("mbarrier_arrive", self._slot(ring.empty, ring.channel.stages, statement.iteration))
+        if self.role.name not in ring.by_group:
+            return replace(arrive, span=statement.span)
+        first = binary("eq", index_binary("floormod", self.thread, GROUP), const(0))
+        return If(first, seq(arrive), span=statement.span)
+
+    def visit_ChannelStatement(self, statement: ChannelStatement) -> Any:
+        raise ChannelMisuse(f"{type(statement).__name__} has no meaning here", span=statement.span)
+
+    # Copies --------------------------------------------------------------------------------------
+
+    def visit_Copy(self, copy: Copy) -> Any:
+        if copy not in self.engine:
+            return copy
+        ring = next(ring for ring in self.rings.values() if copy.destination.buffer in ring.channel.buffers)
+        number = self.held.get(ring.channel.name)
+        if number is None:
+            raise ChannelMisuse(
+                f"this copy fills a slot of {ring.channel.name!r} that its role has not acquired",
+                span=copy.span, hint="write it between `acquire` and `publish`",
+            )  # fmt: skip
+        full = self._slot(ring.full, ring.channel.stages, number)
+        self.barriers[copy] = full
+        if ring.channel.name in self.announced:
+            return self._first_thread(copy)
+        return self._first_thread(call("mbarrier_expect_tx", full, const(_bytes(copy))), copy)
+
+
+def _bytes(copy: Copy) -> int:
+    """Bytes that a copy of the engine brings, those out of bounds included."""
+    extents = [int(extent) for extent in copy.destination.extents]  # type: ignore[arg-type]
+    return copy.destination.dtype.nbytes(math.prod(extents))

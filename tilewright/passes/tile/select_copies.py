@@ -1,0 +1,134 @@
+"""Chooses which copies into the slots of a channel the machine's copy engine makes, and why it does not make the others.
+
+Before::
+
+    copy(source=A[k * 64 : +64, 0 : +32], destination=tiles[k % 4, :, :])
+
+After, where rows lie in one piece and the tensor's strides are multiples of 16 bytes::
+
+    copy(source=A[k * 64 : +64, 0 : +32], destination=tiles[k % 4, :, :], prefer="tma")
+
+The choice is made before layouts are inferred: any row-major or swizzled tile will do as destination.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir.nodes import Buffer, Channel, Function, Kernel, Region, Role
+from tilewright.ir.visitor import walk
+from tilewright.layout.threads import widest_span
+from tilewright.ops.copy import Copy
+from tilewright.passes.context import Context
+from tilewright.passes.lower.flatten_buffers import strides_of
+from tilewright.passes.scoped import ScopedRewriter
+
+TMA = "tma"
+"""What `Copy.prefer` says of a copy that the engine makes."""
+
+MAXIMUM_RANK = 5
+MAXIMUM_ROW = 256
+ROW_BYTES = 16
+"""Strides, rows and addresses are multiples of this."""
+
+
+def select_copies(function: Function, context: Context) -> Function:
+    """Write into every copy whether the copy engine makes it."""
+    body = _Select(function, context)(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+def slot_buffers(kernel: Kernel) -> frozenset[Buffer]:
+    """The buffers of all channels of a kernel."""
+    return frozenset(buffer for node in walk(kernel) if isinstance(node, Channel) for buffer in node.buffers)
+
+
+def channel_copies(kernel: Kernel) -> list[Copy]:
+    """Copies that a role makes into the buffers of a channel."""
+    slots = slot_buffers(kernel)
+    roles = [node for node in walk(kernel) if isinstance(node, Role)] if slots else []
+    copies = [node for role in roles for node in walk(role) if isinstance(node, Copy)]
+    return [copy for copy in copies if copy.destination.buffer in slots]
+
+
+class _Select(ScopedRewriter):
+    def __init__(self, function: Function, context: Context) -> None:
+        super().__init__(function)
+        self.context = context
+
+    def visit_Kernel(self, kernel: Kernel) -> Any:
+        self.kernel, self.into_slots = kernel, set(channel_copies(kernel))
+        return super().visit_Kernel(kernel)
+
+    def visit_Copy(self, copy: Copy) -> Copy:
+        if copy not in self.into_slots and copy.prefer != TMA:
+            return copy
+        reason = "it fills no slot of a channel"
+        if copy in self.into_slots:
+            reason = engine_misfit(copy, self.kernel, self.context, self.analyzer) or ""
+        place = f"{copy.span.file}:{copy.span.line}: " if copy.span else ""
+        choices = self.context.facts.setdefault("choices", [])
+        if not reason:
+            choices.append(f"{place}copy: tma_load into {copy.destination.buffer.name}")
+            return copy if copy.prefer == TMA else replace(copy, prefer=TMA)
+        choices.append(f"{place}copy: by threads (not tma_load: {reason})")
+        if copy.prefer != TMA:
+            return copy
+        self.context.warn(f"this copy cannot be made by the copy engine: {reason}", copy.span)
+        return replace(copy, prefer=None)
+
+
+def engine_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyzer) -> str | None:
+    """Why the copy engine cannot make a copy from global to shared memory; None where it can."""
+    source, destination = copy.source, copy.destination
+    if not context.arch.has("tma"):
+        return f"{context.arch.name} has no copy engine"
+    if copy.prefer not in (None, TMA):
+        return f"the author asks for {copy.prefer}"
+    if source.buffer.scope != "global" or source.buffer.source is not None or source.buffer.packed:
+        return f"{source.buffer.name} is no plain tensor in global memory"
+    if any(buffer is source.buffer for buffer, _ in kernel.safe_values):
+        return f"{source.buffer.name} has a safe value, and the copy engine fills with zeros"
+    if source.dtype != destination.dtype:
+        return f"it converts {source.dtype} to {destination.dtype}"
+    if source.dtype.bits < 8:
+        return f"elements of {source.dtype} are no whole bytes"
+    if source.buffer.rank > MAXIMUM_RANK:
+        return f"{source.buffer.name} has {source.buffer.rank} dimensions, and {MAXIMUM_RANK} are possible"
+    return _shape_misfit(source, destination) or _stride_misfit(source.buffer, analyzer)
+
+
+def _shape_misfit(source: Region, destination: Region) -> str | None:
+    tile = destination.buffer
+    inner = destination.extents[-2:]
+    if tile.rank < 2 or any(have != want for have, want in zip(inner, tile.shape[-2:], strict=True)):
+        return f"it fills a part of the rows of {tile.name}"
+    if any(extent != 1 for extent in destination.extents[:-2]):
+        return f"it fills several tiles of {tile.name}"
+    if source.extents[-1] != destination.extents[-1] or _longer(source) != _longer(destination):
+        return f"rows of the tile are no rows of {source.buffer.name}"
+    columns = tile.static_shape[-1]
+    row_bytes = columns * tile.dtype.bits // 8
+    if row_bytes % ROW_BYTES:
+        return f"rows of {row_bytes} bytes are no multiple of {ROW_BYTES}"
+    if columns > MAXIMUM_ROW and widest_span(tile.static_shape, tile.dtype.bits) is None:
+        return f"rows of {columns} elements do not divide into boxes"
+    return None
+
+
+def _longer(region: Region) -> list[Any]:
+    """Extents of a region but its last, without those of 1."""
+    return [extent for extent in region.extents[:-1] if extent != 1]
+
+
+def _stride_misfit(tensor: Buffer, analyzer: Analyzer) -> str | None:
+    *outer, last = strides_of(tensor)
+    if last != 1:
+        return f"the last dimension of {tensor.name} is not contiguous"
+    unit = ROW_BYTES * 8 // tensor.dtype.bits
+    for dimension, stride in enumerate(outer):
+        if not analyzer.divides(stride, unit):
+            return f"the stride of dimension {dimension} of {tensor.name} is not known to be a multiple of {ROW_BYTES} bytes"
+    return None
