@@ -65,6 +65,10 @@ class TilewrightError(Exception):
         return "\n".join(parts)
 
 
+class TilewrightWarning(UserWarning):
+    """Something that works and that the author should know: slower than it need be, or not as asked."""
+
+
 def near(name: str, known: Sequence[str]) -> str:
     """`` Did you mean ...?`` where a known name is close, else nothing."""
     matches = difflib.get_close_matches(name, known, n=3)

@@ -8,16 +8,20 @@ from tilewright.passes.lower.assign_threads import assign_threads
 from tilewright.passes.lower.expand_operators import expand_operators
 from tilewright.passes.lower.flatten_buffers import flatten_buffers
 from tilewright.passes.lower.guard_bounds import guard_bounds
+from tilewright.passes.lower.lower_channels import lower_channels
 from tilewright.passes.lower.lower_parallel import lower_parallel
 from tilewright.passes.lower.lower_threads import lower_threads
 from tilewright.passes.lower.lower_tiles import lower_tiles
 from tilewright.passes.manager import Step
 from tilewright.passes.thread.unroll_loops import unroll_loops
 from tilewright.passes.thread.vectorize_accesses import vectorize_accesses
+from tilewright.passes.tile.check_tiles import check_tiles
 from tilewright.passes.tile.forward_operands import forward_operands
 from tilewright.passes.tile.infer_layouts import infer_layouts
 from tilewright.passes.tile.plan_operand_layouts import plan_operand_layouts
 from tilewright.passes.tile.plan_synchronization import plan_synchronization
+from tilewright.passes.tile.select_async_copies import select_async_copies
+from tilewright.passes.tile.select_copies import select_copies
 from tilewright.passes.tile.select_instructions import select_instructions
 
 
@@ -32,12 +36,16 @@ def _one_thread(context: Context) -> bool:
 
 
 PIPELINE: tuple[Step, ...] = (
+    Step(check_tiles, "first: it speaks of the tiles that the author wrote", _one_thread),
     Step(forward_operands, "before layouts: an operand that is not staged needs none", _one_thread),
     Step(plan_operand_layouts, "while gemms are whole: they say how their operands want to lie", _one_thread),
+    Step(select_copies, "what the copy engine fills, matrix instructions may read by descriptor", _many_threads),
+    Step(select_async_copies, "before pipelines: they reason about what is asynchronous", _many_threads),
     Step(select_instructions, "matrix instructions are what layouts are anchored on", _many_threads),
     Step(expand_operators, "what is left to cooperate on is what layouts are inferred from", _many_threads),
     Step(infer_layouts, "all loops over tiles are in sight", _many_threads),
     Step(plan_synchronization, "while statements are those of the whole block", _many_threads),
+    Step(lower_channels, "the executors of copies and gemms are known: they decide what is counted", _many_threads),
     Step(assign_threads, "layouts and barriers are known: what is left is the work of one thread", _many_threads),
     Step(lower_tiles, "tile operators become loops over elements, or what the target does better", _one_thread),
     Step(lower_threads, "while barriers and parallel loops still show where threads meet", _one_thread),

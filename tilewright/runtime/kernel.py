@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.compiler import Program, compile_function
+from tilewright.errors import TilewrightWarning
 from tilewright.interpreter import interpret
 from tilewright.ir.dtypes import dtype
 from tilewright.ir.nodes import Buffer, Function
@@ -54,6 +56,9 @@ class Kernel:
         self.function, self.target, self.arch = function, target, arch
         self.schedule = schedule or Schedule()
         self.program: Program = compile_function(function, target, arch, self.schedule)
+        for diagnostic in self.program.diagnostics:
+            if diagnostic.kind == "warning":
+                warnings.warn(str(diagnostic), TilewrightWarning, stacklevel=3)
         self._launch: Callable[..., None] | None = None
         self._lock = threading.Lock()
         self._plans: dict[Any, Callable[[Sequence[Any]], Any]] = {}

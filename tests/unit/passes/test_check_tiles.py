@@ -1,0 +1,36 @@
+"""Tiles larger than the second-level cache of the machine described."""
+
+import warnings
+
+import pytest
+
+import tilewright
+import tilewright.language as T
+from tilewright.errors import TilewrightWarning
+
+
+def copies(rows):
+    @T.prim_func
+    def copy_through(A: T.Tensor((rows, 1024), "float32"), B: T.Tensor((rows, 1024), "float32")):
+        with T.Kernel(1):
+            tile = T.alloc_shared((rows, 1024), "float32")
+            T.copy(A, tile)
+            T.copy(tile, B)
+
+    return copy_through
+
+
+def test_tiles_that_exceed_the_cache_are_named_with_their_line():
+    with pytest.warns(TilewrightWarning) as caught:
+        tilewright.compile(copies(4096), target="cpu -arch=avx2")
+    (text,) = [str(warning.message) for warning in caught]
+    first, *_, last, caret = text.splitlines()
+    assert first.startswith("warning: the tiles of a block take 16384 KiB, more than the ")
+    assert "the largest is tile, 4096 x 1024 of float32 (16384 KiB): make it smaller" in first
+    assert "tile = T.alloc_shared((rows, 1024)" in last and "^" in caret
+
+
+def test_tiles_that_fit_are_silent():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tilewright.compile(copies(8), target="cpu -arch=avx2")
