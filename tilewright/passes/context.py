@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tilewright.errors import Span
-from tilewright.ir.nodes import Function, Statement, TileOperator
+from tilewright.ir.nodes import Function, Statement
 from tilewright.machine.arch import Arch
 
 Override: TypeAlias = "Callable[[Any, Context], Statement | None]"
@@ -50,7 +50,7 @@ class Context:
 
     arch: Arch
     schedule: Schedule = Schedule()
-    overrides: Mapping[type[TileOperator], Override] = field(default_factory=dict)
+    overrides: Mapping[type[Statement], Override] = field(default_factory=dict)
     diagnostics: list[Diagnostic] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
 

@@ -22,6 +22,7 @@ from tilewright.passes.tile.plan_operand_layouts import plan_operand_layouts
 from tilewright.passes.tile.plan_synchronization import plan_synchronization
 from tilewright.passes.tile.select_async_copies import select_async_copies
 from tilewright.passes.tile.select_copies import select_copies
+from tilewright.passes.tile.select_async_copies import select_async_copies
 from tilewright.passes.tile.select_instructions import select_instructions
 
 
@@ -40,6 +41,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(forward_operands, "before layouts: an operand that is not staged needs none", _one_thread),
     Step(plan_operand_layouts, "while gemms are whole: they say how their operands want to lie", _one_thread),
     Step(select_copies, "what the copy engine fills, matrix instructions may read by descriptor", _many_threads),
+    Step(select_async_copies, "before pipelines: they reason about what is asynchronous", _many_threads),
     Step(select_async_copies, "before pipelines: they reason about what is asynchronous", _many_threads),
     Step(select_instructions, "matrix instructions are what layouts are anchored on", _many_threads),
     Step(expand_operators, "what is left to cooperate on is what layouts are inferred from", _many_threads),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import TilewrightError, near
-from tilewright.ir.nodes import Function, TileOperator
+from tilewright.ir.nodes import Function, Statement
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Override
 
@@ -55,7 +55,7 @@ class Target:
     name: str
     detect: Callable[[], Arch | None]
     arch: Callable[[Mapping[str, str]], Arch]
-    overrides: Mapping[type[TileOperator], Override]
+    overrides: Mapping[type[Statement], Override]
     emit: Callable[[Function, Arch], Source]
     compiler_key: Callable[[Arch], str]
     build: Callable[[Source, Arch, Path], None]

@@ -26,12 +26,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tilewright.arith import Analyzer
 from tilewright.errors import InternalError
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import INT32
+from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
+    Call,
+    Evaluate,
     Expr,
     For,
     Function,
@@ -41,6 +44,8 @@ from tilewright.ir.nodes import (
     Load,
     Parallel,
     Region,
+    Role,
+    Roles,
     Seq,
     Statement,
     Store,
@@ -51,7 +56,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import Rewriter, key, substitute, walk
+from tilewright.ir.visitor import Rewriter, key, substitute, variables, walk
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import register_of
@@ -59,8 +64,11 @@ from tilewright.passes.context import Context
 from tilewright.passes.lower.flatten_buffers import strides_of
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.infer_layouts import accesses_of
+from tilewright.passes.tile.select_async_copies import runs_of
 
 MAXIMUM_VECTOR_BYTES = 16
+
+WARP, WARPGROUP = 32, 128
 
 BLOCK = "block"
 """Name in ``context.facts`` of the `BlockView` that overrides get."""
@@ -112,8 +120,30 @@ class BlockView:
         buffer, places = self.owner._physical(region.buffer, indices)
         return Region(buffer, places, (1,) * len(places))
 
+    @property
+    def warpgroup(self) -> Expr:
+        """Index of the executing thread's warpgroup, the same in all lanes of a warp."""
+        return self.owner.warpgroup
+
+    def operators(self, token: str) -> list[TileOperator]:
+        """The asynchronous operators of the role, or block, that a token stands for."""
+        return [node for node in self.owner.asynchronous if node.token == token]
+
+    @property
+    def analyzer(self) -> Analyzer:
+        """What is known where the operator stands."""
+        return self.owner.analyzer
+
     def simplify(self, value: Expr) -> Expr:
         return self.owner.analyzer.simplify(value)
+
+    def visited(self, values: Sequence[Expr]) -> list[Expr]:
+        """Index expressions of the tile program as those of a thread."""
+        return [self.owner.visit(value) for value in values]
+
+    def guard(self, buffer: Buffer, indices: Sequence[Expr]) -> Expr | None:
+        """The condition under which a global access is in bounds; None where it always is."""
+        return self.owner.guard(buffer, indices)
 
     def bind(self, var: Var, extent: int) -> None:
         """Tell the simplifier the range of a new variable."""
@@ -131,14 +161,75 @@ class _Assign(ScopedRewriter):
         self.made: dict[Buffer, Buffer] = {}
         self.safe: dict[Buffer, Expr] = {}
         self.thread: Expr = const(0)
+        self.warpgroup: Expr = const(0)
+        self.thread_var: Var | None = None
+        self.barriers = 0
+        self.asynchronous: list[TileOperator] = []
 
     def visit_Kernel(self, kernel: Kernel) -> Any:
+        self.thread_var = kernel.thread_vars[0]
+        self.asynchronous = _asynchronous(kernel)
         self.layouts = {buffer: layout for buffer, layout in kernel.layouts if isinstance(layout, Layout)}
         self.safe = dict(kernel.safe_values)
         self.thread = linear_thread(kernel)
         self.threads = kernel.num_threads
         made = super().visit_Kernel(kernel)
         return replace(made, layouts=())
+
+    # Roles ---------------------------------------------------------------------------------------
+
+    def visit_Roles(self, roles: Roles) -> Any:
+        """Each role under a condition on the warp; in it threads count from the role's first one."""
+        outside = (self.thread, self.threads, self.warpgroup, self.asynchronous, self.barriers)
+        warp = Var(INT32, "warp")
+        warps = index_binary("floordiv", self.thread, WARP)
+        head = Let(warp, Call(INT32, "warp_uniform", (warps,)), span=roles.span)
+        first, branches = 0, []
+        for number, role in enumerate(roles.roles):
+            self.barriers = number + 1
+            branches.append(self._role(role, outside[0], first))
+            first += role.warps
+        self.thread, self.threads, self.warpgroup, self.asynchronous, self.barriers = outside
+        otherwise = branches.pop()
+        for role, body in zip(reversed(roles.roles[:-1]), reversed(branches), strict=True):
+            first -= roles.roles[len(branches)].warps
+            branches = branches[:-1]
+            otherwise = seq(If(binary("lt", warp, const(first)), body, otherwise, span=role.span))
+        return [head, *otherwise.statements]
+
+    def _role(self, role: Role, thread: Expr, first: int) -> Seq:
+        """The body of one role, whose first warp is number `first` of the block."""
+        threads = role.warps * WARP
+        own, group = Var(INT32, "thread"), Var(INT32, "warpgroup")
+        self.thread, self.threads, self.warpgroup = own, threads, group
+        self.asynchronous = _asynchronous(role)
+        with self.analyzer.scope():
+            self.analyzer.bind_extent(own, threads)
+            self.analyzer.bind_extent(group, max(1, threads // WARPGROUP))
+            body = self(role.body)
+        head: list[Statement] = []
+        if role.registers is not None:
+            head.append(Evaluate(Call(BOOL, "setmaxnreg", (const(role.registers),)), span=role.span))
+        head.append(Let(own, index_binary("sub", thread, first * WARP)))
+        if group in variables(body):
+            head.append(Let(group, Call(INT32, "warp_uniform", (index_binary("floordiv", own, WARPGROUP),))))
+        return seq(head, body.statements)
+
+    def map_var(self, var: Var) -> Expr:
+        return self.thread if self.barriers and var is self.thread_var else var
+
+    def visit_Evaluate(self, evaluate: Evaluate) -> Any:
+        value = evaluate.value
+        if self.barriers and isinstance(value, Call) and value.function == "sync_threads":
+            meeting = Call(BOOL, "named_barrier_sync", (const(self.barriers), const(self.threads)))
+            return replace(evaluate, value=meeting)
+        return self.generic(evaluate)
+
+    def visit_Region(self, region: Region) -> Region:
+        if region.buffer.scope != "shared":
+            return self.generic(region)  # type: ignore[no-any-return]
+        buffer, places = self._physical(region.buffer, [self.visit(start) for start in region.starts])
+        return Region(buffer, places, (1,) * len(places))
 
     # Buffers -------------------------------------------------------------------------------------
 
@@ -162,8 +253,7 @@ class _Assign(ScopedRewriter):
         layout = self.layouts.get(buffer)
         if layout is None or buffer.scope != "shared":
             return self.map_buffer(buffer), tuple(indices)
-        place = self.analyzer.simplify(layout.expression("memory", indices))
-        return self.map_buffer(buffer), (place,)
+        return self.map_buffer(buffer), (self.analyzer.simplify(_offset(layout, indices)),)
 
     def visit_Load(self, load: Load) -> Expr:
         indices = tuple(self.visit(index) for index in load.indices)
@@ -202,18 +292,43 @@ class _Assign(ScopedRewriter):
         step = const(self.threads, total.dtype)
         return For(start, const(0, total.dtype), total, step, seq(inside), "serial", span=loop.span)
 
+    def guard(self, buffer: Buffer, indices: Sequence[Expr]) -> Expr | None:
+        """The condition under which a global access is in bounds; None where it always is."""
+        if buffer.scope != "global":
+            return None
+        condition: Expr | None = None
+        for index, extent in zip(indices, buffer.shape, strict=True):
+            for test in (index_binary("ge", index, 0), index_binary("lt", index, extent)):
+                if not self.analyzer.prove(test):
+                    condition = test if condition is None else binary("all", condition, test)
+        return condition
+
     # Operators -----------------------------------------------------------------------------------
 
     def visit_TileOperator(self, operator: TileOperator) -> Statement:
-        override = self.context.overrides.get(type(operator))
+        return self._overridden(operator, operator.name)
+
+    def visit_Commit(self, commit: nodes.Commit) -> Statement:
+        return self._overridden(commit, f"the commit of {commit.token}")
+
+    def visit_Wait(self, wait: nodes.Wait) -> Statement:
+        return self._overridden(wait, f"the wait for {wait.token}")
+
+    def _overridden(self, statement: Any, name: str) -> Statement:
+        """What the target makes of a statement that threads execute together."""
+        override = self.context.overrides.get(type(statement))
         made = (
-            override(operator, replace(self.context, facts={**self.context.facts, BLOCK: BlockView(self)}))
+            override(statement, replace(self.context, facts={**self.context.facts, BLOCK: BlockView(self)}))
             if override
             else None
         )
         if made is None:
-            raise InternalError(f"{operator.name} has no way to run on threads", span=operator.span)
-        return made if made.span is not None else replace(made, span=operator.span)
+            raise InternalError(f"{name} has no way to run on threads", span=statement.span)
+        return made if made.span is not None else replace(made, span=statement.span)
+
+
+def _asynchronous(node: Kernel | Role) -> list[TileOperator]:
+    return [found for found in walk(node) if isinstance(found, TileOperator) and found.token is not None]
 
 
 @dataclass(slots=True)
@@ -307,7 +422,7 @@ class _ThreadLoop:
         width = math.gcd(limit, max(1, MAXIMUM_VECTOR_BYTES * 8 // max(buffer.dtype.bits, 8)))
         layout = self.owner.layouts.get(buffer)
         while width > 1:
-            aligned = self._aligned(access, width) if layout is None else _runs(layout, width)
+            aligned = self._aligned(access, width) if layout is None else runs_of(layout, width)
             if aligned and self._starts(access.indices[-1], var, width):
                 return width
             width //= 2
@@ -406,15 +521,7 @@ class _ThreadLoop:
         return const(False if buffer.dtype.kind == "bool" else 0.0 if buffer.dtype.is_float else 0, buffer.dtype)
 
     def _guard(self, buffer: Buffer, indices: Sequence[Expr]) -> Expr | None:
-        """The condition under which a global access is in bounds; None where it always is."""
-        if buffer.scope != "global":
-            return None
-        condition: Expr | None = None
-        for index, extent in zip(indices, buffer.shape, strict=True):
-            for test in (index_binary("ge", index, 0), index_binary("lt", index, extent)):
-                if not self.owner.analyzer.prove(test):
-                    condition = test if condition is None else binary("all", condition, test)
-        return condition
+        return self.owner.guard(buffer, indices)
 
     def _elements(self, body: Seq, loads: list[_Vector], stores: list[_Vector]) -> Seq:
         """The author's statements for one element, on registers."""
@@ -502,15 +609,20 @@ def _digit(work: _ThreadLoop, divisor: int, modulus: int, width: int) -> Expr:
     return value if divisor * modulus >= registers else index_binary("floormod", value, modulus)
 
 
-def _runs(layout: Layout, width: int) -> bool:
-    """Whether `width` neighbours of a tile's last dimension lie side by side in its memory, at a multiple of it."""
-    first = layout.digits[-1][0] if layout.digits[-1] else None
-    if first is None or first.stride != 1 or first.extent % width:
-        return False
-    strides = [one.stride for dimension in layout.digits for one in dimension if one is not first]
-    if any(stride % width for stride in strides):
-        return False
-    return layout.swizzle is None or (1 << layout.swizzle.base) % width == 0
+def _offset(layout: Layout, indices: Sequence[Expr]) -> Expr:
+    """The element of memory at `indices`.
+
+    Stages of a swizzled tile that start at whole periods of the pattern are added behind it: what the swizzle does
+    to the rest does not depend on them, so a loop over stages need not compute it again.
+    """
+    if layout.swizzle is None or len(indices) < 3:
+        return layout.expression("memory", indices)
+    outer = layout.digits[:-2]
+    if any(one.stride % layout.swizzle.period for dimension in outer for one in dimension):
+        return layout.expression("memory", indices)
+    inner = layout.expression("memory", (*(const(0) for _ in outer), *indices[-2:]))
+    stage = replace(layout, swizzle=None).expression("memory", (*indices[:-2], const(0), const(0)))
+    return index_binary("add", stage, inner)
 
 
 def _is_plain(body: Seq) -> bool:

@@ -39,7 +39,7 @@ class ScatteredRegion(TilewrightError):
 def _is_contiguous(region: Region) -> bool:
     """Whether the elements of a region follow each other in memory."""
     if region.buffer.strides is not None and any(extent != 1 for extent in region.extents):
-        return False
+        return region.buffer.strides[-1] == 1 and all(extent == 1 for extent in region.extents[:-1])
     inner = list(zip(region.extents, region.buffer.shape, strict=True))
     while inner and inner[0][0] == 1:
         inner.pop(0)
@@ -72,11 +72,10 @@ class _Flatten(ScopedRewriter):
             source = self.map_buffer(buffer.source)
             if source.dtype == buffer.dtype:
                 return source
-            total = _total(buffer.shape)
-            return replace(buffer, shape=(total,), strides=None, source=source)
+            return replace(buffer, shape=(_total(stored_shape(buffer)),), strides=None, source=source)
         if buffer.scope == "global" or (buffer.rank == 1 and buffer.strides is None):
             return buffer
-        return replace(buffer, shape=(buffer.size,))
+        return replace(buffer, shape=(_total(stored_shape(buffer)),))
 
     def visit_Allocate(self, allocate: Allocate) -> Any:
         made = self.generic(allocate)
@@ -125,10 +124,22 @@ def strides_of(buffer: Buffer) -> tuple[Extent, ...]:
         return buffer.strides
     strides: list[Extent] = []
     step: Extent = 1
-    for extent in reversed(buffer.shape):
+    for extent in reversed(stored_shape(buffer)):
         strides.append(step)
         step = _product(step, extent)
     return tuple(reversed(strides))
+
+
+def stored_shape(buffer: Buffer) -> tuple[Extent, ...]:
+    """The shape with the last dimension as long as it is in memory: a row of packed elements ends with a byte."""
+    per_byte = buffer.dtype.per_byte
+    last = buffer.shape[-1]
+    if per_byte == 1 or buffer.rank == 1:
+        return buffer.shape
+    if isinstance(last, int):
+        return (*buffer.shape[:-1], -(-last // per_byte) * per_byte)
+    whole = index_binary("floordiv", index_binary("add", last, per_byte - 1), per_byte)
+    return (*buffer.shape[:-1], index_binary("mul", whole, per_byte))
 
 
 def index_dtype(buffer: Buffer) -> DType:

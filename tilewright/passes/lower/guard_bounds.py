@@ -150,9 +150,7 @@ class _Guard(ScopedRewriter):
         return self._guarded(store, self.open_bounds(store.buffer, store.indices))
 
     def visit_Evaluate(self, evaluate: nodes.Evaluate) -> Any:
-        call = evaluate.value
-        regions = [a for a in call.arguments if isinstance(a, nodes.Region)] if isinstance(call, nodes.Call) else []
-        elements = [r for r in regions if all(isinstance(e, int) and e == 1 for e in r.extents)]
+        elements = _elements(evaluate.value)
         return self._guarded(evaluate, [bound for r in elements for bound in self.open_bounds(r.buffer, r.starts)])
 
     def _guarded(self, statement: Statement, bounds: list[_Bound]) -> Statement | None:
@@ -209,10 +207,9 @@ class _Guard(ScopedRewriter):
         """Open bounds of the accesses below, under the ranges of the loops between."""
         if isinstance(node, (nodes.Load, nodes.Store)):
             yield from self.undecided(node.buffer, node.indices)
-        elif isinstance(node, nodes.Evaluate) and isinstance(node.value, nodes.Call):
-            for region in node.value.arguments:
-                if isinstance(region, nodes.Region):
-                    yield from self.undecided(region.buffer, region.starts)
+        elif isinstance(node, nodes.Evaluate):
+            for region in _elements(node.value):
+                yield from self.undecided(region.buffer, region.starts)
         if isinstance(node, (If, nodes.Select, nodes.While)):
             return  # the condition may be the author's own guard: decided where it is known
         with self.analyzer.scope():
@@ -327,6 +324,12 @@ def _renamed(bound: _Bound, old: Var, new: Var) -> _Bound:
 def zero(dtype: nodes.DType) -> Expr:
     """The literal 0 of a dtype."""
     return const(False if dtype.kind == "bool" else 0.0 if dtype.is_float else 0, dtype)
+
+
+def _elements(value: Expr) -> list[nodes.Region]:
+    """The single elements that a call takes; a function of more of them looks after its bounds itself."""
+    regions = [a for a in value.arguments if isinstance(a, nodes.Region)] if isinstance(value, nodes.Call) else []
+    return [r for r in regions if all(isinstance(e, int) and e == 1 for e in r.extents)]
 
 
 def _is_global_access(node: Any) -> bool:

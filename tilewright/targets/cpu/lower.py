@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.ir.nodes import TileOperator
+from tilewright.ir.nodes import Statement
 from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Override
 from tilewright.targets.cpu.copy import lower_copy
 from tilewright.targets.cpu.gemm import lower_gemm
 
-OVERRIDES: Mapping[type[TileOperator], Override] = {Copy: lower_copy, Gemm: lower_gemm}
+OVERRIDES: Mapping[type[Statement], Override] = {Copy: lower_copy, Gemm: lower_gemm}
 """Operator class to ``function(operator, context) -> Statement | None``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +12,9 @@ import numpy as np
 from tilewright.errors import InternalError, UninitializedRead
 from tilewright.interpreter.collectives import WARP, each_offset, read_each, whole_warps, write_each
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
+from tilewright.interpreter.state import both
 from tilewright.ir.dtypes import ALL, DType
-from tilewright.ir.nodes import Call, Const, Region
+from tilewright.ir.nodes import Call, Const, Expr, Region
 from tilewright.machine.fragments import FragmentLayout
 from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops.gemm import integer_product
@@ -103,6 +105,34 @@ def _load_matrices(transposed: bool) -> Callable[[Evaluator, Call], Any]:
     return run
 
 
+def _start_copy(state: Evaluator, node: Call) -> int:
+    """Each thread's piece, at once; zeros where the third argument says that no bytes are valid."""
+    place, source = node.arguments[:2]
+    assert isinstance(place, Region) and isinstance(source, Region)
+    whole: np.ndarray = np.ones((), np.bool_)
+    if len(node.arguments) == 3:
+        valid = node.arguments[2]
+        assert isinstance(valid, Expr)
+        whole = np.asarray(state.value(valid)) > 0
+    copied = np.zeros((*state.lanes, _length(source)), place.dtype.numpy)
+    if np.any(whole):
+        with state.masked(both(state.mask, whole)):
+            copied = np.where(np.broadcast_to(whole, state.lanes)[..., None], read_each(state, source), copied)
+    write_each(state, place, copied)
+    return 0
+
+
+def _length(region: Region) -> int:
+    return math.prod(extent for extent in region.extents if isinstance(extent, int))
+
+
+def _landed(state: Evaluator, node: Call) -> int:
+    """Copies have landed where they were started."""
+    return 0
+
+
+SPECIAL_CALLS["cp_async"] = SPECIAL_CALLS["cp_async_zfill"] = _start_copy
+SPECIAL_CALLS["cp_async_commit"] = SPECIAL_CALLS["cp_async_wait"] = _landed
 SPECIAL_CALLS["ldmatrix"] = _load_matrices(False)
 SPECIAL_CALLS["ldmatrix_trans"] = _load_matrices(True)
 for _name in ("mma_m16n8k16", "mma_m16n8k8", "mma_m16n8k4", "mma_m16n8k32", "mma_m8n8k4"):

@@ -11,6 +11,7 @@ from tilewright.ir.nodes import Buffer, Expr, Region
 from tilewright.targets.c_family import UNARY, CFamilyPrinter, Names, Text
 from tilewright.targets.cuda.spellings import SPELLINGS, TYPES, storage_type
 
+_ASYNC_COPIES = ("cp_async", "cp_async_zfill")
 _MATRIX_LOADS = ("ldmatrix", "ldmatrix_trans")
 
 
@@ -128,6 +129,10 @@ class CudaPrinter(CFamilyPrinter):
     def expression_Call(self, call: nodes.Call) -> Text:
         if call.function in _MATRIX_LOADS:
             return self._matrix_load(call)
+        if call.function in _ASYNC_COPIES:
+            return self._async_copy(call)
+        if call.function == "cp_async_wait":
+            return self.call(f"tw::cp_async_wait<{self.expression(call.arguments[0])}>")  # type: ignore[arg-type]
         arguments = [self._argument(part) for part in call.arguments]
         if call.function in ("infinity", "abs") and call.dtype.is_integer:
             return self.call("tw::abs", *arguments)
@@ -147,6 +152,12 @@ class CudaPrinter(CFamilyPrinter):
         assert isinstance(count, nodes.Const)
         trans = "_trans" if call.function.endswith("_trans") else ""
         return self.call(f"tw::ldmatrix_x{count.value}{trans}", self._argument(fragment), self._argument(address))
+
+    def _async_copy(self, call: nodes.Call) -> Text:
+        place, source = call.arguments[:2]
+        assert isinstance(place, Region) and isinstance(source, Region) and isinstance(place.extents[-1], int)
+        size = place.dtype.nbytes(place.extents[-1])
+        return self.call(f"tw::{call.function}<{size}>", *(self._argument(part) for part in call.arguments))
 
     def _argument(self, part: Expr | str | Region) -> Text:
         if isinstance(part, str):

@@ -1,0 +1,157 @@
+"""Chooses which copies from global to shared memory are asynchronous, and says why the others are not.
+
+Before::
+
+    copy(source=A[k * 64 : +64, 0 : +32], destination=tile)
+
+After, where rows of the tile consist of pieces that the machine moves by itself::
+
+    copy(source=A[k * 64 : +64, 0 : +32], destination=tile, prefer="cp_async")
+
+The choice stands in the operator (``prefer``), so that it survives every rewriting; what the author prefers wins
+where it can be done, and a warning says so where it cannot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir.dtypes import DType
+from tilewright.ir.nodes import Buffer, Channel, Const, Expr, Function, Kernel, Load, Region
+from tilewright.ir.visitor import walk
+from tilewright.layout.layout import Layout
+from tilewright.machine.arch import Arch
+from tilewright.machine.instructions import GLOBAL, SHARED, CopyInstruction
+from tilewright.ops.base import kept_axes
+from tilewright.ops.copy import Copy
+from tilewright.passes.context import Context
+from tilewright.passes.lower.flatten_buffers import strides_of
+from tilewright.passes.scoped import ScopedRewriter
+
+CP_ASYNC = "cp_async"
+SYNC = "sync"
+
+
+def select_async_copies(function: Function, context: Context) -> Function:
+    """Write into every copy from global to shared memory whether it is asynchronous."""
+    body = _Select(function, context)(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+def asynchronous_copy(arch: Arch) -> CopyInstruction | None:
+    """The machine's instruction by which one thread starts a copy of a few bytes into shared memory."""
+    return next(
+        (one for one in arch.copy_instructions
+         if one.function == CP_ASYNC and (one.source, one.destination) == (GLOBAL, SHARED)), None)  # fmt: skip
+
+
+def piece_bytes(copy: Copy, instruction: CopyInstruction, analyzer: Analyzer, layout: Layout | None) -> int | str:
+    """How many bytes one instruction moves of a copy from global to shared memory, or why none can.
+
+    Parameters
+    ----------
+    layout : of the shared tile, where it is known already.
+    """
+    source, destination = copy.source, copy.destination
+    if source.dtype != destination.dtype:
+        return f"it converts {source.dtype} to {destination.dtype}"
+    if source.buffer.packed or source.buffer.source is not None or source.dtype.is_packed:
+        return "elements of the source are no whole bytes in their order"
+    if destination.buffer.source is not None:
+        return "the destination is a view"
+    rank = len(copy.destination.tile_shape)
+    axes = kept_axes(source, rank), kept_axes(destination, rank)
+    for region, kept in zip((source, destination), axes, strict=True):
+        if kept is None or kept[-1] != len(region.extents) - 1:
+            return f"neighbours in the tile are no neighbours in {region.buffer.name}"
+    if any(isinstance(node, Load) and node.buffer.scope in ("fragment", "local") for s in source.starts for node in walk(s)):
+        return "threads would have to agree on where it starts"  # fmt: skip
+    columns = destination.tile_shape[-1]
+    assert isinstance(columns, int)
+    for size in instruction.bytes:
+        width = size * 8 // source.dtype.bits
+        if width and columns % width == 0 and _rows_start_at(source, width, analyzer) and _runs(destination, width, layout):
+            return size  # fmt: skip
+    return f"rows do not consist of pieces of {instruction.bytes[-1]} bytes"
+
+
+def _rows_start_at(region: Region, width: int, analyzer: Analyzer) -> bool:
+    """Whether each row of a global region starts at a multiple of `width`, as do the ends of the tensor's rows."""
+    *outer, last = strides_of(region.buffer)
+    multiples = (region.starts[-1], region.buffer.shape[-1], *outer)
+    return last == 1 and all(analyzer.divides(value, width) for value in multiples)
+
+
+def _runs(region: Region, width: int, layout: Layout | None) -> bool:
+    """Whether `width` neighbours of a shared region lie side by side, at a multiple of it."""
+    start = region.starts[-1]
+    if not isinstance(start, Const) or start.value % width:
+        return False
+    if layout is None:
+        return region.buffer.static_shape[-1] % width == 0
+    return runs_of(layout, width)
+
+
+def runs_of(layout: Layout, width: int) -> bool:
+    """Whether `width` neighbours of a tile's last dimension lie side by side in its memory, at a multiple of it."""
+    first = layout.digits[-1][0] if layout.digits[-1] else None
+    if first is None or first.stride != 1 or first.extent % width:
+        return False
+    strides = [one.stride for dimension in layout.digits for one in dimension if one is not first]
+    if any(stride % width for stride in strides):
+        return False
+    return layout.swizzle is None or (1 << layout.swizzle.base) % width == 0
+
+
+class _Select(ScopedRewriter):
+    def __init__(self, function: Function, context: Context) -> None:
+        super().__init__(function)
+        self.context = context
+        self.instruction = asynchronous_copy(context.arch)
+        self.layouts: dict[Buffer, Any] = {}
+        self.slots: set[Buffer] = set()
+        self.safe: dict[Buffer, Expr] = {}
+
+    def visit_Kernel(self, kernel: Kernel) -> Any:
+        self.layouts = {buffer: layout for buffer, layout in kernel.layouts if isinstance(layout, Layout)}
+        self.slots = {buffer for node in walk(kernel) if isinstance(node, Channel) for buffer in node.buffers}
+        self.safe = dict(kernel.safe_values)
+        return super().visit_Kernel(kernel)
+
+    def visit_Copy(self, copy: Copy) -> Copy:
+        memories = (copy.source.buffer.scope, copy.destination.buffer.scope)
+        if memories != (GLOBAL, SHARED) or copy.prefer not in (None, CP_ASYNC):
+            return copy
+        if copy.destination.buffer in self.slots:  # the channel says how its slots are filled
+            return copy
+        found = self._size(copy)
+        place = f"{copy.span.file}:{copy.span.line}: " if copy.span else ""
+        if isinstance(found, int):
+            self._choices.append(f"{place}copy: cp_async of {found} bytes")
+            return copy if copy.prefer == CP_ASYNC else replace(copy, prefer=CP_ASYNC)
+        if copy.prefer == CP_ASYNC:
+            self.context.warn(f"this copy cannot be cp_async: {found}", copy.span)
+        self._choices.append(f"{place}copy: loads and stores (not cp_async: {found})")
+        return replace(copy, prefer=SYNC)
+
+    @property
+    def _choices(self) -> list[str]:
+        return self.context.facts.setdefault("choices", [])  # type: ignore[no-any-return]
+
+    def _size(self, copy: Copy) -> int | str:
+        if self.instruction is None:
+            return "the machine has none"
+        if not self._fills_with_zero(copy.source.buffer):
+            return "what is out of bounds is not zero"
+        return piece_bytes(copy, self.instruction, self.analyzer, self.layouts.get(copy.destination.buffer))
+
+    def _fills_with_zero(self, buffer: Buffer) -> bool:
+        value = self.safe.get(buffer)
+        return value is None or _is_zero(value, buffer.dtype)
+
+
+def _is_zero(value: Expr, dtype: DType) -> bool:
+    """Whether all bits of a literal are zero."""
+    return isinstance(value, Const) and value.value == 0 and not str(value.value).startswith("-")

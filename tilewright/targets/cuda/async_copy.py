@@ -1,0 +1,133 @@
+"""Asynchronous copies: each thread starts cp.async for its pieces of the tile, zeros where the tensor ends.
+
+A copy with a token only starts here; its `Commit` and `Wait` are statements of their own.  One without waits at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.ir.dtypes import BOOL, INT32, UINT32
+from tilewright.ir.nodes import (
+    Call,
+    Commit,
+    Evaluate,
+    Expr,
+    For,
+    If,
+    Region,
+    Select,
+    Statement,
+    Var,
+    Wait,
+    binary,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.layout.digits import REGISTER, THREAD
+from tilewright.layout.threads import spread
+from tilewright.ops.base import kept_axes
+from tilewright.ops.copy import Copy
+from tilewright.passes.context import Context
+from tilewright.passes.lower.assign_threads import BLOCK, BlockView
+from tilewright.passes.tile.select_async_copies import CP_ASYNC, asynchronous_copy, piece_bytes
+
+
+def lower_copy(copy: Copy, context: Context) -> Statement | None:
+    """The thread code of a copy that was chosen to be asynchronous."""
+    block: BlockView = context.facts[BLOCK]
+    instruction = asynchronous_copy(context.arch)
+    if copy.prefer != CP_ASYNC or instruction is None:
+        return None
+    size = piece_bytes(copy, instruction, block.analyzer, block.layout(copy.destination.buffer))
+    assert isinstance(size, int), size
+    started = _Pieces(copy, block, size * 8 // copy.source.dtype.bits).statement()
+    return started if copy.token is not None else seq(started, _commit(), _wait(0))
+
+
+def lower_commit(commit: Commit, context: Context) -> Statement | None:
+    """Closes the thread's group of copies."""
+    return replace(_commit(), span=commit.span) if commit.token.startswith(CP_ASYNC) else None
+
+
+def lower_wait(wait: Wait, context: Context) -> Statement | None:
+    """Waits for groups of copies.
+
+    Groups end in the order in which they were closed, whatever their token, so that the last few of all groups
+    hold at most as many of one token: waiting may be longer than asked for, never shorter.
+    """
+    return replace(_wait(wait.pending), span=wait.span) if wait.token.startswith(CP_ASYNC) else None
+
+
+def _commit() -> Evaluate:
+    return Evaluate(Call(BOOL, "cp_async_commit", ()))
+
+
+def _wait(pending: int) -> Evaluate:
+    return Evaluate(Call(BOOL, "cp_async_wait", (const(pending),)))
+
+
+@dataclass(slots=True)
+class _Pieces:
+    """The pieces of `width` elements that make up a tile, dealt out to the threads."""
+
+    copy: Copy
+    block: BlockView
+    width: int
+
+    def statement(self) -> Statement:
+        *rows, columns = (int(extent) for extent in self.copy.destination.tile_shape)  # type: ignore[arg-type]
+        shape = (*rows, columns // self.width)
+        layout = spread(shape, self.block.threads, 1)
+        count = layout.extent(REGISTER)
+        turn = Var(INT32, "piece")
+        with self.block.analyzer.scope():
+            self.block.bind(turn, count)
+            locations: dict[str, Expr] = {THREAD: self.block.thread, REGISTER: turn}
+            found = layout.coordinate_expressions(**{place: locations[place] for place in layout.places})
+            coordinates = [self.block.simplify(value) for value in found]
+            inside = self._inside(coordinates, shape)
+            if inside is not None:
+                self.block.analyzer.assume(inside)
+            statement: Statement = self._start(coordinates)
+        if inside is not None:
+            statement = If(inside, seq(statement), span=self.copy.span)
+        return For(turn, const(0), const(count), const(1), seq(statement), "unroll", span=self.copy.span)
+
+    def _inside(self, coordinates: Sequence[Expr], shape: Sequence[int]) -> Expr | None:
+        """Whether the piece exists, where threads are more than pieces."""
+        condition: Expr | None = None
+        for coordinate, extent in zip(coordinates, shape, strict=True):
+            test = index_binary("lt", coordinate, extent)
+            if not self.block.analyzer.prove(test):
+                condition = test if condition is None else binary("all", condition, test)
+        return condition
+
+    def _start(self, coordinates: Sequence[Expr]) -> Evaluate:
+        offsets = [*coordinates[:-1], index_binary("mul", coordinates[-1], self.width)]
+        to, origin = self.copy.destination, self.copy.source
+        place = self.block.shared(to, _spread_out(to, offsets))
+        place = replace(place, extents=(*place.extents[:-1], self.width))
+        indices = [
+            self.block.simplify(index_binary("add", start, offset))
+            for start, offset in zip(self.block.visited(origin.starts), _spread_out(origin, offsets), strict=True)
+        ]
+        source = Region(origin.buffer, tuple(indices), (*(1,) * (len(indices) - 1), self.width))
+        guard = self.block.guard(origin.buffer, indices)
+        if guard is None:
+            return Evaluate(Call(BOOL, "cp_async", (place, source)), span=self.copy.span)
+        size = self.width * origin.dtype.bits // 8
+        valid = Select(UINT32, guard, const(size, UINT32), const(0, UINT32))
+        return Evaluate(Call(BOOL, "cp_async_zfill", (place, source, valid)), span=self.copy.span)
+
+
+def _spread_out(region: Region, offsets: Sequence[Expr]) -> list[Expr]:
+    """Offsets of a tile as offsets in each dimension of a region."""
+    axes = kept_axes(region, len(offsets))
+    assert axes is not None
+    full: list[Expr] = [const(0)] * len(region.extents)
+    for axis, offset in zip(axes, offsets, strict=True):
+        full[axis] = offset
+    return full
