@@ -234,7 +234,7 @@ class PanelRight:
 
     def parts(self) -> Iterator[tuple[int, Callable[[Expr], Expr]]]:
         depth, layout = self.plan.instruction.depth, self.layout
-        if self.element.is_float or self.element.bits > 8:
+        if self.element.is_float or self.element.bits > 8 or layout.step == 1:
             for k in range(0, layout.step, depth):
                 yield k, self._element
         elif depth == layout.run:
