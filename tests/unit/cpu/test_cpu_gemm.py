@@ -1,0 +1,144 @@
+"""Micro-kernels: every machine's way to multiply, interpreted; this machine's, compiled; against exact products."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+import tilewright.language as T
+from tilewright.interpreter import interpret
+from tilewright.options import override
+from tilewright.runtime.kernel import Kernel
+from tilewright.targets.cpu.arch import arch, runs_here
+
+
+@tilewright.jit
+def product(
+    M: int, N: int, K: int, a: str, b: str, c: str, transpose_B: bool, packed: bool = False, block_M: int = 16,
+    block_N: int = 32, block_K: int = 32,
+) -> Any:  # fmt: skip
+    """A staged product; codes of fewer than eight bits are decoded into a tile."""
+    shape = (N, K) if transpose_B else (K, N)
+    right = (T.Packed if packed else T.Tensor)(shape, b)
+    tile = ("uint8" if b.startswith("u") else "int8") if tilewright.dtype(b).bits < 8 else b
+
+    @T.prim_func
+    def product(A: T.Tensor((M, K), a), B: right, C: T.Tensor((M, N), c)):
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=1) as (bn, bm):
+            left = T.alloc_shared((block_M, block_K), a)
+            weight = T.alloc_fragment((block_N, block_K) if transpose_B else (block_K, block_N), tile)
+            total = T.alloc_fragment((block_M, block_N), c)
+            T.clear(total)
+            for k in T.serial(T.ceildiv(K, block_K)):
+                T.copy(A[bm * block_M, k * block_K], left)
+                if transpose_B:
+                    source = B[bn * block_N : bn * block_N + block_N, k * block_K : k * block_K + block_K]
+                else:
+                    source = B[k * block_K : k * block_K + block_K, bn * block_N : bn * block_N + block_N]
+                if tile == b:
+                    T.copy(source, weight)
+                else:
+                    T.decode(source, weight)
+                T.gemm(left, weight, total, transpose_B=transpose_B)
+            T.copy(total, C[bm * block_M, bn * block_N])
+
+    return product
+
+
+def random(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
+    """Values over the whole range of an integer type, or normal ones."""
+    rng, record = np.random.default_rng(seed), tilewright.dtype(dtype)
+    if record.is_integer:
+        return rng.integers(int(record.minimum), int(record.maximum), shape, endpoint=True).astype(record.numpy)
+    return rng.standard_normal(shape).astype(record.numpy)
+
+
+def kernel_for(machine: str, *arguments: Any, **named: Any) -> Kernel:
+    return tilewright.compile(product.trace(*arguments, **named), target=f"cpu -arch={machine}")
+
+
+def check(
+    kernel: Kernel, run: Any, sizes: tuple[int, int, int], dtypes: tuple[str, str, str], transpose_B: bool
+) -> None:
+    """Run on random operands; integers must be exact, floats within the rounding of K products."""
+    (M, N, K), (a_type, b_type, c_type) = sizes, dtypes
+    a = random((M, K), a_type, 0)
+    b = random((N, K) if transpose_B else (K, N), b_type, 1)
+    stored: Any = tilewright.pack(b, tilewright.dtype(b_type))
+    if kernel.function.params[1].packed:  # type: ignore[union-attr]
+        stored = kernel.pack(B=stored)
+    c = np.zeros((M, N), tilewright.dtype(c_type).numpy)
+    run(a, stored, c)
+    wide = np.int64 if tilewright.dtype(c_type).is_integer else np.float64
+    exact = a.astype(wide) @ (b.T if transpose_B else b).astype(wide)
+    if wide is np.int64:
+        np.testing.assert_array_equal(c, exact)
+    else:
+        magnitude = np.abs(a.astype(wide)) @ np.abs(b.T if transpose_B else b).astype(wide)
+        assert (np.abs(c.astype(wide) - exact) <= K * 2.0**-23 * magnitude).all()
+
+
+def interpreted(kernel: Kernel, a: Any, b: Any, c: np.ndarray) -> None:
+    """The final program, statement by statement, in NumPy."""
+    interpret(kernel.program.final, (a, b, c))
+
+
+INT8, MIXED, UINT8 = ("int8", "int8", "int32"), ("uint8", "int8", "int32"), ("int8", "uint8", "int32")
+FLOATS, NARROW, PROMOTED = ("float32",) * 3, ("bfloat16", "bfloat16", "float32"), ("int8", "int8", "float32")
+CASES: list[tuple[str, tuple[str, str, str], bool]] = [
+    ("avx2", INT8, True), ("avx2", MIXED, False), ("avx2", FLOATS, True),
+    ("avx512-vnni-bf16", UINT8, False), ("avx512-vnni-bf16", PROMOTED, True), ("avx512-vnni-bf16", NARROW, True),
+    ("neon-dotprod", INT8, True), ("neon-dotprod", MIXED, True), ("neon-i8mm-bf16", UINT8, True),
+    ("neon-i8mm-bf16", NARROW, False), ("x86_64", INT8, False), ("x86_64", FLOATS, True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("machine", "dtypes", "transpose_B"), CASES)
+def test_every_machine_multiplies_exactly(machine: str, dtypes: tuple[str, str, str], transpose_B: bool) -> None:
+    kernel = kernel_for(machine, 3, 37, 44, *dtypes, transpose_B)
+    check(kernel, functools.partial(interpreted, kernel), (3, 37, 44), dtypes, transpose_B)
+
+
+@pytest.mark.parametrize(("machine", "b"), [("avx2", "uint4"), ("avx512-vnni", "int4"), ("neon-dotprod", "int2")])
+def test_packed_codes_are_unpacked_in_registers(machine: str, b: str) -> None:
+    kernel = kernel_for(machine, 3, 37, 44, "int8", b, "int32", True, packed=True)
+    assert (
+        "weight" not in kernel.get_kernel_source().split("int32_t")[0] and "weight[" not in kernel.get_kernel_source()
+    )
+    check(kernel, functools.partial(interpreted, kernel), (3, 37, 44), ("int8", b, "int32"), True)
+
+
+RUNS: list[tuple[tuple[str, str, str], bool, bool]] = [
+    (INT8, True, False), (("uint8", "uint8", "int32"), False, False), (("bfloat16", "bfloat16", "float32"), True, False),
+    (("int8", "uint2", "int32"), True, True), (("float32", "int4", "float32"), True, True), (("float16",) * 2 + ("float32",), True, True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtypes", "transpose_B", "packed"), RUNS)
+def test_this_machine_multiplies(dtypes: tuple[str, str, str], transpose_B: bool, packed: bool) -> None:
+    sizes = (37, 71, 133)
+    with override(cache=False):
+        kernel = kernel_for("native", *sizes, *dtypes, transpose_B, packed=packed, block_K=64)
+        check(kernel, kernel, sizes, dtypes, transpose_B)
+
+
+def test_avx2_text_runs_where_there_is_more() -> None:
+    machine = arch({"arch": "avx2"})
+    if not runs_here(machine):
+        pytest.skip("this machine has no AVX2")
+    with override(cache=False):
+        kernel = kernel_for("avx2", 9, 40, 64, "int8", "uint4", "int32", True, packed=True, block_K=64)
+        check(kernel, kernel, (9, 40, 64), ("int8", "uint4", "int32"), True)
+    assert "maddubs" not in kernel.get_kernel_source() and "tw_dot4_u4_s8_i32x8" in kernel.get_kernel_source()
+
+
+def test_unpacking_inverts_packing() -> None:
+    kernel = kernel_for("avx512-vnni", 1, 37, 44, "int8", "int4", "int32", True, packed=True)
+    codes = tilewright.pack(random((37, 44), "int4", 2), tilewright.dtype("int4"))
+    packed = kernel.pack(B=codes)
+    assert packed.nbytes == 48 * 48 // 2
+    np.testing.assert_array_equal(kernel.unpack(B=packed), codes)
