@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from tilewright.ir.literals import LITERALS, RECORDS, register_literal, register
 from tilewright.ir.nodes import Buffer, Const, Expr, Function, Region, Seq, Statement, Var
 from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_node, print_program
+from tilewright.ir.verifier import verify
 from tilewright.ir.visitor import fields_of
 
 NAMES = st.sampled_from(["i", "j", "A", "A_1", "x", "float32", "for", "inf", "größe", "a b", "1st", ""])
@@ -416,3 +418,10 @@ def test_every_intrinsic_prints_and_parses() -> None:
         call = nodes.Call(dtype("float32"), name, arguments)
         text = print_program(Function("f", (C,), nodes.seq(nodes.Evaluate(call))))
         assert print_program(parse(text)) == text
+
+
+def test_the_example_of_the_documentation_is_a_valid_program() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "program_text.md").read_text()
+    program = parse(page.split("```python\n")[1].split("```")[0])
+    verify(program)
+    assert print_program(parse(print_program(program))) == print_program(program)
