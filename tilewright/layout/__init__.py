@@ -27,10 +27,8 @@ from tilewright.layout.constructors import (
     column_major,
     conflict_free,
     core_matrices,
-    cut,
     padded,
     row_major,
-    spread,
     strided,
     swizzled,
 )
@@ -39,6 +37,7 @@ from tilewright.layout.layout import Layout
 from tilewright.layout.records import Field, RecordLayout
 from tilewright.layout.swizzle import Swizzle
 from tilewright.layout.tables import AnyLayout, TableLayout, from_function, from_tables, from_thread_and_index
+from tilewright.layout.threads import holds, register_of, repeat, spread
 
 __all__ = [
     "MEMORY",
@@ -62,19 +61,21 @@ __all__ = [
     "compose",
     "conflict_free",
     "core_matrices",
-    "cut",
     "divide",
     "expand",
     "fragment_conflicts",
     "from_function",
     "from_tables",
     "from_thread_and_index",
+    "holds",
     "invert",
     "padded",
     "partial",
     "permuted",
     "product",
     "reduced",
+    "register_of",
+    "repeat",
     "replicate",
     "row_major",
     "sliced",

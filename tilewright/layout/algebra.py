@@ -133,9 +133,9 @@ def broadcast(layout: Layout, dimension: int, extent: int) -> Layout:
     return replace(layout, digits=tuple(digits))
 
 
-def permuted(layout: Layout, order: Sequence[int]) -> Layout:
-    """The layout of the tile with its dimensions in another order, as `numpy.transpose` orders them."""
-    return replace(layout, digits=tuple(layout.digits[dimension] for dimension in order))
+def permuted(layout: Layout, order: Sequence[int | None]) -> Layout:
+    """Dimensions in another order, as `numpy.transpose` orders them; None stands for a new one of extent 1."""
+    return replace(layout, digits=tuple(() if axis is None else layout.digits[axis] for axis in order))
 
 
 def sliced(layout: Layout, dimension: int, extent: int) -> Layout | None:
@@ -148,7 +148,7 @@ def sliced(layout: Layout, dimension: int, extent: int) -> Layout | None:
     return replace(layout, digits=tuple(digits))
 
 
-def compacted(layout: Layout, place: str) -> Layout:
+def compacted(layout: Layout, place: str = REGISTER) -> Layout:
     """`layout` with the steps of a place renumbered in their order, so that no number is skipped."""
     used = sorted({one.stride for one in layout._all_digits() if one.place == place})
     extents = {one.stride: one.extent for one in layout._all_digits() if one.place == place}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tilewright.errors import InvalidLayout
-from tilewright.layout.digits import MEMORY, REGISTER, THREAD, Digit
+from tilewright.layout.digits import MEMORY, Digit
 from tilewright.layout.layout import Layout
 from tilewright.layout.swizzle import Swizzle
 
@@ -115,48 +115,3 @@ def core_matrices(rows: int, columns: int, bits: int, rows_first: bool = False) 
             (Digit(width, MEMORY, 1), Digit(across, MEMORY, column_stride)),
         )
     )
-
-
-def spread(shape: Sequence[int], threads: int, vector: int = 1) -> Layout:
-    """A row-major tile dealt out to threads, `vector` consecutive elements at a time.
-
-    This is how a block copies a tile: neighbouring threads take neighbouring vectors.
-
-    Raises
-    ------
-    InvalidLayout : a tile that the vectors of all threads do not fill a whole number of times.
-    """
-    size = math.prod(shape)
-    if size % (threads * vector):
-        raise InvalidLayout(
-            f"{size} elements cannot be dealt to {threads} threads, {vector} at a time",
-            hint="take fewer threads or narrower vectors",
-        )
-    flat = (Digit(vector, REGISTER, 1), Digit(threads, THREAD, 1), Digit(size // (threads * vector), REGISTER, vector))
-    return cut(flat, shape)
-
-
-def cut(digits: Sequence[Digit], shape: Sequence[int]) -> Layout:
-    """A layout of one dimension, folded into a row-major shape.
-
-    Raises
-    ------
-    InvalidLayout : a dimension that ends within a digit.
-    """
-    left = list(digits)
-    dimensions: list[tuple[Digit, ...]] = []
-    for extent in reversed(shape):
-        taken: list[Digit] = []
-        while extent > 1:
-            one = left.pop(0)
-            common = math.gcd(one.extent, extent)
-            if common == 1 and one.extent > 1:
-                raise InvalidLayout(f"digits {' '.join(map(str, digits))} do not fold into {tuple(shape)}")
-            taken.append(Digit(common, one.place, one.stride))
-            extent //= common
-            if common < one.extent:
-                left.insert(0, Digit(one.extent // common, one.place, one.stride * common))
-                if extent > 1:
-                    raise InvalidLayout(f"digits {' '.join(map(str, digits))} do not fold into {tuple(shape)}")
-        dimensions.append(tuple(taken))
-    return Layout(tuple(reversed(dimensions)))

@@ -6,9 +6,25 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.layout.algebra import permuted, reduced, replicate
 from tilewright.layout.digits import MEMORY, REGISTER, THREAD, Digit, digit, extent_of
 from tilewright.layout.layout import Layout
 from tilewright.layout.swizzle import Swizzle
+
+__all__ = [
+    "Pair",
+    "copies",
+    "first_free",
+    "holds",
+    "permuted",
+    "register_of",
+    "relate",
+    "repeat",
+    "shared_rows",
+    "spread",
+    "widest_span",
+    "without",
+]
 
 
 def first_free(layout: Layout, place: str) -> int:
@@ -29,41 +45,12 @@ def repeat(layout: Layout, axis: int, count: int, place: str, stride: int | None
 
 def copies(layout: Layout, count: int, stride: int) -> Layout:
     """The same tile in `count` threads, `stride` apart."""
-    if count == 1:
-        return layout
-    return replace(layout, replicas=(*layout.replicas, digit(count, THREAD, stride)))
+    return replicate(layout, count, THREAD, stride)
 
 
 def without(layout: Layout, axis: int) -> Layout:
-    """The layout of what is left when a dimension has been reduced.
-
-    Threads along the dimension hold copies; its registers are gone and the others close up.
-    """
-    dropped = tuple(one for one in layout.digits[axis] if one.place == THREAD)
-    left = layout.digits[:axis] + layout.digits[axis + 1 :]
-    return compacted(Layout(left, (*layout.replicas, *dropped)))
-
-
-def compacted(layout: Layout) -> Layout:
-    """The same order of registers, without holes."""
-    registers = sorted(
-        {one for dimension in layout.digits for one in dimension if one.place == REGISTER}, key=lambda d: d.stride
-    )
-    steps: dict[int, int] = {}
-    reached = 1
-    for one in registers:
-        steps[one.stride] = reached
-        reached *= one.extent
-    digits = tuple(
-        tuple(replace(one, stride=steps[one.stride]) if one.place == REGISTER else one for one in dimension)
-        for dimension in layout.digits
-    )
-    return replace(layout, digits=digits)
-
-
-def permuted(layout: Layout, order: Sequence[int | None]) -> Layout:
-    """Dimensions in another order; None stands for a new dimension of extent 1."""
-    return replace(layout, digits=tuple(() if axis is None else layout.digits[axis] for axis in order))
+    """`algebra.reduced`: the layout of what is left when a dimension has been reduced."""
+    return reduced(layout, axis)
 
 
 def spread(shape: Sequence[int], threads: int, width: int) -> Layout:
@@ -162,7 +149,6 @@ def holds(owner: Layout, reader: Layout, axes: Sequence[int | None]) -> bool:
     reader : layout of a loop.
     axes : for each dimension of `owner` the dimension of `reader` that indexes it, None for a constant 0.
     """
-    used: list[Digit] = []
     for dimension, axis in enumerate(axes):
         if axis is None:
             if any(one.place == THREAD for one in owner.digits[dimension]):
@@ -188,7 +174,8 @@ def holds(owner: Layout, reader: Layout, axes: Sequence[int | None]) -> bool:
         one for axis, digits in enumerate(reader.digits) if axis not in axes for one in digits if one.place == THREAD
     ]
     used = [one for one in (*free, *reader.replicas) if one.place == THREAD]
-    return _strides(used) <= _strides(owner.replicas)
+    held = [one for one in owner.replicas if one.place == THREAD]
+    return not used or used == held or _reached(used) <= _reached(held)
 
 
 def _above(digits: Sequence[Digit], covered: int) -> list[Digit]:
@@ -204,16 +191,11 @@ def _above(digits: Sequence[Digit], covered: int) -> list[Digit]:
     return left
 
 
-def _strides(digits: Sequence[Digit]) -> set[tuple[int, int]]:
-    """Thread digits cut into prime steps, so that sets of them can be compared."""
-    found = set()
+def _reached(digits: Sequence[Digit]) -> set[int]:
+    """Every number that the digits can count."""
+    found = {0}
     for one in digits:
-        stride, rest, factor = one.stride, one.extent, 2
-        while rest > 1:
-            while rest % factor:
-                factor += 1
-            found.add((stride, factor))
-            stride, rest = stride * factor, rest // factor
+        found = {value + step * one.stride for value in found for step in range(one.extent)}
     return found
 
 

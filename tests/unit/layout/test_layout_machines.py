@@ -22,7 +22,6 @@ from tilewright.layout import (
     common_vector,
     conflict_free,
     core_matrices,
-    cut,
     divide,
     expand,
     fragment_conflicts,
@@ -33,7 +32,6 @@ from tilewright.layout import (
     product,
     replicate,
     row_major,
-    spread,
     swizzled,
     vector_width,
     warp_conflicts,
@@ -183,17 +181,6 @@ def test_fragments_to_memory() -> None:
     assert fragment_conflicts(MMA_C, row_major((16, 8)), 16) == 0
     assert fragment_conflicts(MMA_C, row_major((16, 64)).with_swizzle(None), 16) == 7
     assert fragment_conflicts(MMA_C, swizzled((16, 64), 16), 16) == 0 and tile.is_injective
-
-
-def test_copies_are_spread_over_threads() -> None:
-    layout = spread((64, 32), threads=128, vector=8)
-    assert layout.is_bijective and layout.extent(T) == 128 and layout.extent(R) == 16
-    assert layout.coordinates(thread=5, register=3) == (1, 11)
-    assert common_vector(layout, row_major((64, 32)), 16) == (8, 1)
-    with pytest.raises(InvalidLayout, match="60 elements cannot be dealt to 32 threads, 1 at a time"):
-        spread((6, 10), 32)
-    with pytest.raises(InvalidLayout, match="do not fold"):
-        cut(spread((96,), 32, 1).digits[0], (9, 10))
 
 
 def test_authors_index_maps() -> None:
