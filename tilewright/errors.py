@@ -258,3 +258,7 @@ class NotAsynchronous(TilewrightError):
 
 class LayoutConflict(TilewrightError):
     """Two statements need one fragment in different registers."""
+
+
+class PipelinePlanError(TilewrightError):
+    """An ``order=`` or ``stage=`` of T.Pipelined that does not fit the loop's body, or breaks a dependence in it."""

@@ -18,11 +18,11 @@ from tilewright.passes.thread.vectorize_accesses import vectorize_accesses
 from tilewright.passes.tile.check_tiles import check_tiles
 from tilewright.passes.tile.forward_operands import forward_operands
 from tilewright.passes.tile.infer_layouts import infer_layouts
+from tilewright.passes.tile.inject_pipeline import inject_pipeline
 from tilewright.passes.tile.plan_operand_layouts import plan_operand_layouts
 from tilewright.passes.tile.plan_synchronization import plan_synchronization
 from tilewright.passes.tile.select_async_copies import select_async_copies
 from tilewright.passes.tile.select_copies import select_copies
-from tilewright.passes.tile.select_async_copies import select_async_copies
 from tilewright.passes.tile.select_instructions import select_instructions
 
 
@@ -42,7 +42,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(plan_operand_layouts, "while gemms are whole: they say how their operands want to lie", _one_thread),
     Step(select_copies, "what the copy engine fills, matrix instructions may read by descriptor", _many_threads),
     Step(select_async_copies, "before pipelines: they reason about what is asynchronous", _many_threads),
-    Step(select_async_copies, "before pipelines: they reason about what is asynchronous", _many_threads),
+    Step(inject_pipeline, "on whole operators; what follows sees plain loops, and tiles with their stages", _many_threads),
     Step(select_instructions, "matrix instructions are what layouts are anchored on", _many_threads),
     Step(expand_operators, "what is left to cooperate on is what layouts are inferred from", _many_threads),
     Step(infer_layouts, "all loops over tiles are in sight", _many_threads),

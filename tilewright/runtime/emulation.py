@@ -9,10 +9,12 @@ import numpy as np
 from tilewright.compiler import Program
 from tilewright.emulator import emulate
 from tilewright.errors import EmulationFailed
+from tilewright.ir.nodes import TensorMap
 from tilewright.ir.visitor import kernels
 from tilewright.runtime.arguments import Binder
 from tilewright.targets.cuda.emit import with_lines
 from tilewright.targets.cuda.host import HostProgram
+from tilewright.targets.cuda.tma import descriptor
 
 
 def emulate_program(program: Program, values: list[Any], **options: Any) -> list[np.ndarray]:
@@ -40,12 +42,18 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
             return
         x, y, z = blocks[number]
         emulate(
-            text, program.source.entries[number], [_flat(value) for value in given], grid=grid, block=(x * y * z, 1, 1),
-            shared_bytes=shared[number], **options,
+            text, program.source.entries[number], [flat.get(id(value), value) for value in given], grid=grid,
+            block=(x * y * z, 1, 1), shared_bytes=shared[number], memory=list(flat.values()), **options,
         )  # fmt: skip
 
-    HostProgram(program.final, launch, lambda size: np.empty(size, np.uint8)).run(entry)
+    flat = {id(value): value.reshape(-1) for value in entry if isinstance(value, np.ndarray)}
+    HostProgram(program.final, launch, lambda size: np.empty(size, np.uint8), _describe).run(entry)
     return bound.outputs
+
+
+def _describe(node: TensorMap, array: np.ndarray, extents: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """The map of a tensor at its address here; the emulator moves it to where it puts the array."""
+    return descriptor(node, array.ctypes.data, extents, strides)
 
 
 def _flat(value: Any) -> Any:

@@ -30,6 +30,7 @@ from tilewright.arith import Analyzer
 from tilewright.errors import InternalError
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, INT32
+from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
@@ -419,6 +420,9 @@ class _ThreadLoop:
         var, buffer = self.loop.vars[-1], access.buffer
         if not access.indices or not self._steps(access.indices, var):
             return 1
+        named = {statement.var for statement in self.loop.body.statements if isinstance(statement, Let)}
+        if any(node in named for index in access.indices for node in walk(index)):
+            return 1  # the name has no value where whole vectors move
         width = math.gcd(limit, max(1, MAXIMUM_VECTOR_BYTES * 8 // max(buffer.dtype.bits, 8)))
         layout = self.owner.layouts.get(buffer)
         while width > 1:
@@ -626,5 +630,12 @@ def _offset(layout: Layout, indices: Sequence[Expr]) -> Expr:
 
 
 def _is_plain(body: Seq) -> bool:
-    """Whether a loop's body is stores alone, so that memory accesses may move before and behind them."""
-    return all(isinstance(statement, Store) for statement in body.statements)
+    """Whether a loop's body is stores and names alone, so that memory accesses may move before and behind them."""
+    return all(
+        isinstance(statement, Store) or (isinstance(statement, Let) and not _has_effect(statement.value))
+        for statement in body.statements
+    )
+
+
+def _has_effect(value: Expr) -> bool:
+    return any(isinstance(node, nodes.Call) and not INTRINSICS[node.function].pure for node in walk(value))

@@ -72,7 +72,7 @@ from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.plan_synchronization import barrier
-from tilewright.passes.tile.select_copies import FACT as ENGINE_COPIES
+from tilewright.passes.tile.select_copies import TMA
 from tilewright.passes.tile.select_instructions import FACT as PLANS
 from tilewright.passes.tile.select_instructions import WARP
 
@@ -120,13 +120,13 @@ def _ring(channel: Channel, kernel: Kernel, context: Context) -> _Ring:
             f"the channel {channel.name!r} joins the roles of a {channel.scope}",
             span=channel.span, hint='only channels of scope "block" are lowered',
         )  # fmt: skip
-    engine, plans = context.facts.get(ENGINE_COPIES, set()), context.facts.get(PLANS, {})
+    plans = context.facts.get(PLANS, {})
     roles = {node.name: node for node in walk(kernel) if isinstance(node, Role)}
     full = 0
     for name in channel.writers:
         copies = _copies_into(channel, roles[name])
-        full += any(copy in engine for copy in copies)
-        full += roles[name].warps * WARP if any(copy not in engine for copy in copies) else 0
+        full += any(copy.prefer == TMA for copy in copies)
+        full += roles[name].warps * WARP if any(copy.prefer != TMA for copy in copies) else 0
     by_group = frozenset(name for name in channel.readers if _reads_by_descriptor(channel, roles[name], plans))
     empty = sum(roles[name].warps * WARP // (GROUP if name in by_group else 1) for name in channel.readers)
     rows = [Buffer(f"{channel.name}_{word}", (channel.stages,), UINT64, "barrier") for word in ("full", "empty")]
@@ -162,7 +162,6 @@ def call(function: str, *arguments: Expr | Region) -> Evaluate:
 class _Lower(Rewriter):
     def __init__(self, kernel: Kernel, rings: dict[str, _Ring], context: Context) -> None:
         self.kernel, self.rings = kernel, rings
-        self.engine = context.facts.get(ENGINE_COPIES, set())
         self.barriers: dict[Copy, Region] = context.facts.setdefault(FACT, {})
         self.thread = kernel.thread_vars[0]
         self.role: Role | None = None
@@ -206,7 +205,7 @@ class _Lower(Rewriter):
     def _is_light(self, node: Any) -> bool:
         """Whether one thread may do it alone."""
         if isinstance(node, Copy):
-            return node in self.engine
+            return node.prefer == TMA
         if isinstance(node, nodes.TileOperator):
             return False
         return not isinstance(node, Statement) or isinstance(
@@ -249,7 +248,7 @@ class _Lower(Rewriter):
         )
         assert self.role is not None
         between = [other for other in rest[:end] if isinstance(other, Copy)]
-        copies = [copy for copy in _copies_into(channel, self.role) if copy in self.engine]
+        copies = [copy for copy in _copies_into(channel, self.role) if copy.prefer == TMA]
         if end is not None and copies and all(any(copy is other for other in between) for copy in copies):
             self.announced = self.announced | {channel.name}
             full = self._slot(ring.full, channel.stages, number)
@@ -263,9 +262,9 @@ class _Lower(Rewriter):
         copies = _copies_into(ring.channel, self.role)
         full = self._slot(ring.full, ring.channel.stages, statement.iteration)
         made: list[Statement] = []
-        if any(copy in self.engine for copy in copies) and statement.channel not in self.announced:
+        if any(copy.prefer == TMA for copy in copies) and statement.channel not in self.announced:
             made.append(self._first_thread(call("mbarrier_arrive", full)))
-        if not copies or any(copy not in self.engine for copy in copies):
+        if not copies or any(copy.prefer != TMA for copy in copies):
             made.append(call("mbarrier_arrive", full) if copies else self._first_thread(call("mbarrier_arrive", full)))
         self.held.pop(statement.channel, None)
         return made
@@ -274,7 +273,9 @@ class _Lower(Rewriter):
         ring = self.rings[statement.channel]
         stages = ring.channel.stages
         full = self._slot(ring.full, stages, statement.iteration)
-        return replace(call("mbarrier_wait", full, self._parity(stages, statement.iteration, False)), span=statement.span)
+        return replace(
+            call("mbarrier_wait", full, self._parity(stages, statement.iteration, False)), span=statement.span
+        )
 
     def visit_Release(self, statement: Release) -> Any:
         ring = self.rings[statement.channel]
@@ -291,7 +292,7 @@ class _Lower(Rewriter):
     # Copies --------------------------------------------------------------------------------------
 
     def visit_Copy(self, copy: Copy) -> Any:
-        if copy not in self.engine:
+        if copy.prefer != TMA:
             return copy
         ring = next(ring for ring in self.rings.values() if copy.destination.buffer in ring.channel.buffers)
         number = self.held.get(ring.channel.name)

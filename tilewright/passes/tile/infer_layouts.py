@@ -26,6 +26,8 @@ from tilewright.ir.nodes import (
     Load,
     Parallel,
     Region,
+    Role,
+    Seq,
     Statement,
     Store,
     Var,
@@ -38,7 +40,8 @@ from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
-from tilewright.passes.tile.select_instructions import FACT, GemmPlan
+from tilewright.passes.tile.select_copies import slot_buffers
+from tilewright.passes.tile.select_instructions import FACT, WARP, GemmPlan
 
 
 def infer_layouts(function: Function, context: Context) -> Function:
@@ -49,7 +52,33 @@ def infer_layouts(function: Function, context: Context) -> Function:
     LayoutConflict : a fragment is read by threads that do not hold it; both demands are named.
     """
     plans: dict[Gemm, GemmPlan] = context.facts.get(FACT, {})
-    return map_kernels(function, lambda kernel: _Inference(kernel, plans, context.arch).run(), stage="laid_out")
+    return map_kernels(function, lambda kernel: _infer(kernel, plans, context.arch), stage="laid_out")
+
+
+def _infer(kernel: Kernel, plans: dict[Gemm, GemmPlan], arch: Arch) -> Kernel:
+    """The layouts of the block's own statements, then those of each role, whose threads count from 0."""
+    return _InferRoles(_Inference(kernel, plans, arch).run(), plans, arch).run()
+
+
+class _InferRoles(Rewriter):
+    def __init__(self, kernel: Kernel, plans: dict[Gemm, GemmPlan], arch: Arch) -> None:
+        self.kernel, self.plans, self.arch = kernel, plans, arch
+        self.layouts = kernel.layouts
+
+    def run(self) -> Kernel:
+        body = self(self.kernel.body)
+        return replace(self.kernel, body=body, layouts=self.layouts)
+
+    def visit_Role(self, role: Role) -> Role:
+        alone = replace(self.kernel, body=role.body, threads=(role.warps * WARP, 1, 1), layouts=self.layouts)
+        made = _Inference(alone, self.plans, self.arch).run()
+        self.layouts = made.layouts
+        return replace(role, body=made.body)
+
+
+def _own(body: Seq) -> Iterator[Any]:
+    """What is in a body, roles apart."""
+    return walk(body, lambda node: not isinstance(node, Role))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,20 +145,20 @@ class _Inference:
     # What there is ---------------------------------------------------------------------------
 
     def _collect(self) -> None:
-        for node in walk(self.kernel.body):
+        for node in _own(self.kernel.body):
             if isinstance(node, Parallel):
                 self.loops.append(_Loop(node, list(accesses_of(node))))
             elif isinstance(node, Reduce):
                 self.reductions.append(node)
 
     def _fragments(self) -> Iterator[Buffer]:
-        for node in walk(self.kernel.body):
+        for node in _own(self.kernel.body):
             if isinstance(node, Allocate) and node.buffer.scope == "fragment":
                 yield node.buffer
 
     def _anchor(self) -> None:
         for gemm, plan in self.plans.items():
-            if not any(node is gemm for node in walk(self.kernel.body)):
+            if not any(node is gemm for node in _own(self.kernel.body)):
                 continue
             self._set(gemm.c.buffer, plan.accumulator(), gemm)
             if gemm.a.buffer.scope == "fragment":
@@ -254,8 +283,9 @@ class _Inference:
         matrix: set[Buffer] = set()
         for gemm in self.plans:
             matrix.update(region.buffer for region in (gemm.a, gemm.b) if region.buffer.scope == "shared")
+        matrix |= slot_buffers(self.kernel)
         by_author = {buffer for buffer, _ in self.kernel.layouts}
-        for node in walk(self.kernel.body):
+        for node in _own(self.kernel.body):
             if isinstance(node, Allocate) and node.buffer.scope == "shared" and node.buffer.source is None:
                 buffer = node.buffer
                 if buffer in by_author:
@@ -330,4 +360,4 @@ class _SetLayouts(Rewriter):
         self.layouts = layouts
 
     def visit_Parallel(self, loop: Parallel) -> Statement:
-        return replace(loop, layout=self.layouts.get(loop))
+        return replace(loop, layout=self.layouts[loop]) if loop in self.layouts else loop

@@ -34,6 +34,7 @@ from tilewright.ir.nodes import (
     Load,
     Parallel,
     Region,
+    Roles,
     Seq,
     Statement,
     Store,
@@ -44,6 +45,7 @@ from tilewright.ir.signature import root
 from tilewright.ir.visitor import walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
+from tilewright.passes.tile.select_copies import slot_buffers
 
 
 def plan_synchronization(function: Function, context: Context) -> Function:
@@ -75,12 +77,22 @@ NOTHING = Pending()
 
 
 def _synchronize(kernel: Kernel) -> Kernel:
-    body, _ = _Walk().sequence(kernel.body, NOTHING)
+    body, _ = _Walk(slot_buffers(kernel)).sequence(kernel.body, NOTHING)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 
 class _Walk:
-    """Walks statements in order; each method gives the statement with its barriers and what is pending after it."""
+    """Walks statements in order; each method gives the statement with its barriers and what is pending after it.
+
+    Buffers of channels are left to the channels.
+    """
+
+    def __init__(self, slots: frozenset[Buffer]) -> None:
+        self.slots = slots
+
+    def touches(self, statement: Statement) -> Pending:
+        found = touches(statement)
+        return Pending(found.read - self.slots, found.written - self.slots)
 
     def sequence(self, body: Seq, pending: Pending) -> tuple[Seq, Pending]:
         result: list[Statement] = []
@@ -94,6 +106,8 @@ class _Walk:
         if isinstance(statement, Seq):
             inner, pending = self.sequence(statement, pending)
             return [inner], pending
+        if isinstance(statement, Roles):
+            return self._roles(statement, pending)
         if isinstance(statement, (For, While)):
             return self._loop(statement, pending)
         if isinstance(statement, If) and _holds_barriers(statement):
@@ -103,13 +117,13 @@ class _Walk:
         return self._simple(statement, pending)
 
     def _simple(self, statement: Statement, pending: Pending) -> tuple[list[Statement], Pending]:
-        touched = touches(statement)
+        touched = self.touches(statement)
         if pending.conflicts(touched):
             return [barrier(), statement], touched
         return [statement], pending.then(touched)
 
     def _loop(self, loop: For | While, pending: Pending) -> tuple[list[Statement], Pending]:
-        header = touches(Seq((Evaluate(loop.condition),))) if isinstance(loop, While) else NOTHING
+        header = self.touches(Seq((Evaluate(loop.condition),))) if isinstance(loop, While) else NOTHING
         before = [barrier()] if pending.conflicts(header) else []
         entry = header if before else pending.then(header)
         _, left = self.sequence(loop.body, entry)
@@ -118,6 +132,16 @@ class _Walk:
             body, left = replace(body, statements=(*body.statements, barrier())), header
         made: Statement = loop if body is loop.body else replace(loop, body=body)
         return [*before, made], entry.then(left)  # the loop may run zero times
+
+    def _roles(self, roles: Roles, pending: Pending) -> tuple[list[Statement], Pending]:
+        """Roles meet before they begin and after they end; in between each has barriers of its own threads."""
+        before = [barrier()] if pending != NOTHING else []
+        made, left = [], NOTHING
+        for role in roles.roles:
+            body, after = self.sequence(role.body, NOTHING)
+            made.append(replace(role, body=body))
+            left = left.then(after)
+        return [*before, replace(roles, roles=tuple(made))], left
 
     def _branch(self, branch: If, pending: Pending) -> tuple[list[Statement], Pending]:
         """A condition under which threads meet is the same for all of them, so barriers may stand inside."""

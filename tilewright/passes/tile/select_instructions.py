@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilewright.ir.nodes import Function, Kernel, Region
+from tilewright.errors import NotAsynchronous
+from tilewright.ir.nodes import Buffer, Function, Kernel, Region, Role
 from tilewright.ir.visitor import kernels, walk
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
@@ -18,9 +19,16 @@ from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
+from tilewright.passes.tile.select_copies import TMA, channel_copies, slot_buffers
 
 FACT = "gemm_plans"
 """Name in ``context.facts`` of the plans, by operator."""
+
+
+WARP = 32
+
+MAXIMUM_ACCUMULATOR = 208
+"""32-bit registers of a thread that one accumulator may take, of 255."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +92,17 @@ def select_instructions(function: Function, context: Context) -> Function:
     plans: dict[Gemm, GemmPlan] = {}
     choices: list[str] = context.facts.setdefault("choices", [])
     for kernel in kernels(function):
-        gemms = [node for node in walk(kernel) if isinstance(node, Gemm)]
+        gemms = gemms_of(kernel)
         by_rows = any(_in_registers(gemm.a) for gemm in gemms)
-        for gemm in gemms:
-            plan, refused = _plan(gemm, kernel, context.arch, by_rows)
+        tiles = descriptor_tiles(kernel)
+        for gemm, threads in gemms.items():
+            plan, refused = _plan(gemm, threads, context.arch, by_rows, tiles)
             place = f"{gemm.span.file}:{gemm.span.line}: " if gemm.span else ""
+            if gemm.token is not None and (plan is None or not plan.instruction.asynchronous):
+                raise NotAsynchronous(
+                    f"no asynchronous instruction of {context.arch.name} can execute this gemm{refused}",
+                    span=gemm.span, hint="write T.gemm, which also takes instructions that are not",
+                )  # fmt: skip
             if plan is not None:
                 plans[gemm] = plan
                 choices.append(
@@ -100,19 +114,38 @@ def select_instructions(function: Function, context: Context) -> Function:
     return function
 
 
+def gemms_of(kernel: Kernel) -> dict[Gemm, int]:
+    """The gemms of a kernel, each with the number of threads that execute it: its role's, or the block's."""
+    found = {node: kernel.num_threads for node in walk(kernel) if isinstance(node, Gemm)}
+    for role in walk(kernel):
+        if isinstance(role, Role):
+            found.update((node, role.warps * WARP) for node in walk(role) if isinstance(node, Gemm))
+    return found
+
+
+def descriptor_tiles(kernel: Kernel) -> frozenset[Buffer]:
+    """Shared tiles that matrix instructions may read by descriptor: only the copy engine writes them, unless their
+    layout is the author's."""
+    by_threads = {copy.destination.buffer for copy in channel_copies(kernel) if copy.prefer != TMA}
+    return slot_buffers(kernel) - by_threads - {buffer for buffer, _ in kernel.layouts}
+
+
 def _in_registers(region: Region) -> bool:
     return region.buffer.scope == "fragment"
 
 
-def _plan(gemm: Gemm, kernel: Kernel, arch: Arch, by_rows: bool) -> tuple[GemmPlan | None, str]:
+def _plan(gemm: Gemm, threads: int, arch: Arch, by_rows: bool, tiles: frozenset[Buffer]) -> tuple[GemmPlan | None, str]:
     """The best instruction that fits, and the reasons against those before it."""
     reasons: list[str] = []
     for instruction in arch.matrix_instructions:
-        reason = _misfit(gemm, instruction)
+        reason = _misfit(gemm, instruction, tiles)
         if reason is None:
-            for rows, columns in _partitions(gemm, kernel.num_threads // instruction.threads, instruction, by_rows):
-                return GemmPlan(instruction, rows, columns, gemm.m, gemm.n, gemm.k), _because(reasons)
-            reason = f"{kernel.num_threads // instruction.threads} warps cannot share {gemm.m} x {gemm.n}"
+            groups = threads // instruction.threads
+            plans = _group_plans if instruction.asynchronous else _warp_plans
+            for plan in plans(gemm, groups, instruction, by_rows):
+                return plan, _because(reasons)
+            kind = "warpgroups" if instruction.asynchronous else "warps"
+            reason = f"{groups} {kind} cannot share {gemm.m} x {gemm.n}"
         if reason:
             reasons.append(f"{instruction.function}: {reason}")
     return None, _because(reasons) or " (no matrix instruction for these types)"
@@ -122,14 +155,14 @@ def _because(reasons: list[str]) -> str:
     return f" (not {'; not '.join(dict.fromkeys(reasons))})" if reasons else ""
 
 
-def _misfit(gemm: Gemm, instruction: MatrixInstruction) -> str | None:
+def _misfit(gemm: Gemm, instruction: MatrixInstruction, tiles: frozenset[Buffer]) -> str | None:
     """Why an instruction cannot execute a gemm: empty where the types alone differ, None where it fits."""
     if (instruction.a, instruction.b, instruction.accumulator) != (gemm.a.dtype, gemm.b.dtype, gemm.c.dtype):
         return ""
     if instruction.asynchronous:
-        return "not issued outside of pipelines"
-    if instruction.a_memory != "registers" or instruction.b_memory != "registers":
-        return "operands come from shared memory"
+        reason = _descriptor_misfit(gemm, instruction, tiles)
+        if reason is not None:
+            return reason
     if gemm.scale_a is not None or gemm.scale_b is not None or gemm.promote_every is not None:
         return "the product is scaled or promoted"
     if gemm.c.buffer.scope != "fragment" or not gemm.c.is_whole:
@@ -144,6 +177,56 @@ def _misfit(gemm: Gemm, instruction: MatrixInstruction) -> str | None:
     return None
 
 
+def _descriptor_misfit(gemm: Gemm, instruction: MatrixInstruction, tiles: frozenset[Buffer]) -> str | None:
+    """Why an instruction that reads shared tiles by descriptor cannot read those of a gemm."""
+    operands = (
+        ("a", gemm.a, instruction.a_memory, gemm.transpose_a),
+        ("b", gemm.b, instruction.b_memory, not gemm.transpose_b),
+    )
+    for name, region, memory, transposed in operands:
+        if _in_registers(region) != (memory == "registers"):
+            return f"{name} lies in {region.buffer.scope} memory"
+        if memory == "registers":
+            continue
+        if region.buffer not in tiles:
+            return f"{region.buffer.name} is not filled by the copy engine alone"
+        if transposed and "mn" not in instruction.majors:
+            return f"{name} is not contiguous along k"
+        if region.extents[-2:] != region.buffer.shape[-2:]:
+            return f"{name} is a part of the rows of {region.buffer.name}"
+    return None
+
+
+def _group_plans(gemm: Gemm, groups: int, instruction: MatrixInstruction, by_rows: bool) -> Iterator[GemmPlan]:
+    """Ways to share the tile among warpgroups, those that read shared memory least first."""
+    found = []
+    for rows in range(1, groups + 1):
+        columns = groups // rows
+        if rows * columns != groups or gemm.m % (rows * instruction.m) or gemm.n % columns:
+            continue
+        n = next((n for n in instruction.n_choices if gemm.n // columns % n == 0), None)
+        if n is None:
+            continue
+        plan = GemmPlan(instruction.sized(n), rows, columns, gemm.m, gemm.n, gemm.k)
+        registers = plan.tiles_m * plan.tiles_n * plan.instruction.accumulator_registers
+        if registers <= MAXIMUM_ACCUMULATOR:
+            found.append((plan.tiles_m * plan.tiles_n * (instruction.m + n), rows, plan))
+    wanted = _wanted(gemm, groups, by_rows)
+    plans = [plan for _, _, plan in sorted(found, key=lambda one: (one[0], -one[1]))]
+    return iter([plan for plan in plans if (plan.warps_m, plan.warps_n) == wanted] or plans)
+
+
+def _warp_plans(gemm: Gemm, warps: int, instruction: MatrixInstruction, by_rows: bool) -> Iterator[GemmPlan]:
+    for rows, columns in _partitions(gemm, warps, instruction, by_rows):
+        yield GemmPlan(instruction, rows, columns, gemm.m, gemm.n, gemm.k)
+
+
+def _wanted(gemm: Gemm, groups: int, by_rows: bool) -> tuple[int, int] | None:
+    """How many groups along rows and columns the author's policy asks for, if anything."""
+    wanted = {"full_row": (groups, 1), "full_col": (1, groups)}.get(gemm.policy)
+    return (groups, 1) if by_rows and wanted is None else wanted
+
+
 def _partitions(gemm: Gemm, warps: int, instruction: MatrixInstruction, by_rows: bool) -> Iterator[tuple[int, int]]:
     """Ways to share the tile among all warps, those that read operands least often first."""
     found = []
@@ -154,9 +237,7 @@ def _partitions(gemm: Gemm, warps: int, instruction: MatrixInstruction, by_rows:
         # Each warp row reads all of b, each warp column all of a.
         cost = gemm.n * rows + gemm.m * columns
         found.append((cost, rows, columns))
-    wanted = {"full_row": (warps, 1), "full_col": (1, warps)}.get(gemm.policy)
-    if by_rows and wanted is None:
-        wanted = (warps, 1)
+    wanted = _wanted(gemm, warps, by_rows)
     ordered = [(rows, columns) for _, rows, columns in sorted(found)]
     if wanted is not None and wanted in ordered:
         return iter([wanted])

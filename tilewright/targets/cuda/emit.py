@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir import nodes
-from tilewright.ir.nodes import Buffer, Function, Kernel, Var
+from tilewright.ir.nodes import Buffer, Function, Kernel, TensorMap, Var
 from tilewright.ir.signature import root, written_parameters
-from tilewright.ir.visitor import kernels, walk
+from tilewright.ir.visitor import kernels, key, walk
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names
+from tilewright.targets.cuda.arch import CudaArch
 from tilewright.targets.cuda.printer import CudaPrinter
 from tilewright.targets.cuda.spellings import KEYWORDS, TYPES
+
+WGMMA = ("wgmma_ss", "wgmma_rs")
 
 
 def emit(function: Function, arch: Arch) -> Source:
@@ -21,12 +24,13 @@ def emit(function: Function, arch: Arch) -> Source:
     lines = [
         f"// {function.name}{where}, compiled by tilewright for {arch.name}.",
         '#include "tilewright_cuda.cuh"',
+        *_headers(function),
         "",
     ]
     entries, shared, origins = [], [], []
     for position, kernel in enumerate(kernels(function)):
         name = Names(KEYWORDS).fresh(function.name) + (f"_{position}" if position else "")
-        printed = _Kernel(function, kernel)
+        printed = _Kernel(function, kernel, arch)
         head = printed.head(name)
         origins += [(len(lines) + len(head) + place, span.file, span.line) for place, span in printed.printer.marks]
         lines += [*head, *printed.printer.lines, "}", ""]
@@ -34,6 +38,13 @@ def emit(function: Function, arch: Arch) -> Source:
         shared.append(printed.printer.shared_bytes)
     metadata = (("shared_bytes", tuple(shared)), ("origins", tuple(origins)))
     return Source("\n".join(lines), "cu", (), tuple(entries), metadata)
+
+
+def _headers(function: Function) -> list[str]:
+    """Includes of the warpgroup instructions that are called."""
+    calls = [node for node in walk(function) if isinstance(node, nodes.Call) and node.function in WGMMA]
+    names = {f"tilewright_wgmma_n{call.arguments[0].value}_{call.arguments[1]}.cuh" for call in calls}  # type: ignore[union-attr]
+    return [f'#include "{name}"' for name in sorted(names)]
 
 
 def with_lines(source: Source) -> str:
@@ -51,8 +62,8 @@ def with_lines(source: Source) -> str:
     return "\n".join(result)
 
 
-def kernel_parameters(kernel: Kernel) -> list[Buffer | Var]:
-    """What a kernel takes from its host program: variables and global buffers, in order of appearance."""
+def kernel_parameters(kernel: Kernel) -> list[Buffer | Var | TensorMap]:
+    """What a kernel takes from its host program: variables, global buffers and maps of them, in order of appearance."""
     bound: set[object] = {*kernel.block_vars, *kernel.thread_vars}
     for node in walk(kernel.body):
         if isinstance(node, (nodes.Let, nodes.For)):
@@ -61,19 +72,22 @@ def kernel_parameters(kernel: Kernel) -> list[Buffer | Var]:
             bound.update(node.vars)
         elif isinstance(node, nodes.Allocate):
             bound.add(node.buffer)
-    found: dict[Buffer | Var, None] = {}
-    for node in walk(kernel.body):
+    found: dict[Any, Buffer | Var | TensorMap] = {}
+    for node in walk(kernel.body, lambda node: not isinstance(node, TensorMap)):
         if isinstance(node, Buffer) and root(node) not in bound:
-            found[root(node)] = None
+            found[root(node)] = root(node)
         elif isinstance(node, Var) and node not in bound:
-            found[node] = None
-    return list(found)
+            found[node] = node
+        elif isinstance(node, TensorMap):
+            found.setdefault(key(node), node)
+    return list(found.values())
 
 
 class _Kernel:
-    def __init__(self, function: Function, kernel: Kernel) -> None:
+    def __init__(self, function: Function, kernel: Kernel, arch: Arch) -> None:
         self.kernel = kernel
-        self.printer = CudaPrinter(Names(KEYWORDS))
+        registers = arch.launch_registers(kernel.num_threads) if isinstance(arch, CudaArch) else 255
+        self.printer = CudaPrinter(Names(KEYWORDS), registers)
         self.written = written_parameters(function)
         self.parameters = kernel_parameters(kernel)
         self.workspaces = {p for p in self.parameters if isinstance(p, Buffer) and p not in function.params}
@@ -81,6 +95,9 @@ class _Kernel:
     def head(self, name: str) -> list[str]:
         """Prints the body into the printer's lines; returns what stands before it."""
         printer, kernel = self.printer, self.kernel
+        for param in self.parameters:
+            if isinstance(param, TensorMap):
+                printer.map_names[key(param)] = printer.names.fresh(f"{param.tensor.name}_map")
         signature = ", ".join(self._parameter(p) for p in self.parameters)
         indices = self._indices()
         printer.nonnegative.update((*kernel.block_vars, *kernel.thread_vars))
@@ -88,7 +105,9 @@ class _Kernel:
         shared = ["  TW_DYNAMIC_SHARED(shared_memory);"] if printer.shared_bytes else []
         return [f"TW_KERNEL({kernel.num_threads}, 1)", f"{name}({signature}) {{", *shared, *indices]
 
-    def _parameter(self, param: Buffer | Var) -> str:
+    def _parameter(self, param: Buffer | Var | TensorMap) -> str:
+        if isinstance(param, TensorMap):
+            return f"const TW_GRID_CONSTANT tw::TensorMap {self.printer.map_names[key(param)]}"
         if isinstance(param, Var):
             return f"{TYPES[param.dtype.name]} {self.printer.names.of(param)}"
         return self.printer.buffer_parameter(param, param in self.written or param in self.workspaces)

@@ -14,3 +14,21 @@ register(Intrinsic("cp_async", 2, None, pure=False))
 register(Intrinsic("cp_async_zfill", 3, None, pure=False))
 register(Intrinsic("cp_async_commit", 0, None, pure=False))
 register(Intrinsic("cp_async_wait", 1, None, pure=False))
+# Barriers in shared memory (a place in a row of them; arrivals, bytes or the parity of a phase), and copies that signal them.
+for _name, _arity in (
+    ("mbarrier_init", 2), ("fence_mbarrier_init", 0), ("mbarrier_wait", 2), ("mbarrier_arrive", 1),
+    ("mbarrier_expect_tx", 2), ("mbarrier_arrive_expect_tx", 2), ("tma_load", None), ("tma_store", None),
+    ("bulk_commit", 0), ("bulk_wait_read", 1), ("fence_proxy_async_shared", 0),
+):  # fmt: skip
+    register(Intrinsic(_name, _arity, None, pure=False))
+register(Intrinsic("warp_uniform", 1, None))
+register(Intrinsic("named_barrier_sync", 2, None, pure=False, collective=True))
+register(Intrinsic("setmaxnreg", 1, None, pure=False))
+# Gemms of warpgroups: descriptors of tiles; n, types, majors, accumulator, a, b, and whether the old sum counts.
+register(Intrinsic("wgmma_descriptor", 4, None))
+register(Intrinsic("wgmma_advance", 2, None))
+for _name, _arity in (
+    ("wgmma_ss", 7), ("wgmma_rs", 7), ("wgmma_fence", 0), ("wgmma_commit", 0), ("wgmma_wait", 1),
+    ("wgmma_fence_registers", 1), ("stmatrix", 3),
+):  # fmt: skip
+    register(Intrinsic(_name, _arity, None, pure=False, collective=True))

@@ -34,12 +34,17 @@ from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.lower.assign_threads import BLOCK, BlockView
 from tilewright.passes.tile.select_instructions import FACT, GemmPlan
+from tilewright.targets.cuda.warpgroup_gemm import lower_warpgroup_gemm
 
 
 def lower_gemm(gemm: Gemm, context: Context) -> Statement | None:
     """The thread code of a gemm that has a plan."""
     plan: GemmPlan | None = context.facts.get(FACT, {}).get(gemm)
-    return None if plan is None else _WarpGemm(gemm, plan, context.facts[BLOCK]).statements()
+    if plan is None:
+        return None
+    if plan.instruction.asynchronous:
+        return lower_warpgroup_gemm(gemm, plan, context)
+    return _WarpGemm(gemm, plan, context.facts[BLOCK]).statements()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,18 @@ from typing import Any
 
 from tilewright.errors import InternalError
 from tilewright.ir import nodes
-from tilewright.ir.nodes import Buffer, Function, Kernel, Seq, Statement, Var
+from tilewright.ir.nodes import Buffer, Function, Kernel, Seq, Statement, TensorMap, Var
 from tilewright.ir.signature import entry_parameters
 from tilewright.ir.sizes import evaluate
 from tilewright.ir.visitor import kernels
+from tilewright.passes.lower.flatten_buffers import strides_of
 from tilewright.targets.cuda.emit import kernel_parameters
 
 Launch = Callable[[int, tuple[int, int, int], list[Any]], None]
 """Called with a kernel's number, its grid and its argument values."""
+
+Describe = Callable[[TensorMap, Any, tuple[int, ...], tuple[int, ...]], Any]
+"""Called with a tensor map, the tensor's own argument, and its extents and strides in elements, outermost first."""
 
 
 class HostProgram:
@@ -29,10 +33,11 @@ class HostProgram:
     function : the final program.
     launch : what to do for each kernel.
     allocate : makes a workspace of so many bytes; its result is passed to kernels.
+    describe : makes a tensor map's argument; its result is passed to kernels.
     """
 
-    def __init__(self, function: Function, launch: Launch, allocate: Callable[[int], Any]) -> None:
-        self.function, self.launch, self.allocate = function, launch, allocate
+    def __init__(self, function: Function, launch: Launch, allocate: Callable[[int], Any], describe: Describe) -> None:
+        self.function, self.launch, self.allocate, self.describe = function, launch, allocate, describe
         self.parameters = entry_parameters(function)
         self.numbers = {kernel: number for number, kernel in enumerate(kernels(function))}
         self.arguments = {kernel: kernel_parameters(kernel) for kernel in self.numbers}
@@ -75,7 +80,15 @@ class HostProgram:
     def _kernel(self, kernel: Kernel, values: dict[Buffer | Var, Any]) -> None:
         grid = [evaluate(extent, _scalars(values)) for extent in kernel.grid]
         grid += [1] * (3 - len(grid))
-        self.launch(self.numbers[kernel], (grid[0], grid[1], grid[2]), [values[p] for p in self.arguments[kernel]])
+        given = [self._map(p, values) if isinstance(p, TensorMap) else values[p] for p in self.arguments[kernel]]
+        self.launch(self.numbers[kernel], (grid[0], grid[1], grid[2]), given)
+
+    def _map(self, node: TensorMap, values: dict[Buffer | Var, Any]) -> Any:
+        """The argument that describes a tensor as it is in this call."""
+        scalars, tensor = _scalars(values), node.tensor
+        extents = tuple(evaluate(extent, scalars) for extent in tensor.shape)
+        strides = tuple(evaluate(stride, scalars) for stride in strides_of(tensor))
+        return self.describe(node, values[tensor], extents, strides)
 
     def _nothing(self, statement: Statement, values: dict[Buffer | Var, Any]) -> None:
         """Assumptions have done their work in the passes."""

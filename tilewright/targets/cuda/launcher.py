@@ -43,6 +43,14 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
+class MapOfAddress:
+    """Stands for the tensor map of a buffer in values that are recorded: which buffer, and how an address is encoded."""
+
+    number: int
+    encode: Callable[[int], bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchShape:
     """What does not change between launches of a kernel.
 
@@ -96,6 +104,21 @@ class LaunchState:
         """Write everything that a launch has of its own."""
         _, attributes, count = self._keep
         self._pack(self._buffer, 0, *grid, *self._fixed, stream, attributes, count, *values)
+
+
+class _EncodedMap:
+    """A tensor map in argument memory; encoded again where the tensor has another address than last time."""
+
+    __slots__ = ("encode", "last", "number", "place")
+
+    def __init__(self, place: int, value: MapOfAddress) -> None:
+        self.place, self.number, self.encode, self.last = place, value.number, value.encode, -1
+
+    def set(self, pointers: Sequence[int]) -> None:
+        pointer = pointers[self.number]
+        if pointer != self.last:
+            ctypes.memmove(self.place, self.encode(pointer), 128)
+            self.last = pointer
 
 
 @dataclass(slots=True)
@@ -183,8 +206,12 @@ class PreparedKernel:
         if 0 in grid:
             return lambda *pointers: None
         slots = [(place, value.number) for place, value in enumerate(values) if isinstance(value, address)]
-        fixed = [0 if isinstance(value, address) else value for value in values]
-        states: list[tuple[list[Any], Any, LaunchState]] = []
+        maps = [(place, value) for place, value in enumerate(values) if isinstance(value, MapOfAddress)]
+        fixed = [
+            0 if isinstance(value, address) else bytes(128) if isinstance(value, MapOfAddress) else value
+            for value in values
+        ]
+        states: list[tuple[list[Any], list[_EncodedMap], Any, LaunchState]] = []
         launch, device_of, stream_of, functions = (
             self._launch,
             self._current_device,
@@ -192,12 +219,13 @@ class PreparedKernel:
             self._functions,
         )
 
-        def new_state() -> tuple[list[Any], Any, LaunchState]:
+        def new_state() -> tuple[list[Any], list[_EncodedMap], Any, LaunchState]:
             state = LaunchState(self.kernel.codes, self.shape)
             state.set(grid, 0, fixed)
             words = [(ctypes.c_uint64.from_address(state.addresses[place] or 0), number) for place, number in slots]
             stream = ctypes.c_uint64.from_address((state.config.value or 0) + LaunchConfig.stream.offset)
-            return words, stream, state
+            encoded = [_EncodedMap(state.addresses[place] or 0, value) for place, value in maps]
+            return words, encoded, stream, state
 
         def run(*pointers: int) -> None:
             device = device_of()
@@ -205,9 +233,11 @@ class PreparedKernel:
             if function is None:
                 function = functions[device] = self._load(device)
             state = states.pop() if states else new_state()
-            words, stream, memory = state
+            words, encoded, stream, memory = state
             for word, number in words:
                 word.value = pointers[number]
+            for one in encoded:
+                one.set(pointers)
             stream.value = stream_of(device)
             result = launch(memory.config, function, memory.addresses, None)
             if result == _INVALID_CONTEXT:

@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from tilewright.ir.nodes import Commit, Statement, Wait
 from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
-from tilewright.passes.context import Override
+from tilewright.passes.context import Context, Override
+from tilewright.passes.tile.select_copies import TMA
 from tilewright.targets.cuda import functions as _functions  # noqa: F401  registers what lowering calls
 from tilewright.targets.cuda.async_copy import lower_commit, lower_copy, lower_wait
+from tilewright.targets.cuda.engine_copy import lower_engine_copy
 from tilewright.targets.cuda.gemm import lower_gemm
 from tilewright.targets.cuda.reduce import lower_reduce
+from tilewright.targets.cuda.warpgroup_gemm import lower_group, lower_group_wait
+
+
+def _first(*ways: Override) -> Override:
+    """The first way that applies."""
+
+    def lower(statement: Any, context: Context) -> Statement | None:
+        return next((made for way in ways if (made := way(statement, context)) is not None), None)
+
+    return lower
+
+
+def _copy(copy: Copy, context: Context) -> Statement | None:
+    return lower_engine_copy(copy, context) if copy.prefer == TMA else lower_copy(copy, context)
+
 
 OVERRIDES: Mapping[type[Statement], Override] = {
-    Gemm: lower_gemm, Reduce: lower_reduce, Copy: lower_copy, Commit: lower_commit, Wait: lower_wait,
+    Gemm: lower_gemm, Reduce: lower_reduce, Copy: _copy, Commit: _first(lower_commit, lower_group),
+    Wait: _first(lower_wait, lower_group_wait),
 }  # fmt: skip

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from tilewright.errors import InternalError, Span, TilewrightError
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Buffer, Expr, Region
+from tilewright.ir.nodes import Buffer, Expr, Region, const, index_binary
+from tilewright.ir.visitor import key
 from tilewright.targets.c_family import UNARY, CFamilyPrinter, Names, Text
+from tilewright.targets.cuda.instructions import PTX_NAMES
 from tilewright.targets.cuda.spellings import SPELLINGS, TYPES, storage_type
 
 _ASYNC_COPIES = ("cp_async", "cp_async_zfill")
+TEMPLATES = {
+    "wgmma_ss": 3, "wgmma_rs": 3, "wgmma_wait": 1, "bulk_wait_read": 1, "setmaxnreg": 1,
+}  # fmt: skip
+"""Functions with template parameters: how many of a call's arguments those are."""
+
+_ELEMENTS = {name: TYPES[dtype.name] for dtype, name in PTX_NAMES.items()}
+
 _MATRIX_LOADS = ("ldmatrix", "ldmatrix_trans")
 
 
@@ -22,10 +32,13 @@ class NotOnThisTarget(TilewrightError):
 class CudaPrinter(CFamilyPrinter):
     """Prints the body of one kernel; `shared` collects its shared tiles."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, launch_registers: int = 255) -> None:
         super().__init__(SPELLINGS, names)
         self.nonnegative: set[nodes.Var] = set()
         self.shared_bytes = 0
+        self.launch_registers = launch_registers
+        self.map_names: dict[Any, str] = {}
+        """Parameters that are tensor maps, by the key of the expression."""
         self.marks: list[tuple[int, Span]] = []
         """For each comment that names the author's line: its place among `lines`."""
 
@@ -129,6 +142,8 @@ class CudaPrinter(CFamilyPrinter):
     def expression_Call(self, call: nodes.Call) -> Text:
         if call.function in _MATRIX_LOADS:
             return self._matrix_load(call)
+        if call.function in TEMPLATES:
+            return self._template(call)
         if call.function in _ASYNC_COPIES:
             return self._async_copy(call)
         if call.function == "cp_async_wait":
@@ -153,6 +168,23 @@ class CudaPrinter(CFamilyPrinter):
         trans = "_trans" if call.function.endswith("_trans") else ""
         return self.call(f"tw::ldmatrix_x{count.value}{trans}", self._argument(fragment), self._argument(address))
 
+    def _template(self, call: nodes.Call) -> Text:
+        """A function whose first arguments are its template's."""
+        count = TEMPLATES[call.function]
+        first, rest = call.arguments[:count], call.arguments[count:]
+        name, parameters = call.function, [str(self._argument(part)) for part in first]
+        if name == "setmaxnreg":
+            register = int(parameters[0])
+            name = "setmaxnreg_inc" if register > self.launch_registers else "setmaxnreg_dec"
+        elif name in ("wgmma_ss", "wgmma_rs"):
+            _, left, right = parameters[1].split("_")
+            types = [_ELEMENTS[right]] if name == "wgmma_rs" else [_ELEMENTS[left], _ELEMENTS[right]]
+            parameters = [parameters[0], *types, parameters[2]]
+        return self.call(f"tw::{name}<{', '.join(parameters)}>", *(self._argument(part) for part in rest))
+
+    def expression_TensorMap(self, node: nodes.TensorMap) -> Text:
+        return Text(self.map_names[key(node)])
+
     def _async_copy(self, call: nodes.Call) -> Text:
         place, source = call.arguments[:2]
         assert isinstance(place, Region) and isinstance(source, Region) and isinstance(place.extents[-1], int)
@@ -168,6 +200,9 @@ class CudaPrinter(CFamilyPrinter):
         place = self.expression(part.starts[0]) if part.starts else Text("0")
         if buffer.scope == "register":
             return self.call(f"tw::slice<{part.extents[0]}>", self.names.of(buffer), place)
+        if buffer.scope == "barrier":
+            offset = index_binary("mul", part.starts[0], const(buffer.dtype.nbytes(1)))
+            return self.infix("add", Text(self.names.of(buffer)), self.expression(offset))
         if buffer.scope == "shared":
             return self.call("tw::shared_address", Text(f"&{self.names.of(buffer)}[{place}]"))
         return Text(f"&{self.names.of(buffer)}" + ("" if buffer.scope == "scalar" else f"[{place}]"))
@@ -196,6 +231,10 @@ class CudaPrinter(CFamilyPrinter):
             self.line(f"{element} {name}{first};")
         elif buffer.scope == "register":
             self.line(f"tw::Fragment<{element}, {buffer.size}> {name};")
+        elif buffer.scope == "barrier":
+            offset = self.shared_bytes
+            self.shared_bytes = offset + buffer.dtype.nbytes(buffer.size)
+            self.line(f"const uint32_t {name} = tw::shared_address(shared_memory + {offset});")
         elif buffer.scope == "shared":
             memory = storage_type(buffer.dtype)
             offset = -(-self.shared_bytes // 1024) * 1024

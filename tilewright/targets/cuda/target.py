@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tilewright.ir.nodes import Buffer, Function, Var
+from tilewright.ir.nodes import Buffer, Function, TensorMap, Var
 from tilewright.ir.signature import entry_parameters
 from tilewright.ir.visitor import kernels
 from tilewright.machine.arch import Arch
@@ -17,9 +17,18 @@ from tilewright.targets.cuda.compiler import Binary, compile_text, headers_hash
 from tilewright.targets.cuda.driver import require_driver
 from tilewright.targets.cuda.emit import emit, kernel_parameters
 from tilewright.targets.cuda.host import HostProgram
-from tilewright.targets.cuda.launcher import POINTER, Address, Kernel, LaunchShape, PreparedKernel
+from tilewright.targets.cuda.launcher import (
+    POINTER,
+    TENSOR_MAP,
+    Address,
+    Kernel,
+    LaunchShape,
+    MapOfAddress,
+    PreparedKernel,
+)
 from tilewright.targets.cuda.lower import OVERRIDES
 from tilewright.targets.cuda.nvrtc import find_nvrtc
+from tilewright.targets.cuda.tma import descriptor, encoded
 
 _CODES = {"bool": "?", "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q", "float32": "f", "float64": "d",
           "int8": "b", "uint8": "B", "int16": "h", "uint16": "H"}  # fmt: skip
@@ -61,7 +70,7 @@ class Launcher:
 
     def __init__(self, function: Function, prepared: list[PreparedKernel]) -> None:
         self.function, self.prepared = function, prepared
-        self.program = HostProgram(function, self._launch, functools.cache(_workspace))
+        self.program = HostProgram(function, self._launch, functools.cache(_workspace), _describe)
 
     def __call__(self, *entry: Any) -> None:
         self.program.run(entry)
@@ -86,7 +95,7 @@ class Launcher:
         def record(number: int, grid: tuple[int, int, int], values: list[Any]) -> None:
             launches.append((self.prepared[number], grid, values))
 
-        HostProgram(self.function, record, self.program.allocate).run(given)
+        HostProgram(self.function, record, self.program.allocate, _describe).run(given)
         recorded = [kernel.recorded(grid, values, Address) for kernel, grid, values in launches]
         if len(recorded) == 1:
             return recorded[0]
@@ -98,7 +107,18 @@ class Launcher:
         return run
 
 
-def _code(param: Buffer | Var) -> str:
+def _describe(node: TensorMap, address: Any, extents: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """The encoded map of a tensor, or where only the place of its address is known, how to encode it."""
+
+    def encode(at: int) -> bytes:
+        return encoded(descriptor(node, at, extents, strides))
+
+    return MapOfAddress(address.number, encode) if isinstance(address, Address) else encode(address)
+
+
+def _code(param: Buffer | Var | TensorMap) -> str:
+    if isinstance(param, TensorMap):
+        return TENSOR_MAP
     return POINTER if isinstance(param, Buffer) else _CODES[param.dtype.name]
 
 

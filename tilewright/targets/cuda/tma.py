@@ -14,6 +14,7 @@ from typing import Any
 
 from tilewright.errors import InvalidTensorMap
 from tilewright.ir.dtypes import DType
+from tilewright.ir.nodes import TensorMap
 from tilewright.targets.cuda.driver import require_driver
 
 
@@ -43,6 +44,11 @@ class Swizzle(enum.IntEnum):
     def apply(self, offset: Any) -> Any:
         """Where the byte at an offset (or an array of them) from a `period`-aligned base lands."""
         return offset ^ ((offset >> 7 & self.span // 16 - 1) << 4)
+
+
+def swizzle_mode(span: int) -> Swizzle:
+    """The mode that permutes chunks within so many bytes; 0 for none."""
+    return Swizzle.NONE if span == 0 else Swizzle((span // 16).bit_length() - 1)
 
 
 class L2Promotion(enum.IntEnum):
@@ -165,6 +171,24 @@ def box_problem(dtype: DType, box: tuple[int, ...], swizzle: Swizzle, rank: int)
     if swizzle is not Swizzle.NONE and row > swizzle.span:
         return f"the box's rows of {row} bytes are longer than the {swizzle.span} bytes of its swizzle"
     return None
+
+
+def descriptor(node: TensorMap, address: int, extents: tuple[int, ...], strides: tuple[int, ...]) -> TmaDescriptor:
+    """What a tensor map of the IR describes in one call.
+
+    Parameters
+    ----------
+    address : of the tensor, in bytes.
+    extents, strides : of the tensor, outermost first, in elements.
+
+    Raises
+    ------
+    InvalidTensorMap : the tensor cannot be described; the message says why.
+    """
+    dtype = node.tensor.dtype
+    steps = tuple(stride * dtype.storage_bytes for stride in reversed(strides[:-1]))
+    box = tuple(reversed(node.box))
+    return TmaDescriptor(dtype, address, tuple(reversed(extents)), steps, box, swizzle_mode(node.swizzle))
 
 
 def store_overrun(dtype: DType, inner_extent: int) -> int:

@@ -1,0 +1,199 @@
+"""`T.gemm` on ``wgmma``: whole warpgroups multiply tiles that they name by descriptor, while they do other things.
+
+For each step of k and each 64 rows of its part a warpgroup issues one instruction as wide as its part of n; the
+descriptor of a step is that of the tile plus a constant.  An operator with a token ends there; one without waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.errors import InternalError
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import BOOL, INT32, UINT64
+from tilewright.ir.nodes import (
+    Call,
+    Commit,
+    Evaluate,
+    Expr,
+    Let,
+    Region,
+    Seq,
+    Statement,
+    Var,
+    Wait,
+    cast,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.layout.layout import Layout
+from tilewright.ops.gemm import Gemm
+from tilewright.passes.context import Context
+from tilewright.passes.lower.assign_threads import BLOCK, BlockView
+from tilewright.passes.tile.select_instructions import GemmPlan
+from tilewright.targets.cuda.instructions import PTX_NAMES
+from tilewright.targets.cuda.operands import WgmmaOperand, wgmma_operand
+
+
+def lower_warpgroup_gemm(gemm: Gemm, plan: GemmPlan, context: Context) -> Statement:
+    """The thread code of a gemm on warpgroups."""
+    return _GroupGemm(gemm, plan, context.facts[BLOCK]).statements()
+
+
+def lower_group(commit: Commit, context: Context) -> Statement | None:
+    """Closes a group of gemms; None where the token is not theirs."""
+    if not _gemms(commit.token, context):
+        return None
+    return Evaluate(Call(BOOL, "wgmma_commit", ()), span=commit.span)
+
+
+def lower_group_wait(wait: Wait, context: Context) -> Statement | None:
+    """Waits for groups of gemms; behind the last wait the accumulators may be touched."""
+    gemms = _gemms(wait.token, context)
+    if not gemms:
+        return None
+    made: list[Statement] = [Evaluate(Call(BOOL, "wgmma_wait", (const(wait.pending),)), span=wait.span)]
+    if wait.pending == 0:
+        block: BlockView = context.facts[BLOCK]
+        made += [_settled(block, buffer) for buffer in dict.fromkeys(gemm.c.buffer for gemm in gemms)]
+    return seq(*made)
+
+
+def _gemms(token: str, context: Context) -> list[Gemm]:
+    block: BlockView = context.facts[BLOCK]
+    return [operator for operator in block.operators(token) if isinstance(operator, Gemm)]
+
+
+def _settled(block: BlockView, accumulator: nodes.Buffer) -> Statement:
+    registers = block.registers(accumulator)
+    return Evaluate(Call(BOOL, "wgmma_fence_registers", (Region(registers, (const(0),), (registers.size,)),)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """A shared operand: how descriptors name it, and bytes between the parts of it that instructions read."""
+
+    region: Region
+    operand: WgmmaOperand
+    step: int
+    """Bytes from one instruction's part along m or n to the next one's."""
+
+
+@dataclass(slots=True)
+class _GroupGemm:
+    gemm: Gemm
+    plan: GemmPlan
+    block: BlockView
+
+    def statements(self) -> Seq:
+        gemm, plan = self.gemm, self.plan
+        columns = plan.warps_n
+        group = self.block.warpgroup if plan.warps_m * plan.warps_n > 1 else const(0)
+        row_group = index_binary("floormod", group, plan.warps_m) if columns > 1 else group
+        column_group = index_binary("floordiv", group, plan.warps_m) if columns > 1 else const(0)
+        head: list[Statement] = []
+        keep = self._keep(head)
+        b = self._descriptor(gemm.b, False, plan.instruction.n, column_group, plan.tiles_n, head)
+        a = None
+        if plan.instruction.a_memory != "registers":
+            a = self._descriptor(gemm.a, True, plan.instruction.m, row_group, plan.tiles_m, head)
+        head.append(Evaluate(Call(BOOL, "wgmma_fence", ()), span=gemm.span))
+        body = [
+            self._instruction(a, b, row, column, step, keep if step == 0 else const(True))
+            for row in range(plan.tiles_m)
+            for column in range(plan.tiles_n)
+            for step in range(plan.tiles_k)
+        ]
+        tail: list[Statement] = []
+        if gemm.token is None:
+            tail = [Evaluate(Call(BOOL, "wgmma_commit", ())), Evaluate(Call(BOOL, "wgmma_wait", (const(0),)))]
+            tail.append(_settled(self.block, gemm.c.buffer))
+        return seq(head, body, tail)
+
+    def _keep(self, head: list[Statement]) -> Expr:
+        """Whether the old sum counts; a condition gets a name."""
+        if not isinstance(self.gemm.clear, Expr):
+            return const(not self.gemm.clear)
+        var = Var(BOOL, "keep")
+        kept = nodes.Unary(BOOL, "not", self.block.visited([self.gemm.clear])[0])
+        head.append(Let(var, kept, span=self.gemm.span))
+        return var
+
+    # Operands ------------------------------------------------------------------------------------
+
+    def _descriptor(
+        self, region: Region, is_left: bool, size: int, group: Expr, tiles: int, head: list[Statement]
+    ) -> tuple[Var, _Tile]:
+        """A name for the descriptor of this warpgroup's part of an operand."""
+        tile = self._tile(region, is_left, size)
+        place = self.block.shared(region, [const(0)] * region.buffer.rank)
+        mode = f"tw::SWIZZLE_{tile.operand.swizzle.span}B" if tile.operand.swizzle else "tw::SWIZZLE_NONE"
+        whole = Call(
+            UINT64, "wgmma_descriptor", (place, mode, const(tile.operand.leading), const(tile.operand.stride))
+        )  # fmt: skip
+        offset = index_binary("mul", group, tiles * tile.step)
+        value: Expr = whole
+        if not (isinstance(offset, nodes.Const) and offset.value == 0):
+            value = Call(UINT64, "wgmma_advance", (whole, cast(offset, INT32)))
+        var = Var(UINT64, f"{region.buffer.name}_tile")
+        head.append(Let(var, value, span=self.gemm.span))
+        return var, tile
+
+    def _tile(self, region: Region, is_left: bool, size: int) -> _Tile:
+        layout, dtype = self.block.layout(region.buffer), region.dtype
+        transposed = self.gemm.transpose_a if is_left else not self.gemm.transpose_b
+        mn, k = (self.gemm.m if is_left else self.gemm.n), self.gemm.k
+
+        def offset(across: Any, deep: Any) -> Any:
+            pair = (deep, across) if transposed else (across, deep)
+            return layout.offset("memory", *(0 for _ in range(layout.rank - 2)), *pair) * (dtype.bits // 8)
+
+        operand = wgmma_operand(offset, mn, k, dtype)
+        starts = [offset(first, 0) for first in range(0, mn, size)]
+        step = starts[1] if len(starts) > 1 else 0
+        if (
+            operand is None
+            or any(start != step * i for i, start in enumerate(starts))
+            or _unaligned(layout, operand, dtype.bits)
+        ):
+            raise InternalError(f"no descriptor names {region.buffer.name}", span=self.gemm.span)
+        return _Tile(region, operand, int(step))
+
+    # Instructions --------------------------------------------------------------------------------
+
+    def _instruction(
+        self, a: tuple[Var, _Tile] | None, b: tuple[Var, _Tile], row: int, column: int, step: int, keep: Expr
+    ) -> Statement:
+        gemm, instruction = self.gemm, self.plan.instruction
+        accumulator = self.block.registers(gemm.c.buffer)
+        size = instruction.d_fragment.registers
+        target = Region(accumulator, (const((row * self.plan.tiles_n + column) * size),), (size,))
+        right = self._part(b, column, step)
+        if a is None:
+            fragment = instruction.a_fragment
+            assert fragment is not None
+            registers = self.block.registers(gemm.a.buffer)
+            first = (row * self.plan.tiles_k + step) * fragment.registers
+            left: Region | Expr = Region(registers, (const(first),), (fragment.registers,))
+        else:
+            left = self._part(a, row, step)
+        majors = f"tw::{b[1].operand.major.upper()}_MAJOR"
+        if a is not None:
+            majors = f"tw::{a[1].operand.major.upper()}_MAJOR, {majors}"
+        types = (PTX_NAMES[instruction.accumulator], PTX_NAMES[instruction.a], PTX_NAMES[instruction.b])
+        shape = (const(instruction.n), "_".join(types), majors)
+        return Evaluate(Call(BOOL, instruction.function, (*shape, target, left, right, keep)), span=gemm.span)
+
+    def _part(self, operand: tuple[Var, _Tile], number: int, step: int) -> Expr:
+        """The descriptor of one instruction's part."""
+        var, tile = operand
+        distance = number * tile.step + tile.operand.steps[step]
+        return var if distance == 0 else Call(UINT64, "wgmma_advance", (var, const(distance)))
+
+
+def _unaligned(layout: Layout, operand: WgmmaOperand, bits: int) -> bool:
+    """Whether slots start elsewhere than where the swizzle's pattern does."""
+    outer = [one.stride * bits // 8 for dimension in layout.digits[:-2] for one in dimension]
+    return any(stride % operand.swizzle.period for stride in outer)
