@@ -186,7 +186,8 @@ class _Apply(Rewriter):
         self.changes, self.dead = changes, dead
 
     def visit_Gemm(self, gemm: Gemm) -> Gemm:
-        return replace(gemm, **self.changes[gemm]) if gemm in self.changes else gemm
+        changed: dict[str, Any] = dict(self.changes.get(gemm, {}))
+        return replace(gemm, **changed) if changed else gemm
 
     def visit_Copy(self, copy: Copy) -> Statement | None:
         return None if copy.destination.buffer in self.dead else copy

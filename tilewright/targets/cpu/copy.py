@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
+from tilewright.interpreter.memory import View
 from tilewright.ir.dtypes import FLOAT32, INT32, INT64, DType
 from tilewright.ir.nodes import (
     Allocate,
@@ -172,6 +173,7 @@ def _interpreted(
         assert isinstance(to, Region) and isinstance(from_, Region) and isinstance(stride, Expr)
         lanes = node.dtype.lanes
         source, target = state.place(from_.buffer), state.place(to.buffer)
+        assert isinstance(source, View) and isinstance(target, View)
         count, width = rows(lanes), run(lanes, from_.dtype)
         step = int(state.uniform(stride)) // from_.dtype.storage_bytes
         offsets = int(state.uniform(from_.starts[0])) + np.arange(count)[:, None] * step + np.arange(width)

@@ -129,8 +129,11 @@ class Right(Protocol):
     loaded : vector type of one load.
     """
 
-    step: int
-    unpack: float
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def unpack(self) -> float: ...
 
     @property
     def loaded(self) -> DType: ...
