@@ -23,6 +23,7 @@ from tilewright.passes.context import Schedule
 from tilewright.runtime.arguments import Binder, Bound
 from tilewright.runtime.cache import cached, digest
 from tilewright.runtime.emulation import emulate_program
+from tilewright.runtime.facts import assuming, holds, stride_sizes
 from tilewright.runtime.packing import pack_operands, packed_sizes, unpack_operand
 from tilewright.runtime.plans import MISSED, call_key, make_plan
 from tilewright.runtime.profiler import Profiler
@@ -41,6 +42,7 @@ class Kernel:
     function : the traced program.
     target, arch : where it is to run.
     schedule : choices fixed beforehand; the compiler makes the others.
+    variants : whether sizes known only at launch may select among variants (`facts`).
 
     Raises
     ------
@@ -52,7 +54,15 @@ class Kernel:
     >>> kernel(a, b)                                    # doctest: +SKIP
     """
 
-    def __init__(self, function: Function, target: Target, arch: Arch, schedule: Schedule | None = None) -> None:
+    def __init__(
+        self,
+        function: Function,
+        target: Target,
+        arch: Arch,
+        schedule: Schedule | None = None,
+        *,
+        variants: bool = True,
+    ) -> None:
         self.function, self.target, self.arch = function, target, arch
         self.schedule = schedule or Schedule()
         self.program: Program = compile_function(function, target, arch, self.schedule)
@@ -61,9 +71,11 @@ class Kernel:
                 warnings.warn(str(diagnostic), TilewrightWarning, stacklevel=3)
         self._launch: Callable[..., None] | None = None
         self._lock = threading.Lock()
+        self._row_sizes = stride_sizes(function) if variants and arch.has_threads else ()
+        self._aligned: Kernel | None = None
         self._plans: dict[Any, Callable[[Sequence[Any]], Any]] = {}
         device = "cpu" if target.name == "cpu" else target.name
-        self._binder = Binder(function, device, packed_sizes(self.program.final))
+        self._binder = Binder(function, device, packed_sizes(self.program.final), 16 if arch.has_threads else 1)
 
     def __repr__(self) -> str:
         return f"<Kernel {self.function.name} for {self.target.name} {self.arch.name}>"
@@ -82,19 +94,29 @@ class Kernel:
             if result is not MISSED:
                 return result
         bound = self._binder.bind(arguments, named)
-        self.launcher(*bound.entry)
+        launcher = self._variant(bound.entry).launcher
+        launcher(*bound.entry)
         outputs = bound.outputs
         if key is not None and key not in self._plans:
-            self._remember(key, arguments, bound)
+            self._remember(key, arguments, bound, launcher)
         return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def plan(self, arguments: Sequence[Any]) -> Callable[[Sequence[Any]], Any] | None:
         """What calls with arguments like these run after the first; None where each is checked anew."""
         return self._plans.get(call_key(arguments))
 
-    def _remember(self, key: Any, arguments: Sequence[Any], bound: Bound) -> None:
+    def _variant(self, entry: Sequence[Any]) -> Kernel:
+        """The kernel to run for these entry arguments: the one compiled for aligned rows, where they are."""
+        if not self._row_sizes or not holds(self.function, self._row_sizes, entry):
+            return self
+        if self._aligned is None:
+            function = assuming(self.function, self._row_sizes)
+            self._aligned = Kernel(function, self.target, self.arch, self.schedule, variants=False)
+        return self._aligned
+
+    def _remember(self, key: Any, arguments: Sequence[Any], bound: Bound, launcher: Callable[..., None]) -> None:
         """Keep what a checked call found, for later calls with arguments of the same kinds."""
-        prepare = getattr(self.launcher, "prepare", None)
+        prepare = getattr(launcher, "prepare", None)
         if prepare is None:
             return
         if len(self._plans) > 1024:
@@ -149,7 +171,8 @@ class Kernel:
         EmulationFailed : the target has no device text to emulate.
         """
         values = [_as_numpy(value) for value in self._binder.in_order(arguments, {})]
-        outputs = emulate_program(self.program, values, schedule=schedule, seed=seed, **options)
+        program = self._variant(Binder(self.function, "cpu").bind(values, {}).entry).program
+        outputs = emulate_program(program, values, schedule=schedule, seed=seed, **options)
         return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def pack(self, **operands: Any) -> Any:
