@@ -110,6 +110,7 @@ class Facts:
 
 
 def mentions(expr: Expr, var: Var) -> bool:
+    """Whether a variable stands in an expression."""
     return expr is var or any(found is var for found in walk(expr))
 
 

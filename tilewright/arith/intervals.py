@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TypeAlias
 
 Interval: TypeAlias = "tuple[int | None, int | None]"
@@ -21,10 +20,12 @@ def add(a: Interval, b: Interval) -> Interval:
 
 
 def negate(a: Interval) -> Interval:
+    """Bounds of ``-a``."""
     return (None if a[1] is None else -a[1], None if a[0] is None else -a[0])
 
 
 def scale(a: Interval, factor: int) -> Interval:
+    """Bounds of ``a * factor``."""
     low = None if a[0] is None else a[0] * factor
     high = None if a[1] is None else a[1] * factor
     return (low, high) if factor >= 0 else (high, low)
@@ -91,11 +92,13 @@ def floormod(a: Interval, b: Interval) -> Interval:
 
 
 def minimum(a: Interval, b: Interval) -> Interval:
+    """Bounds of ``min(a, b)``."""
     low = None if a[0] is None or b[0] is None else min(a[0], b[0])
     return low, _least(a[1], b[1])
 
 
 def maximum(a: Interval, b: Interval) -> Interval:
+    """Bounds of ``max(a, b)``."""
     return negate(minimum(negate(a), negate(b)))
 
 
@@ -132,14 +135,6 @@ def intersect(a: Interval, b: Interval) -> Interval:
 def within(a: Interval, low: int, high: int) -> bool:
     """Whether every value lies in ``low .. high``."""
     return a[0] is not None and a[1] is not None and low <= a[0] and a[1] <= high
-
-
-def total(intervals: Iterable[Interval]) -> Interval:
-    """Sums of one value from each of any number; 0 of none."""
-    result: Interval = (0, 0)
-    for interval in intervals:
-        result = add(result, interval)
-    return result
 
 
 def _least(a: int | None, b: int | None) -> int | None:

@@ -69,10 +69,12 @@ ZERO = Linear(0, {})
 
 
 def constant(value: int) -> Linear:
+    """The form of a literal."""
     return Linear(value, {})
 
 
 def of_atom(atom: Expr, coefficient: int = 1) -> Linear:
+    """The form of an atom, times a coefficient."""
     return Linear(0, {(atom,): coefficient})
 
 
