@@ -146,6 +146,10 @@ class Right(Protocol):
         """For each step of the instruction: its first k within the load, and its operand from the load."""
         ...
 
+    def number(self, value: Expr, k: Expr) -> Expr | None:
+        """The operand for the k-th element of the load where all are found alike, else None."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class RowsRight:
@@ -171,6 +175,9 @@ class RowsRight:
 
     def parts(self) -> Iterator[tuple[int, Callable[[Expr], Expr]]]:
         yield 0, lambda value: value
+
+    def number(self, value: Expr, k: Expr) -> Expr | None:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,10 +250,6 @@ class PanelRight:
         elif depth == layout.run:
             for share in range(layout.share):
                 yield share * depth, lambda value, share=share: self._codes(value, share)  # type: ignore[misc]
-        else:
-            for k in range(layout.step):
-                at = k % layout.run * 8 + k // layout.run * self.element.bits
-                yield k, lambda value, at=at: self._number(value, at)  # type: ignore[misc]
 
     def _element(self, value: Expr) -> Expr:
         return cast(value, self.plan.instruction.vector.with_lanes(value.dtype.lanes))
@@ -265,23 +268,26 @@ class PanelRight:
                 value = binary("sub", binary("xor", value, sign), sign)
         return reinterpret(value, target)
 
-    def _number(self, value: Expr, at: int) -> Expr:
-        """The codes at bit `at` of every lane's word, as numbers of the instruction's type."""
-        bits, lanes = self.element.bits, self.layout.lanes
+    def number(self, value: Expr, k: Expr) -> Expr | None:
+        """The codes of one k in every lane's word, as numbers of the instruction's type."""
+        layout, bits, target = self.layout, self.element.bits, self.plan.instruction.vector
+        if self.plan.instruction.depth > 1 or bits > 8 or self.element.is_float or layout.step == 1:
+            return None
+        at = index_binary("mul", index_binary("floormod", k, layout.run), 8)
+        at = add(at, mul(index_binary("floordiv", k, layout.run), bits))
         signed = self.element.is_signed and not self.plan.offset
-        words = (INT32 if signed else dtype("uint32")).with_lanes(lanes)
+        words = (INT32 if signed else dtype("uint32")).with_lanes(layout.lanes)
+
+        def everywhere(amount: Expr) -> Expr:
+            return splat(cast(amount, words.scalar), layout.lanes)
+
         value = reinterpret(value, words)
         if signed:
-            if at + bits < 32:
-                value = binary("shl", value, splat_const(32 - at - bits, words))
+            value = binary("shl", value, everywhere(index_binary("sub", 32 - bits, at)))
             value = binary("shr", value, splat_const(32 - bits, words))
         else:
-            if at:
-                value = binary("shr", value, splat_const(at, words))
-            if at + bits < 32:
-                value = binary("and", value, splat_const((1 << bits) - 1, words))
-        value = reinterpret(value, INT32.with_lanes(lanes))
-        return cast(value, self.plan.instruction.vector.with_lanes(lanes))
+            value = binary("and", binary("shr", value, everywhere(at)), splat_const((1 << bits) - 1, words))
+        return cast(reinterpret(value, INT32.with_lanes(layout.lanes)), target.with_lanes(layout.lanes))
 
 
 # The kernel -------------------------------------------------------------------------------------
@@ -344,6 +350,9 @@ class MicroKernel:
 
         statements: list[Statement] = [Allocate(loaded), *loop("j", 0, tile.vectors, fetch, "unroll")]
         first = mul(position, right.step)
+        if right.number(Load(right.loaded, loaded, (const(0),)), const(0)) is not None:
+            return statements + loop("part", 0, right.step, lambda part: self._products(
+                totals, place, loaded, lambda value: _present(right.number(value, part)), row, add(first, part)))  # fmt: skip
         for offset, operand in right.parts():
             statements += self._products(totals, place, loaded, operand, row, add(first, offset))
         return statements
@@ -379,6 +388,11 @@ class MicroKernel:
         body = [Allocate(vectors), *loop("j", 0, tile.vectors, unpack, "unroll"),
                 *loop("i", 0, tile.rows, lambda i: [Seq(tuple(row_of(i)))], "unroll")]  # fmt: skip
         return [Seq(tuple(body))]
+
+
+def _present(value: Expr | None) -> Expr:
+    assert value is not None
+    return value
 
 
 def multiply(instruction: DotInstruction, total: Expr, vector: Expr, broadcast: Expr) -> Expr:
