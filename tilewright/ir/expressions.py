@@ -1,0 +1,322 @@
+"""Expressions and what they read: constants, variables, operators, buffers and regions of them.
+
+What they mean is said in `nodes`, which publishes everything here beside the statements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from tilewright.ir import dtypes
+from tilewright.ir.dtypes import BOOL, DType
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_: Any) -> Any:  # typing.dataclass_transform arrived with Python 3.11
+        return lambda decorator: decorator
+
+
+N = TypeVar("N")
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
+def node(cls: type[N]) -> type[N]:
+    """Decorator of every IR class: an immutable record compared by identity."""
+    return dataclass(frozen=True, slots=True, eq=False)(cls)
+
+
+# Expressions ------------------------------------------------------------------------------------
+
+
+@node
+class Expr:
+    """A scalar value (a short vector in thread programs)."""
+
+    dtype: DType
+
+
+@node
+class Const(Expr):
+    """A literal.  `value` is a Python int, float or bool in the range of the dtype."""
+
+    value: int | float | bool
+
+
+@node
+class Var(Expr):
+    """A named immutable scalar: a loop variable, a `Let`, a size known at launch, a scalar parameter."""
+
+    name: str
+
+
+@node
+class Binary(Expr):
+    """``left op right``; the operators are the keys of `BINARY`."""
+
+    op: str
+    left: Expr
+    right: Expr
+
+
+@node
+class Unary(Expr):
+    """``neg``, ``not`` (bool) or ``invert`` (bitwise)."""
+
+    op: str
+    value: Expr
+
+
+@node
+class Cast(Expr):
+    """`value` converted to `dtype`."""
+
+    value: Expr
+
+
+@node
+class Reinterpret(Expr):
+    """The bits of `value` read as `dtype` of the same width."""
+
+    value: Expr
+
+
+@node
+class Select(Expr):
+    """``then if condition else otherwise``; only the branch taken is evaluated."""
+
+    condition: Expr
+    then: Expr
+    otherwise: Expr
+
+
+@node
+class Call(Expr):
+    """A function of the table in `intrinsics`, by name."""
+
+    function: str
+    arguments: tuple[Expr | str | Region, ...]
+
+
+@node
+class Load(Expr):
+    """An element of a buffer; with ``dtype.lanes`` > 1, that many consecutive ones along the last dimension."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+
+
+@node
+class Broadcast(Expr):
+    """One scalar in every lane of ``dtype.lanes``."""
+
+    value: Expr
+
+
+@node
+class TensorMap(Expr):
+    """What the copy engine knows of a global tensor: the box of it that one copy moves, and how rows are permuted.
+
+    A handle (of type uint64) that only the functions of the copy engine take; the host program makes it.
+
+    Attributes
+    ----------
+    box : extents, outermost first like the tensor's.
+    swizzle : bytes within which 16-byte chunks are permuted; 0 for none.
+    """
+
+    tensor: Buffer
+    box: tuple[int, ...]
+    swizzle: int = 0
+
+
+BINARY: Mapping[str, str] = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "floormod": "%",
+    "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "min": "min", "max": "max", "all": "and", "any": "or",
+}  # fmt: skip
+"""Binary operators and their spelling in printed programs.  ``all``/``any`` are the lazy logical ones."""
+
+COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+LOGICAL = frozenset({"all", "any"})
+
+
+# Memory -----------------------------------------------------------------------------------------
+
+Extent: TypeAlias = "int | Expr"
+"""A size: a Python int where it is known, else an integer expression.  Tiles have known sizes."""
+
+SCOPES = ("global", "shared", "fragment", "local", "scalar", "register", "barrier")
+"""Where a buffer lives.  ``fragment`` is a tile spread over the registers of a block's threads, ``local``
+an array of each thread, ``scalar`` one mutable value (`T.alloc_var`), ``register`` what a fragment or
+local becomes in a thread program."""
+
+
+@node
+class Buffer:
+    """A named array of elements in one memory.
+
+    Attributes
+    ----------
+    shape : extents, outermost first.  Only global buffers may have symbolic ones.
+    strides : in elements, for global buffers that are not row-major; else None.
+    source : the buffer that this one is a view of; both start at the same byte, row-major.  A ``local`` (later
+        ``register``) view of a global buffer promises that every access through it is in bounds.
+    packed : a global buffer whose physical order the compiler chooses (`T.Packed`): the caller passes
+        what ``kernel.pack`` made of the row-major array.
+    """
+
+    name: str
+    shape: tuple[Extent, ...]
+    dtype: DType
+    scope: str = "global"
+    strides: tuple[Extent, ...] | None = None
+    source: Buffer | None = None
+    packed: bool = False
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """The shape as ints.  Raises ValueError where an extent is symbolic."""
+        if not all(isinstance(extent, int) for extent in self.shape):
+            raise ValueError(f"buffer {self.name} has a symbolic shape")
+        return self.shape  # type: ignore[return-value]
+
+    @property
+    def size(self) -> int:
+        """Number of elements, where the shape is static."""
+        return math.prod(self.static_shape)
+
+
+@node
+class Region:
+    """A rectangular part of a buffer: a start and an extent for each dimension."""
+
+    buffer: Buffer
+    starts: tuple[Expr, ...]
+    extents: tuple[Extent, ...]
+
+    @property
+    def dtype(self) -> DType:
+        return self.buffer.dtype
+
+    @property
+    def shape(self) -> tuple[Extent, ...]:
+        return self.extents
+
+    @property
+    def tile_shape(self) -> tuple[Extent, ...]:
+        """The extents without dimensions of extent 1 (all of them kept where every one is 1)."""
+        kept = tuple(extent for extent in self.extents if not (isinstance(extent, int) and extent == 1))
+        return kept or (1,)
+
+    @property
+    def is_whole(self) -> bool:
+        """True where it provably covers the whole buffer."""
+        return all(isinstance(s, Const) and s.value == 0 for s in self.starts) and all(
+            a is b or (isinstance(a, int) and a == b) for a, b in zip(self.extents, self.buffer.shape, strict=True)
+        )
+
+
+def whole(buffer: Buffer) -> Region:
+    """The region that covers all of `buffer`."""
+    return Region(buffer, tuple(const(0) for _ in buffer.shape), buffer.shape)
+
+
+# Construction -----------------------------------------------------------------------------------
+
+
+def const(value: int | float | bool, dtype: DType | None = None) -> Const:
+    """A literal; the dtype defaults to int32 (int64 where it does not fit), float32 or bool."""
+    if dtype is None:
+        if isinstance(value, bool):
+            dtype = BOOL
+        elif isinstance(value, int):
+            dtype = dtypes.INT32 if -(1 << 31) <= value < 1 << 31 else dtypes.INT64
+        else:
+            dtype = dtypes.FLOAT32
+    return Const(dtype, value)
+
+
+def expr(value: Extent | float | bool) -> Expr:
+    """`value` as an expression."""
+    return value if isinstance(value, Expr) else const(value)
+
+
+def binary(op: str, left: Expr, right: Expr) -> Expr:
+    """``left op right`` with the result's dtype filled in; operands must already agree.
+
+    Two literals of an integer type fold, and so do ``x + 0``, ``x * 1`` and ``x * 0`` on integers, so that
+    passes may build indices carelessly; everything else is the simplifier's.
+    """
+    folded = _fold(op, left, right)
+    if folded is not None:
+        return folded
+    return Binary(result_dtype(op, left.dtype), op, left, right)
+
+
+def result_dtype(op: str, operand: DType) -> DType:
+    """The dtype of ``x op y`` for operands of one dtype."""
+    return BOOL.with_lanes(operand.lanes) if op in COMPARISONS or op in LOGICAL else operand
+
+
+def _fold(op: str, left: Expr, right: Expr) -> Expr | None:
+    if not left.dtype.is_integer or left.dtype.lanes != 1:
+        return None
+    a = left.value if isinstance(left, Const) else None
+    b = right.value if isinstance(right, Const) else None
+    if a is not None and b is not None and op in _INTEGER_FOLDS:
+        if op in ("floordiv", "floormod") and b == 0:
+            return None
+        value = _INTEGER_FOLDS[op](a, b)
+        if left.dtype.minimum <= value <= left.dtype.maximum:
+            return Const(left.dtype, value)
+        return None
+    if b == 0 and op in ("add", "sub", "or", "xor", "shl", "shr"):
+        return left
+    if a == 0 and op in ("add", "or", "xor"):
+        return right
+    if (b == 1 and op in ("mul", "floordiv")) or (b == 0 and op == "mul" and a == 0):
+        return left
+    if a == 1 and op == "mul":
+        return right
+    if (a == 0 or b == 0) and op == "mul":
+        return Const(left.dtype, 0)
+    return None
+
+
+_INTEGER_FOLDS: Mapping[str, Any] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b, "floormod": lambda a, b: a % b, "min": min, "max": max,
+}  # fmt: skip
+
+
+def index_binary(op: str, left: Extent, right: Extent) -> Expr:
+    """`binary` on index values of possibly different integer types: the narrower is widened."""
+    a, b = expr(left), expr(right)
+    if a.dtype is not b.dtype and a.dtype != b.dtype:
+        wide = a.dtype if a.dtype.bits >= b.dtype.bits else b.dtype
+        a, b = cast(a, wide), cast(b, wide)
+    return binary(op, a, b)
+
+
+def cast(value: Expr, dtype: DType) -> Expr:
+    """`value` as `dtype`; literals of integer types are converted at once."""
+    if value.dtype == dtype:
+        return value
+    integers = dtype.is_integer and value.dtype.is_integer
+    if isinstance(value, Const) and integers and dtype.minimum <= value.value <= dtype.maximum:
+        return Const(dtype, value.value)
+    return Cast(dtype, value)
+
+
+def load(buffer: Buffer, *indices: Extent) -> Load:
+    return Load(buffer.dtype, buffer, tuple(expr(index) for index in indices))
