@@ -96,7 +96,7 @@ def select_instructions(function: Function, context: Context) -> Function:
         by_rows = any(_in_registers(gemm.a) for gemm in gemms)
         tiles = descriptor_tiles(kernel)
         for gemm, threads in gemms.items():
-            plan, refused = _plan(gemm, threads, context.arch, by_rows, tiles)
+            plan, refused = plan_gemm(gemm, threads, context.arch, by_rows, tiles)
             place = f"{gemm.span.file}:{gemm.span.line}: " if gemm.span else ""
             if gemm.token is not None and (plan is None or not plan.instruction.asynchronous):
                 raise NotAsynchronous(
@@ -105,8 +105,9 @@ def select_instructions(function: Function, context: Context) -> Function:
                 )  # fmt: skip
             if plan is not None:
                 plans[gemm] = plan
+                kind = "warpgroups" if plan.instruction.asynchronous else "warps"
                 choices.append(
-                    f"{place}gemm: {plan.instruction.function} on {plan.warps_m} x {plan.warps_n} warps{refused}"
+                    f"{place}gemm: {plan.instruction.function} on {plan.warps_m} x {plan.warps_n} {kind}{refused}"
                 )
             else:
                 choices.append(f"{place}gemm: scalar products{refused}")
@@ -134,8 +135,16 @@ def _in_registers(region: Region) -> bool:
     return region.buffer.scope == "fragment"
 
 
-def _plan(gemm: Gemm, threads: int, arch: Arch, by_rows: bool, tiles: frozenset[Buffer]) -> tuple[GemmPlan | None, str]:
-    """The best instruction that fits, and the reasons against those before it."""
+def plan_gemm(
+    gemm: Gemm, threads: int, arch: Arch, by_rows: bool, tiles: frozenset[Buffer]
+) -> tuple[GemmPlan | None, str]:
+    """The best instruction that fits, and the reasons against those before it.
+
+    Parameters
+    ----------
+    by_rows : warps share the rows of the tile.
+    tiles : shared tiles that instructions may read by descriptor.
+    """
     reasons: list[str] = []
     for instruction in arch.matrix_instructions:
         reason = _misfit(gemm, instruction, tiles)
