@@ -152,4 +152,4 @@ def test_the_text_reads_well():
     a, b = operands(100, 80, 96, "float16")
     text = on("sm_80", matmul).compile(a, b).get_kernel_source()
     assert "tw::mma_m16n8k16(" in text and "T.gemm(A_shared, B_shared, C_local" in text
-    assert text.count("tw::sync_threads();") == 2
+    assert text.count("tw::sync_threads();") == 1

@@ -19,9 +19,8 @@ written since the last one.  Loops are walked twice: the second time with what t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
     BOOL,
     Buffer,
@@ -31,25 +30,27 @@ from tilewright.ir.nodes import (
     Function,
     If,
     Kernel,
-    Load,
     Parallel,
-    Region,
     Roles,
     Seq,
     Statement,
-    Store,
     TileOperator,
+    Wait,
     While,
 )
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.select_copies import slot_buffers
+from tilewright.passes.tile.shared_places import Pending, Place, Together, touches
 
 
 def plan_synchronization(function: Function, context: Context) -> Function:
-    """Insert ``sync_threads`` where threads hand shared memory to one another."""
+    """Insert ``sync_threads`` where threads hand shared memory to one another.
+
+    What an asynchronous operator touches counts from the `Wait` for its token: that tells the waiting thread alone,
+    and a barrier all others.
+    """
     return map_kernels(function, _synchronize)
 
 
@@ -58,26 +59,14 @@ def barrier() -> Evaluate:
     return Evaluate(Call(BOOL, "sync_threads", ()))
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """Shared buffers touched since the last barrier."""
-
-    read: frozenset[Buffer] = frozenset()
-    written: frozenset[Buffer] = frozenset()
-
-    def then(self, other: Pending) -> Pending:
-        return Pending(self.read | other.read, self.written | other.written)
-
-    def conflicts(self, next: Pending) -> bool:
-        """Whether what comes next must see, or must not disturb, what is pending."""
-        return bool(next.read & self.written or next.written & (self.read | self.written))
-
-
 NOTHING = Pending()
+
+_MARK = Buffer("mark", (1,), BOOL, "shared")
+"""No tile: what is left of it after a body tells whether a barrier was passed."""
 
 
 def _synchronize(kernel: Kernel) -> Kernel:
-    body, _ = _Walk(slot_buffers(kernel)).sequence(kernel.body, NOTHING)
+    body, _ = _Walk(slot_buffers(kernel), lambda one, other: False).sequence(kernel.body, NOTHING)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 
@@ -87,12 +76,11 @@ class _Walk:
     Buffers of channels are left to the channels.
     """
 
-    def __init__(self, slots: frozenset[Buffer]) -> None:
-        self.slots = slots
+    def __init__(self, slots: frozenset[Buffer], together: Together) -> None:
+        self.slots, self.together = slots, together
 
     def touches(self, statement: Statement) -> Pending:
-        found = touches(statement)
-        return Pending(found.read - self.slots, found.written - self.slots)
+        return touches(statement).without(self.slots)
 
     def sequence(self, body: Seq, pending: Pending) -> tuple[Seq, Pending]:
         result: list[Statement] = []
@@ -113,25 +101,37 @@ class _Walk:
         if isinstance(statement, If) and _holds_barriers(statement):
             return self._branch(statement, pending)
         if _is_barrier(statement):
-            return [statement], NOTHING
+            return [statement], pending.after_barrier()
+        if isinstance(statement, Wait):
+            return [statement], pending.after_wait(
+                statement.token, statement.pending == 0 and not statement.reading_only
+            )
         return self._simple(statement, pending)
 
     def _simple(self, statement: Statement, pending: Pending) -> tuple[list[Statement], Pending]:
         touched = self.touches(statement)
-        if pending.conflicts(touched):
-            return [barrier(), statement], touched
+        if pending.conflicts(touched, self.together):
+            return [barrier(), statement], pending.after_barrier().then(touched)
         return [statement], pending.then(touched)
 
     def _loop(self, loop: For | While, pending: Pending) -> tuple[list[Statement], Pending]:
         header = self.touches(Seq((Evaluate(loop.condition),))) if isinstance(loop, While) else NOTHING
-        before = [barrier()] if pending.conflicts(header) else []
-        entry = header if before else pending.then(header)
+        before = [barrier()] if pending.conflicts(header, self.together) else []
+        entry = (pending.after_barrier() if before else pending).then(header)
         _, left = self.sequence(loop.body, entry)
-        body, left = self.sequence(loop.body, entry.then(left))
-        if left.conflicts(header):
-            body, left = replace(body, statements=(*body.statements, barrier())), header
+        body, left = self.sequence(loop.body, entry.then(self._carried(loop, left)))
+        left = left.outside(Seq((loop,)))
+        if left.conflicts(header, self.together):
+            body = replace(body, statements=(*body.statements, barrier()))
+            left = left.after_barrier().then(header)
         made: Statement = loop if body is loop.body else replace(loop, body=body)
         return [*before, made], entry.then(left)  # the loop may run zero times
+
+    def _carried(self, loop: For | While, left: Pending) -> Pending:
+        """What earlier iterations leave to one: the last one alone where each passes a barrier."""
+        _, passed = self.sequence(loop.body, left.then(Pending(written=frozenset({Place(_MARK)}))))
+        every = not any(place.buffer is _MARK for place in passed.written)
+        return left.next_iteration(loop) if every and isinstance(loop, For) else left.anywhere()
 
     def _roles(self, roles: Roles, pending: Pending) -> tuple[list[Statement], Pending]:
         """Roles meet before they begin and after they end; in between each has barriers of its own threads."""
@@ -144,12 +144,19 @@ class _Walk:
         return [*before, replace(roles, roles=tuple(made))], left
 
     def _branch(self, branch: If, pending: Pending) -> tuple[list[Statement], Pending]:
-        """A condition under which threads meet is the same for all of them, so barriers may stand inside."""
-        then, after_then = self.sequence(branch.then, pending)
+        """A condition under which threads meet is the same for all of them, so barriers may stand inside.
+
+        Where a branch needs one for what is pending already, it stands before the condition and serves both ways.
+        """
+        before: list[Statement] = []
+        if pending.conflicts(self.touches(branch), self.together):
+            before, pending = [barrier()], pending.after_barrier()
+        then, after = self.sequence(branch.then, pending)
         otherwise, after_otherwise = branch.otherwise, pending
         if otherwise is not None:
             otherwise, after_otherwise = self.sequence(otherwise, pending)
-        return [replace(branch, then=then, otherwise=otherwise)], after_then.then(after_otherwise)
+        left = after.outside(branch).then(after_otherwise.outside(branch))
+        return [*before, replace(branch, then=then, otherwise=otherwise)], left
 
 
 def _holds_barriers(branch: If) -> bool:
@@ -159,26 +166,3 @@ def _holds_barriers(branch: If) -> bool:
 
 def _is_barrier(node: object) -> bool:
     return isinstance(node, Evaluate) and isinstance(node.value, Call) and node.value.function == "sync_threads"
-
-
-def touches(statement: Statement) -> Pending:
-    """The shared buffers that a statement reads and writes."""
-    read: set[Buffer] = set()
-    written: set[Buffer] = set()
-    for node in walk(statement):
-        if isinstance(node, Load):
-            read.add(root(node.buffer))
-        elif isinstance(node, Store):
-            written.add(root(node.buffer))
-        elif isinstance(node, TileOperator):
-            effects = node.effects()
-            read.update(root(region.buffer) for region in effects.reads)
-            written.update(root(region.buffer) for region in effects.writes)
-        elif isinstance(node, Call):
-            regions = {root(part.buffer) for part in node.arguments if isinstance(part, Region)}
-            read |= regions
-            written |= set() if INTRINSICS[node.function].pure else regions
-    return Pending(
-        frozenset(buffer for buffer in read if buffer.scope == "shared"),
-        frozenset(buffer for buffer in written if buffer.scope == "shared"),
-    )

@@ -1,0 +1,213 @@
+"""What of shared memory a statement touches, and whether two touches can meet: the bookkeeping of barriers.
+
+A place is a tile, or one slot of a tile whose first dimension counts stages.  Slots of one tile are apart where their
+numbers certainly differ, as ``k % 3`` and ``(k + 2) % 3`` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.nodes import (
+    Binary,
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    For,
+    Let,
+    Load,
+    Parallel,
+    Region,
+    Statement,
+    Store,
+    TileOperator,
+    Token,
+    Var,
+    index_binary,
+)
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import key, substitute, walk
+
+Together = Callable[[Buffer, Buffer], bool]
+"""Whether two buffers share memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A tile, or one slot of it.  Places of slots that are written alike are equal."""
+
+    buffer: Buffer
+    slot: Expr | None = field(default=None, compare=False)
+    name: Any = None
+
+    @staticmethod
+    def of(buffer: Buffer, slot: Expr | None, bound: set[Var]) -> Place:
+        """The place at index `slot` of the first dimension; the whole tile where a loop inside moves the index."""
+        owner = root(buffer)
+        if owner is not buffer or slot is None or buffer.rank < 2 or any(node in bound for node in walk(slot)):
+            return Place(owner)
+        return Place(owner, slot, key(slot))
+
+    def meets(self, other: Place, together: Together) -> bool:
+        """Whether the two may have a byte in common."""
+        if self.buffer is not other.buffer:
+            return together(self.buffer, other.buffer)
+        return self.slot is None or other.slot is None or not _apart(self.slot, other.slot)
+
+    def at(self, change: Callable[[Expr], Expr | None]) -> Place:
+        """The place with its slot's number changed; the whole tile where the change has no answer."""
+        slot = None if self.slot is None else change(self.slot)
+        return Place(self.buffer) if slot is None else Place(self.buffer, slot, key(slot))
+
+
+def _apart(first: Expr, second: Expr) -> bool:
+    """Whether two slot numbers certainly differ."""
+    modulus = _modulus(first)
+    if modulus is not None and modulus == _modulus(second):
+        assert isinstance(first, Binary) and isinstance(second, Binary)
+        first, second = first.left, second.left
+    difference = Analyzer().simplify(index_binary("sub", first, second))
+    return isinstance(difference, Const) and difference.value % (modulus or (1 << 30)) != 0
+
+
+def _modulus(slot: Expr) -> int | None:
+    if isinstance(slot, Binary) and slot.op == "floormod" and isinstance(slot.right, Const):
+        return int(slot.right.value)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Places touched since the last barrier, and those that asynchronous operators may still touch.
+
+    Attributes
+    ----------
+    flying_reads, flying_writes : by token; they count as touched once a wait for the token has let this thread know.
+    """
+
+    read: frozenset[Place] = frozenset()
+    written: frozenset[Place] = frozenset()
+    flying_reads: frozenset[tuple[Token, Place]] = frozenset()
+    flying_writes: frozenset[tuple[Token, Place]] = frozenset()
+
+    def then(self, other: Pending) -> Pending:
+        return Pending(
+            self.read | other.read, self.written | other.written,
+            self.flying_reads | other.flying_reads, self.flying_writes | other.flying_writes,
+        )  # fmt: skip
+
+    def conflicts(self, next: Pending, together: Together) -> bool:
+        """Whether what comes next must see, or must not disturb, what is pending."""
+        starts = [place for _, place in next.flying_writes]
+        reads = [*next.read, *(place for _, place in next.flying_reads)]
+        writes = [*next.written, *starts]
+        return _meet(reads, self.written, together) or _meet(writes, [*self.read, *self.written], together)
+
+    def after_barrier(self) -> Pending:
+        """What is left: asynchronous operators do not heed barriers."""
+        return Pending(flying_reads=self.flying_reads, flying_writes=self.flying_writes)
+
+    def after_wait(self, token: Token, all_done: bool) -> Pending:
+        """What has landed is this thread's knowledge; a barrier makes it everyone's."""
+        read = self.read | {place for name, place in self.flying_reads if name == token}
+        written = self.written | {place for name, place in self.flying_writes if name == token}
+        if not all_done:
+            return Pending(read, written, self.flying_reads, self.flying_writes)
+        return Pending(
+            read, written,
+            frozenset(one for one in self.flying_reads if one[0] != token),
+            frozenset(one for one in self.flying_writes if one[0] != token),
+        )  # fmt: skip
+
+    def without(self, buffers: frozenset[Buffer]) -> Pending:
+        """The same but for some buffers."""
+        return Pending(
+            frozenset(place for place in self.read if place.buffer not in buffers),
+            frozenset(place for place in self.written if place.buffer not in buffers),
+            frozenset(one for one in self.flying_reads if one[1].buffer not in buffers),
+            frozenset(one for one in self.flying_writes if one[1].buffer not in buffers),
+        )
+
+    def at(self, change: Callable[[Expr], Expr | None]) -> Pending:
+        """The same places with the numbers of their slots changed."""
+        return Pending(
+            frozenset(place.at(change) for place in self.read),
+            frozenset(place.at(change) for place in self.written),
+            frozenset((token, place.at(change)) for token, place in self.flying_reads),
+            frozenset((token, place.at(change)) for token, place in self.flying_writes),
+        )
+
+    def next_iteration(self, loop: For) -> Pending:
+        """What an iteration leaves, said with the loop variable of the one that follows."""
+        bound = bound_in(loop.body)
+        previous = index_binary("sub", loop.var, loop.step)
+
+        def change(slot: Expr) -> Expr | None:
+            return None if any(node in bound for node in walk(slot)) else substitute(slot, {loop.var: previous})
+
+        return self.at(change)
+
+    def outside(self, statement: Statement) -> Pending:
+        """The same where names bound in `statement` mean nothing."""
+        bound = bound_in(statement)
+        return self.at(lambda slot: None if any(node in bound for node in walk(slot)) else slot)
+
+    def anywhere(self) -> Pending:
+        """The same of whole tiles."""
+        return self.at(lambda slot: None)
+
+
+def _meet(places: Iterable[Place], others: Iterable[Place], together: Together) -> bool:
+    return any(one.meets(other, together) for one in places for other in others)
+
+
+def bound_in(statement: Statement) -> set[Var]:
+    """Variables that loops and names in `statement` bind."""
+    bound: set[Var] = set()
+    for node in walk(statement):
+        if isinstance(node, (For, Let)):
+            bound.add(node.var)
+        elif isinstance(node, Parallel):
+            bound.update(node.vars)
+    return bound
+
+
+def touches(statement: Statement) -> Pending:
+    """The shared places that a statement touches."""
+    bound = bound_in(statement)
+    found: dict[str, set[Any]] = {"read": set(), "written": set(), "flying_reads": set(), "flying_writes": set()}
+
+    def add(kind: str, buffer: Buffer, slot: Expr | None, token: Token | None = None) -> None:
+        if root(buffer).scope == "shared":
+            place = Place.of(buffer, slot, bound)
+            found[kind].add(place if token is None else (token, place))
+
+    for node in walk(statement):
+        if isinstance(node, Load):
+            add("read", node.buffer, node.indices[0] if node.indices else None)
+        elif isinstance(node, Store):
+            add("written", node.buffer, node.indices[0] if node.indices else None)
+        elif isinstance(node, TileOperator):
+            effects = node.effects()
+            for kind, regions in (("read", effects.reads), ("written", effects.writes)):
+                name = kind if node.token is None else f"flying_{'reads' if kind == 'read' else 'writes'}"
+                for region in regions:
+                    add(name, region.buffer, _slot_of(region), node.token)
+        elif isinstance(node, Call):
+            for part in node.arguments:
+                if isinstance(part, Region):
+                    add("read", part.buffer, _slot_of(part))
+                    if not INTRINSICS[node.function].pure:
+                        add("written", part.buffer, _slot_of(part))
+    return Pending(**{kind: frozenset(places) for kind, places in found.items()})
+
+
+def _slot_of(region: Region) -> Expr | None:
+    """The one index of a region's first dimension."""
+    first = region.extents[0] if region.extents else None
+    return region.starts[0] if isinstance(first, int) and first == 1 else None
