@@ -16,6 +16,7 @@ from tilewright.passes.manager import Step
 from tilewright.passes.thread.unroll_loops import unroll_loops
 from tilewright.passes.thread.vectorize_accesses import vectorize_accesses
 from tilewright.passes.tile.check_tiles import check_tiles
+from tilewright.passes.tile.drop_empty_grids import drop_empty_grids
 from tilewright.passes.tile.forward_operands import forward_operands
 from tilewright.passes.tile.infer_layouts import infer_layouts
 from tilewright.passes.tile.inject_pipeline import inject_pipeline
@@ -38,7 +39,8 @@ def _one_thread(context: Context) -> bool:
 
 
 PIPELINE: tuple[Step, ...] = (
-    Step(check_tiles, "first: it speaks of the tiles that the author wrote", _one_thread),
+    Step(drop_empty_grids, "first: no index of such a kernel exists"),
+    Step(check_tiles, "before anything changes: it speaks of the tiles that the author wrote", _one_thread),
     Step(forward_operands, "before layouts: an operand that is not staged needs none", _one_thread),
     Step(plan_operand_layouts, "while gemms are whole: they say how their operands want to lie", _one_thread),
     Step(specialize_warps, "first: roles decide who loads, and by which instruction", _many_threads),

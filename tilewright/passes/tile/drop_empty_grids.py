@@ -1,0 +1,30 @@
+"""Kernels without blocks are dropped, so that no pass has to reason about indices that do not exist.
+
+Before::
+
+    with kernel(0, 4) as (x, y):
+        ...
+
+After: nothing.  Grids of sizes known only at launch stay; launching one without blocks does nothing.
+"""
+
+from __future__ import annotations
+
+from tilewright.ir.nodes import Const, Extent, Function, Kernel
+from tilewright.ir.visitor import Rewriter
+from tilewright.passes.context import Context
+
+
+def drop_empty_grids(function: Function, context: Context) -> Function:
+    """Remove kernels of which some grid extent is 0."""
+    body = _Drop()(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+class _Drop(Rewriter):
+    def visit_Kernel(self, kernel: Kernel) -> Kernel | None:
+        return None if any(_is_zero(extent) for extent in kernel.grid) else kernel
+
+
+def _is_zero(extent: Extent) -> bool:
+    return extent == 0 if isinstance(extent, int) else isinstance(extent, Const) and extent.value == 0
