@@ -29,6 +29,7 @@ class Intrinsic:
     pure : no effect, so calls may be moved, merged and dropped.
     floats_only : arguments must be floats.
     collective : threads meet in it (barriers, warp shuffles); it may not stand under a divergent condition.
+    checks_bounds : it may be given places out of bounds, and looks after that itself.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Intrinsic:
     pure: bool = True
     floats_only: bool = False
     collective: bool = False
+    checks_bounds: bool = False
 
 
 INTRINSICS: dict[str, Intrinsic] = {}

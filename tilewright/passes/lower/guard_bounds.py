@@ -1,17 +1,25 @@
 """Makes explicit that reads of global buffers out of bounds give the safe value and writes are dropped.
 
-Before (``A`` has ``M`` elements)::
+Before::
 
-    for i in vectorize(64):
-        tile[i] = A[block * 64 + i]
+    @stage("threaded")
+    def f(A: float32[M], C: float32[M], *, M: int32) -> C:
+        with kernel(blocks={bx: (M + 63) // 64}, threads={tx: 128, ty: 1, tz: 1}):
+            tile = register(float32[64])
+            for i in vectorize(64):
+                tile[i] = A[bx * 64 + i]
 
 After::
 
-    i_end: int32 = max(min(M - block * 64, 64), 0)
-    for i in vectorize(i_end):
-        tile[i] = A[block * 64 + i]
-    for i in vectorize(i_end, 64):
-        tile[i] = 0.0
+    @stage("threaded")
+    def f(A: float32[M], C: float32[M], *, M: int32) -> C:
+        with kernel(blocks={bx: (M + 63) // 64}, threads={tx: 128, ty: 1, tz: 1}):
+            tile = register(float32[64])
+            i_end: int32 = min(M - bx * 64, 64)
+            for i in vectorize(i_end):
+                tile[i] = A[bx * 64 + i]
+            for i in vectorize(i_end, 64):
+                tile[i] = 0.0
 
 A guard whose index moves with a loop cuts the loop in two, so that the part inside pays nothing and keeps its
 vectors; what is left becomes a condition at the access.  Guards that can be proved are not written at all.
@@ -24,6 +32,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.ir import nodes
+from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
     BOOL,
     Buffer,
@@ -328,7 +337,9 @@ def zero(dtype: nodes.DType) -> Expr:
 
 def _elements(value: Expr) -> list[nodes.Region]:
     """The single elements that a call takes; a function of more of them looks after its bounds itself."""
-    regions = [a for a in value.arguments if isinstance(a, nodes.Region)] if isinstance(value, nodes.Call) else []
+    if not isinstance(value, nodes.Call) or (value.function in INTRINSICS and INTRINSICS[value.function].checks_bounds):
+        return []
+    regions = [a for a in value.arguments if isinstance(a, nodes.Region)]
     return [r for r in regions if all(isinstance(e, int) and e == 1 for e in r.extents)]
 
 

@@ -11,7 +11,7 @@ for _name in ("ldmatrix", "ldmatrix_trans"):
     register(Intrinsic(_name, 3, None, pure=False, collective=True))
 # Copies that a thread starts: places in shared and global memory, for the second also how many bytes are valid.
 register(Intrinsic("cp_async", 2, None, pure=False))
-register(Intrinsic("cp_async_zfill", 3, None, pure=False))
+register(Intrinsic("cp_async_zfill", 3, None, pure=False, checks_bounds=True))
 register(Intrinsic("cp_async_commit", 0, None, pure=False))
 register(Intrinsic("cp_async_wait", 1, None, pure=False))
 # Barriers in shared memory (a place in a row of them; arrivals, bytes or the parity of a phase), and copies that signal them.

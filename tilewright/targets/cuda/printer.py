@@ -15,6 +15,7 @@ from tilewright.targets.cuda.instructions import PTX_NAMES
 from tilewright.targets.cuda.spellings import SPELLINGS, TYPES, storage_type
 
 _ASYNC_COPIES = ("cp_async", "cp_async_zfill")
+_ATOMICS = frozenset(f"atomic_{kind}" for kind in ("add", "max", "min", "and", "or", "xor", "exchange"))
 TEMPLATES = {
     "wgmma_ss": 3, "wgmma_rs": 3, "wgmma_wait": 1, "bulk_wait_read": 1, "setmaxnreg": 1,
 }  # fmt: skip
@@ -146,6 +147,8 @@ class CudaPrinter(CFamilyPrinter):
             return self._template(call)
         if call.function in _ASYNC_COPIES:
             return self._async_copy(call)
+        if call.function in _ATOMICS:
+            return self._atomic(call)
         if call.function == "cp_async_wait":
             return self.call(f"tw::cp_async_wait<{self.expression(call.arguments[0])}>")  # type: ignore[arg-type]
         arguments = [self._argument(part) for part in call.arguments]
@@ -190,6 +193,17 @@ class CudaPrinter(CFamilyPrinter):
         assert isinstance(place, Region) and isinstance(source, Region) and isinstance(place.extents[-1], int)
         size = place.dtype.nbytes(place.extents[-1])
         return self.call(f"tw::{call.function}<{size}>", *(self._argument(part) for part in call.arguments))
+
+    def _atomic(self, call: nodes.Call) -> Text:
+        """An update of one element; an order stronger than relaxed puts it between fences."""
+        place, *values, order = call.arguments
+        assert isinstance(place, Region)
+        at = self.expression(place.starts[0]) if place.starts else Text("0")
+        address = Text(f"&{self.names.of(place.buffer)}[{at}]")
+        update = self.call(f"tw::{call.function}", address, *(self._argument(value) for value in values))
+        if order == "relaxed":
+            return update
+        return Text(f"[&] {{ tw::fence_device(); const auto old = {update}; tw::fence_device(); return old; }}()")
 
     def _argument(self, part: Expr | str | Region) -> Text:
         if isinstance(part, str):
