@@ -126,6 +126,11 @@ class BlockView:
         """Index of the executing thread's warpgroup, the same in all lanes of a warp."""
         return self.owner.warpgroup
 
+    @property
+    def free_barrier(self) -> int:
+        """The first named barrier that roles leave to operators."""
+        return self.owner.roles + 1
+
     def operators(self, token: str) -> list[TileOperator]:
         """The asynchronous operators of the role, or block, that a token stands for."""
         return [node for node in self.owner.asynchronous if node.token == token]
@@ -165,6 +170,7 @@ class _Assign(ScopedRewriter):
         self.warpgroup: Expr = const(0)
         self.thread_var: Var | None = None
         self.barriers = 0
+        self.roles = 0
         self.asynchronous: list[TileOperator] = []
 
     def visit_Kernel(self, kernel: Kernel) -> Any:
@@ -185,6 +191,7 @@ class _Assign(ScopedRewriter):
         warp = Var(INT32, "warp")
         warps = index_binary("floordiv", self.thread, WARP)
         head = Let(warp, Call(INT32, "warp_uniform", (warps,)), span=roles.span)
+        self.roles = len(roles.roles)
         first, branches = 0, []
         for number, role in enumerate(roles.roles):
             self.barriers = number + 1
@@ -616,17 +623,23 @@ def _digit(work: _ThreadLoop, divisor: int, modulus: int, width: int) -> Expr:
 def _offset(layout: Layout, indices: Sequence[Expr]) -> Expr:
     """The element of memory at `indices`.
 
-    Stages of a swizzled tile that start at whole periods of the pattern are added behind it: what the swizzle does
-    to the rest does not depend on them, so a loop over stages need not compute it again.
+    Where the swizzle permutes chunks within a run of the last dimension alone, only that run is under its exclusive
+    or: stages, rows and columns of runs are added to it, so that what is the same for many accesses shows.
     """
-    if layout.swizzle is None or len(indices) < 3:
+    swizzle = layout.swizzle
+    first = layout.digits[-1][0] if layout.rank and layout.digits[-1] else None
+    if swizzle is None or first is None or (first.stride, first.extent) != (1, 1 << (swizzle.base + swizzle.bits)):
         return layout.expression("memory", indices)
-    outer = layout.digits[:-2]
-    if any(one.stride % layout.swizzle.period for dimension in outer for one in dimension):
+    others = [one for dimension in layout.digits for one in dimension if one is not first]
+    if any(one.stride % first.extent for one in others):
         return layout.expression("memory", indices)
-    inner = layout.expression("memory", (*(const(0) for _ in outer), *indices[-2:]))
-    stage = replace(layout, swizzle=None).expression("memory", (*indices[:-2], const(0), const(0)))
-    return index_binary("add", stage, inner)
+    column = index_binary("floormod", indices[-1], first.extent)
+    runs = index_binary("mul", index_binary("floordiv", indices[-1], first.extent), first.extent)
+    rest = replace(layout, swizzle=None).expression("memory", (*indices[:-1], runs))
+    chunk = index_binary(
+        "floormod", index_binary("floordiv", rest, 1 << (swizzle.base + swizzle.shift)), 1 << swizzle.bits
+    )
+    return index_binary("add", rest, index_binary("xor", column, index_binary("mul", chunk, 1 << swizzle.base)))
 
 
 def _is_plain(body: Seq) -> bool:

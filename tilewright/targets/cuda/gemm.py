@@ -1,7 +1,8 @@
 """`T.gemm` on ``mma.sync``: each warp loads operand fragments with ldmatrix and multiplies its tiles.
 
 For each step of k a warp reads its rows of a and its columns of b into registers, then issues one instruction for
-every tile it holds; the accumulator stays where it is.
+every tile it holds; the accumulator stays where it is.  Operands have two sets of registers: while one step is
+multiplied, the next one is on its way from shared memory.
 """
 
 from __future__ import annotations
@@ -89,16 +90,31 @@ class _WarpGemm:
         step = Var(INT32, "k_step")
         self.block.bind(step, plan.tiles_k)
         a, b = self._part(left, "a"), self._part(right, "b")
-        body = [
-            *self._loads(left, a, step),
-            *self._loads(right, b, step),
-            self._multiply(left, right, a, b, step),
-        ]
+        parts = [(operand, part) for operand, part in ((left, a), (right, b)) if not operand.in_registers]
+        first = [statement for operand, part in parts for statement in self._loads(operand, part, const(0))]
+        body: list[Statement] = [self._multiply(left, right, a, b, step)]
+        if parts and plan.tiles_k > 1:
+            following = index_binary("add", step, 1)
+            with self.block.analyzer.scope():
+                self.block.bind(step, plan.tiles_k - 1)
+                ahead = [statement for operand, part in parts for statement in self._loads(operand, part, following)]
+            body.insert(0, If(index_binary("lt", following, plan.tiles_k), seq(ahead), span=gemm.span))
         loop = For(step, const(0), const(plan.tiles_k), const(1), seq(body), "unroll", span=gemm.span)
-        return seq(self._clear(), loop)
+        allocated = [Allocate(part, span=gemm.span) for _, part in parts]
+        return seq(self._clear(), allocated, first, loop)
+
+    @property
+    def _sets(self) -> int:
+        """Sets of registers that operands from shared memory have."""
+        return 2 if self.plan.tiles_k > 1 else 1
+
+    def _set(self, operand: _Operand, step: Expr) -> Expr:
+        """The first register of the set for a step of k."""
+        number = index_binary("floormod", step, self._sets)
+        return self.block.simplify(index_binary("mul", number, operand.tiles * operand.registers))
 
     def _part(self, operand: _Operand, name: str) -> Buffer:
-        size = operand.tiles * operand.registers
+        size = self._sets * operand.tiles * operand.registers
         return Buffer(f"{operand.region.buffer.name}_{name}", (size,), operand.region.dtype, "register")
 
     def _clear(self) -> list[Statement]:
@@ -113,15 +129,12 @@ class _WarpGemm:
 
     # Operands ------------------------------------------------------------------------------------
 
-    def _loads(self, operand: _Operand, part: Buffer, step: Var) -> list[Statement]:
-        if operand.in_registers:
-            return []
-        made: list[Statement] = [Allocate(part, span=self.gemm.span)]
+    def _loads(self, operand: _Operand, part: Buffer, step: Expr) -> list[Statement]:
         if part.dtype.bits == 16 or (_k_is_last(operand) and part.dtype.bits < 64):
-            return [*made, *self._matrix_loads(operand, part, step)]
-        return [*made, self._element_loads(operand, part, step)]
+            return self._matrix_loads(operand, part, step)
+        return [self._element_loads(operand, part, step)]
 
-    def _matrix_loads(self, operand: _Operand, part: Buffer, step: Var) -> list[Statement]:
+    def _matrix_loads(self, operand: _Operand, part: Buffer, step: Expr) -> list[Statement]:
         """ldmatrix: each register of the fragment is an 8 x 8 matrix of 16-bit units, up to four at once."""
         words = operand.registers * part.dtype.bits // 32
         at_once = 4 // words if operand.tiles % (4 // words) == 0 else 1
@@ -130,7 +143,8 @@ class _WarpGemm:
         self.block.bind(tile, count)
         matrices = words * at_once
         address = self._row_address(operand, part, step, tile, at_once, words)
-        first = index_binary("mul", tile, at_once * operand.registers)
+        within = index_binary("mul", tile, at_once * operand.registers)
+        first = index_binary("add", self._set(operand, step), within)
         trans = "_trans" if not _k_is_last(operand) else ""
         call = Call(
             BOOL, f"ldmatrix{trans}", (Region(part, (first,), (operand.registers * at_once,)), address, const(matrices))
@@ -138,7 +152,7 @@ class _WarpGemm:
         body = seq(Evaluate(call, span=self.gemm.span))
         return [For(tile, const(0), const(count), const(1), body, "unroll", span=self.gemm.span)]
 
-    def _row_address(self, operand: _Operand, part: Buffer, step: Var, tile: Var, at_once: int, words: int) -> Region:
+    def _row_address(self, operand: _Operand, part: Buffer, step: Expr, tile: Var, at_once: int, words: int) -> Region:
         """Where the row lies that this lane names: of matrix ``lane // 8``, row ``lane % 8``."""
         lane = index_binary("floormod", self.block.thread, 32)
         matrix, row = index_binary("floordiv", lane, 8), index_binary("floormod", lane, 8)
@@ -162,7 +176,7 @@ class _WarpGemm:
             deep = index_binary("add", index_binary("mul", depth, 8), row)
         return self._element(operand, number, across, step, deep)
 
-    def _element(self, operand: _Operand, tile: Expr, across: Expr, step: Var, deep: Expr) -> Region:
+    def _element(self, operand: _Operand, tile: Expr, across: Expr, step: Expr, deep: Expr) -> Region:
         """The shared element `across` rows into a tile and `deep` into a step of k, for this warp."""
         warp = index_binary("floordiv", self.block.thread, 32)
         plan, instruction = self.plan, self.plan.instruction
@@ -180,7 +194,7 @@ class _WarpGemm:
         offsets = [const(0)] * extra + list(pair)
         return self.block.shared(operand.region, offsets)
 
-    def _element_loads(self, operand: _Operand, part: Buffer, step: Var) -> Statement:
+    def _element_loads(self, operand: _Operand, part: Buffer, step: Expr) -> Statement:
         """Element by element, where no matrix load fits the type and order."""
         instruction = self.plan.instruction
         fragment = instruction.a_fragment if operand.is_left else instruction.b_fragment
@@ -194,7 +208,8 @@ class _WarpGemm:
         row, column = layout.coordinate_expressions(**{place: places[place] for place in layout.places})
         across, deep = (row, column) if operand.is_left else (column, row)
         source = self._element(operand, tile, across, step, deep)
-        where = index_binary("add", index_binary("mul", tile, operand.registers), register)
+        within = index_binary("add", index_binary("mul", tile, operand.registers), register)
+        where = index_binary("add", self._set(operand, step), within)
         store = Store(part, (where,), Load(part.dtype, source.buffer, source.starts), span=self.gemm.span)
         inner = For(register, const(0), const(operand.registers), const(1), seq(store), "unroll", span=self.gemm.span)
         return For(tile, const(0), const(operand.tiles), const(1), seq(inner), "unroll", span=self.gemm.span)
@@ -218,7 +233,8 @@ class _WarpGemm:
     def _fragment(self, operand: _Operand, part: Buffer, tile: Var, step: Var) -> Region:
         """The registers of one tile at one step of k."""
         if not operand.in_registers:
-            return Region(part, (index_binary("mul", tile, operand.registers),), (operand.registers,))
+            within = index_binary("mul", tile, operand.registers)
+            return Region(part, (index_binary("add", self._set(operand, step), within),), (operand.registers,))
         number = index_binary("add", index_binary("mul", tile, self.plan.tiles_k), step)
         buffer = self.block.registers(operand.region.buffer)
         return Region(buffer, (binary("mul", number, const(operand.registers)),), (operand.registers,))
