@@ -271,6 +271,20 @@ def test_packed_tiles_and_tensors(dtype: str, per_byte: int) -> None:
     check(text, codes, machines=[AVX2], after_passes=dtype == "int4")
 
 
+def test_rows_of_packed_elements_end_with_a_byte() -> None:
+    text = """
+    def f(X: int4[m, 7], Y: int8[m, 7], Z: uint2[m, 8], *, m: int32) -> (Y, Z):
+        with kernel(blocks={bx: (m + 3) // 4}, threads={tx: 1, ty: 1, tz: 1}):
+            tile = shared(int4[4, 7])
+            copy(source=X[bx * 4 : +4, :], destination=tile)
+            for i, j in parallel(4, 7):
+                Y[bx * 4 + i, j] = int8(tile[i, j])
+            for i, j in parallel(4, 8):
+                Z[bx * 4 + i, j] = uint2(X[bx * 4 + i, j])
+    """
+    check(text, rng.integers(0, 256, (10, 4)).astype(np.uint8))
+
+
 def test_decode_with_groups() -> None:
     text = block("""
 codes = shared(uint4[8, 64])

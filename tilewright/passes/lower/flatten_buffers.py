@@ -2,14 +2,23 @@
 
 Before::
 
-    tile[i, j] = A[block * 8 + i, j]  # tile is 8 x 16, A is 64 x 100
+    @stage("threaded")
+    def f(A: float32[M, N], C: float32[8, 16], *, M: int32, N: int32) -> C:
+        with kernel(blocks={bx: 1}, threads={tx: 128, ty: 1, tz: 1}):
+            for i in range(8):
+                C[i, 3] = A[i + bx, 4]
 
 After::
 
-    tile[i * 16 + j] = A[block * 800 + i * 100 + j]
+    @stage("final")
+    def f(A: float32[M, N], C: float32[8, 16], *, M: int32, N: int32) -> C:
+        with kernel(blocks={bx: 1}, threads={tx: 128, ty: 1, tz: 1}):
+            for i in range(8):
+                C[i * 16 + 3] = A[int64(N) * int64(i) + 4]
 
 Views of the same element type become accesses of the buffer they view; others stay, as another reading of its
-bytes.  Indices are int32 where the buffer's size fits, else int64.
+bytes.  Indices are int32 where the buffer's size fits, else int64.  Rows of elements that share bytes end with a
+byte.
 """
 
 from __future__ import annotations

@@ -2,14 +2,20 @@
 
 Before::
 
-    for i, j in parallel(64, 32):
-        C[j, i] = A[j, i] + B[i]
+    @stage("lowered")
+    def f(A: float32[32, 64], B: float32[64], C: float32[32, 64]) -> C:
+        with kernel(blocks={bx: 1}, threads={tx: 128, ty: 1, tz: 1}):
+            for i, j in parallel(64, 32):
+                C[j, i] = A[j, i] + B[i]
 
 After::
 
-    for j in range(32):
-        for i in vectorize(64):
-            C[j, i] = A[j, i] + B[i]
+    @stage("threaded")
+    def f(A: float32[32, 64], B: float32[64], C: float32[32, 64]) -> C:
+        with kernel(blocks={bx: 1}, threads={tx: 128, ty: 1, tz: 1}):
+            for j in range(32):
+                for i in vectorize(64):
+                    C[j, i] = A[j, i] + B[i]
 
 Iterations are independent, so the loop over neighbouring elements may become the innermost one.
 """

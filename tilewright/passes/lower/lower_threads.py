@@ -2,16 +2,24 @@
 
 Before::
 
-    tile[tx] = A[tx]
-    sync_threads()
-    B[tx] = tile[127 - tx]
+    @stage("lowered")
+    def f(A: float32[128], B: float32[128]) -> B:
+        with kernel(blocks={bx: 1}, threads={tx: 128, ty: 1, tz: 1}):
+            tile = shared(float32[128])
+            tile[tx] = A[tx]
+            sync_threads()
+            B[tx] = tile[127 - tx]
 
 After::
 
-    for tx_1 in vectorize(128):
-        tile[tx_1] = A[tx_1]
-    for tx_1 in vectorize(128):
-        B[tx_1] = tile[127 - tx_1]
+    @stage("lowered")
+    def f(A: float32[128], B: float32[128]) -> B:
+        with kernel(blocks={bx: 1}, threads={tx: 128, ty: 1, tz: 1}):
+            tile = shared(float32[128])
+            for tx_1 in vectorize(128):
+                tile[tx_1] = A[tx_1]
+            for tx_1 in vectorize(128):
+                B[tx_1] = tile[127 - tx_1]
 
 Loops end where threads meet: at barriers, at work of the whole block (`Parallel`) and at statements that do not
 depend on a thread, which run once.  What a thread keeps from one loop to the next gets a dimension of threads.

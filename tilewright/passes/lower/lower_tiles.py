@@ -2,12 +2,18 @@
 
 Before::
 
-    copy(source=A, destination=tile)
+    @stage("traced")
+    def f(A: float32[64], B: float32[64]) -> B:
+        with kernel(blocks={bx: 1}, threads={tx: 128, ty: 1, tz: 1}):
+            copy(source=A, destination=B)
 
 After::
 
-    for i in parallel(64):
-        tile[i] = A[i]
+    @stage("lowered")
+    def f(A: float32[64], B: float32[64]) -> B:
+        with kernel(blocks={bx: 1}, threads={tx: 128, ty: 1, tz: 1}):
+            for i in parallel(64):
+                B[i] = A[i]
 """
 
 from __future__ import annotations

@@ -2,13 +2,19 @@
 
 Before::
 
-    for i in unroll(2):
-        sums[i * 16].x16 = sums[i * 16].x16 + A[i * 16].x16
+    @stage("final")
+    def f(A: float32[32], C: float32[32]) -> C:
+        with kernel(blocks={bx: 1}, threads={tx: 128, ty: 1, tz: 1}):
+            for i in unroll(2):
+                C[i * 16].x16 = A[i * 16].x16 + A[0].x16
 
 After::
 
-    sums[0].x16 = sums[0].x16 + A[0].x16
-    sums[16].x16 = sums[16].x16 + A[16].x16
+    @stage("final")
+    def f(A: float32[32], C: float32[32]) -> C:
+        with kernel(blocks={bx: 1}, threads={tx: 128, ty: 1, tz: 1}):
+            C[0].x16 = A[0].x16 + A[0].x16
+            C[16].x16 = A[16].x16 + A[0].x16
 
 Register tiles are then accessed at constant places, which is what lets them live in registers.  Very long loops
 keep the mark, and the device's compiler decides.

@@ -2,15 +2,21 @@
 
 Before::
 
-    for i in vectorize(100):
-        C[i] = A[i] + B[0]
+    @stage("final")
+    def f(A: float32[100], B: float32[1], C: float32[100]) -> C:
+        with kernel(blocks={bx: 1}, threads={tx: 128, ty: 1, tz: 1}):
+            for i in vectorize(100):
+                C[i] = A[i] + B[0]
 
 After, on a machine with vectors of 16 floats::
 
-    for i in range(0, 96, 16):
-        C[i].x16 = A[i].x16 + broadcast(B[0], 16)
-    for i in range(96, 100, 4):
-        C[i].x4 = A[i].x4 + broadcast(B[0], 4)
+    @stage("final")
+    def f(A: float32[100], B: float32[1], C: float32[100]) -> C:
+        with kernel(blocks={bx: 1}, threads={tx: 128, ty: 1, tz: 1}):
+            for i in range(0, 96, 16):
+                C[i].x16 = A[i].x16 + broadcast(B[0], 16)
+            for i in range(96, 100, 4):
+                C[i].x4 = A[i].x4 + broadcast(B[0], 4)
 
 A serial loop that folds values into one place becomes a loop over vectors of partial results, combined at the
 end; sums of floats are thereby taken in another order.  What cannot be expressed in vectors stays scalar.
