@@ -26,6 +26,7 @@ from tilewright.passes.tile.select_async_copies import select_async_copies
 from tilewright.passes.tile.select_copies import select_copies
 from tilewright.passes.tile.select_instructions import select_instructions
 from tilewright.passes.tile.specialize_warps import specialize_warps
+from tilewright.passes.tile.stage_epilogue import stage_epilogue
 
 
 def _many_threads(context: Context) -> bool:
@@ -48,6 +49,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(select_async_copies, "before pipelines: they reason about what is asynchronous", _many_threads),
     Step(inject_pipeline, "on whole operators; what follows sees plain loops, and tiles with their stages", _many_threads),
     Step(select_instructions, "matrix instructions are what layouts are anchored on", _many_threads),
+    Step(stage_epilogue, "accumulators are known, layouts of what they leave through are not yet", _many_threads),
     Step(expand_operators, "what is left to cooperate on is what layouts are inferred from", _many_threads),
     Step(infer_layouts, "all loops over tiles are in sight", _many_threads),
     Step(plan_synchronization, "while statements are those of the whole block", _many_threads),

@@ -205,7 +205,7 @@ class _Lower(Rewriter):
     def _is_light(self, node: Any) -> bool:
         """Whether one thread may do it alone."""
         if isinstance(node, Copy):
-            return node.prefer == TMA
+            return node.prefer == TMA and node.source.buffer.scope == "global"
         if isinstance(node, nodes.TileOperator):
             return False
         return not isinstance(node, Statement) or isinstance(
@@ -292,7 +292,7 @@ class _Lower(Rewriter):
     # Copies --------------------------------------------------------------------------------------
 
     def visit_Copy(self, copy: Copy) -> Any:
-        if copy.prefer != TMA:
+        if copy.prefer != TMA or copy.source.buffer.scope != "global":
             return copy
         ring = next(ring for ring in self.rings.values() if copy.destination.buffer in ring.channel.buffers)
         number = self.held.get(ring.channel.name)

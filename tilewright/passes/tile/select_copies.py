@@ -97,7 +97,7 @@ def engine_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyz
         return f"elements of {source.dtype} are no whole bytes"
     if source.buffer.rank > MAXIMUM_RANK:
         return f"{source.buffer.name} has {source.buffer.rank} dimensions, and {MAXIMUM_RANK} are possible"
-    return _shape_misfit(source, destination) or _stride_misfit(source.buffer, analyzer)
+    return _shape_misfit(source, destination) or stride_misfit(source.buffer, analyzer)
 
 
 def _shape_misfit(source: Region, destination: Region) -> str | None:
@@ -123,7 +123,8 @@ def _longer(region: Region) -> list[Any]:
     return [extent for extent in region.extents[:-1] if extent != 1]
 
 
-def _stride_misfit(tensor: Buffer, analyzer: Analyzer) -> str | None:
+def stride_misfit(tensor: Buffer, analyzer: Analyzer) -> str | None:
+    """Why the copy engine cannot step through a tensor; None where it can."""
     *outer, last = strides_of(tensor)
     if last != 1:
         return f"the last dimension of {tensor.name} is not contiguous"

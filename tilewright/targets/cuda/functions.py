@@ -22,6 +22,9 @@ for _name, _arity in (
 ):  # fmt: skip
     register(Intrinsic(_name, _arity, None, pure=False))
 register(Intrinsic("warp_uniform", 1, None))
+register(Intrinsic("pack_f16x2", 2, None))
+register(Intrinsic("pack_bf16x2", 2, None))
+register(Intrinsic("set_word", 3, None, pure=False))
 register(Intrinsic("named_barrier_sync", 2, None, pure=False, collective=True))
 register(Intrinsic("setmaxnreg", 1, None, pure=False))
 # Gemms of warpgroups: descriptors of tiles; n, types, majors, accumulator, a, b, and whether the old sum counts.
@@ -29,6 +32,6 @@ register(Intrinsic("wgmma_descriptor", 4, None))
 register(Intrinsic("wgmma_advance", 2, None))
 for _name, _arity in (
     ("wgmma_ss", 7), ("wgmma_rs", 7), ("wgmma_fence", 0), ("wgmma_commit", 0), ("wgmma_wait", 1),
-    ("wgmma_fence_registers", 1), ("stmatrix", 3),
+    ("wgmma_fence_registers", 1), ("stmatrix_x4", 2),
 ):  # fmt: skip
     register(Intrinsic(_name, _arity, None, pure=False, collective=True))

@@ -14,6 +14,7 @@ from tilewright.passes.tile.select_copies import TMA
 from tilewright.targets.cuda import functions as _functions  # noqa: F401  registers what lowering calls
 from tilewright.targets.cuda.async_copy import lower_commit, lower_copy, lower_wait
 from tilewright.targets.cuda.engine_copy import lower_engine_copy
+from tilewright.targets.cuda.engine_store import lower_engine_store
 from tilewright.targets.cuda.gemm import lower_gemm
 from tilewright.targets.cuda.reduce import lower_reduce
 from tilewright.targets.cuda.warpgroup_gemm import lower_group, lower_group_wait
@@ -29,7 +30,10 @@ def _first(*ways: Override) -> Override:
 
 
 def _copy(copy: Copy, context: Context) -> Statement | None:
-    return lower_engine_copy(copy, context) if copy.prefer == TMA else lower_copy(copy, context)
+    if copy.prefer != TMA:
+        return lower_copy(copy, context)
+    loads = copy.source.buffer.scope == "global"
+    return lower_engine_copy(copy, context) if loads else lower_engine_store(copy, context)
 
 
 OVERRIDES: Mapping[type[Statement], Override] = {

@@ -1,0 +1,141 @@
+"""Lets accumulators leave through shared memory, in boxes that the copy engine stores.
+
+Before (in a role; ``total`` is the accumulator of a gemm on warpgroups)::
+
+    copy(total, C[row : +128, column : +256])
+
+After::
+
+    total_staging = shared(bfloat16[4, 64, 64])     # before the roles: two boxes a warpgroup
+    ...
+    copy(total, C[row : +128, column : +256], prefer="tma")
+
+The boxes a warpgroup fills one while the engine still reads the other; their layout is fixed here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tilewright.ir.nodes import Allocate, Buffer, Function, Kernel, Region, Role, Roles, Statement, index_binary
+from tilewright.ir.visitor import walk
+from tilewright.layout.threads import shared_rows
+from tilewright.ops.copy import Copy
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import ScopedRewriter
+from tilewright.passes.tile.select_copies import ROW_BYTES, TMA, stride_misfit
+from tilewright.passes.tile.select_instructions import FACT as PLANS
+from tilewright.passes.tile.select_instructions import GemmPlan
+
+FACT = "staging"
+"""Name in ``context.facts`` of the shared boxes through which each copy leaves, by operator."""
+
+BOXES = 2
+"""Boxes of a warpgroup."""
+
+
+def stage_epilogue(function: Function, context: Context) -> Function:
+    """Choose the copies of accumulators that the copy engine stores, and give them boxes."""
+    if not (context.arch.has("stmatrix") and context.arch.has("tma")):
+        return function
+    body = _Stage(function, context)(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+def box_width(plan: GemmPlan) -> int:
+    """Columns of a box: the widest that divide an instruction's."""
+    return next(width for width in (64, 32, 16, 8) if plan.instruction.n % width == 0)
+
+
+class _Stage(ScopedRewriter):
+    def __init__(self, function: Function, context: Context) -> None:
+        super().__init__(function)
+        self.context = context
+        self.plans: dict[Any, GemmPlan] = context.facts.get(PLANS, {})
+        self.staging: dict[Copy, Buffer] = context.facts.setdefault(FACT, {})
+        self.made: list[Buffer] = []
+        self.role: Role | None = None
+
+    def visit_Kernel(self, kernel: Kernel) -> Any:
+        self.room = self.context.arch.shared_bytes - _shared_bytes(kernel)
+        self.accumulators = {
+            gemm.c.buffer: plan for gemm, plan in self.plans.items() if plan.instruction.asynchronous
+        }  # fmt: skip
+        self.made = []
+        made = super().visit_Kernel(kernel)
+        layouts = tuple((one, shared_rows(one.static_shape, one.dtype.bits, _span(one))) for one in self.made)
+        return replace(made, layouts=(*made.layouts, *layouts)) if layouts else made
+
+    def visit_Roles(self, roles: Roles) -> Any:
+        before = len(self.made)
+        result = self.generic(roles)
+        return [*(Allocate(one, span=roles.span) for one in self.made[before:]), result]
+
+    def visit_Role(self, role: Role) -> Role:
+        self.role = role
+        made: Role = self.generic(role)
+        self.role = None
+        return made
+
+    def visit_Copy(self, copy: Copy) -> Statement:
+        plan = self.accumulators.get(copy.source.buffer)
+        if plan is None or self.role is None or copy.destination.buffer.scope != "global":
+            return copy
+        reason = self._misfit(copy, plan)
+        place = f"{copy.span.file}:{copy.span.line}: " if copy.span else ""
+        choices = self.context.facts.setdefault("choices", [])
+        if reason is not None:
+            choices.append(f"{place}copy: stores by threads (not tma_store: {reason})")
+            return copy
+        groups = plan.warps_m * plan.warps_n
+        shape = (BOXES * groups, plan.instruction.m, box_width(plan))
+        boxes = next(
+            (one for one in self.made if one.static_shape == shape and one.dtype == copy.destination.dtype), None
+        )
+        if boxes is None:
+            boxes = Buffer(f"{copy.source.buffer.name}_staging", shape, copy.destination.dtype, "shared")
+            self.made.append(boxes)
+            self.room -= boxes.dtype.nbytes(boxes.size)
+        stored = replace(copy, prefer=TMA)
+        self.staging[stored] = boxes
+        choices.append(f"{place}copy: stmatrix and tma_store in boxes of {shape[1]} x {shape[2]}")
+        return stored
+
+    def _misfit(self, copy: Copy, plan: GemmPlan) -> str | None:
+        """Why an accumulator does not leave through shared memory; None where it does."""
+        target, tensor = copy.destination, copy.destination.buffer
+        if copy.prefer not in (None, TMA):
+            return f"the author asks for {copy.prefer}"
+        if tensor.dtype.bits != 16 or not tensor.dtype.is_float or copy.source.dtype.name != "float32":
+            return f"{copy.source.dtype} to {tensor.dtype} is not packed in pairs"
+        if tensor.source is not None or tensor.packed or not copy.source.is_whole or tensor.rank < 2:
+            return "parts and views are stored by their elements"
+        if any(extent != 1 for extent in target.extents[:-2]) or tuple(target.extents[-2:]) != (plan.m, plan.n):
+            return f"rows of the tile are no rows of {tensor.name}"
+        reason = stride_misfit(tensor, self.analyzer)
+        if reason is not None:
+            return reason
+        if not self.analyzer.divides(tensor.shape[-1], ROW_BYTES * 8 // tensor.dtype.bits):
+            return f"rows of {tensor.name} do not end at a multiple of {ROW_BYTES} bytes"
+        if not self._starts_inside(target):
+            return "it may begin before the tensor does"
+        needed = BOXES * plan.warps_m * plan.warps_n * plan.instruction.m * box_width(plan) * 2
+        return f"{needed} bytes of shared memory are not left" if needed > self.room else None
+
+    def _starts_inside(self, region: Region) -> bool:
+        return all(self.analyzer.prove(index_binary("ge", start, 0)) for start in region.starts)
+
+
+def _span(boxes: Buffer) -> int | None:
+    row = boxes.static_shape[-1] * boxes.dtype.bits // 8
+    return row if row in (128, 64, 32) else None
+
+
+def _shared_bytes(kernel: Kernel) -> int:
+    """Bytes of shared memory that a kernel takes, each tile at a multiple of 1024, and its channels' barriers."""
+    total = 1024
+    for node in walk(kernel.body):
+        if isinstance(node, Allocate) and node.buffer.scope == "shared" and node.buffer.source is None:
+            total += -(-node.buffer.dtype.nbytes(node.buffer.size) // 1024) * 1024
+    return total

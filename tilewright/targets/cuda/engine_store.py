@@ -1,0 +1,146 @@
+"""Accumulators leave in boxes: a warpgroup packs one with stmatrix, one of its threads has the copy engine store it.
+
+A warpgroup has boxes in turn, so that it packs the next while the engine reads the last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import BOOL, INT32, UINT32, UINT64
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Call,
+    Evaluate,
+    Expr,
+    For,
+    If,
+    Load,
+    Region,
+    Statement,
+    TensorMap,
+    Var,
+    binary,
+    cast,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.ops.copy import Copy
+from tilewright.passes.context import Context
+from tilewright.passes.lower.assign_threads import BLOCK, BlockView
+from tilewright.passes.tile.select_instructions import FACT as PLANS
+from tilewright.passes.tile.select_instructions import GemmPlan
+from tilewright.passes.tile.stage_epilogue import BOXES
+from tilewright.passes.tile.stage_epilogue import FACT as STAGING
+
+GROUP = 128
+COLUMNS = 16
+"""Of what one stmatrix of four matrices stores: 16 rows by 16 columns."""
+
+PACK = {"float16": "pack_f16x2", "bfloat16": "pack_bf16x2"}
+
+
+def lower_engine_store(copy: Copy, context: Context) -> Statement:
+    """The stores of an accumulator."""
+    plan = next(plan for gemm, plan in context.facts[PLANS].items() if gemm.c.buffer is copy.source.buffer)
+    return _Store(copy, plan, context.facts[STAGING][copy], context.facts[BLOCK]).statement()
+
+
+def call(function: str, *arguments: Expr | Region) -> Evaluate:
+    return Evaluate(Call(BOOL, function, arguments))
+
+
+@dataclass(slots=True)
+class _Store:
+    copy: Copy
+    plan: GemmPlan
+    staging: Buffer
+    block: BlockView
+
+    def statement(self) -> Statement:
+        plan, width = self.plan, self.staging.static_shape[-1]
+        made: list[Statement] = []
+        number = 0
+        for row in range(plan.tiles_m):
+            for column in range(0, plan.n // plan.warps_n, width):
+                made += self._box(row, column, number % BOXES)
+                number += 1
+        made.append(self._first(call("bulk_wait_read", const(0))))
+        return seq(*made)
+
+    def _first(self, *statements: Statement) -> Statement:
+        """What one thread of the warpgroup does."""
+        own = index_binary("floormod", self.block.thread, GROUP)
+        return If(binary("eq", own, const(0)), seq(*statements), span=self.copy.span)
+
+    def _meet(self) -> Statement:
+        """A barrier of the warpgroup."""
+        return call(
+            "named_barrier_sync", index_binary("add", self.block.warpgroup, self.block.free_barrier), const(GROUP)
+        )
+
+    def _box(self, row: int, column: int, turn: int) -> list[Statement]:
+        """One box: packed by all, stored by one."""
+        width = self.staging.static_shape[-1]
+        lane = Var(INT32, "part")
+        self.block.bind(lane, width // COLUMNS)
+        pack = For(lane, const(0), const(width // COLUMNS), const(1), self._pack(row, column, turn, lane), "unroll",
+                   span=self.copy.span)  # fmt: skip
+        store = call("tma_store", self._map(), self._place(turn, const(0), const(0)), *self._coordinates(row, column))
+        return [
+            self._first(call("bulk_wait_read", const(BOXES - 1))), self._meet(), pack,
+            call("fence_proxy_async_shared"), self._meet(), self._first(store, call("bulk_commit")),
+        ]  # fmt: skip
+
+    def _pack(self, row: int, column: int, turn: int, part: Var) -> nodes.Seq:
+        """Sixteen columns of a box."""
+        registers = self.block.registers(self.copy.source.buffer)
+        dtype = self.copy.destination.dtype
+        packed = Buffer(f"{self.copy.source.buffer.name}_packed", (8,), dtype, "register")
+        instruction = self.plan.instruction
+        number, inside = divmod(column, instruction.n)
+        first = (row * self.plan.tiles_n + number) * instruction.d_fragment.registers + inside // 2
+        made: list[Statement] = [Allocate(packed, span=self.copy.span)]
+        for word in range(4):
+            place = index_binary("add", index_binary("mul", part, 8), first + 2 * word)
+            pair = [Load(registers.dtype, registers, (index_binary("add", place, i),)) for i in range(2)]
+            value = Call(UINT32, PACK[dtype.name], tuple(pair))
+            made.append(call("set_word", Region(packed, (const(0),), (8,)), const(word), value))
+        thread = self.block.thread
+        lane, warp = (
+            index_binary("floormod", thread, 32),
+            index_binary("floormod", index_binary("floordiv", thread, 32), 4),
+        )
+        at = index_binary("add", index_binary("mul", warp, 16), index_binary("floormod", lane, 16))
+        across = index_binary(
+            "add", index_binary("mul", part, COLUMNS), index_binary("mul", index_binary("floordiv", lane, 16), 8)
+        )
+        made.append(call("stmatrix_x4", self._place(turn, at, across), Region(packed, (const(0),), (8,))))
+        return seq(*made)
+
+    def _place(self, turn: int, row: Expr, column: Expr) -> Region:
+        """An element of one of the warpgroup's boxes."""
+        box = index_binary("add", index_binary("mul", self.block.warpgroup, BOXES), turn)
+        whole = nodes.whole(self.staging)
+        return self.block.shared(whole, [box, row, column])
+
+    def _map(self) -> TensorMap:
+        tensor = self.copy.destination.buffer
+        box = (*(1 for _ in range(tensor.rank - 2)), *self.staging.static_shape[-2:])
+        row = self.staging.static_shape[-1] * self.staging.dtype.bits // 8
+        return TensorMap(UINT64, tensor, box, row if row in (128, 64, 32) else 0)
+
+    def _coordinates(self, row: int, column: int) -> list[Expr]:
+        """Where the warpgroup's box begins in the tensor, innermost dimension first."""
+        plan, group = self.plan, self.block.warpgroup
+        row_group = index_binary("floormod", group, plan.warps_m) if plan.warps_n > 1 else group
+        column_group = index_binary("floordiv", group, plan.warps_m) if plan.warps_n > 1 else const(0)
+        down = index_binary("add", index_binary("mul", row_group, plan.m // plan.warps_m), row * plan.instruction.m)
+        across = index_binary("add", index_binary("mul", column_group, plan.n // plan.warps_n), column)
+        starts = list(self.block.visited(self.copy.destination.starts))
+        starts[-2] = index_binary("add", starts[-2], down)
+        starts[-1] = index_binary("add", starts[-1], across)
+        return [cast(self.block.simplify(start), INT32) for start in reversed(starts)]
