@@ -47,6 +47,9 @@ from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.plan_operand_layouts import first_match
 
+FEW_ROWS = 32
+"""Up to this many rows, unpacking codes in every micro-kernel costs less than storing them unpacked."""
+
 
 def forward_operands(function: Function, context: Context) -> Function:
     """Let gemms read the sources of tiles that a machine without shared memory need not stage."""
@@ -91,7 +94,7 @@ def _suits(gemm: Gemm, name: str, filled: _Staging, context: Context) -> bool:
     if len(source.tile_shape) != 2 or any(_reads_memory(start) for start in source.starts):
         return False
     if name == "b":
-        if not source.buffer.packed:
+        if not source.buffer.packed or (isinstance(filled.statement, Decode) and gemm.m > FEW_ROWS):
             return False
         return (
             first_match(gemm.a.dtype, source.dtype, context.arch) is not None

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 from tilewright.ir.nodes import Statement
 from tilewright.ops.copy import Copy
+from tilewright.ops.decode import Decode
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Override
 from tilewright.targets.cpu.copy import lower_copy
+from tilewright.targets.cpu.decode import lower_decode
 from tilewright.targets.cpu.gemm import lower_gemm
 
-OVERRIDES: Mapping[type[Statement], Override] = {Copy: lower_copy, Gemm: lower_gemm}
+OVERRIDES: Mapping[type[Statement], Override] = {Copy: lower_copy, Decode: lower_decode, Gemm: lower_gemm}
 """Operator class to ``function(operator, context) -> Statement | None``."""

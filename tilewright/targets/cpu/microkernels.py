@@ -249,12 +249,12 @@ class PanelRight:
                 yield k, self._element
         elif depth == layout.run:
             for share in range(layout.share):
-                yield share * depth, lambda value, share=share: self._codes(value, share)  # type: ignore[misc]
+                yield share * depth, lambda value, share=share: self.codes(value, share)  # type: ignore[misc]
 
     def _element(self, value: Expr) -> Expr:
         return cast(value, self.plan.instruction.vector.with_lanes(value.dtype.lanes))
 
-    def _codes(self, value: Expr, share: int) -> Expr:
+    def codes(self, value: Expr, share: int) -> Expr:
         """The bytes of one step: the codes `share` places up in every byte."""
         bits, target = self.element.bits, self.plan.instruction.vector.with_lanes(value.dtype.lanes)
         if bits < 8:
