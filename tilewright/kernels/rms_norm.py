@@ -6,12 +6,10 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
+from tilewright.kernels.rows import rows_at_once
 
 
-@tilewright.jit
-def rms_norm(
-    X: Any, weight: Any, eps: float = 1e-6, dtype: str = "float32", block_M: int = 4, block_N: int = 1024
-) -> Any:
+def rms_norm(X: Any, weight: Any, eps: float = 1e-6, dtype: str = "float32") -> Any:
     """``X / sqrt(mean(X**2) + eps) * weight`` along the last dimension, in float32 inside.
 
     Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
@@ -25,6 +23,42 @@ def rms_norm(
     -------
     ``[M, N]`` of `dtype`.
     """
+    rows = rows_at_once(X.shape[-1])
+    if rows:
+        return rms_norm_of_short_rows(X, weight, eps, dtype, rows)
+    return rms_norm_of_long_rows(X, weight, eps, dtype)
+
+
+@tilewright.jit
+def rms_norm_of_short_rows(
+    X: Any, weight: Any, eps: float = 1e-6, dtype: str = "float32", block_M: int = 1, threads: int = 128
+) -> Any:
+    """`rms_norm` of rows that a block holds whole."""
+    M, N = T.dynamic("M"), T.const("N")
+    X: T.Tensor((M, N), dtype)
+    weight: T.Tensor((N,), dtype)
+    Y = T.empty((M, N), dtype)
+    with T.Kernel(T.ceildiv(M, block_M), threads=threads) as block:
+        tile = T.alloc_fragment((block_M, N), "float32")
+        squares = T.alloc_fragment((block_M, N), "float32")
+        scale = T.alloc_fragment((block_M,), "float32")
+        T.copy(X[block * block_M, 0], tile)
+        for i, j in T.Parallel(block_M, N):
+            squares[i, j] = tile[i, j] * tile[i, j]
+        T.reduce_sum(squares, scale, dim=1)
+        for i in T.Parallel(block_M):
+            scale[i] = T.rsqrt(scale[i] / N + eps)
+        for i, j in T.Parallel(block_M, N):
+            tile[i, j] = tile[i, j] * scale[i] * T.cast(weight[j], "float32")
+        T.copy(tile, Y[block * block_M, 0])
+    return Y
+
+
+@tilewright.jit
+def rms_norm_of_long_rows(
+    X: Any, weight: Any, eps: float = 1e-6, dtype: str = "float32", block_M: int = 4, block_N: int = 1024
+) -> Any:
+    """`rms_norm` of rows of any length, which are read twice."""
     M, N = T.dynamic("M, N")
     X: T.Tensor((M, N), dtype)
     weight: T.Tensor((N,), dtype)

@@ -1,4 +1,4 @@
-"""Row softmax, in one pass over the maximum and the sum and a second one over the result."""
+"""Row softmax: rows that fit in registers are read once, longer ones twice."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
+from tilewright.kernels.rows import rows_at_once
 
 LOG2_E = 1.4426950408889634
 
 
-@tilewright.jit
-def softmax(X: Any, dtype: str = "float32", block_M: int = 4, block_N: int = 1024) -> Any:
+def softmax(X: Any, dtype: str = "float32") -> Any:
     """Softmax along the last dimension of ``X[M, N]``, in float32 inside.
-
-    The maximum and the sum of a row are found together: when the maximum grows, the sum so far is rescaled
-    (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
 
     Parameters
     ----------
@@ -24,6 +21,38 @@ def softmax(X: Any, dtype: str = "float32", block_M: int = 4, block_N: int = 102
     Returns
     -------
     ``[M, N]`` of `dtype`.
+    """
+    rows = rows_at_once(X.shape[-1])
+    return softmax_of_short_rows(X, dtype, rows) if rows else softmax_of_long_rows(X, dtype)
+
+
+@tilewright.jit
+def softmax_of_short_rows(X: Any, dtype: str = "float32", block_M: int = 1, threads: int = 128) -> Any:
+    """`softmax` of rows that a block holds whole."""
+    M, N = T.dynamic("M"), T.const("N")
+    X: T.Tensor((M, N), dtype)
+    Y = T.empty((M, N), dtype)
+    with T.Kernel(T.ceildiv(M, block_M), threads=threads) as block:
+        tile = T.alloc_fragment((block_M, N), "float32")
+        row_max = T.alloc_fragment((block_M,), "float32")
+        row_sum = T.alloc_fragment((block_M,), "float32")
+        T.copy(X[block * block_M, 0], tile)
+        T.reduce_max(tile, row_max, dim=1)
+        for i, j in T.Parallel(block_M, N):
+            tile[i, j] = T.exp2((tile[i, j] - row_max[i]) * LOG2_E)
+        T.reduce_sum(tile, row_sum, dim=1)
+        for i, j in T.Parallel(block_M, N):
+            tile[i, j] = tile[i, j] / row_sum[i]
+        T.copy(tile, Y[block * block_M, 0])
+    return Y
+
+
+@tilewright.jit
+def softmax_of_long_rows(X: Any, dtype: str = "float32", block_M: int = 4, block_N: int = 1024) -> Any:
+    """`softmax` of rows of any length.
+
+    The maximum and the sum of a row are found together: when the maximum grows, the sum so far is rescaled
+    (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
     """
     M, N = T.dynamic("M, N")
     X: T.Tensor((M, N), dtype)
@@ -48,7 +77,9 @@ def softmax(X: Any, dtype: str = "float32", block_M: int = 4, block_N: int = 102
                 )
                 row_max[i] = tile_max[i]
             for i, j in T.Parallel(block_M, block_N):
-                tile[i, j] = T.exp2((tile[i, j] - row_max[i]) * LOG2_E)
+                tile[i, j] = T.if_then_else(
+                    tile[i, j] == -T.infinity("float32"), 0.0, T.exp2((tile[i, j] - row_max[i]) * LOG2_E)
+                )
             T.reduce_sum(tile, tile_sum, dim=1)
             for i in T.Parallel(block_M):
                 row_sum[i] += tile_sum[i]

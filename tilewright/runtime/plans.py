@@ -26,16 +26,29 @@ def argument_key(value: Any) -> Any:
     kind = type(value)
     if kind is np.ndarray:
         return value.shape, value.strides, value.dtype, value.flags.writeable
-    torch = sys.modules.get("torch")
-    if torch is not None and (kind is torch.Tensor or kind is torch.nn.Parameter):
-        return value.shape, value.stride(), value.dtype, value.device
+    if kind in _torch_types():
+        return value.shape, value.dtype, value.get_device(), value.is_contiguous() or value.stride()
     return None
+
+
+_TORCH_TYPES: list[frozenset[type]] = []
+
+
+def _torch_types() -> frozenset[type]:
+    """Torch's tensor types, once torch is loaded: only a torch tensor can be of them."""
+    if _TORCH_TYPES:
+        return _TORCH_TYPES[0]
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "nn"):
+        return frozenset()
+    _TORCH_TYPES.append(frozenset((torch.Tensor, torch.nn.Parameter)))
+    return _TORCH_TYPES[0]
 
 
 def call_key(arguments: Sequence[Any]) -> Any:
     """The combination of all arguments; None where some argument has no key."""
-    keys = [argument_key(value) for value in arguments]
-    return None if None in keys else tuple(keys)
+    keys = tuple([argument_key(value) for value in arguments])
+    return None if None in keys else keys
 
 
 def make_plan(

@@ -7,8 +7,8 @@ from cuda_gemm import matmul, on, operands, product
 import tilewright.language as T
 from tilewright.kernels.attention import flash_attention
 from tilewright.kernels.elementwise import elementwise
-from tilewright.kernels.rms_norm import rms_norm
-from tilewright.kernels.softmax import softmax
+from tilewright.kernels.rms_norm import rms_norm_of_long_rows, rms_norm_of_short_rows
+from tilewright.kernels.softmax import softmax_of_long_rows, softmax_of_short_rows
 from tilewright.targets.cuda.compiler import compile_text
 
 RNG = np.random.default_rng(3)
@@ -62,14 +62,18 @@ def test_matmul_without_matrix_instructions():
 
 
 @pytest.mark.parametrize("schedule", ["late", "early", "random"])
-def test_softmax_and_norm(schedule):
-    x, weight = RNG.standard_normal((6, 1500)).astype(np.float32), RNG.standard_normal(1500).astype(np.float32)
+@pytest.mark.parametrize("columns", [1500, 1536])
+def test_softmax_and_norm(schedule, columns):
+    x, weight = RNG.standard_normal((6, columns)).astype(np.float32), RNG.standard_normal(columns).astype(np.float32)
     shifted = x.astype(np.float64) - x.max(1, keepdims=True)
-    expected = np.exp(shifted) / np.exp(shifted).sum(1, keepdims=True)
-    assert np.allclose(on("sm_80", softmax).compile(x).emulate(x, schedule=schedule), expected, rtol=1e-5, atol=1e-12)
-    expected = x / np.sqrt((x.astype(np.float64) ** 2).mean(1, keepdims=True) + 1e-6) * weight
-    result = on("sm_80", rms_norm).compile(x, weight).emulate(x, weight, schedule=schedule)
-    assert np.allclose(result, expected, rtol=1e-5, atol=1e-12)
+    softmax = np.exp(shifted) / np.exp(shifted).sum(1, keepdims=True)
+    norm = x / np.sqrt((x.astype(np.float64) ** 2).mean(1, keepdims=True) + 1e-6) * weight
+    short = columns % 128 == 0
+    for kernel in (softmax_of_long_rows, softmax_of_short_rows)[: 1 + short]:
+        assert np.allclose(on("sm_80", kernel).compile(x).emulate(x, schedule=schedule), softmax, rtol=1e-5, atol=1e-12)
+    for kernel in (rms_norm_of_long_rows, rms_norm_of_short_rows)[: 1 + short]:
+        result = on("sm_80", kernel).compile(x, weight).emulate(x, weight, schedule=schedule)
+        assert np.allclose(result, norm, rtol=1e-5, atol=1e-12)
 
 
 @pytest.mark.parametrize("causal", [False, True])

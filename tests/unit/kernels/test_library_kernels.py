@@ -7,8 +7,8 @@ import tilewright.language as T
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.attention import flash_attention
 from tilewright.kernels.elementwise import elementwise
-from tilewright.kernels.rms_norm import rms_norm
-from tilewright.kernels.softmax import softmax
+from tilewright.kernels.rms_norm import rms_norm, rms_norm_of_long_rows, rms_norm_of_short_rows
+from tilewright.kernels.softmax import softmax, softmax_of_long_rows, softmax_of_short_rows
 
 RNG = np.random.default_rng(7)
 
@@ -26,7 +26,15 @@ def wide(array):
 
 @pytest.mark.parametrize(
     "shapes",
-    [[(64, 1), (48,)], [(3, 5, 7), (5, 1)], [(1000,)], [(2, 1, 9), (1, 4, 9), (9,)], [()], [(7, 333), (7, 1)], [(1, 1)]],
+    [
+        [(64, 1), (48,)],
+        [(3, 5, 7), (5, 1)],
+        [(1000,)],
+        [(2, 1, 9), (1, 4, 9), (9,)],
+        [()],
+        [(7, 333), (7, 1)],
+        [(1, 1)],
+    ],
     ids=str,
 )
 def test_elementwise_broadcasts_as_numpy_does(shapes):
@@ -58,7 +66,7 @@ def test_elementwise_refuses_shapes_that_do_not_broadcast():
         elementwise(lambda a, b: a + b, [(3,), (4,)], ["float32"] * 2, "float32")
 
 
-@pytest.mark.parametrize("rows, columns", [(1, 1), (5, 1000), (9, 1025), (3, 4097), (130, 7)])
+@pytest.mark.parametrize("rows, columns", [(1, 1), (5, 1000), (9, 1025), (3, 4097), (130, 7), (13, 256), (3, 4096)])
 @pytest.mark.parametrize("name", ["float32", "bfloat16"])
 def test_softmax(rows, columns, name):
     x = random((rows, columns), name, 4.0)
@@ -66,9 +74,9 @@ def test_softmax(rows, columns, name):
     expected = np.exp(shifted) / np.exp(shifted).sum(1, keepdims=True)
     # exp2 of a product rounded once, a sum of columns terms, a division: relative error of the result.
     bound = (np.abs(shifted) * 2 + 16 + columns) * 2.0**-24 + UNIT[name]
-    results = [softmax(x, dtype=name)]
+    results = [softmax(x, dtype=name), softmax_of_long_rows(x, dtype=name), softmax_of_short_rows(x, dtype=name)]
     if rows * columns < 6000:
-        results.append(softmax.interpret(x, dtype=name))
+        results += [one.interpret(x, dtype=name) for one in (softmax_of_long_rows, softmax_of_short_rows)]
     for result in results:
         assert (np.abs(wide(result) - expected) <= expected * bound + 1e-38).all()
 
@@ -78,17 +86,19 @@ def test_softmax_of_rows_with_minus_infinity():
     x[:, :300] = -np.inf
     expected = np.exp(wide(x) - wide(x).max(1, keepdims=True))
     expected /= expected.sum(1, keepdims=True)
-    assert np.allclose(softmax(x), expected, rtol=1e-4, atol=0)
+    for one in (softmax_of_long_rows, softmax_of_short_rows):
+        assert np.allclose(one(x), expected, rtol=1e-4, atol=0)
 
 
-@pytest.mark.parametrize("rows, columns", [(1, 1), (5, 1000), (9, 1025), (2, 4097)])
+@pytest.mark.parametrize("rows, columns", [(1, 1), (5, 1000), (9, 1025), (2, 4097), (3, 384)])
 @pytest.mark.parametrize("name", ["float32", "bfloat16"])
 def test_rms_norm(rows, columns, name):
     x, weight = random((rows, columns), name), random(columns, name)
     scale = np.sqrt((wide(x) ** 2).mean(1, keepdims=True) + 1e-6)
     expected = wide(x) / scale * wide(weight)
     bound = (columns + 8) * 2.0**-24 + UNIT[name]
-    for run in (rms_norm, rms_norm.interpret):
+    kernels = (rms_norm_of_long_rows, rms_norm_of_short_rows)
+    for run in (rms_norm, *kernels, *(one.interpret for one in kernels)):
         assert (np.abs(wide(run(x, weight, dtype=name)) - expected) <= np.abs(expected) * bound + 1e-38).all()
 
 

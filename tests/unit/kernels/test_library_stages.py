@@ -14,8 +14,8 @@ from tilewright.ir.verifier import verify
 from tilewright.kernels.attention import flash_attention
 from tilewright.kernels.matmul import linear
 from tilewright.kernels.quant_matmul import quant_matmul
-from tilewright.kernels.rms_norm import rms_norm
-from tilewright.kernels.softmax import softmax
+from tilewright.kernels.rms_norm import rms_norm_of_long_rows
+from tilewright.kernels.softmax import softmax_of_long_rows
 from tilewright.language.trace import PrimFunc
 
 
@@ -24,8 +24,8 @@ def zeros(*shape: int) -> np.ndarray:
 
 
 PROGRAMS: dict[str, Callable[[], PrimFunc]] = {
-    "softmax": lambda: softmax.trace(zeros(10, 777)),
-    "rms_norm": lambda: rms_norm.trace(zeros(10, 96), zeros(96)),
+    "softmax": lambda: softmax_of_long_rows.trace(zeros(10, 777)),
+    "rms_norm": lambda: rms_norm_of_long_rows.trace(zeros(10, 96), zeros(96)),
     "linear": lambda: linear.trace(96, 160),
     "flash_attention": lambda: flash_attention.trace(zeros(1, 4, 77, 64), zeros(1, 2, 77, 64), zeros(1, 2, 77, 64), causal=True),
     "quant_matmul": lambda: quant_matmul.trace(96, 256, weights="uint4"),

@@ -5,12 +5,12 @@ import pytest
 
 from tilewright.errors import MisalignedArgument
 from tilewright.ir.printer import print_program
-from tilewright.kernels.softmax import softmax
+from tilewright.kernels.softmax import softmax_of_long_rows
 from tilewright.runtime.arguments import Binder
 from tilewright.runtime.facts import assuming, holds, stride_sizes
 from tilewright.specialization import JITFunction
 
-SOFTMAX = JITFunction(softmax.direct.function, "cuda -arch=sm_80", None)
+SOFTMAX = JITFunction(softmax_of_long_rows.direct.function, "cuda -arch=sm_80", None)
 
 
 def rows(columns):
