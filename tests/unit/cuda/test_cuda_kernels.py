@@ -157,3 +157,28 @@ def test_the_text_reads_well():
     text = on("sm_80", matmul).compile(a, b).get_kernel_source()
     assert "tw::mma_m16n8k16(" in text and "T.gemm(A_shared, B_shared, C_local" in text
     assert text.count("tw::sync_threads();") == 1
+
+
+def folded(X):
+    """Reductions of a tile that is smaller than the block."""
+    M, N = T.const("M, N")
+    X: T.Tensor((M, N), "float32")
+    rows = T.empty((M,), "float32")
+    columns = T.empty((N,), "float32")
+    with T.Kernel(1, threads=32):
+        tile = T.alloc_fragment((M, N), "float32")
+        row_sums = T.alloc_fragment((M,), "float32")
+        column_tops = T.alloc_fragment((N,), "float32")
+        T.copy(X, tile)
+        T.reduce_sum(tile, row_sums, dim=1)
+        T.copy(row_sums, rows)
+        T.reduce_max(tile, column_tops, dim=0)
+        T.copy(column_tops, columns)
+    return rows, columns
+
+
+@pytest.mark.parametrize("m, n", [(4, 12), (5, 8), (3, 3)])
+def test_tiles_smaller_than_the_block(m, n):
+    x = RNG.standard_normal((m, n)).astype(np.float32)
+    sums, tops = on("sm_80", folded).compile(x).emulate(x)
+    assert np.allclose(sums, x.astype(np.float64).sum(1), rtol=1e-5, atol=1e-6) and np.array_equal(tops, x.max(0))

@@ -273,6 +273,19 @@ class _Assign(ScopedRewriter):
         buffer, places = self._physical(store.buffer, indices)
         return replace(store, buffer=buffer, indices=places, value=self.visit(store.value))
 
+    def visit_Allocate(self, allocate: Allocate) -> Any:
+        made = self.generic(allocate)
+        layout = self.layouts.get(allocate.buffer)
+        if allocate.buffer.scope != "fragment" or layout is None or layout.size == allocate.buffer.size:
+            return made
+        # Registers of threads beyond the tile are folded and moved with the others: they hold zeros.
+        index = Var(INT32, "r")
+        zero = const(
+            False if made.buffer.dtype.kind == "bool" else 0.0 if made.buffer.dtype.is_float else 0, made.buffer.dtype
+        )
+        fill = seq(Store(made.buffer, (index,), zero, span=allocate.span))
+        return [made, For(index, const(0), const(made.buffer.size), const(1), fill, "unroll", span=allocate.span)]
+
     # Loops ---------------------------------------------------------------------------------------
 
     def visit_Parallel(self, loop: Parallel) -> Statement:
