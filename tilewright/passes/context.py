@@ -21,8 +21,6 @@ class Schedule:
     """What tuning may vary; None means that a ``plan_*`` pass decides.  Part of every cache key."""
 
     num_stages: int | None = None
-    threads: int | None = None
-    raster: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
