@@ -31,7 +31,9 @@ class Span:
         if not text:
             return f"  --> {self}"
         end = min(self.end_column if self.end_column is not None else len(text), len(text))
-        caret = " " * self.column + "^" * max(1, end - self.column)
+        # Of a whole line, what is written there: not its indentation.
+        start = self.column or (len(text) - len(text.lstrip()) if self.end_column is None else 0)
+        caret = " " * start + "^" * max(1, end - start)
         gutter = " " * len(str(self.line))
         return f"  --> {self}\n{gutter} |\n{self.line} | {text}\n{gutter} | {caret}"
 
@@ -262,3 +264,7 @@ class LayoutConflict(TilewrightError):
 
 class PipelinePlanError(TilewrightError):
     """An ``order=`` or ``stage=`` of T.Pipelined that does not fit the loop's body, or breaks a dependence in it."""
+
+
+class SharedMemoryExceeded(TilewrightError):
+    """Tiles that need more shared memory at once than a block of the machine has."""

@@ -8,7 +8,8 @@ import difflib
 import importlib.util
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tilewright.cli.terminal import Terminal
 from tilewright.errors import TilewrightError, near
 from tilewright.ir.dtypes import dtype
 from tilewright.ir.printer import print_program
+from tilewright.language.mistakes import WrongArguments
 from tilewright.language.trace import PrimFunc
 from tilewright.runtime.kernel import Kernel
 from tilewright.specialization import JITFactory, JITFunction, compile
@@ -132,9 +134,27 @@ def compiled(found: Any, arguments: dict[str, Any], target: str | None) -> Kerne
     wanted = target or "auto"
     if isinstance(found, (JITFunction, JITFactory)):
         wanted = target or found.target
-        found = found.trace(**arguments)
+        if isinstance(found, JITFactory):
+            _must_fit(found.function, arguments)
+        try:
+            found = found.trace(**arguments)
+        except WrongArguments as error:
+            raise _wrong_arguments(error.message, error.hint or "") from None
     elif callable(found) and not isinstance(found, (Kernel, PrimFunc)):
+        _must_fit(found, arguments)
         found = found(**arguments)
     if isinstance(found, Kernel) and target is None:
         return found
     return compile(found.function if isinstance(found, Kernel) else found, target=wanted)
+
+
+def _must_fit(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
+    try:
+        signature(function).bind(**arguments)
+    except TypeError as error:
+        form = f"{function.__name__}{signature(function)}"
+        raise _wrong_arguments(f"{function.__name__}: {error}", form) from None
+
+
+def _wrong_arguments(problem: str, form: str) -> BadCommand:
+    return BadCommand(problem, hint=f"{form}; after FILE:KERNEL write NAME=VALUE, a tensor as in A=float32[128,64]")

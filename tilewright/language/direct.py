@@ -102,7 +102,7 @@ class Declaration:
             actual = tuple(shapes[name])
             if len(actual) != len(declared.shape):
                 raise SizeMismatch(
-                    f"{self.name}: the tensor {name!r} has {len(actual)} dimensions, but {len(declared.shape)} are declared",
+                    f"{self.name}: the tensor {name!r} has shape {actual}, but {len(declared.shape)} dimensions are declared",
                     span=self.span,
                 )
             self._match(found, declared.shape, actual, f"extent {{}} of {name!r}")

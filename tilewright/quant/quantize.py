@@ -25,6 +25,10 @@ class QuantizedWeight:
     zero : the zero point of all groups; None where each has its own.
     dtype : of the codes.
     group : elements along K that share a scale.
+
+    Raises
+    ------
+    CannotQuantize : a scale or a zero point is NaN or infinite.
     """
 
     codes: np.ndarray
@@ -33,6 +37,15 @@ class QuantizedWeight:
     zero: float | None
     dtype: DType
     group: int
+
+    def __post_init__(self) -> None:
+        for what, values in (("scale", self.scales), ("zero point", self.zeros)):
+            if values is not None and not np.isfinite(values).all():
+                group, row = np.argwhere(~np.isfinite(values))[0]
+                raise CannotQuantize(
+                    f"the {what} of group {group} of row {row} is {values[group, row]}",
+                    hint="only finite scales and zero points give a weight",
+                )
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -215,7 +215,7 @@ class Binder:
         if len(view.shape) != param.rank and param not in self.packed_bytes:
             declared = ", ".join(size_text(extent) for extent in param.shape)
             raise errors.WrongArgumentRank(
-                f"argument {param.name!r} has {len(view.shape)} dimensions {view.shape}, expected {param.rank} ({declared})"
+                f"argument {param.name!r} has shape {view.shape}, expected {param.rank} dimensions ({declared})"
             )
 
     def _dtype_hint(self, param: Buffer) -> str:
@@ -229,10 +229,11 @@ class Binder:
         self, param: Buffer, view: TensorView, sizes: Mapping[Var, int], origin: Mapping[Var, str]
     ) -> None:
         if param in self.packed_bytes:
+            # Row-major bytes of as many elements would fit too; only their shape tells them from the packed form.
             expected_bytes = self.packed_bytes[param]
-            if math.prod(view.shape) != expected_bytes:
+            if view.shape != (expected_bytes,):
                 raise errors.WrongArgumentShape(
-                    f"argument {param.name!r} has {math.prod(view.shape)} bytes, its packed form has {expected_bytes}",
+                    f"argument {param.name!r} has shape {view.shape}, its packed form has shape ({expected_bytes},)",
                     hint=f"pack it first: kernel.pack({param.name}=...)",
                 )
             return

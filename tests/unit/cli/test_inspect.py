@@ -87,6 +87,16 @@ def test_differences_and_source(kernels: str, capsys: pytest.CaptureFixture[str]
         (["kernels"], "error: 'kernels' does not name a kernel\n  help: write FILE:KERNEL, as in kernels.py:matmul\n"),
         (["{}:doubel"], "error: {} has no 'doubel'\n  help: did you mean 'double'?\n"),
         (["{}:double", "X"], "error: 'X' is not an argument\n  help: write NAME=VALUE, as in A=float32[128,64]\n"),
+        (
+            ["{}:double"],
+            "error: double: missing a required argument: 'X'\n  help: double(X); after FILE:KERNEL write NAME=VALUE, "
+            "a tensor as in A=float32[128,64]\n",
+        ),
+        (
+            ["{}:factory", "m=1"],
+            "error: factory: got an unexpected keyword argument 'm'\n  help: factory(n=64, dtype='float32'); after "
+            "FILE:KERNEL write NAME=VALUE, a tensor as in A=float32[128,64]\n",
+        ),
         (["{}:program", "--after", "trace"], "error: no pass 'trace' ran\n  help: did you mean 'traced'?\n"),
     ],
 )

@@ -68,7 +68,7 @@ def test_binding_checks_ranks_and_agreement() -> None:
     assert caught.value.message == "product: K is 3 as extent 1 of 'A', but 4 as extent 0 of 'B'"
     with pytest.raises(SizeMismatch) as caught:
         declaration.bind({"A": (2, 3), "B": (4,)})
-    assert caught.value.message == "product: the tensor 'B' has 1 dimensions, but 2 are declared"
+    assert caught.value.message == "product: the tensor 'B' has shape (4,), but 2 dimensions are declared"
 
 
 def test_sizes_come_from_strides_too() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -74,3 +76,16 @@ def test_what_cannot_be_quantised_is_refused(weight: np.ndarray, options: dict[s
     with pytest.raises(CannotQuantize) as caught:
         quantize(weight, **options)  # type: ignore[arg-type]
     assert str(caught.value) == message
+
+
+def test_scales_and_zeros_must_be_finite() -> None:
+    made = quantize(np.ones((3, 32)), "uint4", group=8, zeros="group")
+    scales, zeros = made.scales.copy(), made.zeros.copy()
+    scales[2, 1], zeros[0, 2] = np.nan, np.inf
+    with pytest.raises(CannotQuantize) as caught:
+        replace(made, scales=scales)
+    assert str(caught.value) == (
+        "the scale of group 2 of row 1 is nan\n  help: only finite scales and zero points give a weight"
+    )
+    with pytest.raises(CannotQuantize, match="the zero point of group 0 of row 2 is inf"):
+        replace(made, zeros=zeros)

@@ -68,7 +68,7 @@ MISTAKES = [
     (
         lambda: (ones(20), 2.0, ones(5, 4)),
         errors.WrongArgumentRank,
-        "argument 'A' has 1 dimensions (20,), expected 2 (n, 4)",
+        "argument 'A' has shape (20,), expected 2 dimensions (n, 4)",
     ),
     (
         lambda: (ones(5, 3), 2.0, ones(5, 4)),
@@ -222,3 +222,26 @@ def _doubled():
                 B[block * 8 + i, j] = A[block * 8 + i, j] * 2
 
     return doubled
+
+
+def test_weights_in_row_major_order_are_not_taken_for_packed_ones():
+    from tilewright.kernels.quant_matmul import quant_matmul
+    from tilewright.quant import quantize
+
+    weight = quantize(np.random.default_rng(0).standard_normal((64, 128)), "int4")
+    kernel = quant_matmul(64, 128, weights="int4", zero=weight.zero)
+    a = ones(2, 128)
+    with pytest.raises(errors.WrongArgumentShape) as caught:
+        kernel(a, weight.packed, weight.scales, ones(2, 64))
+    packed = kernel.pack(W=weight.packed)
+    assert str(caught.value) == (
+        f"argument 'W' has shape (64, 64), its packed form has shape {packed.shape}\n"
+        "  help: pack it first: kernel.pack(W=...)"
+    )
+    kernel(a, packed, weight.scales, ones(2, 64))
+
+
+def test_a_whole_line_is_underlined_from_its_first_word(tmp_path):
+    path = tmp_path / "lines.py"
+    path.write_text("first\n    second line\n")
+    assert errors.Span(str(path), 2).show().endswith("2 |     second line\n  |     ^^^^^^^^^^^")
