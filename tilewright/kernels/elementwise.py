@@ -50,7 +50,7 @@ def elementwise(
     if len(shapes) != len(dtypes) or not 1 <= len(shapes) <= 3:
         raise ValueError(f"{len(shapes)} shapes and {len(dtypes)} dtypes; between one and three inputs are needed")
     shape = np.broadcast_shapes(*shapes)
-    make = (_unary, _binary, _ternary)[len(shapes) - 1]
+    make: Any = (_unary, _binary, _ternary)[len(shapes) - 1]
     tensors = [T.Tensor(given or (1,), dtype) for given, dtype in zip(shapes, dtypes, strict=True)]
     store = functools.partial(_store, function, shape or (1,), out_dtype, block)
     program = make(store, *tensors, T.Tensor(shape or (1,), out_dtype))
