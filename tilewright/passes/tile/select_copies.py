@@ -95,6 +95,8 @@ def engine_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyz
         return f"it converts {source.dtype} to {destination.dtype}"
     if source.dtype.bits < 8:
         return f"elements of {source.dtype} are no whole bytes"
+    if any(isinstance(extent, int) and extent == 0 for extent in source.buffer.shape):
+        return f"{source.buffer.name} is empty"
     if source.buffer.rank > MAXIMUM_RANK:
         return f"{source.buffer.name} has {source.buffer.rank} dimensions, and {MAXIMUM_RANK} are possible"
     return _shape_misfit(source, destination) or stride_misfit(source.buffer, analyzer)

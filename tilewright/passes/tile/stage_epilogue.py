@@ -43,9 +43,9 @@ def stage_epilogue(function: Function, context: Context) -> Function:
     return function if body is function.body else function.with_body(body)
 
 
-def box_width(plan: GemmPlan) -> int:
-    """Columns of a box: the widest that divide an instruction's."""
-    return next(width for width in (64, 32, 16, 8) if plan.instruction.n % width == 0)
+def box_width(plan: GemmPlan) -> int | None:
+    """Columns of a box: the widest that divide an instruction's; None where 16 do not, which are packed at once."""
+    return next((width for width in (64, 32, 16) if plan.instruction.n % width == 0), None)
 
 
 class _Stage(ScopedRewriter):
@@ -89,7 +89,7 @@ class _Stage(ScopedRewriter):
             choices.append(f"{place}copy: stores by threads (not tma_store: {reason})")
             return copy
         groups = plan.warps_m * plan.warps_n
-        shape = (BOXES * groups, plan.instruction.m, box_width(plan))
+        shape = (BOXES * groups, plan.instruction.m, box_width(plan) or 0)
         boxes = next(
             (one for one in self.made if one.static_shape == shape and one.dtype == copy.destination.dtype), None
         )
@@ -120,7 +120,10 @@ class _Stage(ScopedRewriter):
             return f"rows of {tensor.name} do not end at a multiple of {ROW_BYTES} bytes"
         if not self._starts_inside(target):
             return "it may begin before the tensor does"
-        needed = BOXES * plan.warps_m * plan.warps_n * plan.instruction.m * box_width(plan) * 2
+        width = box_width(plan)
+        if width is None:
+            return f"{plan.instruction.n} columns are no multiple of 16"
+        needed = BOXES * plan.warps_m * plan.warps_n * plan.instruction.m * width * 2
         return f"{needed} bytes of shared memory are not left" if needed > self.room else None
 
     def _starts_inside(self, region: Region) -> bool:

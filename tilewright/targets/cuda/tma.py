@@ -67,6 +67,9 @@ _TYPES = {
 }  # fmt: skip
 """CUtensorMapDataType by dtype; 8-bit floats travel as bytes."""
 
+ROW_BYTES = 16
+"""Addresses and strides are multiples of this."""
+
 MAX_RANK, MAX_BOX, MAX_EXTENT, MAX_STRIDE = 5, 256, 1 << 32, 1 << 40
 
 
@@ -186,6 +189,8 @@ def descriptor(node: TensorMap, address: int, extents: tuple[int, ...], strides:
     InvalidTensorMap : the tensor cannot be described; the message says why.
     """
     dtype = node.tensor.dtype
+    if 0 in extents:  # nothing of it is ever loaded, but its map is an argument all the same
+        extents, strides = (1,) * len(extents), (ROW_BYTES,) * len(strides)
     steps = tuple(stride * dtype.storage_bytes for stride in reversed(strides[:-1]))
     box = tuple(reversed(node.box))
     return TmaDescriptor(dtype, address, tuple(reversed(extents)), steps, box, swizzle_mode(node.swizzle))
