@@ -1,10 +1,12 @@
 """Every kernel of the library on this CPU beside its peers: NumPy, and torch and ONNX Runtime where installed.
 
-    python benchmarks/cpu.py [--threads 1,2] [--only quant] [--markdown]
+    python benchmarks/cpu.py [--threads 1,2] [--only quant] [--markdown] [--clock cpu]
 
 A case is one line of `CASES`: a name and a function that makes the callables to compare.  Rivals are called in
 turn, so that all of them meet the same moods of a shared machine; times are medians.  Each number of threads
-runs in a process of its own, since some libraries read theirs only once.
+runs in a process of its own, since some libraries read theirs only once.  On a machine that others keep busy,
+``--clock cpu`` counts processor time instead of the clock on the wall (meaningful for one thread only, and there
+too others take their share of caches and memory).
 """
 
 from __future__ import annotations
@@ -194,7 +196,10 @@ def _torch_int4(codes: np.ndarray, scales: np.ndarray, group: int, a: np.ndarray
 # Measuring --------------------------------------------------------------------------------------
 
 
-def measure(rivals: Rivals, seconds: float) -> dict[str, float]:
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
+
+
+def measure(rivals: Rivals, seconds: float, clock: Callable[[], float]) -> dict[str, float]:
     """Median seconds of each rival, called in turn."""
     functions = {"tilewright": rivals.ours, **rivals.peers}
     samples: dict[str, list[float]] = {name: [] for name in functions}
@@ -203,9 +208,9 @@ def measure(rivals: Rivals, seconds: float) -> dict[str, float]:
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(samples["tilewright"]) < 3:
         for name, function in functions.items():
-            started = time.perf_counter()
+            started = clock()
             function()
-            samples[name].append(time.perf_counter() - started)
+            samples[name].append(clock() - started)
     return {name: statistics.median(times) for name, times in samples.items()}
 
 
@@ -229,7 +234,7 @@ def report(name: str, threads: int, rivals: Rivals, times: dict[str, float], mar
     )
 
 
-def run(threads: int, only: str, seconds: float, markdown: bool) -> None:
+def run(threads: int, only: str, seconds: float, markdown: bool, clock: str) -> None:
     """All cases in this process, whose environment already fixes the number of threads."""
     if HAS_TORCH:
         import torch
@@ -239,7 +244,7 @@ def run(threads: int, only: str, seconds: float, markdown: bool) -> None:
         for name, make in cases():
             if only in name:
                 rivals = make(threads)
-                print(report(name, threads, rivals, measure(rivals, seconds), markdown), flush=True)
+                print(report(name, threads, rivals, measure(rivals, seconds, CLOCKS[clock]), markdown), flush=True)
 
 
 def main() -> None:
@@ -248,10 +253,11 @@ def main() -> None:
     parser.add_argument("--only", default="", help="cases whose name contains this text")
     parser.add_argument("--seconds", type=float, default=0.5, help="of measuring a case")
     parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--clock", choices=sorted(CLOCKS), default="wall")
     parser.add_argument("--child", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        run(options.child, options.only, options.seconds, options.markdown)
+        run(options.child, options.only, options.seconds, options.markdown, options.clock)
         return
     if options.markdown:
         print(
