@@ -13,6 +13,8 @@ from tilewright.passes.lower.lower_parallel import lower_parallel
 from tilewright.passes.lower.lower_threads import lower_threads
 from tilewright.passes.lower.lower_tiles import lower_tiles
 from tilewright.passes.manager import Step
+from tilewright.passes.thread.check_registers import check_registers
+from tilewright.passes.thread.plan_shared_memory import plan_shared_memory
 from tilewright.passes.thread.unroll_loops import unroll_loops
 from tilewright.passes.thread.vectorize_accesses import vectorize_accesses
 from tilewright.passes.tile.check_tiles import check_tiles
@@ -61,6 +63,8 @@ PIPELINE: tuple[Step, ...] = (
     Step(guard_bounds, "on loops, which it can cut in two, and on indices that still have their dimensions"),
     Step(apply_packed_layouts, "after the guards, which speak of the logical tensor", _one_thread),
     Step(flatten_buffers, "one index an access, so that strides are plain"),
+    Step(plan_shared_memory, "sizes are final, and every barrier stands where it will be", _many_threads),
+    Step(check_registers, "arrays of a thread are final", _many_threads),
     Step(unroll_loops, "before vectors: constant indices prove more", _one_thread),
     Step(vectorize_accesses, "last: loops become vectors of the machine's width", _one_thread),
 )  # fmt: skip

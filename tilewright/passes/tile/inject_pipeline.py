@@ -28,11 +28,12 @@ serves both the data that has landed and the slot that is filled next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from tilewright.arith import Analyzer
+from tilewright.errors import Span
 from tilewright.ir import nodes
 from tilewright.ir.nodes import (
     Allocate,
@@ -82,6 +83,7 @@ class _Inject(Rewriter):
         self.kernel, self.context = kernel, context
         self.stages: dict[Buffer, list[Buffer]] = {}
         self.tokens = 0
+        self.declared = {node.buffer: node.span for node in walk(kernel.body) if isinstance(node, Allocate)}
 
     def run(self) -> Kernel:
         body = self(self.kernel.body)
@@ -109,7 +111,7 @@ class _Inject(Rewriter):
             return plain_loop(loop)
         plan = plan_pipeline(loop, self._unstageable(original))
         self._report(plan)
-        made = _Emission(plan, self.token()).run()
+        made = _Emission(plan, self.token(), self.declared).run()
         for buffer, staged in made.staged.items():
             self.stages.setdefault(buffer, []).append(staged)
         return made.statements
@@ -190,6 +192,7 @@ class _Emission:
 
     plan: Plan
     token: str
+    declared: Mapping[Buffer, Span | None]
     staged: dict[Buffer, Buffer] = field(default_factory=dict)
     analyzer: Analyzer = field(default_factory=Analyzer)
 
@@ -201,7 +204,9 @@ class _Emission:
         plan = self.plan
         outside = [one for one in plan.allocations if one.buffer not in self.staged and self._ahead(one.buffer)]
         inside = [one for one in plan.allocations if one.buffer not in self.staged and one not in outside]
-        made: list[Statement] = [Allocate(buffer, span=plan.loop.span) for buffer in self.staged.values()]
+        made: list[Statement] = [
+            Allocate(staged, span=self.declared.get(buffer)) for buffer, staged in self.staged.items()
+        ]
         made += outside
         for step in range(plan.depth):
             made += self._step(step)

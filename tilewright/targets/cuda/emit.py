@@ -9,6 +9,7 @@ from tilewright.ir.nodes import Buffer, Function, Kernel, TensorMap, Var
 from tilewright.ir.signature import root, written_parameters
 from tilewright.ir.visitor import kernels, key, walk
 from tilewright.machine.arch import Arch
+from tilewright.passes.thread.plan_shared_memory import BYTES, OFFSETS, shared_allocations
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names
 from tilewright.targets.cuda.arch import CudaArch
@@ -35,7 +36,7 @@ def emit(function: Function, arch: Arch) -> Source:
         origins += [(len(lines) + len(head) + place, span.file, span.line) for place, span in printed.printer.marks]
         lines += [*head, *printed.printer.lines, "}", ""]
         entries.append(name)
-        shared.append(printed.printer.shared_bytes)
+        shared.append(kernel.attribute(BYTES, 0))
     metadata = (("shared_bytes", tuple(shared)), ("origins", tuple(origins)))
     return Source("\n".join(lines), "cu", (), tuple(entries), metadata)
 
@@ -101,8 +102,9 @@ class _Kernel:
         signature = ", ".join(self._parameter(p) for p in self.parameters)
         indices = self._indices()
         printer.nonnegative.update((*kernel.block_vars, *kernel.thread_vars))
+        printer.shared_offsets.update(zip(shared_allocations(kernel), kernel.attribute(OFFSETS, ()), strict=True))
         printer.statement(kernel.body)
-        shared = ["  TW_DYNAMIC_SHARED(shared_memory);"] if printer.shared_bytes else []
+        shared = ["  TW_DYNAMIC_SHARED(shared_memory);"] if kernel.attribute(BYTES, 0) else []
         return [f"TW_KERNEL({kernel.num_threads}, 1)", f"{name}({signature}) {{", *shared, *indices]
 
     def _parameter(self, param: Buffer | Var | TensorMap) -> str:

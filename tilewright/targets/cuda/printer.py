@@ -36,7 +36,7 @@ class CudaPrinter(CFamilyPrinter):
     def __init__(self, names: Names, launch_registers: int = 255) -> None:
         super().__init__(SPELLINGS, names)
         self.nonnegative: set[nodes.Var] = set()
-        self.shared_bytes = 0
+        self.shared_offsets: dict[nodes.Allocate, int] = {}
         self.launch_registers = launch_registers
         self.map_names: dict[Any, str] = {}
         """Parameters that are tensor maps, by the key of the expression."""
@@ -246,13 +246,9 @@ class CudaPrinter(CFamilyPrinter):
         elif buffer.scope == "register":
             self.line(f"tw::Fragment<{element}, {buffer.size}> {name};")
         elif buffer.scope == "barrier":
-            offset = self.shared_bytes
-            self.shared_bytes = offset + buffer.dtype.nbytes(buffer.size)
-            self.line(f"const uint32_t {name} = tw::shared_address(shared_memory + {offset});")
+            self.line(f"const uint32_t {name} = tw::shared_address(shared_memory + {self.shared_offsets[allocate]});")
         elif buffer.scope == "shared":
-            memory = storage_type(buffer.dtype)
-            offset = -(-self.shared_bytes // 1024) * 1024
-            self.shared_bytes = offset + buffer.dtype.nbytes(buffer.size)
+            memory, offset = storage_type(buffer.dtype), self.shared_offsets[allocate]
             self.line(f"{memory}* const {name} = reinterpret_cast<{memory}*>(shared_memory + {offset});")
         else:
             raise InternalError(

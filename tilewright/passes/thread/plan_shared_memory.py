@@ -1,0 +1,186 @@
+"""Where each tile lies in the block's shared memory: tiles whose lives do not meet share their bytes.
+
+Before::
+
+    a = shared(float32[1024])
+    b = shared(float32[1024])
+    c = shared(float32[1024])
+    a[tx] = A[tx]
+    b[tx] = a[tx]
+    c[tx] = b[tx]
+    A[tx] = c[tx]
+
+After, in a kernel with the attributes ``shared_offsets=(0, 4096, 0), shared_bytes=8192``::
+
+    a = shared(float32[1024])
+    b = shared(float32[1024])
+    c = shared(float32[1024])
+    a[tx] = A[tx]
+    b[tx] = a[tx]
+    sync_threads()
+    c[tx] = b[tx]
+    A[tx] = c[tx]
+
+A tile lives from the first to the last statement of the kernel's outermost sequence that mentions it.  Before bytes
+change hands there is a barrier, whatever the statements in between do.  Tiles that the copy engine or matrix
+instructions read by descriptor keep their bytes to themselves, since what they do is not over when the statement is;
+so do all tiles of a kernel that some threads may leave early, which a barrier would wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.errors import SharedMemoryExceeded, Span
+from tilewright.ir.nodes import BOOL, Allocate, Buffer, Call, Evaluate, Function, Kernel, Region, Return, Seq, Statement
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import walk
+from tilewright.machine.arch import Arch
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import map_kernels
+
+OFFSETS, BYTES = "shared_offsets", "shared_bytes"
+"""Attributes of a kernel: the byte at which each tile and barrier starts, in the order of their declarations; and how many
+bytes the block needs."""
+
+_MATRIX_ALIGNMENT, _ALIGNMENT = 1024, 16
+
+_AT_ONCE = frozenset({"ldmatrix", "ldmatrix_trans", "stmatrix", "stmatrix_trans", "cp_async", "cp_async_zfill"})
+"""Functions whose work on a tile is over, or waited for, before its last statement ends."""
+
+
+def plan_shared_memory(function: Function, context: Context) -> Function:
+    """Give every shared tile and barrier its place.
+
+    Raises
+    ------
+    SharedMemoryExceeded : the tiles that live at once need more than a block has; names each of them.
+    """
+    return map_kernels(function, lambda kernel: _plan(kernel, context.arch))
+
+
+@dataclass(slots=True)
+class _Tile:
+    """A tile while its place is looked for: lives in statements ``first`` to ``last`` of the outermost sequence."""
+
+    allocate: Allocate
+    size: int
+    alignment: int
+    first: int
+    last: int
+    offset: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.allocate.buffer.name
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.size
+
+    def meets(self, other: _Tile) -> bool:
+        """Whether both live at some moment."""
+        return self.first <= other.last and other.first <= self.last
+
+    def overlaps(self, other: _Tile) -> bool:
+        """Whether both have a byte in common."""
+        return self.offset < other.end and other.offset < self.end
+
+
+def shared_allocations(kernel: Kernel) -> list[Allocate]:
+    """Declarations of memory that threads share, in the order of `OFFSETS`."""
+    return [
+        node
+        for node in walk(kernel.body)
+        if isinstance(node, Allocate) and node.buffer.source is None and node.buffer.scope in ("shared", "barrier")
+    ]
+
+
+def _plan(kernel: Kernel, arch: Arch) -> Kernel:
+    statements = _outermost(kernel.body)
+    tiles = _lives(kernel, statements)
+    if not tiles:
+        return kernel
+    placed: list[_Tile] = []
+    for tile in sorted(tiles, key=lambda one: (-one.alignment, -one.size)):
+        tile.offset = _lowest(tile, [other for other in placed if other.meets(tile)])
+        placed.append(tile)
+    total = max(tile.end for tile in tiles)
+    if total > arch.shared_bytes:
+        raise _exceeded(tiles, total, arch)
+    handed_over = {
+        tile.first for tile in tiles for other in tiles
+        if other.last < tile.first and tile.overlaps(other)
+    }  # fmt: skip
+    body = kernel.body
+    if handed_over:
+        made: list[Statement] = []
+        for position, statement in enumerate(statements):
+            if position in handed_over:
+                made.append(Evaluate(Call(BOOL, "sync_threads", ()), span=statement.span))
+            made.append(statement)
+        body = replace(body, statements=tuple(made))
+    attributes = tuple((name, value) for name, value in kernel.attributes if name not in (OFFSETS, BYTES))
+    offsets = tuple(tile.offset for tile in tiles)
+    return replace(kernel, body=body, attributes=(*attributes, (OFFSETS, offsets), (BYTES, total)))
+
+
+def _outermost(body: Seq) -> list[Statement]:
+    """The statements of a sequence, those of sequences that stand directly in it included."""
+    found: list[Statement] = []
+    for statement in body.statements:
+        found += _outermost(statement) if isinstance(statement, Seq) else [statement]
+    return found
+
+
+def _lives(kernel: Kernel, statements: Sequence[Statement]) -> list[_Tile]:
+    used: dict[Buffer, list[int]] = {}
+    matrix: set[Buffer] = set()
+    lasting: set[Buffer] = set()
+    for position, statement in enumerate(statements):
+        for node in walk(statement, lambda one: not isinstance(one, Allocate)):
+            if isinstance(node, Buffer):
+                used.setdefault(root(node), []).append(position)
+            elif isinstance(node, Call):
+                regions = {root(part.buffer) for part in node.arguments if isinstance(part, Region)}
+                matrix |= regions if not node.function.startswith(("cp_async", "atomic")) else set()
+                lasting |= regions if node.function not in _AT_ONCE else set()
+    leaves_early = any(isinstance(node, Return) for node in walk(kernel.body))
+    tiles = []
+    for allocate in shared_allocations(kernel):
+        buffer = allocate.buffer
+        places = used.get(buffer, [0])
+        always = leaves_early or buffer.scope == "barrier" or buffer in lasting
+        first, last = (0, len(statements)) if always else (min(places), max(places))
+        alignment = _MATRIX_ALIGNMENT if buffer in matrix and buffer.scope == "shared" else _ALIGNMENT
+        tiles.append(_Tile(allocate, buffer.dtype.nbytes(buffer.size), alignment, first, last))
+    return tiles
+
+
+def _lowest(tile: _Tile, others: Sequence[_Tile]) -> int:
+    """The lowest place for a tile beside those that live with it."""
+    starts = sorted({0, *(-(-other.end // tile.alignment) * tile.alignment for other in others)})
+    return next(
+        start for start in starts if all(start + tile.size <= other.offset or other.end <= start for other in others)
+    )
+
+
+def _exceeded(tiles: Sequence[_Tile], total: int, arch: Arch) -> SharedMemoryExceeded:
+    largest = max(tiles, key=lambda tile: tile.size)
+    lines = [
+        f"{tile.name} ({_kind(tile.allocate.buffer)}{_line(tile.allocate.span)}): {tile.size} bytes" for tile in tiles
+    ]
+    return SharedMemoryExceeded(
+        f"the shared tiles of this kernel need {total} bytes at once, but a block of {arch.name} has {arch.shared_bytes}: "
+        + "; ".join(lines),
+        span=largest.allocate.span, hint="make tiles smaller, or let T.Pipelined have fewer stages",
+    )  # fmt: skip
+
+
+def _kind(buffer: Buffer) -> str:
+    return f"{buffer.size} x {buffer.dtype}"
+
+
+def _line(span: Span | None) -> str:
+    return f", line {span.line}" if span is not None else ""
