@@ -17,7 +17,7 @@ import numpy as np
 
 from tilewright.emulator.lines import line_table
 from tilewright.emulator.reports import OPERATIONS, Report, in_order, make_report
-from tilewright.emulator.structures import SCHEDULES, Allocation, CFault, Fault, Launch
+from tilewright.emulator.structures import SCHEDULES, Allocation, CFault, Fault, make_launch
 from tilewright.emulator.tensor_map import TensorMap, encode_map
 from tilewright.emulator.toolchain import Text, compile_text, core
 from tilewright.errors import EmulationError, EmulationFailed, Span
@@ -83,8 +83,7 @@ class _Memory:
     def copy_back(self) -> None:
         for array, address in zip(self.arrays, self.addresses):
             if array.flags.writeable:
-                raw = (ctypes.c_char * array.nbytes).from_address(address)
-                array[...] = np.frombuffer(raw, array.dtype).reshape(array.shape)
+                array[...] = np.frombuffer(ctypes.string_at(address, array.nbytes), array.dtype).reshape(array.shape)
 
     def release(self) -> None:
         core(options().compiler).tw_release(self.base, self.bytes)
@@ -133,10 +132,9 @@ def _pack_arguments(arguments: Sequence[Any], text: Text, memory: _Memory) -> ct
         at += (len(value) + 127) // 128 * 128
     buffer = (ctypes.c_char * (at + 128 + 128))()
     base = (ctypes.addressof(buffer) + 127) // 128 * 128
-    shift = base - ctypes.addressof(buffer)
     for i, (offset, value) in enumerate(zip(offsets, values)):
-        buffer[shift + offset : shift + offset + len(value)] = value
-        buffer[shift + 8 * i : shift + 8 * i + 8] = (base + offset).to_bytes(8, "little")
+        ctypes.memmove(base + offset, value, len(value))
+        ctypes.memmove(base + 8 * i, (base + offset).to_bytes(8, "little"), 8)
     return buffer
 
 
@@ -185,7 +183,7 @@ def run(
 ) -> Emulation:
     """Run a text once and return what was found, without raising; see `emulate` for the parameters."""
     sizes = [tuple(dims) + (1,) * (3 - len(dims)) for dims in (grid, block, cluster)]
-    if any(not 0 < extent for dims in sizes for extent in dims) or any(g % c for g, c in zip(sizes[0], sizes[2])):
+    if any(not extent > 0 for dims in sizes for extent in dims) or any(g % c for g, c in zip(sizes[0], sizes[2])):
         raise EmulationFailed(
             f"a grid of {tuple(grid)} blocks of {tuple(block)} threads cannot be cut into clusters of {tuple(cluster)}"
         )
@@ -216,20 +214,18 @@ def run(
         )
         planted = (CFault * max(len(faults), 1))(*[fault.encode() for fault in faults])
         low, high = ctypes.c_uint64(), ctypes.c_uint64()
-        library.tw_image(
-            ctypes.cast(text.library.tilewright_run, ctypes.c_void_p), ctypes.byref(low), ctypes.byref(high)
-        )
+        library.tw_image(text.entry, ctypes.byref(low), ctypes.byref(high))
         blocks = sizes[2][0] * sizes[2][1] * sizes[2][2]
         clusters = sizes[0][0] * sizes[0][1] * sizes[0][2] // blocks
         fit = max(1, min(2048 // threads, (228 << 10) // (shared_bytes + 1024)))
         resident = max(1, multiprocessors * fit // blocks)
         if not workers:
             workers = 1 if _TALKS.search(source) or trace or faults else min(os.cpu_count() or 1, clusters, 16)
-        order = Launch(
+        order = make_launch(
             grid=sizes[0], block=sizes[1], cluster=sizes[2], warp_size=32, shared_bytes=shared_bytes, shared_base=1024, check=check,
             schedule=SCHEDULES[schedule], workers=workers, resident=resident, trace=(1 if trace else 0) | (2 if census else 0),
             fences_memory="fence_" in source, registers=launch_registers(source, kernel, threads) if registers is None else registers, seed=seed, poison=poison,
-            entry=ctypes.cast(text.library.tilewright_run, ctypes.c_void_p).value, arguments=base, allocations=allocations,
+            entry=text.entry, arguments=base, allocations=allocations,
             allocation_count=len(arrays), arena_low=space.base, arena_high=space.base + space.bytes, text_low=low.value,
             text_high=high.value, faults=planted, fault_count=len(faults),
         )  # fmt: skip

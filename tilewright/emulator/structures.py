@@ -27,7 +27,7 @@ class CFault(ctypes.Structure):
     ]  # fmt: skip
 
 
-class _Launch(ctypes.Structure):
+class Launch(ctypes.Structure):
     _fields_ = [
         ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3), ("cluster", ctypes.c_uint32 * 3), ("warp_size", ctypes.c_uint32),
         ("shared_bytes", ctypes.c_uint32), ("shared_base", ctypes.c_uint32), ("check", ctypes.c_uint32), ("schedule", ctypes.c_uint32),
@@ -39,9 +39,9 @@ class _Launch(ctypes.Structure):
     ]  # fmt: skip
 
 
-def Launch(**fields: Any) -> _Launch:
+def make_launch(**fields: Any) -> Launch:
     """The launch structure with extents given as tuples."""
-    launch = _Launch()
+    launch = Launch()
     for name, value in fields.items():
         if name in ("grid", "block", "cluster"):
             value = (ctypes.c_uint32 * 3)(*value)

@@ -16,10 +16,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.errors import CompilerNotFound, EmulationFailed
+from tilewright.errors import CompilerNotFound, EmulationFailed, near
 from tilewright.options import options
 
 HOST = Path(__file__).parent / "host"
@@ -58,10 +59,12 @@ template <class... P> tw_u32 shapes(void (*)(P...), tw_u32* out) {
   return sizeof...(P);
 }
 }
-extern "C" __attribute__((no_sanitize("thread"))) void tilewright_run(void** arguments) { tilewright_entry::run(&KERNEL, arguments); }
-extern "C" tw_u32 tilewright_shapes(tw_u32* out) { return tilewright_entry::shapes(&KERNEL, out); }
 """
-"""What is put behind a text, so that its kernel can be called with an array of pointers to its arguments."""
+ENTRY_OF = """
+extern "C" __attribute__((no_sanitize("thread"))) void tilewright_run_NUMBER(void** arguments) { tilewright_entry::run(&KERNEL, arguments); }
+extern "C" tw_u32 tilewright_shapes_NUMBER(tw_u32* out) { return tilewright_entry::shapes(&KERNEL, out); }
+"""
+"""What is put behind a text, so that each of its kernels can be called with an array of pointers to its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +77,9 @@ class Compiler:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A kernel's text in memory: its library, and where the file lies (for the line table)."""
+    """A kernel in memory: its entry, the library's file (for the line table), and its parameters' sizes (top bit: a pointer)."""
 
-    library: ctypes.CDLL
+    entry: int
     path: Path
     shapes: tuple[int, ...]
 
@@ -132,10 +135,11 @@ def _machine() -> str:
     return os.uname().machine + (found.group(0) if found else "")
 
 
-def _run(command: list[str], what: str) -> None:
+def _run(command: list[str], what: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise EmulationFailed(f"the C++ compiler refuses {what}", hint=(done.stderr or done.stdout)[:4000])
+    return done.stdout
 
 
 def _finish(made: Path, place: Path) -> Path:
@@ -185,7 +189,7 @@ def core(wanted: str = "") -> ctypes.CDLL:
     return library
 
 
-_loaded: dict[Path, Text] = {}
+_loaded: dict[tuple[Path, str], Text] = {}
 
 
 def compile_text(source: str, kernel: str, vocabulary: str, check: bool, name: str = "kernel.cu") -> Text:
@@ -207,37 +211,54 @@ def compile_text(source: str, kernel: str, vocabulary: str, check: bool, name: s
     compiler = find_compiler(wanted)
     library = core_path(wanted)
     flags = (*TEXT_FLAGS, *(CHECK_FLAGS if check else PLAIN_FLAGS))
-    whole = f'#line 1 "{name}"\n{source}\n{ENTRY.replace("KERNEL", kernel)}'
+    whole = f'#line 1 "{name}"\n{source}\n'
+    instance = "" if kernel.isidentifier() else kernel
     headers = _contents(HOST / vocabulary) + _contents(DEVICE) + (HOST / "core" / "interface.h").read_bytes()
-    place = options().cache_dir / "emulator" / f"text-{_digest(whole, headers, compiler, flags, library)}"
-    if place in _loaded:
-        return _loaded[place]
+    key = _digest(whole, instance, headers, ENTRY, compiler, flags, library)
+    place = options().cache_dir / "emulator" / f"text-{key}"
+    if (place, kernel) in _loaded:
+        return _loaded[place, kernel]
     if not (place / "kernel.so").exists():
-        scratch = _scratch()
-        for header in set(re.findall(r'#include\s+"(tilewright_wgmma_\w+\.cuh)"', source)):
-            (scratch / header).write_text("")
-        (scratch / "kernel.cpp").write_text(whole)
-        includes = [f"-I{path}" for path in (scratch, HOST / vocabulary, HOST / "core", DEVICE)]
-        _run(
-            [*compiler.command, *flags, *includes, "-c", str(scratch / "kernel.cpp"), "-o", str(scratch / "kernel.o")],
-            "this kernel's text",
-        )
-        _run(
-            [
-                *(c for c in compiler.command if c not in ("-x", "c++")),
-                "-shared",
-                str(scratch / "kernel.o"),
-                str(library),
-                "-lm",
-                "-o",
-                str(scratch / "kernel.so"),
-            ],
-            "to link this kernel",
-        )
-        _finish(scratch, place)
+        _build(whole, instance, vocabulary, flags, place)
+    kernels = (place / "kernels").read_text().split("\n")
+    if kernel not in kernels:
+        raise EmulationFailed(f"the text has no kernel called {kernel!r}", hint=near(kernel, kernels))
     loaded = ctypes.CDLL(str(place / "kernel.so"))
+    number = kernels.index(kernel)
     shapes = (ctypes.c_uint32 * 1024)()
-    count = loaded.tilewright_shapes(shapes)
-    text = Text(loaded, place / "kernel.so", tuple(shapes[:count]))
-    _loaded[place] = text
+    count = loaded[f"tilewright_shapes_{number}"](shapes)
+    entry = ctypes.cast(loaded[f"tilewright_run_{number}"], ctypes.c_void_p).value
+    assert entry is not None
+    text = Text(entry, place / "kernel.so", tuple(shapes[:count]))
+    _loaded[place, kernel] = text
     return text
+
+
+def _build(whole: str, instance: str, vocabulary: str, flags: Sequence[str], place: Path) -> None:
+    """Compile a text with entries for all its kernels (the compiler's own runtime is not linked), and link it to the core."""
+    compiler, library = find_compiler(options().compiler), core_path(options().compiler)
+    scratch = _scratch()
+    for header in set(re.findall(r'#include\s+"(tilewright_wgmma_\w+\.cuh)"', whole)):
+        (scratch / header).write_text("")
+    source, compiled, linked = scratch / "kernel.cpp", str(scratch / "kernel.o"), str(scratch / "kernel.so")
+    command = [
+        *compiler.command,
+        *flags,
+        *(f"-I{path}" for path in (scratch, HOST / vocabulary, HOST / "core", DEVICE)),
+    ]
+    source.write_text(whole)
+    if re.search(r"^\s*#\s*define", whole, re.M):  # macros may make kernels: look behind the preprocessor
+        kernels = re.findall(
+            r'extern "C" void\s+(\w+)\s*\([^;{]*\)\s*\{',
+            _run([*command, "-E", "-P", str(source)], "this kernel's text"),
+        )
+    else:
+        kernels = re.findall(r"\bTW_KERNEL\([^()]*\)\s*(\w+)\s*\(", whole)
+    kernels = sorted(set(kernels)) + ([instance] if instance else [])
+    entries = "".join(ENTRY_OF.replace("NUMBER", str(i)).replace("KERNEL", kernel) for i, kernel in enumerate(kernels))
+    source.write_text(f"{whole}{ENTRY}{entries}")
+    _run([*command, "-c", str(source), "-o", compiled], "this kernel's text")
+    linker = [word for word in compiler.command if word not in ("-x", "c++")]
+    _run([*linker, "-shared", compiled, str(library), "-lm", "-o", linked], "to link this kernel")
+    (scratch / "kernels").write_text("\n".join(kernels))
+    _finish(scratch, place)

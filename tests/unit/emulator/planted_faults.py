@@ -77,13 +77,13 @@ class Planted:
 def call_faults(kernel: Kernel, census: dict[tuple[str, str, int], int]) -> list[Planted]:
     """Faults at every call of the vocabulary that a kernel executes."""
     faults: list[Planted] = []
-
-    def add(what: str, **change: Any) -> None:
-        faults.append(Planted(kernel.name, what, line, Fault(kernel.file, line, operation, **change)))
-
     for (operation, file, line), count in sorted(census.items()):
         if file != kernel.file:
             continue
+
+        def add(what: str, line: int = line, operation: str = operation, **change: Any) -> None:
+            faults.append(Planted(kernel.name, what, line, Fault(kernel.file, line, operation, **change)))
+
         if operation in SKIPPED:
             add(f"{operation} removed", skip=True)
             if count > 1:
@@ -137,8 +137,7 @@ def text_mutations(kernel: Kernel) -> list[Planted]:
         if (
             not code.strip()
             or code.startswith(("#", "using", "constexpr", "template", "TW_KERNEL", "  TW_DYNAMIC"))
-            or "for (int" in code
-            and " i < 8" in code
+            or ("for (int" in code and " i < 8" in code)
         ):
             continue
         for match in re.finditer(r"(?<![\w.<])\d+(?![\w.]|>\()", code):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from planted_faults import caught_share, hunt, prepare
 from emulator_kernels import KERNELS
+from planted_faults import caught_share, hunt, prepare
 
 
 def test_a_sample_of_planted_faults_is_caught() -> None:
