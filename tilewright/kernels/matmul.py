@@ -24,6 +24,8 @@ def matmul(
     block_M: int = 128,
     block_N: int = 96,
     block_K: int | None = None,
+    threads: int = 128,
+    num_stages: int = 2,
 ) -> Any:
     """Product of two matrices that the caller holds row by row.
 
@@ -33,6 +35,7 @@ def matmul(
     B : ``[K, N]``, or ``[N, K]`` where `transpose_B`.
     accumulate : type of the sums: ``"int32"`` for int8, else a float.
     out : type of the result.
+    threads, num_stages : of a block, and of its pipeline, on a GPU.
 
     Returns
     -------
@@ -44,12 +47,12 @@ def matmul(
     A: T.Tensor((M, K), dtype)
     B: T.Tensor((N, K) if transpose_B else (K, N), dtype)
     C = T.empty((M, N), out)
-    with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=128) as (bn, bm):
+    with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bn, bm):
         a = T.alloc_shared((block_M, block_K), dtype)
         b = T.alloc_shared((block_N, block_K) if transpose_B else (block_K, block_N), dtype)
         c = T.alloc_fragment((block_M, block_N), accumulate)
         T.clear(c)
-        for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=2):
+        for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
             T.copy(A[bm * block_M, k * block_K], a)
             if transpose_B:
                 T.copy(B[bn * block_N, k * block_K], b)

@@ -11,6 +11,7 @@ from hopper_gemm import roles_matmul
 import tilewright
 import tilewright.language as T
 from tilewright.errors import ChannelMisuse, NotAsynchronous
+from tilewright.kernels.hopper_matmul import hopper_matmul
 from tilewright.language.mistakes import MisplacedRole
 from tilewright.targets.cuda.compiler import compile_text
 
@@ -105,6 +106,21 @@ def test_plain_kernels_become_hopper_code():
     kernel = on("sm_90a", matmul).compile(a, b, dtype="bfloat16", out="bfloat16", block=(128, 128, 64), threads=256)
     found = opcodes(kernel)
     assert found["HGMMA"] and found["UTMALDG"] and found["UTMASTG"] and not found["HMMA"]
+
+
+def test_one_slot_is_enough():
+    a, b = operands(70, 64, 320, "float16")
+    kernel = on("sm_90a", matmul).compile(a, b, block=(64, 64, 64), num_stages=1)
+    assert "wgmma_ss" in kernel.explain()
+    check(kernel, a, b)
+
+
+def test_persistent_blocks():
+    a, b = operands(300, 200, 136, "bfloat16")
+    kernel = on("sm_90a", hopper_matmul.direct.function).compile(
+        a, b, block_M=128, block_N=64, stages=3, blocks=3, band=2
+    )
+    check(kernel, a, b, out="bfloat16")
 
 
 def test_no_iteration_at_all():

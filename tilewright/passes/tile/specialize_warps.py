@@ -268,12 +268,12 @@ class _Split:
         return seq(fresh(self._for(body)))
 
     def _consumer(self, before: Sequence[Statement], after: Sequence[Statement]) -> Seq:
-        alone = len(self.work) == 1 and isinstance(self.work[0], Gemm)
+        alone = len(self.work) == 1 and isinstance(self.work[0], Gemm) and self.stages > 1
         steps = self._in_flight(before) if alone else [*before, self._in_turn()]
         return seq(steps, after)
 
     def _in_turn(self) -> For:
-        """Several operators an iteration: each gemm is waited for where it stands."""
+        """Several operators an iteration, or one slot: each gemm is waited for where it stands."""
         number, span = self._number(self.loop.var), self.loop.span
         work = [_Slots(self, number)(one) for one in self.work]
         return self._for(
