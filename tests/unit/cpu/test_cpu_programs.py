@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from cpu_programs import AVX2, check, compiled
@@ -375,3 +376,25 @@ def test_a_failed_assertion_names_its_line() -> None:
         kernel(np.array([1, -1, 3], np.int32))
     assert caught.value.message == "negative"
     assert caught.value.span is not None and caught.value.span.line == 3
+
+
+@pytest.mark.parametrize("scale_a, scale_b", [("6, 3", "2, 3"), ("6", "4")])
+def test_scales_of_fewer_columns_than_a_vector_has(scale_a: str, scale_b: str) -> None:
+    text = block(f"""
+a = shared(float8_e4m3fn[6, 12])
+b = shared(float8_e4m3fn[4, 12])
+s = shared(float32[{scale_a}])
+t = shared(float32[{scale_b}])
+c = shared(float32[6, 4])
+copy(source=A, destination=a)
+copy(source=B, destination=b)
+copy(source=S, destination=s)
+copy(source=U, destination=t)
+gemm(a=a, b=b, c=c, transpose_b=True, scale_a=s, scale_b=t, promote_every=4, clear=True)
+copy(source=c, destination=C)
+""", f"(A: float8_e4m3fn[6, 12], B: float8_e4m3fn[4, 12], S: float32[{scale_a}], U: float32[{scale_b}], C: float32[6, 4]) -> C")  # fmt: skip
+    codes = [rng.standard_normal(shape).astype(ml_dtypes.float8_e4m3fn) for shape in ((6, 12), (4, 12))]
+    scales = [
+        rng.standard_normal([int(e) for e in shape.split(",")]).astype(np.float32) for shape in (scale_a, scale_b)
+    ]
+    check(text, *codes, *scales, rtol=1e-5, atol=1e-5)

@@ -277,8 +277,12 @@ class _Lowering:
         contiguous = size == 1 and (one_dimension or k_axis == 0) and op.n % self.lanes == 0
         contiguous = contiguous and (_rows_of_memory(scale) or self._beside(scale))
         if not contiguous:
-            copy = self._scratch("factors", (along_k, op.n), FLOAT32, lambda block, n: factor(n, block))
-            scale = Region(copy, (const(0), const(0)), (along_k, op.n))
+            columns = -(-op.n // self.lanes) * self.lanes  # whole vectors: those beyond the last are never stored
+            copy = self._scratch(
+                "factors", (along_k, columns), FLOAT32,
+                lambda block, n: factor(index_binary("min", n, op.n - 1) if columns > op.n else n, block),
+            )  # fmt: skip
+            scale = Region(copy, (const(0), const(0)), (along_k, columns))
             one_dimension, k_axis = False, 0
         found = scale
 
