@@ -101,11 +101,11 @@ class _Inject(Rewriter):
         self.tokens += 1
         return f"{CP_ASYNC}_{self.tokens - 1}"
 
-    def visit_Pipelined(self, original: Pipelined) -> Statement | list[Statement]:
+    def visit_Pipelined(self, original: Pipelined) -> Statement:
         loop = replace(original, body=self(original.body))
         if loop.num_stages == 0 and loop.stage is None:
             return plain_loop(loop)
-        found = obstacle(loop)
+        found = obstacle(original)
         if found is not None:
             self._refuse(loop, *found)
             return plain_loop(loop)
@@ -114,7 +114,7 @@ class _Inject(Rewriter):
         made = _Emission(plan, self.token(), self.declared).run()
         for buffer, staged in made.staged.items():
             self.stages.setdefault(buffer, []).append(staged)
-        return made.statements
+        return Seq(tuple(made.statements), span=loop.span)
 
     # What is said ----------------------------------------------------------------------------
 
@@ -213,8 +213,6 @@ class _Emission:
         loop = plain_loop(plan.loop)
         body = seq(inside, self._names(), self._step(None))
         made.append(replace(loop, body=body))
-        if any(not self._users(number) for number in self._asynchronous()):
-            made.append(Wait(self.token))
         return _Made(made, self.staged)
 
     def _ahead(self, buffer: Buffer) -> bool:
@@ -304,7 +302,19 @@ class _Emission:
     # Waits -----------------------------------------------------------------------------------
 
     def _asynchronous(self) -> list[int]:
-        return [n for n, s in enumerate(self.plan.statements) if isinstance(s, Copy) and s.prefer == CP_ASYNC]
+        """Copies that a later statement, or step, waits for; one whose tile is read an iteration later waits itself."""
+        return [
+            number
+            for number, statement in enumerate(self.plan.statements)
+            if isinstance(statement, Copy) and statement.prefer == CP_ASYNC and self._waited_for(number)
+        ]
+
+    def _waited_for(self, load: int) -> bool:
+        plan, users = self.plan, self._users(load)
+        if plan.effects[load].writes <= self.staged.keys():
+            return True
+        after = (plan.stages[user] == plan.stages[load] and plan.orders[load] < plan.orders[user] for user in users)
+        return bool(users) and all(after)
 
     def _groups(self) -> list[int]:
         """Positions in a step behind which a group of copies ends."""

@@ -80,11 +80,12 @@ def touched(statement: Statement) -> Touched:
 
 
 def is_load(statement: Statement) -> bool:
-    """Whether a statement brings a tile from global into shared memory."""
+    """Whether a statement brings a tile from global into shared memory, and no pipeline inside has it already."""
     return (
         isinstance(statement, Copy)
         and statement.source.buffer.scope == "global"
         and statement.destination.buffer.scope == "shared"
+        and statement.token is None
     )
 
 
