@@ -294,17 +294,43 @@ def literals() -> Any:
     del LITERALS["swizzle"], RECORDS["Packing"]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+ANY = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(ANY, max_examples=2000)
+VALUES = st.sampled_from([INT32, BOOL, dtype("float16"), dtype("float32"), dtype("int64")]).flatmap(
+    lambda of: expressions(Scope([], []), of, 4)
+)
+
+
+@ANY
 @given(functions())
 def test_any_program_comes_back_as_the_same_text(function: Function) -> None:
     text = print_program(function)
     assert print_program(parse(text)) == text
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.sampled_from([INT32, BOOL, dtype("float16"), dtype("float32"), dtype("int64")]).flatmap(
-    lambda of: expressions(Scope([], []), of, 4)))  # fmt: skip
+@pytest.mark.proof
+@MANY
+@given(functions())
+def test_many_programs_come_back_as_the_same_text(function: Function) -> None:
+    text = print_program(function)
+    assert print_program(parse(text)) == text
+
+
+@ANY
+@given(VALUES)
 def test_expressions_come_back_as_the_same_tree(value: Expr) -> None:
+    comes_back(value)
+
+
+@pytest.mark.proof
+@MANY
+@given(VALUES)
+def test_many_expressions_come_back_as_the_same_tree(value: Expr) -> None:
+    comes_back(value)
+
+
+def comes_back(value: Expr) -> None:
+    """Whether a printed expression is read as the same tree."""
     out = Buffer("out", (1,), value.dtype, "shared")
     program = Function("f", (), Seq((nodes.Allocate(out), nodes.Store(out, (nodes.const(0),), value))))
     store = parse(print_program(program)).body.statements[1]
