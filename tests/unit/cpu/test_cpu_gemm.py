@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import platform
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from tilewright.interpreter import interpret
 from tilewright.options import override
 from tilewright.runtime.kernel import Kernel
 from tilewright.targets.cpu.arch import arch, runs_here
+from tilewright.targets.cpu.compiler import build
 
 
 @tilewright.jit
@@ -142,3 +145,13 @@ def test_unpacking_inverts_packing() -> None:
     packed = kernel.pack(B=codes)
     assert packed.nbytes == 48 * 48 // 2
     np.testing.assert_array_equal(kernel.unpack(B=packed), codes)
+
+
+@pytest.mark.parametrize("machine", ["avxvnni", "avx512", "avx512-vnni-bf16"])
+def test_text_for_other_processors_compiles(machine: str, tmp_path: Path) -> None:
+    """What this machine may lack it cannot run, but its compiler and assembler know the instructions."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        pytest.skip("the C compiler here makes code for another family")
+    for dtypes, packed in ((("int8", "uint4", "int32"), True), (("bfloat16", "bfloat16", "float32"), False)):
+        kernel = kernel_for(machine, 5, 37, 64, *dtypes, True, packed=packed)
+        build(kernel.program.source, arch({"arch": machine}), tmp_path)

@@ -23,6 +23,7 @@ from typing import Any
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
+    Call,
     Const,
     Expr,
     For,
@@ -125,6 +126,10 @@ def _staged(kernel: Kernel) -> dict[Buffer, _Staging]:
                 writers.setdefault(region.buffer, []).append(node)
         elif isinstance(node, Store):
             writers.setdefault(node.buffer, []).append(node)
+        elif isinstance(node, Call):  # an atomic, say: whatever it does with a place
+            for argument in node.arguments:
+                if isinstance(argument, Region):
+                    writers.setdefault(argument.buffer, []).append(node)
         elif isinstance(node, Allocate) and node.buffer.source is not None:
             views.update((node.buffer, node.buffer.source))
     found: dict[Buffer, _Staging] = {}
