@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import ctypes.util
 import importlib.metadata
@@ -137,17 +138,26 @@ def _try_compiler(command: tuple[str, ...]) -> str:
 
 def _cache() -> Finding:
     folder = options().cache_dir
+    if not options().cache:
+        return Finding("cache", "ok", "off (TILEWRIGHT_CACHE=0): kernels are compiled anew in every process")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         reason = error.strerror or str(error)
-        return Finding("cache", "optional", f"{folder}: {reason}; kernels are compiled anew in every process",
-                       "set TILEWRIGHT_CACHE_DIR to a folder that can be written")  # fmt: skip
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    size = sum(path.stat().st_size for path in files)
-    return Finding("cache", "ok", f"{folder}, {len(files)} files, {size / (1 << 20):.1f} MiB")
+        return Finding("cache", "missing", f"{folder}: {reason}",
+                       "set TILEWRIGHT_CACHE_DIR to a folder that can be written, or TILEWRIGHT_CACHE=0 to keep nothing")  # fmt: skip
+    sizes = list(_sizes_below(folder))
+    return Finding("cache", "ok", f"{folder}, {len(sizes)} files, {sum(sizes) / (1 << 20):.1f} MiB")
+
+
+def _sizes_below(folder: Path) -> Iterator[int]:
+    """Bytes of each file; others may be building entries, whose files come and go."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                yield os.stat(os.path.join(place, name)).st_size
 
 
 def _gpu() -> Finding:

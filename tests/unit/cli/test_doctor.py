@@ -54,10 +54,20 @@ def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     blocked.write_text("")
     with override(cache_dir=blocked / "cache"):
         found = finding("cache")
-    assert found.state == "optional" and "compiled anew" in found.detail and "TILEWRIGHT_CACHE_DIR" in found.remedy
+    assert found.state == "missing" and "Not a directory" in found.detail and "TILEWRIGHT_CACHE_DIR" in found.remedy
+    with override(cache_dir=blocked / "cache", cache=False):
+        assert finding("cache").state == "ok"
 
 
 def test_switches_that_are_set_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_NUM_THREADS", "3")
     assert finding("switch").detail == "TILEWRIGHT_NUM_THREADS=3"
     assert "(3 used)" in finding("CPU").detail
+
+
+def test_files_that_vanish_meanwhile_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kept").write_bytes(bytes(3))
+    listed = [(str(tmp_path), [], ["kept", "gone"]), (str(tmp_path / "building"), [], ["kernel.cpp"])]
+    monkeypatch.setattr(doctor.os, "walk", lambda folder: listed)
+    with override(cache_dir=tmp_path):
+        assert finding("cache").detail == f"{tmp_path}, 1 files, 0.0 MiB"
