@@ -8,7 +8,7 @@ launches one after the other in turn (to report).  L2 is flushed before every la
 are compared with cuBLAS's on the same operands, and bit by bit with those of a second launch.
 
     plain   the ordinary kernel of `tilewright.kernels.matmul`; the compiler makes its roles
-    roles   `tilewright.kernels.hopper_matmul`: roles by hand, persistent blocks
+    roles   `tilewright.kernels.hopper_matmul`: roles by hand, persistent blocks, clusters of two (``alone``: of one)
     model   tests/gpu/texts/hopper_gemm_*.cu: clusters of two with multicast, persistent
 """
 
@@ -46,9 +46,12 @@ def plain(block_M: int, block_N: int, stages: int) -> Callable[[Any, Any], Any]:
     return run
 
 
-def roles(block_M: int, block_N: int, stages: int, band: int) -> Callable[[Any, Any], Any]:
+def roles(block_M: int, block_N: int, stages: int, cluster: int = 2) -> Callable[[Any, Any], Any]:
+    """The kernel with roles by hand; bands of 2048 rows, as the model walks them."""
+
     def run(a: Any, b: Any) -> Any:
-        return hopper_matmul(a, b, block_M=block_M, block_N=block_N, stages=stages, band=band)
+        band = 2048 // (block_M * cluster)
+        return hopper_matmul(a, b, block_M=block_M, block_N=block_N, stages=stages, band=band, cluster=cluster)
 
     return run
 
@@ -57,9 +60,10 @@ KERNELS: dict[str, Callable[[Any, Any], Any]] = {
     "plain 128x256": plain(128, 256, 4),
     "plain 256x128": plain(256, 128, 4),
     "plain 256x192": plain(256, 192, 3),
-    "roles 128x256": roles(128, 256, 4, 16),
-    "roles 256x128": roles(256, 128, 4, 8),
-    "roles 256x192": roles(256, 192, 3, 8),
+    "roles 128x256": roles(128, 256, 4),
+    "roles 128x256 alone": roles(128, 256, 4, 1),
+    "roles 256x128": roles(256, 128, 4),
+    "roles 256x192": roles(256, 192, 3),
 }
 
 

@@ -23,7 +23,8 @@ def hopper_matmul(
     block_K: int = 64,
     stages: int = 4,
     blocks: int = 132,
-    band: int = 16,
+    band: int = 8,
+    cluster: int = 2,
 ) -> Any:
     """Product of two row-major matrices, sums in float32.
 
@@ -32,7 +33,9 @@ def hopper_matmul(
     A : ``[M, K]`` of `dtype`, float16 or bfloat16; B : ``[N, K]``.  K is a multiple of 8.
     stages : slots of the ring of tiles.
     blocks : how many blocks run; each takes every so many-th tile.
-    band : tile rows that are walked column by column, so that neighbours in time share tiles in the L2 cache.
+    band : rows of pairs of tiles that are walked column by column, so that neighbours in time share tiles in the L2
+        cache.
+    cluster : blocks that share the tiles of B: each has rows of its own, loads a part of B's tile and sends it to all.
 
     Returns
     -------
@@ -42,17 +45,20 @@ def hopper_matmul(
     A: T.Tensor((M, K), dtype)
     B: T.Tensor((N, K), dtype)
     C = T.empty((M, N), out)
-    rows, columns, steps = -(-M // block_M), -(-N // block_N), -(-K // block_K)
+    rows, columns, steps = -(-M // (block_M * cluster)), -(-N // block_N), -(-K // block_K)
     tiles = rows * columns
-    with T.Kernel(min(blocks, tiles), threads=384) as block:
+    groups = min(blocks // cluster, tiles)
+    turns = -(-tiles // groups)
+    with T.Kernel(groups * cluster, threads=384, cluster_dims=cluster) as block:
         A_ring = T.alloc_shared((stages, block_M, block_K), dtype)
         B_ring = T.alloc_shared((stages, block_N, block_K), dtype)
-        ring = T.channel(A_ring, B_ring, writers="producer", readers="consumers")
+        ring = T.channel(A_ring, B_ring, writers="producer", readers="consumers", scope="cluster")
+        group, rank = block // cluster, block % cluster
         with T.roles():
             with T.role("consumers", warps=8, registers=232):
                 total = T.alloc_fragment((block_M, block_N), "float32")
-                for turn in T.serial(-(-tiles // min(blocks, tiles))):
-                    tile = turn * min(blocks, tiles) + block
+                for turn in T.serial(turns):
+                    tile = turn * groups + group
                     if tile < tiles:
                         row, column = place(tile, rows, columns, band)
                         for k in T.serial(steps):
@@ -66,22 +72,22 @@ def hopper_matmul(
                                 ring.release(number - 1)
                         T.wait_wgmma(0)
                         ring.release(turn * steps + steps - 1)
-                        T.copy(total, C[row * block_M, column * block_N])
+                        T.copy(total, C[(row * cluster + rank) * block_M, column * block_N])
             with T.role("producer", warps=4, registers=40):
-                for turn in T.serial(-(-tiles // min(blocks, tiles))):
-                    tile = turn * min(blocks, tiles) + block
+                for turn in T.serial(turns):
+                    tile = turn * groups + group
                     if tile < tiles:
                         row, column = place(tile, rows, columns, band)
                         for k in T.serial(steps):
                             slot = ring.acquire(turn * steps + k)
-                            T.copy(A[row * block_M, k * block_K], A_ring[slot, :, :])
-                            T.copy(B[column * block_N, k * block_K], B_ring[slot, :, :])
+                            T.copy(A[(row * cluster + rank) * block_M, k * block_K], A_ring[slot, :, :])
+                            T.copy(B[column * block_N, k * block_K], B_ring[slot, :, :], multicast=cluster > 1)
                             ring.publish(turn * steps + k)
     return C
 
 
 def place(tile: Any, rows: int, columns: int, band: int) -> tuple[Any, Any]:
-    """Row and column of a tile: bands of rows are walked column by column."""
+    """Row and column of a group of tiles: bands of rows are walked column by column."""
     band = min(band, rows)
     first = tile // (band * columns) * band
     inside = tile % (band * columns)

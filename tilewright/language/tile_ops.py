@@ -62,7 +62,7 @@ def _choice(value: Any, known: tuple[str, ...], what: str) -> Any:
 @author_facing
 def copy(
     src: Any, dst: Any, *, coalesced_width: Any = None, disable_tma: bool = False, eviction_policy: Any = None,
-    prefer_instruction: Any = None, annotations: Any = None, loop_layout: Any = None,
+    prefer_instruction: Any = None, multicast: bool = False, annotations: Any = None, loop_layout: Any = None,
 ) -> None:  # fmt: skip
     """Copy a tile from any memory to any other, converting its dtype.
 
@@ -74,6 +74,8 @@ def copy(
     disable_tma : plain loads and stores.
     eviction_policy : ``"evict_first"``, ``"evict_last"`` or ``"evict_normal"``, a hint to the L2 cache.
     prefer_instruction : ``"tma"``, ``"cp_async"`` or ``"sync"``.
+    multicast : all blocks of the cluster make the very same copy into a channel of scope ``"cluster"``; each loads a
+        part of it and sends it to all.
     """
     in_kernel("T.copy")
     source, destination = _pair(src, dst, "T.copy")
@@ -81,7 +83,13 @@ def copy(
     eviction = _choice(eviction_policy, ("evict_first", "evict_last", "evict_normal"), "eviction_policy of T.copy")
     width = None if coalesced_width is None else constant(coalesced_width, "coalesced_width of T.copy")
     operator = ops.Copy(
-        source, destination, width, prefer or ("sync" if disable_tma else None), eviction, span=statement_here()
+        source,
+        destination,
+        width,
+        prefer or ("sync" if disable_tma else None),
+        eviction,
+        bool(multicast),
+        span=statement_here(),
     )
     _record(operator, "T.copy", source=source, destination=destination)
 

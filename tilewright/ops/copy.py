@@ -30,6 +30,7 @@ class Copy(TileOperator):
     coalesced_width : elements a thread moves at once, where the author insists; else None.
     prefer : ``"tma"``, ``"cp_async"``, ``"sync"`` or None: the author's choice of instruction.
     eviction : ``"evict_first"``, ``"evict_last"``, ``"evict_normal"`` or None: a hint to the L2 cache.
+    multicast : all blocks of the cluster make the very same copy, so that each may load a part of it for all.
     """
 
     source: Region
@@ -37,6 +38,7 @@ class Copy(TileOperator):
     coalesced_width: int | None = None
     prefer: str | None = None
     eviction: str | None = None
+    multicast: bool = False
 
     def check(self) -> Iterator[str]:
         if not same_shape(self.source.tile_shape, self.destination.tile_shape):

@@ -14,6 +14,7 @@ from tilewright.ir.visitor import kernels
 from tilewright.runtime.arguments import Binder
 from tilewright.targets.cuda.emit import with_lines
 from tilewright.targets.cuda.host import HostProgram
+from tilewright.targets.cuda.target import cluster_of
 from tilewright.targets.cuda.tma import descriptor
 
 
@@ -32,6 +33,7 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
     text = with_lines(program.source)
     shared = dict(program.source.metadata)["shared_bytes"]
     blocks = [kernel.threads for kernel in kernels(program.final)]
+    clusters = [cluster_of(kernel, program.arch) for kernel in kernels(program.final)]
     binder = Binder(program.traced, "cpu")
     bound = binder.bind(values, {})
     arrays = dict(zip(program.final.params, binder.arguments(values, bound.outputs), strict=True))
@@ -43,7 +45,7 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
         x, y, z = blocks[number]
         emulate(
             text, program.source.entries[number], [flat.get(id(value), value) for value in given], grid=grid,
-            block=(x * y * z, 1, 1), shared_bytes=shared[number], memory=list(flat.values()), **options,
+            block=(x * y * z, 1, 1), cluster=clusters[number], shared_bytes=shared[number], memory=list(flat.values()), **options,
         )  # fmt: skip
 
     flat = {id(value): value.reshape(-1) for value in entry if isinstance(value, np.ndarray)}

@@ -115,12 +115,39 @@ def test_one_slot_is_enough():
     check(kernel, a, b)
 
 
-def test_persistent_blocks():
-    a, b = operands(300, 200, 136, "bfloat16")
+@pytest.mark.parametrize("cluster, block_M", [(1, 256), (2, 128), (4, 128)])
+def test_persistent_blocks_in_clusters(cluster, block_M):
+    a, b = operands(700, 200, 136, "bfloat16")
     kernel = on("sm_90a", hopper_matmul.direct.function).compile(
-        a, b, block_M=128, block_N=64, stages=3, blocks=3, band=2
+        a, b, block_M=block_M, block_N=64, stages=3, blocks=4, band=2, cluster=cluster
     )
-    check(kernel, a, b, out="bfloat16")
+    assert ("tma_load_multicast" in kernel.get_kernel_source()) == (cluster > 1)
+    check(kernel, a, b, out="bfloat16", schedules=SCHEDULES[1:])
+
+
+def test_shares_of_a_tile_are_whole_patterns():
+    a, b = operands(700, 200, 136, "bfloat16")
+    with pytest.raises(ChannelMisuse, match="24 rows of B_ring cannot be shared by 2 blocks"):
+        on("sm_90a", hopper_matmul.direct.function).compile(a, b, block_M=128, block_N=24, stages=3)
+
+
+def test_multicast_needs_a_channel_of_the_cluster():
+    @T.prim_func
+    def alone(A: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float16")):
+        with T.Kernel(2, threads=256, cluster_dims=2):
+            ring = T.alloc_shared((2, 64, 64), "float16")
+            loads = T.channel(ring, writers="producer", readers="consumer")
+            with T.roles():
+                with T.role("consumer", warps=4):
+                    slot = loads.receive(0)
+                    T.copy(ring[slot, :, :], C)
+                with T.role("producer", warps=4):
+                    slot = loads.acquire(0)
+                    T.copy(A, ring[slot, :, :], multicast=True)
+                    loads.publish(0)
+
+    with pytest.raises(ChannelMisuse, match="'loads' joins those of one block"):
+        tilewright.compile(alone, target="cuda -arch=sm_90a")
 
 
 def test_no_iteration_at_all():

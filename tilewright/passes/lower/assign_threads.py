@@ -127,6 +127,11 @@ class BlockView:
         return self.owner.warpgroup
 
     @property
+    def cluster(self) -> int:
+        """Blocks of the cluster."""
+        return self.owner.cluster
+
+    @property
     def free_barrier(self) -> int:
         """The first named barrier that roles leave to operators."""
         return self.owner.roles + 1
@@ -171,10 +176,12 @@ class _Assign(ScopedRewriter):
         self.thread_var: Var | None = None
         self.barriers = 0
         self.roles = 0
+        self.cluster = 1
         self.asynchronous: list[TileOperator] = []
 
     def visit_Kernel(self, kernel: Kernel) -> Any:
         self.thread_var = kernel.thread_vars[0]
+        self.cluster = math.prod(kernel.attribute("cluster", (1,)))
         self.asynchronous = _asynchronous(kernel)
         self.layouts = {buffer: layout for buffer, layout in kernel.layouts if isinstance(layout, Layout)}
         self.safe = dict(kernel.safe_values)

@@ -112,13 +112,15 @@ class _Ring:
     empty_arrivals: int
     by_group: frozenset[str]
     """Readers of whose warpgroups one thread arrives for all."""
+    blocks: int
+    """How many blocks of the cluster fill one another's slots."""
 
 
 def _ring(channel: Channel, kernel: Kernel, context: Context) -> _Ring:
-    if channel.scope != "block":
+    if channel.scope not in ("block", "cluster"):
         raise ChannelMisuse(
             f"the channel {channel.name!r} joins the roles of a {channel.scope}",
-            span=channel.span, hint='only channels of scope "block" are lowered',
+            span=channel.span, hint='only channels of scope "block" and "cluster" are lowered',
         )  # fmt: skip
     plans = context.facts.get(PLANS, {})
     roles = {node.name: node for node in walk(kernel) if isinstance(node, Role)}
@@ -129,8 +131,14 @@ def _ring(channel: Channel, kernel: Kernel, context: Context) -> _Ring:
         full += roles[name].warps * WARP if any(copy.prefer != TMA for copy in copies) else 0
     by_group = frozenset(name for name in channel.readers if _reads_by_descriptor(channel, roles[name], plans))
     empty = sum(roles[name].warps * WARP // (GROUP if name in by_group else 1) for name in channel.readers)
+    blocks = math.prod(kernel.attribute("cluster", (1,))) if channel.scope == "cluster" else 1
+    if blocks > 1 and len(by_group) != len(channel.readers):
+        raise ChannelMisuse(
+            f"the slots of {channel.name!r} are read by more than asynchronous gemms",
+            span=channel.span, hint='only these may read the slots of a channel of scope "cluster"',
+        )  # fmt: skip
     rows = [Buffer(f"{channel.name}_{word}", (channel.stages,), UINT64, "barrier") for word in ("full", "empty")]
-    return _Ring(channel, rows[0], rows[1], max(full, 1), empty, by_group)
+    return _Ring(channel, rows[0], rows[1], max(full, 1), empty * blocks, by_group, blocks)
 
 
 def _copies_into(channel: Channel, role: Role) -> list[Copy]:
@@ -191,6 +199,8 @@ class _Lower(Rewriter):
         return [Allocate(ring.full, span=channel.span), Allocate(ring.empty, span=channel.span), start]
 
     def visit_Roles(self, roles: Roles) -> Any:
+        if any(ring.blocks > 1 for ring in self.rings.values()):
+            return [call("cluster_sync"), self.generic(roles), call("cluster_sync")]
         return [barrier(), self.generic(roles)]
 
     def visit_Role(self, role: Role) -> Role:
@@ -280,7 +290,12 @@ class _Lower(Rewriter):
     def visit_Release(self, statement: Release) -> Any:
         ring = self.rings[statement.channel]
         assert self.role is not None
-        arrive = call("mbarrier_arrive", self._slot(ring.empty, ring.channel.stages, statement.iteration))
+        slot = self._slot(ring.empty, ring.channel.stages, statement.iteration)
+        if ring.blocks > 1:
+            block = index_binary("floormod", self.thread, GROUP)
+            one_each = binary("lt", block, const(ring.blocks))
+            return If(one_each, seq(call("mbarrier_arrive_cluster", slot, block)), span=statement.span)
+        arrive = call("mbarrier_arrive", slot)
         if self.role.name not in ring.by_group:
             return replace(arrive, span=statement.span)
         first = binary("eq", index_binary("floormod", self.thread, GROUP), const(0))
@@ -300,6 +315,11 @@ class _Lower(Rewriter):
             raise ChannelMisuse(
                 f"this copy fills a slot of {ring.channel.name!r} that its role has not acquired",
                 span=copy.span, hint="write it between `acquire` and `publish`",
+            )  # fmt: skip
+        if copy.multicast and ring.channel.scope != "cluster":
+            raise ChannelMisuse(
+                f"this copy is sent to all blocks of the cluster, but {ring.channel.name!r} joins those of one block",
+                span=copy.span, hint='write T.channel(..., scope="cluster")',
             )  # fmt: skip
         full = self._slot(ring.full, ring.channel.stages, number)
         self.barriers[copy] = full

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.errors import InternalError
-from tilewright.ir.dtypes import BOOL, INT32, UINT64, DType
+from tilewright.errors import ChannelMisuse, InternalError
+from tilewright.ir.dtypes import ALL, BOOL, INT32, UINT64, DType
 from tilewright.ir.nodes import (
     Call,
     Evaluate,
@@ -27,7 +27,10 @@ from tilewright.passes.context import Context
 from tilewright.passes.lower.assign_threads import BLOCK, BlockView
 from tilewright.passes.lower.lower_channels import FACT as BARRIERS
 from tilewright.targets.cuda.operands import BoxPlan, plan_boxes
-from tilewright.targets.cuda.tma import Swizzle
+from tilewright.targets.cuda.tma import MAX_BOX, Swizzle
+
+PATTERN_ROWS = 8
+"""Rows after which a swizzle's pattern repeats."""
 
 
 def lower_engine_copy(copy: Copy, context: Context) -> Statement:
@@ -69,20 +72,42 @@ class _Boxes:
 
     def statement(self) -> Statement:
         copy = self.copy
-        layout = self.block.layout(copy.destination.buffer)
-        plan = tile_boxes(layout, copy.destination.dtype)
+        plan = tile_boxes(self.block.layout(copy.destination.buffer), copy.destination.dtype)
         if plan is None:
             raise InternalError(f"no boxes fill {copy.destination.buffer.name}", span=copy.span)
-        described = TensorMap(UINT64, copy.source.buffer, self._box(plan), self._span(plan))
-        made: list[Statement] = []
-        for first, _ in plan.boxes():
-            extra = copy.destination.buffer.rank - 2
-            place = self.block.shared(
-                copy.destination, [*(const(0) for _ in range(extra)), const(first[1]), const(first[0])]
-            )
-            arguments: tuple[Expr | Region, ...] = (place, described, self.barrier, *self._coordinates(first))
-            made.append(Evaluate(Call(BOOL, "tma_load", arguments), span=copy.span))
+        blocks = self.block.cluster if copy.multicast else 1
+        made = self._shares(plan, blocks) if blocks > 1 else self._boxes(plan)
         return made[0] if len(made) == 1 else seq(*made)
+
+    def _boxes(self, plan: BoxPlan) -> list[Statement]:
+        described = TensorMap(UINT64, self.copy.source.buffer, self._box(*plan.box), self._span(plan))
+        return [
+            self._load("tma_load", described, const(column), const(row), ()) for (column, row), _ in plan.boxes()
+        ]  # fmt: skip
+
+    def _shares(self, plan: BoxPlan, blocks: int) -> list[Statement]:
+        """This block's rows of the tile, for all blocks of the cluster."""
+        rows = plan.box[1] * plan.counts[1]
+        share = rows // blocks
+        if rows % (blocks * PATTERN_ROWS) or share > MAX_BOX:
+            raise ChannelMisuse(
+                f"{rows} rows of {self.copy.destination.buffer.name} cannot be shared by {blocks} blocks",
+                span=self.copy.span, hint=f"a block's share is a multiple of {PATTERN_ROWS} rows, at most {MAX_BOX}",
+            )  # fmt: skip
+        described = TensorMap(UINT64, self.copy.source.buffer, self._box(plan.box[0], share), self._span(plan))
+        first = index_binary("mul", Call(INT32, "cluster_rank", ()), share)
+        everyone = const((1 << blocks) - 1, ALL["uint16"])
+        columns = range(0, plan.box[0] * plan.counts[0], plan.box[0])
+        return [self._load("tma_load_multicast", described, const(column), first, (everyone,)) for column in columns]
+
+    def _load(
+        self, function: str, described: TensorMap, column: Expr, row: Expr, more: tuple[Expr, ...]
+    ) -> Statement:  # fmt: skip
+        """One box, which begins at a row and a column of the tile."""
+        to = self.copy.destination
+        place = self.block.shared(to, [*(const(0) for _ in range(to.buffer.rank - 2)), row, column])
+        arguments: tuple[Expr | Region, ...] = (place, described, self.barrier, *more, *self._coordinates(column, row))
+        return Evaluate(Call(BOOL, function, arguments), span=self.copy.span)
 
     @staticmethod
     def _span(plan: BoxPlan) -> int:
@@ -94,19 +119,19 @@ class _Boxes:
         last = len(extents) - 1
         return next((axis for axis in reversed(range(last)) if extents[axis] != 1), None), last
 
-    def _box(self, plan: BoxPlan) -> tuple[int, ...]:
+    def _box(self, inner: int, outer: int) -> tuple[int, ...]:
         rows, columns = self._axes()
         box = [1] * len(self.copy.source.extents)
-        box[columns] = plan.box[0]
+        box[columns] = inner
         if rows is not None:
-            box[rows] = plan.box[1]
+            box[rows] = outer
         return tuple(box)
 
-    def _coordinates(self, first: tuple[int, ...]) -> list[Expr]:
+    def _coordinates(self, column: Expr, row: Expr) -> list[Expr]:
         """Where the box begins in the tensor, innermost dimension first."""
         rows, columns = self._axes()
         starts = list(self.block.visited(self.copy.source.starts))
-        starts[columns] = index_binary("add", starts[columns], first[0])
+        starts[columns] = index_binary("add", starts[columns], column)
         if rows is not None:
-            starts[rows] = index_binary("add", starts[rows], first[1])
+            starts[rows] = index_binary("add", starts[rows], row)
         return [cast(self.block.simplify(start), INT32) for start in reversed(starts)]

@@ -22,6 +22,11 @@ for _name, _arity in (
 ):  # fmt: skip
     register(Intrinsic(_name, _arity, None, pure=False))
 register(Intrinsic("warp_uniform", 1, None))
+# Clusters: which of its blocks this is, a meeting of all, an arrival in another block, a load for several.
+register(Intrinsic("cluster_rank", 0, None))
+register(Intrinsic("cluster_sync", 0, None, pure=False, collective=True))
+register(Intrinsic("mbarrier_arrive_cluster", 2, None, pure=False))
+register(Intrinsic("tma_load_multicast", None, None, pure=False))
 register(Intrinsic("pack_f16x2", 2, None))
 register(Intrinsic("pack_bf16x2", 2, None))
 register(Intrinsic("set_word", 3, None, pure=False))

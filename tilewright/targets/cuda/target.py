@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.ir.nodes import Buffer, Function, TensorMap, Var
+from tilewright.ir.nodes import Kernel as IrKernel
 from tilewright.ir.signature import entry_parameters
 from tilewright.ir.visitor import kernels
 from tilewright.machine.arch import Arch
@@ -32,6 +33,12 @@ from tilewright.targets.cuda.tma import descriptor, encoded
 
 _CODES = {"bool": "?", "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q", "float32": "f", "float64": "d",
           "int8": "b", "uint8": "B", "int16": "h", "uint16": "H"}  # fmt: skip
+
+
+def cluster_of(kernel: IrKernel, arch: Arch) -> tuple[int, int, int]:
+    """Blocks of a kernel's clusters along x, y, z, as far as the machine has clusters."""
+    x, y, z = kernel.attribute("cluster", (1, 1, 1)) if arch.has("cluster") else (1, 1, 1)
+    return x, y, z
 
 
 def compiler_key(arch: Arch) -> str:
@@ -60,7 +67,9 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
     for kernel, name, shared_bytes in zip(kernels(function), source.entries, shared, strict=True):
         codes = tuple(_code(param) for param in kernel_parameters(kernel))
         prepared.append(
-            Kernel(binary.cubin, name, codes, binary.ptx).prepare(LaunchShape(kernel.num_threads, shared_bytes))
+            Kernel(binary.cubin, name, codes, binary.ptx).prepare(
+                LaunchShape(kernel.num_threads, shared_bytes, cluster_of(kernel, arch))
+            )
         )
     return Launcher(function, prepared)
 
