@@ -22,7 +22,7 @@ After, in a kernel with the attributes ``shared_offsets=(0, 4096, 0), shared_byt
     A[tx] = c[tx]
 
 A tile lives from the first to the last statement of the kernel's outermost sequence that mentions it.  Before bytes
-change hands there is a barrier, whatever the statements in between do.  Tiles that the copy engine or matrix
+change hands there is a barrier; where the program has none, one is added.  Tiles that the copy engine or matrix
 instructions read by descriptor keep their bytes to themselves, since what they do is not over when the statement is;
 so do all tiles of a kernel that some threads may leave early, which a barrier would wait for.
 """
@@ -33,7 +33,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.errors import SharedMemoryExceeded, Span
-from tilewright.ir.nodes import BOOL, Allocate, Buffer, Call, Evaluate, Function, Kernel, Region, Return, Seq, Statement
+from tilewright.ir.nodes import BOOL, Allocate, Buffer, Call, Evaluate, Function, Kernel, Region, Return, Statement
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import walk
 from tilewright.machine.arch import Arch
@@ -98,7 +98,7 @@ def shared_allocations(kernel: Kernel) -> list[Allocate]:
 
 
 def _plan(kernel: Kernel, arch: Arch) -> Kernel:
-    statements = _outermost(kernel.body)
+    statements = kernel.body.statements
     tiles = _lives(kernel, statements)
     if not tiles:
         return kernel
@@ -109,10 +109,13 @@ def _plan(kernel: Kernel, arch: Arch) -> Kernel:
     total = max(tile.end for tile in tiles)
     if total > arch.shared_bytes:
         raise _exceeded(tiles, total, arch)
+    barriers = [position for position, statement in enumerate(statements) if _is_barrier(statement)]
     handed_over = {
-        tile.first for tile in tiles for other in tiles
-        if other.last < tile.first and tile.overlaps(other)
-    }  # fmt: skip
+        tile.first
+        for tile in tiles
+        for other in tiles
+        if other.last < tile.first and tile.overlaps(other) and not any(other.last < b < tile.first for b in barriers)
+    }
     body = kernel.body
     if handed_over:
         made: list[Statement] = []
@@ -126,12 +129,9 @@ def _plan(kernel: Kernel, arch: Arch) -> Kernel:
     return replace(kernel, body=body, attributes=(*attributes, (OFFSETS, offsets), (BYTES, total)))
 
 
-def _outermost(body: Seq) -> list[Statement]:
-    """The statements of a sequence, those of sequences that stand directly in it included."""
-    found: list[Statement] = []
-    for statement in body.statements:
-        found += _outermost(statement) if isinstance(statement, Seq) else [statement]
-    return found
+def _is_barrier(statement: Statement) -> bool:
+    value = statement.value if isinstance(statement, Evaluate) else None
+    return isinstance(value, Call) and value.function == "sync_threads"
 
 
 def _lives(kernel: Kernel, statements: Sequence[Statement]) -> list[_Tile]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import InternalError, UninitializedRead
-from tilewright.interpreter.collectives import WARP, each_offset, read_each, whole_warps, write_each
+from tilewright.interpreter.collectives import WARP, active_threads, each_offset, read_each, whole_warps, write_each
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.interpreter.state import both
 from tilewright.ir.dtypes import ALL, DType
@@ -115,9 +115,12 @@ def _start_copy(state: Evaluator, node: Call) -> int:
         assert isinstance(valid, Expr)
         whole = np.asarray(state.value(valid)) > 0
     copied = np.zeros((*state.lanes, _length(source)), place.dtype.numpy)
+    wanted = both(state.mask, whole)
     if np.any(whole):
-        with state.masked(both(state.mask, whole)):
-            copied = np.where(np.broadcast_to(whole, state.lanes)[..., None], read_each(state, source), copied)
+        with state.masked(wanted):
+            memory, offsets = each_offset(state, source)
+            active = active_threads(state)[..., None]
+        copied = np.where(active, memory.gather(np.where(active, offsets, 0)), copied)
     write_each(state, place, copied)
     return 0
 
