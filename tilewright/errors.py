@@ -268,3 +268,7 @@ class PipelinePlanError(TilewrightError):
 
 class SharedMemoryExceeded(TilewrightError):
     """Tiles that need more shared memory at once than a block of the machine has."""
+
+
+class NoDeviceCode(TilewrightError):
+    """A question about a GPU's code, asked of a kernel for another machine."""

@@ -7,17 +7,19 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tilewright.compiler import Program, compile_function
-from tilewright.errors import TilewrightWarning
+from tilewright.errors import NoDeviceCode, TilewrightWarning
 from tilewright.interpreter import interpret
 from tilewright.ir.dtypes import dtype
 from tilewright.ir.nodes import Buffer, Function
 from tilewright.ir.printer import print_program
+from tilewright.ir.visitor import kernels
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Schedule
 from tilewright.runtime.arguments import Binder, Bound
@@ -29,6 +31,8 @@ from tilewright.runtime.plans import MISSED, call_key, make_plan
 from tilewright.runtime.profiler import Profiler
 from tilewright.runtime.tensors import is_torch
 from tilewright.targets.base import Target
+from tilewright.targets.cuda.arch import CudaArch
+from tilewright.targets.cuda.compiler import Binary
 
 
 class Kernel:
@@ -146,7 +150,12 @@ class Kernel:
             source.text, source.language, *source.flags, repr(source.metadata), self.target.name, arch.name,
             self.target.compiler_key(arch),
         )  # fmt: skip
-        return cached(key, lambda directory: self.target.build(source, arch, directory))
+        entry = cached(key, lambda directory: self.target.build(source, arch, directory))
+        if source.language == "cu":
+            for warning in Binary.load(entry).warnings:
+                places = "".join(f"\n{span.show()}" for span in warning.spans[:1])
+                warnings.warn(f"{warning.message}{places}", TilewrightWarning, stacklevel=2)
+        return entry
 
     def interpret(self, *arguments: Any, **named: Any) -> Any:
         """Run the traced program on the interpreter, with NumPy; arguments and results as for a call.
@@ -197,6 +206,47 @@ class Kernel:
     def get_kernel_source(self) -> str:
         """The emitted text."""
         return self.program.source.text
+
+    def ptx(self) -> str:
+        """The assembly that the emitted text was compiled to.  No GPU is needed.
+
+        Raises
+        ------
+        NoDeviceCode : the target makes no code for a GPU.
+        """
+        return self._binary("ptx").ptx
+
+    def sass(self) -> str:
+        """The machine code as text; needs ``nvidia-cuda-nvdisasm``.  Raises NoDeviceCode, CompilerNotFound."""
+        return self._binary("sass").sass()
+
+    def resources(self) -> dict[str, dict[str, int]]:
+        """What each kernel of the text takes: registers of a thread, spilled bytes, shared memory of a block, and
+        ``occupancy``, the blocks that a multiprocessor holds at once.
+
+        Raises
+        ------
+        NoDeviceCode : the target makes no code for a GPU.
+        """
+        binary = self._binary("resources")
+        shared = dict(zip(self.program.source.entries, dict(self.program.source.metadata)["shared_bytes"], strict=True))
+        threads = dict(
+            zip(self.program.source.entries, (k.num_threads for k in kernels(self.program.final)), strict=True)
+        )
+        found = {}
+        for name, resources in binary.resources.items():
+            facts = {**asdict(resources), "shared_bytes": resources.shared_bytes + shared.get(name, 0)}
+            if isinstance(self.arch, CudaArch) and name in threads:
+                facts["occupancy"] = self.arch.occupancy(threads[name], resources.registers, facts["shared_bytes"])
+            found[name] = facts
+        return found
+
+    def _binary(self, wanted: str) -> Binary:
+        if self.program.source.language != "cu":
+            raise NoDeviceCode(
+                f"a kernel for {self.target.name} has no {wanted}", hint='compile it with target="cuda -arch=sm_80"'
+            )
+        return Binary.load(self.path)
 
     def show_source(self) -> None:
         """Print the emitted text."""
