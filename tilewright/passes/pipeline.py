@@ -24,6 +24,7 @@ from tilewright.passes.tile.infer_layouts import infer_layouts
 from tilewright.passes.tile.inject_pipeline import inject_pipeline
 from tilewright.passes.tile.plan_operand_layouts import plan_operand_layouts
 from tilewright.passes.tile.plan_synchronization import plan_synchronization
+from tilewright.passes.tile.rasterize_grid import rasterize_grid
 from tilewright.passes.tile.select_async_copies import select_async_copies
 from tilewright.passes.tile.select_copies import select_copies
 from tilewright.passes.tile.select_instructions import select_instructions
@@ -46,7 +47,8 @@ PIPELINE: tuple[Step, ...] = (
     Step(check_tiles, "before anything changes: it speaks of the tiles that the author wrote", _one_thread),
     Step(forward_operands, "before layouts: an operand that is not staged needs none", _one_thread),
     Step(plan_operand_layouts, "while gemms are whole: they say how their operands want to lie", _one_thread),
-    Step(specialize_warps, "first: roles decide who loads, and by which instruction", _many_threads),
+    Step(rasterize_grid, "first: block indices are names from here on", _many_threads),
+    Step(specialize_warps, "before all that loads: roles decide who does, and by which instruction", _many_threads),
     Step(select_copies, "what the copy engine fills, matrix instructions may read by descriptor", _many_threads),
     Step(select_async_copies, "before pipelines: they reason about what is asynchronous", _many_threads),
     Step(inject_pipeline, "on whole operators; what follows sees plain loops, and tiles with their stages", _many_threads),
