@@ -17,7 +17,7 @@ After, in a kernel with the attributes ``shared_offsets=(0, 4096, 0), shared_byt
     c = shared(float32[1024])
     a[tx] = A[tx]
     b[tx] = a[tx]
-    sync_threads()
+    sync_threads(dtype=bool)
     c[tx] = b[tx]
     A[tx] = c[tx]
 

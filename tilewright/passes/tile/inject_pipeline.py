@@ -3,23 +3,40 @@
 Before::
 
     for k in pipelined(K, num_stages=3):
-        copy(source=A[0 : +64, k * 32 : +32], destination=a, prefer="cp_async")
+        copy(source=A[:, k * 32 : +32], destination=a, prefer="cp_async")
         gemm(a=a, b=b, c=c)
 
-After (``a_stages`` is ``a`` three times)::
+After::
 
-    if 0 < K:
-        copy(source=A[0 : +64, 0 : +32], destination=a_stages[0 : +1, 0 : +64, 0 : +32], prefer="cp_async", token="cp_async_0")
-    commit("cp_async_0")
-    if 1 < K:
-        copy(source=A[0 : +64, 32 : +32], destination=a_stages[1 : +1, 0 : +64, 0 : +32], prefer="cp_async", token="cp_async_0")
-    commit("cp_async_0")
-    for k in range(K):
-        wait("cp_async_0", pending=1)
-        if k + 2 < K:
-            copy(source=A[0 : +64, (k + 2) * 32 : +32], destination=a_stages[(k + 2) % 3 : +1, 0 : +64, 0 : +32], prefer="cp_async", token="cp_async_0")
+    with scope():
+        a_stages = shared(float16[3, 64, 32])
+        if 0 < K:
+            copy(
+                token="cp_async_0",
+                source=A[:, 0 * 32 : +32],
+                destination=a_stages[0, :, :],
+                prefer="cp_async",
+            )
         commit("cp_async_0")
-        gemm(a=a_stages[k % 3 : +1, 0 : +64, 0 : +32], b=b, c=c)
+        if 1 < K:
+            copy(
+                token="cp_async_0",
+                source=A[:, 1 * 32 : +32],
+                destination=a_stages[1, :, :],
+                prefer="cp_async",
+            )
+        commit("cp_async_0")
+        for k in range(K):
+            wait("cp_async_0", pending=1)
+            if k + 2 < K:
+                copy(
+                    token="cp_async_0",
+                    source=A[:, (k + 2) * 32 : +32],
+                    destination=a_stages[(k + 2) % 3, :, :],
+                    prefer="cp_async",
+                )
+            commit("cp_async_0")
+            gemm(a=a_stages[k % 3, :, :], b=b, c=c)
 
 The first copies stand before the loop; the last rounds are rounds of the same loop that start no copies, so that
 the body stands in the text once.  A step begins by waiting for what it works on, so that one barrier behind the wait

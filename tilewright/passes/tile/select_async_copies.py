@@ -2,11 +2,11 @@
 
 Before::
 
-    copy(source=A[k * 64 : +64, 0 : +32], destination=tile)
+    copy(source=A[k * 64 : +64, :], destination=tile)
 
 After, where rows of the tile consist of pieces that the machine moves by itself::
 
-    copy(source=A[k * 64 : +64, 0 : +32], destination=tile, prefer="cp_async")
+    copy(source=A[k * 64 : +64, :], destination=tile, prefer="cp_async")
 
 The choice stands in the operator (``prefer``), so that it survives every rewriting; what the author prefers wins
 where it can be done, and a warning says so where it cannot.
