@@ -34,3 +34,42 @@ def test_tiles_that_fit_are_silent():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         tilewright.compile(copies(8), target="cpu -arch=avx2")
+
+
+def products(*, first: str):
+    @T.prim_func
+    def product(A: T.Tensor((32, 32), "float32"), C: T.Tensor((32, 32), "float32")):
+        with T.Kernel(1):
+            tile = T.alloc_shared((32, 32), "float32")
+            total = T.alloc_fragment((32, 32), "float32")
+            if first == "clear":
+                T.clear(total)
+            elif first == "elements":
+                for i, j in T.Parallel(32, 32):
+                    total[i, j] = 0.0
+            elif first == "view":
+                T.clear(T.reshape(total, (1024,)))
+            for k in T.serial(2):
+                T.copy(A, tile)
+                T.gemm(tile, tile, total, clear_accum=k == 0 if first == "condition" else first == "gemm")
+            T.copy(total, C)
+
+    return product
+
+
+def test_a_sum_without_a_first_value_is_named_with_its_line():
+    with pytest.warns(TilewrightWarning) as caught:
+        tilewright.compile(products(first="nothing"), target="cpu -arch=avx2")
+    (text,) = [str(warning.message) for warning in caught]
+    first, *_, last, caret = text.splitlines()
+    assert first == (
+        "warning: total is read here, but nothing gives it a first value: write it first, for example with T.clear(total)"
+    )
+    assert "T.gemm(tile, tile, total" in last and "^" in caret
+
+
+@pytest.mark.parametrize("first", ["clear", "elements", "condition", "gemm", "view"])
+def test_sums_with_a_first_value_are_silent(first):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tilewright.compile(products(first=first), target="cpu -arch=avx2")
