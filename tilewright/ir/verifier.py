@@ -16,7 +16,7 @@ from tilewright.ir.expression_rules import counted, expression_problems, extent_
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Buffer, Const, Expr, Function, Kernel, Region, Seq, Statement, TileOperator, Var
 from tilewright.ir.printer import print_program
-from tilewright.ir.signature import size_variables
+from tilewright.ir.signature import root, size_variables
 from tilewright.ir.stages import HOST_STATEMENTS, STAGES
 from tilewright.ir.visitor import children, walk
 
@@ -387,6 +387,10 @@ class _Verifier:
                 self.report(role, f"the role has {role.warps} warps")
             if registers is not None and (registers % 8 or not 24 <= registers <= 256 or role.warps % 4):
                 self.report(role, "registers are given to whole warpgroups, a multiple of 8 from 24 to 256")
+            own = {found.buffer for found in walk(role.body) if isinstance(found, nodes.Allocate)}
+            for found in walk(role.body):
+                if isinstance(found, Buffer) and found.scope == "fragment" and root(found) not in own:
+                    self.report(role, f"the fragment {found.name} lies in registers of other threads than this role's")
             self.body(role.body, role=role, in_loop=False)
 
     def enter_kernel(self, kernel: Kernel) -> None:

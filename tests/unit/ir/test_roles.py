@@ -93,3 +93,12 @@ def test_iterations_leave_no_gap() -> None:
 def test_violations(old: str, new: str, message: str) -> None:
     with pytest.raises(InvalidProgram, match=message.replace("(", r"\(")):
         verify(changed((old, new)))
+
+
+def test_fragments_belong_to_the_role_that_allocates_them() -> None:
+    program = changed(
+        ("                c = fragment(float32[64, 32])\n", ""),
+        ("        with roles():", "        c = fragment(float32[64, 32])\n        with roles():"),
+    )
+    with pytest.raises(InvalidProgram, match="the fragment c lies in registers of other threads than this role's"):
+        verify(program)
