@@ -28,6 +28,7 @@ from tilewright.passes.tile.rasterize_grid import rasterize_grid
 from tilewright.passes.tile.select_async_copies import select_async_copies
 from tilewright.passes.tile.select_copies import select_copies
 from tilewright.passes.tile.select_instructions import select_instructions
+from tilewright.passes.tile.simplify import simplify
 from tilewright.passes.tile.specialize_warps import specialize_warps
 from tilewright.passes.tile.stage_epilogue import stage_epilogue
 
@@ -45,6 +46,7 @@ def _one_thread(context: Context) -> bool:
 PIPELINE: tuple[Step, ...] = (
     Step(drop_empty_grids, "first: no index of such a kernel exists"),
     Step(check_tiles, "before anything changes: it speaks of the tiles that the author wrote", _one_thread),
+    Step(simplify, "early: what never runs asks nothing of the passes behind", _one_thread),
     Step(forward_operands, "before layouts: an operand that is not staged needs none", _one_thread),
     Step(plan_operand_layouts, "while gemms are whole: they say how their operands want to lie", _one_thread),
     Step(rasterize_grid, "first: block indices are names from here on", _many_threads),
