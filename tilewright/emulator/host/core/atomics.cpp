@@ -58,19 +58,31 @@ void update(uint32_t how, uint32_t type, void* address, const void* operand, con
   }
 }
 
+// A clock of one cluster alone: foreign knowledge is kept beside it, never inside, or it would nest.
+ClockRef alone(const ClockRef& clock) {
+  if (clock->foreign.empty()) return clock;
+  Clock* copy = new Clock(*clock.get());
+  copy->references = 1;
+  copy->foreign.clear();
+  return ClockRef(copy);
+}
+
+void merge(std::vector<Foreign>& all, uint32_t cluster, const ClockRef& clock) {
+  for (Foreign& known : all)
+    if (known.cluster == cluster) {
+      known.clock = join(known.clock, clock);
+      return;
+    }
+  all.push_back({cluster, clock});
+}
+
 // What one address has been released with, by any cluster.
 void publish(Thread& thread, const void* address, const ClockRef& now) {
   Engine& engine = engine_of(thread);
-  Cluster& cluster = *thread.cluster;
   std::lock_guard<std::mutex> hold(engine.atomics);
   std::vector<Foreign>& all = engine.released[uintptr_t(address)];
-  for (Foreign& known : all)
-    if (known.cluster == cluster.number) {
-      known.clock = join(known.clock, now);
-      ++engine.progress;
-      return;
-    }
-  all.push_back({cluster.number, now});
+  merge(all, thread.cluster->number, alone(now));
+  for (const Foreign& known : now->foreign) merge(all, known.cluster, known.clock);
   ++engine.progress;
 }
 
@@ -79,23 +91,14 @@ void learn(Thread& thread, uintptr_t address) {
   std::lock_guard<std::mutex> hold(engine.atomics);
   auto found = engine.released.find(address);
   if (found == engine.released.end()) return;
+  Clock* others = new Clock(thread.cluster->clock_length);
+  const ClockRef holder(others);
   for (const Foreign& known : found->second) {
-    if (known.cluster == thread.cluster->number) {
-      acquire(thread, known.clock);
-      continue;
-    }
-    Clock* wrapped = new Clock(thread.cluster->clock_length);
-    wrapped->foreign = known.clock->foreign;
-    bool present = false;
-    for (Foreign& f : wrapped->foreign)
-      if (f.cluster == known.cluster) {
-        f.clock = join(f.clock, known.clock);
-        present = true;
-      }
-    if (!present) wrapped->foreign.push_back(known);
-    wrapped->settle();
-    acquire(thread, ClockRef(wrapped));
+    if (known.cluster == thread.cluster->number) acquire(thread, known.clock);
+    else others->foreign.push_back(known);
   }
+  others->settle();
+  if (!others->foreign.empty()) acquire(thread, holder);
 }
 
 // What an atomic without an order of its own publishes: what its thread knew at its last fence, and of the other threads what they had
