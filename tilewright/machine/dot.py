@@ -60,10 +60,12 @@ class OperandPlan:
     instruction : the instruction.
     offset : what is added to every element of b to bring it into the range of `instruction.vector`
         (offset binary); the product then carries ``offset * sum over k of a``, which is taken off again.
+    left_offset : the same for a and `instruction.broadcast`, where the sum is over b.
     """
 
     instruction: DotInstruction
     offset: int = 0
+    left_offset: int = 0
 
 
 def match_operands(instruction: DotInstruction, a: DType, b: DType) -> OperandPlan | None:
@@ -83,6 +85,16 @@ def match_operands(instruction: DotInstruction, a: DType, b: DType) -> OperandPl
         if vector.minimum <= b.minimum + offset and b.maximum + offset <= largest:
             return OperandPlan(instruction, offset)
     return None
+
+
+def match_left_offset(instruction: DotInstruction, a: DType, b: DType) -> OperandPlan | None:
+    """How `instruction` multiplies once signed bytes of a are shifted into its unsigned range, or None."""
+    shifted = (
+        a.kind == "int" and a.bits == 8 and instruction.broadcast.kind == "uint" and instruction.broadcast.bits == 8
+    )
+    if not shifted or not b.is_integer or instruction.largest is not None or not _contains(instruction.vector, b):
+        return None
+    return OperandPlan(instruction, left_offset=128)
 
 
 def _exact(source: DType, target: DType) -> bool:

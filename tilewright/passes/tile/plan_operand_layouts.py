@@ -139,7 +139,7 @@ def _tile_layout(gemm: Gemm, arch: Arch) -> tuple[PanelLayout, DType] | None:
     if gemm.n % instruction.lanes or gemm.k % instruction.depth:
         return None
     stored = instruction.vector if tile.dtype.is_float and gemm.m > FEW_ROWS else tile.dtype
-    if instruction.depth == 1 and not gemm.transpose_b and stored == tile.dtype:
+    if instruction.depth == 1 and not gemm.transpose_b and gemm.m <= FEW_ROWS:
         return None  # its rows are vectors of columns already
     return PanelLayout(gemm.n, gemm.k, gemm.transpose_b, instruction.lanes, instruction.depth), stored
 

@@ -35,7 +35,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import same
 from tilewright.layout.panels import PanelLayout
-from tilewright.machine.dot import DotInstruction, OperandPlan, match_operands
+from tilewright.machine.dot import DotInstruction, OperandPlan, match_left_offset, match_operands
 from tilewright.ops.base import element, full_index, zero
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
@@ -52,6 +52,7 @@ from tilewright.targets.cpu.microkernels import (
     loop,
     mul,
     multiply,
+    reinterpret,
     splat,
     splat_const,
     to_float,
@@ -67,8 +68,25 @@ def lower_gemm(op: Gemm, context: Context) -> Statement | None:
             continue
         chunk = _chunk(op, plan)
         if chunk is not None:
-            return _Lowering(op, context, plan, chunk).statement()
+            return _Lowering(op, context, _cheaper(op, plan, context), chunk).statement()
     return None
+
+
+MANY_ROWS = 32
+"""From here on, shifting a once costs less than summing its rows for a shifted b."""
+
+
+def _cheaper(op: Gemm, plan: OperandPlan, context: Context) -> OperandPlan:
+    """`plan`, or one of equal cost that shifts the rows of a instead of b."""
+    if not plan.offset or op.m < MANY_ROWS or op.b.buffer.packed:
+        return plan
+    for instruction in context.arch.matrix_instructions:
+        other = match_left_offset(instruction, op.a.dtype, op.b.dtype)
+        same_kind = (instruction.depth, instruction.lanes, instruction.uops) == (
+            plan.instruction.depth, plan.instruction.lanes, plan.instruction.uops)  # fmt: skip
+        if other is not None and same_kind:
+            return other
+    return plan
 
 
 def _accumulates(instruction: DotInstruction, op: Gemm) -> bool:
@@ -121,6 +139,7 @@ class _Lowering:
         self.lanes = plan.instruction.lanes
         self.before: list[Statement] = []
         self.sums: Buffer | None = None
+        self.column_sums: Buffer | None = None
         self.loads: Extent | None = None
         """Loads of the whole tile along k that exist, where they are not as many as its k needs."""
 
@@ -132,6 +151,8 @@ class _Lowering:
         scale_a, scale_b = self._scale(op.scale_a, op.a, True), self._scale(op.scale_b, op.b, False)
         if self.plan.offset:
             self.sums = self._row_sums(left, rows)
+        if self.plan.left_offset:
+            self.column_sums = self._column_sums(right)
         valid = self._panels(op.n // self.lanes)
         loops = self._loops(left, right, rows, valid, scale_a, scale_b)
         body = [*self.before, *self._clear(), *loops]
@@ -158,6 +179,13 @@ class _Lowering:
         op, wanted = self.op, self.plan.instruction.broadcast
         at = lambda i, k: full_index(op.a, (k, i) if op.transpose_a else (i, k))  # noqa: E731
         in_order = self.plan.instruction.depth == 1 or not op.transpose_a
+        if self.plan.left_offset:
+            flip = const(self.plan.left_offset, wanted)
+            copy = self._scratch(
+                "left", (op.m, op.k), wanted,
+                lambda i, k: binary("xor", reinterpret(Load(op.a.dtype, op.a.buffer, at(i, k)), wanted), flip),
+            )  # fmt: skip
+            return Left(copy, lambda i, k: (i, k))
         if op.a.dtype == wanted and in_order and not op.a.buffer.packed and self._k_inside():
             return Left(self._own_view(op.a.buffer), at)
         copy = self._scratch("left", (op.m, op.k), wanted, lambda i, k: Load(op.a.dtype, op.a.buffer, at(i, k)))
@@ -343,6 +371,41 @@ class _Lowering:
         )
         return sums
 
+    def _column_sums(self, right: Right) -> Buffer:
+        """``left_offset * sum over k of b`` for every chunk and column, in the accumulator's type."""
+        instruction, chunks = self.plan.instruction, self.op.k // self.chunk
+        vectors = -(-self.op.n // self.lanes)
+        sums = Buffer("column_sums", (chunks, vectors * self.lanes), instruction.accumulator, "local")
+        wide = instruction.accumulator.with_lanes(self.lanes)
+        shared = splat_const(self.plan.left_offset, instruction.broadcast.with_lanes(self.lanes * instruction.depth))
+        loads = self.chunk // right.step
+
+        def one(chunk: Expr, vector: Expr) -> list[Statement]:
+            partial = Buffer("partial", (self.lanes,), instruction.accumulator, "register")
+
+            def step(position: Expr) -> list[Statement]:
+                before, value = right.load(vector, add(mul(chunk, loads), position))
+                total: Expr = Load(wide, partial, (const(0),))
+                for _, operand in right.parts():
+                    total = multiply(instruction, total, operand(value), shared)
+                return [*before, Store(partial, (const(0),), total)]
+
+            return [
+                Allocate(partial),
+                Store(partial, (const(0),), splat_const(0, wide)),
+                *loop("position", 0, loads, step),
+                Store(sums, (chunk, mul(vector, self.lanes)), Load(wide, partial, (const(0),))),
+            ]
+
+        self.before.append(Allocate(sums))
+        self.before += loop(
+            "chunk",
+            0,
+            chunks,
+            lambda chunk: loop("vector", 0, vectors, lambda vector: [Seq(tuple(one(chunk, vector)))]),
+        )
+        return sums
+
     # Loops --------------------------------------------------------------------------------------
 
     def _clear(self) -> list[Statement]:
@@ -431,6 +494,8 @@ class _Lowering:
         if self.sums is not None:
             shift = splat(Load(self.sums.dtype, self.sums, (row, chunk)), self.lanes)
             total = binary("sub", total, shift)
+        if self.column_sums is not None:
+            total = binary("sub", total, load_vector(self.column_sums, self.lanes, chunk, column))
         target = self.op.c.dtype
         if target.is_float and total.dtype.is_integer:
             total = to_float(total)
