@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import datetime
 import json
+import multiprocessing
 import os
 import random
 import re
@@ -243,21 +245,34 @@ def prepare(kernel: Kernel, seed: int = 1) -> Prepared:
     return Prepared(kernel, problem, _bits(clean), call_faults(kernel, dict(result.census)) + text_mutations(kernel))
 
 
+_prepared: dict[str, Prepared] = {}
+"""What the processes of a hunt share by being forked."""
+
+
+def _verdict(planted: Planted) -> tuple[str, str]:
+    one = _prepared[planted.kernel]
+    return in_child(judge, one.kernel, one.problem, one.expected, planted)
+
+
 def hunt(
-    sample: int | None, seed: int, names: set[str] | None = None, say: bool = False
+    sample: int | None, seed: int, names: set[str] | None = None, say: bool = False, jobs: int = 1
 ) -> list[tuple[Planted, str, str]]:
-    """Plant faults (all, or a seeded sample) and judge each."""
-    prepared = {kernel.name: prepare(kernel) for kernel in KERNELS if names is None or kernel.name in names}
-    faults = [fault for one in prepared.values() for fault in one.faults]
+    """Plant faults (all, or a seeded sample) and judge each, several at once if there are processors to spare."""
+    _prepared.update({kernel.name: prepare(kernel) for kernel in KERNELS if names is None or kernel.name in names})
+    faults = [fault for name in _prepared if names is None or name in names for fault in _prepared[name].faults]
     if sample is not None and sample < len(faults):
         faults = random.Random(seed).sample(faults, sample)
     verdicts = []
-    for number, planted in enumerate(faults):
-        one = prepared[planted.kernel]
-        verdict, detail = in_child(judge, one.kernel, one.problem, one.expected, planted)
-        verdicts.append((planted, verdict, detail))
-        if say and verdict not in ("reported", "wrong", "invalid"):
-            print(f"{number}/{len(faults)} {verdict:9} {planted} {detail}", flush=True)
+    with contextlib.ExitStack() as stack:
+        if jobs > 1:
+            pool = stack.enter_context(multiprocessing.get_context("fork").Pool(jobs))
+            answers = pool.imap(_verdict, faults)
+        else:
+            answers = map(_verdict, faults)
+        for number, (planted, (verdict, detail)) in enumerate(zip(faults, answers)):
+            verdicts.append((planted, verdict, detail))
+            if say and verdict not in ("reported", "wrong", "invalid"):
+                print(f"{number}/{len(faults)} {verdict:9} {planted} {detail}", flush=True)
     return verdicts
 
 
@@ -274,9 +289,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kernels", nargs="*")
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     started = time.time()
-    verdicts = hunt(options.sample, options.seed, set(options.kernels) if options.kernels else None, say=True)
+    verdicts = hunt(
+        options.sample, options.seed, set(options.kernels) if options.kernels else None, say=True, jobs=options.jobs
+    )
     counts = collections.Counter(verdict for _, verdict, _ in verdicts)
     kinds = collections.Counter(
         kind for _, verdict, detail in verdicts if verdict == "reported" for kind in detail.split(",")
