@@ -28,6 +28,8 @@ class CFault(ctypes.Structure):
 
 
 class Launch(ctypes.Structure):
+    """A launch, as the core reads it: sizes, schedule, memory, faults; the fields are those of `interface.h`."""
+
     _fields_ = [
         ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3), ("cluster", ctypes.c_uint32 * 3), ("warp_size", ctypes.c_uint32),
         ("shared_bytes", ctypes.c_uint32), ("shared_base", ctypes.c_uint32), ("check", ctypes.c_uint32), ("schedule", ctypes.c_uint32),

@@ -62,7 +62,7 @@ def test_elementwise_mixes_types():
 
 
 def test_elementwise_refuses_shapes_that_do_not_broadcast():
-    with pytest.raises(ValueError, match="could not be broadcast|shape mismatch"):
+    with pytest.raises(ValueError, match=r"could not be broadcast|shape mismatch"):
         elementwise(lambda a, b: a + b, [(3,), (4,)], ["float32"] * 2, "float32")
 
 
