@@ -159,5 +159,7 @@ def test_tiles_that_do_not_fit_are_named():
 
 def test_fragments_that_do_not_fit_are_foretold():
     a = np.zeros((256, 256), np.float16)
-    with pytest.warns(match=r"fragments need \d+ registers of each thread, of 255: they will spill, C_local first with 512"):
+    with pytest.warns(
+        match=r"fragments need \d+ registers of each thread, of 255: they will spill, C_local first with 512"
+    ):
         on("sm_80", matmul).compile(a, a, block=(256, 256, 16), threads=128)

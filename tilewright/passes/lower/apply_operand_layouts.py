@@ -75,7 +75,9 @@ class _Tiles(Rewriter):
         if operand is None:
             return made
         if store.value.dtype.lanes > 1:
-            raise InternalError(f"{store.buffer.name} is in panel order, but is written as a vector of consecutive elements")
+            raise InternalError(
+                f"{store.buffer.name} is in panel order, but is written as a vector of consecutive elements"
+            )
         value = cast(made.value, operand.memory.dtype)  # every value of the tile's type is one of the memory's
         return replace(made, buffer=operand.memory, indices=(operand.layout.position(*made.indices),), value=value)
 

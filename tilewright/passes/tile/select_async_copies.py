@@ -66,13 +66,20 @@ def piece_bytes(copy: Copy, instruction: CopyInstruction, analyzer: Analyzer, la
     for region, kept in zip((source, destination), axes, strict=True):
         if kept is None or kept[-1] != len(region.extents) - 1:
             return f"neighbours in the tile are no neighbours in {region.buffer.name}"
-    if any(isinstance(node, Load) and node.buffer.scope in ("fragment", "local") for s in source.starts for node in walk(s)):
+    if any(
+        isinstance(node, Load) and node.buffer.scope in ("fragment", "local") for s in source.starts for node in walk(s)
+    ):
         return "threads would have to agree on where it starts"  # fmt: skip
     columns = destination.tile_shape[-1]
     assert isinstance(columns, int)
     for size in instruction.bytes:
         width = size * 8 // source.dtype.bits
-        if width and columns % width == 0 and _rows_start_at(source, width, analyzer) and _runs(destination, width, layout):
+        if (
+            width
+            and columns % width == 0
+            and _rows_start_at(source, width, analyzer)
+            and _runs(destination, width, layout)
+        ):
             return size  # fmt: skip
     return f"rows do not consist of pieces of {instruction.bytes[-1]} bytes"
 
