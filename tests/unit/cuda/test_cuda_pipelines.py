@@ -9,6 +9,7 @@ from cuda_gemm import matmul, on, operands, product
 import tilewright.language as T
 from tilewright.errors import PipelinePlanError
 from tilewright.interpreter import interpret
+from tilewright.ir.visitor import kernels
 from tilewright.targets.cuda.compiler import compile_text
 
 SCHEDULES = [("late", 0), ("early", 0), ("random", 1)]
@@ -333,6 +334,41 @@ def test_a_plan_that_cannot_be(stage, order, message):
     with pytest.raises(PipelinePlanError) as error:
         on("sm_80", planned).compile(a, a, stage=stage, order=order)
     assert message in error.value.message
+
+
+def laid_out(A, B, turned):
+    """One tile lies in the author's own order."""
+    M, N, K = T.const("M, N, K")
+    A: T.Tensor((M, K), "float16")
+    B: T.Tensor((N, K), "float16")
+    C = T.empty((M, N), "float32")
+    with T.Kernel(1, threads=64):
+        a = T.alloc_shared((M, 32), "float16")
+        b = T.alloc_shared((N, 32), "float16")
+        c = T.alloc_fragment((M, N), "float32")
+        if turned:
+            T.annotate_layout({a: T.Layout((M, 32), lambda i, j: i * 32 + (j // 8 + i) % 4 * 8 + j % 8)})
+        else:
+            T.annotate_layout({a: T.Layout((M, 32), lambda i, j: i * 32 + (j ^ (i // 2 % 4 * 8)))})
+        T.clear(c)
+        for k in T.Pipelined(K // 32, num_stages=3):
+            T.copy(A[0, k * 32], a)
+            T.copy(B[0, k * 32], b)
+            T.gemm(a, b, c, transpose_B=True)
+        T.copy(c, C)
+    return C
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_authors_layout_is_expanded_over_the_stages(turned):
+    a, b = matrix(32, 256), matrix(48, 256, seed=1)
+    kernel = on("sm_80", laid_out).compile(a, b, turned=turned)
+    _, after = around(kernel, "inject_pipeline")
+    (found,) = kernels(after)
+    assert [(buffer.name, layout.shape) for buffer, layout in found.layouts] == [("a_stages", (3, 32, 32))]
+    check(kernel, a, b, expected=product(a, b)[0].astype(np.float32), schedules=SCHEDULES[2:])
+    assert [warning for warning in warnings(kernel) if "a_stages is not made of digits" in warning] == warnings(kernel)
+    assert bool(warnings(kernel)) == turned
 
 
 def test_machine_code_of_a_pipeline():

@@ -111,6 +111,10 @@ class BlockView:
         """Layout of a fragment or a shared tile."""
         return self.owner.layouts[buffer]
 
+    def memory_layout(self, buffer: Buffer) -> Layout | None:
+        """Layout of a shared tile, None where it is row-major as declared."""
+        return self.owner.layouts.get(buffer)
+
     def registers(self, buffer: Buffer) -> Buffer:
         """The register array that a fragment has become."""
         return self.owner.map_buffer(buffer)
@@ -184,6 +188,12 @@ class _Assign(ScopedRewriter):
         self.cluster = math.prod(kernel.attribute("cluster", (1,)))
         self.asynchronous = _asynchronous(kernel)
         self.layouts = {buffer: layout for buffer, layout in kernel.layouts if isinstance(layout, Layout)}
+        for buffer, layout in kernel.layouts:
+            if not isinstance(layout, Layout) and buffer.scope == "shared":
+                self.context.warn(
+                    f"the layout of {buffer.name} is not made of digits and a swizzle; the tile lies row by row",
+                    kernel.span,
+                )
         self.safe = dict(kernel.safe_values)
         self.thread = linear_thread(kernel)
         self.threads = kernel.num_threads

@@ -41,7 +41,7 @@ def lower_copy(copy: Copy, context: Context) -> Statement | None:
     instruction = asynchronous_copy(context.arch)
     if copy.prefer != CP_ASYNC or instruction is None:
         return None
-    size = piece_bytes(copy, instruction, block.analyzer, block.layout(copy.destination.buffer))
+    size = piece_bytes(copy, instruction, block.analyzer, block.memory_layout(copy.destination.buffer))
     assert isinstance(size, int), size
     started = _Pieces(copy, block, size * 8 // copy.source.dtype.bits).statement()
     return started if copy.token is not None else seq(started, _commit(), _wait(0))
