@@ -364,6 +364,16 @@ def test_atomics_from_many_blocks() -> None:
     np.testing.assert_array_equal(counts, np.bincount(x % 16, minlength=16))
 
 
+def test_prints_show_texts_scalars_and_tiles(capfd: pytest.CaptureFixture[str]) -> None:
+    text = block("""
+tile = shared(float16[2, 2])
+copy(source=X, destination=tile)
+print("100% of", bx, X[1, 0], tile, Y)
+""", "(X: float16[2, 2], Y: int4[3])")  # fmt: skip
+    compiled(text)(np.array([[1, 2], [3.5, 4]], np.float16), np.array([0x21, 0x0F], np.uint8))
+    assert capfd.readouterr().out == "100% of 0 3.5 tile: 1 2 3.5 4\nY: 1 2 -1\n"
+
+
 def test_a_failed_assertion_names_its_line() -> None:
     text = """
     def f(X: int32[n], *, n: int32):

@@ -158,6 +158,7 @@ class CpuStatements(CpuExpressions):
                 self.line(f'printf("{_printf_format(value.dtype)}{separator}", {self._printed(value)});')
             else:
                 self._print_tile(value)
+        self.line("fflush(stdout);")
 
     def _printed(self, value: nodes.Expr) -> str:
         if value.dtype.is_float:
