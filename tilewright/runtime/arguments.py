@@ -187,6 +187,10 @@ class Binder:
                 if isinstance(extent, Var) and extent not in sizes:
                     sizes[extent] = view.shape[axis] * (param.dtype.per_byte if packed_axis else 1)
                     origin[extent] = f"dimension {axis} of {param.name!r}"
+            for axis, stride in enumerate(param.strides or ()):
+                if isinstance(stride, Var) and stride not in sizes:
+                    sizes[stride] = view.strides[axis]
+                    origin[stride] = f"stride {axis} of {param.name!r}"
         unbound = [var.name for var in self.sizes if var not in sizes]
         if unbound:
             raise errors.WrongArgumentShape(

@@ -245,3 +245,20 @@ def test_a_whole_line_is_underlined_from_its_first_word(tmp_path):
     path = tmp_path / "lines.py"
     path.write_text("first\n    second line\n")
     assert errors.Span(str(path), 2).show().endswith("2 |     second line\n  |     ^^^^^^^^^^^")
+
+
+def test_symbolic_strides_are_bound():
+    M, N, step = T.dynamic("M, N, step")
+
+    @T.prim_func
+    def gather_rows(A: T.StridedTensor((M, N), (step, 1), "float32"), B: T.Tensor((M, N), "float32")):
+        with T.Kernel(T.ceildiv(M, 4)) as block:
+            for i, j in T.Parallel(4, N):
+                B[block * 4 + i, j] = A[block * 4 + i, j] + 1
+
+    kernel = tilewright.compile(gather_rows, out_idx=-1, target="cpu")
+    wide = np.random.default_rng(0).standard_normal((7, 10)).astype(np.float32)
+    assert np.array_equal(kernel(wide[:, :6]), wide[:, :6] + 1)
+    assert np.array_equal(kernel(wide), wide + 1)
+    with pytest.raises(errors.WrongArgumentStrides):
+        kernel(wide[:, ::2])
