@@ -127,6 +127,18 @@ TransactionBarrier* barrier_at(Thread& thread, uint32_t address, uint32_t site, 
 
 namespace {
 
+// A thread learns of a phase; copies of its own that completed on it have landed for it from now on.
+void learn_phase(Thread& thread, const TransactionBarrier& barrier) {
+  acquire(thread, barrier.completed);
+  auto landed = [&](uint32_t number) {
+    Operation& operation = thread.cluster->operations[number];
+    if (!knows(thread, operation.entry, operation.entry_clock)) return false;
+    operation.clock = thread.clock;
+    return true;
+  };
+  thread.arrivals.erase(std::remove_if(thread.arrivals.begin(), thread.arrivals.end(), landed), thread.arrivals.end());
+}
+
 void try_complete(TransactionBarrier& barrier) {
   if (barrier.pending || barrier.bytes) return;
   Cluster& cluster = *barrier.block->cluster;
@@ -364,7 +376,7 @@ void tw_mbarrier_wait(tw_u32 address, tw_u32 parity, TwSite position) {
     barrier.waiting.push_back(&thread);
     block_thread(thread, Waiting::transaction_barrier, &barrier, parity);
   }
-  if (checking()) acquire(thread, barrier.completed);
+  if (checking()) learn_phase(thread, barrier);
   event(thread, "mbarrier_wait", 'E');
 }
 
@@ -380,7 +392,7 @@ tw_u32 tw_mbarrier_test_wait(tw_u32 address, tw_u32 parity, TwSite position) {
   parity ^= uint32_t(planted.flip);
   if (!completed(barrier, parity)) poll();
   if (!completed(barrier, parity)) return 0;
-  if (checking()) acquire(*self, barrier.completed);
+  if (checking()) learn_phase(*self, barrier);
   return 1;
 }
 
@@ -389,7 +401,7 @@ tw_u32 tw_mbarrier_test_state(tw_u32 address, tw_u64 state, TwSite position) {
   TransactionBarrier& barrier = *barrier_at(*self, address, self->site, "tested", false);
   if (barrier.phase == state >> 24) poll();
   if (barrier.phase == state >> 24) return 0;
-  if (checking()) acquire(*self, barrier.completed);
+  if (checking()) learn_phase(*self, barrier);
   return 1;
 }
 

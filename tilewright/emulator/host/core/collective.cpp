@@ -180,6 +180,7 @@ static void matrix_rows(Meeting& meeting, uint32_t count, bool transposed, bool 
 
 void tw_load_matrix(tw_u32* registers, tw_u32 address, tw_u32 count, tw_u32 transposed, TwSite position) {
   const Planted planted = enter(TW_LOAD_MATRIX, position);
+  if (planted.skip) return;
   MatrixOperands mine = {registers, address + uint32_t(planted.delta) * 16};
   meet(TW_LOAD_MATRIX, ~0ull, count * 2 + transposed, self->site, true, &mine,
        [=](Meeting& meeting) { matrix_rows(meeting, count, transposed, false); });
@@ -187,6 +188,7 @@ void tw_load_matrix(tw_u32* registers, tw_u32 address, tw_u32 count, tw_u32 tran
 
 void tw_store_matrix(const tw_u32* registers, tw_u32 address, tw_u32 count, tw_u32 transposed, TwSite position) {
   const Planted planted = enter(TW_STORE_MATRIX, position);
+  if (planted.skip) return;
   MatrixOperands mine = {const_cast<tw_u32*>(registers), address + uint32_t(planted.delta) * 16};
   meet(TW_STORE_MATRIX, ~0ull, count * 2 + transposed, self->site, true, &mine,
        [=](Meeting& meeting) { matrix_rows(meeting, count, transposed, true); });

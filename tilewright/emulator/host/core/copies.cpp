@@ -23,7 +23,7 @@ void land_piece(const CopyPiece& piece) {
 void land_group(Thread& thread, CopyGroup& group) {
   for (const CopyPiece& piece : group.pieces) land_piece(piece);
   group.pieces.clear();
-  if (group.operation) {
+  if (group.operation && thread.cluster->operations[group.operation].entry == ~0u) {
     Operation& operation = thread.cluster->operations[group.operation];
     operation.thread = thread.index;
     operation.clock = thread.clock;
@@ -297,18 +297,22 @@ void tw_copy_arrive(tw_u32 address, tw_u32 noinc, TwSite position) {
   if (thread.open_copies.operation) groups.push_back(thread.open_copies);
   for (CopyGroup& group : thread.copies) group.pieces.clear();
   thread.open_copies = CopyGroup();
+  const uint32_t copy = give_entry(*barrier);
+  for (const CopyGroup& group : groups) {
+    if (!group.operation) continue;
+    cluster.operations[group.operation].entry = barrier->entry;
+    cluster.operations[group.operation].entry_clock = copy;
+    thread.arrivals.push_back(group.operation);
+  }
   ClockRef base = thread.base;
   const uint32_t clock = thread.clock++, fenced = thread.fenced, site = thread.site;
   Thread* issuer = &thread;
   pend(cluster, barrier, [=, &cluster]() {
-    for (const CopyGroup& group : groups) {
+    for (const CopyGroup& group : groups)
       for (const CopyPiece& piece : group.pieces) land_piece(piece);
-      if (group.operation) {
-        cluster.operations[group.operation].thread = issuer->index;
-        cluster.operations[group.operation].clock = clock;
-      }
-    }
     if (cluster.engine->check) barrier->gathering.add(cluster.clock_length, base, issuer->index, clock, fenced);
+    auto& in_flight = barrier->in_flight;
+    in_flight.erase(std::remove(in_flight.begin(), in_flight.end(), copy), in_flight.end());
     arrive(*barrier, nullptr, 1, site);
   });
 }

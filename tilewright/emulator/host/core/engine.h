@@ -77,6 +77,7 @@ struct Thread {
   ClockRef at_fence;                  // what it knew at its last fence: an atomic after a fence releases
   uint32_t fence_clock = 0;           // its own clock then
   uint64_t cluster_arrival = 0;       // generation of the cluster barrier it has arrived at, + 1
+  std::vector<uint32_t> arrivals;     // copies of its own that complete on a barrier and that it has not yet seen land
   CopyGroup open_copies, open_stores;
   std::deque<CopyGroup> copies, stores;
 };
@@ -134,6 +135,7 @@ struct TransactionBarrier {
 struct Operation {
   uint32_t site;
   uint32_t thread = 0, clock = 0;     // 0: not yet waited for
+  uint32_t entry = ~0u, entry_clock = 0;   // of copies that complete on a barrier: its clock entry; `clock` is when their own thread saw it
   std::unique_ptr<uint32_t[]> clocks; // of a warpgroup: of each of its threads
   uint32_t lanes = 0;
   const Clock* known = nullptr;       // a clock that is known to be after it

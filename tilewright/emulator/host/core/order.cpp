@@ -16,6 +16,7 @@ bool knows_fenced(const Thread& thread, uint32_t entry, uint32_t clock) {
 bool ordered(Thread& thread, const Slot& slot) {
   if (slot.flags & slot_operation) {
     Operation& operation = thread.cluster->operations[slot.clock];
+    if (operation.entry != ~0u) return knows(thread, operation.entry, operation.entry_clock);
     if (!operation.clocks) return operation.clock && knows(thread, operation.thread, operation.clock);
     if (operation.known && operation.known == thread.base.get()) return true;
     for (uint32_t lane = 0; lane < operation.lanes; ++lane)
@@ -37,7 +38,7 @@ bool ordered(Thread& thread, const Slot& slot) {
 bool fenced(const Thread& thread, const Slot& slot) {
   if (slot.flags & slot_operation) {                    // cp.async, which its thread fences after its wait
     const Operation& operation = thread.cluster->operations[slot.clock];
-    return knows_fenced(thread, operation.thread, operation.clock);
+    return operation.clock && knows_fenced(thread, operation.thread, operation.clock);
   }
   for (uint32_t rest = slot.lanes; rest; rest &= rest - 1)
     if (!knows_fenced(thread, slot.group * group_size + uint32_t(__builtin_ctz(rest)), slot.clock)) return false;
