@@ -1,7 +1,8 @@
 """Gemm operands that were only copied next to the block are read where they came from.
 
 A machine whose blocks share no memory of their own gains nothing from staging a tile that is read as it lies
-in the source: rows of the left operand, and packed weights, whose codes are unpacked in registers.
+in the source: a few rows of the left operand, and packed weights, whose codes are unpacked in registers.  Many
+rows are better read from a compact copy; of that it is only noted where it came from.
 
 Before::
 
@@ -46,8 +47,10 @@ from tilewright.ops.decode import Decode
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
-from tilewright.passes.tile.plan_operand_layouts import first_match
+from tilewright.passes.tile.plan_operand_layouts import LANE_BYTES, first_match
 
+ROWS = "staged_rows"
+"""Fact: for a gemm's left region, the global region that was copied into it, beyond whose end rows are zero."""
 FEW_ROWS = 32
 """Up to this many rows, unpacking codes in every micro-kernel costs less than storing them unpacked."""
 
@@ -72,19 +75,30 @@ def _forward(kernel: Kernel, context: Context) -> Kernel:
     changes: dict[Gemm, dict[str, Region]] = {}
     readers = _reader_counts(kernel)
     served: dict[Buffer, int] = {}
+    safe = {buffer for buffer, _ in kernel.safe_values}
+    rows: dict[Region, Region] = context.facts.setdefault(ROWS, {})
     for gemm, visible in _gemms(kernel.body, {}):
         for name in ("a", "b"):
             region: Region = getattr(gemm, name)
             filled = staged.get(region.buffer)
             if filled is None or visible.get(region.buffer) is not filled.statement or not region.is_whole:
                 continue
-            if _suits(gemm, name, filled, context):
+            if name == "a" and gemm.m > FEW_ROWS and not _leaves_room(gemm, context):
+                if isinstance(filled.statement, Copy) and filled.source.buffer not in safe:
+                    rows[region] = filled.source
+            elif _suits(gemm, name, filled, context):
                 changes.setdefault(gemm, {})[name] = filled.source
                 served[region.buffer] = served.get(region.buffer, 0) + 1
     if not changes:
         return kernel
     dead = {buffer for buffer, count in served.items() if count == readers.get(buffer)}
     return replace(kernel, body=_Apply(changes, dead)(kernel.body))
+
+
+def _leaves_room(gemm: Gemm, context: Context) -> bool:
+    """Whether the right operand's panels leave most of the first-level cache to rows that fall on one set of it."""
+    elements = gemm.k * context.arch.vector_bytes // LANE_BYTES
+    return 8 * gemm.b.dtype.nbytes(elements) <= context.arch.l1_bytes
 
 
 def _suits(gemm: Gemm, name: str, filled: _Staging, context: Context) -> bool:

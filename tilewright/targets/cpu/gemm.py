@@ -39,6 +39,7 @@ from tilewright.machine.dot import DotInstruction, OperandPlan, match_left_offse
 from tilewright.ops.base import element, full_index, zero
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
+from tilewright.passes.tile.forward_operands import ROWS
 from tilewright.passes.tile.plan_operand_layouts import FEW_ROWS, PhysicalOperand, physical_operand
 from tilewright.targets.cpu.microkernels import (
     Left,
@@ -162,7 +163,9 @@ class _Lowering:
 
     def _rows(self) -> Extent:
         """Rows of a that exist: fewer than the tile's where it hangs over the end of a global matrix."""
-        return self._named("rows", inside(self.op.a, 1 if self.op.transpose_a else 0))
+        staged: dict[Region, Region] = self.context.facts.get(ROWS, {})
+        source = staged.get(self.op.a, self.op.a)
+        return self._named("rows", inside(source, 1 if self.op.transpose_a else 0))
 
     def _named(self, name: str, value: Extent) -> Extent:
         """`value` computed once, under a name."""
