@@ -125,6 +125,9 @@ class JITFactory:
 
     def __call__(self, *arguments: Any, **named: Any) -> Kernel:
         key = _specialisation(arguments, named)
+        if key is not None:
+            target, arch = resolve(self.target)
+            key = (target.name, arch.name, key)
         kernel = self._kernels.get(key) if key is not None else None
         if kernel is None:
             kernel = compile(self.trace(*arguments, **named), self.out_idx, self.target, self.schedule)

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.cli import demo_gpu
+from tilewright.cli.contestants import Contestant
 from tilewright.cli.terminal import Progress, Terminal
 from tilewright.kernels.matmul import linear
 from tilewright.kernels.quant_matmul import quant_matmul
@@ -49,37 +51,22 @@ FORMATS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Contestant:
-    """Something that multiplies by the weight, in one form of it.
-
-    Attributes
-    ----------
-    label, activations : as the table names it.
-    weight : what its form of the weight stands for, ``[N, K]`` float32: its products are compared with this one's.
-    megabytes : size of its form.
-    prepare : activations ``[M, K]`` to a call that gives ``[M, N]``.
-    """
-
-    label: str
-    activations: str
-    weight: np.ndarray
-    megabytes: float
-    prepare: Callable[[np.ndarray], Callable[[], Any]]
-
-
-HEADER = ("M", "format", "activations", "weight MiB", "error", "ms", "GOP/s", "x NumPy")
+HEADER = ("M", "format", "activations", "weight MiB", "error", "ms", "GOP/s", "x first")
 
 
 def run_demo(given: argparse.Namespace, terminal: Terminal) -> int:
     """Quantise, compile, multiply, measure; print the table."""
-    wanted = "cpu" if given.target == "auto" else given.target
+    on_gpu = given.target in ("auto", "cuda") and demo_gpu.is_usable()
+    wanted = "cuda" if on_gpu else "cpu" if given.target == "auto" else given.target
     arch = resolve(wanted)[1]
     generator = np.random.default_rng(0)
     weight = (generator.standard_normal((given.n, given.k)) * 0.02).astype(np.float32)
     rows: list[list[str]] = []
     with override(target=wanted), Progress(2 * len(FORMATS) + 1 + len(given.rows)) as progress:
-        contestants = [*peers(weight), packed_float(weight, progress), *quantized(weight, given.group, progress)]
+        if on_gpu:
+            contestants = list(demo_gpu.contestants(weight, given.group, progress))
+        else:
+            contestants = [*peers(weight), packed_float(weight, progress), *quantized(weight, given.group, progress)]
         for m in given.rows:
             progress.step(f"measuring with {m} rows")
             activations = generator.standard_normal((m, given.k)).astype(np.float32)
@@ -87,7 +74,8 @@ def run_demo(given: argparse.Namespace, terminal: Terminal) -> int:
     threads = options().num_threads or arch.cores
     title = f"C[M, {given.n}] = A[M, {given.k}] W[{given.n}, {given.k}]ᵀ, the weight in groups of {given.group}"
     terminal.write(terminal.paint(title, "bold"))
-    terminal.write(f"{describe(arch)}, {threads} {'thread' if threads == 1 else 'threads'}\n")
+    where = "" if on_gpu else f", {threads} {'thread' if threads == 1 else 'threads'}"
+    terminal.write(f"{describe(arch)}{where}\n")
     terminal.table(HEADER, rows, best="ms", within="M")
     terminal.write("\nerror: relative, of the whole product, against float64 with the same (quantised) weight")
     return 0

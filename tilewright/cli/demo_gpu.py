@@ -1,0 +1,91 @@
+"""The demo's contestants on an NVIDIA GPU, on torch's tensors: dense float16 products beside quantised ones."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.cli.contestants import Contestant
+from tilewright.cli.terminal import Progress
+from tilewright.kernels.decode_matmul import decode_matmul
+from tilewright.quant import quantize
+from tilewright.targets.cuda.arch import detect
+
+FORMATS = (
+    ("int4", "int4", "none"),
+    ("uint4", "uint4", "middle"),
+    ("uint4 + zeros", "uint4", "group"),
+    ("int2", "int2", "none"),
+)
+"""Label, type of the codes and zero points of each row of the table."""
+
+
+def is_usable() -> bool:
+    """Whether a GPU is here, and a torch that can hold arrays on it."""
+    if detect() is None or importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceResult:
+    """A result in device memory; NumPy reads it as float32."""
+
+    tensor: Any
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        values = self.tensor.float().cpu().numpy()
+        return values if dtype is None else values.astype(dtype)
+
+
+def contestants(weight: np.ndarray, group: int, progress: Progress) -> Iterator[Contestant]:
+    """Torch's dense product, then this library's with each quantised form of the weight."""
+    import torch
+
+    dense = torch.from_numpy(weight).cuda().half()
+    transposed = dense.T
+    yield Contestant(
+        "torch",
+        "float16",
+        weight,
+        weight.size * 2 / (1 << 20),
+        _prepared(lambda a, c: torch.mm(a, transposed, out=c), weight),
+    )
+    for label, codes, zeros in FORMATS:
+        progress.step(f"{label}: quantising")
+        made = quantize(weight, codes, group=group, zeros=zeros)
+        progress.step(f"{label}: compiling")
+        kernel = decode_matmul(*weight.shape, weights=codes, group=group, zero=made.zero)
+        arrays = [made.packed, made.scales, *([] if made.zeros is None else [made.zeros])]
+        operands = [torch.from_numpy(np.ascontiguousarray(array)).cuda() for array in arrays]
+        megabytes = made.bits_per_element * made.codes.size / 8 / (1 << 20)
+        yield Contestant(label, "float16", made.dequantize(), megabytes, _prepared(_call(kernel, operands), weight))
+
+
+def _call(kernel: Any, operands: Sequence[Any]) -> Callable[[Any, Any], Any]:
+    return lambda a, c: kernel(a, *operands, c)
+
+
+def _prepared(product: Callable[[Any, Any], Any], weight: np.ndarray) -> Callable[[np.ndarray], Callable[[], Any]]:
+    """Activations on the device, and a call that waits for its result."""
+    import torch
+
+    def prepare(a: np.ndarray) -> Callable[[], Any]:
+        held = torch.from_numpy(a).cuda().half()
+        c = torch.empty(a.shape[0], weight.shape[0], dtype=torch.float16, device="cuda")
+
+        def multiply() -> DeviceResult:
+            product(held, c)
+            torch.cuda.synchronize()
+            return DeviceResult(c)
+
+        multiply()  # compiles
+        return multiply
+
+    return prepare
