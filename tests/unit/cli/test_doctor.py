@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.cli import doctor
 from tilewright.cli.terminal import Terminal
-from tilewright.options import override
+from tilewright.options import VARIABLES, override
 
 
 def report() -> tuple[int, str]:
@@ -60,6 +60,8 @@ def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 
 
 def test_switches_that_are_set_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES.values():
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TILEWRIGHT_NUM_THREADS", "3")
     assert finding("switch").detail == "TILEWRIGHT_NUM_THREADS=3"
     assert "(3 used)" in finding("CPU").detail

@@ -215,7 +215,7 @@ def test_matrix_instructions_of_a_gpu(a: str, c: str, transposed: bool) -> None:
         if a == "int8":
             np.testing.assert_array_equal(got, expected, err_msg=name)
         names.append(name)
-    assert "assign_threads" in names and names[-1] == "flatten_buffers"
+    assert "assign_threads" in names and "flatten_buffers" in names and names[-1] == "plan_shared_memory"
 
 
 def gpu_stages(function: Function, machine: str) -> list[tuple[str, Function]]:
