@@ -32,8 +32,8 @@ from tilewright.ops.base import full_index, static_extents
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.tile.plan_operand_layouts import PhysicalOperand, physical_operand
-from tilewright.targets.cpu.gemm import inside
 from tilewright.targets.cpu.microkernels import add, load_vector, loop
+from tilewright.targets.cpu.operands import inside
 
 WORD = 4
 """Bytes that one lane of a panel holds in a step."""

@@ -12,8 +12,8 @@ from tilewright.ops.base import static_extents
 from tilewright.ops.decode import Decode
 from tilewright.passes.context import Context
 from tilewright.passes.tile.plan_operand_layouts import PhysicalOperand, first_match, physical_operand
-from tilewright.targets.cpu.gemm import inside
 from tilewright.targets.cpu.microkernels import PanelRight, add, is_multiple, loop, mul, reinterpret
+from tilewright.targets.cpu.operands import inside
 
 
 def lower_decode(op: Decode, context: Context) -> Statement | None:

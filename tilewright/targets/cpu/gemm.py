@@ -1,25 +1,17 @@
-"""`T.gemm` on a CPU: the operands brought into the form that micro-kernels read, and the loops around those.
-
-An operand that does not lie as the instruction needs it is copied once into scratch memory of the block; a
-tile whose layout `plan_operand_layouts` chose, and a packed weight, are read where they are.
-"""
+"""`T.gemm` on a CPU: the choice of an instruction, and the loops around its micro-kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import gcd
 
-from tilewright.ir.dtypes import FLOAT32, INT32, DType
+from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
-    Call,
-    Const,
     Expr,
     Extent,
     If,
-    Let,
     Load,
     Parallel,
     Region,
@@ -33,31 +25,22 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import same
-from tilewright.layout.panels import PanelLayout
 from tilewright.machine.dot import DotInstruction, OperandPlan, match_left_offset, match_operands
-from tilewright.ops.base import element, full_index, zero
+from tilewright.ops.base import full_index, zero
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
-from tilewright.passes.tile.forward_operands import ROWS
-from tilewright.passes.tile.plan_operand_layouts import FEW_ROWS, PhysicalOperand, physical_operand
 from tilewright.targets.cpu.microkernels import (
     Left,
     MicroKernel,
-    PanelRight,
     Right,
-    RowsRight,
     add,
-    is_multiple,
     load_vector,
     loop,
     mul,
-    multiply,
-    reinterpret,
     splat,
-    splat_const,
     to_float,
 )
+from tilewright.targets.cpu.operands import Operands, Scale
 from tilewright.targets.cpu.register_tiles import RegisterTile, TileModel
 
 
@@ -124,290 +107,23 @@ def _k_blocks(op: Gemm, scale: Region, region: Region, is_a: bool) -> int:
     return blocks[op._axis_of_k(is_a)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """Factors of one operand: the value for a row of a, or a vector of columns of b, in a block of k."""
-
-    value: Callable[[Expr, Expr], Expr]
-    chunks: int
-
-
-class _Lowering:
+class _Lowering(Operands):
     """One gemm on its way to loops and micro-kernels."""
-
-    def __init__(self, op: Gemm, context: Context, plan: OperandPlan, chunk: int) -> None:
-        self.op, self.context, self.plan, self.chunk = op, context, plan, chunk
-        self.lanes = plan.instruction.lanes
-        self.before: list[Statement] = []
-        self.sums: Buffer | None = None
-        self.column_sums: Buffer | None = None
-        self.loads: Extent | None = None
-        """Loads of the whole tile along k that exist, where they are not as many as its k needs."""
 
     def statement(self) -> Statement:
         op = self.op
-        rows = self._rows()
-        left = self._left()
-        right = self._right()
-        scale_a, scale_b = self._scale(op.scale_a, op.a, True), self._scale(op.scale_b, op.b, False)
+        rows = self.rows()
+        left = self.left()
+        right = self.right()
+        scale_a, scale_b = self.scale(op.scale_a, op.a, True), self.scale(op.scale_b, op.b, False)
         if self.plan.offset:
-            self.sums = self._row_sums(left, rows)
+            self.sums = self.sum_rows(left, rows)
         if self.plan.left_offset:
-            self.column_sums = self._column_sums(right)
-        valid = self._panels(op.n // self.lanes)
+            self.column_sums = self.sum_columns(right)
+        valid = self.panels(op.n // self.lanes)
         loops = self._loops(left, right, rows, valid, scale_a, scale_b)
         body = [*self.before, *self._clear(), *loops]
         return Seq(tuple(body), span=op.span)
-
-    # Extents ------------------------------------------------------------------------------------
-
-    def _rows(self) -> Extent:
-        """Rows of a that exist: fewer than the tile's where it hangs over the end of a global matrix."""
-        staged: dict[Region, Region] = self.context.facts.get(ROWS, {})
-        source = staged.get(self.op.a, self.op.a)
-        return self._named("rows", inside(source, 1 if self.op.transpose_a else 0))
-
-    def _named(self, name: str, value: Extent) -> Extent:
-        """`value` computed once, under a name."""
-        if isinstance(value, (int, Var, Const)):
-            return value
-        var = Var(value.dtype, name)
-        self.before.append(Let(var, value))
-        return var
-
-    # Operands -----------------------------------------------------------------------------------
-
-    def _left(self) -> Left:
-        """a as rows of consecutive k of the instruction's type."""
-        op, wanted = self.op, self.plan.instruction.broadcast
-        at = lambda i, k: full_index(op.a, (k, i) if op.transpose_a else (i, k))  # noqa: E731
-        in_order = self.plan.instruction.depth == 1 or not op.transpose_a
-        if self.plan.left_offset:
-            flip = const(self.plan.left_offset, wanted)
-            copy = self._scratch(
-                "left", (op.m, op.k), wanted,
-                lambda i, k: binary("xor", reinterpret(Load(op.a.dtype, op.a.buffer, at(i, k)), wanted), flip),
-            )  # fmt: skip
-            return Left(copy, lambda i, k: (i, k))
-        if op.a.dtype == wanted and in_order and not op.a.buffer.packed and self._k_inside():
-            return Left(self._own_view(op.a.buffer), at)
-        copy = self._scratch("left", (op.m, op.k), wanted, lambda i, k: Load(op.a.dtype, op.a.buffer, at(i, k)))
-        return Left(copy, lambda i, k: (i, k))
-
-    def _k_inside(self) -> bool:
-        """Whether runs of k of a lie in memory one beside the other, and none reaches beyond the buffer."""
-        op, buffer = self.op, self.op.a.buffer
-        beside = self.plan.instruction.depth == 1 or buffer.strides is None or buffer.strides[-1] == 1
-        return beside and inside(op.a, 0 if op.transpose_a else 1) == op.k
-
-    def _own_view(self, buffer: Buffer) -> Buffer:
-        """`buffer`, or where it is global a view of it: the loops below keep inside, so nobody need guard it."""
-        if buffer.scope != "global":
-            return buffer
-        view = Buffer(f"{buffer.name}_rows", buffer.shape, buffer.dtype, "local", buffer.strides, buffer)
-        self.before.append(Allocate(view))
-        return view
-
-    def _right(self) -> Right:
-        """b as vectors of columns."""
-        op, instruction = self.op, self.plan.instruction
-        physical = physical_operand(op.b, self.context)
-        if physical is not None:
-            found = self._panels_in_place(physical)
-            if found is not None:
-                return found
-        at = lambda k, n: full_index(op.b, (n, k) if op.transpose_b else (k, n))  # noqa: E731
-        whole = op.n % self.lanes == 0
-        as_is = op.b.dtype == instruction.vector or op.m <= FEW_ROWS
-        if (
-            physical is None
-            and instruction.depth == 1
-            and not op.transpose_b
-            and whole
-            and _rows_of_memory(op.b)
-            and as_is
-        ):
-            return RowsRight(op.b.buffer, at, instruction)
-        return self._panels_in_scratch(at)
-
-    def _panels_in_place(self, physical: PhysicalOperand) -> PanelRight | None:
-        op, layout, plan = self.op, physical.layout, self.plan
-        if layout.transposed != op.transpose_b or layout.lanes != self.lanes or layout.run % plan.instruction.depth:
-            return None
-        n_axis, k_axis = (0, 1) if op.transpose_b else (1, 0)
-        starts = op.b.starts[-2:]
-        if not (is_multiple(starts[n_axis], layout.lanes) and is_multiple(starts[k_axis], layout.step)):
-            return None
-        if self.chunk % layout.step:
-            return None
-        panel = index_binary("floordiv", starts[n_axis], layout.lanes)
-        first = index_binary("floordiv", starts[k_axis], layout.step)
-        self.before += physical.declare
-        stored = physical.memory.dtype if op.b.dtype.is_float else op.b.dtype
-        tile_loads = op.k // layout.step
-        if layout.loads % tile_loads == 0 and is_multiple(starts[k_axis], op.k):
-            self.loads = tile_loads
-        else:  # the last tile hangs over the end of k, where the memory ends too
-            left = index_binary("max", index_binary("sub", layout.loads, first), 0)
-            self.loads = self._named("loads", index_binary("min", left, tile_loads))
-        return PanelRight(physical.memory, layout, stored, plan, panel, first, op.b.buffer.scope == "global")
-
-    def _panels_in_scratch(self, at: Callable[[Expr, Expr], tuple[Expr, ...]]) -> PanelRight:
-        """A copy of b in panels; columns beyond the last are never stored, so they may hold anything."""
-        op, instruction = self.op, self.plan.instruction
-        layout = PanelLayout(op.n, op.k, True, self.lanes, instruction.depth)
-        stored = op.b.dtype if instruction.accumulator.is_integer else instruction.vector
-        if stored.is_packed:
-            stored = instruction.vector  # spread out to bytes; an offset is added below
-        memory = Buffer("right", (layout.size,), stored, "local")
-        n, k = Var(INT32, "n"), Var(INT32, "k")
-        value = cast(Load(op.b.dtype, op.b.buffer, at(k, n)), stored)
-        offset = self.plan.offset if stored == instruction.vector and op.b.dtype.is_packed else 0
-        plan = self.plan
-        if offset:
-            value = binary("add", cast(value, stored), const(offset % 256, stored))
-        fill = Parallel((n, k), (op.n, op.k), seq(Store(memory, (layout.position(n, k),), value)), span=op.span)
-        padding = op.n % self.lanes
-        self.before.append(Allocate(memory))
-        if padding:
-            self.before += _fill(memory, layout.size)
-        self.before.append(fill)
-        if offset:
-            plan = OperandPlan(instruction, 0)
-        return PanelRight(memory, layout, stored, plan, const(0), const(0))
-
-    def _scratch(self, name: str, shape: tuple[int, ...], dtype: DType, value: Callable[..., Expr]) -> Buffer:
-        """A tile of the block's own, filled element by element."""
-        buffer = Buffer(name, shape, dtype, "local")
-        vars = tuple(Var(INT32, letter) for letter in "ijkl"[: len(shape)])
-        body = seq(Store(buffer, vars, cast(value(*vars), dtype)))
-        self.before += [Allocate(buffer), Parallel(vars, shape, body, span=self.op.span)]
-        return buffer
-
-    def _scale(self, scale: Region | None, region: Region, is_a: bool) -> _Scale | None:
-        """Access to a scale's factors, by row or first column and by chunk."""
-        if scale is None:
-            return None
-        op = self.op
-        blocks = op._blocks(scale, region, is_a)
-        assert blocks is not None
-        k_axis = op._axis_of_k(is_a)
-        other, along_k = blocks[1 - k_axis], blocks[k_axis]
-        size = (op.m if is_a else op.n) // other
-        one_dimension = op.is_line(scale, is_a)
-
-        whole = scale
-
-        def factor(at: Expr, block: Expr) -> Expr:
-            at = index_binary("floordiv", at, size)
-            return element(whole, (at,) if one_dimension else (block, at) if k_axis == 0 else (at, block))
-
-        per_chunk = op.k // along_k // self.chunk
-        if is_a:
-            return _Scale(lambda row, chunk: factor(row, index_binary("floordiv", chunk, per_chunk)), along_k)
-        contiguous = size == 1 and (one_dimension or k_axis == 0) and op.n % self.lanes == 0
-        contiguous = contiguous and (_rows_of_memory(scale) or self._beside(scale))
-        if not contiguous:
-            columns = -(-op.n // self.lanes) * self.lanes  # whole vectors: those beyond the last are never stored
-            copy = self._scratch(
-                "factors", (along_k, columns), FLOAT32,
-                lambda block, n: factor(index_binary("min", n, op.n - 1) if columns > op.n else n, block),
-            )  # fmt: skip
-            scale = Region(copy, (const(0), const(0)), (along_k, columns))
-            one_dimension, k_axis = False, 0
-        found = scale
-
-        def vector(column: Expr, chunk: Expr) -> Expr:
-            block = index_binary("floordiv", chunk, per_chunk)
-            index = full_index(found, (column,) if one_dimension else (block, column))
-            return cast(load_vector(view, self.lanes, *index), FLOAT32.with_lanes(self.lanes))
-
-        view = self._own_view(found.buffer)
-        return _Scale(vector, along_k)
-
-    def _beside(self, scale: Region) -> bool:
-        """Whether a global scale's columns are those of a global b, so that whole vectors that exist in b exist in it."""
-        op, buffer = self.op, scale.buffer
-        if buffer.scope != "global" or op.b.buffer.scope != "global" or buffer.strides is not None or buffer.packed:
-            return False
-        axis = -2 if op.transpose_b else -1
-        size = buffer.shape[-1]
-        return (isinstance(size, int) and size == op.b.buffer.shape[axis] and size % self.lanes == 0
-                and same(scale.starts[-1], op.b.starts[axis]) and is_multiple(scale.starts[-1], self.lanes))  # fmt: skip
-
-    def _row_sums(self, left: Left, rows: Extent) -> Buffer:
-        """``offset * sum over k of a`` for every row and chunk, in the accumulator's type."""
-        instruction = self.plan.instruction
-        chunks = self.op.k // self.chunk
-        sums = Buffer("row_sums", (self.op.m, chunks), instruction.accumulator, "local")
-        vector = instruction.vector.with_lanes(instruction.lanes * instruction.depth)
-        whole = self.chunk // vector.lanes * vector.lanes
-        wide = instruction.accumulator.with_lanes(instruction.lanes)
-
-        def chunk_sum(row: Expr, chunk: Expr) -> list[Statement]:
-            partial = Buffer("partial", (instruction.lanes,), instruction.accumulator, "register")
-            total = Buffer("total", (1,), instruction.accumulator, "scalar")
-            first = mul(chunk, self.chunk)
-
-            def run(k: Expr) -> list[Statement]:
-                elements = Load(left.buffer.dtype.with_lanes(vector.lanes), left.buffer, left.index(row, add(first, k)))
-                value = multiply(instruction, Load(wide, partial, (const(0),)), splat_const(1, vector), elements)
-                return [Store(partial, (const(0),), value)]
-
-            def single(k: Expr) -> list[Statement]:
-                element = cast(Load(left.buffer.dtype, left.buffer, left.index(row, add(first, k))), total.dtype)
-                return [Store(total, (const(0),), binary("add", Load(total.dtype, total, (const(0),)), element))]
-
-            result = binary("mul", Load(total.dtype, total, (const(0),)), const(self.plan.offset, total.dtype))
-            return [
-                Allocate(partial),
-                Store(partial, (const(0),), splat_const(0, wide)),
-                *loop("k", 0, whole, run, step=vector.lanes),
-                Allocate(total, Call(total.dtype, "cpu.total", (Load(wide, partial, (const(0),)),))),
-                *loop("k", whole, self.chunk, single),
-                Store(sums, (row, chunk), result),
-            ]
-
-        self.before.append(Allocate(sums))
-        self.before += loop(
-            "row", 0, rows, lambda row: loop("chunk", 0, chunks, lambda chunk: [Seq(tuple(chunk_sum(row, chunk)))])
-        )
-        return sums
-
-    def _column_sums(self, right: Right) -> Buffer:
-        """``left_offset * sum over k of b`` for every chunk and column, in the accumulator's type."""
-        instruction, chunks = self.plan.instruction, self.op.k // self.chunk
-        vectors = -(-self.op.n // self.lanes)
-        sums = Buffer("column_sums", (chunks, vectors * self.lanes), instruction.accumulator, "local")
-        wide = instruction.accumulator.with_lanes(self.lanes)
-        shared = splat_const(self.plan.left_offset, instruction.broadcast.with_lanes(self.lanes * instruction.depth))
-        loads = self.chunk // right.step
-
-        def one(chunk: Expr, vector: Expr) -> list[Statement]:
-            partial = Buffer("partial", (self.lanes,), instruction.accumulator, "register")
-
-            def step(position: Expr) -> list[Statement]:
-                before, value = right.load(vector, add(mul(chunk, loads), position))
-                total: Expr = Load(wide, partial, (const(0),))
-                for _, operand in right.parts():
-                    total = multiply(instruction, total, operand(value), shared)
-                return [*before, Store(partial, (const(0),), total)]
-
-            return [
-                Allocate(partial),
-                Store(partial, (const(0),), splat_const(0, wide)),
-                *loop("position", 0, loads, step),
-                Store(sums, (chunk, mul(vector, self.lanes)), Load(wide, partial, (const(0),))),
-            ]
-
-        self.before.append(Allocate(sums))
-        self.before += loop(
-            "chunk",
-            0,
-            chunks,
-            lambda chunk: loop("vector", 0, vectors, lambda vector: [Seq(tuple(one(chunk, vector)))]),
-        )
-        return sums
 
     # Loops --------------------------------------------------------------------------------------
 
@@ -422,7 +138,7 @@ class _Lowering:
         return [fill] if op.clear is True else [If(op.clear, seq(fill))]
 
     def _loops(
-        self, left: Left, right: Right, rows: Extent, valid: Extent, scale_a: _Scale | None, scale_b: _Scale | None
+        self, left: Left, right: Right, rows: Extent, valid: Extent, scale_a: Scale | None, scale_b: Scale | None
     ) -> list[Statement]:
         """Columns outermost, so that a panel stays in the cache while the rows pass over it."""
         columns = self.op.n // self.lanes
@@ -433,7 +149,7 @@ class _Lowering:
         statements: list[Statement] = []
         start: Extent = 0
         for tile in tiles:
-            stop = self._named("covered", _last_start(start, rows, tile.rows))
+            stop = self.named("covered", _last_start(start, rows, tile.rows))
             statements += self._band(left, right, tile, start, stop, valid, scale_a, scale_b)
             start = stop
         return statements
@@ -442,16 +158,8 @@ class _Lowering:
         """Memory that one vector of columns takes over the tile's k."""
         return self.chunk // right.step * right.loaded.nbytes(1)
 
-    def _panels(self, columns: int) -> Extent:
-        """Whole vectors of columns that exist."""
-        found = inside(self.op.b, 0 if self.op.transpose_b else 1)
-        if isinstance(found, int):
-            return found // self.lanes
-        whole = index_binary("floordiv", add(found, self.lanes - 1), self.lanes)
-        return self._named("vectors", index_binary("min", whole, columns))
-
     def _band(self, left: Left, right: Right, tile: RegisterTile, start: Extent, stop: Extent, columns: Extent,
-              scale_a: _Scale | None, scale_b: _Scale | None) -> list[Statement]:  # fmt: skip
+              scale_a: Scale | None, scale_b: Scale | None) -> list[Statement]:  # fmt: skip
         """All columns of the rows from `start` on that whole tiles of this height cover."""
 
         def kernel(vectors: int, lanes: int, row: Expr, vector: Expr) -> list[Statement]:
@@ -461,7 +169,7 @@ class _Lowering:
         def down(vectors: int, vector: Expr, lanes: int) -> list[Statement]:
             return loop("row", start, stop, lambda row: kernel(vectors, lanes, row, vector), step=tile.rows)
 
-        whole = self._named("whole", _last_start(0, columns, tile.vectors))
+        whole = self.named("whole", _last_start(0, columns, tile.vectors))
         statements = loop("vector", 0, whole, lambda vector: down(tile.vectors, vector, self.lanes), step=tile.vectors)
         if isinstance(columns, int) and isinstance(whole, int):
             if columns > whole:
@@ -473,7 +181,7 @@ class _Lowering:
         return statements
 
     def _chunks(self, left: Left, right: Right, tile: RegisterTile, lanes: int, row: Expr, vector: Expr,
-                scale_a: _Scale | None, scale_b: _Scale | None) -> list[Statement]:  # fmt: skip
+                scale_a: Scale | None, scale_b: Scale | None) -> list[Statement]:  # fmt: skip
         loads = self.chunk // right.step
         single = self.op.k == self.chunk
 
@@ -491,7 +199,7 @@ class _Lowering:
         return loop("chunk", 0, self.op.k // self.chunk, one)
 
     def _finish(self, row: Expr, vector: Expr, total: Expr, chunk: Expr, lanes: int,
-                scale_a: _Scale | None, scale_b: _Scale | None) -> Sequence[Statement]:  # fmt: skip
+                scale_a: Scale | None, scale_b: Scale | None) -> Sequence[Statement]:  # fmt: skip
         """One vector of totals: offset taken off, scaled, added to c."""
         column = mul(vector, self.lanes)
         if self.sums is not None:
@@ -524,19 +232,6 @@ class _Lowering:
         return [Store(c.buffer, at, cast(binary("add", old, total), c.dtype.with_lanes(self.lanes)))]
 
 
-def inside(region: Region, axis: int) -> Extent:
-    """Elements of a region along an axis of its matrix that lie inside its buffer."""
-    axis -= 2
-    extent, start, size = region.extents[axis], region.starts[axis], region.buffer.shape[axis]
-    assert isinstance(extent, int)
-    if region.buffer.scope != "global":
-        return extent
-    if isinstance(size, int) and size % extent == 0 and is_multiple(start, extent):
-        return extent
-    left = index_binary("max", index_binary("sub", size, start), 0)
-    return index_binary("min", left, extent)
-
-
 def _last_start(start: Extent, stop: Extent, step: int) -> Extent:
     """Where whole steps from `start` end."""
     if step == 1:
@@ -545,23 +240,3 @@ def _last_start(start: Extent, stop: Extent, step: int) -> Extent:
         return start + (stop - start) // step * step
     count = index_binary("floordiv", index_binary("sub", stop, start), step)
     return add(start, mul(count, step))
-
-
-def _rows_of_memory(region: Region) -> bool:
-    """Whether the region's last dimension is contiguous, whole and inside its buffer."""
-    buffer = region.buffer
-    unit = buffer.strides is None or buffer.strides[-1] == 1
-    size, extent = buffer.shape[-1], region.extents[-1]
-    within = buffer.scope != "global" or (
-        isinstance(size, int)
-        and isinstance(extent, int)
-        and size % extent == 0
-        and is_multiple(region.starts[-1], extent)
-    )
-    return unit and within and not buffer.packed and not buffer.dtype.is_packed
-
-
-def _fill(memory: Buffer, size: int) -> list[Statement]:
-    """Zeros, so that padding is never read uninitialised."""
-    at = Var(INT32, "at")
-    return [Parallel((at,), (size,), seq(Store(memory, (at,), zero(memory.dtype))))]
