@@ -1,0 +1,95 @@
+"""Staging that gemms can do without goes; what they need stays, with the rows that exist noted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import tilewright
+import tilewright.language as T
+from tilewright.ir.nodes import Function
+from tilewright.ir.visitor import walk
+from tilewright.machine.arch import Arch
+from tilewright.ops.copy import Copy
+from tilewright.ops.decode import Decode
+from tilewright.ops.gemm import Gemm
+from tilewright.passes.context import Context
+from tilewright.passes.tile.forward_operands import ROWS, forward_operands
+from tilewright.passes.tile.plan_operand_layouts import FACT, plan_operand_layouts
+from tilewright.targets.cpu.arch import arch
+
+MACHINE = replace(arch({"arch": "avx512-vnni"}), l1_bytes=32 << 10)
+
+
+@tilewright.jit
+def staged(rows: int, depth: int = 64, packed: bool = True, twice: bool = False) -> Any:
+    M = T.dynamic("M")
+
+    @T.prim_func
+    def staged(
+        A: T.Tensor((M, 256), "int8"),
+        W: (T.Packed if packed else T.Tensor)((96, 256), "uint4"),
+        C: T.Tensor((M, 96), "int32"),
+    ):
+        with T.Kernel(T.ceildiv(M, rows), threads=1) as block:
+            a = T.alloc_shared((rows, depth), "int8")
+            w = T.alloc_fragment((96, depth), "uint8")
+            c = T.alloc_fragment((rows, 96), "int32")
+            T.clear(c)
+            for k in T.serial(256 // depth):
+                T.copy(A[block * rows, k * depth], a)
+                T.decode(W[0:96, k * depth : k * depth + depth], w)
+                if twice:
+                    T.fill(a, 1)
+                T.gemm(a, w, c, transpose_B=True)
+            T.copy(c, C[block * rows, 0])
+
+    return staged
+
+
+def forwarded(machine: Arch = MACHINE, **options: Any) -> tuple[Function, Context]:
+    context = Context(machine)
+    return forward_operands(staged.trace(**options).function, context), context
+
+
+def the_gemm(function: Function) -> Gemm:
+    (gemm,) = [node for node in walk(function) if isinstance(node, Gemm)]
+    return gemm
+
+
+def fillings(function: Function) -> list[str]:
+    return [node.destination.buffer.name for node in walk(function) if isinstance(node, (Copy, Decode))]
+
+
+def test_few_rows_and_packed_codes_are_read_where_they_are() -> None:
+    function, _ = forwarded(rows=16)
+    assert (the_gemm(function).a.buffer.name, the_gemm(function).b.buffer.name) == ("A", "W")
+    assert fillings(function) == ["C"]
+
+
+def test_many_rows_keep_a_tile_of_unpacked_codes() -> None:
+    function, context = forwarded(replace(MACHINE, l1_bytes=16 << 10), rows=128, depth=256)
+    gemm = the_gemm(function)
+    assert (gemm.a.buffer.name, gemm.b.buffer.name) == ("a", "w")
+    assert context.facts[ROWS][gemm.a].buffer.name == "A"
+
+
+def test_a_tile_that_is_written_twice_stays() -> None:
+    function, _ = forwarded(rows=16, twice=True)
+    assert the_gemm(function).a.buffer.name == "a"
+    assert "a" in fillings(function)
+
+
+def test_codes_in_row_order_are_decoded_into_a_tile() -> None:
+    function, _ = forwarded(rows=16, packed=False)
+    assert the_gemm(function).b.buffer.name == "w"
+
+
+def test_a_packed_weight_has_one_layout_whoever_reads_it() -> None:
+    layouts = set()
+    for rows in (1, 16, 128):
+        function, context = forwarded(rows=rows)
+        planned = plan_operand_layouts(function, context)
+        layouts.add(dict(planned.attribute("packed_layouts"))["W"])
+        assert len(context.facts[FACT]) == 1 + (rows > 32)
+    assert {str(layout) for layout in layouts} == {"panels1[nk 96x256: 16 lanes, run 4, share 2]"}
