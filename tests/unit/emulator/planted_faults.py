@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from emulator_kernels import KERNELS, Kernel, Problem, correct, fresh
+from emulator_kernels import KERNELS, TEXTS, Kernel, Problem, correct, fresh
 
 from tilewright.emulator import Fault
 from tilewright.errors import TilewrightError
@@ -283,6 +283,62 @@ def caught_share(verdicts: list[tuple[Planted, str, str]]) -> float:
     return caught / max(1, caught + counts["missed"])
 
 
+REASONS: tuple[tuple[str, str, str], ...] = (
+    (
+        r"call moves",
+        r"",
+        "the two statements commute, or another barrier of the same kind follows before anything depends on their order",
+    ),
+    (
+        r"16 becomes|1024 becomes|32 becomes 33",
+        r"wgmma_descriptor|wgmma_advance",
+        "a descriptor drops the low four bits, and ignores the leading offset of swizzled K-major tiles",
+    ),
+    (r"wgmma with", r"wgmma_rs", "the descriptor of an operand in registers is not read"),
+    (
+        r"flipped|'\+' becomes '-'|3 becomes",
+        r"named_barrier",
+        "every use of that barrier changes its id alike, or a free id is taken",
+    ),
+    (r"setmaxnreg", r"", "the emulator has registers enough; the pool still covers the change"),
+    (
+        r"guard is dropped|0 becomes 1|'==' becomes '!='",
+        r"== 0|== 128",
+        "another thread does the same work once, or all threads store the same value",
+    ),
+    (
+        r"fence_mbarrier_init removed",
+        r"",
+        "no copy engine and no peer uses these barriers: the block barrier that follows suffices",
+    ),
+    (r"sync_warp removed", r"", "nothing is handed over between its lanes; it only brings them together"),
+    (r"cluster_wait removed", r"", "nothing is reached in a peer after the last arrival"),
+    (
+        r"removed in|removed once",
+        r"",
+        "those executions have nothing to wait for: a first lap, a first use of a buffer, or a last tile",
+    ),
+    (r"removed", r"", "another wait or barrier on every path implies it"),
+    (
+        r"becomes",
+        r"for \(|if \(|\? ",
+        "the bound or guard is not reached, or the extra work is overwritten or not used, at this problem's sizes",
+    ),
+    (
+        r"",
+        r"",
+        "the expression has the same value for every thread of this problem, or the place is merely another free one",
+    ),
+)
+"""Why a fault does no harm: the first entry whose patterns fit the fault and its line."""
+
+
+def reason(planted: Planted) -> str:
+    """The reason why a harmless fault is one."""
+    line = (TEXTS / f"{planted.kernel}.cu").read_text().split("\n")[planted.line - 1]
+    return next(why for what, where, why in REASONS if re.search(what, planted.what) and re.search(where, line))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sample", type=int)
@@ -314,6 +370,8 @@ def table(verdicts: list[tuple[Planted, str, str]], options: argparse.Namespace)
         f"{'all faults' if options.sample is None else f'a sample of {options.sample}, seed {options.seed}'}.", "",
         "| verdict | faults |", "| --- | --- |", *[f"| {verdict} | {count} |" for verdict, count in counts.most_common()], "",
         f"Caught of those that do harm: {100 * caught_share(verdicts):.2f} %.", "",
+        "*Reported*: a check names it. *Wrong*: the result leaves its bounds. *Harmless*: no bit changes under 50 schedules with memory poisoned "
+        "differently each time. *Missed*: bits change within the bounds and nothing is reported. *Invalid*: the text no longer compiles.", "",
         "| kernel | reported | wrong | hung, crashed | missed | harmless | invalid |", "| --- | --- | --- | --- | --- | --- | --- |",
     ]  # fmt: skip
     for name in sorted({planted.kernel for planted, _, _ in verdicts}):
@@ -321,9 +379,14 @@ def table(verdicts: list[tuple[Planted, str, str]], options: argparse.Namespace)
         lines.append(
             f"| {name} | {c['reported']} | {c['wrong']} | {c['hung'] + c['crashed']} | {c['missed']} | {c['harmless']} | {c['invalid']} |"
         )
-    for wanted in ("missed", "crashed", "harmless"):
+    for wanted in ("missed", "hung", "crashed"):
         lines += ["", f"## {wanted.capitalize()}", ""]
         lines += [f"- {planted} {detail}".rstrip() for planted, verdict, detail in verdicts if verdict == wanted]
+    lines += ["", "## Harmless, by reason", ""]
+    for _, _, why in REASONS:
+        names = [str(planted) for planted, verdict, _ in verdicts if verdict == "harmless" and reason(planted) == why]
+        if names:
+            lines += [f"**{why[0].upper()}{why[1:]}** ({len(names)})", "", "; ".join(names), ""]
     return "\n".join(lines) + "\n"
 
 

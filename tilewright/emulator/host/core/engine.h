@@ -199,6 +199,7 @@ struct Cluster {
 };
 
 constexpr size_t window_bytes = 512 << 10;   // of addresses for one block's shared memory
+constexpr size_t margin_bytes = 1 << 30;      // of untouchable addresses around shared and global memory
 constexpr size_t stack_bytes = 256 << 10;
 
 struct Engine {

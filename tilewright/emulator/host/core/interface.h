@@ -99,6 +99,7 @@ tw_u64 tw_clock(void);
 void tw_registers_enter(void* low, tw_u32 bytes);
 void tw_registers_leave(void* low);
 void tw_registers_copy(void* to, const void* from, tw_u32 bytes);
+void tw_register_index(const void* fragment, tw_i32 index, tw_u32 size);   /* reports an element or a fragment that is not there */
 void tw_registers_written(void* low, tw_u32 bytes);
 
 void tw_load(void* to, const void* from, tw_u32 bytes, struct TwSite site);

@@ -37,13 +37,11 @@ std::string address_fact(const Thread& thread, const void* pointer) {
     return "{\"space\":\"shared\",\"block\":" + number(int64_t(thread.cluster->blocks[offset / window_bytes].number)) +
            ",\"offset\":" + number(int64_t(offset % window_bytes) - int64_t(engine.launch.shared_base)) + "}";
   }
-  if (in_arena(engine, address)) {
-    // The allocation that holds it, or the nearest one below.
-    int64_t best = -1;
-    for (size_t i = 0; i < engine.launch.allocation_count; ++i)
-      if (engine.launch.allocations[i].low <= uintptr_t(address) + 4096 &&
-          (best < 0 || engine.launch.allocations[i].low > engine.launch.allocations[best].low))
-        best = int64_t(i);
+  if (uintptr_t(address) + margin_bytes >= engine.launch.arena_low && uintptr_t(address) < engine.launch.arena_high + margin_bytes) {
+    // The allocation that holds it, or the nearest one below, or the first.
+    int64_t best = engine.launch.allocation_count ? 0 : -1;
+    for (size_t i = 1; i < engine.launch.allocation_count; ++i)
+      if (engine.launch.allocations[i].low <= uintptr_t(address) + 2048) best = int64_t(i);
     if (best >= 0)
       return "{\"space\":\"global\",\"argument\":" + number(best) + ",\"offset\":" +
              number(int64_t(uintptr_t(address)) - int64_t(engine.launch.allocations[best].low)) + "}";
@@ -204,6 +202,12 @@ void tw_registers_leave(void* low) {
       all.erase(all.begin() + long(i));
       return;
     }
+}
+
+void tw_register_index(const void* fragment, tw_i32 index, tw_u32 size) {
+  if (!self || (tw_u32(index) < size && find_registers(*self, fragment))) return;
+  report("register-index", self, tw_u32(uintptr_t(__builtin_return_address(0)) - engine_of(*self).launch.text_low), {{"index", number(index)}});
+  abort_cluster();
 }
 
 void tw_registers_written(void* low, tw_u32 bytes) {

@@ -135,12 +135,16 @@ void tw_image(const void* symbol, tw_u64* low, tw_u64* high) {
 
 void tw_free(char* text) { free(text); }
 
+// Around the memory lies a wide margin that nobody may touch, so that a wild index hits nothing else of this process.
 void* tw_reserve(tw_u64 bytes) {
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return memory == MAP_FAILED ? nullptr : memory;
+  void* memory = mmap(nullptr, bytes + 2 * margin_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  char* base = static_cast<char*>(memory) + margin_bytes;
+  mprotect(base, bytes, PROT_READ | PROT_WRITE);
+  return base;
 }
 
-void tw_release(void* base, tw_u64 bytes) { munmap(base, bytes); }
+void tw_release(void* base, tw_u64 bytes) { munmap(static_cast<char*>(base) - margin_bytes, bytes + 2 * margin_bytes); }
 
 TwThread* tw_thread() { return &self->visible; }
 tw_u32 tw_lane() { return self->lane; }

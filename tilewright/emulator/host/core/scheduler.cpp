@@ -5,8 +5,6 @@
 // afresh every time).  A run is reproduced by its schedule and seed.
 #include "engine.h"
 
-#include <sys/mman.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -75,7 +73,7 @@ void Cluster::start() {
   next_entry = (thread_count + group_size - 1) / group_size * group_size;
   clock_length = next_entry + 256 * block_count;
   operations.resize(1);
-  shared = static_cast<char*>(mmap(nullptr, block_count * window_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  shared = static_cast<char*>(tw_reserve(block_count * window_bytes));
   for (uint32_t i = 0; i < block_count; ++i) {
     uint64_t* words = reinterpret_cast<uint64_t*>(shared + i * window_bytes + launch.shared_base / 8 * 8);
     for (uint32_t w = 0; w < (launch.shared_bytes + 7) / 8; ++w) words[w] = launch.poison;
@@ -131,7 +129,7 @@ void Cluster::start() {
 
 void Cluster::finish() {
   for (uint32_t t = 0; t < thread_count; ++t) release_stack(threads[t].fibre);
-  if (shared) munmap(shared, blocks.size() * window_bytes);
+  if (shared) tw_release(shared, blocks.size() * window_bytes);
   shared = nullptr;
   threads.reset();
   warps.reset();

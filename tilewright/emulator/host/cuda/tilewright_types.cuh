@@ -11,10 +11,17 @@ struct float8_e8m0 { uint8_t bits; };
 struct float4_e2m1 { uint8_t bits; };
 struct tfloat32 { float value; };
 
+TW_DEVICE void check_index(int i, int size) {
+#if TW_CHECK
+  if (uint32_t(i) >= uint32_t(size)) ::tw_register_index(nullptr, i, uint32_t(size));
+#endif
+  (void)i; (void)size;
+}
+
 template <class T, int N> struct alignas(sizeof(T) * N) Vector {
   T data[N];
-  TW_DEVICE T& operator[](int i) { return data[i]; }
-  TW_DEVICE const T& operator[](int i) const { return data[i]; }
+  TW_DEVICE T& operator[](int i) { check_index(i, N); return data[i]; }
+  TW_DEVICE const T& operator[](int i) const { check_index(i, N); return data[i]; }
 };
 
 constexpr int fragment_alignment(int bytes) { return bytes % 16 == 0 ? 16 : bytes % 8 == 0 ? 8 : bytes % 4 == 0 ? 4 : bytes % 2 == 0 ? 2 : 1; }
@@ -22,8 +29,14 @@ constexpr int fragment_alignment(int bytes) { return bytes % 16 == 0 ? 16 : byte
 // Registers: the core knows where they are, which of them hold a value and which belong to a matrix instruction under way.
 template <class T, int N> struct alignas(fragment_alignment(sizeof(T) * N)) Fragment {
   T data[N];
-  TW_DEVICE T& operator[](int i) { return data[i]; }
-  TW_DEVICE const T& operator[](int i) const { return data[i]; }
+  TW_DEVICE T& operator[](int i) { check(i); return data[i]; }
+  TW_DEVICE const T& operator[](int i) const { check(i); return data[i]; }
+  TW_DEVICE void check(int i) const {
+#if TW_CHECK
+    ::tw_register_index(data, i, N);
+#endif
+    (void)i;
+  }
 #if TW_CHECK
   TW_DEVICE Fragment() { ::tw_registers_enter(data, sizeof data); }
   TW_DEVICE ~Fragment() { ::tw_registers_leave(data); }
