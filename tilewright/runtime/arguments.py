@@ -283,11 +283,11 @@ class Binder:
                 self._check_overlap(param, view, views)
 
     def _check_overlap(self, param: Buffer, view: TensorView, views: Mapping[Buffer, TensorView]) -> None:
-        low, high = _byte_range(view)
+        low, high = byte_range(view)
         for other, other_view in views.items():
             if other is param:
                 continue
-            other_low, other_high = _byte_range(other_view)
+            other_low, other_high = byte_range(other_view)
             if low < other_high and other_low < high:
                 raise errors.OverlappingArguments(
                     f"argument {param.name!r}, which the kernel writes, shares memory with {other.name!r}",
@@ -301,7 +301,7 @@ def _reason(extent: Any, sizes: Mapping[Var, int], origin: Mapping[Var, str]) ->
     return size_text(extent)
 
 
-def _byte_range(view: TensorView) -> tuple[int, int]:
+def byte_range(view: TensorView) -> tuple[int, int]:
     """Addresses from the first byte to behind the last one; empty for tensors without elements."""
     if 0 in view.shape:
         return view.pointer, view.pointer

@@ -125,10 +125,8 @@ class Kernel:
             return
         if len(self._plans) > 1024:
             self._plans.clear()
-        written = bool(self._binder.written - set(self.function.outputs))
-        plan = make_plan(self.function, arguments, bound.outputs, prepare(bound.entry), written)
-        if plan is not None:
-            self._plans[key] = plan
+        written = self._binder.written - set(self.function.outputs)
+        self._plans[key] = make_plan(self.function, arguments, bound.outputs, lambda: prepare(bound.entry), written)
 
     @property
     def launcher(self) -> Callable[..., None]:

@@ -7,12 +7,14 @@ read addresses, allocate the outputs and launch; addresses are checked again, si
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from tilewright.ir.nodes import Buffer, Function
+from tilewright.runtime.arguments import byte_range
+from tilewright.runtime.tensors import tensor_view
 
 MISSED = object()
 """What a plan answers where the call needs the full checks after all."""
@@ -51,55 +53,92 @@ def call_key(arguments: Sequence[Any]) -> Any:
     return None if None in keys else keys
 
 
+Plan = Callable[[Sequence[Any]], Any]
+"""Runs a call again, or answers `MISSED`."""
+
+
 def make_plan(
-    function: Function, arguments: Sequence[Any], outputs: Sequence[Any], launch: Callable[..., None], written: bool
-) -> Callable[[Sequence[Any]], Any] | None:
-    """A function of the arguments that runs the call again.
+    function: Function,
+    arguments: Sequence[Any],
+    outputs: Sequence[Any],
+    prepare: Callable[[], Callable[..., None]],
+    written: Collection[Buffer],
+) -> Plan:
+    """A function of the arguments that runs the call again; one that always answers `MISSED` where there is none.
 
     Parameters
     ----------
     arguments, outputs : of a call that was checked.
-    launch : takes the addresses of all buffers in the order of the parameters.
-    written : whether the kernel writes into arguments, so that overlaps must be looked for.
+    prepare : makes a function of the addresses of all buffers, in the order of the parameters.
+    written : arguments that the kernel writes, so that overlaps must be looked for.
     """
-    if written or not all(isinstance(param, Buffer) for param in function.params):
-        return None
     address = _addresses(arguments)
     allocate = [_allocator(output) for output in outputs]
-    if address is None or None in allocate:
-        return None
-    in_order = [param in function.outputs for param in function.params] == sorted(
-        param in function.outputs for param in function.params
-    )
-    return _plan(address, allocate, launch) if in_order else None
+    made = [param in function.outputs for param in function.params]
+    plain = all(isinstance(param, Buffer) for param in function.params) and made == sorted(made)
+    if not plain or address is None or None in allocate:
+        return lambda arguments: MISSED
+    pairs = _overlap_pairs(function, arguments, written)
+    if len(allocate) == 1 and not pairs:
+        return _plan_of_one_output(address, allocate[0], prepare())
+    return _plan(address, allocate, prepare(), pairs)
 
 
-def _plan(
-    address: Callable[[Any], int], allocate: Sequence[Any], launch: Callable[..., None]
-) -> Callable[[Sequence[Any]], Any]:
-    if len(allocate) == 1:
-        (make,) = allocate
-
-        def run_with_one_output(arguments: Sequence[Any]) -> Any:
-            pointers = [address(value) for value in arguments]
-            for pointer in pointers:
-                if pointer % ALIGNMENT:
-                    return MISSED
-            output = make()
-            launch(*pointers, address(output))
-            return output
-
-        return run_with_one_output
+def _plan_of_one_output(address: Callable[[Any], int], make: Any, launch: Callable[..., None]) -> Plan:
+    """The usual case, with nothing to spare."""
 
     def run(arguments: Sequence[Any]) -> Any:
         pointers = [address(value) for value in arguments]
-        if any(pointer % ALIGNMENT for pointer in pointers):
-            return MISSED
-        outputs = [make() for make in allocate]
-        launch(*pointers, *map(address, outputs))
-        return tuple(outputs) if outputs else None
+        for pointer in pointers:
+            if pointer % ALIGNMENT:
+                return MISSED
+        output = make()
+        launch(*pointers, address(output))
+        return output
 
     return run
+
+
+def _plan(
+    address: Callable[[Any], int],
+    allocate: Sequence[Any],
+    launch: Callable[..., None],
+    pairs: Sequence[tuple[int, int, int, int]],
+) -> Plan:
+    def run(arguments: Sequence[Any]) -> Any:
+        pointers = [address(value) for value in arguments]
+        for pointer in pointers:
+            if pointer % ALIGNMENT:
+                return MISSED
+        for one, other, before, behind in pairs:
+            if before < pointers[other] - pointers[one] < behind:
+                return MISSED  # they share memory: the full checks say which
+        outputs = [make() for make in allocate]
+        launch(*pointers, *map(address, outputs))
+        return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    return run
+
+
+def _overlap_pairs(
+    function: Function, arguments: Sequence[Any], written: Collection[Buffer]
+) -> list[tuple[int, int, int, int]]:
+    """For each written argument and each other one, the differences of their addresses between which they overlap."""
+    ranges = []
+    for value in arguments:
+        view = tensor_view(value)
+        low, high = byte_range(view)
+        ranges.append((low - view.pointer, high - view.pointer))
+    inputs = function.inputs
+    pairs = []
+    for one, param in enumerate(inputs):
+        if param not in written:
+            continue
+        for other in range(len(inputs)):
+            (low, high), (other_low, other_high) = ranges[one], ranges[other]
+            if other != one and low < high and other_low < other_high:
+                pairs.append((one, other, low - other_high, high - other_low))
+    return pairs
 
 
 def _addresses(arguments: Sequence[Any]) -> Callable[[Any], int] | None:

@@ -262,3 +262,17 @@ def test_symbolic_strides_are_bound():
     assert np.array_equal(kernel(wide), wide + 1)
     with pytest.raises(errors.WrongArgumentStrides):
         kernel(wide[:, ::2])
+
+
+def test_plans_of_kernels_that_write_arguments_look_for_overlaps():
+    kernel = tilewright.compile(_doubled(), target="cpu")
+    memory = np.zeros((12, 4), np.float32)
+    memory[:4] = 1
+    for _ in range(3):
+        kernel(memory[:4], memory[4:8])
+    assert (memory[4:8] == 2).all() and len(kernel._plans) == 1
+    for overlapping in (memory[1:5], memory[3:7], memory[:4]):
+        with pytest.raises(errors.OverlappingArguments):
+            kernel(memory[:4], overlapping)
+    kernel(memory[4:8], memory[8:])
+    assert (memory[8:] == 4).all()
