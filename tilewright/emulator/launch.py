@@ -177,6 +177,7 @@ def run(
     faults: Sequence[Fault] = (),
     census: bool = False,
     workers: int = 0,
+    seconds: float = 600.0,
     poison: int = 0x7FF7A5A57FF7A5A5,
     vocabulary: str = "cuda",
     file: str = "kernel.cu",
@@ -224,7 +225,7 @@ def run(
         order = make_launch(
             grid=sizes[0], block=sizes[1], cluster=sizes[2], warp_size=32, shared_bytes=shared_bytes, shared_base=1024, check=check,
             schedule=SCHEDULES[schedule], workers=workers, resident=resident, trace=(1 if trace else 0) | (2 if census else 0),
-            fences_memory="fence_" in source, registers=launch_registers(source, kernel, threads) if registers is None else registers, seed=seed, poison=poison,
+            fences_memory="fence_" in source, registers=launch_registers(source, kernel, threads) if registers is None else registers, seed=seed, poison=poison, milliseconds=int(1000 * seconds),
             entry=text.entry, arguments=base, allocations=allocations,
             allocation_count=len(arrays), arena_low=space.base, arena_high=space.base + space.bytes, text_low=low.value,
             text_high=high.value, faults=planted, fault_count=len(faults),
@@ -306,6 +307,7 @@ def emulate(
     registers : a thread has at launch; None takes the launch bounds in the text, 0 does not check.
     names : of the arguments, for reports.
     memory : further arrays that tensor maps point into.
+    seconds : after which a run is stopped and reported.
     faults, census, workers, poison, vocabulary, file : see `run`'s harness: planted faults, counts of calls, OS threads,
         what memory holds before it is written, the header directory, and what the text's own lines are called.
 

@@ -210,6 +210,10 @@ KINDS: dict[str, tuple[Callable[[Mapping[str, Any], Sequence[str]], str], str]] 
     ),
     "cluster-arrive-twice": (lambda f, n: "a thread arrives at the cluster barrier twice without waiting", "pair every cluster_arrive with a cluster_wait"),
     "cluster-wait-alone": (lambda f, n: "a thread waits for the cluster barrier without having arrived", "call cluster_arrive first"),
+    "too-long": (
+        lambda f, n: f"the kernel has run for {f['seconds']} s without an end",
+        "look for a loop that does not advance; a longer run needs emulate(..., seconds=..)",
+    ),
     "trap": (lambda f, n: "the kernel calls trap()", "see why its own check failed"),
     "schedule-dependent": (lambda f, n: f"argument {f['argument']} differs between schedules ({f['first']} and {f['second']})", "the order of threads or copies must not matter: look for a race, or for sums whose order is free"),
 }  # fmt: skip

@@ -180,7 +180,7 @@ def judge(
     kernel: Kernel, problem: Problem, expected: bytes, planted: Planted, schedules: int = HARMLESS_SCHEDULES
 ) -> tuple[str, str]:
     """What becomes of a fault: its class, and the kinds of reports or the schedule that tell."""
-    options: dict[str, Any] = {"faults": [planted.call]} if planted.call else {}
+    options: dict[str, Any] = {"seconds": 10.0, **({"faults": [planted.call]} if planted.call else {})}
     for schedule, seed in TRIED:
         attempt = fresh(problem)
         try:

@@ -221,6 +221,11 @@ TW_KERNEL(64, 1) kernel(uint32_t* order, uint32_t* ticket) { order[threadIdx.x] 
     assert np.array_equal(arrays[0], np.arange(64))
 
 
+def test_a_loop_without_end_is_stopped() -> None:
+    report = first("TW_KERNEL(32, 1) kernel() { for (;;) sync_warp(); }", [], grid=(1,), block=(32,), seconds=0.2)
+    assert report.kind == "too-long"
+
+
 def test_text_that_does_not_compile_says_why() -> None:
     with pytest.raises(EmulationFailed, match="refuses this kernel's text") as caught:
         emulate(HEAD + "TW_KERNEL(32, 1) kernel() { nonsense(); }", "kernel", [], grid=(1,), block=(32,))

@@ -186,6 +186,7 @@ struct Cluster {
   Thread* running = nullptr;
   bool aborted = false, started = false, preempted = false;
   uint64_t random = 0, progress = 0, polled_at = ~0ull, steps = 0;
+  uint32_t ticks = 0;                 // accesses and calls since the clock was looked at
   bool fences = false;                // some thread has fenced
   std::vector<AtomicDone> atomics;    // by its threads: a fence after an atomic acquires
 
@@ -219,6 +220,7 @@ struct Engine {
   std::atomic<uint64_t> progress{0};
   std::atomic<uint32_t> reported{0};
   std::atomic<bool> stop{false};
+  uint64_t deadline = 0;              // in milliseconds of the monotonic clock; 0: none
 };
 
 extern __thread Thread* self __attribute__((tls_model("initial-exec")));   // read at every access
@@ -232,6 +234,11 @@ void wake(Thread& thread);
 void give_way();                                   // let others run, stay ready
 void poll();                                       // let others run until something has happened
 [[noreturn]] void abort_cluster();
+uint64_t milliseconds();
+void look_at_clock(Thread& thread);                // report a run that takes too long
+inline void tick(Thread& thread) {
+  if (++thread.cluster->ticks >= 1u << 18) look_at_clock(thread);
+}
 void pend(Cluster& cluster, TransactionBarrier* barrier, std::function<void()> land);   // happens now, later or at random
 
 // ---- report.cpp

@@ -11,6 +11,7 @@ inline void access(const void* address, size_t size, size_t alignment, uint8_t f
   Thread* thread = self;
   if (!thread) return;
   if (!thread->doubted.empty()) settle_doubts(*thread);
+  tick(*thread);
   const char* at = static_cast<const char*>(address);
   if (size_t(at - thread->fibre.stack) < thread->fibre.stack_bytes) {
     if (thread->registers.empty()) return;

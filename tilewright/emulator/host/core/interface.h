@@ -59,7 +59,7 @@ struct TwLaunch {
   tw_u32 grid[3], block[3], cluster[3];
   tw_u32 warp_size, shared_bytes, shared_base;
   tw_u32 check, schedule, workers, resident, registers, trace, fences_memory;   /* the last: the text has fences between blocks */
-  tw_u64 seed, poison;
+  tw_u64 seed, poison, milliseconds;   /* the last: a run may take, 0 for any time */
   void (*entry)(void** arguments);
   void** arguments;
   const struct TwAllocation* allocations;

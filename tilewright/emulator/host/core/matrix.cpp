@@ -55,8 +55,8 @@ extern "C" void tw_mma(TwMatrixForm form, void* d, const void* a, const void* b,
     for (uint32_t lane = 0; lane < 32; ++lane) {
       const MmaOperands& operands = *static_cast<MmaOperands*>(meeting.operands[lane]);
       const uint32_t g = lane / 4, t = lane % 4;
-      for (uint32_t i = 0; i < d_count; ++i) encode(D, sum[g + 8 * (i / 2)][2 * t + i % 2], static_cast<char*>(operands.d) + i * d_size);
       if (checking()) write_registers(warp.threads[lane], operands.d, d_count * d_size, self->site);
+      for (uint32_t i = 0; i < d_count; ++i) encode(D, sum[g + 8 * (i / 2)][2 * t + i % 2], static_cast<char*>(operands.d) + i * d_size);
     }
     event(*self, "mma", 'i');
   });

@@ -145,11 +145,18 @@ template <class F> void each_register(Registers& registers, const void* low, siz
   }
 }
 
+// The fragment that an instruction's operand lies in, all of it.
+Registers* operand_registers(Thread& thread, const void* low, size_t bytes, uint32_t site) {
+  Registers* registers = find_registers(thread, low);
+  if (registers && size_t(static_cast<const char*>(low) - registers->low) + bytes <= registers->bytes) return registers;
+  report("register-index", &thread, site, {{"index", registers ? number(int64_t(static_cast<const char*>(low) - registers->low + int64_t(bytes)) / 4) : "0"}});
+  abort_cluster();
+}
+
 }  // namespace
 
 void read_registers(Thread& thread, const void* low, size_t bytes, uint32_t site) {
-  Registers* registers = find_registers(thread, low);
-  if (!registers) return;
+  Registers* registers = operand_registers(thread, low, bytes, site);
   bool unwritten = false, awaited = false;
   each_register(*registers, low, bytes, [&](uint8_t& state, uint8_t mask) {
     if (state & register_awaited) awaited = true;
@@ -160,8 +167,7 @@ void read_registers(Thread& thread, const void* low, size_t bytes, uint32_t site
 }
 
 void write_registers(Thread& thread, const void* low, size_t bytes, uint32_t site) {
-  Registers* registers = find_registers(thread, low);
-  if (!registers) return;
+  Registers* registers = operand_registers(thread, low, bytes, site);
   bool awaited = false, lent = false;
   each_register(*registers, low, bytes, [&](uint8_t& state, uint8_t mask) {
     if (state & register_awaited) awaited = true;

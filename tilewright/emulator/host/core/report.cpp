@@ -151,6 +151,8 @@ Planted enter(TwOperation operation, TwSite position) {
   Cluster& cluster = *thread.cluster;
   Engine& engine = *cluster.engine;
   if (!thread.doubted.empty()) settle_doubts(thread);
+  thread.cluster->ticks += 31;                          // a call costs about as much as so many accesses
+  tick(thread);
   thread.site = site_of(position);
   thread.operation = operation;
   if (operation != TW_MBARRIER_TEST_WAIT && operation != TW_ACQUIRE) ++cluster.steps;

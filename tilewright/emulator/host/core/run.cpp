@@ -97,6 +97,7 @@ char* tw_run(const TwLaunch* launch) {
   Engine engine;
   engine.launch = *launch;
   engine.check = launch->check;
+  engine.deadline = launch->milliseconds ? milliseconds() + launch->milliseconds : 0;
   if (engine.check && launch->arena_high > launch->arena_low)
     engine.global_shadow.cover(Space::global, reinterpret_cast<char*>(launch->arena_low), launch->arena_high - launch->arena_low, launch->workers > 1);
   const uint32_t clusters = launch->grid[0] / launch->cluster[0] * (launch->grid[1] / launch->cluster[1]) * (launch->grid[2] / launch->cluster[2]);

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 
 namespace emulator {
 
@@ -263,6 +264,20 @@ void block_thread(Thread& thread, Waiting waiting, void* awaited, uint64_t value
 void wake(Thread& thread) {
   thread.waiting = Waiting::nothing;
   thread.warp->ready |= 1ull << thread.lane;
+}
+
+uint64_t milliseconds() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return uint64_t(now.tv_sec) * 1000 + uint64_t(now.tv_nsec) / 1000000;
+}
+
+void look_at_clock(Thread& thread) {
+  thread.cluster->ticks = 0;
+  const uint64_t deadline = engine_of(thread).deadline;
+  if (!deadline || milliseconds() < deadline) return;
+  report("too-long", &thread, thread.site, {{"seconds", number(int64_t(engine_of(thread).launch.milliseconds / 1000))}});
+  abort_cluster();
 }
 
 void give_way() {

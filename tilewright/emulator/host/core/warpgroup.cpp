@@ -300,6 +300,10 @@ void issue(Meeting& meeting, TwWarpgroupForm form) {
     if (operands.b_descriptor != first.b_descriptor || operands.a_descriptor != first.a_descriptor || operands.accumulate != first.accumulate)
       report("warpgroup-disagrees", &one, thread.site, {{"other_site", number(thread.site)}});
     never |= one.matrix_fences == 1;
+    if (Registers* d = find_registers(one, operands.d); !d || size_t(static_cast<char*>(operands.d) - d->low) + d_bytes(instruction) > d->bytes) {
+      report("register-index", &one, thread.site, {{"index", number(d_bytes(instruction) / 4)}});
+      abort_cluster();
+    }
     if (Registers* d = find_registers(one, operands.d)) {
       unfenced |= d->fence_epoch == one.matrix_fences + 1;
       if (form.accumulate) {
