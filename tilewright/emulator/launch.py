@@ -27,7 +27,9 @@ from tilewright.targets.cuda.tma import TmaDescriptor
 GUARD = 4096
 """Bytes of no-man's-land around each array."""
 
-_TALKS = re.compile(r"\b(atomic_\w+|load_acquire|store_release|add_release|grid_sync|volatile)\b")
+_TALKS = re.compile(
+    r"\b(tma_reduce_add|bulk_reduce_add|atomic_\w+|load_acquire|store_release|add_release|grid_sync|volatile)\b"
+)
 """Words of texts whose blocks may talk to each other: those run on one core, so that a seed reproduces them."""
 
 

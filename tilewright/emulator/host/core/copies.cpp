@@ -1,18 +1,14 @@
-// Asynchronous copies: by threads in groups (cp.async), of bytes in bulk, and of tensor boxes (TMA).
+// Asynchronous copies of bytes: by threads in groups (cp.async), in bulk, and the groups that stores are waited for in.
+#include "copies.h"
+
 #include <algorithm>
 #include <cstring>
 
 #include "convert.h"
-#include "engine.h"
 
 namespace emulator {
 
 namespace {
-
-bool lands_at_once(Cluster& cluster) {
-  const uint32_t schedule = cluster.engine->launch.schedule;
-  return schedule == TW_EARLY || (schedule == TW_RANDOM && cluster.draw(2));
-}
 
 void land_piece(const CopyPiece& piece) {
   memcpy(piece.to, piece.from, piece.valid);
@@ -51,6 +47,24 @@ void finish_writing(Thread& thread, CopyGroup& group) {
   operation.clock = thread.clock;
 }
 
+TwNumber number_of_type(uint8_t type) {
+  switch (type) {
+    case 3: return TW_S32;
+    case 6: return TW_F16;
+    case 7: case 10: return TW_F32;
+    case 8: return TW_F64;
+    case 9: return TW_BF16;
+    default: return TW_B1;
+  }
+}
+
+}  // namespace
+
+bool lands_at_once(Cluster& cluster) {
+  const uint32_t schedule = cluster.engine->launch.schedule;
+  return schedule == TW_EARLY || (schedule == TW_RANDOM && cluster.draw(2));
+}
+
 void open_store_group(Thread& thread) {
   if (thread.open_stores.operation) return;
   thread.open_stores.operation = thread.cluster->new_operation(thread.site);
@@ -59,7 +73,6 @@ void open_store_group(Thread& thread) {
   thread.cluster->operations[thread.open_stores.operation + 1].thread = thread.index;
 }
 
-// `step` moves bytes from shared memory into `buffer`; `rest` on to global memory.
 void issue_store(Thread& thread, std::function<void()> read, std::function<void()> write) {
   CopyGroup& group = thread.open_stores;
   const bool now = lands_at_once(*thread.cluster);
@@ -73,128 +86,6 @@ uint32_t give_entry(TransactionBarrier& barrier) {
   if (barrier.entry == ~0u) barrier.entry = barrier.block->cluster->new_entry();
   barrier.in_flight.push_back(++barrier.issued);
   return barrier.issued;
-}
-
-// ---- boxes
-struct Box {
-  TwTensorMap map;
-  uint32_t rank, element;
-  int64_t at[5];
-  uint32_t count[5];                  // elements of the box along each dimension
-  uint32_t pitch;                     // bytes from row to row in shared memory
-  uint32_t rows, row_bytes, swizzle_mask;
-};
-
-uint32_t map_fault(const TwTensorMap& map, std::string& what) {
-  const uint32_t row = map.box[0] * map.element_bytes, span = map.swizzle ? 16u << map.swizzle : 0;
-  if (map.rank < 1 || map.rank > 5) what = "its rank is not 1 to 5";
-  else if (map.address % 16) what = "its global address is not a multiple of 16 bytes";
-  else if (map.interleave) what = "interleaved layouts are not emulated";
-  else if (map.swizzle > 3) what = "its swizzle mode is none that sm_90 has";
-  else if (row % 16) what = "its innermost box row of " + number(row) + " bytes is not a multiple of 16 bytes";
-  else if (span && row > span) what = "its innermost box row of " + number(row) + " bytes is longer than the swizzle's " + number(span);
-  for (uint32_t d = 0; d < map.rank && d < 5 && what.empty(); ++d) {
-    if (map.box[d] < 1 || map.box[d] > 256) what = "dimension " + number(d) + " of its box is " + number(map.box[d]) + ", not 1 to 256";
-    else if (map.dims[d] < 1 || map.dims[d] > (1ull << 32)) what = "dimension " + number(d) + " has " + number(int64_t(map.dims[d])) + " elements, not 1 to 2^32";
-    else if (map.steps[d] < 1 || map.steps[d] > 8) what = "the element stride of dimension " + number(d) + " is not 1 to 8";
-    else if (d && (map.strides[d - 1] % 16 || map.strides[d - 1] >= (1ull << 40)))
-      what = "the stride of dimension " + number(d) + ", " + number(int64_t(map.strides[d - 1])) + " bytes, is not a multiple of 16 below 2^40";
-  }
-  return what.empty() ? 0 : 1;
-}
-
-Box make_box(Thread& thread, const void* pointer, uint32_t rank, const int32_t* at) {
-  Box box;
-  memcpy(&box.map, pointer, sizeof box.map);
-  std::string what;
-  if (box.map.magic != 0x54774D61) what = "it is not a tensor map";
-  else if (box.map.rank != rank) what = "it has rank " + number(box.map.rank) + ", the copy rank " + number(rank);
-  else map_fault(box.map, what);
-  if (!what.empty()) {
-    report("tensor-map", &thread, thread.site, {{"what", text(what)}});
-    abort_cluster();
-  }
-  box.rank = rank;
-  box.element = box.map.element_bytes;
-  box.rows = 1;
-  for (uint32_t d = 0; d < 5; ++d) {
-    box.at[d] = d < rank ? at[d] : 0;
-    box.count[d] = d < rank ? (box.map.box[d] + (d ? box.map.steps[d] : 1) - 1) / (d ? box.map.steps[d] : 1) : 1;
-    if (d) box.rows *= box.count[d];
-  }
-  box.row_bytes = box.count[0] * box.element;
-  const uint32_t span = box.map.swizzle ? 16u << box.map.swizzle : 0;
-  box.pitch = box.row_bytes < span ? span : box.row_bytes;      // a row shorter than the swizzle's span is padded to it
-  box.swizzle_mask = span ? span / 16 - 1 : 0;
-  return box;
-}
-
-uint32_t swizzled(const Box& box, uint32_t offset) { return offset ^ ((offset >> 7 & box.swizzle_mask) << 4); }
-
-// Visit each row of the box: its number, where it begins in global memory, and which bytes of it lie inside the tensor.
-template <class F> void each_row(const Box& box, F visit) {
-  int64_t first = box.at[0] < 0 ? -box.at[0] : 0, last = int64_t(box.map.dims[0]) - box.at[0];
-  if (last > int64_t(box.count[0])) last = box.count[0];
-  for (uint32_t row = 0; row < box.rows; ++row) {
-    uint32_t rest = row;
-    uint64_t address = box.map.address;
-    bool inside = last > first;
-    for (uint32_t d = 1; d < box.rank; ++d) {
-      const int64_t c = box.at[d] + int64_t(rest % box.count[d]) * box.map.steps[d];
-      rest /= box.count[d];
-      inside &= c >= 0 && c < int64_t(box.map.dims[d]);
-      address += uint64_t(c) * box.map.strides[d - 1];
-    }
-    address += uint64_t(box.at[0] * int64_t(box.element));
-    visit(row, reinterpret_cast<char*>(address), inside ? uint32_t(first * box.element) : 0, inside ? uint32_t(last * box.element) : 0);
-  }
-}
-
-// Mark every byte of the box in shared memory.
-void touch_box(Thread& thread, const Box& box, Block& block, uint32_t offset, const Access& access) {
-  if (box.pitch == box.row_bytes) {
-    touch(thread, block.shared + offset, size_t(box.pitch) * box.rows, access);
-    return;
-  }
-  for (uint32_t row = 0; row < box.rows; ++row)
-    for (uint32_t chunk = 0; chunk < box.row_bytes; chunk += 16)
-      touch(thread, block.shared + swizzled(box, offset + row * box.pitch + chunk), 16, access);
-}
-
-void fill_element(const Box& box, char* to, uint32_t bytes) {
-  memset(to, 0, bytes);
-  if (!box.map.fill_nan) return;
-  for (uint32_t i = 0; i < bytes; i += box.element) {
-    if (box.element == 2) { const uint16_t nan = box.map.type == 9 ? 0x7FFF : 0x7FF7; memcpy(to + i, &nan, 2); }
-    else if (box.element == 4) { const uint32_t nan = 0x7FF7FFFF; memcpy(to + i, &nan, 4); }
-    else { const uint64_t nan = 0x7FF7FFFFFFFFFFFFull; memcpy(to + i, &nan, 8); }
-  }
-}
-
-void land_box(const Box& box, Block& block, uint32_t offset) {
-  std::vector<char> line(box.row_bytes);
-  each_row(box, [&](uint32_t row, const char* from, uint32_t first, uint32_t last) {
-    fill_element(box, line.data(), box.row_bytes);
-    if (last > first) memcpy(line.data() + first, from + first, last - first);
-    for (uint32_t chunk = 0; chunk < box.row_bytes; chunk += 16)
-      memcpy(block.shared + swizzled(box, offset + row * box.pitch + chunk), line.data() + chunk, 16);
-  });
-}
-
-bool check_box_shared(Thread& thread, const Box& box, Block& block, uint32_t offset) {
-  if (!checking()) return true;
-  return check_range(thread, block.shared + offset, size_t(box.pitch) * box.rows, 128, true, thread.site);
-}
-
-TwNumber number_of_type(uint8_t type) {
-  switch (type) {
-    case 3: return TW_S32;
-    case 6: return TW_F16;
-    case 7: case 10: return TW_F32;
-    case 8: return TW_F64;
-    case 9: return TW_BF16;
-    default: return TW_B1;
-  }
 }
 
 void reduce_into(char* to, const char* from, uint32_t bytes, uint32_t element, uint8_t type) {
@@ -212,7 +103,37 @@ void reduce_into(char* to, const char* from, uint32_t bytes, uint32_t element, u
   }
 }
 
-}  // namespace
+std::vector<Block*> destinations(Thread& thread, tw_u32 to, tw_u32 mask) {
+  std::vector<Block*> all;
+  if (!mask) return {&block_of_address(thread, to)};
+  for (uint32_t rank = 0; rank < 32; ++rank)
+    if (mask >> rank & 1) {
+      if (rank >= thread.cluster->blocks.size()) {
+        report("no-such-block", &thread, thread.site, {{"rank", number(rank)}, {"blocks", number(int64_t(thread.cluster->blocks.size()))}});
+        abort_cluster();
+      }
+      all.push_back(&thread.cluster->blocks[rank]);
+    }
+  return all;
+}
+
+uint32_t address_in(const Block& block, tw_u32 address) { return (address & 0xFFFFFF) | (block.rank + 1) << 24; }
+
+void check_live(Thread& thread, const Block& block) {
+  if (block.live_threads == 0) report("exited-block", &thread, thread.site, {{"address", "{\"space\":\"shared\",\"block\":" + number(block.number) + ",\"offset\":0}"}});
+}
+
+void touch_store(Thread& thread, uint32_t reading, const char* from, size_t bytes) {
+  Access access{slot_async | slot_operation, thread.site};
+  access.operation = reading;
+  touch(thread, from, bytes, access);
+}
+
+Access write_access(Thread& thread, uint32_t writing, bool reduces) {
+  Access access{uint8_t(slot_write | slot_async | slot_operation | (reduces ? slot_atomic : 0)), thread.site};
+  access.operation = writing;
+  return access;
+}
 
 void finish_copies(Thread& thread) {
   if (thread.cluster->engine->check) {
@@ -323,27 +244,6 @@ static void bulk_arguments(Thread& thread, const void* global, tw_u32 shared, tw
            {{"bytes", number(bytes)}, {"shared_offset", number(int64_t(shared & 0xFFFFFF) - engine_of(thread).launch.shared_base)}, {"global_remainder", number(int64_t(uintptr_t(global) % 16))}});
 }
 
-// The blocks a copy goes to: by mask, or the one that the destination's address names.
-static std::vector<Block*> destinations(Thread& thread, tw_u32 to, tw_u32 mask) {
-  std::vector<Block*> all;
-  if (!mask) return {&block_of_address(thread, to)};
-  for (uint32_t rank = 0; rank < 32; ++rank)
-    if (mask >> rank & 1) {
-      if (rank >= thread.cluster->blocks.size()) {
-        report("no-such-block", &thread, thread.site, {{"rank", number(rank)}, {"blocks", number(int64_t(thread.cluster->blocks.size()))}});
-        abort_cluster();
-      }
-      all.push_back(&thread.cluster->blocks[rank]);
-    }
-  return all;
-}
-
-static uint32_t address_in(const Block& block, tw_u32 address) { return (address & 0xFFFFFF) | (block.rank + 1) << 24; }
-
-static void check_live(Thread& thread, const Block& block) {
-  if (block.live_threads == 0) report("exited-block", &thread, thread.site, {{"address", "{\"space\":\"shared\",\"block\":" + number(block.number) + ",\"offset\":0}"}});
-}
-
 void tw_bulk_load(tw_u32 to, const void* from, tw_u32 bytes, tw_u32 barrier_address, tw_u32 mask, TwSite position) {
   const Planted planted = enter(TW_BULK_LOAD, position);
   if (planted.skip) return;
@@ -397,56 +297,6 @@ void tw_store_async(tw_u32 to, tw_u32 value, tw_u32 barrier_address, TwSite posi
   });
 }
 
-void tw_tma_load(tw_u32 to, const void* map, tw_u32 barrier_address, tw_u32 rank, const tw_i32* at, tw_u32 mask, TwSite position) {
-  const Planted planted = enter(TW_TMA_LOAD, position);
-  if (planted.skip) return;
-  Thread& thread = *self;
-  Box box = make_box(thread, map, rank, at);
-  box.at[0] += planted.delta;
-  box.map.swizzle ^= uint8_t(planted.flip);
-  if (planted.flip) {
-    const uint32_t span = box.map.swizzle ? 16u << box.map.swizzle : 0;
-    box.swizzle_mask = span ? span / 16 - 1 : 0;
-  }
-  if (checking())
-    each_row(box, [&](uint32_t, const char* from, uint32_t first, uint32_t last) {
-      if (last > first && check_range(thread, from + first, last - first, 1, false, thread.site))
-        touch(thread, from + first, last - first, Access{slot_async, thread.site});
-    });
-  for (Block* block : destinations(thread, to, mask)) {
-    check_live(thread, *block);
-    TransactionBarrier* barrier = barrier_at(thread, address_in(*block, barrier_address), thread.site, "given to a copy", true);
-    shared_pointer(thread, address_in(*block, to), 16, 1, thread.site);
-    const uint32_t offset = to & 0xFFFFFF, copy = give_entry(*barrier);
-    if (!check_box_shared(thread, box, *block, offset)) abort_cluster();
-    if (checking()) {
-      Access access{slot_write | slot_async, thread.site};
-      access.entry = barrier->entry;
-      access.entry_clock = copy;
-      touch_box(thread, box, *block, offset, access);
-    }
-    Thread* issuer = &thread;
-    pend(*thread.cluster, barrier, [=]() {
-      land_box(box, *block, offset);
-      event(*issuer, "tensor copy landed", 'i', "\"bytes\":" + number(box.row_bytes * box.rows));
-      complete_bytes(*barrier, int64_t(box.row_bytes) * box.rows, copy);
-    });
-  }
-  event(thread, "tma_load", 'i', "\"bytes\":" + number(box.row_bytes * box.rows));
-}
-
-static void touch_store(Thread& thread, uint32_t reading, const char* from, size_t bytes) {
-  Access access{slot_async | slot_operation, thread.site};
-  access.operation = reading;
-  touch(thread, from, bytes, access);
-}
-
-static Access write_access(Thread& thread, uint32_t writing, bool reduces) {
-  Access access{uint8_t(slot_write | slot_async | slot_operation | (reduces ? slot_atomic : 0)), thread.site};
-  access.operation = writing;
-  return access;
-}
-
 // `reduction`: 0 overwrite, else 1 + the type of the elements that are added.
 void tw_bulk_store(void* to, tw_u32 from, tw_u32 bytes, tw_u32 reduction, TwSite position) {
   const Planted planted = enter(TW_BULK_STORE, position);
@@ -471,58 +321,6 @@ void tw_bulk_store(void* to, tw_u32 from, tw_u32 bytes, tw_u32 reduction, TwSite
   event(thread, "bulk_store", 'i', "\"bytes\":" + number(bytes));
 }
 
-void tw_tma_store(const void* map, tw_u32 from, tw_u32 rank, const tw_i32* at, tw_u32 reduction, TwSite position) {
-  const Planted planted = enter(TW_TMA_STORE, position);
-  if (planted.skip) return;
-  Thread& thread = *self;
-  Box box = make_box(thread, map, rank, at);
-  box.at[0] += planted.delta;
-  box.map.swizzle ^= uint8_t(planted.flip);
-  if (planted.flip) {
-    const uint32_t span = box.map.swizzle ? 16u << box.map.swizzle : 0;
-    box.swizzle_mask = span ? span / 16 - 1 : 0;
-  }
-  for (uint32_t d = 0; d < rank; ++d)
-    if (box.at[d] < 0) {
-      report("tensor-map", &thread, thread.site, {{"what", text("a store begins at coordinate " + number(box.at[d]) + " of dimension " + number(d))}});
-      abort_cluster();
-    }
-  shared_pointer(thread, from, 16, 1, thread.site);
-  Block& block = *thread.block;
-  const uint32_t offset = from & 0xFFFFFF;
-  if (!check_box_shared(thread, box, block, offset)) abort_cluster();
-  open_store_group(thread);
-  const uint32_t reading = thread.open_stores.operation;
-  // The innermost extent is honoured in pieces of 16 bytes only.
-  auto end_of = [](uint32_t last, uint32_t row_bytes) { return std::min((last + 15) / 16 * 16, row_bytes); };
-  if (checking()) {
-    Access access{slot_async | slot_operation, thread.site};
-    access.operation = reading;
-    touch_box(thread, box, block, offset, access);
-    each_row(box, [&](uint32_t, char* to, uint32_t first, uint32_t last) {
-      const uint32_t end = end_of(last, box.row_bytes);
-      if (last > first && check_range(thread, to, end, 1, true, thread.site)) touch(thread, to, end, write_access(thread, reading + 1, reduction));
-    });
-  }
-  auto buffer = std::make_shared<std::vector<char>>(size_t(box.row_bytes) * box.rows);
-  Block* source = &block;
-  issue_store(thread,
-              [=]() {
-                for (uint32_t row = 0; row < box.rows; ++row)
-                  for (uint32_t chunk = 0; chunk < box.row_bytes; chunk += 16)
-                    memcpy(buffer->data() + size_t(row) * box.row_bytes + chunk, source->shared + swizzled(box, offset + row * box.pitch + chunk), 16);
-              },
-              [=]() {
-                each_row(box, [&](uint32_t row, char* to, uint32_t first, uint32_t last) {
-                  if (last <= first) return;
-                  const char* line = buffer->data() + size_t(row) * box.row_bytes;
-                  if (reduction) reduce_into(to, line, last, box.element, box.map.type);
-                  else memcpy(to, line, end_of(last, box.row_bytes));
-                });
-              });
-  event(thread, "tma_store", 'i', "\"bytes\":" + number(box.row_bytes * box.rows));
-}
-
 void tw_store_commit(TwSite position) {
   if (enter(TW_STORE_COMMIT, position).skip) return;
   open_store_group(*self);
@@ -542,11 +340,6 @@ void tw_store_wait(tw_u32 pending, tw_u32 read_only, TwSite position) {
   }
   if (!read_only) thread.stores.erase(thread.stores.begin(), thread.stores.begin() + long(complete));
   event(thread, read_only ? "bulk_wait_read" : "bulk_wait", 'i', "\"pending\":" + number(pending));
-}
-
-void tw_tma_prefetch(const void* map, TwSite position) {
-  enter(TW_TMA_PREFETCH, position);
-  (void)map;
 }
 
 }  // extern "C"
