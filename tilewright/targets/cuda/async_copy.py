@@ -31,7 +31,7 @@ from tilewright.layout.threads import spread
 from tilewright.ops.base import kept_axes
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
-from tilewright.passes.lower.assign_threads import BLOCK, BlockView
+from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.tile.select_async_copies import CP_ASYNC, asynchronous_copy, piece_bytes
 
 

@@ -24,7 +24,7 @@ from tilewright.ir.nodes import (
 from tilewright.layout.layout import Layout
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
-from tilewright.passes.lower.assign_threads import BLOCK, BlockView
+from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.lower.lower_channels import FACT as BARRIERS
 from tilewright.targets.cuda.operands import BoxPlan, plan_boxes
 from tilewright.targets.cuda.tma import MAX_BOX, Swizzle

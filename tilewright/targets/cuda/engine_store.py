@@ -30,7 +30,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
-from tilewright.passes.lower.assign_threads import BLOCK, BlockView
+from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.tile.select_instructions import FACT as PLANS
 from tilewright.passes.tile.select_instructions import GemmPlan
 from tilewright.passes.tile.stage_epilogue import BOXES

@@ -33,7 +33,7 @@ from tilewright.layout.layout import Layout
 from tilewright.ops.base import zero
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
-from tilewright.passes.lower.assign_threads import BLOCK, BlockView
+from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.tile.select_instructions import FACT, GemmPlan
 from tilewright.targets.cuda.warpgroup_gemm import lower_warpgroup_gemm
 

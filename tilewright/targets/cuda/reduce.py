@@ -32,7 +32,7 @@ from tilewright.layout.layout import Layout
 from tilewright.ops.base import zero
 from tilewright.ops.reduce import COMBINE, Reduce
 from tilewright.passes.context import Context
-from tilewright.passes.lower.assign_threads import BLOCK, BlockView
+from tilewright.passes.lower.block_view import BLOCK, BlockView
 
 WARP = 32
 

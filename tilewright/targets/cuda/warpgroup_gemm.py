@@ -31,7 +31,7 @@ from tilewright.ir.nodes import (
 from tilewright.layout.layout import Layout
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
-from tilewright.passes.lower.assign_threads import BLOCK, BlockView
+from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.tile.select_instructions import GemmPlan
 from tilewright.targets.cuda.instructions import PTX_NAMES
 from tilewright.targets.cuda.operands import WgmmaOperand, wgmma_operand

@@ -1,0 +1,97 @@
+"""What an operator's lowering may ask of the block it runs in: threads, layouts, places in memory, guards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilewright.arith import Analyzer
+from tilewright.ir.nodes import (
+    Buffer,
+    Expr,
+    Region,
+    TileOperator,
+    Var,
+    index_binary,
+)
+from tilewright.layout.layout import Layout
+
+if TYPE_CHECKING:
+    from tilewright.passes.lower.assign_threads import Assign
+
+BLOCK = "block"
+"""Name in ``context.facts`` of the `BlockView` that overrides get."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockView:
+    """What an operator's lowering may ask of the block it runs in (``context.facts[BLOCK]``)."""
+
+    owner: Assign
+
+    @property
+    def thread(self) -> Expr:
+        """Index of the executing thread."""
+        return self.owner.thread
+
+    @property
+    def threads(self) -> int:
+        return self.owner.threads
+
+    def layout(self, buffer: Buffer) -> Layout:
+        """Layout of a fragment or a shared tile."""
+        return self.owner.layouts[buffer]
+
+    def memory_layout(self, buffer: Buffer) -> Layout | None:
+        """Layout of a shared tile, None where it is row-major as declared."""
+        return self.owner.layouts.get(buffer)
+
+    def registers(self, buffer: Buffer) -> Buffer:
+        """The register array that a fragment has become."""
+        return self.owner.map_buffer(buffer)
+
+    def shared(self, region: Region, offsets: Sequence[Expr]) -> Region:
+        """The place in memory of the element at `offsets` from the start of a shared region."""
+        indices = [index_binary("add", start, offset) for start, offset in zip(region.starts, offsets, strict=True)]
+        buffer, places = self.owner.physical(region.buffer, indices)
+        return Region(buffer, places, (1,) * len(places))
+
+    @property
+    def warpgroup(self) -> Expr:
+        """Index of the executing thread's warpgroup, the same in all lanes of a warp."""
+        return self.owner.warpgroup
+
+    @property
+    def cluster(self) -> int:
+        """Blocks of the cluster."""
+        return self.owner.cluster
+
+    @property
+    def free_barrier(self) -> int:
+        """The first named barrier that roles leave to operators."""
+        return self.owner.roles + 1
+
+    def operators(self, token: str) -> list[TileOperator]:
+        """The asynchronous operators of the role, or block, that a token stands for."""
+        return [node for node in self.owner.asynchronous if node.token == token]
+
+    @property
+    def analyzer(self) -> Analyzer:
+        """What is known where the operator stands."""
+        return self.owner.analyzer
+
+    def simplify(self, value: Expr) -> Expr:
+        return self.owner.analyzer.simplify(value)
+
+    def visited(self, values: Sequence[Expr]) -> list[Expr]:
+        """Index expressions of the tile program as those of a thread."""
+        return [self.owner.visit(value) for value in values]
+
+    def guard(self, buffer: Buffer, indices: Sequence[Expr]) -> Expr | None:
+        """The condition under which a global access is in bounds; None where it always is."""
+        return self.owner.guard(buffer, indices)
+
+    def bind(self, var: Var, extent: int) -> None:
+        """Tell the simplifier the range of a new variable."""
+        self.owner.analyzer.bind_extent(var, extent)
