@@ -102,6 +102,32 @@ class OutOfRange(TilewrightError, ValueError):
         )
 
 
+class UnknownFormat(TilewrightError):
+    """A number format, a scale scheme or a layout id that does not exist."""
+
+    def __init__(self, name: str, known: Sequence[str], what: str = "format") -> None:
+        hint = near(name, known) or f"known {what}s: " + ", ".join(known)
+        super().__init__(f"unknown {what} {name!r}", hint=hint)
+
+
+class NotRepresentable(OutOfRange):
+    """A value that a number format does not have."""
+
+    def __init__(self, value: object, place: tuple[int, ...], name: str, values: str) -> None:
+        TilewrightError.__init__(
+            self, f"the value {value} at index {list(place)} is none of {name}'s", hint=f"{name} has {values}"
+        )
+
+
+class InvalidCode(OutOfRange):
+    """A code that stands for nothing in its format."""
+
+    def __init__(self, code: int, place: tuple[int, ...], name: str, allowed: str) -> None:
+        TilewrightError.__init__(
+            self, f"the code {code} at index {list(place)} is none of {name}'s", hint=f"{name} has the codes {allowed}"
+        )
+
+
 class InvalidProgram(TilewrightError):
     """The verifier found a program that its stage does not allow: a defect of a pass, not of the author."""
 

@@ -123,7 +123,11 @@ def quantized(weight: np.ndarray, group: int, progress: Progress) -> Iterator[Co
         made = quantize(weight, format.codes, group=group, zeros=format.zeros)
         progress.step(f"{format.label}: compiling")
         kernel = format.factory(*weight.shape, weights=format.codes, group=group, zero=made.zero)
-        operands = [kernel.pack(W=made.packed), made.scales, *([] if made.zeros is None else [made.zeros])]
+        operands = [
+            kernel.pack(W=made.packed),
+            made.grouped_scales,
+            *([] if made.grouped_zeros is None else [made.grouped_zeros]),
+        ]
         megabytes = made.bits_per_element * made.codes.size / 8 / (1 << 20)
         prepare = _prepared(kernel, weight, operands)
         yield Contestant(format.label, format.activations, made.dequantize(), megabytes, prepare)

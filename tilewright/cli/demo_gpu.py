@@ -62,7 +62,7 @@ def contestants(weight: np.ndarray, group: int, progress: Progress) -> Iterator[
         made = quantize(weight, codes, group=group, zeros=zeros)
         progress.step(f"{label}: compiling")
         kernel = decode_matmul(*weight.shape, weights=codes, group=group, zero=made.zero)
-        arrays = [made.packed, made.scales, *([] if made.zeros is None else [made.zeros])]
+        arrays = [made.packed, made.grouped_scales, *([] if made.grouped_zeros is None else [made.grouped_zeros])]
         operands = [torch.from_numpy(np.ascontiguousarray(array)).cuda() for array in arrays]
         megabytes = made.bits_per_element * made.codes.size / 8 / (1 << 20)
         yield Contestant(label, "float16", made.dequantize(), megabytes, _prepared(_call(kernel, operands), weight))

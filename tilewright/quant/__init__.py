@@ -1,5 +1,6 @@
 """Quantised weights: from floats to codes, scales and zero points."""
 
-from tilewright.quant.quantize import QuantizedWeight, quantize
+from tilewright.quant.quantize import quantize
+from tilewright.quant.weight import QuantizedWeight
 
 __all__ = ["QuantizedWeight", "quantize"]

@@ -32,7 +32,7 @@ def test_calls_take_turns() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--k", "100"], "error: groups of 128 do not divide K = 100\n  help: None is one group for all\n"),
+        (["--k", "100"], "error: groups of 128 do not divide K = 100\n  help: pad K to a multiple of the group, or"),
         (["--target", "cup"], "error: unknown target 'cup'\n  help: did you mean 'cpu'"),
     ],
 )

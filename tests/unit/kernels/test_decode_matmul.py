@@ -19,7 +19,7 @@ def test_products_with_decoded_weights(weights, zeros, target):
     made = quantize(weight, weights, group=64, zeros=zeros)
     with override(target=target):
         kernel = decode_matmul(n, k, weights=weights, group=64, zero=made.zero, out="float32", block_N=64)
-    operands = [made.packed, made.scales, *([] if made.zeros is None else [made.zeros])]
+    operands = [made.packed, made.grouped_scales, *([] if made.grouped_zeros is None else [made.grouped_zeros])]
     c = np.full((m, n), np.nan, np.float32)
     (kernel if target == "cpu" else kernel.emulate)(a, *operands, c)
     # The kernel multiplies the weight rounded to float16.

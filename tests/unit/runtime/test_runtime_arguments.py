@@ -232,13 +232,13 @@ def test_weights_in_row_major_order_are_not_taken_for_packed_ones():
     kernel = quant_matmul(64, 128, weights="int4", zero=weight.zero)
     a = ones(2, 128)
     with pytest.raises(errors.WrongArgumentShape) as caught:
-        kernel(a, weight.packed, weight.scales, ones(2, 64))
+        kernel(a, weight.packed, weight.grouped_scales, ones(2, 64))
     packed = kernel.pack(W=weight.packed)
     assert str(caught.value) == (
         f"argument 'W' has shape (64, 64), its packed form has shape {packed.shape}\n"
         "  help: pack it first: kernel.pack(W=...)"
     )
-    kernel(a, packed, weight.scales, ones(2, 64))
+    kernel(a, packed, weight.grouped_scales, ones(2, 64))
 
 
 def test_a_whole_line_is_underlined_from_its_first_word(tmp_path):

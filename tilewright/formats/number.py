@@ -1,0 +1,188 @@
+"""`Format`: what the codes of a weight stand for, as a table from code to value.
+
+Everything else that knows a format (rounding, packing, the reference product, the decoders of kernels) is derived
+from this table or tested against it over all codes.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import InvalidCode, NotRepresentable
+from tilewright.ir.dtypes import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One way to write a number in a few bits.
+
+    Attributes
+    ----------
+    name : unique; formats compare by it.
+    bits : width of a code.
+    values : value of each of the ``2**bits`` codes (NaN and infinities where a float format has them); empty for
+        dense formats of more than 8 bits, whose codes are elements of `dtype`.
+    kind : ``"int"``, ``"uint"``, ``"float"`` or ``"codebook"``.
+    dtype : the number type of the IR with the same bit patterns, None where there is none.
+    unused : codes that stand for nothing and that no weight may hold.
+    """
+
+    name: str
+    bits: int
+    values: tuple[float, ...] = field(repr=False, compare=False)
+    kind: str
+    dtype: DType | None = field(default=None, repr=False, compare=False)
+    unused: tuple[int, ...] = field(default=(), repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether elements are held as they are, in more than 8 bits each."""
+        return not self.values
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether every value is a whole number of at most 8 bits."""
+        return bool(self.values) and self.whole_factor == 1
+
+    @property
+    def whole_factor(self) -> int | None:
+        """The least power of two that makes every value a whole number from -128 to 255, or None."""
+        return _whole_factor(self)
+
+    @property
+    def carrier(self) -> np.dtype:
+        """NumPy type of one unpacked code."""
+        if self.is_dense:
+            assert self.dtype is not None
+            return self.dtype.numpy
+        return np.dtype(np.uint8)
+
+    @property
+    def table(self) -> np.ndarray:
+        """`values` as float64."""
+        return _table(self)
+
+    @property
+    def minimum(self) -> float:
+        """Smallest finite value."""
+        return float(self.dtype.minimum) if self.dtype and self.is_dense else float(_finite(self)[0][0])
+
+    @property
+    def maximum(self) -> float:
+        """Largest finite value."""
+        return float(self.dtype.maximum) if self.dtype and self.is_dense else float(_finite(self)[0][-1])
+
+    def decode(self, codes: np.ndarray) -> np.ndarray:
+        """Values of codes, float64, of the same shape."""
+        return codes.astype(np.float64) if self.is_dense else _table(self)[codes]
+
+    def encode(self, values: Any) -> np.ndarray:
+        """Codes of the nearest values, an even code where two are equally near; what is too large saturates.
+
+        Parameters
+        ----------
+        values : array of finite floats (NaN is taken where the format has one).
+
+        Raises
+        ------
+        NotRepresentable : a NaN, and the format has none.
+        """
+        wide = np.asarray(values, np.float64)
+        if self.is_dense:
+            return wide.astype(self.carrier)
+        numbers, codes = _finite(self)
+        above = np.clip(np.searchsorted(numbers, wide), 1, len(numbers) - 1)
+        low, high = numbers[above - 1], numbers[above]
+        down, up = wide - low, high - wide
+        take_high = (up < down) | ((up == down) & (codes[above] % 2 == 0))
+        found = np.where(take_high, codes[above], codes[above - 1]).astype(np.uint8)
+        missing = np.isnan(wide)
+        if missing.any():
+            nan = np.flatnonzero(np.isnan(_table(self)) & ~np.isin(np.arange(1 << self.bits), self.unused))
+            if not len(nan):
+                place = tuple(int(i) for i in np.argwhere(missing)[0])
+                raise NotRepresentable("nan", place, self.name, f"{self.minimum:g} to {self.maximum:g}")
+            found[missing] = nan[0]
+        return found
+
+    def exact(self, values: Any) -> np.ndarray:
+        """Codes of values that the format has exactly.
+
+        Raises
+        ------
+        NotRepresentable : a value that it does not have, named with its index; nothing is rounded or cut off.
+        """
+        wide = np.asarray(values, np.float64)
+        if self.is_dense:
+            return wide.astype(self.carrier)
+        codes = self.encode(np.nan_to_num(wide, nan=0.0))
+        wrong = (self.decode(codes) != wide) & ~np.isnan(wide)
+        wrong |= np.isnan(wide) & (not np.isnan(self.table).any())
+        if wrong.any():
+            place = tuple(int(i) for i in np.argwhere(wrong)[0])
+            raise NotRepresentable(f"{wide[place]:g}", place, self.name, self.describe_values())
+        if np.isnan(wide).any():
+            codes = self.encode(wide)
+        return codes
+
+    def check(self, codes: np.ndarray) -> None:
+        """Every code is one of the format's.
+
+        Raises
+        ------
+        InvalidCode : names the first that is not, with its index.
+        """
+        if self.is_dense or not codes.size:
+            return
+        wrong = codes >= 1 << self.bits if self.bits < 8 else np.zeros(codes.shape, bool)
+        if self.unused:
+            wrong = wrong | np.isin(codes, self.unused)
+        if wrong.any():
+            place = tuple(int(i) for i in np.argwhere(wrong)[0])
+            allowed = f"0 to {(1 << self.bits) - 1}"
+            allowed += f" without {', '.join(map(str, self.unused))}" if self.unused else ""
+            raise InvalidCode(int(codes[place]), place, self.name, allowed)
+
+    def describe_values(self) -> str:
+        """The values in words, for messages."""
+        numbers = _finite(self)[0]
+        if len(numbers) <= 16 and not (self.kind in ("int", "uint") and len(numbers) > 4):
+            return ", ".join(f"{value:g}" for value in numbers)
+        whole = "the whole numbers from " if self.kind in ("int", "uint") else "values from "
+        return f"{whole}{self.minimum:g} to {self.maximum:g}"
+
+
+@functools.cache
+def _table(of: Format) -> np.ndarray:
+    table = np.array(of.values, np.float64)
+    table.setflags(write=False)
+    return table
+
+
+@functools.cache
+def _finite(of: Format) -> tuple[np.ndarray, np.ndarray]:
+    """The finite values, ascending and once each, and the lowest code of each."""
+    used = [code for code in range(1 << of.bits) if code not in of.unused and np.isfinite(of.values[code])]
+    numbers, first = np.unique(np.array([of.values[code] for code in used]), return_index=True)
+    return numbers, np.array(used, np.int64)[first]
+
+
+@functools.cache
+def _whole_factor(of: Format) -> int | None:
+    if of.is_dense:
+        return None
+    used = np.array([value for code, value in enumerate(of.values) if code not in of.unused])
+    if not np.isfinite(used).all():
+        return None
+    for factor in (1, 2, 4, 8, 16):
+        scaled = used * factor
+        if (scaled == np.rint(scaled)).all():
+            return factor if scaled.min() >= -128 and scaled.max() <= (127 if scaled.min() < 0 else 255) else None
+    return None
