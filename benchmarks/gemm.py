@@ -34,13 +34,13 @@ FLUSH_BYTES = 256 << 20
 Run = Callable[[], Any]
 
 
-def plain(block_M: int, block_N: int, stages: int) -> Callable[[Any, Any], Any]:
+def plain(block_M: int, block_N: int, stages: int, cluster: tuple[int, int] | None = None) -> Callable[[Any, Any], Any]:
     """The library's kernel with a tile of this size; 128 rows or columns a warpgroup."""
 
     def run(a: Any, b: Any) -> Any:
         return matmul(
             a, b, dtype="bfloat16", out="bfloat16", transpose_B=True, block_M=block_M, block_N=block_N, block_K=64,
-            threads=256, num_stages=stages,
+            threads=256, num_stages=stages, cluster=cluster,
         )  # fmt: skip
 
     return run
@@ -57,7 +57,7 @@ def roles(block_M: int, block_N: int, stages: int, cluster: int = 2) -> Callable
 
 
 KERNELS: dict[str, Callable[[Any, Any], Any]] = {
-    "plain 128x256": plain(128, 256, 4),
+    "plain 128x256": plain(128, 256, 4, (1, 2)),
     "plain 256x128": plain(256, 128, 4),
     "plain 256x192": plain(256, 192, 3),
     "roles 128x256": roles(128, 256, 4),

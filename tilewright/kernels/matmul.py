@@ -26,6 +26,7 @@ def matmul(
     block_K: int | None = None,
     threads: int = 128,
     num_stages: int = 2,
+    cluster: tuple[int, int] | None = None,
 ) -> Any:
     """Product of two matrices that the caller holds row by row.
 
@@ -36,6 +37,8 @@ def matmul(
     accumulate : type of the sums: ``"int32"`` for int8, else a float.
     out : type of the result.
     threads, num_stages : of a block, and of its pipeline, on a GPU.
+    cluster : blocks along N and M that share loads on a GPU; None leaves it to the compiler, which does not join
+        blocks along M, since there may be only one.
 
     Returns
     -------
@@ -47,7 +50,8 @@ def matmul(
     A: T.Tensor((M, K), dtype)
     B: T.Tensor((N, K) if transpose_B else (K, N), dtype)
     C = T.empty((M, N), out)
-    with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bn, bm):
+    tiles = T.ceildiv(N, block_N), T.ceildiv(M, block_M)
+    with T.Kernel(*tiles, threads=threads, cluster_dims=cluster) as (bn, bm):
         a = T.alloc_shared((block_M, block_K), dtype)
         b = T.alloc_shared((block_N, block_K) if transpose_B else (block_K, block_N), dtype)
         c = T.alloc_fragment((block_M, block_N), accumulate)

@@ -66,8 +66,9 @@ class KernelContext(BlockContext):
 
 @author_facing
 def Kernel(
-    *blocks: Any, threads: Any = None, is_cpu: bool = False, cluster_dims: Any = None, prelude: str | None = None
-) -> KernelContext:
+    *blocks: Any, threads: Any = None, is_cpu: bool = False, cluster_dims: Any = None, persistent: bool | None = None,
+    prelude: str | None = None,
+) -> KernelContext:  # fmt: skip
     """A grid of blocks; ``with T.Kernel(...) as (bx, by):`` holds what one block does.
 
     Parameters
@@ -75,7 +76,9 @@ def Kernel(
     blocks : 1 to 3 extents of the grid, x first; ints or symbolic sizes.
     threads : threads of a block: an int or a tuple of 1 to 3; default 128.
     is_cpu : accepted for TileLang's sake; the target decides.
-    cluster_dims : blocks of a cluster along each grid dimension.
+    cluster_dims : blocks of a cluster along each grid dimension; where the compiler divides the kernel into roles, they
+        load once what they share.  None leaves it to the compiler.
+    persistent : whether blocks stay for many tiles of the grid; None leaves it to the compiler.
 
     Yields
     ------
@@ -93,6 +96,8 @@ def Kernel(
     attributes: dict[str, Any] = {}
     if cluster_dims is not None:
         attributes["cluster"] = _three(cluster_dims, "cluster_dims of T.Kernel")
+    if persistent is not None:
+        attributes["persistent"] = bool(persistent)
     grid = tuple(extent(block, "an extent of the grid of T.Kernel") for block in blocks)
     return KernelContext(grid, _three(128 if threads is None else threads, "threads of T.Kernel"), attributes)
 

@@ -18,9 +18,18 @@ Pass: TypeAlias = "Callable[[Function, Context], Function]"
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What tuning may vary; None means that a ``plan_*`` pass decides.  Part of every cache key."""
+    """What tuning may vary; None means that a pass decides.  Part of every cache key.
+
+    Attributes
+    ----------
+    num_stages : of every pipelined loop.
+    cluster : blocks that share loads (`form_clusters`); 1 for none.
+    persistent : whether blocks stay for many tiles (`persist_grid`).
+    """
 
     num_stages: int | None = None
+    cluster: int | None = None
+    persistent: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,11 @@ from tilewright.passes.thread.unroll_loops import unroll_loops
 from tilewright.passes.thread.vectorize_accesses import vectorize_accesses
 from tilewright.passes.tile.check_tiles import check_tiles
 from tilewright.passes.tile.drop_empty_grids import drop_empty_grids
+from tilewright.passes.tile.form_clusters import form_clusters
 from tilewright.passes.tile.forward_operands import forward_operands
 from tilewright.passes.tile.infer_layouts import infer_layouts
 from tilewright.passes.tile.inject_pipeline import inject_pipeline
+from tilewright.passes.tile.persist_grid import persist_grid
 from tilewright.passes.tile.plan_operand_layouts import plan_operand_layouts
 from tilewright.passes.tile.plan_synchronization import plan_synchronization
 from tilewright.passes.tile.rasterize_grid import rasterize_grid
@@ -49,8 +51,10 @@ PIPELINE: tuple[Step, ...] = (
     Step(simplify, "early: what never runs asks nothing of the passes behind", _one_thread),
     Step(forward_operands, "before layouts: an operand that is not staged needs none", _one_thread),
     Step(plan_operand_layouts, "while gemms are whole: they say how their operands want to lie", _one_thread),
-    Step(rasterize_grid, "first: block indices are names from here on", _many_threads),
     Step(specialize_warps, "before all that loads: roles decide who does, and by which instruction", _many_threads),
+    Step(form_clusters, "roles are known: which loads neighbours share can be seen", _many_threads),
+    Step(persist_grid, "clusters are known: they are what tiles are dealt to", _many_threads),
+    Step(rasterize_grid, "what is not persistent is launched in this order", _many_threads),
     Step(select_copies, "what the copy engine fills, matrix instructions may read by descriptor", _many_threads),
     Step(select_async_copies, "before pipelines: they reason about what is asynchronous", _many_threads),
     Step(inject_pipeline, "on whole operators; what follows sees plain loops, and tiles with their stages", _many_threads),

@@ -100,6 +100,7 @@ class Assign(ScopedRewriter):
         self.roles = 0
         self.cluster = 1
         self.asynchronous: list[TileOperator] = []
+        self.endings: dict[Any, Statement] = {}
 
     def visit_Kernel(self, kernel: Kernel) -> Any:
         self.thread_var = kernel.thread_vars[0]
@@ -145,11 +146,12 @@ class Assign(ScopedRewriter):
         threads = role.warps * WARP
         own, group = Var(INT32, "thread"), Var(INT32, "warpgroup")
         self.thread, self.threads, self.warpgroup = own, threads, group
-        self.asynchronous = _asynchronous(role)
+        self.asynchronous, self.endings = _asynchronous(role), {}
         with self.analyzer.scope():
             self.analyzer.bind_extent(own, threads)
             self.analyzer.bind_extent(group, max(1, threads // WARPGROUP))
             body = self(role.body)
+        body = seq(body.statements, list(self.endings.values()))
         head: list[Statement] = []
         if role.registers is not None:
             head.append(Evaluate(Call(BOOL, "setmaxnreg", (const(role.registers),)), span=role.span))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir.nodes import (
     Buffer,
     Expr,
     Region,
+    Statement,
     TileOperator,
     Var,
     index_binary,
@@ -91,6 +92,10 @@ class BlockView:
     def guard(self, buffer: Buffer, indices: Sequence[Expr]) -> Expr | None:
         """The condition under which a global access is in bounds; None where it always is."""
         return self.owner.guard(buffer, indices)
+
+    def at_end(self, key: Any, statement: Statement) -> None:
+        """What the role does when all else is done; once for each `key`."""
+        self.owner.endings.setdefault(key, statement)
 
     def bind(self, var: Var, extent: int) -> None:
         """Tell the simplifier the range of a new variable."""

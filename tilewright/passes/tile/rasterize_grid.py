@@ -22,8 +22,10 @@ Panels of columns exchange the two dimensions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from tilewright.errors import Span
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import (
     Assume,
@@ -55,42 +57,67 @@ def _rasterize(kernel: Kernel) -> Kernel:
     wanted = kernel.attribute(RASTER)
     if wanted is None or len(kernel.grid) < 2 or kernel.attribute("cluster", (1, 1, 1)) != (1, 1, 1):
         return kernel
-    order, size = wanted
-    (x, y), (columns, rows) = kernel.block_vars[:2], kernel.grid[:2]
+    columns = kernel.grid[0]
     launched = (Var(INT32, "block_x"), Var(INT32, "block_y"))
+    block = Var(INT32, "block")
+    number = index_binary("add", launched[0], index_binary("mul", launched[1], columns))
+    places, names = panel_place(block, kernel.grid[:2], wanted, kernel.span)
+    names.insert(0, Let(block, cast(number, INT32), span=kernel.span))
+    for var, place, extent in zip(kernel.block_vars[:2], places, kernel.grid[:2]):
+        names.append(Let(var, cast(place, INT32), span=kernel.span))
+        names.append(within(var, extent))
+    rest = {var: value for var, value in kernel.attributes if var != RASTER}
+    return replace(
+        kernel, block_vars=(*launched, *kernel.block_vars[2:]), attributes=tuple(rest.items()),
+        body=replace(kernel.body, statements=seq(names, kernel.body.statements).statements),
+    )  # fmt: skip
+
+
+def panel_place(
+    number: Var, counts: Sequence[Extent], raster: tuple[str, int], span: Span | None
+) -> tuple[list[Expr], list[Statement]]:
+    """Where tile `number` of a grid stands when its first two dimensions are walked in panels.
+
+    Parameters
+    ----------
+    counts : tiles along each dimension of the grid, 1 to 3.
+    raster : ``"row"`` or ``"column"``, the direction of the panels, and tiles along a panel's short side.
+
+    Returns
+    -------
+    One index a dimension, and statements that name what they are made of.
+    """
+    order, size = raster
+    if len(counts) == 1:
+        return [number], []
     names: list[Statement] = []
 
     def name(word: str, value: Expr) -> Var:
         var = Var(INT32, word)
-        names.append(Let(var, cast(value, INT32), span=kernel.span))
+        names.append(Let(var, cast(value, INT32), span=span))
         return var
 
-    block = name("block", index_binary("add", launched[0], index_binary("mul", launched[1], columns)))
-    along, width = ((x, columns), (y, rows)) if order == "row" else ((y, rows), (x, columns))
-    per_panel = index_binary("mul", along[1], size)
-    panel = name("panel", index_binary("floordiv", block, per_panel))
+    columns, rows = counts[:2]
+    rest, deep = number, []
+    if len(counts) == 3:
+        plane = index_binary("mul", columns, rows)
+        deep = [index_binary("floordiv", number, plane)]
+        rest = name("rest", index_binary("floormod", number, plane))
+    along, width = (columns, rows) if order == "row" else (rows, columns)
+    per_panel = index_binary("mul", along, size)
+    panel = name("panel", index_binary("floordiv", rest, per_panel))
     first = index_binary("mul", panel, size)
-    height = name("height", index_binary("min", index_binary("sub", width[1], first), size))
-    place = name("place", index_binary("sub", block, index_binary("mul", panel, per_panel)))
+    height = name("height", index_binary("min", index_binary("sub", width, first), size))
+    place = name("place", index_binary("sub", rest, index_binary("mul", panel, per_panel)))
     across = name("across", index_binary("floordiv", place, height))
     forwards = index_binary("eq", index_binary("floormod", panel, 2), 0)
-    backwards = index_binary("sub", index_binary("sub", along[1], 1), across)
-    names.append(Let(along[0], _turned(forwards, across, backwards), span=kernel.span))
+    backwards = index_binary("sub", index_binary("sub", along, 1), across)
+    turned = Select(INT32, forwards, cast(across, INT32), cast(backwards, INT32))
     inside = index_binary("add", first, index_binary("floormod", place, height))
-    names.append(Let(width[0], cast(inside, INT32), span=kernel.span))
-    facts = [_within(var, extent) for var, extent in ((x, columns), (y, rows))]
-    rest = {var: value for var, value in kernel.attributes if var != RASTER}
-    return replace(
-        kernel, block_vars=(*launched, *kernel.block_vars[2:]), attributes=tuple(rest.items()),
-        body=replace(kernel.body, statements=seq(names, facts, kernel.body.statements).statements),
-    )  # fmt: skip
+    return [turned, inside, *deep] if order == "row" else [inside, turned, *deep], names
 
 
-def _turned(forwards: Expr, across: Expr, backwards: Expr) -> Expr:
-    return Select(INT32, forwards, cast(across, INT32), cast(backwards, INT32))
-
-
-def _within(var: Var, extent: Extent) -> Assume:
+def within(var: Var, extent: Extent) -> Assume:
     """A block index is what a block index is, however it was computed."""
     both = index_binary("all", index_binary("ge", var, 0), index_binary("lt", var, expr(extent)))
     return Assume(both)

@@ -83,6 +83,9 @@ from tilewright.passes.tile.select_copies import engine_misfit
 from tilewright.passes.tile.select_instructions import WARP, plan_gemm
 
 LOADS, WGMMA = "loads", "wgmma"
+SPECIALIZED = "specialized"
+"""Attribute of kernels whose roles the compiler made, so that it may also deal their tiles."""
+
 GROUP = 128
 REGISTERS = 65536
 
@@ -237,7 +240,8 @@ class _Split:
         producer = Role("producer", GROUP // WARP, self._producer(), producing, span=self.loop.span)
         body = seq(common, rings, channel, Roles((consumer, producer), span=self.loop.span))
         return replace(self.source, body=replace(self.source.body, statements=body.statements),
-                       threads=(threads + GROUP, 1, 1))  # fmt: skip
+                       threads=(threads + GROUP, 1, 1),
+                       attributes=(*self.source.attributes, (SPECIALIZED, True)))  # fmt: skip
 
     def _span(self, tile: Buffer) -> Span | None:
         return next(

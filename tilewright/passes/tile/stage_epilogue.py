@@ -58,7 +58,7 @@ class _Stage(ScopedRewriter):
         self.role: Role | None = None
 
     def visit_Kernel(self, kernel: Kernel) -> Any:
-        self.room = self.context.arch.shared_bytes - _shared_bytes(kernel)
+        self.room = self.context.arch.shared_bytes - shared_bytes(kernel)
         self.accumulators = {
             gemm.c.buffer: plan for gemm, plan in self.plans.items() if plan.instruction.asynchronous
         }  # fmt: skip
@@ -135,7 +135,7 @@ def _span(boxes: Buffer) -> int | None:
     return row if row in (128, 64, 32) else None
 
 
-def _shared_bytes(kernel: Kernel) -> int:
+def shared_bytes(kernel: Kernel) -> int:
     """Bytes of shared memory that a kernel takes, each tile at a multiple of 1024, and its channels' barriers."""
     total = 1024
     for node in walk(kernel.body):

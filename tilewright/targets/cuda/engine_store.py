@@ -1,6 +1,7 @@
 """Accumulators leave in boxes: a warpgroup packs one with stmatrix, one of its threads has the copy engine store it.
 
-A warpgroup has boxes in turn, so that it packs the next while the engine reads the last.
+A warpgroup has boxes in turn, so that it packs the next while the engine reads the last.  The last ones are waited
+for at the end of the role, so that in a persistent kernel they leave beside the next tile's products.
 """
 
 from __future__ import annotations
@@ -68,7 +69,11 @@ class _Store:
             for column in range(0, plan.n // plan.warps_n, width):
                 made += self._box(row, column, number % BOXES)
                 number += 1
-        made.append(self._first(call("bulk_wait_read", const(0))))
+        finished = self._first(call("bulk_wait_read", const(0)))
+        if number % BOXES:  # the next store begins with the box that this one ended with
+            made.append(finished)
+        else:
+            self.block.at_end(self.staging, finished)
         return seq(*made)
 
     def _first(self, *statements: Statement) -> Statement:

@@ -1,0 +1,263 @@
+"""Joins neighbouring blocks into clusters that load what they share once, each a part of it for all.
+
+Before (every block along ``by`` reads the same tile of B)::
+
+    with kernel(blocks={bx: 16, by: 32}, ...):
+        channel("loads", a_ring, b_ring, stages=4, ...)
+        with roles():
+            with role("consumer", ...):
+                ...
+                copy(total, C[by * 128, bx * 256])
+            with role("producer", ...):
+                for k in range(steps):
+                    acquire("loads", k)
+                    copy(A[by * 128, k * 64], a_ring[k % 4, :, :])
+                    copy(B[bx * 256, k * 64], b_ring[k % 4, :, :])
+                    publish("loads", k)
+
+After::
+
+    with kernel(blocks={bx: 16, by: 32}, cluster=(1, 2, 1), ...):
+        channel("loads", a_ring, b_ring, stages=4, scope="cluster", ...)
+        ...
+                    copy(B[bx * 256, k * 64], b_ring[k % 4, :, :], multicast=True)
+
+The blocks of a cluster go through the loop in step, so the axis is one on which its bounds do not depend.  Where an
+axis does not divide by the cluster, blocks beyond the grid load zeros and store nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilewright.ir import nodes
+from tilewright.ir.nodes import (
+    Buffer,
+    Channel,
+    ChannelStatement,
+    Expr,
+    Extent,
+    For,
+    Function,
+    If,
+    Kernel,
+    Let,
+    Publish,
+    Region,
+    Role,
+    Seq,
+    Statement,
+    TileOperator,
+    Var,
+    index_binary,
+)
+from tilewright.ir.visitor import Rewriter, variables, walk
+from tilewright.ops.copy import Copy
+from tilewright.ops.gemm import Gemm
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import map_kernels
+from tilewright.passes.tile.select_copies import channel_copies
+from tilewright.passes.tile.specialize_warps import SPECIALIZED
+
+CLUSTER = "cluster"
+BLOCKS = 2
+"""Blocks of a cluster: of four, too few fit a Hopper GPU at once."""
+
+PATTERN_ROWS = 8
+"""A block's share of a tile is a multiple of this many rows."""
+
+MOST_ROWS = 256
+"""Rows of one load of the copy engine."""
+
+WASTE = 16
+"""Blocks beyond the grid are at most one in so many."""
+
+
+def form_clusters(function: Function, context: Context) -> Function:
+    """Give kernels that the compiler divided into roles clusters, where that saves loads."""
+    if not (context.arch.has("cluster") and context.arch.has("multicast")):
+        return function
+    return map_kernels(function, lambda kernel: _form(kernel, context))
+
+
+def depending(kernel: Kernel, var: Var) -> set[Var]:
+    """`var` and all names in a kernel whose values depend on it."""
+    found = {var}
+    lets = [node for node in walk(kernel.body) if isinstance(node, Let)]
+    before = 0
+    while before != len(found):
+        before = len(found)
+        found.update(let.var for let in lets if variables(let.value) & found)
+    return found
+
+
+def load_bytes(copy: Copy) -> int:
+    """Bytes that a copy into shared memory brings."""
+    extents = [int(extent) for extent in copy.destination.extents]  # type: ignore[arg-type]
+    return copy.destination.dtype.nbytes(math.prod(extents))
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """A grid dimension along which blocks may be joined, and the loads that they then share."""
+
+    number: int
+    shared: tuple[Copy, ...]
+
+    @property
+    def saved(self) -> int:
+        return sum(map(load_bytes, self.shared))
+
+
+def _form(kernel: Kernel, context: Context) -> Kernel:
+    given = kernel.attribute(CLUSTER)
+    wanted = context.schedule.cluster
+    if not kernel.attribute(SPECIALIZED) or wanted == 1 or given == (1, 1, 1):
+        return kernel
+    by_author = given is not None
+    dims = given or (1, 1, 1)
+    axes = [
+        _axis(kernel, number, dims[number] if by_author else wanted or BLOCKS) for number in range(len(kernel.grid))
+    ]
+    reason = _misfit(kernel)
+    choices = context.facts.setdefault("choices", [])
+    place = f"{kernel.span.file}:{kernel.span.line}: " if kernel.span else ""
+    if by_author:
+        joined = [number for number, size in enumerate(dims) if size > 1]
+        found = axes[joined[0]] if len(joined) == 1 and joined[0] < len(axes) else None
+        if reason or found is None or not found.shared:
+            choices.append(f"{place}cluster: each block loads for itself ({reason or 'they share no load'})")
+            return kernel
+        return _joined(kernel, found, dims[found.number])
+    size = wanted or BLOCKS
+    fitting = [axis for axis in axes if axis.shared and _divides(kernel.grid[axis.number], size, wanted is not None)]
+    if reason or not fitting:
+        choices.append(f"{place}cluster: none ({reason or 'no load is shared along an axis that divides'})")
+        return kernel
+    best = max(fitting, key=lambda axis: (axis.saved, axis.number))
+    names = ", ".join(copy.source.buffer.name for copy in best.shared)
+    choices.append(f"{place}cluster: {size} blocks along {kernel.block_vars[best.number].name} share loads of {names}")
+    return _joined(kernel, best, size)
+
+
+def _divides(extent: Extent, size: int, asked: bool) -> bool:
+    """Whether few blocks of an axis are wasted; an extent known only at launch may be 1."""
+    if not isinstance(extent, int):
+        return asked
+    return (-extent % size) * WASTE <= extent
+
+
+def _misfit(kernel: Kernel) -> str | None:
+    """Why the blocks of a kernel cannot wait for one another."""
+    channels = [node for node in walk(kernel.body) if isinstance(node, Channel)]
+    if len(channels) != 1 or channels[0].scope != "block":
+        return "its roles are not joined by one channel"
+    readers = [role for role in _roles(kernel) if role.name in channels[0].readers]
+    for role in readers:
+        if any(_reads(node, channels[0]) and not isinstance(node, Gemm) for node in walk(role)):
+            return "its slots are read by more than gemms"
+        if any(_channelled(statement) and writes_global(statement) for statement in role.body.statements):
+            return "it writes to global memory between its loads"
+    return None
+
+
+def _channelled(statement: Statement) -> bool:
+    return any(isinstance(node, ChannelStatement) for node in walk(statement))
+
+
+def _reads(node: Any, channel: Channel) -> bool:
+    """Whether a statement itself, not one below it, touches a channel's tiles."""
+    if isinstance(node, TileOperator):
+        return any(region.buffer in channel.buffers for region in node.effects().reads)
+    single = (nodes.Store, nodes.Let, nodes.Evaluate)
+    return isinstance(node, single) and any(one in channel.buffers for one in walk(node) if isinstance(one, Buffer))
+
+
+def _axis(kernel: Kernel, number: int, size: int) -> _Axis:
+    """What blocks along a grid dimension would share; nothing where they may not go in step."""
+    depends = depending(kernel, kernel.block_vars[number])
+    if any(variables(bound) & depends for role in _roles(kernel) for bound in _bounds(role.body)):
+        return _Axis(number, ())
+    shared = tuple(
+        copy for copy in channel_copies(kernel)
+        if not variables(copy.source) & depends and _shareable(copy, size)
+    )  # fmt: skip
+    return _Axis(number, shared)
+
+
+def _bounds(body: Seq) -> Iterator[Expr]:
+    """Everything that decides how often a role passes through a channel."""
+    for node in walk(body):
+        if isinstance(node, (For, If)) and _channelled(node):
+            yield from (node.start, node.stop) if isinstance(node, For) else (node.condition,)
+
+
+def _shareable(copy: Copy, size: int) -> bool:
+    rows = copy.destination.extents[-2]
+    return isinstance(rows, int) and rows % (size * PATTERN_ROWS) == 0 and rows // size <= MOST_ROWS
+
+
+def _roles(kernel: Kernel) -> list[Role]:
+    return [node for node in walk(kernel.body) if isinstance(node, Role)]
+
+
+# The kernel in clusters ---------------------------------------------------------------------------
+
+
+def _joined(kernel: Kernel, axis: _Axis, size: int) -> Kernel:
+    """The kernel with clusters of `size` blocks along an axis."""
+    number, extent = axis.number, kernel.grid[axis.number]
+    padded = index_binary("mul", index_binary("floordiv", index_binary("add", extent, size - 1), size), size)
+    whole = isinstance(extent, int) and extent % size == 0
+    inside = None if whole else index_binary("lt", kernel.block_vars[number], extent)
+    body = _Join(set(axis.shared), inside)(kernel.body)
+    grid = list(kernel.grid)
+    grid[number] = int(padded.value) if isinstance(padded, nodes.Const) else padded
+    dims = tuple(size if one == number else 1 for one in range(3))
+    attributes = {**dict(kernel.attributes), CLUSTER: dims}
+    return replace(kernel, grid=tuple(grid), body=body, attributes=tuple(sorted(attributes.items())))
+
+
+class _Join(Rewriter):
+    """Marks the shared loads; what writes to global memory happens in blocks of the grid alone."""
+
+    def __init__(self, shared: set[Copy], inside: Expr | None) -> None:
+        self.shared, self.inside = shared, inside
+
+    def visit_Channel(self, channel: Channel) -> Channel:
+        return replace(channel, scope="cluster")
+
+    def visit_Copy(self, copy: Copy) -> Copy:
+        return replace(copy, multicast=True) if copy in self.shared else copy
+
+    def visit_Role(self, role: Role) -> Role:
+        made: Role = self.generic(role)
+        if self.inside is None or any(isinstance(node, Publish) for node in walk(role.body)):
+            return made
+        return replace(made, body=replace(made.body, statements=tuple(self._guarded(made.body.statements))))
+
+    def _guarded(self, statements: Sequence[Statement]) -> Iterator[Statement]:
+        for statement in statements:
+            if writes_global(statement):
+                assert self.inside is not None
+                yield If(self.inside, nodes.seq(statement), span=statement.span)
+            else:
+                yield statement
+
+
+def writes_global(statement: Statement) -> bool:
+    """Whether a statement changes memory that other blocks see."""
+    for node in walk(statement):
+        if isinstance(node, nodes.Store) and node.buffer.scope == "global":
+            return True
+        regions: tuple[Region, ...] = node.effects().writes if isinstance(node, TileOperator) else ()
+        if any(region.buffer.scope == "global" for region in regions):
+            return True
+        if isinstance(node, nodes.Evaluate) and any(
+            isinstance(one, Buffer) and one.scope == "global" for one in walk(node)
+        ):
+            return True
+    return False

@@ -1,0 +1,313 @@
+"""Lets as many blocks as fit stay for many tiles, so that loads for the next tile run beside the stores of the last.
+
+Before (1024 tiles; 132 multiprocessors)::
+
+    with kernel(blocks={bx: 32, by: 32}, ...):
+        channel("loads", a_ring, b_ring, stages=4, ...)
+        with roles():
+            with role("consumer", ...):
+                for k in range(steps):
+                    receive("loads", k)
+                    ...
+                copy(total, C[by * 128, bx * 256])
+            with role("producer", ...):
+                for k in range(steps):
+                    acquire("loads", k)
+                    ...
+
+After (``groups`` of one block each, or of a cluster's)::
+
+    with kernel(blocks={block: 128}, ...):
+        channel("loads", a_ring, b_ring, stages=4, ...)
+        with roles():
+            with role("consumer", ...):
+                for turn in range(8):
+                    tile = turn * 128 + block
+                    bx, by = ...                     # panels of rows, as `T.use_swizzle` walks them
+                    for k in range(steps):
+                        receive("loads", turn * steps + k)
+                        ...
+                    copy(total, C[by * 128, bx * 256])
+            with role("producer", ...):
+                ...                                  # the same loop: it runs ahead into the next tile
+
+The blocks are the fewest that need no more turns than all multiprocessors would.  A channel's running number counts
+the iterations of all tiles, so these must be as many for each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.arith import Analyzer
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import INT32
+from tilewright.ir.nodes import (
+    Acquire,
+    Allocate,
+    Assume,
+    Channel,
+    ChannelStatement,
+    Const,
+    Expr,
+    Extent,
+    For,
+    Function,
+    Kernel,
+    Let,
+    Receive,
+    Region,
+    Role,
+    Roles,
+    Seq,
+    Statement,
+    Var,
+    cast,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.ir.signature import size_variables
+from tilewright.ir.visitor import Rewriter, variables, walk
+from tilewright.machine.arch import Arch
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import fresh, map_kernels
+from tilewright.passes.tile.form_clusters import CLUSTER, depending, load_bytes
+from tilewright.passes.tile.rasterize_grid import RASTER, panel_place, within
+from tilewright.passes.tile.select_copies import channel_copies
+from tilewright.passes.tile.specialize_warps import SPECIALIZED
+from tilewright.passes.tile.stage_epilogue import shared_bytes
+
+PERSISTENT = "persistent"
+
+
+def persist_grid(function: Function, context: Context) -> Function:
+    """Make kernels with roles persistent where they have more tiles than fit, or where the author asks."""
+    analyzer = Analyzer()
+    for var in size_variables(function):
+        analyzer.bind(var, 0, None)
+    return map_kernels(function, lambda kernel: _persist(kernel, context, analyzer))
+
+
+def _persist(kernel: Kernel, context: Context, analyzer: Analyzer) -> Kernel:
+    asked = kernel.attribute(PERSISTENT, context.schedule.persistent)
+    if not kernel.attribute(SPECIALIZED) or asked is False:
+        return kernel
+    choices = context.facts.setdefault("choices", [])
+    place = f"{kernel.span.file}:{kernel.span.line}: " if kernel.span else ""
+    grid = _Grid(kernel, context.arch)
+    if asked is None and not grid.pays:
+        return kernel
+    found = _Persist(kernel, grid, analyzer)
+    reason = found.misfit()
+    if reason is not None:
+        choices.append(f"{place}grid: one tile a block (not persistent: {reason})")
+        return kernel
+    made = found.kernel()
+    choices.append(f"{place}grid: persistent, {grid.resident} at once, panels of {grid.panel} rows of tiles")
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """The tiles of a grid in groups: those of one cluster."""
+
+    source: Kernel
+    arch: Arch
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        dims: tuple[int, ...] = self.source.attribute(CLUSTER, (1, 1, 1))
+        return dims
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a group."""
+        return math.prod(self.dims)
+
+    @property
+    def counts(self) -> list[Extent]:
+        """Groups along each grid dimension."""
+        return [_plain(index_binary("floordiv", extent, size)) for extent, size in zip(self.source.grid, self.dims)]
+
+    @property
+    def total(self) -> Expr:
+        """All groups."""
+        total: Expr = const(1)
+        for count in self.counts:
+            total = index_binary("mul", total, count)
+        return total
+
+    @property
+    def resident(self) -> int:
+        """Groups that run at once, where a multiprocessor holds one block."""
+        return self.arch.cores // self.blocks
+
+    @property
+    def pays(self) -> bool:
+        """Whether blocks would wait for others to end, and no second one on their multiprocessor works meanwhile."""
+        alone = 2 * shared_bytes(self.source) > self.arch.shared_bytes
+        return alone and not (isinstance(self.total, Const) and self.total.value <= self.resident)
+
+    @property
+    def panel(self) -> int:
+        """Rows of groups in a panel: the groups that run at once then load the least."""
+        raster = self.source.attribute(RASTER)
+        if raster is not None:
+            size: int = raster[1]
+            return size
+        if len(self.source.grid) < 2:
+            return 1
+        along = [
+            size * sum(load_bytes(copy) for copy in channel_copies(self.source)
+                       if variables(copy.source) & depending(self.source, var))
+            for var, size in zip(self.source.block_vars[:2], self.dims)
+        ]  # fmt: skip
+        return max(1, round(math.sqrt(self.resident * along[0] / along[1]))) if all(along) else 1
+
+    @property
+    def order(self) -> str:
+        return str(self.source.attribute(RASTER, ("row", 0))[0])
+
+
+@dataclass(slots=True)
+class _Persist:
+    source: Kernel
+    grid: _Grid
+    analyzer: Analyzer
+
+    # Why not -------------------------------------------------------------------------------------
+
+    def misfit(self) -> str | None:
+        allowed = (Allocate, Channel, Let, Assume, Roles)
+        stray = next((one for one in self.source.body.statements if not isinstance(one, allowed)), None)
+        if stray is not None:
+            return f"a {type(stray).__name__} stands beside its roles"
+        if not any(isinstance(one, Roles) for one in self.source.body.statements):
+            return "it has no roles"
+        for channel in self.channels:
+            for role in self.roles:
+                if role.name in (*channel.writers, *channel.readers) and self.passes(role, channel) is None:
+                    return f"how often {role.name} passes through {channel.name} differs from tile to tile"
+        return None
+
+    @property
+    def channels(self) -> list[Channel]:
+        return [one for one in self.source.body.statements if isinstance(one, Channel)]
+
+    @property
+    def roles(self) -> list[Role]:
+        return [node for node in walk(self.source.body) if isinstance(node, Role)]
+
+    def passes(self, role: Role, channel: Channel) -> Expr | None:
+        """Iterations of a role in one tile: its only loop's, which counts them; None where that is not so."""
+        found = [
+            node for node in walk(role.body) if isinstance(node, (Acquire, Receive)) and node.channel == channel.name
+        ]
+        loops = [
+            one for one in role.body.statements if isinstance(one, For) and any(node in found for node in walk(one))
+        ]
+        if len(found) != 1 or len(loops) != 1 or not any(one is found[0] for one in loops[0].body.statements):
+            return None
+        loop = loops[0]
+        count = index_binary("sub", loop.stop, loop.start)
+        counted = self.analyzer.equal(found[0].iteration, index_binary("sub", loop.var, loop.start))
+        varying = set().union(*(depending(self.source, var) for var in self.source.block_vars))
+        return count if counted and not variables(count) & varying else None
+
+    # The kernel ----------------------------------------------------------------------------------
+
+    def kernel(self) -> Kernel:
+        source, blocks = self.source, self.grid.blocks
+        total = self.grid.total
+        turns = _ceildiv(total, const(self.grid.resident))
+        count = self.analyzer.simplify(_ceildiv(total, index_binary("max", turns, 1)))
+        block = Var(INT32, "block")
+        varying = set().union(*(depending(source, var) for var in source.block_vars))
+        names = [one for one in source.body.statements if isinstance(one, (Let, Assume)) and variables(one) & varying]
+        body: list[Statement] = []
+        groups: Expr = count
+        if not isinstance(count, Const):
+            groups = Var(INT32, "groups")
+            body.append(Let(groups, cast(count, INT32), span=source.span))
+        for one in source.body.statements:
+            if isinstance(one, Roles):
+                roles = tuple(self._role(role, block, groups, names) for role in one.roles)
+                one = replace(one, roles=roles)
+            if not any(one is name for name in names):
+                body.append(one)
+        attributes = {name: value for name, value in source.attributes if name not in (RASTER, PERSISTENT)}
+        if CLUSTER in attributes:
+            attributes[CLUSTER] = (blocks, 1, 1)
+        launched = _plain(self.analyzer.simplify(index_binary("mul", count, blocks)))
+        return replace(
+            source, block_vars=(block,), grid=(launched,), body=Seq(tuple(body), span=source.body.span),
+            attributes=tuple(attributes.items()),
+        )  # fmt: skip
+
+    def _role(self, role: Role, block: Var, groups: Expr, names: Sequence[Statement]) -> Role:
+        """A role that goes through the tiles of its block's group."""
+        turn, tile = Var(INT32, "turn"), Var(INT32, "tile")
+        total, group = self.grid.total, index_binary("floordiv", block, self.grid.blocks)
+        even = isinstance(total, Const) and isinstance(groups, Const) and total.value % groups.value == 0
+        turns = _ceildiv(total if even else index_binary("sub", total, group), groups)
+        bases = {
+            channel.name: index_binary("mul", turn, passes)
+            for channel in self.channels if (passes := self.passes(role, channel)) is not None
+        }  # fmt: skip
+        rings = {buffer: channel.name for channel in self.channels for buffer in channel.buffers}
+        body = _Renumber(bases, rings, {one.name: one.stages for one in self.channels})(role.body)
+        number = index_binary("add", index_binary("mul", turn, groups), group)
+        loop = For(
+            turn, const(0), cast(turns, INT32), const(1),
+            seq(Let(tile, cast(number, INT32), span=role.span), self._place(tile, block), names, body.statements),
+            span=role.span,
+        )  # fmt: skip
+        return replace(role, body=seq(fresh(loop)))
+
+    def _place(self, tile: Var, block: Var) -> list[Statement]:
+        """Names of the block's indices in the grid of tiles."""
+        source, dims = self.source, self.grid.dims
+        counts, vars = self.grid.counts, source.block_vars
+        places, names = panel_place(tile, counts, (self.grid.order, self.grid.panel), source.span)
+        rank: Expr = index_binary("floormod", block, self.grid.blocks)
+        for var, place, size, extent in zip(vars, places, dims, source.grid):
+            index = index_binary("mul", place, size)
+            if size > 1:
+                index = index_binary("add", index, index_binary("floormod", rank, size))
+                rank = index_binary("floordiv", rank, size)
+            names.append(Let(var, cast(index, INT32), span=source.span))
+            names.append(within(var, extent))
+        return names
+
+
+class _Renumber(Rewriter):
+    """Running numbers go on from the tiles before; slots follow them."""
+
+    def __init__(self, bases: dict[str, Expr], rings: dict[nodes.Buffer, str], stages: dict[str, int]) -> None:
+        self.bases, self.rings, self.stages = bases, rings, stages
+
+    def visit_ChannelStatement(self, statement: ChannelStatement) -> Statement:
+        return replace(statement, iteration=index_binary("add", self.bases[statement.channel], statement.iteration))
+
+    def visit_Region(self, region: Region) -> Region:
+        name = self.rings.get(region.buffer)
+        if name is None:
+            return region
+        first, stages = region.starts[0], self.stages[name]
+        number = first
+        if isinstance(first, nodes.Binary) and first.op == "floormod":  # what counts slots counts on
+            number = first.left
+        slot = index_binary("floormod", index_binary("add", self.bases[name], number), stages)
+        return Region(region.buffer, (slot, *region.starts[1:]), region.extents)
+
+
+def _ceildiv(value: Expr, divisor: Expr) -> Expr:
+    return index_binary("floordiv", index_binary("add", value, index_binary("sub", divisor, 1)), divisor)
+
+
+def _plain(extent: Expr) -> Extent:
+    """An extent as an int where it is one."""
+    return int(extent.value) if isinstance(extent, Const) else extent
