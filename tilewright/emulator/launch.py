@@ -27,6 +27,9 @@ from tilewright.targets.cuda.tma import TmaDescriptor
 GUARD = 4096
 """Bytes of no-man's-land around each array."""
 
+LEAST_ALIGNMENT = 16
+"""Arrays lie here at the same place modulo this many bytes as where they come from."""
+
 _TALKS = re.compile(
     r"\b(tma_reduce_add|bulk_reduce_add|atomic_\w+|load_acquire|store_release|add_release|grid_sync|volatile)\b"
 )
@@ -54,8 +57,8 @@ class _Memory:
         self.arrays = list(arrays)
         offsets, at = [], GUARD
         for array in self.arrays:
-            offsets.append(at)
-            at += (array.nbytes + GUARD + 255) // 256 * 256
+            offsets.append(at + array.ctypes.data % LEAST_ALIGNMENT)  # a misaligned array stays one
+            at += (array.nbytes + LEAST_ALIGNMENT + GUARD + 255) // 256 * 256
         self.bytes = at + GUARD
         self.base = core(options().compiler).tw_reserve(self.bytes)
         if not self.base:

@@ -157,6 +157,10 @@ an array of each thread, ``scalar`` one mutable value (`T.alloc_var`), ``registe
 local becomes in a thread program."""
 
 
+GLOBAL_ALIGNMENT = 16
+"""Bytes that addresses of global buffers are multiples of, unless a buffer says otherwise."""
+
+
 @node
 class Buffer:
     """A named array of elements in one memory.
@@ -169,6 +173,7 @@ class Buffer:
         ``register``) view of a global buffer promises that every access through it is in bounds.
     packed : a global buffer whose physical order the compiler chooses (`T.Packed`): the caller passes
         what ``kernel.pack`` made of the row-major array.
+    alignment : bytes that the address of a global buffer is a multiple of, where blocks are many threads.
     """
 
     name: str
@@ -178,6 +183,7 @@ class Buffer:
     strides: tuple[Extent, ...] | None = None
     source: Buffer | None = None
     packed: bool = False
+    alignment: int = GLOBAL_ALIGNMENT
 
     @property
     def rank(self) -> int:

@@ -41,6 +41,7 @@ from tilewright.ir.dtypes import BOOL, DType  # noqa: F401  (published)
 from tilewright.ir.expressions import (  # noqa: F401  (published)
     BINARY,
     COMPARISONS,
+    GLOBAL_ALIGNMENT,
     LOGICAL,
     SCOPES,
     Binary,

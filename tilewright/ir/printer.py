@@ -26,7 +26,7 @@ from tilewright.ir.dtypes import INT32
 from tilewright.ir.expression_text import ExpressionText, quoted
 from tilewright.ir.literals import record_fields
 from tilewright.ir.names import Names
-from tilewright.ir.nodes import Buffer, Function, Kernel, Seq, Statement, TileOperator, Var
+from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Buffer, Function, Kernel, Seq, Statement, TileOperator, Var
 from tilewright.ir.signature import size_variables
 from tilewright.ir.visitor import walk
 
@@ -148,7 +148,8 @@ class _Printer:
     def _parameter(self, param: Buffer | Var) -> str:
         if isinstance(param, Var):
             return str(param.dtype)
-        plain = param.scope == "global" and param.strides is None and param.source is None and not param.packed
+        bare = param.strides is None and param.source is None and not param.packed
+        plain = param.scope == "global" and bare and param.alignment == GLOBAL_ALIGNMENT
         return self._type(param) if plain else self._maker(param, [])
 
     def _type(self, buffer: Buffer) -> str:
@@ -163,6 +164,8 @@ class _Printer:
             items.append(f"source={self.names(buffer.source)}")
         if buffer.packed:
             items.append("packed=True")
+        if buffer.alignment != GLOBAL_ALIGNMENT:
+            items.append(f"alignment={buffer.alignment}")
         return f"{SCOPE_WORDS.get(buffer.scope, buffer.scope)}({', '.join([*items, *more])})"
 
     def _declare_views(self, source: Buffer) -> None:

@@ -45,13 +45,9 @@ class Binder:
     function : its parameters, outputs and sizes say what is expected.
     device : kind of memory the kernel can reach (``"cpu"``, ``"cuda"``).
     packed_bytes : for each parameter declared packed, how many bytes its packed form has.
-    alignment : bytes that addresses must be multiples of, beyond their element's size.
     """
 
-    def __init__(
-        self, function: Function, device: str, packed_bytes: Mapping[Buffer, int] | None = None, alignment: int = 1
-    ) -> None:
-        self.alignment = alignment
+    def __init__(self, function: Function, device: str, packed_bytes: Mapping[Buffer, int] | None = None) -> None:
         self.function, self.device = function, device
         self.inputs = function.inputs
         self.names = [param.name for param in self.inputs]
@@ -265,7 +261,7 @@ class Binder:
         """What depends on addresses: alignment, device, writability, overlap."""
         first: TensorView | None = None
         for param, view in views.items():
-            alignment = max(self.alignment, view.dtype.storage_bytes)
+            alignment = view.dtype.storage_bytes
             if view.pointer % alignment and 0 not in view.shape:
                 raise errors.MisalignedArgument(
                     f"argument {param.name!r} starts at an address that is no multiple of {alignment} bytes",

@@ -48,7 +48,7 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
             block=(x * y * z, 1, 1), cluster=clusters[number], shared_bytes=shared[number], memory=list(flat.values()), **options,
         )  # fmt: skip
 
-    flat = {id(value): value.reshape(-1) for value in entry if isinstance(value, np.ndarray)}
+    flat = {id(value): _span(value) for value in entry if isinstance(value, np.ndarray)}
     HostProgram(program.final, launch, lambda size: np.empty(size, np.uint8), _describe).run(entry)
     return bound.outputs
 
@@ -58,6 +58,10 @@ def _describe(node: TensorMap, array: np.ndarray, extents: tuple[int, ...], stri
     return descriptor(node, array.ctypes.data, extents, strides)
 
 
-def _flat(value: Any) -> Any:
-    """A contiguous array as the emulator takes it; scalars as they are."""
-    return value.reshape(-1) if isinstance(value, np.ndarray) else value
+def _span(array: np.ndarray) -> np.ndarray:
+    """The memory of an array from its first element to its last as one row, gaps between its rows included."""
+    if array.size == 0 or array.flags.c_contiguous:
+        return array.reshape(-1)
+    reach = sum((extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True))
+    shape, strides = (reach // array.itemsize + 1,), (array.itemsize,)
+    return np.lib.stride_tricks.as_strided(array, shape, strides, writeable=array.flags.writeable)

@@ -1,46 +1,125 @@
-"""Fact classes: what is known of sizes only at launch, and lets the compiler do better.
+"""Fact classes: what is known of tensors only at launch, and lets the compiler do better or forces it to do worse.
 
-A size that steps from row to row decides whether rows start at addresses that vectors and copy engines can use.
-Programs with such sizes are compiled a second time under the assumption that all of them are multiples of
-`MULTIPLE`; the host program tests that, and takes the variant where it holds.
+How many bytes a tensor's address and the steps between its rows are multiples of decides whether rows can be
+moved by the copy engine and in vectors of 16 bytes, by narrower pieces, or element by element.  A kernel is
+compiled for the best class at once; a call whose tensors are of another one compiles a variant for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 from tilewright.ir.dtypes import BOOL
-from tilewright.ir.nodes import Assume, Binary, Buffer, Const, Expr, Function, Seq, Var
+from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Assume, Binary, Buffer, Const, Expr, Function, Seq, Var
 from tilewright.ir.signature import entry_parameters
-from tilewright.ir.visitor import walk
+from tilewright.ir.sizes import evaluate
+from tilewright.ir.visitor import key, substitute
+from tilewright.passes.lower.flatten_buffers import strides_of
 
-MULTIPLE = 16
-"""Elements: with one byte each this is what the widest accesses and tensor maps ask for."""
-
-
-def stride_sizes(function: Function) -> tuple[Var, ...]:
-    """Sizes known only at launch on which the place of a row depends, in order of appearance."""
-    found: dict[Var, None] = {}
-    for param in function.params:
-        if isinstance(param, Buffer):
-            for extent in param.shape[1:] if param.strides is None else param.strides:
-                if isinstance(extent, Expr):
-                    found.update((node, None) for node in walk(extent) if isinstance(node, Var))
-    return tuple(var for var in found if var in entry_parameters(function))
+FactClass: TypeAlias = tuple[int, ...]
+"""Bytes, a power of two up to 16, for each buffer among the parameters: its address and rows are multiples of them."""
 
 
-def holds(function: Function, sizes: Sequence[Var], entry: Sequence[Any]) -> bool:
-    """Whether all `sizes` are multiples in a call with these entry arguments."""
-    values = dict(zip(entry_parameters(function), entry, strict=True))
-    return all(values[var] % MULTIPLE == 0 for var in sizes)
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """What decides the class of one parameter.
+
+    Attributes
+    ----------
+    place : among the entry arguments.
+    best : the class that fixed strides allow.
+    strides : those known only at launch, in elements.
+    """
+
+    buffer: Buffer
+    place: int
+    best: int
+    strides: tuple[Expr, ...]
 
 
-def assuming(function: Function, sizes: Sequence[Var]) -> Function:
-    """The same program, told that all `sizes` are multiples."""
-    facts = []
-    for var in sizes:
-        rest = Binary(var.dtype, "floormod", var, Const(var.dtype, MULTIPLE))
-        facts.append(Assume(Binary(BOOL, "eq", rest, Const(var.dtype, 0)), span=function.span))
-    return replace(function, body=Seq((*facts, *function.body.statements), span=function.body.span))
+class FactClasses:
+    """The fact classes of one function.
+
+    Parameters
+    ----------
+    function : as traced.
+    """
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.parameters = entry_parameters(function)
+        self.tensors = tuple(
+            _tensor(param, place) for place, param in enumerate(self.parameters) if isinstance(param, Buffer)
+        )
+        self.best: FactClass = tuple(tensor.best for tensor in self.tensors)
+
+    def of(self, entry: Sequence[Any]) -> FactClass:
+        """The class of a call with these entry arguments; addresses are numbers."""
+        sizes = {var: value for var, value in zip(self.parameters, entry, strict=True) if isinstance(var, Var)}
+        return tuple(_class(tensor, int(entry[tensor.place]), sizes) for tensor in self.tensors)
+
+    def assuming(self, of: FactClass) -> Function:
+        """The program told that its tensors are of a class."""
+        facts: dict[Any, Assume] = {}
+        changed: dict[Buffer, Buffer] = {}
+        for tensor, size in zip(self.tensors, of, strict=True):
+            buffer = tensor.buffer
+            address = GLOBAL_ALIGNMENT if size >= tensor.best else size
+            if address != buffer.alignment:
+                changed[buffer] = replace(buffer, alignment=address)
+            for stride in tensor.strides:
+                unit = _unit(buffer, size)
+                if unit > 1:
+                    rest = Binary(stride.dtype, "floormod", stride, Const(stride.dtype, unit))
+                    condition = Binary(BOOL, "eq", rest, Const(stride.dtype, 0))
+                    facts.setdefault((key(stride), unit), Assume(condition, span=self.function.span))
+        body = Seq((*facts.values(), *self.function.body.statements), span=self.function.body.span)
+        told = self.function if not facts else replace(self.function, body=body)
+        return substitute(told, {}, changed) if changed else told
+
+    @property
+    def depend_on_sizes(self) -> bool:
+        """Whether sizes known only at launch decide the class, besides addresses."""
+        return any(tensor.strides for tensor in self.tensors)
+
+    def text(self, of: FactClass) -> str:
+        """A class in words, for ``explain()``."""
+        parts = [
+            f"{tensor.buffer.name} {max(size, tensor.buffer.dtype.storage_bytes)}"
+            for tensor, size in zip(self.tensors, of, strict=True)
+        ]
+        return f"addresses and rows at multiples of bytes: {', '.join(parts)}"
+
+
+def _tensor(buffer: Buffer, place: int) -> _Tensor:
+    outer = () if buffer.packed else strides_of(buffer)[:-1]
+    if buffer.strides is None and outer:
+        outer = buffer.shape[-1:]  # all steps are multiples of a row
+    best = GLOBAL_ALIGNMENT
+    for stride in outer:
+        if isinstance(stride, int):
+            best = _largest(best, lambda size, stride=stride: stride % _unit(buffer, size) == 0)
+    return _Tensor(buffer, place, best, tuple(stride for stride in outer if isinstance(stride, Expr)))
+
+
+def _class(tensor: _Tensor, address: int, sizes: Mapping[Var, int]) -> int:
+    strides = [evaluate(stride, sizes) for stride in tensor.strides]
+
+    def holds(size: int) -> bool:
+        unit = _unit(tensor.buffer, size)
+        return address % size == 0 and all(stride % unit == 0 for stride in strides)
+
+    return _largest(tensor.best, holds)
+
+
+def _largest(size: int, holds: Any) -> int:
+    while size > 1 and not holds(size):
+        size //= 2
+    return size
+
+
+def _unit(buffer: Buffer, size: int) -> int:
+    """Elements in so many bytes."""
+    return max(1, size * 8 // buffer.dtype.bits)

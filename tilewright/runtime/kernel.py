@@ -25,7 +25,7 @@ from tilewright.passes.context import Schedule
 from tilewright.runtime.arguments import Binder, Bound
 from tilewright.runtime.cache import cached, digest
 from tilewright.runtime.emulation import emulate_program
-from tilewright.runtime.facts import assuming, holds, stride_sizes
+from tilewright.runtime.facts import FactClass, FactClasses
 from tilewright.runtime.packing import pack_operands, packed_sizes, unpack_operand
 from tilewright.runtime.plans import MISSED, call_key, make_plan
 from tilewright.runtime.profiler import Profiler
@@ -46,7 +46,7 @@ class Kernel:
     function : the traced program.
     target, arch : where it is to run.
     schedule : choices fixed beforehand; the compiler makes the others.
-    variants : whether sizes known only at launch may select among variants (`facts`).
+    facts : the class of tensors to compile for (`runtime.facts`); None for the best, with variants for others on demand.
 
     Raises
     ------
@@ -65,21 +65,23 @@ class Kernel:
         arch: Arch,
         schedule: Schedule | None = None,
         *,
-        variants: bool = True,
+        facts: FactClass | None = None,
     ) -> None:
         self.function, self.target, self.arch = function, target, arch
         self.schedule = schedule or Schedule()
-        self.program: Program = compile_function(function, target, arch, self.schedule)
+        self._classes = FactClasses(function) if arch.has_threads else None
+        self._facts = facts or (self._classes.best if self._classes else ())
+        told = self._classes.assuming(self._facts) if self._classes else function
+        self.program: Program = compile_function(told, target, arch, self.schedule)
         for diagnostic in self.program.diagnostics:
             if diagnostic.kind == "warning":
                 warnings.warn(str(diagnostic), TilewrightWarning, stacklevel=3)
         self._launch: Callable[..., None] | None = None
         self._lock = threading.Lock()
-        self._row_sizes = stride_sizes(function) if variants and arch.has_threads else ()
-        self._aligned: Kernel | None = None
+        self._variants: dict[FactClass, Kernel] = {self._facts: self}
         self._plans: dict[Any, Callable[[Sequence[Any]], Any]] = {}
         device = "cpu" if target.name == "cpu" else target.name
-        self._binder = Binder(function, device, packed_sizes(self.program.final), 16 if arch.has_threads else 1)
+        self._binder = Binder(function, device, packed_sizes(self.program.final))
 
     def __repr__(self) -> str:
         return f"<Kernel {self.function.name} for {self.target.name} {self.arch.name}>"
@@ -109,14 +111,23 @@ class Kernel:
         """What calls with arguments like these run after the first; None where each is checked anew."""
         return self._plans.get(call_key(arguments))
 
+    def variant(self, *arguments: Any) -> Kernel:
+        """The kernel that a call with these arguments (in host memory) runs: the one for tensors of their class."""
+        return self._variant(Binder(self.function, "cpu").bind(arguments, {}).entry)
+
     def _variant(self, entry: Sequence[Any]) -> Kernel:
-        """The kernel to run for these entry arguments: the one compiled for aligned rows, where they are."""
-        if not self._row_sizes or not holds(self.function, self._row_sizes, entry):
+        """The kernel to run for these entry arguments: the one compiled for tensors of their class."""
+        if self._classes is None:
             return self
-        if self._aligned is None:
-            function = assuming(self.function, self._row_sizes)
-            self._aligned = Kernel(function, self.target, self.arch, self.schedule, variants=False)
-        return self._aligned
+        facts = self._classes.of(entry)
+        found = self._variants.get(facts)
+        if found is None:
+            with self._lock:
+                found = self._variants.get(facts)
+                if found is None:
+                    found = Kernel(self.function, self.target, self.arch, self.schedule, facts=facts)
+                    self._variants[facts] = found
+        return found
 
     def _remember(self, key: Any, arguments: Sequence[Any], bound: Bound, launcher: Callable[..., None]) -> None:
         """Keep what a checked call found, for later calls with arguments of the same kinds."""
@@ -178,8 +189,7 @@ class Kernel:
         EmulationFailed : the target has no device text to emulate.
         """
         values = [_as_numpy(value) for value in self._binder.in_order(arguments, {})]
-        program = self._variant(Binder(self.function, "cpu").bind(values, {}).entry).program
-        outputs = emulate_program(program, values, schedule=schedule, seed=seed, **options)
+        outputs = emulate_program(self.variant(*values).program, values, schedule=schedule, seed=seed, **options)
         return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def pack(self, **operands: Any) -> Any:
@@ -258,8 +268,16 @@ class Kernel:
         return print_program(by_name[after])
 
     def explain(self) -> str:
-        """For each tile operator what it became and why the better ways were refused, then the diagnostics."""
-        lines = [*self.program.choices, *(str(diagnostic) for diagnostic in self.program.diagnostics)]
+        """For each tile operator what it became and why the better ways were refused, then the diagnostics.
+
+        Where calls were met whose tensors are of another class (`runtime.facts`), the same for each of their variants.
+        """
+        lines: list[str] = []
+        for facts, kernel in list(self._variants.items()):
+            if self._classes is not None and (len(self._variants) > 1 or self._classes.depend_on_sizes):
+                lines.append(self._classes.text(facts))
+            program = kernel.program
+            lines += [*program.choices, *(str(diagnostic) for diagnostic in program.diagnostics)]
         return "\n".join(lines) if lines else "nothing was refused"
 
     def get_profiler(self, **options: Any) -> Profiler:

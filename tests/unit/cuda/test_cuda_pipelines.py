@@ -35,7 +35,7 @@ def outputs(function, arrays):
 
 def check(kernel, *arrays, expected, schedules=SCHEDULES):
     """Interpreted before and after pipelining alike, bit by bit, and emulated under several schedules."""
-    before, after = (outputs(program, arrays) for program in around(kernel, "inject_pipeline"))
+    before, after = (outputs(program, arrays) for program in around(kernel.variant(*arrays), "inject_pipeline"))
     for one, other in zip(before, after, strict=True):
         assert one.tobytes() == other.tobytes()
     assert np.array_equal(before[0], expected)

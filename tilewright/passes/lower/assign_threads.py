@@ -15,8 +15,8 @@ After (each thread has rows ``g * 8 + tx // 16`` and columns from ``tx % 16 * 4`
             tile[g * 4 + v] = A_part[v] * 2.0
 
 Fragments become register arrays, one element a register; shared tiles get the one dimension of their layout.
-Guards of global accesses are written here, one for a whole vector: neighbours along a row of a tensor whose
-strides are multiples of the vector are in bounds together.
+Guards of global accesses are written here, one for a whole vector; where a row may end within one, its elements
+are guarded one by one.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from tilewright.ir.visitor import Rewriter, key, substitute, walk
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import register_of
-from tilewright.passes.lower.flatten_buffers import strides_of
+from tilewright.passes.rows import row_misfit
 from tilewright.passes.tile.infer_layouts import accesses_of
 from tilewright.passes.tile.select_async_copies import runs_of
 
@@ -159,14 +159,11 @@ class ThreadLoop:
         return self.owner.analyzer.divides(rest, width)
 
     def _aligned(self, access: Load | Store, width: int) -> bool:
-        """Whether rows of a tensor start at multiples of `width`, and end there too, so that a guard serves all."""
+        """Whether rows of a tensor start at multiples of `width` elements."""
         buffer = access.buffer
         if buffer.scope != "global" or buffer.source is not None:
             return False
-        *outer, last = strides_of(buffer)
-        if last != 1 or not all(self.owner.analyzer.divides(stride, width) for stride in outer):
-            return False
-        return self.owner.analyzer.divides(buffer.shape[-1], width)
+        return row_misfit(buffer, width * buffer.dtype.bits // 8, self.owner.analyzer) is None
 
     # What this thread does -----------------------------------------------------------------------
 
@@ -216,21 +213,63 @@ class ThreadLoop:
         buffer, places = self.owner.physical(vector.buffer, vector.indices)
         dtype = vector.buffer.dtype.with_lanes(self.width)
         moved = Store(vector.part, (const(0),), Load(dtype, buffer, places), span=self.loop.span)
-        guard = self.owner.guard(vector.buffer, vector.indices)
         allocated = Allocate(vector.part, span=self.loop.span)
+        guard = self._whole_guard(vector)
         if guard is None:
             return [allocated, moved]
         lane = Var(INT32, "lane")
-        fill = Store(vector.part, (lane,), self.safe(vector.buffer), span=self.loop.span)
-        filled = For(lane, const(0), const(self.width), const(1), seq(fill), "unroll", span=self.loop.span)
-        return [allocated, If(guard, seq(moved), seq(filled), span=self.loop.span)]
+        value = self._at_the_edge(vector, lane)
+        single = Store(vector.part, (lane,), value, span=self.loop.span)
+        rest = For(lane, const(0), const(self.width), const(1), seq(single), "unroll", span=self.loop.span)
+        return [allocated, If(guard, seq(moved), seq(rest), span=self.loop.span)]
+
+    def _at_the_edge(self, vector: _Vector, lane: Var) -> Expr:
+        """Element `lane` of a vector that is not in bounds as a whole."""
+        buffer = vector.buffer
+        if self._ends_with_vectors(buffer):
+            return self.safe(buffer)
+        indices = self._of_lane(vector, lane)
+        made, places = self.owner.physical(buffer, indices)
+        guard = self.owner.guard(buffer, indices)
+        assert guard is not None
+        return nodes.Select(buffer.dtype, guard, Load(buffer.dtype, made, places), self.safe(buffer))
 
     def _store(self, vector: _Vector) -> list[Statement]:
         buffer, places = self.owner.physical(vector.buffer, vector.indices)
         dtype = vector.buffer.dtype.with_lanes(self.width)
         moved = Store(buffer, places, Load(dtype, vector.part, (const(0),)), span=self.loop.span)
+        guard = self._whole_guard(vector)
+        if guard is None:
+            return [moved]
+        if self._ends_with_vectors(vector.buffer):
+            return [If(guard, seq(moved), span=self.loop.span)]
+        lane = Var(INT32, "lane")
+        indices = self._of_lane(vector, lane)
+        made, places = self.owner.physical(vector.buffer, indices)
+        inside = self.owner.guard(vector.buffer, indices)
+        assert inside is not None
+        single = Store(made, places, Load(vector.buffer.dtype, vector.part, (lane,)), span=self.loop.span)
+        body = seq(If(inside, seq(single), span=self.loop.span))
+        rest = For(lane, const(0), const(self.width), const(1), body, "unroll", span=self.loop.span)
+        return [If(guard, seq(moved), seq(rest), span=self.loop.span)]
+
+    def _whole_guard(self, vector: _Vector) -> Expr | None:
+        """The condition under which all elements of a vector are in bounds; None where they always are."""
         guard = self.owner.guard(vector.buffer, vector.indices)
-        return [moved if guard is None else If(guard, seq(moved), span=self.loop.span)]
+        if guard is None or self._ends_with_vectors(vector.buffer):
+            return guard
+        last = index_binary("add", vector.indices[-1], self.width - 1)
+        with self.owner.analyzer.scope():
+            self.owner.analyzer.assume(guard)
+            ends = self.owner.guard(vector.buffer, (*vector.indices[:-1], last))
+        return guard if ends is None else binary("all", guard, ends)
+
+    def _of_lane(self, vector: _Vector, lane: Var) -> tuple[Expr, ...]:
+        return (*vector.indices[:-1], index_binary("add", vector.indices[-1], lane))
+
+    def _ends_with_vectors(self, buffer: Buffer) -> bool:
+        """Whether a vector whose first element is in bounds is so as a whole."""
+        return buffer.scope != "global" or self.owner.analyzer.divides(buffer.shape[-1], self.width)
 
     def safe(self, buffer: Buffer) -> Expr:
         from_author = self.owner.safe.get(buffer)

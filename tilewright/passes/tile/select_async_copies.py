@@ -27,7 +27,7 @@ from tilewright.machine.instructions import GLOBAL, SHARED, CopyInstruction
 from tilewright.ops.base import kept_axes
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
-from tilewright.passes.lower.flatten_buffers import strides_of
+from tilewright.passes.rows import row_misfit
 from tilewright.passes.scoped import ScopedRewriter
 
 CP_ASYNC = "cp_async"
@@ -85,10 +85,9 @@ def piece_bytes(copy: Copy, instruction: CopyInstruction, analyzer: Analyzer, la
 
 
 def _rows_start_at(region: Region, width: int, analyzer: Analyzer) -> bool:
-    """Whether each row of a global region starts at a multiple of `width`, as do the ends of the tensor's rows."""
-    *outer, last = strides_of(region.buffer)
-    multiples = (region.starts[-1], region.buffer.shape[-1], *outer)
-    return last == 1 and all(analyzer.divides(value, width) for value in multiples)
+    """Whether each row of a global region starts at a multiple of `width` elements."""
+    size = width * region.dtype.bits // 8
+    return analyzer.divides(region.starts[-1], width) and row_misfit(region.buffer, size, analyzer) is None
 
 
 def _runs(region: Region, width: int, layout: Layout | None) -> bool:

@@ -22,7 +22,7 @@ from tilewright.ir.visitor import walk
 from tilewright.layout.threads import widest_span
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
-from tilewright.passes.lower.flatten_buffers import strides_of
+from tilewright.passes.rows import row_misfit
 from tilewright.passes.scoped import ScopedRewriter
 
 TMA = "tma"
@@ -99,7 +99,7 @@ def engine_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyz
         return f"{source.buffer.name} is empty"
     if source.buffer.rank > MAXIMUM_RANK:
         return f"{source.buffer.name} has {source.buffer.rank} dimensions, and {MAXIMUM_RANK} are possible"
-    return _shape_misfit(source, destination) or stride_misfit(source.buffer, analyzer)
+    return _shape_misfit(source, destination) or row_misfit(source.buffer, ROW_BYTES, analyzer)
 
 
 def _shape_misfit(source: Region, destination: Region) -> str | None:
@@ -123,15 +123,3 @@ def _shape_misfit(source: Region, destination: Region) -> str | None:
 def _longer(region: Region) -> list[Any]:
     """Extents of a region but its last, without those of 1."""
     return [extent for extent in region.extents[:-1] if extent != 1]
-
-
-def stride_misfit(tensor: Buffer, analyzer: Analyzer) -> str | None:
-    """Why the copy engine cannot step through a tensor; None where it can."""
-    *outer, last = strides_of(tensor)
-    if last != 1:
-        return f"the last dimension of {tensor.name} is not contiguous"
-    unit = ROW_BYTES * 8 // tensor.dtype.bits
-    for dimension, stride in enumerate(outer):
-        if not analyzer.divides(stride, unit):
-            return f"the stride of dimension {dimension} of {tensor.name} is not known to be a multiple of {ROW_BYTES} bytes"
-    return None

@@ -302,9 +302,10 @@ class _Split:
         )  # fmt: skip
         last = Release(LOADS, index_binary("sub", count, 1), span=span)
         runs = isinstance(count, Const) and count.value > 0
-        end: Statement = last if runs else If(index_binary("gt", count, 0), seq(last), span=span)
-        empty = [] if runs or cleared is None else [If(index_binary("le", count, 0), seq(cleared), span=cleared.span)]
-        return [*before, *empty, self._for(body), Wait(WGMMA, 0, span=gemm.span), end]
+        # Cleared behind the loop where that does not run: before it, the gemms' registers would have two writers.
+        empty = seq(cleared) if cleared is not None else None
+        end: Statement = last if runs else If(index_binary("gt", count, 0), seq(last), empty, span=span)
+        return [*before, self._for(body), Wait(WGMMA, 0, span=gemm.span), end]
 
     def _number_of_iterations(self) -> Expr:
         return index_binary("sub", nodes.cast(self.loop.stop, self.loop.var.dtype), self.loop.start)

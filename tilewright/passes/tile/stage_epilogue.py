@@ -23,8 +23,9 @@ from tilewright.ir.visitor import walk
 from tilewright.layout.threads import shared_rows
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
+from tilewright.passes.rows import row_misfit
 from tilewright.passes.scoped import ScopedRewriter
-from tilewright.passes.tile.select_copies import ROW_BYTES, TMA, stride_misfit
+from tilewright.passes.tile.select_copies import ROW_BYTES, TMA
 from tilewright.passes.tile.select_instructions import FACT as PLANS
 from tilewright.passes.tile.select_instructions import GemmPlan
 
@@ -113,7 +114,7 @@ class _Stage(ScopedRewriter):
             return "parts and views are stored by their elements"
         if any(extent != 1 for extent in target.extents[:-2]) or tuple(target.extents[-2:]) != (plan.m, plan.n):
             return f"rows of the tile are no rows of {tensor.name}"
-        reason = stride_misfit(tensor, self.analyzer)
+        reason = row_misfit(tensor, ROW_BYTES, self.analyzer)
         if reason is not None:
             return reason
         if not self.analyzer.divides(tensor.shape[-1], ROW_BYTES * 8 // tensor.dtype.bits):

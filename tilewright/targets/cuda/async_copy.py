@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.ir.dtypes import BOOL, INT32, UINT32
 from tilewright.ir.nodes import (
+    Buffer,
     Call,
     Commit,
     Evaluate,
@@ -22,6 +23,7 @@ from tilewright.ir.nodes import (
     Var,
     Wait,
     binary,
+    cast,
     const,
     index_binary,
     seq,
@@ -118,9 +120,19 @@ class _Pieces:
         guard = self.block.guard(origin.buffer, indices)
         if guard is None:
             return Evaluate(Call(BOOL, "cp_async", (place, source)), span=self.copy.span)
-        size = self.width * origin.dtype.bits // 8
-        valid = Select(UINT32, guard, const(size, UINT32), const(0, UINT32))
+        valid = Select(UINT32, guard, self._valid_bytes(origin.buffer, indices[-1]), const(0, UINT32))
         return Evaluate(Call(BOOL, "cp_async_zfill", (place, source, valid)), span=self.copy.span)
+
+    def _valid_bytes(self, tensor: Buffer, index: Expr) -> Expr:
+        """Bytes of a piece whose first element is in bounds: fewer than all of it where the row ends within."""
+        bytes_of_one = tensor.dtype.bits // 8
+        size = const(self.width * bytes_of_one, UINT32)
+        extent = tensor.shape[-1]
+        if self.block.analyzer.divides(extent, self.width):
+            return size
+        left = index_binary("mul", index_binary("sub", extent, index), bytes_of_one)
+        least = index_binary("min", left, self.width * bytes_of_one)
+        return cast(self.block.simplify(least), UINT32)
 
 
 def _spread_out(region: Region, offsets: Sequence[Expr]) -> list[Expr]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer, Function, Kernel, TensorMap, Var
-from tilewright.ir.signature import root, written_parameters
+from tilewright.ir.signature import root, size_variables, written_parameters
 from tilewright.ir.visitor import kernels, key, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.thread.plan_shared_memory import BYTES, OFFSETS, shared_allocations
@@ -87,6 +87,7 @@ def kernel_parameters(kernel: Kernel) -> list[Buffer | Var | TensorMap]:
 class _Kernel:
     def __init__(self, function: Function, kernel: Kernel, arch: Arch) -> None:
         self.kernel = kernel
+        self.sizes = size_variables(function)
         registers = arch.launch_registers(kernel.num_threads) if isinstance(arch, CudaArch) else 255
         self.printer = CudaPrinter(Names(KEYWORDS), registers)
         self.written = written_parameters(function)
@@ -101,7 +102,7 @@ class _Kernel:
                 printer.map_names[key(param)] = printer.names.fresh(f"{param.tensor.name}_map")
         signature = ", ".join(self._parameter(p) for p in self.parameters)
         indices = self._indices()
-        printer.nonnegative.update((*kernel.block_vars, *kernel.thread_vars))
+        printer.nonnegative.update((*kernel.block_vars, *kernel.thread_vars, *self.sizes))
         printer.shared_offsets.update(zip(shared_allocations(kernel), kernel.attribute(OFFSETS, ()), strict=True))
         printer.statement(kernel.body)
         shared = ["  TW_DYNAMIC_SHARED(shared_memory);"] if kernel.attribute(BYTES, 0) else []

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import InternalError, UninitializedRead
+from tilewright.errors import InternalError, OutOfBounds, UninitializedRead
 from tilewright.interpreter.collectives import WARP, active_threads, each_offset, read_each, whole_warps, write_each
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.interpreter.state import both
@@ -109,17 +109,24 @@ def _start_copy(state: Evaluator, node: Call) -> int:
     """Each thread's piece, at once; zeros where the third argument says that no bytes are valid."""
     place, source = node.arguments[:2]
     assert isinstance(place, Region) and isinstance(source, Region)
-    whole: np.ndarray = np.ones((), np.bool_)
+    length = _length(source)
+    elements = np.asarray(length)
     if len(node.arguments) == 3:
         valid = node.arguments[2]
         assert isinstance(valid, Expr)
-        whole = np.asarray(state.value(valid)) > 0
-    copied = np.zeros((*state.lanes, _length(source)), place.dtype.numpy)
-    wanted = both(state.mask, whole)
-    if np.any(whole):
-        with state.masked(wanted):
-            memory, offsets = each_offset(state, source)
-            active = active_threads(state)[..., None]
+        elements = np.asarray(state.value(valid)).astype(np.int64) * 8 // place.dtype.bits
+    copied = np.zeros((*state.lanes, length), place.dtype.numpy)
+    if np.any(elements > 0):
+        with state.masked(both(state.mask, elements > 0)):
+            start = Region(source.buffer, source.starts, (*source.extents[:-1], 1))
+            memory, first = each_offset(state, start)
+            active = active_threads(state)[..., None] & (np.arange(length) < elements[..., None])
+            ends = [*(state.value(index) for index in source.starts[:-1]),
+                    state.value(source.starts[-1]) + elements - 1]  # fmt: skip
+            inside = memory.locate(ends)[1]
+            if inside is not None and np.any(np.logical_and(~np.asarray(inside), active[..., 0])):
+                raise OutOfBounds(memory.name, "[...]", memory.shape, "read")
+        offsets = first + np.arange(length) * memory.strides[-1]
         copied = np.where(active, memory.gather(np.where(active, offsets, 0)), copied)
     write_each(state, place, copied)
     return 0

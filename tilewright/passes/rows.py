@@ -1,0 +1,30 @@
+"""Where rows of tensors in global memory start: what their address and the steps between them are multiples of."""
+
+from __future__ import annotations
+
+from tilewright.arith import Analyzer
+from tilewright.ir.nodes import Buffer
+from tilewright.ir.signature import root
+from tilewright.passes.lower.flatten_buffers import strides_of
+
+
+def row_misfit(tensor: Buffer, size: int, analyzer: Analyzer) -> str | None:
+    """Why rows of a tensor are not known to start at multiples of `size` bytes; None where they are.
+
+    Parameters
+    ----------
+    tensor : a global buffer, or a view of one.
+    size : bytes, a power of two.
+    analyzer : what is known of sizes.
+    """
+    *outer, last = strides_of(tensor)
+    if last != 1:
+        return f"the last dimension of {tensor.name} is not contiguous"
+    address = max(root(tensor).alignment, root(tensor).dtype.storage_bytes)
+    if address % size:
+        return f"{tensor.name} starts at a multiple of {address} bytes, not of {size}"
+    unit = max(1, size * 8 // tensor.dtype.bits)
+    for dimension, stride in enumerate(outer):
+        if not analyzer.divides(stride, unit):
+            return f"the stride of dimension {dimension} of {tensor.name} is not known to be a multiple of {size} bytes"
+    return None
