@@ -136,7 +136,7 @@ class _Parser(ExpressionParser):
         source_name = keywords.pop("source", None)
         viewed = None if source_name is None else self.buffer(source_name)
         packed = bool(self.number(keywords.pop("packed", ast.Constant(False))))
-        alignment = int(self.number(keywords.pop("alignment", ast.Constant(nodes.GLOBAL_ALIGNMENT))))
+        alignment = int(self.number(keywords.pop("alignment", ast.Constant(nodes.GLOBAL_ALIGNMENT))) or 1)
         return Buffer(name, shape, of, _SCOPES[word], strides, viewed, packed, alignment), keywords
 
     # Statements
