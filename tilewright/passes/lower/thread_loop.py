@@ -16,6 +16,7 @@ from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
+    Evaluate,
     Expr,
     For,
     If,
@@ -64,6 +65,8 @@ class ThreadLoop:
     width: int = 1
     group: Var = field(default_factory=lambda: Var(INT32, "g"))
     lane: Var = field(default_factory=lambda: Var(INT32, "v"))
+    first: Expr | None = None
+    """Whether this thread is the first of those that hold the same elements; None where that is said already."""
 
     @property
     def layout(self) -> Layout:
@@ -83,6 +86,10 @@ class ThreadLoop:
             inside = self._padding(coordinates)
             if inside is not None:
                 owner.analyzer.assume(inside)
+            self.first = self._first_holder()
+            if self.first is not None and not self._fills_registers():
+                inside = self.first if inside is None else binary("all", inside, self.first)
+                self.first = None
             body = self._body(coordinates)
         if inside is not None:
             body = seq(If(inside, body, span=loop.span))
@@ -109,6 +116,27 @@ class ThreadLoop:
             if not self.owner.analyzer.prove(inside):
                 condition = inside if condition is None else binary("all", condition, inside)
         return condition
+
+    def _first_holder(self) -> Expr | None:
+        """Whether this thread is the first of those that hold the same elements; None where each holds its own."""
+        condition: Expr | None = None
+        for one in self.layout.replicas:
+            if one.place != THREAD or one.extent == 1:
+                continue
+            copy = index_binary("floormod", index_binary("floordiv", self.owner.thread, one.stride), one.extent)
+            test = self.owner.analyzer.simplify(index_binary("eq", copy, 0))
+            condition = test if condition is None else binary("all", condition, test)
+        return condition
+
+    def _fills_registers(self) -> bool:
+        """Whether the loop's work is needed in every thread: it leaves something in registers."""
+        return any(
+            isinstance(node, Store) and node.buffer.scope not in ("global", "shared") for node in walk(self.loop.body)
+        )
+
+    def by_first(self, statement: Statement) -> Statement:
+        """What has an effect on memory, done once although several threads hold the values."""
+        return statement if self.first is None else If(self.first, seq(statement), span=statement.span)
 
     def _choose_width(self) -> None:
         """The vector width: neighbours in registers that some access to memory can move at once."""
@@ -183,7 +211,7 @@ class ThreadLoop:
         after: list[Statement] = []
         for vector in stores:
             before.append(Allocate(vector.part, span=self.loop.span))
-            after += self._store(vector)
+            after += map(self.by_first, self._store(vector))
         return seq(names, before, elements.statements, after)
 
     def _vectors(self) -> tuple[list[_Vector], list[_Vector]]:
@@ -338,8 +366,14 @@ class _Registers(Rewriter):
         indices = tuple(self.visit(index) for index in store.indices)
         made, places = self.work.owner.physical(buffer, indices)
         result = replace(store, buffer=made, indices=places, value=value)
+        if buffer.scope not in ("global", "shared"):
+            return result
         guard = self.work.owner.guard(buffer, indices)
-        return result if guard is None else If(guard, seq(result), span=store.span)
+        return self.work.by_first(result if guard is None else If(guard, seq(result), span=store.span))
+
+    def visit_Evaluate(self, evaluate: Evaluate) -> Statement:
+        made: Statement = self.generic(evaluate)
+        return self.work.by_first(made) if _has_effect(evaluate.value) else made
 
     def visit_Region(self, region: Region) -> Region:
         if region.buffer.scope == "fragment":

@@ -257,7 +257,12 @@ class _Inference:
         width = found.loop.coalesced_width or self._width(buffers)
         share = math.prod(found.shape) // self.kernel.num_threads
         width = min(width, 1 << max(share, 1).bit_length() - 1)
-        return spread(found.shape, self.kernel.num_threads, width)
+        layout = spread(found.shape, self.kernel.num_threads, width)
+        for axis, extent in enumerate(found.shape):
+            if extent == 1 and layout.shape[axis] > 1:  # who is left over has a copy: fragments need not be indexed by it
+                left = without(layout, axis)
+                layout = permuted(left, (*range(axis), None, *range(axis, left.rank)))
+        return layout
 
     def _width(self, buffers: Sequence[Buffer]) -> int:
         """Elements of the narrowest type that one 16-byte access moves."""

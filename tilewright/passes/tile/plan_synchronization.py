@@ -42,11 +42,11 @@ from tilewright.ir.visitor import walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.select_copies import slot_buffers
-from tilewright.passes.tile.shared_places import Pending, Place, Together, touches
+from tilewright.passes.tile.shared_places import Pending, Place, Together, exchanged_tensors, touches
 
 
 def plan_synchronization(function: Function, context: Context) -> Function:
-    """Insert ``sync_threads`` where threads hand shared memory to one another.
+    """Insert ``sync_threads`` where threads hand memory to one another: shared tiles, and tensors that are read and written.
 
     What an asynchronous operator touches counts from the `Wait` for its token: that tells the waiting thread alone,
     and a barrier all others.
@@ -66,7 +66,8 @@ _MARK = Buffer("mark", (1,), BOOL, "shared")
 
 
 def _synchronize(kernel: Kernel) -> Kernel:
-    body, _ = _Walk(slot_buffers(kernel), lambda one, other: False).sequence(kernel.body, NOTHING)
+    walker = _Walk(slot_buffers(kernel), lambda one, other: False, exchanged_tensors(kernel))
+    body, _ = walker.sequence(kernel.body, NOTHING)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 
@@ -76,11 +77,11 @@ class _Walk:
     Buffers of channels are left to the channels.
     """
 
-    def __init__(self, slots: frozenset[Buffer], together: Together) -> None:
-        self.slots, self.together = slots, together
+    def __init__(self, slots: frozenset[Buffer], together: Together, exchanged: frozenset[Buffer]) -> None:
+        self.slots, self.together, self.exchanged = slots, together, exchanged
 
     def touches(self, statement: Statement) -> Pending:
-        return touches(statement).without(self.slots)
+        return touches(statement, self.exchanged).without(self.slots)
 
     def sequence(self, body: Seq, pending: Pending) -> tuple[Seq, Pending]:
         result: list[Statement] = []

@@ -19,6 +19,7 @@ from tilewright.ir.nodes import (
     Const,
     Expr,
     For,
+    Kernel,
     Let,
     Load,
     Parallel,
@@ -177,13 +178,13 @@ def bound_in(statement: Statement) -> set[Var]:
     return bound
 
 
-def touches(statement: Statement) -> Pending:
-    """The shared places that a statement touches."""
+def touches(statement: Statement, exchanged: frozenset[Buffer] = frozenset()) -> Pending:
+    """The places that a statement touches in shared memory, and in the tensors through which a block's threads exchange values."""
     bound = bound_in(statement)
     found: dict[str, set[Any]] = {"read": set(), "written": set(), "flying_reads": set(), "flying_writes": set()}
 
     def add(kind: str, buffer: Buffer, slot: Expr | None, token: Token | None = None) -> None:
-        if root(buffer).scope == "shared":
+        if root(buffer).scope == "shared" or root(buffer) in exchanged:
             place = Place.of(buffer, slot, bound)
             found[kind].add(place if token is None else (token, place))
 
@@ -200,11 +201,32 @@ def touches(statement: Statement) -> Pending:
                     add(name, region.buffer, _slot_of(region), node.token)
         elif isinstance(node, Call):
             for part in node.arguments:
-                if isinstance(part, Region):
+                if isinstance(part, Region) and part.buffer.scope != "global":
                     add("read", part.buffer, _slot_of(part))
                     if not INTRINSICS[node.function].pure:
                         add("written", part.buffer, _slot_of(part))
     return Pending(**{kind: frozenset(places) for kind, places in found.items()})
+
+
+def exchanged_tensors(kernel: Kernel) -> frozenset[Buffer]:
+    """Tensors in global memory that are both read and written: one statement may read what another one wrote.
+
+    Atomics do not count: they order themselves.  Where the author speaks of threads, who owns which element is the
+    author's business, and a barrier might stand where only some threads come.
+    """
+    read: set[Buffer] = set()
+    written: set[Buffer] = set()
+    if any(node in kernel.thread_vars for node in walk(kernel.body) if isinstance(node, Var)):
+        return frozenset()
+    for node in walk(kernel.body):
+        if isinstance(node, (Load, Store)):
+            (read if isinstance(node, Load) else written).add(root(node.buffer))
+        elif isinstance(node, TileOperator):
+            effects = node.effects()
+            if not effects.atomic:
+                read.update(root(region.buffer) for region in effects.reads)
+                written.update(root(region.buffer) for region in effects.writes)
+    return frozenset(buffer for buffer in read & written if buffer.scope == "global")
 
 
 def _slot_of(region: Region) -> Expr | None:
