@@ -259,7 +259,9 @@ class _Inference:
         width = min(width, 1 << max(share, 1).bit_length() - 1)
         layout = spread(found.shape, self.kernel.num_threads, width)
         for axis, extent in enumerate(found.shape):
-            if extent == 1 and layout.shape[axis] > 1:  # who is left over has a copy: fragments need not be indexed by it
+            if (
+                extent == 1 and layout.shape[axis] > 1
+            ):  # who is left over has a copy: fragments need not be indexed by it
                 left = without(layout, axis)
                 layout = permuted(left, (*range(axis), None, *range(axis, left.rank)))
         return layout
