@@ -93,6 +93,18 @@ class CannotQuantize(TilewrightError):
     """A weight, type or group from which no codes can be made."""
 
 
+class InvalidCheckpoint(TilewrightError):
+    """A file of weights that cannot be read or written, or whose parts contradict one another."""
+
+
+class InvalidTensor(TilewrightError, ValueError):
+    """A tensor of a checkpoint with another shape, element type or contents than its format has."""
+
+
+class MissingTensor(TilewrightError):
+    """A tensor that a checkpoint's format needs and that is not there."""
+
+
 class OutOfRange(TilewrightError, ValueError):
     """A number that its type cannot hold."""
 

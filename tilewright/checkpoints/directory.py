@@ -1,0 +1,106 @@
+"""A checkpoint of one or more safetensors files as one mapping from names to arrays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.checkpoints.safetensors import SafetensorsFile
+from tilewright.errors import InvalidCheckpoint
+
+INDEX = "model.safetensors.index.json"
+"""The file that says which shard holds which tensor."""
+
+
+class Checkpoint(Mapping[str, np.ndarray]):
+    """Tensors of all shards.
+
+    Attributes
+    ----------
+    directory : where the shards and their companions (configuration, tokenizer) are.
+    shards : names of tensors by file name, in the order of the files.
+    config : the contents of ``config.json``, with the quantisation's own file where there is one; empty without.
+    """
+
+    def __init__(self, directory: Path, files: list[Path], config: dict[str, Any]) -> None:
+        self.directory, self.config = directory, config
+        self._files = {path.name: SafetensorsFile(path) for path in files}
+        self.shards: dict[str, list[str]] = {name: list(file) for name, file in self._files.items()}
+        self._home: dict[str, str] = {}
+        for shard, names in self.shards.items():
+            for name in names:
+                if name in self._home:
+                    raise InvalidCheckpoint(f"{name} is both in {self._home[name]} and in {shard} of {directory}")
+                self._home[name] = shard
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._files[self._home[name]][name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._home)
+
+    def __len__(self) -> int:
+        return len(self._home)
+
+    def shard_of(self, name: str) -> str:
+        """The file that a tensor is in."""
+        return self._home[name]
+
+    def release(self) -> None:
+        """Give back the memory of what was read so far: files are mapped again when they are next needed."""
+        self._files = {name: SafetensorsFile(file.path) for name, file in self._files.items()}
+
+
+def open_checkpoint(path: str | Path) -> Checkpoint:
+    """Open a safetensors file, or a directory of them with or without an index.
+
+    Raises
+    ------
+    InvalidCheckpoint : there is no such file, a shard is missing, damaged or not what the index says.
+    """
+    path = Path(path)
+    if path.is_file():
+        return Checkpoint(path.parent, [path], _config(path.parent))
+    if not path.is_dir():
+        raise InvalidCheckpoint(f"there is no checkpoint {path}", hint="a safetensors file, or a directory of them")
+    found = sorted(path.glob("*.safetensors"))
+    index = path / INDEX
+    if not index.is_file():
+        if not found:
+            raise InvalidCheckpoint(f"{path} holds no safetensors file")
+        return Checkpoint(path, found, _config(path))
+    where = _json(index).get("weight_map")
+    if not isinstance(where, dict) or not where:
+        raise InvalidCheckpoint(f"{index} has no weight_map")
+    shards = sorted({str(name) for name in where.values()})
+    for shard in shards:
+        if Path(shard).name != shard or not (path / shard).is_file():
+            raise InvalidCheckpoint(f"{path} lacks the shard {shard} that its index names")
+    made = Checkpoint(path, [path / shard for shard in shards], _config(path))
+    for name, shard in where.items():
+        if name not in made:
+            raise InvalidCheckpoint(f"{shard} of {path} lacks {name}, which the index says is in it")
+    return made
+
+
+def _config(directory: Path) -> dict[str, Any]:
+    """``config.json``; older quantisers write ``quantize_config.json`` beside it."""
+    config = _json(directory / "config.json") if (directory / "config.json").is_file() else {}
+    beside = directory / "quantize_config.json"
+    if "quantization_config" not in config and beside.is_file():
+        config = {**config, "quantization_config": {"quant_method": "gptq", **_json(beside)}}
+    return config
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidCheckpoint(f"{path} cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise InvalidCheckpoint(f"{path} holds no JSON object")
+    return found

@@ -1,0 +1,168 @@
+"""The safetensors format: a length, a JSON header, and the bytes of the tensors one behind the other.
+
+Files are read through a memory map: a tensor costs memory when its elements are looked at.  They are written
+under another name and renamed when they are whole, so that a name never stands for half a file.
+
+Source: the format's description in github.com/huggingface/safetensors, README.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tilewright.errors import InvalidCheckpoint
+
+DTYPES: dict[str, np.dtype] = {
+    name: np.dtype(kind)
+    for name, kind in {
+        "BOOL": np.bool_, "U8": np.uint8, "I8": np.int8, "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4",
+        "U64": "<u8", "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8", "BF16": ml_dtypes.bfloat16,
+        "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2, "F8_E8M0": ml_dtypes.float8_e8m0fnu,
+    }.items()
+}  # fmt: skip
+"""Element types by their names in a header."""
+
+_NAMES = {kind: name for name, kind in DTYPES.items()}
+_LONGEST_HEADER = 100_000_000
+_ALIGNMENT = 8
+
+
+class SafetensorsFile(Mapping[str, np.ndarray]):
+    """A file as a mapping from names to read-only arrays, in the order of the header.
+
+    Parameters
+    ----------
+    path : of the file.
+
+    Attributes
+    ----------
+    metadata : texts by name.
+
+    Raises
+    ------
+    InvalidCheckpoint : the file is cut off or no safetensors file; its header does not fit its bytes.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        try:
+            size = self.path.stat().st_size
+            with open(self.path, "rb") as file:
+                length = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))[0]
+                if size < 8 or length > min(size - 8, _LONGEST_HEADER):
+                    raise InvalidCheckpoint(f"{self.path} is cut off, or no safetensors file")
+                header = json.loads(file.read(length))
+        except ValueError:
+            raise InvalidCheckpoint(f"{self.path} is no safetensors file: its header is not JSON") from None
+        except OSError as error:
+            raise InvalidCheckpoint(f"{self.path} cannot be read: {error.strerror}") from None
+        if not isinstance(header, dict):
+            raise InvalidCheckpoint(f"{self.path} is no safetensors file: its header is not JSON")
+        self.metadata: dict[str, str] = header.pop("__metadata__", {})
+        self._start = 8 + length
+        self._entries = {name: self._entry(name, entry, size) for name, entry in header.items()}
+        self._bytes: np.ndarray | None = None
+
+    def _entry(self, name: str, entry: Any, size: int) -> tuple[np.dtype, tuple[int, ...], int]:
+        """Type, shape and first byte of a tensor."""
+        try:
+            kind, shape, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+        except (KeyError, TypeError, ValueError):
+            raise InvalidCheckpoint(f"{self.path}: the header's entry of {name} lacks a type, shape or place") from None
+        if kind not in DTYPES:
+            raise InvalidCheckpoint(f"{self.path}: {name} has elements of type {kind}", hint=f"known: {', '.join(DTYPES)}")
+        elements = 1
+        for extent in shape:
+            elements *= extent
+        if end - begin != elements * DTYPES[kind].itemsize:
+            raise InvalidCheckpoint(f"{self.path}: {name} has {end - begin} bytes, which its type {kind} and shape {list(shape)} do not make")
+        if begin < 0 or self._start + end > size:
+            raise InvalidCheckpoint(f"{self.path} is cut off: {name} ends at byte {self._start + end} of {size}")
+        return DTYPES[kind], shape, self._start + begin
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        kind, shape, begin = self._entries[name]
+        if self._bytes is None:
+            self._bytes = np.memmap(self.path, np.uint8, "r")
+        count = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+        window = self._bytes[begin : begin + count]
+        if begin % kind.itemsize:
+            window = np.array(window)
+        return np.asarray(window).view(kind).reshape(shape)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def save_safetensors(path: str | Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> int:
+    """Write arrays to a file, which appears under its name when it is whole.
+
+    Parameters
+    ----------
+    path : of the file; one of that name is replaced.
+    tensors : arrays by name, of the types of `DTYPES`.
+    metadata : texts by name.
+
+    Returns
+    -------
+    bytes of all tensors.
+
+    Raises
+    ------
+    InvalidCheckpoint : an element type that the format lacks; no space, or no leave to write.
+    """
+    arrays = {name: np.asarray(value) for name, value in tensors.items()}
+    # Elements of the largest alignment first, so that every tensor begins at a multiple of its own.
+    order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    place = 0
+    for name in order:
+        array = arrays[name]
+        if array.dtype not in _NAMES:
+            raise InvalidCheckpoint(f"{name}: safetensors has no element type {array.dtype}", hint=", ".join(DTYPES))
+        header[name] = {
+            "dtype": _NAMES[array.dtype], "shape": list(array.shape), "data_offsets": [place, place + array.nbytes],
+        }  # fmt: skip
+        place += array.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    with whole_file(path) as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for name in order:
+            file.write(memoryview(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8)))
+    return place
+
+
+@contextlib.contextmanager
+def whole_file(path: str | Path) -> Iterator[Any]:
+    """A file to write bytes to, that takes its name when the block ends well, and leaves nothing when it does not.
+
+    Raises
+    ------
+    InvalidCheckpoint : the disk is full, or the place may not be written to.
+    """
+    path = Path(path)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    try:
+        with open(unfinished, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except OSError as error:
+        raise InvalidCheckpoint(f"{path} cannot be written: {error.strerror}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()

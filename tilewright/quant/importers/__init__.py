@@ -1,0 +1,15 @@
+"""Weights in the forms of other libraries' checkpoints, as `QuantizedWeight`; each by one formula in its docstring."""
+
+from tilewright.quant.importers.awq import from_awq
+from tilewright.quant.importers.bitblas import from_bitblas
+from tilewright.quant.importers.bitnet import from_hf_bitnet
+from tilewright.quant.importers.bitsandbytes import from_bitsandbytes, read_bitsandbytes
+from tilewright.quant.importers.compressed_tensors import from_float_quantized, from_int_quantized, from_pack_quantized
+from tilewright.quant.importers.gguf import from_gguf
+from tilewright.quant.importers.gptq import from_gptq
+from tilewright.quant.importers.mxfp4 import from_mxfp4
+
+__all__ = [
+    "from_awq", "from_bitblas", "from_bitsandbytes", "from_float_quantized", "from_gguf", "from_gptq", "from_hf_bitnet",
+    "from_int_quantized", "from_mxfp4", "from_pack_quantized", "read_bitsandbytes",
+]  # fmt: skip

@@ -1,0 +1,87 @@
+"""Tensors of checkpoints as NumPy arrays, and the checks that name the tensor at fault."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tilewright.errors import InvalidTensor, MissingTensor
+
+_TORCH_CARRIERS = {
+    "torch.bfloat16": ("int16", ml_dtypes.bfloat16),
+    "torch.float8_e4m3fn": ("uint8", ml_dtypes.float8_e4m3fn),
+    "torch.float8_e5m2": ("uint8", ml_dtypes.float8_e5m2),
+    "torch.float8_e8m0fnu": ("uint8", ml_dtypes.float8_e8m0fnu),
+}
+"""Types that PyTorch does not hand to NumPy: what to view them as first, and what they are."""
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+Extent = int | None
+"""A dimension that is known, or None where any extent will do."""
+
+
+def as_array(value: Any) -> np.ndarray:
+    """An array or a tensor of PyTorch (on any device) as a NumPy array, without changing a bit."""
+    if type(value).__module__.partition(".")[0] == "torch":
+        value = value.detach().cpu()
+        carrier = _TORCH_CARRIERS.get(str(value.dtype))
+        if carrier is not None:
+            import torch
+
+            return value.contiguous().view(getattr(torch, carrier[0])).numpy().view(carrier[1])
+        return value.numpy()
+    return np.asarray(value)
+
+
+def expect(name: str, value: Any, dtypes: Sequence[str], shape: Sequence[Extent], form: str) -> np.ndarray:
+    """`value` as an array, checked.
+
+    Parameters
+    ----------
+    name : of the tensor, for the message.
+    dtypes : element types it may have.
+    shape : extents it must have.
+    form : the shape in words, for the message.
+
+    Raises
+    ------
+    InvalidTensor : another element type, number of dimensions or extent.
+    """
+    array = as_array(value)
+    fits = array.ndim == len(shape) and all(want in (None, got) for want, got in zip(shape, array.shape, strict=True))
+    if fits and array.dtype.name in dtypes:
+        return array
+    wanted = " or ".join(dtypes)
+    known = "" if None in shape else f" = {list(shape)}"
+    raise InvalidTensor(
+        f"{name} is {array.dtype.name} {list(array.shape)}, where {wanted} {form}{known} is due",
+        hint="is the checkpoint of the format, bits and group size that its configuration says?",
+    )
+
+
+def take(tensors: Mapping[str, Any], prefix: str, name: str, format: str) -> Any:
+    """The tensor ``prefix + name``.
+
+    Raises
+    ------
+    MissingTensor : there is none.
+    """
+    if prefix + name not in tensors:
+        raise MissingTensor(f"{prefix + name} is missing: a {format} weight needs it")
+    return tensors[prefix + name]
+
+
+def positive(name: str, value: int) -> int:
+    """A size given by metadata.
+
+    Raises
+    ------
+    InvalidTensor : it is not a positive whole number.
+    """
+    if not isinstance(value, (int, np.integer)) or value < 1:
+        raise InvalidTensor(f"{name} is {value!r}, where a positive whole number is due")
+    return int(value)

@@ -1,0 +1,204 @@
+"""Weights in BitBLAS's packed forms: the order of codes as one formula, packer and unpacker derived from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import InvalidTensor
+from tilewright.formats import BITBLAS, Format, number_format, pack_plain, unpack_plain
+from tilewright.quant.importers.arrays import FLOATS, as_array, expect
+from tilewright.quant.importers.assemble import assemble, fields, plain_zeros
+from tilewright.quant.weight import QuantizedWeight
+
+ROWS = 16
+"""Rows of a tile of the propagated forms."""
+
+
+@dataclass(frozen=True, slots=True)
+class BitblasOrder:
+    """Where BitBLAS keeps the code of an element.
+
+    With ``h`` for half of `columns`, ``q = h / 4``, ``i = n % 16``, ``j = k % columns`` and the tile number
+    ``t = n // 16 * (K / columns) + k // columns``, the place of element (n, k) in the sequence of codes is::
+
+        stage 0   n * K + k                                                  rows
+        stage 1   t * 16 * columns + i * columns + j                         tiles of 16 x columns
+        stage 2   t * 16 * columns + (16 * (i // 8) + 8 * (j // h) + i % 8) * h + j % h       rows as ldmatrix reads them
+        stage 3   t * 16 * columns + (i % 8 * 4 + j % h // q) * h + (2 * (i // 8) + j // h) * q + j % q      as mma holds them
+
+    The code at place e is bits ``bits * s`` to ``bits * s + bits`` of the 32-bit word ``e // w``, where a word holds
+    ``w = 32 / bits`` codes and ``s`` is the slot with ``order[s] == e % w``; without fast decoding ``s = e % w``.
+
+    Attributes
+    ----------
+    bits : of a code; 8 and 16 are whole elements.
+    stage : `propagate_b`, 0 to 3.
+    columns : of a tile, 16 for activations of 16 bits, 32 for narrower ones.
+    order : elements of a word from its low bits to its high ones, None without fast decoding.
+
+    Source: BitBLAS's `LadderPermutate`, `QuantCompress` and `LOP3Permutate` (Wang et al., "Ladder", OSDI 2024).
+    """
+
+    bits: int
+    stage: int = 0
+    columns: int = 16
+    order: tuple[int, ...] | None = None
+
+    def place(self, n: Any, k: Any, K: int) -> Any:
+        """Place of elements (n, k) of a weight with K columns in the sequence of codes; for integers and arrays."""
+        if self.stage == 0:
+            return n * K + k
+        half, quarter = self.columns // 2, self.columns // 8
+        i, j = n % ROWS, k % self.columns
+        tile = (n // ROWS * (K // self.columns) + k // self.columns) * ROWS * self.columns
+        if self.stage == 1:
+            return tile + i * self.columns + j
+        if self.stage == 2:
+            return tile + (16 * (i // 8) + 8 * (j // half) + i % 8) * half + j % half
+        return tile + (i % 8 * 4 + j % half // quarter) * half + (2 * (i // 8) + j // half) * quarter + j % quarter
+
+    def check(self, N: int, K: int, name: str = "the weight") -> None:
+        """Whether a weight of N rows and K columns has this form.
+
+        Raises
+        ------
+        InvalidTensor : it is cut into tiles or words that do not come out even.
+        """
+        if self.stage and (N % ROWS or K % self.columns):
+            raise InvalidTensor(
+                f"{name}: propagate_b={self.stage} cuts a weight into tiles of {ROWS} x {self.columns}, "
+                f"which N = {N}, K = {K} does not fill",
+                hint="use propagate_b=0",
+            )
+        whole = 32 if self.order else 8
+        if self.bits * (N * K if self.order else K) % whole:
+            raise InvalidTensor(f"{name}: codes of {self.bits} bits do not fill words of {whole} bits with N = {N}, K = {K}")
+
+    def shape(self, N: int, K: int) -> list[int]:
+        """Shape of the packed weight, in bytes along the last dimension (in elements from 8 bits up)."""
+        self.check(N, K)
+        share = max(1, 8 // self.bits)
+        if not self.stage:
+            return [N, K // share]
+        return [N // ROWS, K // self.columns, ROWS, self.columns // share]
+
+    def pack(self, codes: np.ndarray) -> np.ndarray:
+        """Codes ``[N, K]`` (uint8, or elements of 8 bits or more) to ``[N, K * bits / 8]`` bytes (or elements)."""
+        N, K = codes.shape
+        self.check(N, K)
+        if self.stage:
+            tiles = codes.reshape(N // ROWS, ROWS, K // self.columns, self.columns).swapaxes(1, 2)
+            codes = tiles.reshape(-1, ROWS * self.columns)[:, self._tile_order()]
+        if self.bits >= 8:
+            return np.ascontiguousarray(codes).reshape(N, K)
+        if self.order:
+            codes = codes.reshape(-1, len(self.order))[:, np.array(self.order)]
+        return pack_plain(np.ascontiguousarray(codes).reshape(N, K), self.bits).reshape(N, -1)
+
+    def unpack(self, packed: np.ndarray, N: int, K: int) -> np.ndarray:
+        """Inverse of `pack`, from any shape with as many elements."""
+        self.check(N, K)
+        codes = packed.reshape(N, -1)
+        if self.bits < 8:
+            codes = unpack_plain(np.ascontiguousarray(codes).view(np.uint8), K, self.bits)
+        if self.order:
+            codes = codes.reshape(-1, len(self.order))[:, np.argsort(self.order)]
+        if self.stage:
+            tiles = codes.reshape(-1, ROWS * self.columns)[:, np.argsort(self._tile_order())]
+            codes = tiles.reshape(N // ROWS, K // self.columns, ROWS, self.columns).swapaxes(1, 2)
+        return np.ascontiguousarray(codes).reshape(N, K)
+
+    def _tile_order(self) -> np.ndarray:
+        """Which element of a tile, row by row, stands at each place."""
+        n, k = np.divmod(np.arange(ROWS * self.columns), self.columns)
+        return np.argsort(self.place(n, k, self.columns))
+
+
+def bitblas_order(bits: int, activations: str, stage: int, fast_decoding: bool) -> BitblasOrder:
+    """The order for weights of some bits beside activations of some type.
+
+    Parameters
+    ----------
+    bits : of a code.
+    activations : BitBLAS's A_dtype.
+    stage : `propagate_b`.
+    fast_decoding : whether words are interleaved.
+
+    Raises
+    ------
+    InvalidTensor : BitBLAS has no interleaving for the pair, or no such stage.
+    """
+    if stage not in (0, 1, 2, 3):
+        raise InvalidTensor(f"propagate_b is {stage!r}, where 0 to 3 is due")
+    order = None
+    if fast_decoding:
+        target = "int8" if activations in ("int8", "uint8") else "int4" if activations in ("int4", "uint4") else activations
+        if (target, bits) not in BITBLAS:
+            known = ", ".join(f"{b} bits beside {a}" for a, b in BITBLAS)
+            raise InvalidTensor(f"BitBLAS does not interleave codes of {bits} bits beside {activations}", hint=known)
+        order = BITBLAS[target, bits].order
+    return BitblasOrder(bits, stage, 16 if activations in ("float16", "bfloat16") else 32, order)
+
+
+def stored_codes(codes: np.ndarray, of: Format) -> np.ndarray:
+    """BitBLAS's codes for ours and ours for its: signed integers below 8 bits are offset binary there, so the sign bit differs."""
+    return codes ^ np.uint8(1 << (of.bits - 1)) if of.kind == "int" and 1 < of.bits < 8 else codes
+
+
+def from_bitblas(
+    qweight: Any,
+    scales: Any = None,
+    zeros: Any = None,
+    *,
+    W_dtype: str,
+    A_dtype: str = "float16",
+    N: int,
+    K: int,
+    group_size: int = -1,
+    zeros_mode: str = "original",
+    propagate_b: int = 0,
+    fast_decoding: bool = False,
+    name: str = "",
+) -> QuantizedWeight:
+    """A weight as BitBLAS's ``transform_weight`` and its checkpoints have it; see `BitblasOrder` for the formula.
+
+    Parameters
+    ----------
+    qweight : int8 or uint8, `BitblasOrder.shape` or the same bytes as ``[N, K * bits / 8]``.
+    scales : floats ``[N, K / group_size]``.
+    zeros : floats of the scales' shape; in the mode ``"quantized"`` int8 ``[K / group_size, N * bits / 8]``, packed along N.
+    W_dtype, A_dtype : BitBLAS's names of types.
+    N, K : of the weight.
+    group_size : -1 for K.
+    zeros_mode, propagate_b, fast_decoding : as the operator's configuration has them.
+    name : what messages call the weight.
+
+    Raises
+    ------
+    InvalidTensor : tensors that do not fit one another.
+    """
+    of = number_format(W_dtype)
+    order = bitblas_order(of.bits, A_dtype, propagate_b, fast_decoding)
+    order.check(N, K, name or "the weight")
+    share = max(1, 8 // of.bits)
+    flat = np.reshape(as_array(qweight), -1)
+    kinds = ["int8", "uint8", "float8_e4m3fn", "float8_e5m2"]
+    packed = expect(f"{name}.qweight", flat, kinds, [N * K // share], "[N * K * bits / 8]").view(np.uint8)
+    codes = stored_codes(order.unpack(packed, N, K), of)
+    group = K if group_size == -1 else group_size
+    groups = -(-K // group)
+    factors = None
+    if scales is not None:
+        factors = expect(f"{name}.scales", scales, FLOATS, [N, groups], "[N, K / group_size]")
+    points = None
+    if zeros is not None and zeros_mode == "quantized":
+        wide = expect(f"{name}.zeros", zeros, ["int8", "uint8"], [groups, N // share], "[K / group_size, N * bits / 8]")
+        points = plain_zeros(np.ascontiguousarray(fields(wide, of.bits, N).T))
+    elif zeros is not None:
+        points = expect(f"{name}.zeros", zeros, FLOATS, [N, groups], "[N, K / group_size]")
+    return assemble(
+        codes, of.name, scales=factors, zeros=points, zeros_mode=zeros_mode, block=(1, group), name=name
+    )

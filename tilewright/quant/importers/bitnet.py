@@ -1,0 +1,55 @@
+"""Ternary weights of BitNet b1.58 as Hugging Face's ``transformers`` packs them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import InvalidTensor
+from tilewright.quant.importers.arrays import FLOATS, expect
+from tilewright.quant.importers.assemble import assemble
+from tilewright.quant.weight import QuantizedWeight
+
+
+def from_hf_bitnet(
+    weight: Any, weight_scale: Any, *, out_features: int | None = None, divides: bool = True, name: str = ""
+) -> QuantizedWeight:
+    """A packed weight of `transformers`' BitNet.
+
+    With ``R = ceil(N / 4)`` rows of bytes::
+
+        ternary[n, k] = (weight[n % R, k] >> 2 * (n // R)) % 4 - 1        -1, 0 or 1
+        w[n, k]       = ternary[n, k] / weight_scale      (`divides`: BitLinear)
+        w[n, k]       = ternary[n, k] * weight_scale      (AutoBitLinear)
+
+    Parameters
+    ----------
+    weight : uint8 ``[R, K]``.
+    weight_scale : one float.
+    out_features : N, where it is no multiple of 4.
+    divides : what the checkpoint's configuration means by its scale: True for ``linear_class`` bitlinear.
+    name : what messages call the weight.
+
+    Raises
+    ------
+    InvalidTensor : another shape or element type, the code 3 (which means nothing), a scale of zero.
+
+    Source: Ma et al. 2024; the packed form of ``transformers.integrations.bitnet``.
+    """
+    packed = expect(f"{name}.weight", weight, ["uint8"], [None, None], "[N / 4, K]")
+    rows, K = packed.shape
+    N = 4 * rows if out_features is None else out_features
+    if -(-N // 4) != rows:
+        raise InvalidTensor(f"{name}.weight has {rows} rows of bytes, where N = {N} needs {-(-N // 4)}")
+    scale = expect(f"{name}.weight_scale", np.reshape(weight_scale, -1), FLOATS, [1], "[1]").astype(np.float64)
+    if not np.isfinite(scale[0]) or scale[0] <= 0.0:
+        raise InvalidTensor(f"{name}.weight_scale is {scale[0]}, where a positive number is due")
+    fields = np.concatenate([packed >> np.uint8(2 * part) & np.uint8(3) for part in range(4)])[:N]
+    if (fields == 3).any():
+        n, k = np.argwhere(fields == 3)[0]
+        raise InvalidTensor(f"{name}.weight holds the code 3 at [{n}, {k}]: a ternary weight has 0, 1 and 2")
+    factor = np.float32(1.0 / scale[0] if divides else scale[0])
+    # The codes of ternary are those of int2, two's complement: -1 is 3.
+    codes = (fields - np.uint8(1)) & np.uint8(3)
+    return assemble(codes, "ternary", scales=np.full((1, 1), factor), block=(N, K), name=name)

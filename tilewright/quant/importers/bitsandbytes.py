@@ -1,0 +1,131 @@
+"""nf4 weights of bitsandbytes (QLoRA): blocks of the flattened weight, whose scales may be quantised once more."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import InvalidTensor, MissingTensor
+from tilewright.quant.importers.arrays import as_array, expect, positive
+from tilewright.formats import number_format
+from tilewright.quant.importers.assemble import assemble
+from tilewright.quant.weight import QuantizedWeight
+
+STATE = ".quant_state.bitsandbytes__nf4"
+"""What a checkpoint appends to the weight's name for the JSON text of its metadata, kept as bytes."""
+
+
+def from_bitsandbytes(
+    weight: Any,
+    absmax: Any,
+    *,
+    shape: Sequence[int],
+    block: int = 64,
+    quant_map: Any = None,
+    nested_absmax: Any = None,
+    nested_quant_map: Any = None,
+    nested_block: int = 256,
+    nested_offset: float = 0.0,
+    name: str = "",
+) -> QuantizedWeight:
+    """A weight of bitsandbytes in nf4.
+
+    With ``e = n * K + k``, the place of an element in the flattened weight::
+
+        code[n, k] = weight[e // 2] >> 4   for even e,    weight[e // 2] & 15   for odd e
+        w[n, k]    = nf4[code[n, k]] * scale[e // block]
+        scale[b]   = absmax[b]                                                          absmax in float32
+        scale[b]   = nested_quant_map[absmax[b]] * nested_absmax[b // nested_block] + nested_offset    in uint8
+
+    (the product and the sum in float32).  Where `block` does not divide K, blocks run over from one row into the
+    next; the weight then has groups of the greatest common divisor of both, and repeats scales.
+
+    Parameters
+    ----------
+    weight : uint8 ``[ceil(N * K / 2), 1]`` or ``[ceil(N * K / 2)]``.
+    absmax : float32 or uint8 ``[ceil(N * K / block)]``.
+    shape : ``(N, K)``.
+    quant_map : float32 ``[16]``, which must be the table of nf4.
+    nested_absmax : float32 ``[ceil(blocks / nested_block)]``, with absmax in uint8.
+    nested_quant_map : float32 ``[256]``, with absmax in uint8.
+    name : what messages call the weight.
+
+    Raises
+    ------
+    InvalidTensor, MissingTensor : tensors or metadata that do not fit one another.
+
+    Source: Dettmers et al. 2023; the serialised form of bitsandbytes' 4-bit parameters.
+    """
+    if len(shape) != 2:
+        raise InvalidTensor(f"{name} has the shape {list(shape)}, where [N, K] is due")
+    N, K = (positive(f"{name}: an extent of the shape", extent) for extent in shape)
+    block = positive(f"{name}: blocksize", block)
+    packed = as_array(weight)
+    packed = expect(name, packed.reshape(-1), ["uint8"], [-(-N * K // 2)], "[N * K / 2]")
+    if quant_map is not None:
+        table = expect(f"{name}.quant_map", quant_map, ["float32"], [16], "[16]")
+        if not np.allclose(table, number_format("nf4").table, rtol=0, atol=1e-5):
+            raise InvalidTensor(f"{name}.quant_map is not the table of nf4")
+    blocks = -(-N * K // block)
+    scales = _scales(name, absmax, blocks, nested_absmax, nested_quant_map, nested_block, nested_offset)
+    codes = np.empty((packed.size, 2), np.uint8)
+    codes[:, 0], codes[:, 1] = packed >> 4, packed & 15
+    group = math.gcd(K, block)
+    starts = np.arange(0, N * K, group) // block
+    return assemble(
+        codes.reshape(-1)[: N * K].reshape(N, K),
+        "nf4",
+        scales=scales[starts].reshape(N, K // group),
+        block=(1, group),
+        name=name,
+    )
+
+
+def _scales(
+    name: str, absmax: Any, blocks: int, nested_absmax: Any, nested_map: Any, nested_block: int, offset: float
+) -> np.ndarray:
+    """The float32 scale of every block."""
+    found = expect(f"{name}.absmax", absmax, ["float32", "uint8"], [blocks], "[N * K / blocksize]")
+    if found.dtype == np.float32:
+        return found
+    if nested_absmax is None or nested_map is None:
+        raise MissingTensor(f"{name}.absmax is quantised, but {name}.nested_absmax or {name}.nested_quant_map is missing")
+    nested_block = positive(f"{name}: nested_blocksize", nested_block)
+    outer_blocks = -(-blocks // nested_block)
+    outer = expect(f"{name}.nested_absmax", nested_absmax, ["float32"], [outer_blocks], "[blocks / nested_blocksize]")
+    table = expect(f"{name}.nested_quant_map", nested_map, ["float32"], [256], "[256]")
+    return table[found] * np.repeat(outer, nested_block)[:blocks] + np.float32(offset)
+
+
+def read_bitsandbytes(tensors: Mapping[str, Any], name: str) -> QuantizedWeight:
+    """The weight called `name` in a checkpoint, with the tensors and the metadata that go by longer names.
+
+    Raises
+    ------
+    MissingTensor, InvalidTensor : as `from_bitsandbytes`, or metadata that is no JSON text.
+    """
+    if name + STATE not in tensors:
+        raise MissingTensor(f"{name + STATE} is missing: an nf4 weight of bitsandbytes needs it")
+    try:
+        state = json.loads(bytes(as_array(tensors[name + STATE])))
+        shape, block = state["shape"], state["blocksize"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidTensor(f"{name + STATE} holds no metadata that can be read: {error!r}") from None
+    if state.get("quant_type") != "nf4":
+        raise InvalidTensor(f"{name} is quantised to {state.get('quant_type')!r}", hint="nf4 is what can be read")
+    return from_bitsandbytes(
+        tensors[name],
+        tensors.get(f"{name}.absmax"),
+        shape=shape,
+        block=block,
+        quant_map=tensors.get(f"{name}.quant_map"),
+        nested_absmax=tensors.get(f"{name}.nested_absmax"),
+        nested_quant_map=tensors.get(f"{name}.nested_quant_map"),
+        nested_block=state.get("nested_blocksize", 256),
+        nested_offset=state.get("nested_offset", 0.0),
+        name=name,
+    )

@@ -1,0 +1,151 @@
+"""Weights in the forms of ``compressed-tensors`` (LLM Compressor, vLLM): packed integers, int8 and fp8."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import InvalidTensor
+from tilewright.quant.importers.arrays import FLOATS, as_array, expect
+from tilewright.quant.importers.assemble import assemble, fields, group_size, plain_zeros, sequential
+from tilewright.quant.weight import QuantizedWeight
+
+PACKED_BITS = (2, 4, 8)
+_FLOAT8 = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
+
+
+def from_pack_quantized(
+    weight_packed: Any,
+    weight_scale: Any,
+    weight_shape: Any,
+    weight_zero_point: Any = None,
+    weight_g_idx: Any = None,
+    *,
+    bits: int = 4,
+    name: str = "",
+) -> QuantizedWeight:
+    """A weight of the form ``pack-quantized``: integers shifted up by half their range and packed along K.
+
+    With ``field(x, i)`` for bits ``bits * i`` to ``bits * i + bits`` of the string that the words of x make, lowest
+    bits first, ``half = 2**(bits - 1)`` and ``g(k)`` for ``k // group``, or ``weight_g_idx[k]``::
+
+        code[n, k] = field(weight_packed[n, :], k) - half
+        zero[n, g] = field(weight_zero_point[:, g], n) - half          0 without zero points
+        w[n, k]    = (code[n, k] - zero[n, g(k)]) * weight_scale[n, g(k)]
+
+    Parameters
+    ----------
+    weight_packed : int32 ``[N, ceil(K * bits / 32)]``.
+    weight_scale : floats ``[N, K / group]``.
+    weight_shape : int64 ``[2]``, N and K.
+    weight_zero_point : int32 ``[ceil(N * bits / 32), K / group]``, or int8 ``[N, K / group]``, not shifted.
+    weight_g_idx : int32 ``[K]``; all -1 says the same as None.
+    bits : 2, 4 or 8.
+    name : what messages call the weight.
+
+    Raises
+    ------
+    InvalidTensor : tensors that do not fit one another.
+
+    Source: the format of that name in compressed-tensors.
+    """
+    if bits not in PACKED_BITS:
+        raise InvalidTensor(f"{name}: packed weights of {bits} bits", hint="2, 4 and 8 bits can be read")
+    N, K = (int(extent) for extent in expect(f"{name}.weight_shape", weight_shape, ["int64", "int32"], [2], "[2]"))
+    width = -(-K * bits // 32)
+    words = expect(f"{name}.weight_packed", weight_packed, ["int32"], [N, width], "[N, K * bits / 32]")
+    scales = expect(f"{name}.weight_scale", weight_scale, FLOATS, [N, None], "[N, K / group]")
+    groups = scales.shape[1]
+    zeros = None
+    if weight_zero_point is not None:
+        zeros = _zeros(f"{name}.weight_zero_point", weight_zero_point, bits, N, groups)
+    order = None
+    if weight_g_idx is not None:
+        order = expect(f"{name}.weight_g_idx", weight_g_idx, ["int32", "int64"], [K], "[K]").astype(np.int32)
+        order = None if (order == -1).all() else order
+    group = group_size(f"{name}.weight_scale", K, groups)
+    return assemble(
+        fields(words, bits, K),
+        f"uint{bits}",
+        scales=scales,
+        zeros=np.full((1, 1), 1 << (bits - 1), np.uint8) if zeros is None else plain_zeros(zeros),
+        zeros_mode="quantized",
+        block=(1, group),
+        g_idx=None if sequential(order, group) else order,
+        name=name,
+    )
+
+
+def _zeros(name: str, value: Any, bits: int, N: int, groups: int) -> np.ndarray:
+    """Zero points as unsigned codes, ``[N, groups]``."""
+    found = as_array(value)
+    if found.dtype == np.int8:
+        return (expect(name, found, ["int8"], [N, groups], "[N, K / group]").astype(np.int16) + (1 << (bits - 1))).astype(np.uint8)
+    packed = expect(name, found, ["int32"], [-(-N * bits // 32), groups], "[N * bits / 32, K / group]")
+    return np.ascontiguousarray(fields(np.ascontiguousarray(packed.T), bits, N).T)
+
+
+def from_int_quantized(weight: Any, weight_scale: Any, weight_zero_point: Any = None, *, name: str = "") -> QuantizedWeight:
+    """An int8 weight: ``w[n, k] = (weight[n, k] - zero[n, g]) * weight_scale[n, g]``, ``g = k // group``.
+
+    Parameters
+    ----------
+    weight : int8 ``[N, K]``.
+    weight_scale : floats, one, ``[N, 1]`` or ``[N, K / group]``.
+    weight_zero_point : int8 of the scales' shape, or None.
+    name : what messages call the weight.
+
+    Raises
+    ------
+    InvalidTensor : tensors that do not fit one another.
+    """
+    values = expect(f"{name}.weight", weight, ["int8"], [None, None], "[N, K]")
+    scales, block = _block_scales(name, weight_scale, values.shape, None)
+    zeros = None
+    if weight_zero_point is not None:
+        found = as_array(weight_zero_point)
+        found = found.reshape(scales.shape) if found.size == scales.size else found
+        zeros = expect(f"{name}.weight_zero_point", found, ["int8"], scales.shape, "as weight_scale")
+        zeros = zeros.astype(np.float32) if zeros.any() else None
+    return assemble(values.view(np.uint8), "int8", scales=scales, zeros=zeros, block=block, name=name)
+
+
+def from_float_quantized(
+    weight: Any, weight_scale: Any, *, block: tuple[int, int] | None = None, name: str = ""
+) -> QuantizedWeight:
+    """An fp8 weight: ``w[n, k] = weight[n, k] * weight_scale[n // rows, k // columns]``.
+
+    Parameters
+    ----------
+    weight : float8_e4m3fn or float8_e5m2 ``[N, K]``.
+    weight_scale : floats, one, ``[N, 1]``, ``[N, K / group]``, or with `block` ``[ceil(N / rows), ceil(K / columns)]``.
+    block : rows and columns that share a scale, for weights in blocks.
+    name : what messages call the weight.
+
+    Raises
+    ------
+    InvalidTensor : tensors that do not fit one another, a NaN in the weight.
+    """
+    values = expect(f"{name}.weight", weight, list(_FLOAT8), [None, None], "[N, K]")
+    nan = np.isnan(values)
+    if nan.any():
+        raise InvalidTensor(f"{name}.weight is NaN at {[int(i) for i in np.argwhere(nan)[0]]}")
+    scales, block = _block_scales(name, weight_scale, values.shape, block)
+    return assemble(values.view(np.uint8), _FLOAT8[values.dtype.name], scales=scales, block=block, name=name)
+
+
+def _block_scales(
+    name: str, weight_scale: Any, shape: tuple[int, ...], block: tuple[int, int] | None
+) -> tuple[np.ndarray, tuple[int, int]]:
+    """Scales in two dimensions, and the block of the weight that each belongs to."""
+    N, K = shape
+    found = as_array(weight_scale)
+    if block is not None:
+        extents = [-(-N // block[0]), -(-K // block[1])]
+        return expect(f"{name}.weight_scale", found, FLOATS, extents, "[N / rows, K / columns]"), block
+    if found.size == 1:
+        return expect(f"{name}.weight_scale", found.reshape(1, 1), FLOATS, [1, 1], "[1]"), (N, K)
+    found = found[:, None] if found.ndim == 1 else found
+    scales = expect(f"{name}.weight_scale", found, FLOATS, [N, None], "[1], [N, 1] or [N, K / group]")
+    return scales, (1, group_size(f"{name}.weight_scale", K, scales.shape[1]))

@@ -1,0 +1,85 @@
+"""Weights in the form of GPTQ checkpoints (AutoGPTQ, GPTQModel): packed along K, zero points packed along N."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import InvalidTensor
+from tilewright.quant.importers.arrays import FLOATS, expect
+from tilewright.quant.importers.assemble import assemble, fields, group_size, plain_zeros, sequential
+from tilewright.quant.weight import QuantizedWeight
+
+BITS = (2, 3, 4, 8)
+
+
+def from_gptq(
+    qweight: Any,
+    qzeros: Any,
+    scales: Any,
+    g_idx: Any = None,
+    *,
+    bits: int,
+    version: int = 1,
+    group: int | None = None,
+    name: str = "",
+) -> QuantizedWeight:
+    """A weight of a GPTQ checkpoint.
+
+    With ``field(x, i)`` for bits ``bits * i`` to ``bits * i + bits`` of the string that the words of x make, lowest
+    bits first::
+
+        code[n, k] = field(qweight[:, n], k)
+        zero[g, n] = field(qzeros[g, :], n)             version 2
+        zero[g, n] = (field(qzeros[g, :], n) + 1) mod 2**bits    version 1
+        w[n, k]    = (code[n, k] - zero[g_idx[k], n]) * scales[g_idx[k], n]
+
+    Fields of 3 bits run over from one word into the next (32 codes in three words).
+
+    Parameters
+    ----------
+    qweight : int32 ``[ceil(K * bits / 32), N]``.
+    qzeros : int32 ``[groups, ceil(N * bits / 32)]``.
+    scales : floats ``[groups, N]``.
+    g_idx : int32 ``[K]``, the group of every k; None where groups follow one another, all of one size.
+    bits : 2, 3, 4 or 8.
+    version : of the checkpoint's format, 1 (``gptq``) or 2 (``gptq_v2``).
+    group : columns of a group; by default ``K / groups``, rounded up.
+    name : what messages call the weight.
+
+    Raises
+    ------
+    InvalidTensor : a tensor of another shape or element type, or a group number that does not exist.
+
+    Source: the checkpoint format of AutoGPTQ; Frantar et al. 2022.
+    """
+    if bits not in BITS:
+        raise InvalidTensor(f"{name}: GPTQ weights have {', '.join(map(str, BITS))} bits, not {bits}")
+    if version not in (1, 2):
+        raise InvalidTensor(f"{name}: GPTQ checkpoints are of version 1 or 2, not {version!r}")
+    words = expect(f"{name}.qweight", qweight, ["int32"], [None, None], "[K * bits / 32, N]")
+    N = words.shape[1]
+    factors = expect(f"{name}.scales", scales, FLOATS, [None, N], "[groups, N]")
+    groups = factors.shape[0]
+    points = expect(f"{name}.qzeros", qzeros, ["int32"], [groups, -(-N * bits // 32)], "[groups, N * bits / 32]")
+    K, order = words.shape[0] * 32 // bits, None
+    if g_idx is not None:
+        order = expect(f"{name}.g_idx", g_idx, ["int32", "int64"], [None], "[K]").astype(np.int32)
+        if -(-order.size * bits // 32) != words.shape[0]:
+            raise InvalidTensor(f"{name}.g_idx has {order.size} elements, where qweight holds K = {K}")
+        K = order.size
+    zeros = fields(points, bits, N)
+    if version == 1:
+        zeros = (zeros + np.uint8(1)) & np.uint8(2**bits - 1)
+    group = group_size(f"{name}.scales", K, groups, group)
+    return assemble(
+        fields(np.ascontiguousarray(words.T), bits, K),
+        f"uint{bits}",
+        scales=np.ascontiguousarray(factors.T),
+        zeros=plain_zeros(np.ascontiguousarray(zeros.T)),
+        zeros_mode="quantized",
+        block=(1, group),
+        g_idx=None if sequential(order, group) else order,
+        name=name,
+    )
