@@ -79,12 +79,16 @@ class SafetensorsFile(Mapping[str, np.ndarray]):
         except (KeyError, TypeError, ValueError):
             raise InvalidCheckpoint(f"{self.path}: the header's entry of {name} lacks a type, shape or place") from None
         if kind not in DTYPES:
-            raise InvalidCheckpoint(f"{self.path}: {name} has elements of type {kind}", hint=f"known: {', '.join(DTYPES)}")
+            raise InvalidCheckpoint(
+                f"{self.path}: {name} has elements of type {kind}", hint=f"known: {', '.join(DTYPES)}"
+            )
         elements = 1
         for extent in shape:
             elements *= extent
         if end - begin != elements * DTYPES[kind].itemsize:
-            raise InvalidCheckpoint(f"{self.path}: {name} has {end - begin} bytes, which its type {kind} and shape {list(shape)} do not make")
+            raise InvalidCheckpoint(
+                f"{self.path}: {name} has {end - begin} bytes, which its type {kind} and shape {list(shape)} do not make"
+            )
         if begin < 0 or self._start + end > size:
             raise InvalidCheckpoint(f"{self.path} is cut off: {name} ends at byte {self._start + end} of {size}")
         return DTYPES[kind], shape, self._start + begin
@@ -97,6 +101,7 @@ class SafetensorsFile(Mapping[str, np.ndarray]):
         window = self._bytes[begin : begin + count]
         if begin % kind.itemsize:
             window = np.array(window)
+            window.setflags(write=False)
         return np.asarray(window).view(kind).reshape(shape)
 
     def __iter__(self) -> Iterator[str]:
@@ -106,7 +111,9 @@ class SafetensorsFile(Mapping[str, np.ndarray]):
         return len(self._entries)
 
 
-def save_safetensors(path: str | Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> int:
+def save_safetensors(
+    path: str | Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
+) -> int:
     """Write arrays to a file, which appears under its name when it is whole.
 
     Parameters

@@ -2,10 +2,10 @@
 
 from tilewright.formats.catalog import FORMATS, codebook, number_format
 from tilewright.formats.number import Format
-from tilewright.formats.packing import BITBLAS, PLAIN, Packing, pack_plain, packing, unpack_plain
+from tilewright.formats.packing import BITBLAS, PLAIN, WORD_ORDERS, Packing, pack_plain, packing, unpack_plain
 from tilewright.formats.scales import SCHEMES, Scheme, scheme
 
 __all__ = [
-    "BITBLAS", "FORMATS", "PLAIN", "SCHEMES", "Format", "Packing", "Scheme", "codebook", "number_format", "pack_plain",
-    "packing", "scheme", "unpack_plain",
+    "BITBLAS", "FORMATS", "PLAIN", "SCHEMES", "WORD_ORDERS", "Format", "Packing", "Scheme", "codebook", "number_format",
+    "pack_plain", "packing", "scheme", "unpack_plain",
 ]  # fmt: skip

@@ -83,19 +83,22 @@ PLAIN = Packing("plain/1", _plain, _bytes_of)
 
 _EIGHT = (0, 2, 4, 6, 1, 3, 5, 7)
 
+WORD_ORDERS: dict[tuple[str, int], tuple[int, ...]] = {
+    ("float16", 4): _EIGHT,
+    ("float16", 2): (0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15),
+    ("float16", 1): tuple(start + i for start in (0, 8, 16, 24) for i in _EIGHT),
+    ("int8", 4): (0, 4, 1, 5, 2, 6, 3, 7),
+    ("int8", 2): (0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15),
+    ("int8", 1): tuple(start + i for start in (0, 16) for i in (0, 4, 8, 12, 2, 6, 10, 14, 1, 5, 9, 13, 3, 7, 11, 15)),
+    ("int4", 2): (0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15),
+}
+"""BitBLAS's "fast decoding" orders, by the type that codes are decoded to and their bits: the elements of a 32-bit word
+from its low bits to its high ones."""
+
 BITBLAS: dict[tuple[str, int], Packing] = {
-    (target, bits): interleaved(f"bitblas-{target}-{bits}bit/1", order)
-    for target, bits, order in (
-        ("float16", 4, _EIGHT),
-        ("float16", 2, (0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15)),
-        ("float16", 1, tuple(start + i for start in (0, 8, 16, 24) for i in _EIGHT)),
-        ("int8", 4, (0, 4, 1, 5, 2, 6, 3, 7)),
-        ("int8", 2, (0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15)),
-        ("int8", 1, tuple(start + i for start in (0, 16) for i in (0, 4, 8, 12, 2, 6, 10, 14, 1, 5, 9, 13, 3, 7, 11, 15))),
-        ("int4", 2, (0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15)),
-    )
-}  # fmt: skip
-"""BitBLAS's "fast decoding" orders, by the type that codes are decoded to and their bits."""
+    (target, bits): interleaved(f"bitblas-{target}-{bits}bit/1", order) for (target, bits), order in WORD_ORDERS.items()
+}
+"""Rows of words in those orders."""
 
 PACKINGS: dict[str, Packing] = {packing.id: packing for packing in (PLAIN, *BITBLAS.values())}
 

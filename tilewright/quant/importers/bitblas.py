@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import InvalidTensor
-from tilewright.formats import BITBLAS, Format, number_format, pack_plain, unpack_plain
+from tilewright.formats import WORD_ORDERS, Format, number_format, pack_plain, unpack_plain
 from tilewright.quant.importers.arrays import FLOATS, as_array, expect
 from tilewright.quant.importers.assemble import assemble, fields, plain_zeros
 from tilewright.quant.weight import QuantizedWeight
@@ -75,7 +75,9 @@ class BitblasOrder:
             )
         whole = 32 if self.order else 8
         if self.bits * (N * K if self.order else K) % whole:
-            raise InvalidTensor(f"{name}: codes of {self.bits} bits do not fill words of {whole} bits with N = {N}, K = {K}")
+            raise InvalidTensor(
+                f"{name}: codes of {self.bits} bits do not fill words of {whole} bits with N = {N}, K = {K}"
+            )
 
     def shape(self, N: int, K: int) -> list[int]:
         """Shape of the packed weight, in bytes along the last dimension (in elements from 8 bits up)."""
@@ -135,11 +137,13 @@ def bitblas_order(bits: int, activations: str, stage: int, fast_decoding: bool) 
         raise InvalidTensor(f"propagate_b is {stage!r}, where 0 to 3 is due")
     order = None
     if fast_decoding:
-        target = "int8" if activations in ("int8", "uint8") else "int4" if activations in ("int4", "uint4") else activations
-        if (target, bits) not in BITBLAS:
-            known = ", ".join(f"{b} bits beside {a}" for a, b in BITBLAS)
+        target = (
+            "int8" if activations in ("int8", "uint8") else "int4" if activations in ("int4", "uint4") else activations
+        )
+        if (target, bits) not in WORD_ORDERS:
+            known = ", ".join(f"{b} bits beside {a}" for a, b in WORD_ORDERS)
             raise InvalidTensor(f"BitBLAS does not interleave codes of {bits} bits beside {activations}", hint=known)
-        order = BITBLAS[target, bits].order
+        order = WORD_ORDERS[target, bits]
     return BitblasOrder(bits, stage, 16 if activations in ("float16", "bfloat16") else 32, order)
 
 
@@ -199,6 +203,4 @@ def from_bitblas(
         points = plain_zeros(np.ascontiguousarray(fields(wide, of.bits, N).T))
     elif zeros is not None:
         points = expect(f"{name}.zeros", zeros, FLOATS, [N, groups], "[N, K / group_size]")
-    return assemble(
-        codes, of.name, scales=factors, zeros=points, zeros_mode=zeros_mode, block=(1, group), name=name
-    )
+    return assemble(codes, of.name, scales=factors, zeros=points, zeros_mode=zeros_mode, block=(1, group), name=name)

@@ -40,7 +40,7 @@ def from_hf_bitnet(
     packed = expect(f"{name}.weight", weight, ["uint8"], [None, None], "[N / 4, K]")
     rows, K = packed.shape
     N = 4 * rows if out_features is None else out_features
-    if -(-N // 4) != rows:
+    if rows != -(-N // 4):
         raise InvalidTensor(f"{name}.weight has {rows} rows of bytes, where N = {N} needs {-(-N // 4)}")
     scale = expect(f"{name}.weight_scale", np.reshape(weight_scale, -1), FLOATS, [1], "[1]").astype(np.float64)
     if not np.isfinite(scale[0]) or scale[0] <= 0.0:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import InvalidTensor, MissingTensor
-from tilewright.quant.importers.arrays import as_array, expect, positive
 from tilewright.formats import number_format
+from tilewright.quant.importers.arrays import as_array, expect, positive
 from tilewright.quant.importers.assemble import assemble
 from tilewright.quant.weight import QuantizedWeight
 
@@ -93,7 +93,9 @@ def _scales(
     if found.dtype == np.float32:
         return found
     if nested_absmax is None or nested_map is None:
-        raise MissingTensor(f"{name}.absmax is quantised, but {name}.nested_absmax or {name}.nested_quant_map is missing")
+        raise MissingTensor(
+            f"{name}.absmax is quantised, but {name}.nested_absmax or {name}.nested_quant_map is missing"
+        )
     nested_block = positive(f"{name}: nested_blocksize", nested_block)
     outer_blocks = -(-blocks // nested_block)
     outer = expect(f"{name}.nested_absmax", nested_absmax, ["float32"], [outer_blocks], "[blocks / nested_blocksize]")

@@ -81,12 +81,16 @@ def _zeros(name: str, value: Any, bits: int, N: int, groups: int) -> np.ndarray:
     """Zero points as unsigned codes, ``[N, groups]``."""
     found = as_array(value)
     if found.dtype == np.int8:
-        return (expect(name, found, ["int8"], [N, groups], "[N, K / group]").astype(np.int16) + (1 << (bits - 1))).astype(np.uint8)
+        return (
+            expect(name, found, ["int8"], [N, groups], "[N, K / group]").astype(np.int16) + (1 << (bits - 1))
+        ).astype(np.uint8)
     packed = expect(name, found, ["int32"], [-(-N * bits // 32), groups], "[N * bits / 32, K / group]")
     return np.ascontiguousarray(fields(np.ascontiguousarray(packed.T), bits, N).T)
 
 
-def from_int_quantized(weight: Any, weight_scale: Any, weight_zero_point: Any = None, *, name: str = "") -> QuantizedWeight:
+def from_int_quantized(
+    weight: Any, weight_scale: Any, weight_zero_point: Any = None, *, name: str = ""
+) -> QuantizedWeight:
     """An int8 weight: ``w[n, k] = (weight[n, k] - zero[n, g]) * weight_scale[n, g]``, ``g = k // group``.
 
     Parameters

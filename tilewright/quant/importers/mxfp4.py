@@ -47,5 +47,9 @@ def from_mxfp4(blocks: Any, scales: Any, *, name: str = "") -> QuantizedWeight:
     codes = np.empty((N, groups, 16, 2), np.uint8)
     codes[..., 0], codes[..., 1] = packed & 15, packed >> 4
     return assemble(
-        codes.reshape(N, groups * BLOCK), "e2m1", scales=powers.view(ml_dtypes.float8_e8m0fnu), block=(1, BLOCK), name=name
+        codes.reshape(N, groups * BLOCK),
+        "e2m1",
+        scales=powers.view(ml_dtypes.float8_e8m0fnu),
+        block=(1, BLOCK),
+        name=name,
     )
