@@ -148,7 +148,7 @@ def save_safetensors(
     with whole_file(path) as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for name in order:
-            file.write(memoryview(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8)))
+            file.write(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data)
     return place
 
 
