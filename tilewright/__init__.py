@@ -10,24 +10,30 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from tilewright.errors import TilewrightError
     from tilewright.ir.dtypes import dtype, pack, unpack
+    from tilewright.matmul import PackedWeight, quant_matmul
     from tilewright.runtime.kernel import Kernel
     from tilewright.runtime.profiler import do_bench
     from tilewright.specialization import compile, jit
 
 _HOMES = {
     "Kernel": "tilewright.runtime.kernel",
+    "PackedWeight": "tilewright.matmul",
     "TilewrightError": "tilewright.errors",
     "compile": "tilewright.specialization",
     "do_bench": "tilewright.runtime.profiler",
     "dtype": "tilewright.ir.dtypes",
     "jit": "tilewright.specialization",
     "pack": "tilewright.ir.dtypes",
+    "quant_matmul": "tilewright.matmul",
     "unpack": "tilewright.ir.dtypes",
 }
 """Where each public name lives.  A room is loaded when something of it is first used, so that programs which only
 mention tilewright start at once; no public name is the name of a module, or the module would hide it."""
 
-__all__ = ["Kernel", "TilewrightError", "__version__", "compile", "do_bench", "dtype", "jit", "pack", "unpack"]
+__all__ = [
+    "Kernel", "PackedWeight", "TilewrightError", "__version__", "compile", "do_bench", "dtype", "jit", "pack",
+    "quant_matmul", "unpack",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

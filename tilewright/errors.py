@@ -122,6 +122,16 @@ class UnknownFormat(TilewrightError):
         super().__init__(f"unknown {what} {name!r}", hint=hint)
 
 
+class Unsupported(TilewrightError):
+    """A combination of types or options that no kernel computes."""
+
+    def __init__(self, what: str, known: Sequence[str]) -> None:
+        super().__init__(
+            f"{what} are not supported" if not what.startswith(("quantising", "the ")) else f"{what} is not supported",
+            hint="supported: " + ", ".join(known),
+        )
+
+
 class NotRepresentable(OutOfRange):
     """A value that a number format does not have."""
 

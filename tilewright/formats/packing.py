@@ -124,7 +124,7 @@ def pack_plain(codes: np.ndarray, bits: int) -> np.ndarray:
         padded = np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, -codes.shape[-1] % share)])
         parts = padded.reshape(*codes.shape[:-1], padded.shape[-1] // share, share)
         shifts = np.arange(share, dtype=np.uint8) * np.uint8(bits)
-        return np.bitwise_or.reduce(parts << shifts, axis=-1).astype(np.uint8)
+        return np.ascontiguousarray(np.bitwise_or.reduce(parts << shifts, axis=-1))
     stream = np.unpackbits(codes[..., None], axis=-1, count=bits, bitorder="little")
     return np.packbits(stream.reshape(*codes.shape[:-1], -1), axis=-1, bitorder="little")
 

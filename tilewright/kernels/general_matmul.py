@@ -1,0 +1,244 @@
+"""The product for every combination: each tile of codes is decoded once, by arithmetic or by table, then multiplied.
+
+This is the tier that serves what no faster kernel does: any format, scale, zero, act-order, size and machine.  Its
+weight is packed row by row, low bits first; parameters that a recipe does not use are tensors of one element.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tilewright
+import tilewright.language as T
+from tilewright.ir.dtypes import dtype as dtype_of
+from tilewright.kernels.recipe import Grouped, Recipe
+
+FEW_ROWS = 16
+"""Up to here blocks have so many rows, so that short batches waste nothing."""
+
+NATIVE = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
+"""Formats that a cast decodes."""
+
+
+def decoded(code: Any, recipe: Recipe, table: Any) -> Any:
+    """The number that a code (int32) stands for: an int32 where all are whole, else a float32."""
+    of = recipe.format
+    if of.kind in ("int", "uint"):
+        if of.name == "int1":
+            return code * 2 - 1
+        sign = 1 << (of.bits - 1) if of.kind == "int" else 0
+        return (code ^ sign) - sign
+    if of.name in NATIVE and recipe.whole == 1:
+        return T.cast(T.reinterpret(T.cast(code, "uint8"), NATIVE[of.name]), "float32")
+    return table[code]
+
+
+def of_group(tensor: Any, facts: Grouped, n: Any, g: Any) -> Any:
+    """The element of a tensor of groups that belongs to row n of the weight and group g, as float32."""
+    element = tensor[n // facts.rows_each if facts.rows > 1 else 0, g if facts.columns > 1 else 0]
+    return T.cast(element, "float64" if facts.dtype == "float64" else "float32")
+
+
+def applied(value: Any, function: str | None) -> Any:
+    """An activation function of a float32."""
+    if function == "relu":
+        return T.max(value, 0.0)
+    if function == "gelu":
+        return 0.5 * value * (1.0 + T.erf(value * 0.7071067811865476))
+    if function == "gelu_tanh":
+        return 0.5 * value * (1.0 + T.tanh(0.7978845608028654 * (value + 0.044715 * value * value * value)))
+    if function == "silu":
+        return value / (1.0 + T.exp(-value))
+    if function == "sigmoid":
+        return 1.0 / (1.0 + T.exp(-value))
+    return T.tanh(value) if function == "tanh" else value
+
+
+def stored(value: Any, out: str) -> Any:
+    """A result in the type of C: integers saturate, floats become integers by rounding to nearest."""
+    record = dtype_of(out)
+    if not record.is_integer:
+        return T.cast(value, out)
+    if value.dtype.is_float:
+        return T.cast(T.round(value), out)
+    if record.bits >= 32:
+        return T.cast(value, out)
+    return T.cast(T.clamp(value, int(record.minimum), int(record.maximum)), out)
+
+
+@tilewright.jit
+def general_matmul(recipe: Recipe, block_N: int = 64, threads: int = 128) -> Any:
+    """The product that `recipe` describes, for any number of rows.
+
+    Returns
+    -------
+    kernel of ``A[M, columns]``, ``activation_scales`` (``[1, 1]``, ``[M, 1]`` or ``[M, groups]``), ``W`` (bytes ``[N, row_bytes]``,
+    dense formats ``[N, K]``), ``table`` (values of the codes), ``scales``, ``zeros`` and ``multipliers`` (as their `Grouped`
+    says), ``factor[1]``, ``slots``, ``divisors[columns]``, ``gathered[K]`` (int32, column of A, negative for none), ``bias[N]``,
+    ``residual[M, N]`` and ``C[M, N]``.
+    """
+    r = recipe
+    M = T.dynamic("M")
+    N, K, bits, groups = r.N, r.K, r.format.bits, r.groups
+    period = r.period
+    span = period or K
+    block_K = next(size for size in (64, 32, 16) if size == 16 or span % size == 0) if period else 64
+    tile_bytes = block_K * bits // 8
+    per_word = 32 // bits if r.slots else 1
+    dense = r.format.is_dense
+    wide = "float64" if r.accumulate == "float64" else "float32"
+    source = r.quantize or r.activations
+
+    @T.macro
+    def quantize_rows(A: Any, divisors: Any, operands: Any, token_scales: Any) -> None:
+        with T.Kernel(M, threads=threads) as m:
+            partial = T.alloc_fragment((1, 1024), "float32")
+            largest = T.alloc_fragment((1,), "float32")
+            T.clear(partial)
+            for block in T.serial(T.ceildiv(r.columns, 1024)):
+                for one, k in T.Parallel(1, 1024):
+                    column = block * 1024 + k
+                    if column < r.columns:
+                        element = T.cast(A[m, column], "float32")
+                        element = element / divisors[column] if r.divisors else element
+                        partial[one, k] = T.max(partial[one, k], T.abs(element))
+            T.reduce_max(partial, largest, dim=1)
+            limit = 127.0 if r.quantize == "int8" else float(dtype_of(r.quantize).maximum)
+            inverse = T.if_then_else(largest[0] > 0.0, limit / largest[0], 0.0)
+            for block in T.serial(T.ceildiv(r.columns, 1024)):
+                for k in T.Parallel(1024):
+                    column = block * 1024 + k
+                    if column < r.columns:
+                        element = T.cast(A[m, column], "float32")
+                        element = element / divisors[column] if r.divisors else element
+                        scaled = element * inverse
+                        operands[m, column] = T.cast(T.round(scaled) if r.quantize == "int8" else scaled, r.quantize)
+            for one in T.Parallel(1):
+                token_scales[m, one] = largest[one] / limit
+
+    @T.macro
+    def multiply(
+        A: Any, activation_scales: Any, W: Any, table: Any, scales: Any, zeros: Any, multipliers: Any, factor: Any,
+        slots: Any, divisors: Any, gathered: Any, bias: Any, residual: Any, C: Any, block_M: int,
+    ) -> None:  # fmt: skip
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
+            A_shared = T.alloc_shared((block_M, block_K), r.left)
+            W_shared = T.alloc_shared((block_N, block_K), r.right)
+            partial = T.alloc_fragment((block_M, block_N), r.accumulate)
+            if period:
+                total = T.alloc_fragment((block_M, block_N), wide)
+                T.clear(total)
+            for span_index in T.serial(T.ceildiv(K, span)):
+                T.clear(partial)
+                for step in T.serial(T.ceildiv(span, block_K)):
+                    first = span_index * span + step * block_K
+                    for i, j in T.Parallel(block_M, block_K):
+                        row, k = by * block_M + i, first + j
+                        column = gathered[k] if r.gather else k
+                        element = A[row, column]
+                        if r.gather:
+                            element = T.if_then_else(column >= 0, A[row, T.max(column, 0)], T.cast(0, source))
+                        if r.divisors and r.quantize is None:
+                            element = T.cast(element, wide) / T.if_then_else(column < r.columns, divisors[column], 1.0)
+                        if r.activation_scales == "element":
+                            element = T.cast(element, wide) * T.cast(
+                                activation_scales[row, column // r.activation_group], wide
+                            )
+                        A_shared[i, j] = T.cast(element, r.left)
+                    if dense:
+                        for i, j in T.Parallel(block_N, block_K):
+                            W_shared[i, j] = T.cast(W[bx * block_N + i, first + j], r.right)
+                    else:
+                        codes = T.alloc_shared((block_N, tile_bytes), "uint8")
+                        T.copy(W[bx * block_N, first * bits // 8], codes)
+                        for i, j in T.Parallel(block_N, block_K):
+                            bit = j * bits
+                            if r.slots:
+                                bit = j // per_word * 32 + slots[j % per_word] * bits
+                            code = T.cast(codes[i, bit // 8], "int32") >> bit % 8
+                            if 8 % bits:
+                                following = T.min(bit // 8 + 1, tile_bytes - 1)
+                                code = code | T.cast(codes[i, following], "int32") << 8 - bit % 8
+                            number = decoded(code & (1 << bits) - 1, r, table)
+                            n, g = bx * block_N + i, (first + j) // r.group
+                            if r.zeros == "one":
+                                number = number - (int(r.zero) if r.zero == int(r.zero) else r.zero)
+                            if r.zeros == "groups":
+                                number = T.cast(number, "float32") - of_group(zeros, r.zero_point, n, g)
+                            if r.zeros == "packed":
+                                point = T.cast(zeros[g, n * bits // 8], "int32") >> n * bits % 8 & (1 << bits) - 1
+                                number = number - point
+                            if r.multiplier:
+                                number = T.cast(number, "float32") * of_group(multipliers, r.multiplier, n, g)
+                            if r.scaled == "weight":
+                                number = T.cast(number, wide) * of_group(scales, r.scale, n, g)
+                            if r.zeros == "rescale":
+                                number = number - of_group(zeros, r.zero_point, n, g)
+                            W_shared[i, j] = T.cast(number, r.right)
+                    T.gemm(A_shared, W_shared, partial, transpose_B=True)
+                if period:
+                    for i, j in T.Parallel(block_M, block_N):
+                        scaled = T.cast(partial[i, j], wide)
+                        if r.scaled == "sums":
+                            weight_group = span_index * span // r.group
+                            scaled = scaled * of_group(scales, r.scale, bx * block_N + j, weight_group)
+                        if r.activation_scales == "group":
+                            group = span_index * span // r.activation_group
+                            scaled = scaled * T.cast(activation_scales[by * block_M + i, group], wide)
+                        total[i, j] = total[i, j] + scaled
+            for i, j in T.Parallel(block_M, block_N):
+                row, n = by * block_M + i, bx * block_N + j
+                if (row < M) & (n < N):
+                    value = total[i, j] if period else partial[i, j]
+                    if r.scaled == "result":
+                        value = T.cast(value, wide) * of_group(scales, r.scale, n, 0)
+                    if r.activation_scales in ("tensor", "token"):
+                        token = row if r.activation_scales == "token" else 0
+                        value = T.cast(value, wide) * T.cast(activation_scales[token, 0], wide)
+                    if r.factor:
+                        value = T.cast(value, wide) * factor[0]
+                    if r.bias or r.function or r.residual:
+                        value = T.cast(value, wide)
+                    if r.bias:
+                        value = value + T.cast(bias[n], wide)
+                    value = applied(value, r.function)
+                    if r.residual:
+                        value = value + T.cast(residual[row, n], wide)
+                    C[row, n] = stored(value, r.out)
+
+    scale_rows = M if r.activation_scales in ("token", "group", "element") and not r.quantize else 1
+    scale_groups = -(-r.columns // r.activation_group) if r.activation_group else 1
+    packed_zeros = r.zeros == "packed"
+    zero_shape = (groups, -(-N * bits // 8)) if packed_zeros else (r.zero_point.rows, r.zero_point.columns)
+    multiplier = r.multiplier or Grouped("int8")
+    weight = T.Tensor((N, K), r.format.dtype.name) if dense else T.Tensor((N, r.row_bytes), "uint8")
+
+    @T.prim_func
+    def general_matmul(
+        A: T.Tensor((M, r.columns), r.activations),
+        activation_scales: T.Tensor((scale_rows, scale_groups), r.activation_scale_dtype),
+        W: weight,
+        table: T.Tensor((1 << bits if bits <= 8 else 1,), "float32"),
+        scales: T.Tensor((r.scale.rows, r.scale.columns), r.scale.dtype),
+        zeros: T.Tensor(zero_shape, "uint8" if packed_zeros else r.zero_point.dtype),
+        multipliers: T.Tensor((multiplier.rows, multiplier.columns), multiplier.dtype),
+        factor: T.Tensor((1,), "float32"),
+        slots: T.Tensor((len(r.slots) or 1,), "int32"),
+        divisors: T.Tensor((r.columns if r.divisors else 1,), "float32"),
+        gathered: T.Tensor((K if r.gather else 1,), "int32"),
+        bias: T.Tensor((N if r.bias else 1,), r.bias or "float32"),
+        residual: T.Tensor((M if r.residual else 1, N if r.residual else 1), r.out),
+        C: T.Tensor((M, N), r.out),
+    ):
+        operands, factors = A, activation_scales
+        if r.quantize:
+            operands = T.alloc_global((M, r.columns), r.quantize)
+            factors = T.alloc_global((M, 1), "float32")
+            quantize_rows(A, divisors, operands, factors)
+        rest = (W, table, scales, zeros, multipliers, factor, slots, divisors, gathered, bias, residual, C)
+        if M <= FEW_ROWS:
+            multiply(operands, factors, *rest, 16)
+        else:
+            multiply(operands, factors, *rest, 64)
+
+    return general_matmul

@@ -1,0 +1,111 @@
+"""`Recipe`: everything that a product with a quantised weight must know at compile time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tilewright.formats import Format
+
+FUNCTIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
+"""What an epilogue may apply to the product and its bias."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """A tensor with an element for each group of a weight: ``[rows, columns]``, where 1 stands for the same in all groups.
+
+    Attributes
+    ----------
+    rows_each : rows of the weight that share a row of the tensor.
+    """
+
+    dtype: str
+    rows: int = 1
+    columns: int = 1
+    rows_each: int = 1
+
+    @property
+    def varies_along_k(self) -> bool:
+        return self.columns > 1
+
+
+UNUSED = Grouped("float32")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """``C = function((A a_scale) ((values - zeros) multipliers scales)^T factor + bias) + residual``, and how to compute it.
+
+    Attributes
+    ----------
+    N, K : of the weight as packed; `columns` is the width of A, which differs where K is gathered or padded.
+    format : of the codes.
+    activations : element type of A as the caller holds it.
+    left, right : types that are multiplied, of A's tiles and of the weight's.
+    accumulate : ``"int32"``, ``"float32"`` or ``"float64"``.
+    group : columns of a group (a multiple of 16 where partial sums are scaled).
+    scaled : where scales enter: ``"none"``, ``"result"`` (the epilogue), ``"sums"`` (partial sums of groups) or
+        ``"weight"`` (each element, before it is rounded to `right`).
+    zeros : ``"none"``, ``"one"`` (`zero` for all), ``"groups"`` (a tensor, subtracted first), ``"packed"`` (the same as
+        codes ``[groups, N * bits / 8]``), ``"rescale"`` (a tensor, subtracted from the scaled weight).
+    scale, zero_point, multiplier : shapes and types of these tensors; multipliers are second-level int8 scales.
+    factor : whether the result is multiplied by one more number.
+    whole : table values were multiplied by this to be whole numbers.
+    slots : place of every code within its 32-bit word; empty where codes lie in order.
+    activation_scales : ``"none"``, ``"tensor"``, ``"token"``, ``"group"`` (of `activation_group` columns, scaling
+        partial sums) or ``"element"`` (the same, each element scaled before it is rounded to `left`).
+    quantize : type that A is quantised to first, one scale a token; None where it is multiplied as it is.
+    divisors : A is divided by a vector first (SmoothQuant).
+    gather : columns of A are taken in another order (act-order, padding).
+    bias : its type, None for none.
+    residual, function : the rest of the epilogue.
+    out : type of C; integers are rounded to nearest and saturate.
+    """
+
+    N: int
+    K: int
+    columns: int
+    format: Format
+    activations: str
+    left: str
+    right: str
+    accumulate: str
+    group: int
+    scaled: str = "none"
+    zeros: str = "none"
+    zero: float = 0.0
+    scale: Grouped = UNUSED
+    zero_point: Grouped = UNUSED
+    multiplier: Grouped | None = None
+    factor: bool = False
+    whole: int = 1
+    slots: tuple[int, ...] = ()
+    activation_scales: str = "none"
+    activation_group: int = 0
+    activation_scale_dtype: str = "float32"
+    quantize: str | None = None
+    divisors: bool = False
+    gather: bool = False
+    bias: str | None = None
+    residual: bool = False
+    function: str | None = None
+    out: str = "float32"
+
+    @property
+    def groups(self) -> int:
+        return -(-self.K // self.group)
+
+    @property
+    def period(self) -> int | None:
+        """Columns after which a partial sum is scaled; None where sums run over all of K."""
+        period = self.group if self.scaled == "sums" else 0
+        if self.activation_scales == "group":
+            period = math.gcd(period, self.activation_group)
+        return period or None
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of packed codes."""
+        bits = self.K * self.format.bits
+        return -(-bits // 32) * 4 if self.slots else -(-bits // 8)

@@ -1,0 +1,6 @@
+"""The mixed-precision matmul library: packed weights, one product for all of them, and BitBLAS's names for it."""
+
+from tilewright.matmul.packed import PackedWeight
+from tilewright.matmul.product import quant_matmul
+
+__all__ = ["PackedWeight", "quant_matmul"]

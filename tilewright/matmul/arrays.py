@@ -1,0 +1,108 @@
+"""Arrays of NumPy and torch on any device, told apart and moved, without importing torch before the user does."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import WrongArgumentDevice, WrongArgumentKind
+from tilewright.ir.dtypes import DType, dtype
+from tilewright.runtime.dlpack import row_major_strides
+from tilewright.runtime.tensors import allocator_like, is_torch, numpy_dtype
+
+ALIGNMENT = 16
+"""Bytes: addresses that kernels for GPUs take for granted."""
+
+
+def device_of(array: Any) -> str:
+    """``"cpu"``, or torch's name of the device with its index: ``"cuda:0"``.
+
+    Raises
+    ------
+    WrongArgumentKind : neither a NumPy array nor a torch tensor.
+    """
+    if isinstance(array, np.ndarray):
+        return "cpu"
+    if is_torch(array):
+        device = array.device
+        return "cpu" if device.type == "cpu" else f"{device.type}:{device.index or 0}"
+    raise WrongArgumentKind(
+        f"a {type(array).__name__} was given for a tensor", hint="pass a NumPy array or a torch tensor"
+    )
+
+
+def element_type(array: Any) -> DType:
+    """The number type of an array's elements."""
+    return numpy_dtype(array.dtype) if isinstance(array, np.ndarray) else dtype(array.dtype)
+
+
+def as_numpy(array: Any) -> np.ndarray:
+    """The same elements in NumPy's memory; types that NumPy lacks are carried by ml_dtypes."""
+    if isinstance(array, np.ndarray):
+        return array
+    if not is_torch(array):
+        return np.asarray(array)
+    torch = sys.modules["torch"]
+    array = array.detach().cpu()
+    if array.dtype.is_floating_point and array.dtype.itemsize <= 2 and array.dtype != torch.float16:
+        bits = array.contiguous().view(torch.uint8 if array.dtype.itemsize == 1 else torch.int16).numpy()
+        return bits.view(dtype(array.dtype).numpy)
+    return array.numpy()  # type: ignore[no-any-return]
+
+
+def placed_like(array: np.ndarray, example: Any) -> Any:
+    """`array` as a tensor of the kind and on the device of `example`."""
+    return as_torch(array, example.device) if is_torch(example) else array
+
+
+def as_torch(array: Any, device: Any) -> Any:
+    """A torch tensor on a device with the elements of an array, of the same type."""
+    import torch
+
+    if is_torch(array):
+        return array.to(device)
+    name = numpy_dtype(array.dtype).name
+    array = np.ascontiguousarray(array)
+    if not array.flags.writeable:
+        array = array.copy()
+    if array.dtype.isbuiltin == 1:
+        return torch.from_numpy(array).to(device)
+    bits = torch.from_numpy(array.view(np.uint8 if array.itemsize == 1 else np.int16))
+    return bits.view(getattr(torch, name)).to(device)
+
+
+def contiguous(array: Any) -> Any:
+    """The array itself where it is row-major and aligned, else a copy that is."""
+    if isinstance(array, np.ndarray):
+        return np.ascontiguousarray(array)
+    array = array.contiguous()
+    return array.clone() if array.data_ptr() % ALIGNMENT and array.device.type != "cpu" else array
+
+
+def is_row_major(array: Any) -> bool:
+    """Whether a kernel can write to an array as it is."""
+    if isinstance(array, np.ndarray):
+        return array.flags.c_contiguous
+    aligned = array.device.type == "cpu" or array.data_ptr() % ALIGNMENT == 0
+    return tuple(array.stride()) == tuple(row_major_strides(tuple(array.shape))) and aligned
+
+
+def empty_like(example: Any, shape: tuple[int, ...], of: DType) -> Any:
+    """An uninitialised array of the kind and on the device of `example`."""
+    return allocator_like(example)(shape, of)
+
+
+def check_device(what: str, array: Any, other: str, device: str) -> None:
+    """Two arrays are on one device.
+
+    Raises
+    ------
+    WrongArgumentDevice : they are not; says which is where.
+    """
+    found = device_of(array)
+    if found != device:
+        raise WrongArgumentDevice(
+            f"{what} is on {found}, {other} on {device}", hint=f"move one: {what}.to({device!r}), for example"
+        )

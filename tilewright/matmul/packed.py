@@ -1,0 +1,213 @@
+"""`PackedWeight`: a quantised weight in the order of bytes that kernels read, on a device, saved, loaded and unpacked."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import CannotQuantize
+from tilewright.formats import Format, number_format, pack_plain, unpack_plain
+from tilewright.kernels.recipe import Grouped
+from tilewright.matmul.arrays import as_numpy, as_torch, device_of, element_type
+from tilewright.matmul.facts import WeightFacts
+from tilewright.quant.weight import QuantizedWeight
+
+LAYOUT = "plain/1"
+"""Id of the layout that every kernel of last resort reads."""
+
+RUN = 16
+"""Groups of columns are padded to multiples of this, so that partial sums of a group fill matrix instructions."""
+
+GROUPED = ("scales", "zeros", "multipliers")
+OPTIONAL = (*GROUPED, "g_idx", "divisors")
+
+
+class PackedWeight:
+    """A weight ``[N, K]`` ready to be multiplied by, one form for every number of rows.
+
+    Made by `PackedWeight.pack` from a `QuantizedWeight`; `unpack` gives that back, bit for bit.
+
+    Attributes
+    ----------
+    format, shape, block, zeros_mode, tensor_scale : as in `QuantizedWeight`.
+    layout : versioned id of the order of `codes`.
+    arrays : ``codes`` (uint8 ``[N, bytes]``; dense formats ``[N, K]``), and where the weight has them ``scales``, ``zeros``,
+        ``multipliers``, ``g_idx``, ``divisors``, all on one device.
+    """
+
+    def __init__(
+        self,
+        format: Format | str,
+        shape: tuple[int, int],
+        arrays: Mapping[str, Any],
+        *,
+        block: tuple[int, int] | None = None,
+        zeros_mode: str = "original",
+        tensor_scale: float = 1.0,
+        layout: str = LAYOUT,
+    ) -> None:
+        self.format, self.shape, self.arrays = number_format(format), tuple(shape), dict(arrays)
+        self.block = block or (1, shape[1])
+        self.zeros_mode, self.tensor_scale, self.layout = zeros_mode, float(tensor_scale), layout
+        self.prepared: dict[Any, Any] = {}
+        """What products with this weight have worked out so far, by their request."""
+
+    def __repr__(self) -> str:
+        return f"<PackedWeight {self.shape[0]} x {self.shape[1]} {self.format} {self.layout} on {self.device}>"
+
+    @classmethod
+    def pack(cls, weight: QuantizedWeight, device: Any = None) -> PackedWeight:
+        """Bring a weight into the order of bytes that kernels read.
+
+        Parameters
+        ----------
+        device : a torch device; None leaves NumPy arrays, which serve the CPU.
+
+        Raises
+        ------
+        CannotQuantize : a weight without rows or columns.
+        """
+        if 0 in weight.shape:
+            raise CannotQuantize(f"a weight of shape {list(weight.shape)} has nothing to multiply by")
+        assert weight.block is not None
+        codes = weight.codes
+        gathered = column_order(weight.shape[1], weight.group, weight.g_idx)
+        if gathered is not None:
+            codes = np.where(gathered >= 0, codes[:, np.maximum(gathered, 0)], codes.dtype.type(0))
+        codes = np.ascontiguousarray(codes if weight.format.is_dense else pack_plain(codes, weight.format.bits))
+        arrays = {"codes": codes}
+        for name in OPTIONAL:
+            values = getattr(weight, name)
+            if values is not None:
+                arrays[name] = np.ascontiguousarray(values, _held(name, values, weight.zeros_mode))
+        made = cls(
+            weight.format, weight.shape, arrays, block=weight.block, zeros_mode=weight.zeros_mode,
+            tensor_scale=weight.tensor_scale,
+        )  # fmt: skip
+        return made if device is None else made.to(device)
+
+    def unpack(self) -> QuantizedWeight:
+        """The weight that was packed."""
+        arrays = {name: as_numpy(array) for name, array in self.arrays.items()}
+        gathered, codes = self.gathered, arrays.pop("codes")
+        columns = self.shape[1] if gathered is None else len(gathered)
+        if not self.format.is_dense:
+            codes = unpack_plain(codes.view(np.uint8), columns, self.format.bits)
+        if gathered is not None:
+            ordered = np.empty(self.shape, codes.dtype)
+            ordered[:, gathered[gathered >= 0]] = codes[:, gathered >= 0]
+            codes = ordered
+        return QuantizedWeight(
+            codes, self.format, block=self.block, zeros_mode=self.zeros_mode, tensor_scale=self.tensor_scale, **arrays
+        )
+
+    def to_dense(self) -> np.ndarray:
+        """The weight that activations are multiplied by in effect, ``[N, K]`` float64."""
+        return self.unpack().to_dense()
+
+    def to(self, device: Any) -> PackedWeight:
+        """The same weight as torch tensors on a device."""
+        arrays = {name: as_torch(array, device) for name, array in self.arrays.items()}
+        return PackedWeight(
+            self.format, self.shape, arrays, block=self.block, zeros_mode=self.zeros_mode,
+            tensor_scale=self.tensor_scale, layout=self.layout,
+        )  # fmt: skip
+
+    @property
+    def device(self) -> str:
+        return device_of(self.arrays["codes"])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(int(as_numpy(array).nbytes) for array in self.arrays.values())
+
+    @functools.cached_property
+    def gathered(self) -> np.ndarray | None:
+        """Which column of the activations each packed column meets, -1 for none; None where they are in order."""
+        g_idx = self.arrays.get("g_idx")
+        return column_order(self.shape[1], self.block[1], None if g_idx is None else as_numpy(g_idx))
+
+    @functools.cached_property
+    def facts(self) -> WeightFacts:
+        """What a kernel for this weight must know at compile time."""
+        gathered = self.gathered
+        columns = self.shape[1] if gathered is None else len(gathered)
+        group = min(self.block[1], columns) if gathered is None else columns // self._groups_of_columns()
+        zeros, zero = self._zeros()
+        grouped = {name: self._grouped(name) for name in GROUPED}
+        return WeightFacts(
+            N=self.shape[0], K=columns, columns=self.shape[1], format=self.format, group=group,
+            scale=grouped["scales"], zeros=zeros, zero=zero,
+            zero_point=grouped["zeros"] if zeros in ("groups", "rescale") else None,
+            multiplier=grouped["multipliers"], factor=self.tensor_scale != 1.0,
+            divisors="divisors" in self.arrays, gather=gathered is not None,
+        )  # fmt: skip
+
+    def _groups_of_columns(self) -> int:
+        g_idx = self.arrays.get("g_idx")
+        natural = -(-self.shape[1] // self.block[1])
+        return natural if g_idx is None else max(natural, int(as_numpy(g_idx).max()) + 1)
+
+    def _zeros(self) -> tuple[str, float]:
+        zeros = self.arrays.get("zeros")
+        if zeros is None:
+            return "none", 0.0
+        if self.zeros_mode == "rescale":
+            return "rescale", 0.0
+        values = np.unique(as_numpy(zeros).astype(np.float64))
+        return ("groups", 0.0) if len(values) > 1 else ("one", float(values[0])) if values[0] else ("none", 0.0)
+
+    def _grouped(self, name: str) -> Grouped | None:
+        values = self.arrays.get(name)
+        if values is None:
+            return None
+        return Grouped(element_type(values).name, *map(int, values.shape), rows_each=self.block[0])
+
+    @functools.cached_property
+    def numbers(self) -> np.ndarray:
+        """Every number that ``(value - zero) * multiplier`` can be (zeros of mode rescale apart)."""
+        table = np.array([v for c, v in enumerate(self.format.values) if c not in self.format.unused], np.float64)
+        for name, combine in (("zeros", np.subtract), ("multipliers", np.multiply)):
+            values = self.arrays.get(name)
+            if values is not None and (name != "zeros" or self.zeros_mode != "rescale"):
+                table = np.unique(combine.outer(table, np.unique(as_numpy(values).astype(np.float64))[:_MANY]))
+        return table
+
+
+_HELD = {"g_idx": np.int32, "divisors": np.float32, "multipliers": np.int8}
+
+
+def _held(name: str, values: np.ndarray, zeros_mode: str) -> Any:
+    """The type in which an array is held: that of scales as given, zeros as bytes or as floats."""
+    if name == "zeros" and values.dtype.kind in "iu":
+        return np.uint8 if zeros_mode == "quantized" else np.float32
+    return _HELD.get(name, values.dtype)
+
+
+_MANY = 4096
+"""So many different zeros are no whole numbers of a few bits: a sample tells as much."""
+
+
+def column_order(columns: int, group: int, g_idx: np.ndarray | None) -> np.ndarray | None:
+    """Columns of the activations in the order in which the weight is packed, -1 where a group is padded; None for none.
+
+    Columns of a group follow one another, and every group takes as many columns: a multiple of `RUN`.
+    """
+    if g_idx is None and (group >= columns or group % RUN == 0):
+        return None
+    of = np.arange(columns) // group if g_idx is None else np.asarray(g_idx, np.int64)
+    if (of == np.arange(columns) // group).all() and group % RUN == 0:
+        return None
+    count = max(int(of.max()) + 1, -(-columns // group))
+    sizes = np.bincount(of, minlength=count)
+    run = -(-int(sizes.max()) // RUN) * RUN
+    order = np.full((count, run), -1, np.int32)
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    by_group = np.argsort(of, kind="stable").astype(np.int32)
+    for one in range(count):
+        order[one, : sizes[one]] = by_group[starts[one] : starts[one] + sizes[one]]
+    return order.reshape(-1)

@@ -1,0 +1,134 @@
+"""How a product is computed by the general kernel: what is multiplied in which type, and where scales enter.
+
+Codes and zero points stay whole numbers as long as possible: they are subtracted before anything is rounded, integers
+are multiplied as integers, scales enter sums.  Only where a zero point is no whole number, or is subtracted from the
+scaled weight, does a scale enter the element.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.errors import Unsupported
+from tilewright.formats import Format
+from tilewright.ir.dtypes import DType, dtype
+from tilewright.kernels.recipe import FUNCTIONS, UNUSED, Recipe
+from tilewright.machine.arch import Arch
+from tilewright.matmul.facts import Request, WeightFacts
+from tilewright.matmul.packed import RUN
+from tilewright.ops.rounding import round_float
+
+ACTIVATIONS = (
+    "float16", "bfloat16", "float32", "float64", "int8", "uint8", "int4", "uint4", "int2", "uint2", "float8_e4m3fn",
+    "float8_e5m2",
+)  # fmt: skip
+"""Element types of activations."""
+
+QUANTIZED = ("int8", "float8_e4m3fn", "float8_e5m2")
+"""What activations may be quantised to in the same call."""
+
+
+def recipe_for(facts: WeightFacts, numbers: np.ndarray | None, request: Request, arch: Arch) -> Recipe:
+    """The general kernel's recipe for a weight and a call.
+
+    Parameters
+    ----------
+    numbers : every number that ``(value - zero) * multiplier`` can be; None where that is not known.
+
+    Raises
+    ------
+    Unsupported : types that no kernel takes; says which there are.
+    """
+    check_request(request)
+    source = dtype(request.quantize or request.activations)
+    left, right, whole = operand_types(source, facts, numbers, arch)
+    weight_scaled = facts.zeros == "rescale"
+    scaled = "none"
+    if facts.scale is not None:
+        along_k = facts.scale.varies_along_k
+        scaled = "weight" if weight_scaled else "sums" if along_k else "result"
+        if scaled == "sums" and facts.group % RUN:
+            scaled = "weight"
+    activation_scales = "token" if request.quantize else request.activation_scales
+    if activation_scales == "group" and (request.activation_group % RUN or facts.gather):
+        activation_scales = "element"
+        left = right = _wider(left)
+    if dtype(left).bits == 8 and (scaled == "weight" or weight_scaled):
+        left, right, whole = _float_operand(arch), _float_operand(arch), 1
+    integers = dtype(left).is_integer
+    return Recipe(
+        N=facts.N, K=facts.K, columns=facts.columns, format=facts.format, activations=request.activations, left=left,
+        right=right, accumulate="int32" if integers else "float64" if left == "float64" else "float32",
+        group=facts.group, scaled=scaled, zeros=facts.zeros, zero=facts.zero * whole, scale=facts.scale or UNUSED,
+        zero_point=facts.zero_point or UNUSED, multiplier=facts.multiplier, factor=facts.factor or whole > 1,
+        whole=whole, slots=facts.slots, activation_scales=activation_scales, activation_group=request.activation_group,
+        activation_scale_dtype=request.activation_scale_dtype, quantize=request.quantize, divisors=facts.divisors,
+        gather=facts.gather, bias=request.bias, residual=request.residual, function=request.function, out=request.out,
+    )  # fmt: skip
+
+
+def check_request(request: Request) -> None:
+    """The types of a call are such as products have.  Raises Unsupported."""
+    if request.activations not in ACTIVATIONS:
+        raise Unsupported(f"activations of {request.activations}", ACTIVATIONS)
+    if request.quantize is not None and request.quantize not in QUANTIZED:
+        raise Unsupported(f"quantising activations to {request.quantize}", QUANTIZED)
+    if request.quantize is not None and not dtype(request.activations).is_float:
+        floats = [name for name in ACTIVATIONS if dtype(name).is_float]
+        raise Unsupported(f"quantising activations of {request.activations}", floats)
+    if request.function is not None and request.function not in FUNCTIONS:
+        raise Unsupported(f"the activation function {request.function!r}", FUNCTIONS)
+    out = dtype(request.out)
+    if out.kind == "bool" or out.bits < 8:
+        raise Unsupported(f"results of {request.out}", ("floats and integers of 8 bits and more",))
+
+
+def operand_types(
+    source: DType, facts: WeightFacts, numbers: np.ndarray | None, arch: Arch
+) -> tuple[str, str, int]:  # fmt: skip
+    """Types that are multiplied, and the factor that makes the weight's numbers whole."""
+    if source.is_integer:
+        whole = facts.format.whole_factor
+        if whole != 1 and facts.zeros in ("groups", "packed"):
+            whole = None
+        left = "uint8" if source.kind == "uint" else "int8"
+        if whole and numbers is not None and _fits(numbers * whole, "int8"):
+            return left, "int8", whole
+        return _float_operand(arch), _float_operand(arch), 1
+    if source.bits == 8:
+        native = numbers is not None and _fits(numbers, source.name) and _multiplies(arch, source)
+        return (source.name, source.name, 1) if native else (_float_operand(arch), _float_operand(arch), 1)
+    if not arch.has_threads and source.bits <= 16:
+        return "float32", "float32", 1
+    return source.name, source.name, 1
+
+
+def _float_operand(arch: Arch) -> str:
+    """A type that holds small integers and all 8-bit floats exactly, and that the machine multiplies fast."""
+    return "float16" if arch.has_threads else "float32"
+
+
+def _wider(name: str) -> str:
+    return "float64" if name == "float64" else "float32"
+
+
+def _fits(numbers: np.ndarray, name: str) -> bool:
+    """Whether a type has all the numbers, NaN apart."""
+    record = dtype(name)
+    real = numbers[~np.isnan(numbers)]
+    if record.is_integer:
+        return bool(((real == np.rint(real)) & (real >= record.minimum) & (real <= record.maximum)).all())
+    return bool((round_float(real, record).astype(np.float64) == real).all())
+
+
+def _multiplies(arch: Arch, of: DType) -> bool:
+    """Whether the machine has an instruction for products of a type that any thread can feed."""
+    return any(
+        getattr(one, "a", None) == of == getattr(one, "b", None) and not getattr(one, "asynchronous", True)
+        for one in arch.matrix_instructions
+    )
+
+
+def table_of(of: Format, whole: int) -> np.ndarray:
+    """Values of the codes as the kernel looks them up, float32."""
+    return np.ones(1, np.float32) if of.is_dense else (np.nan_to_num(of.table, nan=0.0) * whole).astype(np.float32)

@@ -1,0 +1,239 @@
+"""`quant_matmul`: one call that multiplies activations by a packed weight, whatever either is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.errors import (
+    ReadOnlyArgument,
+    Unsupported,
+    WrongArgumentDType,
+    WrongArgumentKind,
+    WrongArgumentShape,
+    WrongArgumentStrides,
+)
+from tilewright.ir.dtypes import dtype
+from tilewright.matmul.arrays import (
+    check_device,
+    contiguous,
+    device_of,
+    element_type,
+    empty_like,
+    is_row_major,
+)
+from tilewright.matmul.facts import Request, WeightFacts
+from tilewright.matmul.packed import PackedWeight
+from tilewright.matmul.planning import check_request
+from tilewright.matmul.tiers import Machine, Operands, Prepared, choose
+from tilewright.runtime.tensors import is_torch
+from tilewright.targets.registry import resolve
+
+
+def quant_matmul(
+    x: Any,
+    weight: PackedWeight,
+    *,
+    activation_scales: Any = None,
+    quantize: str | None = None,
+    bias: Any = None,
+    function: str | None = None,
+    residual: Any = None,
+    out_dtype: Any = None,
+    out: Any = None,
+) -> Any:
+    """``function(x @ W^T + bias) + residual`` for a quantised weight ``W``.
+
+    Parameters
+    ----------
+    x : ``[..., K]``, any number of rows; floats, 8-bit floats, or integers of at most 8 bits (fewer than 8 packed, low bits
+        first, ``[..., K * bits / 8]`` uint8: pass `tilewright.pack`'s result as ``(array, "int4")``).
+    weight : on the device of `x`.
+    activation_scales : what `x` is multiplied by: one number ``[1]``, one a token ``[..., 1]``, or one for each run of columns,
+        ``[..., K / g]``.
+    quantize : ``"int8"``, ``"float8_e4m3fn"`` or ``"float8_e5m2"``: quantise float `x` first, one scale a token.
+    bias : ``[N]`` of any float type.
+    function : ``"relu"``, ``"gelu"``, ``"gelu_tanh"``, ``"silu"``, ``"sigmoid"`` or ``"tanh"``.
+    residual : ``[..., N]`` of the result's type, added last.
+    out_dtype : of the result; by default that of float `x`, int32 for integers without any scale, else float32.  Integer
+        results are rounded to nearest and saturate.
+    out : the result's array, written in place.
+
+    Returns
+    -------
+    ``[..., N]`` of `out_dtype`.  Sums are taken in float32 (int32 for integers, float64 for float64).
+
+    Raises
+    ------
+    ArgumentError : an array of a wrong shape, type or device, named.
+    Unsupported : a combination that no kernel computes; says what there is.
+    """
+    product = Product.of(
+        x, weight, activation_scales=activation_scales, quantize=quantize, bias=bias, function=function,
+        residual=residual, out_dtype=out_dtype, out=out,
+    )  # fmt: skip
+    return product.run()
+
+
+class Product:
+    """One checked call: its prepared kernel and its operands."""
+
+    def __init__(self, prepared: Prepared, operands: Operands, result: Any) -> None:
+        self.prepared, self.operands, self.result = prepared, operands, result
+
+    def run(self) -> Any:
+        """Launch; returns the result."""
+        if self.operands.activations.shape[0]:
+            self.prepared(self.operands)
+        return self.result
+
+    def emulate(self, **options: Any) -> Any:
+        """Run the device text under the emulator; returns the result."""
+        self.prepared.emulate(self.operands, **options)
+        return self.result
+
+    @staticmethod
+    def of(
+        x: Any,
+        weight: PackedWeight,
+        *,
+        activation_scales: Any = None,
+        quantize: str | None = None,
+        bias: Any = None,
+        function: str | None = None,
+        residual: Any = None,
+        out_dtype: Any = None,
+        out: Any = None,
+        target: Any = None,
+    ) -> Product:
+        """Check a call and prepare it; see `quant_matmul`.  `target` compiles for another machine, to emulate."""
+        x, source = x if isinstance(x, tuple) else (x, None)
+        device = device_of(x)
+        if weight.device != device:
+            check_device("the weight", weight.arrays["codes"], "the activations are", device)
+        facts = weight.facts
+        activations = element_type(x).name if source is None else dtype(source).name
+        leading, flat = _flattened(x, facts, activations)
+        kind, group, scales = _activation_scales(activation_scales, leading, facts.columns, device)
+        result = _result_type(out, out_dtype, activations, facts, kind, quantize)
+        for what, values, expected in (("bias", bias, (facts.N,)), ("residual", residual, (*leading, facts.N))):
+            _check_array(what, values, expected, device)
+        request = Request(
+            activations, result, kind, "float32" if scales is None else element_type(scales).name, group, quantize,
+            None if bias is None else element_type(bias).name, residual is not None, function,
+        )  # fmt: skip
+        if residual is not None and element_type(residual).name != result:
+            raise WrongArgumentDType(f"residual is {element_type(residual)}, but the result is {result}")
+        prepared = _prepared(weight, request, target or device, x)
+        rows = flat.shape[0]
+        shape = (*leading, facts.N)
+        made = empty_like(x, (rows, facts.N), dtype(result)) if out is None else _given(out, shape, rows, device)
+        operands = Operands(
+            flat, scales, None if bias is None else contiguous(bias),
+            None if residual is None else contiguous(residual.reshape(rows, facts.N)), made,
+        )  # fmt: skip
+        return Product(prepared, operands, made.reshape(shape) if out is None else out)
+
+
+def _prepared(weight: PackedWeight, request: Request, where: Any, example: Any) -> Prepared:
+    """What earlier calls of the same kind have prepared."""
+    kind = "torch" if is_torch(example) else "numpy"
+    key = (request, where, kind)
+    found = weight.prepared.get(key)
+    if found is None:
+        check_request(request)
+        target, arch = resolve(where.split(":")[0] if isinstance(where, str) else where)
+        tier, _ = choose(weight.facts, request, arch)
+        found = weight.prepared[key] = tier.prepare(weight, request, Machine(target, arch), example)
+    return found
+
+
+def explain(weight: PackedWeight, request: Request, target: Any = "auto") -> str:
+    """Which tier serves a call, and why not the ones before it."""
+    arch = resolve(target)[1]
+    tier, reasons = choose(weight.facts, request, arch)
+    return "\n".join([f"{tier.name} on {arch.target} {arch.name}", *(f"  not {reason}" for reason in reasons)])
+
+
+def _flattened(x: Any, facts: WeightFacts, activations: str) -> tuple[tuple[int, ...], Any]:
+    """Leading dimensions, and x as a row-major matrix."""
+    per_byte = dtype(activations).per_byte
+    if facts.columns % per_byte:
+        raise Unsupported(f"activations of {activations} with K = {facts.columns}", (f"K a multiple of {per_byte}",))
+    width = facts.columns // per_byte
+    if not x.shape or x.shape[-1] != width:
+        raise WrongArgumentShape(
+            f"the activations have shape {list(x.shape)}, but the weight is {[facts.N, facts.columns]}: "
+            f"their last dimension should be {width}"
+        )
+    leading = tuple(x.shape[:-1])
+    rows = 1
+    for extent in leading:
+        rows *= int(extent)
+    return leading, contiguous(x.reshape(rows, width))
+
+
+def _activation_scales(scales: Any, leading: tuple[int, ...], columns: int, device: str) -> tuple[str, int, Any]:
+    """Their kind, the columns of a group, and the scales as a matrix of rows and groups."""
+    if scales is None:
+        return "none", 0, None
+    if device_of(scales) != device:
+        check_device("activation_scales", scales, "the activations are", device)
+    shape, rows = tuple(scales.shape), 1
+    for extent in leading:
+        rows *= int(extent)
+    if scales.size == 1 if not is_torch(scales) else scales.numel() == 1:
+        return "tensor", 0, scales.reshape(1, 1)
+    if shape in (leading, (*leading, 1), (rows,), (rows, 1)):
+        return "token", 0, contiguous(scales.reshape(rows, 1))
+    if shape[:-1] in (leading, (rows,)) and shape[-1] > 1:
+        # The least multiple of 16 (or number) of columns that makes so many groups.
+        group = -(-columns // shape[-1])
+        group = -(-group // 16) * 16 if -(-columns // (-(-group // 16) * 16)) == shape[-1] else group
+        if -(-columns // group) == shape[-1]:
+            return "group", group, contiguous(scales.reshape(rows, shape[-1]))
+    raise WrongArgumentShape(
+        f"activation_scales have shape {list(shape)}, but there are {rows} tokens of {columns} elements",
+        hint=f"one number [1], one a token [{rows}, 1], or one a group of columns [{rows}, {columns} / group]",
+    )
+
+
+def _result_type(out: Any, out_dtype: Any, activations: str, facts: WeightFacts, kind: str, quantize: Any) -> str:
+    if out is not None:
+        found = element_type(out).name
+        if out_dtype is not None and dtype(out_dtype).name != found:
+            raise WrongArgumentDType(f"out is {found}, but out_dtype is {dtype(out_dtype)}")
+        return found
+    if out_dtype is not None:
+        return dtype(out_dtype).name
+    source = dtype(activations)
+    if source.is_float and source.bits >= 16:
+        return activations
+    unscaled = facts.scale is None and facts.multiplier is None and not facts.factor and kind == "none"
+    return (
+        "int32"
+        if source.is_integer and unscaled and facts.format.is_integer and facts.zeros in ("none", "one")
+        else "float32"
+    )
+
+
+def _check_array(what: str, values: Any, expected: tuple[int, ...], device: str) -> None:
+    if values is None:
+        return
+    if device_of(values) != device:
+        check_device(what, values, "the activations are", device)
+    if tuple(values.shape) != expected:
+        raise WrongArgumentShape(f"{what} has shape {list(values.shape)}, expected {list(expected)}")
+
+
+def _given(out: Any, expected: tuple[int, ...], rows: int, device: str) -> Any:
+    """The caller's result array as a matrix."""
+    if isinstance(out, tuple):
+        raise WrongArgumentKind("out is a tuple, expected one array")
+    _check_array("out", out, expected, device)
+    if not is_row_major(out):
+        raise WrongArgumentStrides(
+            "out is not row-major, or not at a multiple of 16 bytes", hint="let the call allocate it, and copy"
+        )
+    if not is_torch(out) and not out.flags.writeable:
+        raise ReadOnlyArgument("out is written by the call and is read-only")
+    return out.reshape(rows, expected[-1])
