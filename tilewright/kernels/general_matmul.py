@@ -189,7 +189,7 @@ def general_matmul(recipe: Recipe, block_N: int = 64, threads: int = 128) -> Any
             for i, j in T.Parallel(block_M, block_N):
                 row, n = by * block_M + i, bx * block_N + j
                 if (row < M) & (n < N):
-                    value = total[i, j] if period else partial[i, j]
+                    value: Any = total[i, j] if period else partial[i, j]
                     if r.scaled == "result":
                         value = T.cast(value, wide) * of_group(scales, r.scale, n, 0)
                     if r.activation_scales in ("tensor", "token"):
@@ -211,7 +211,8 @@ def general_matmul(recipe: Recipe, block_N: int = 64, threads: int = 128) -> Any
     packed_zeros = r.zeros == "packed"
     zero_shape = (groups, -(-N * bits // 8)) if packed_zeros else (r.zero_point.rows, r.zero_point.columns)
     multiplier = r.multiplier or Grouped("int8")
-    weight = T.Tensor((N, K), r.format.dtype.name) if dense else T.Tensor((N, r.row_bytes), "uint8")
+    own = r.format.dtype
+    weight = T.Tensor((N, K), own.name) if dense and own else T.Tensor((N, r.row_bytes), "uint8")
 
     @T.prim_func
     def general_matmul(

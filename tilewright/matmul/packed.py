@@ -49,7 +49,8 @@ class PackedWeight:
         tensor_scale: float = 1.0,
         layout: str = LAYOUT,
     ) -> None:
-        self.format, self.shape, self.arrays = number_format(format), tuple(shape), dict(arrays)
+        self.format, self.arrays = number_format(format), dict(arrays)
+        self.shape: tuple[int, int] = (int(shape[0]), int(shape[1]))
         self.block = block or (1, shape[1])
         self.zeros_mode, self.tensor_scale, self.layout = zeros_mode, float(tensor_scale), layout
         self.prepared: dict[Any, Any] = {}
@@ -165,7 +166,8 @@ class PackedWeight:
         values = self.arrays.get(name)
         if values is None:
             return None
-        return Grouped(element_type(values).name, *map(int, values.shape), rows_each=self.block[0])
+        rows, columns = map(int, values.shape)
+        return Grouped(element_type(values).name, rows, columns, self.block[0])
 
     @functools.cached_property
     def numbers(self) -> np.ndarray:
