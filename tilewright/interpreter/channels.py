@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from tilewright.errors import RolesDeadlocked
 from tilewright.ir.nodes import Channel
 
 
-class Ring:
-    """The state of one channel of one block: iterations that each writer published and each reader released."""
+Line = tuple[str, int]
+"""A role's name and the number of its instance."""
 
-    def __init__(self, channel: Channel) -> None:
+
+class Ring:
+    """The state of one channel of one block: iterations that each writer published and each reader released.
+
+    Parameters
+    ----------
+    instances : of each role, by its name.
+    """
+
+    def __init__(self, channel: Channel, instances: Mapping[str, int]) -> None:
         self.channel = channel
-        self.published = dict.fromkeys(channel.writers, 0)
-        self.released = dict.fromkeys(channel.readers, 0)
+        self.published = {(name, i): 0 for name in channel.writers for i in range(instances[name])}
+        self.released = {(name, i): 0 for name in channel.readers for i in range(instances[name])}
 
     @property
     def passed(self) -> int:
         """How often anything was handed on."""
         return sum(self.published.values()) + sum(self.released.values())
 
-    def is_free(self, number: int) -> bool:
+    def is_free(self, role: Line, number: int) -> bool:
         """Whether a writer may fill the slot of iteration `number`."""
-        return all(count > number - self.channel.stages for count in self.released.values())
+        return all(count > number - self.channel.stages for count in self._others(self.released, role))
 
-    def is_full(self, number: int) -> bool:
+    def is_full(self, role: Line, number: int) -> bool:
         """Whether a reader may read the slot of iteration `number`."""
-        return all(count > number for count in self.published.values())
+        return all(count > number for count in self._others(self.published, role))
 
-    def pass_on(self, role: str, number: int, verb: str) -> None:
+    def _others(self, counts: dict[Line, int], role: Line) -> Iterable[int]:
+        """How far those have come that share slots with a line of execution: itself alone where slots are private."""
+        return [counts[role]] if self.channel.is_private else counts.values()
+
+    def pass_on(self, role: Line, number: int, verb: str) -> None:
         """A role publishes or releases iteration `number`.
 
         Raises
@@ -37,7 +52,7 @@ class Ring:
         counts = self.published if verb == "publish" else self.released
         if counts[role] != number:
             raise RolesDeadlocked(
-                f"the role {role!r} means to {verb} iteration {number} of {self.channel.name!r}, but its next is {counts[role]}",
+                f"the role {role[0]!r} means to {verb} iteration {number} of {self.channel.name!r}, but its next is {counts[role]}",
                 hint="every role goes through the iterations 0, 1, 2, ... of a channel, one after the other",
             )
         counts[role] += 1

@@ -252,11 +252,11 @@ class Executor(Evaluator):
         """Asynchronous operators have their effects where they are issued, the earliest that is allowed."""
 
     def _channel(self, node: nodes.Channel) -> None:
-        self.channels[node.name] = Ring(node)
+        self.channels[node.name] = Ring(node, self.varying.instances)
 
     def _acquire(self, node: nodes.Acquire) -> Steps:
         ring, number = self.channels[node.channel], self.uniform(node.iteration)
-        while not ring.is_free(number):
+        while not ring.is_free(self.role, number):
             yield
 
     def _publish(self, node: nodes.Publish) -> None:
@@ -264,7 +264,7 @@ class Executor(Evaluator):
 
     def _receive(self, node: nodes.Receive) -> Steps:
         ring, number = self.channels[node.channel], self.uniform(node.iteration)
-        while not ring.is_full(number):
+        while not ring.is_full(self.role, number):
             yield
 
     def _release(self, node: nodes.Release) -> None:
@@ -273,31 +273,38 @@ class Executor(Evaluator):
     def _roles(self, node: nodes.Roles) -> Steps:
         """Run all roles in turn, each until it waits for another."""
         outside = self._line()
-        running = [(role, self.run(role.body), self._line_of(role)) for role in node.roles]
+        running = [
+            (role, self.run(role.body), self._line_of(role, instance))
+            for role in node.roles
+            for instance in range(role.instances)
+        ]
         before = {var: self.values[var] for var in self.thread_vars}
         while running:
             waiting, progress = [], sum(ring.passed for ring in self.channels.values())
             for role, steps, line in running:
                 self._enter(line)
-                self.role = role.name
                 self._bind_threads(role.warps * 32)
                 if next(steps, _DONE) is not _DONE:
                     waiting.append((role, steps, self._line()))
             if len(waiting) == len(running) and progress == sum(ring.passed for ring in self.channels.values()):
-                names = ", ".join(role.name for role, _, _ in waiting)
+                names = ", ".join(dict.fromkeys(role.name for role, _, _ in waiting))
                 raise RolesDeadlocked(f"the roles {names} wait for one another for ever", span=waiting[0][0].span)
             running = waiting
             yield
         self._enter(outside)
-        self.role = ""
         self.values.update(before)
 
     def _line(self) -> dict[str, Any]:
         """What belongs to one line of execution alone."""
         return {name: getattr(self, name) for name in _LINE}
 
-    def _line_of(self, role: nodes.Role) -> dict[str, Any]:
-        return {**self._line(), "threads": (role.warps * 32,)}
+    def _line_of(self, role: nodes.Role, instance: int) -> dict[str, Any]:
+        """A role's own line, with names and tiles of its own where it has several instances."""
+        line = {**self._line(), "threads": (role.warps * 32,), "role": (role.name, instance)}
+        if role.index is not None:
+            line["values"] = {**self.values, role.index: instance}
+            line["places"], line["memories"] = dict(self.places), dict(self.memories)
+        return line
 
     def _enter(self, line: Mapping[str, Any]) -> None:
         for name, value in line.items():
@@ -366,7 +373,9 @@ class Executor(Evaluator):
         return iter(range(count))
 
 
-_LINE = ("lanes", "mask", "parallel", "returned", "broken", "threads", "span")
+_LINE = (
+    "lanes", "mask", "parallel", "returned", "broken", "threads", "span", "role", "values", "places", "memories",
+)  # fmt: skip
 _DONE = object()
 
 _Simple: TypeAlias = "Callable[[Executor, Any], None]"

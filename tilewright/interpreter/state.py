@@ -62,7 +62,7 @@ class State:
     broken : lanes that left the innermost loop.
     span : place of the statement that runs.
     thread_vars : the kernel's thread indices.
-    role, channels : the name of the role that runs, and the rings by name.
+    role, channels : the name and instance of the role that runs, and the rings by name.
     """
 
     report: Callable[[str], None] = print
@@ -83,7 +83,7 @@ class State:
     broken: Mask = NOBODY
     span: Span | None = None
     thread_vars: tuple[Var, ...] = ()
-    role: str = ""
+    role: tuple[str, int] = ("", 0)
     channels: dict[str, Any] = field(default_factory=dict)
 
     def place(self, buffer: Buffer) -> View | Cell:

@@ -34,11 +34,13 @@ class Varying:
     names : variables and root buffers.
     lanes : statements to run for all threads at once, each with all that is below it.
     dependent : statements that mention something varying, or have such a statement below.
+    instances : of each role, how many there are.
     """
 
     names: set[Var | Buffer] = field(default_factory=set)
     lanes: set[Statement] = field(default_factory=set)
     dependent: set[Statement] = field(default_factory=set)
+    instances: dict[str, int] = field(default_factory=dict)
 
 
 def find_varying(kernel: Kernel) -> Varying:
@@ -49,6 +51,7 @@ def find_varying(kernel: Kernel) -> Varying:
         if _is_exchange(statement):
             mentions[statement] |= {kernel.thread_vars[0]}
     result = Varying(set(kernel.thread_vars))
+    result.instances = {node.name: node.instances for node in mentions if isinstance(node, nodes.Role)}
     if not any(var in names for names in mentions.values() for var in kernel.thread_vars):
         return result
     analysis = _Analysis(mentions, result)

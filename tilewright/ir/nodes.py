@@ -276,7 +276,9 @@ class Channel(Statement):
     name : its name within the kernel.
     buffers : shared buffers whose first dimension counts the slots.
     writers, readers : names of roles.
-    scope : one of `CHANNEL_SCOPES`: whose threads it joins.
+    scope : one of `CHANNEL_SCOPES`: whose threads it joins.  One of scope ``"warp"`` is a ring that each warp of one
+        role fills and empties alone; the first dimension of its buffers counts the role's instances, the second
+        the slots.
     """
 
     name: str
@@ -285,6 +287,11 @@ class Channel(Statement):
     writers: tuple[str, ...]
     readers: tuple[str, ...]
     scope: str = "block"
+
+    @property
+    def is_private(self) -> bool:
+        """Whether each warp has slots of its own."""
+        return self.scope == "warp"
 
 
 @node
@@ -327,12 +334,21 @@ class Role(Statement):
     name : its name within the kernel.
     warps : how many.
     registers : of each of its threads, where the author or a pass says so (a multiple of 8).
+    instances : how often the role stands side by side, each time on warps of its own.
+    index : in the body, which of the instances executes it; None where there is one.
     """
 
     name: str
     warps: int
     body: Seq
     registers: int | None = None
+    instances: int = 1
+    index: Var | None = None
+
+    @property
+    def all_warps(self) -> int:
+        """Warps of all instances together."""
+        return self.warps * self.instances
 
 
 @node

@@ -241,10 +241,19 @@ class _Parser(ExpressionParser):
                 or len(call.args) != 1
             ):
                 raise self.fail("roles hold `with role(name, warps=n):` alone", inner)
-            keywords = {keyword.arg or "": self.value(keyword.value) for keyword in call.keywords}
-            name = self.value(call.args[0])
-            found.append(nodes.Role(name, body=self.body(inner.body), **keywords, span=self.place(inner)))
+            with self.block():
+                keywords = {keyword.arg or "": self._role_word(keyword) for keyword in call.keywords}
+                name, body = self.value(call.args[0]), self.body(inner.body)
+            found.append(nodes.Role(name, body=body, **keywords, span=self.place(inner)))
         return nodes.Roles(tuple(found), span=self.place(node))
+
+    def _role_word(self, keyword: ast.keyword) -> Any:
+        """A keyword of a role; ``index`` is the name by which its body knows the instance."""
+        if keyword.arg != "index" or not isinstance(keyword.value, ast.Name):
+            return self.value(keyword.value)
+        var = Var(INT32, keyword.value.id)
+        self.scope[var.name] = var
+        return var
 
     def _tile_operator(self, name: str, call: ast.Call, span: Span | None) -> Statement:
         cls = nodes.TILE_OPERATORS[name]

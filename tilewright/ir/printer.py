@@ -302,8 +302,11 @@ class _Printer:
                 items = [quoted(role.name), f"warps={role.warps}"]
                 if role.registers is not None:
                     items.append(f"registers={role.registers}")
-                self.call("with role", items, ":", role)
-                self._body(role.body)
+                with self.names.scope():
+                    if role.index is not None:
+                        items += [f"instances={role.instances}", f"index={self.names.declare(role.index)}"]
+                    self.call("with role", items, ":", role)
+                    self._body(role.body)
 
     def _kernel(self, kernel: Kernel) -> None:
         before = self.annotations

@@ -353,8 +353,11 @@ class _Verifier:
             self.report(channel, f"the channel has {channel.stages} slots")
         for buffer in channel.buffers:
             self.use(channel, buffer)
-            if buffer.scope != "shared" or buffer.rank < 2 or buffer.shape[0] != channel.stages:
+            slots = buffer.shape[1 if channel.is_private else 0] if buffer.rank > 1 + channel.is_private else None
+            if buffer.scope != "shared" or slots != channel.stages:
                 self.report(channel, f"{buffer.name} is no shared buffer of {channel.stages} slots")
+        if channel.is_private and (len(channel.writers) != 1 or channel.writers != channel.readers):
+            self.report(channel, f"the slots of a warp in {channel.name!r} are not written and read by one role")
 
     def channel_statement(self, statement: nodes.ChannelStatement) -> None:
         self.typed(statement, statement.iteration, statement.iteration.dtype, "the iteration's number")
@@ -378,20 +381,23 @@ class _Verifier:
             self.report(roles, "two roles have one name")
         if self.role is not None:
             self.report(roles, "roles stand in a role")
-        warps = sum(role.warps for role in roles.roles)
+        warps = sum(role.all_warps for role in roles.roles)
         if self.kernel is not None and warps * 32 != self.kernel.num_threads:
             self.report(roles, f"the roles have {warps} warps, and the block {self.kernel.num_threads} threads")
         for role in roles.roles:
             registers = role.registers
-            if role.warps < 1:
-                self.report(role, f"the role has {role.warps} warps")
-            if registers is not None and (registers % 8 or not 24 <= registers <= 256 or role.warps % 4):
+            if role.warps < 1 or role.instances < 1:
+                self.report(role, f"the role has {role.instances} instances of {role.warps} warps")
+            if registers is not None and (registers % 8 or not 24 <= registers <= 256 or role.all_warps % 4):
                 self.report(role, "registers are given to whole warpgroups, a multiple of 8 from 24 to 256")
             own = {found.buffer for found in walk(role.body) if isinstance(found, nodes.Allocate)}
             for found in walk(role.body):
                 if isinstance(found, Buffer) and found.scope == "fragment" and root(found) not in own:
                     self.report(role, f"the fragment {found.name} lies in registers of other threads than this role's")
-            self.body(role.body, role=role, in_loop=False)
+            with self.scope():
+                if role.index is not None:
+                    self.bind(role, role.index)
+                self.body(role.body, role=role, in_loop=False)
 
     def enter_kernel(self, kernel: Kernel) -> None:
         if not 1 <= len(kernel.grid) <= 3 or len(kernel.grid) != len(kernel.block_vars):

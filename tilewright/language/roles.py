@@ -23,7 +23,7 @@ from typing import Any
 
 from tilewright import ops
 from tilewright.ir import nodes
-from tilewright.ir.nodes import CHANNEL_SCOPES, Buffer, ChannelStatement, Role, index_binary
+from tilewright.ir.nodes import CHANNEL_SCOPES, Buffer, ChannelStatement, Role, Var, index_binary
 from tilewright.language.branches import BlockContext
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import Builder, Frame, current, in_kernel, record
@@ -81,7 +81,9 @@ def channel(*buffers: Any, writers: Any, readers: Any, scope: str = "block") -> 
     ----------
     buffers : made by `alloc_shared`, all with the same first extent.
     writers, readers : names of roles, one or a tuple of them.
-    scope : ``"warp"``, ``"warpgroup"``, ``"block"`` or ``"cluster"``.
+    scope : ``"warp"``, ``"warpgroup"``, ``"block"`` or ``"cluster"``.  With ``"warp"`` every instance of one role (of
+        one warp) has slots of its own, which it fills and empties: the first dimension of the buffers counts
+        instances, the second slots.
     """
     builder = in_kernel("T.channel")
     tiles: list[Buffer] = []
@@ -89,7 +91,9 @@ def channel(*buffers: Any, writers: Any, readers: Any, scope: str = "block") -> 
         if not isinstance(buffer, BufferProxy) or buffer.buffer.scope != "shared" or buffer.buffer.rank < 2:
             raise TileExpected("T.channel", describe(buffer))
         tiles.append(buffer.buffer)
-    depths = {tile.static_shape[0] for tile in tiles}
+    if scope == "warp" and any(tile.rank < 3 for tile in tiles):
+        raise NumberExpected("T.channel of scope 'warp'", "tiles of shape (instances, slots, ...)", "fewer dimensions")
+    depths = {tile.static_shape[1 if scope == "warp" else 0] for tile in tiles}
     if len(depths) != 1:
         raise NumberExpected("T.channel", "shared tiles with the same number of slots", str(sorted(depths)))
     if scope not in CHANNEL_SCOPES:
@@ -134,22 +138,29 @@ class RolesContext(BlockContext):
 class RoleContext(BlockContext):
     """The ``with`` frame of one role."""
 
-    def __init__(self, name: str, warps: int, registers: int | None) -> None:
+    def __init__(self, name: str, warps: int, registers: int | None, instances: int | None) -> None:
         self.name, self.warps, self.registers = name, warps, registers
+        self.instances = 1 if instances is None else instances
+        self.index = None if instances is None else Var(nodes.dtypes.INT32, name)
         self.span = statement_here()
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Any:
         builder: Builder = in_kernel("T.role")
         if builder.frame.kind != "T.roles":
             raise MisplacedRole(
                 f"the role {self.name!r} stands outside of `T.roles`", "open `with T.roles():` around roles"
             )
         self.frame = builder.push("T.role", self.span)
+        if self.index is None:
+            return None
+        if len(self.names) == 1:
+            self.index = replace(self.index, name=self.names[0])
+        return Scalar(self.index, self.frame)
 
     def __exit__(self, *exception: Any) -> None:
         body = current("T.role").pop(self.frame)
         if exception[0] is None:
-            record(Role(self.name, self.warps, body, self.registers, span=self.span))
+            record(Role(self.name, self.warps, body, self.registers, self.instances, self.index, span=self.span))
 
 
 @author_facing
@@ -159,7 +170,7 @@ def roles() -> RolesContext:
 
 
 @author_facing
-def role(name: str, warps: Any, registers: Any = None) -> RoleContext:
+def role(name: str, warps: Any, registers: Any = None, instances: Any = None) -> RoleContext:
     """What some warps of the block do.
 
     Parameters
@@ -167,16 +178,21 @@ def role(name: str, warps: Any, registers: Any = None) -> RoleContext:
     name : how channels call it.
     warps : how many; the roles' warps together are the block's.
     registers : that each of its threads keeps, a multiple of 8 (whole warpgroups only); None leaves them even.
+    instances : how often the role stands side by side, each time on `warps` warps of its own; ``with T.role(...) as
+        which`` then gives the instance's number.
     """
     count = constant(warps, "warps of T.role")
     if count < 1:
         raise NumberExpected("warps of T.role", "a positive integer", str(count))
+    copies = None if instances is None else constant(instances, "instances of T.role")
+    if copies is not None and copies < 1:
+        raise NumberExpected("instances of T.role", "a positive integer", str(copies))
     kept = None if registers is None else constant(registers, "registers of T.role")
-    if kept is not None and (kept % 8 or not 24 <= kept <= 256 or count % 4):
+    if kept is not None and (kept % 8 or not 24 <= kept <= 256 or count * (copies or 1) % 4):
         raise NumberExpected(
             "registers of T.role", "a multiple of 8 from 24 to 256, for a role of 4, 8, 12, ... warps", str(kept)
         )
-    return RoleContext(name, count, kept)
+    return RoleContext(name, count, kept, copies)
 
 
 @author_facing

@@ -97,6 +97,7 @@ class Assign(ScopedRewriter):
         self.warpgroup: Expr = const(0)
         self.thread_var: Var | None = None
         self.barriers = 0
+        self.single_warp = False
         self.roles = 0
         self.cluster = 1
         self.asynchronous: list[TileOperator] = []
@@ -131,23 +132,26 @@ class Assign(ScopedRewriter):
         first, branches = 0, []
         for number, role in enumerate(roles.roles):
             self.barriers = number + 1
-            branches.append(self._role(role, outside[0], first))
-            first += role.warps
+            branches.append(self._role(role, outside[0], warp, first))
+            first += role.all_warps
         self.thread, self.threads, self.warpgroup, self.asynchronous, self.barriers = outside
         otherwise = branches.pop()
         for role, body in zip(reversed(roles.roles[:-1]), reversed(branches), strict=True):
-            first -= roles.roles[len(branches)].warps
+            first -= roles.roles[len(branches)].all_warps
             branches = branches[:-1]
             otherwise = seq(If(binary("lt", warp, const(first)), body, otherwise, span=role.span))
         return [head, *otherwise.statements]
 
-    def _role(self, role: Role, thread: Expr, first: int) -> Seq:
+    def _role(self, role: Role, thread: Expr, warp: Var, first: int) -> Seq:
         """The body of one role, whose first warp is number `first` of the block."""
         threads = role.warps * WARP
         own, group = Var(INT32, "thread"), Var(INT32, "warpgroup")
         self.thread, self.threads, self.warpgroup = own, threads, group
         self.asynchronous, self.endings = _asynchronous(role), {}
+        self.single_warp = role.warps == 1
         with self.analyzer.scope():
+            if role.index is not None:
+                self.analyzer.bind_extent(role.index, role.instances)
             self.analyzer.bind_extent(own, threads)
             self.analyzer.bind_extent(group, max(1, threads // WARPGROUP))
             body = self(role.body)
@@ -155,7 +159,11 @@ class Assign(ScopedRewriter):
         head: list[Statement] = []
         if role.registers is not None:
             head.append(Evaluate(Call(BOOL, "setmaxnreg", (const(role.registers),)), span=role.span))
-        head.append(Let(own, index_binary("sub", thread, first * WARP)))
+        number = index_binary("sub", thread, first * WARP)
+        head.append(Let(own, index_binary("floormod", number, threads) if role.instances > 1 else number))
+        if role.index is not None:
+            instance = index_binary("floordiv", index_binary("sub", warp, first), role.warps)
+            head.append(Let(role.index, instance, span=role.span))
         if group in variables(body):
             head.append(Let(group, Call(INT32, "warp_uniform", (index_binary("floordiv", own, WARPGROUP),))))
         return seq(head, body.statements)
@@ -166,6 +174,8 @@ class Assign(ScopedRewriter):
     def visit_Evaluate(self, evaluate: Evaluate) -> Any:
         value = evaluate.value
         if self.barriers and isinstance(value, Call) and value.function == "sync_threads":
+            if self.single_warp:
+                return replace(evaluate, value=Call(BOOL, "sync_warp", ()))
             meeting = Call(BOOL, "named_barrier_sync", (const(self.barriers), const(self.threads)))
             return replace(evaluate, value=meeting)
         return self.generic(evaluate)

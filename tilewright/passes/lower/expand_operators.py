@@ -40,7 +40,7 @@ from tilewright.ops.reduce import Reduce
 from tilewright.passes.context import Context
 from tilewright.passes.tile.infer_layouts import accesses_of
 from tilewright.passes.tile.select_async_copies import CP_ASYNC
-from tilewright.passes.tile.select_copies import TMA
+from tilewright.passes.tile.select_copies import ENGINE
 from tilewright.passes.tile.select_instructions import FACT
 
 
@@ -59,7 +59,7 @@ class _Expand(Rewriter):
             return operator
         if isinstance(operator, Reduce) and _stays(operator):
             return operator
-        if isinstance(operator, Copy) and operator.prefer in (CP_ASYNC, TMA):
+        if isinstance(operator, Copy) and operator.prefer in (CP_ASYNC, *ENGINE):
             return operator
         lowered = operator.lower()
         lowered = lowered if lowered.span is not None else replace(lowered, span=operator.span)

@@ -26,7 +26,9 @@ After::
     if tx % 128 == 0:
         mbarrier_arrive(ring_empty[k % 4])
 
-A role that only drives the copy engine is the work of one thread.
+A role that only drives the copy engine is the work of one thread.  Where threads themselves fill or read a slot, one
+lane arrives for its warp, behind a meeting of its lanes.  The slots of a channel of scope ``"warp"`` have no second
+barrier: what a warp has read it fills again by itself.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.plan_synchronization import barrier
-from tilewright.passes.tile.select_copies import TMA
+from tilewright.passes.tile.select_copies import ENGINE
 from tilewright.passes.tile.select_instructions import FACT as PLANS
 from tilewright.passes.tile.select_instructions import WARP
 
@@ -117,32 +119,45 @@ class _Ring:
 
 
 def _ring(channel: Channel, kernel: Kernel, context: Context) -> _Ring:
-    if channel.scope not in ("block", "cluster"):
+    if channel.scope not in ("warp", "block", "cluster"):
         raise ChannelMisuse(
             f"the channel {channel.name!r} joins the roles of a {channel.scope}",
-            span=channel.span, hint='only channels of scope "block" and "cluster" are lowered',
+            span=channel.span, hint='only channels of scope "warp", "block" and "cluster" are lowered',
         )  # fmt: skip
     plans = context.facts.get(PLANS, {})
     roles = {node.name: node for node in walk(kernel) if isinstance(node, Role)}
+    if channel.is_private and roles[channel.readers[0]].warps != 1:
+        raise ChannelMisuse(
+            f"each slot of {channel.name!r} is one warp's, but the role {channel.readers[0]!r} has several",
+            span=channel.span, hint="write T.role(..., warps=1, instances=n)",
+        )  # fmt: skip
     full = 0
     for name in channel.writers:
-        copies = _copies_into(channel, roles[name])
-        full += any(copy.prefer == TMA for copy in copies)
-        full += roles[name].warps * WARP if any(copy.prefer != TMA for copy in copies) else 0
+        full += any(copy.prefer in ENGINE for copy in _copies_into(channel, roles[name])) * roles[name].instances
+        full += roles[name].all_warps * _writes_by_threads(channel, roles[name])
     by_group = frozenset(name for name in channel.readers if _reads_by_descriptor(channel, roles[name], plans))
-    empty = sum(roles[name].warps * WARP // (GROUP if name in by_group else 1) for name in channel.readers)
+    empty = sum(roles[name].all_warps * WARP // (GROUP if name in by_group else WARP) for name in channel.readers)
     blocks = math.prod(kernel.attribute("cluster", (1,))) if channel.scope == "cluster" else 1
     if blocks > 1 and len(by_group) != len(channel.readers):
         raise ChannelMisuse(
             f"the slots of {channel.name!r} are read by more than asynchronous gemms",
             span=channel.span, hint='only these may read the slots of a channel of scope "cluster"',
         )  # fmt: skip
-    rows = [Buffer(f"{channel.name}_{word}", (channel.stages,), UINT64, "barrier") for word in ("full", "empty")]
-    return _Ring(channel, rows[0], rows[1], max(full, 1), empty * blocks, by_group, blocks)
+    instances = roles[channel.readers[0]].instances if channel.is_private else 1
+    slots = channel.stages * instances
+    rows = [Buffer(f"{channel.name}_{word}", (slots,), UINT64, "barrier") for word in ("full", "empty")]
+    arrivals = 1 if channel.is_private else max(full, 1)
+    return _Ring(channel, rows[0], rows[1], arrivals, empty * blocks, by_group, blocks)
 
 
 def _copies_into(channel: Channel, role: Role) -> list[Copy]:
     return [node for node in walk(role) if isinstance(node, Copy) and node.destination.buffer in channel.buffers]
+
+
+def _writes_by_threads(channel: Channel, role: Role) -> bool:
+    """Whether a role's threads themselves write the slots."""
+    stores = any(isinstance(node, nodes.Store) and node.buffer in channel.buffers for node in walk(role))
+    return stores or any(copy.prefer not in ENGINE for copy in _copies_into(channel, role))
 
 
 def _reads_by_descriptor(channel: Channel, role: Role, plans: dict[Gemm, Any]) -> bool:
@@ -189,14 +204,12 @@ class _Lower(Rewriter):
     def visit_Channel(self, channel: Channel) -> Any:
         ring = self.rings[channel.name]
         slot = Var(nodes.dtypes.INT32, "slot")
-        begin = [
-            call("mbarrier_init", Region(row, (slot,), (1,)), const(count))
-            for row, count in ((ring.full, ring.full_arrivals), (ring.empty, ring.empty_arrivals))
-        ]
-        loop = For(slot, const(0), const(channel.stages), const(1), seq(*begin), "unroll", span=channel.span)
+        rows = [(ring.full, ring.full_arrivals)] + [(ring.empty, ring.empty_arrivals)] * (not channel.is_private)
+        begin = [call("mbarrier_init", Region(row, (slot,), (1,)), const(count)) for row, count in rows]
+        loop = For(slot, const(0), const(ring.full.size), const(1), seq(*begin), "unroll", span=channel.span)
         body = seq(loop, call("fence_mbarrier_init"))
         start = If(binary("eq", self.thread, const(0)), body, span=channel.span)
-        return [Allocate(ring.full, span=channel.span), Allocate(ring.empty, span=channel.span), start]
+        return [*(Allocate(row, span=channel.span) for row, _ in rows), start]
 
     def visit_Roles(self, roles: Roles) -> Any:
         if any(ring.blocks > 1 for ring in self.rings.values()):
@@ -215,7 +228,7 @@ class _Lower(Rewriter):
     def _is_light(self, node: Any) -> bool:
         """Whether one thread may do it alone."""
         if isinstance(node, Copy):
-            return node.prefer == TMA and node.source.buffer.scope == "global"
+            return node.prefer in ENGINE and node.source.buffer.scope == "global"
         if isinstance(node, nodes.TileOperator):
             return False
         return not isinstance(node, Statement) or isinstance(
@@ -225,7 +238,12 @@ class _Lower(Rewriter):
     # Slots ---------------------------------------------------------------------------------------
 
     def _slot(self, row: Buffer, stages: int, iteration: Expr) -> Region:
-        return Region(row, (index_binary("floormod", nodes.cast(iteration, UINT32), const(stages, UINT32)),), (1,))
+        """The barrier of an iteration's slot, in the part of the row that is this instance's."""
+        place = index_binary("floormod", nodes.cast(iteration, UINT32), const(stages, UINT32))
+        if row.size != stages:
+            assert self.role is not None and self.role.index is not None
+            place = index_binary("add", index_binary("mul", nodes.cast(self.role.index, UINT32), const(stages, UINT32)), place)
+        return Region(row, (place,), (1,))
 
     def _parity(self, stages: int, iteration: Expr, flipped: bool) -> Expr:
         """The phase that iteration number i waits for: 0 the first time around, 1 the second, and so on."""
@@ -250,16 +268,20 @@ class _Lower(Rewriter):
         ring, number = self.rings[statement.channel], statement.iteration
         self.held[statement.channel] = number
         channel = ring.channel
-        wait = call("mbarrier_wait", self._slot(ring.empty, channel.stages, number),
-                    self._parity(channel.stages, number, True))  # fmt: skip
-        made: list[Statement] = [replace(wait, span=statement.span)]
+        made: list[Statement] = []
+        if not channel.is_private:
+            wait = call("mbarrier_wait", self._slot(ring.empty, channel.stages, number),
+                        self._parity(channel.stages, number, True))  # fmt: skip
+            made.append(replace(wait, span=statement.span))
         end = next(
             (i for i, other in enumerate(rest) if isinstance(other, Publish) and other.channel == channel.name), None
         )
-        assert self.role is not None
-        between = [other for other in rest[:end] if isinstance(other, Copy)]
-        copies = [copy for copy in _copies_into(channel, self.role) if copy.prefer == TMA]
-        if end is not None and copies and all(any(copy is other for other in between) for copy in copies):
+        window = Seq(tuple(rest[:end]))
+        copies = [
+            node for node in walk(window)
+            if isinstance(node, Copy) and node.prefer in ENGINE and node.destination.buffer in channel.buffers
+        ]  # fmt: skip
+        if end is not None and copies and all(any(copy is other for other in rest[:end]) for copy in copies):
             self.announced = self.announced | {channel.name}
             full = self._slot(ring.full, channel.stages, number)
             total = sum(_bytes(copy) for copy in copies)
@@ -272,12 +294,20 @@ class _Lower(Rewriter):
         copies = _copies_into(ring.channel, self.role)
         full = self._slot(ring.full, ring.channel.stages, statement.iteration)
         made: list[Statement] = []
-        if any(copy.prefer == TMA for copy in copies) and statement.channel not in self.announced:
+        if any(copy.prefer in ENGINE for copy in copies) and statement.channel not in self.announced:
             made.append(self._first_thread(call("mbarrier_arrive", full)))
-        if not copies or any(copy.prefer != TMA for copy in copies):
-            made.append(call("mbarrier_arrive", full) if copies else self._first_thread(call("mbarrier_arrive", full)))
+        if _writes_by_threads(ring.channel, self.role):
+            made += self._arrive(full)
+        elif not copies:
+            made.append(self._first_thread(call("mbarrier_arrive", full)))
         self.held.pop(statement.channel, None)
+        self.announced = self.announced - {statement.channel}
         return made
+
+    def _arrive(self, barrier: Region) -> list[Statement]:
+        """One arrival for a warp, of what all its lanes have done."""
+        lane = index_binary("floormod", self.thread, WARP)
+        return [call("sync_warp"), If(binary("eq", lane, const(0)), seq(call("mbarrier_arrive", barrier)))]
 
     def visit_Receive(self, statement: Receive) -> Any:
         ring = self.rings[statement.channel]
@@ -290,6 +320,8 @@ class _Lower(Rewriter):
     def visit_Release(self, statement: Release) -> Any:
         ring = self.rings[statement.channel]
         assert self.role is not None
+        if ring.channel.is_private:
+            return replace(call("sync_warp"), span=statement.span)
         slot = self._slot(ring.empty, ring.channel.stages, statement.iteration)
         if ring.blocks > 1:
             block = index_binary("floormod", self.thread, GROUP)
@@ -297,7 +329,7 @@ class _Lower(Rewriter):
             return If(one_each, seq(call("mbarrier_arrive_cluster", slot, block)), span=statement.span)
         arrive = call("mbarrier_arrive", slot)
         if self.role.name not in ring.by_group:
-            return replace(arrive, span=statement.span)
+            return self._arrive(slot)
         first = binary("eq", index_binary("floormod", self.thread, GROUP), const(0))
         return If(first, seq(arrive), span=statement.span)
 
@@ -307,7 +339,7 @@ class _Lower(Rewriter):
     # Copies --------------------------------------------------------------------------------------
 
     def visit_Copy(self, copy: Copy) -> Any:
-        if copy.prefer != TMA or copy.source.buffer.scope != "global":
+        if copy.prefer not in ENGINE or copy.source.buffer.scope != "global":
             return copy
         ring = next(ring for ring in self.rings.values() if copy.destination.buffer in ring.channel.buffers)
         number = self.held.get(ring.channel.name)

@@ -40,7 +40,7 @@ from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
-from tilewright.passes.tile.select_copies import slot_buffers
+from tilewright.passes.tile.select_copies import by_bytes, slot_buffers
 from tilewright.passes.tile.select_instructions import FACT, WARP, GemmPlan
 
 
@@ -290,7 +290,7 @@ class _Inference:
         matrix: set[Buffer] = set()
         for gemm in self.plans:
             matrix.update(region.buffer for region in (gemm.a, gemm.b) if region.buffer.scope == "shared")
-        matrix |= slot_buffers(self.kernel)
+        matrix |= slot_buffers(self.kernel) - by_bytes(self.kernel)
         by_author = {buffer for buffer, _ in self.kernel.layouts}
         for node in _own(self.kernel.body):
             if isinstance(node, Allocate) and node.buffer.scope == "shared" and node.buffer.source is None:

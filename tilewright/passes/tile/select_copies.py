@@ -13,20 +13,24 @@ The choice is made before layouts are inferred: any row-major or swizzled tile w
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir.nodes import Buffer, Channel, Function, Kernel, Region, Role
+from tilewright.ir.nodes import Buffer, Channel, Function, Kernel, Region, Role, index_binary
 from tilewright.ir.visitor import walk
 from tilewright.layout.threads import widest_span
 from tilewright.ops.copy import Copy
+from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.rows import row_misfit
 from tilewright.passes.scoped import ScopedRewriter
 
-TMA = "tma"
-"""What `Copy.prefer` says of a copy that the engine makes."""
+TMA, BULK = "tma", "bulk"
+"""What `Copy.prefer` says of a copy that the engine makes: boxes of a tensor, or bytes in one piece."""
+
+ENGINE = (TMA, BULK)
 
 MAXIMUM_RANK = 5
 MAXIMUM_ROW = 256
@@ -45,6 +49,11 @@ def slot_buffers(kernel: Kernel) -> frozenset[Buffer]:
     return frozenset(buffer for node in walk(kernel) if isinstance(node, Channel) for buffer in node.buffers)
 
 
+def by_bytes(kernel: Kernel) -> frozenset[Buffer]:
+    """Slots that the copy engine fills with bytes in one piece: they are row-major."""
+    return frozenset(copy.destination.buffer for copy in channel_copies(kernel) if copy.prefer == BULK)
+
+
 def channel_copies(kernel: Kernel) -> list[Copy]:
     """Copies that a role makes into the buffers of a channel."""
     slots = slot_buffers(kernel)
@@ -60,11 +69,15 @@ class _Select(ScopedRewriter):
 
     def visit_Kernel(self, kernel: Kernel) -> Any:
         self.kernel, self.into_slots = kernel, set(channel_copies(kernel))
+        gemms = [node for node in walk(kernel) if isinstance(node, Gemm)]
+        self.operands = {region.buffer for gemm in gemms for region in (gemm.a, gemm.b)}
         return super().visit_Kernel(kernel)
 
     def visit_Copy(self, copy: Copy) -> Copy:
-        if copy not in self.into_slots and copy.prefer != TMA:
+        if copy not in self.into_slots and copy.prefer not in ENGINE:
             return copy
+        if copy in self.into_slots and self._is_bulk(copy):
+            return copy if copy.prefer == BULK else replace(copy, prefer=BULK)
         reason = "it fills no slot of a channel"
         if copy in self.into_slots:
             reason = engine_misfit(copy, self.kernel, self.context, self.analyzer) or ""
@@ -74,10 +87,19 @@ class _Select(ScopedRewriter):
             choices.append(f"{place}copy: tma_load into {copy.destination.buffer.name}")
             return copy if copy.prefer == TMA else replace(copy, prefer=TMA)
         choices.append(f"{place}copy: by threads (not tma_load: {reason})")
-        if copy.prefer != TMA:
+        if copy.prefer not in ENGINE:
             return copy
         self.context.warn(f"this copy cannot be made by the copy engine: {reason}", copy.span)
         return replace(copy, prefer=None)
+
+
+    def _is_bulk(self, copy: Copy) -> bool:
+        """Whether bytes in one piece are moved to a tile that no gemm reads, so that it may be row-major."""
+        if copy.prefer not in (None, BULK) or not self.context.arch.has("tma") or copy.destination.buffer in self.operands:
+            return False
+        if copy.source.dtype != copy.destination.dtype or copy.source.buffer.scope != "global" or copy.multicast:
+            return False
+        return lies_in_one_piece(copy) and _stays_inside(copy.source, self.analyzer)
 
 
 def engine_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyzer) -> str | None:
@@ -100,6 +122,43 @@ def engine_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyz
     if source.buffer.rank > MAXIMUM_RANK:
         return f"{source.buffer.name} has {source.buffer.rank} dimensions, and {MAXIMUM_RANK} are possible"
     return _shape_misfit(source, destination) or row_misfit(source.buffer, ROW_BYTES, analyzer)
+
+
+def lies_in_one_piece(copy: Copy) -> bool:
+    """Whether a copy moves consecutive bytes of a tensor to consecutive bytes of a row-major tile, 16 at a time."""
+    source, destination = copy.source, copy.destination
+    pieces = [_piece(source), _piece(destination)]
+    return (
+        source.buffer.strides is None
+        and pieces[0] is not None
+        and pieces[0] == pieces[1]
+        and all(_has_whole_rows(region) for region in (source, destination))
+    )
+
+
+def _piece(region: Region) -> int | None:
+    """Elements of a region that follow each other in row-major order; None where it lies in several pieces."""
+    inner = [(extent, size) for extent, size in zip(region.extents, region.buffer.shape, strict=True)]
+    while inner and inner[0][0] == 1:
+        inner.pop(0)
+    if not all(isinstance(extent, int) for extent, _ in inner) or any(extent != size for extent, size in inner[1:]):
+        return None
+    return math.prod(extent for extent, _ in inner)  # type: ignore[misc]
+
+
+def _has_whole_rows(region: Region) -> bool:
+    """Whether a region consists of rows of the buffer, of whole units of 16 bytes, so that it starts at one too."""
+    row = region.buffer.shape[-1]
+    return isinstance(row, int) and region.extents[-1] == row and row * region.dtype.bits % (ROW_BYTES * 8) == 0
+
+
+def _stays_inside(region: Region, analyzer: Analyzer) -> bool:
+    """Whether no element of a region is out of bounds."""
+    return all(
+        analyzer.prove(index_binary("le", index_binary("add", start, extent), size))
+        and analyzer.prove(index_binary("ge", start, 0))
+        for start, extent, size in zip(region.starts, region.extents, region.buffer.shape, strict=True)
+    )
 
 
 def _shape_misfit(source: Region, destination: Region) -> str | None:

@@ -19,7 +19,7 @@ from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
-from tilewright.passes.tile.select_copies import TMA, channel_copies, slot_buffers
+from tilewright.passes.tile.select_copies import ENGINE, channel_copies, slot_buffers
 
 FACT = "gemm_plans"
 """Name in ``context.facts`` of the plans, by operator."""
@@ -127,7 +127,7 @@ def gemms_of(kernel: Kernel) -> dict[Gemm, int]:
 def descriptor_tiles(kernel: Kernel) -> frozenset[Buffer]:
     """Shared tiles that matrix instructions may read by descriptor: only the copy engine writes them, unless their
     layout is the author's."""
-    by_threads = {copy.destination.buffer for copy in channel_copies(kernel) if copy.prefer != TMA}
+    by_threads = {copy.destination.buffer for copy in channel_copies(kernel) if copy.prefer not in ENGINE}
     return slot_buffers(kernel) - by_threads - {buffer for buffer, _ in kernel.layouts}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,7 @@ from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.lower.lower_channels import FACT as BARRIERS
+from tilewright.passes.tile.select_copies import BULK
 from tilewright.targets.cuda.operands import BoxPlan, plan_boxes
 from tilewright.targets.cuda.tma import MAX_BOX, Swizzle
 
@@ -35,7 +37,27 @@ PATTERN_ROWS = 8
 
 def lower_engine_copy(copy: Copy, context: Context) -> Statement:
     """The loads of a copy into a channel's slot."""
+    if copy.prefer == BULK:
+        return _bytes(copy, context.facts[BLOCK], context.facts[BARRIERS][copy])
     return _Boxes(copy, context.facts[BLOCK], context.facts[BARRIERS][copy]).statement()
+
+
+POLICIES = {
+    "evict_first": "tw::POLICY_EVICT_FIRST", "evict_last": "tw::POLICY_EVICT_LAST", "evict_normal": "tw::POLICY_NORMAL",
+}  # fmt: skip
+"""The cache's hints by `Copy.eviction`."""
+
+
+def _bytes(copy: Copy, block: BlockView, barrier: Region) -> Statement:
+    """One load of bytes that lie in one piece."""
+    source = copy.source
+    place = block.shared(copy.destination, [const(0)] * len(copy.destination.extents))
+    starts = tuple(block.simplify(start) for start in block.visited(source.starts))
+    count = math.prod(int(extent) for extent in copy.destination.extents)  # type: ignore[arg-type]
+    arguments = (place, Region(source.buffer, starts, (1,) * len(starts)), const(source.dtype.nbytes(count)), barrier)
+    if copy.eviction is None:
+        return Evaluate(Call(BOOL, "bulk_load", arguments), span=copy.span)
+    return Evaluate(Call(BOOL, "bulk_load_hint", (*arguments, POLICIES[copy.eviction])), span=copy.span)
 
 
 def swizzle_of(layout: Layout, dtype: DType) -> Swizzle | None:

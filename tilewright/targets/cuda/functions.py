@@ -22,6 +22,9 @@ for _name, _arity in (
 ):  # fmt: skip
     register(Intrinsic(_name, _arity, None, pure=False))
 register(Intrinsic("warp_uniform", 1, None))
+register(Intrinsic("sync_warp", 0, None, pure=False))
+register(Intrinsic("bulk_load", 4, None, pure=False))
+register(Intrinsic("bulk_load_hint", 5, None, pure=False))
 # Clusters: which of its blocks this is, a meeting of all, an arrival in another block, a load for several.
 register(Intrinsic("cluster_rank", 0, None))
 register(Intrinsic("cluster_sync", 0, None, pure=False, collective=True))

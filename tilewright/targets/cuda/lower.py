@@ -10,7 +10,7 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
 from tilewright.passes.context import Context, Override
-from tilewright.passes.tile.select_copies import TMA
+from tilewright.passes.tile.select_copies import ENGINE
 from tilewright.targets.cuda import functions as _functions  # noqa: F401  registers what lowering calls
 from tilewright.targets.cuda.async_copy import lower_commit, lower_copy, lower_wait
 from tilewright.targets.cuda.engine_copy import lower_engine_copy
@@ -30,7 +30,7 @@ def _first(*ways: Override) -> Override:
 
 
 def _copy(copy: Copy, context: Context) -> Statement | None:
-    if copy.prefer != TMA:
+    if copy.prefer not in ENGINE:
         return lower_copy(copy, context)
     loads = copy.source.buffer.scope == "global"
     return lower_engine_copy(copy, context) if loads else lower_engine_store(copy, context)
