@@ -107,6 +107,13 @@ def _fma(state: Evaluator, node: Call) -> Any:
     return fused_multiply_add(values, node.dtype)
 
 
+def _in_order(state: Evaluator, node: Call) -> int:
+    """Kernels run one after the other."""
+    return 0
+
+
+for _name in ("griddepcontrol_wait", "griddepcontrol_launch_dependents"):
+    SPECIAL_CALLS[_name] = _in_order
 SPECIAL_CALLS["fma"] = _fma
 SPECIAL_CALLS["lane_index"] = _lane_index
 for _kind in ("add", "max", "min", "and", "or", "xor", "exchange"):

@@ -105,6 +105,13 @@ register(Intrinsic("atomic_store", 3, None, pure=False))
 register(Intrinsic("any_of", 1, None))
 register(Intrinsic("all_of", 1, None))
 
+# A kernel that begins before the one before it has ended: waits until that has; lets the next one begin.
+register(Intrinsic("griddepcontrol_wait", 0, None, pure=False))
+register(Intrinsic("griddepcontrol_launch_dependents", 0, None, pure=False))
+# A meeting of all threads of all blocks of a cluster; which of them this block is.
+register(Intrinsic("cluster_sync", 0, None, pure=False, collective=True))
+register(Intrinsic("cluster_rank", 0, None))
+
 # Vectors of thread programs: 0, 1, 2, ... a lane, and all lanes folded into one value.
 register(Intrinsic("lane_index", 0, None))
 for _name, _fold in (

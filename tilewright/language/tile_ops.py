@@ -18,6 +18,7 @@ from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected, SymbolicExtent
 from tilewright.language.proxies import Element, Scalar, as_expr, condition, constant
 from tilewright.language.source import statement_here
+from tilewright.machine.fragment_records import FragmentRecords
 
 
 class GemmWarpPolicy(str, enum.Enum):
@@ -272,6 +273,54 @@ def sync_threads() -> None:
     """All threads of the block meet; what they wrote before is seen by all after."""
     builder = in_kernel("T.sync_threads")
     builder.append(nodes.Evaluate(Call(nodes.dtypes.INT32, "sync_threads", ()), span=statement_here()))
+
+
+@author_facing
+def unpack(
+    source: Any, form: FragmentRecords, codes: Any = None, scale: Any = None, zero: Any = None, first: int = 0,
+    offset: int | None = None, scaled: bool = False,
+) -> None:  # fmt: skip
+    """Take records of a packed weight apart.
+
+    Parameters
+    ----------
+    source : the words of one record, or of several one below the other.
+    form : their order.
+    codes : a fragment of the form's operand type: rows of the records, and columns from `first` on.
+    scale, zero : float32 fragments with one number for each row.
+    offset : what is subtracted from codes; None leaves them as they come fastest:
+        ``(code + form.raw_bias) * form.raw_unit(row // 8 % 2)``.
+    scaled : multiply codes by their row's scale, in the operand's type.
+    """
+    in_kernel("T.unpack")
+    given = {"codes": codes, "scale": scale, "zero": zero}
+    tiles = {
+        name: None if tile is None else region_of(tile, f"{name} of T.unpack") for name, tile in given.items()
+    }
+    words = region_of(source, "the source of T.unpack")
+    operator = ops.Unpack(
+        words, form, **tiles, first=int(first), offset=offset, scaled=bool(scaled), span=statement_here()
+    )
+    _record(operator, "T.unpack", source=words, **tiles)
+
+
+def _meeting(function: str) -> None:
+    in_kernel(f"T.{function}").append(nodes.Evaluate(Call(nodes.dtypes.BOOL, function, ()), span=statement_here()))
+
+
+@author_facing
+def pdl_sync() -> None:
+    """Wait until the kernels before this one in the stream are done, and what they wrote is seen.
+
+    A kernel that says so may begin before they are: until here it reads only what they do not write.
+    """
+    _meeting("griddepcontrol_wait")
+
+
+@author_facing
+def pdl_trigger() -> None:
+    """Let the kernel behind this one begin, as far as its own `pdl_sync`."""
+    _meeting("griddepcontrol_launch_dependents")
 
 
 @author_facing

@@ -272,4 +272,5 @@ _BOUND: dict[type, Callable[[Any], Sequence[Var]]] = {
     nodes.Pipelined: lambda s: (s.var,),
     nodes.Parallel: lambda s: s.vars,
     nodes.Kernel: lambda s: (*s.block_vars, *s.thread_vars),
+    nodes.Role: lambda s: () if s.index is None else (s.index,),
 }

@@ -8,5 +8,6 @@ from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
 from tilewright.ops.scan import Scan
 from tilewright.ops.transpose import Transpose
+from tilewright.ops.unpack import Unpack
 
-__all__ = ["Atomic", "Copy", "Decode", "Fill", "Gemm", "Reduce", "Scan", "Transpose"]
+__all__ = ["Atomic", "Copy", "Decode", "Fill", "Gemm", "Reduce", "Scan", "Transpose", "Unpack"]

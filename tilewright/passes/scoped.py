@@ -90,6 +90,12 @@ class ScopedRewriter(Rewriter):
             body = self(kernel.body)
         return kernel if body is kernel.body else replace(kernel, body=body)
 
+    def visit_Role(self, role: nodes.Role) -> Any:
+        with self.analyzer.scope():
+            if role.index is not None:
+                self.analyzer.bind_extent(role.index, role.instances)
+            return self.generic(role)
+
     def visit_Seq(self, seq: Seq) -> Any:
         with self.analyzer.scope():
             return self.generic(seq)

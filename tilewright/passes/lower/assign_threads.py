@@ -164,6 +164,8 @@ class Assign(ScopedRewriter):
         if role.index is not None:
             instance = index_binary("floordiv", index_binary("sub", warp, first), role.warps)
             head.append(Let(role.index, instance, span=role.span))
+            inside = (binary("ge", role.index, const(0)), binary("lt", role.index, const(role.instances)))
+            head.append(nodes.Assume(binary("all", *inside), span=role.span))
         if group in variables(body):
             head.append(Let(group, Call(INT32, "warp_uniform", (index_binary("floordiv", own, WARPGROUP),))))
         return seq(head, body.statements)

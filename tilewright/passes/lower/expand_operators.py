@@ -37,10 +37,11 @@ from tilewright.ir.visitor import Rewriter, substitute, walk
 from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
+from tilewright.ops.unpack import Unpack
 from tilewright.passes.context import Context
 from tilewright.passes.tile.infer_layouts import accesses_of
 from tilewright.passes.tile.select_async_copies import CP_ASYNC
-from tilewright.passes.tile.select_copies import ENGINE
+from tilewright.passes.tile.select_copies import ENGINE, QUADS
 from tilewright.passes.tile.select_instructions import FACT
 
 
@@ -59,7 +60,11 @@ class _Expand(Rewriter):
             return operator
         if isinstance(operator, Reduce) and _stays(operator):
             return operator
+        if isinstance(operator, Unpack) and self._in_order(operator):
+            return operator
         if isinstance(operator, Copy) and operator.prefer in (CP_ASYNC, *ENGINE):
+            return operator
+        if isinstance(operator, Copy) and operator.prefer == QUADS and self._is_right(operator.destination.buffer):
             return operator
         lowered = operator.lower()
         lowered = lowered if lowered.span is not None else replace(lowered, span=operator.span)
@@ -67,6 +72,15 @@ class _Expand(Rewriter):
         fresh = {region.buffer for region in effects.writes if region.is_whole}
         fresh -= {region.buffer for region in effects.reads}
         return _through_shared(lowered, fresh)
+
+    def _is_right(self, tile: Buffer) -> bool:
+        """Whether a fragment is the right operand of instructions with 8 columns."""
+        return any(gemm.b.buffer is tile and plan.instruction.b_fragment is not None for gemm, plan in self.plans.items())
+
+    def _in_order(self, unpack: Unpack) -> bool:
+        """Whether the codes are operands whose fragments the records follow."""
+        lefts = {gemm.a.buffer for gemm in self.plans}
+        return unpack.codes is None or (unpack.codes.buffer in lefts and unpack.codes.is_whole)
 
     def visit_Parallel(self, loop: Parallel) -> Statement:
         return _through_shared(loop, ())

@@ -18,19 +18,26 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir.nodes import Buffer, Channel, Function, Kernel, Region, Role, index_binary
+from tilewright.ir.nodes import Buffer, Channel, Function, If, Kernel, Region, Role, index_binary
 from tilewright.ir.visitor import walk
 from tilewright.layout.threads import widest_span
 from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.rows import row_misfit
-from tilewright.passes.scoped import ScopedRewriter
+from tilewright.passes.scoped import ScopedRewriter, negated
 
 TMA, BULK = "tma", "bulk"
 """What `Copy.prefer` says of a copy that the engine makes: boxes of a tensor, or bytes in one piece."""
 
 ENGINE = (TMA, BULK)
+
+QUADS = "quads"
+"""What it says of a copy from global memory into the right operand of a matrix instruction that moves 16 bytes at once: four
+lanes exchange words afterwards."""
+
+QUAD_COLUMNS = 32
+"""What the lanes of a quad read of a row at a time."""
 
 MAXIMUM_RANK = 5
 MAXIMUM_ROW = 256
@@ -71,9 +78,21 @@ class _Select(ScopedRewriter):
         self.kernel, self.into_slots = kernel, set(channel_copies(kernel))
         gemms = [node for node in walk(kernel) if isinstance(node, Gemm)]
         self.operands = {region.buffer for gemm in gemms for region in (gemm.a, gemm.b)}
+        self.transposed = {
+            gemm.b.buffer for gemm in gemms
+            if gemm.transpose_b and gemm.b.buffer.scope == "fragment" and gemm.b.buffer.rank == 2
+        }  # fmt: skip
         return super().visit_Kernel(kernel)
 
+    def visit_If(self, branch: If) -> Any:
+        """What never runs is dropped: under a condition that cannot hold nothing can be proved of a copy."""
+        if self.analyzer.prove(negated(branch.condition)):
+            return None if branch.otherwise is None else self(branch.otherwise)
+        return super().visit_If(branch)
+
     def visit_Copy(self, copy: Copy) -> Copy:
+        if copy.prefer in (None, QUADS) and self._is_by_quads(copy):
+            return replace(copy, prefer=QUADS)
         if copy not in self.into_slots and copy.prefer not in ENGINE:
             return copy
         if copy in self.into_slots and self._is_bulk(copy):
@@ -93,13 +112,32 @@ class _Select(ScopedRewriter):
         return replace(copy, prefer=None)
 
 
+    def _is_by_quads(self, copy: Copy) -> bool:
+        """Whether rows of a tensor become columns of a right operand in registers, in whole units of 16 bytes."""
+        source, tile = copy.source, copy.destination
+        unit = ROW_BYTES * 8 // source.dtype.bits
+        if source.buffer.scope != "global" or source.dtype != tile.dtype or source.dtype.bits != 16:
+            return False
+        if tile.buffer not in self.transposed or not tile.is_whole or _longer(source) != [tile.extents[0]]:
+            return False
+        rows, columns = tile.buffer.static_shape
+        divides = (source.starts[-1], source.buffer.shape[-1])
+        return (
+            rows % 8 == 0
+            and columns % QUAD_COLUMNS == 0
+            and source.extents[-1] == columns
+            and row_misfit(source.buffer, ROW_BYTES, self.analyzer) is None
+            and all(self.analyzer.divides(one, unit) for one in divides)
+        )
+
     def _is_bulk(self, copy: Copy) -> bool:
         """Whether bytes in one piece are moved to a tile that no gemm reads, so that it may be row-major."""
         if copy.prefer not in (None, BULK) or not self.context.arch.has("tma") or copy.destination.buffer in self.operands:
             return False
         if copy.source.dtype != copy.destination.dtype or copy.source.buffer.scope != "global" or copy.multicast:
             return False
-        return lies_in_one_piece(copy) and _stays_inside(copy.source, self.analyzer)
+        aligned = row_misfit(copy.source.buffer, ROW_BYTES, self.analyzer) is None
+        return aligned and lies_in_one_piece(copy) and _stays_inside(copy.source, self.analyzer)
 
 
 def engine_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyzer) -> str | None:

@@ -25,14 +25,20 @@ register(Intrinsic("warp_uniform", 1, None))
 register(Intrinsic("sync_warp", 0, None, pure=False))
 register(Intrinsic("bulk_load", 4, None, pure=False))
 register(Intrinsic("bulk_load_hint", 5, None, pure=False))
-# Clusters: which of its blocks this is, a meeting of all, an arrival in another block, a load for several.
-register(Intrinsic("cluster_rank", 0, None))
-register(Intrinsic("cluster_sync", 0, None, pure=False, collective=True))
+# Clusters: an arrival in another block, a load for several.
 register(Intrinsic("mbarrier_arrive_cluster", 2, None, pure=False))
 register(Intrinsic("tma_load_multicast", None, None, pure=False))
 register(Intrinsic("pack_f16x2", 2, None))
 register(Intrinsic("pack_bf16x2", 2, None))
+# Pairs of 16-bit floats in a word, and bytes of two words.
+for _name, _arity in (
+    ("sub_f16x2", 2), ("mul_f16x2", 2), ("fma_f16x2", 3), ("mul_bf16x2", 2), ("fma_bf16x2", 3), ("prmt", 3),
+    ("bits_float", 1),
+):  # fmt: skip
+    register(Intrinsic(_name, _arity, None))
 register(Intrinsic("set_word", 3, None, pure=False))
+register(Intrinsic("get_word", 2, None))
+register(Intrinsic("quad_transpose", 1, None, pure=False, collective=True))
 register(Intrinsic("named_barrier_sync", 2, None, pure=False, collective=True))
 register(Intrinsic("setmaxnreg", 1, None, pure=False))
 # Gemms of warpgroups: descriptors of tiles; n, types, majors, accumulator, a, b, and whether the old sum counts.

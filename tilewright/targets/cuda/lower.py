@@ -9,14 +9,17 @@ from tilewright.ir.nodes import Commit, Statement, Wait
 from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
+from tilewright.ops.unpack import Unpack
 from tilewright.passes.context import Context, Override
-from tilewright.passes.tile.select_copies import ENGINE
+from tilewright.passes.tile.select_copies import ENGINE, QUADS
 from tilewright.targets.cuda import functions as _functions  # noqa: F401  registers what lowering calls
 from tilewright.targets.cuda.async_copy import lower_commit, lower_copy, lower_wait
 from tilewright.targets.cuda.engine_copy import lower_engine_copy
 from tilewright.targets.cuda.engine_store import lower_engine_store
 from tilewright.targets.cuda.gemm import lower_gemm
+from tilewright.targets.cuda.quad_copy import lower_quad_copy
 from tilewright.targets.cuda.reduce import lower_reduce
+from tilewright.targets.cuda.unpack import lower_unpack
 from tilewright.targets.cuda.warpgroup_gemm import lower_group, lower_group_wait
 
 
@@ -30,6 +33,8 @@ def _first(*ways: Override) -> Override:
 
 
 def _copy(copy: Copy, context: Context) -> Statement | None:
+    if copy.prefer == QUADS:
+        return lower_quad_copy(copy, context)
     if copy.prefer not in ENGINE:
         return lower_copy(copy, context)
     loads = copy.source.buffer.scope == "global"
@@ -37,6 +42,6 @@ def _copy(copy: Copy, context: Context) -> Statement | None:
 
 
 OVERRIDES: Mapping[type[Statement], Override] = {
-    Gemm: lower_gemm, Reduce: lower_reduce, Copy: _copy, Commit: _first(lower_commit, lower_group),
+    Unpack: lower_unpack, Gemm: lower_gemm, Reduce: lower_reduce, Copy: _copy, Commit: _first(lower_commit, lower_group),
     Wait: _first(lower_wait, lower_group_wait),
 }  # fmt: skip

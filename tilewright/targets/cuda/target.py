@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tilewright.ir.nodes import Buffer, Function, TensorMap, Var
+from tilewright.ir.nodes import Buffer, Call, Function, TensorMap, Var
 from tilewright.ir.nodes import Kernel as IrKernel
 from tilewright.ir.signature import entry_parameters
-from tilewright.ir.visitor import kernels
+from tilewright.ir.visitor import kernels, walk
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source, Target, register_target
 from tilewright.targets.cuda.arch import arch, detect
@@ -68,10 +68,15 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
         codes = tuple(_code(param) for param in kernel_parameters(kernel))
         prepared.append(
             Kernel(binary.cubin, name, codes, binary.ptx).prepare(
-                LaunchShape(kernel.num_threads, shared_bytes, cluster_of(kernel, arch))
+                LaunchShape(kernel.num_threads, shared_bytes, cluster_of(kernel, arch), dependent=_is_dependent(kernel))
             )
         )
     return Launcher(function, prepared)
+
+
+def _is_dependent(kernel: IrKernel) -> bool:
+    """Whether a kernel waits itself for those before it."""
+    return any(isinstance(node, Call) and node.function == "griddepcontrol_wait" for node in walk(kernel))
 
 
 class Launcher:

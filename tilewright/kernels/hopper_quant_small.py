@@ -1,0 +1,148 @@
+"""``C = A W^T`` for a few rows of A on Hopper, W in low-bit records: the stream of weights is the kernel.
+
+The problem is transposed: rows of W are what the matrix instruction calls rows, the few rows of A its columns.  Every worker
+is one warp.  It keeps its part of A's columns in registers for the whole launch and streams the records of these
+columns through a ring of its own, so that no warp ever waits for another on the way in.  Codes go to the tensor
+cores as the masks leave them; powers of two, offsets and scales are applied to float32 sums of groups.  What workers
+found for a tile is added by the adders, in order, so that results repeat bit by bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tilewright
+import tilewright.language as T
+from tilewright.ir.dtypes import dtype as dtype_of
+from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
+
+ADDERS = 4
+"""Warps that add the workers' sums: one warpgroup, which needs few registers."""
+
+SLOTS = 3
+"""Tiles whose sums are on their way."""
+
+
+@tilewright.jit
+def small_quant_matmul(
+    N: int,
+    K: int,
+    form: FragmentRecords,
+    tokens: int = 8,
+    out: str = "float16",
+    offset: int = 8,
+    warps: int = 16,
+    records: int = 4,
+    stages: int = 2,
+    blocks: int = 132,
+) -> Any:
+    """Product of up to `tokens` rows with ``(codes - offset) * scales``, or ``(codes - zeros) * scales``.
+
+    Parameters
+    ----------
+    form : order of W (`FragmentRecords`), with scales; with zeros where each group has its own.
+    tokens : rows of A that one launch serves, a multiple of 8.
+    offset : what all codes are too large by, where the form holds no zeros.
+    warps : workers of a block; together they cover K: ``warps * records * 128`` is at least K.
+    records : that a worker reads of each tile, in one copy.
+    stages : copies of a worker on their way.
+    blocks : how many blocks run; each takes every so many-th tile of W's rows.
+
+    Returns
+    -------
+    kernel of ``W`` (uint32, ``form.shape(N, K)``: `form.pack` makes it), ``A[M, K]`` of the form's operand type, M at most
+    `tokens`, and ``C[M, N]`` of `out`.  A's rows start at multiples of 16 bytes.
+    """
+    M = T.dynamic("M")
+    dtype = str(form.operand)
+    down, across, words = form.shape(N, K)
+    rows, group = form.rows, form.group
+    pieces = records * form.sets
+    blocks = min(blocks, down)
+    bias = form.raw_bias + (0 if form.zero is not None else offset)
+    assert dtype_of(out).is_float
+
+    @T.macro
+    def fetch(W: Any, ring: Any, stream: Any, worker: Any, turn: Any, tile: Any) -> None:
+        slot = stream.acquire(turn)
+        records_of_tile = W[tile, worker * records : worker * records + records, :]
+        T.copy(records_of_tile, ring[worker, slot, :, :], eviction_policy="evict_first")
+        stream.publish(turn)
+
+    @T.prim_func
+    def few_rows(
+        W: T.Tensor((down, across, words), "uint32"), A: T.Tensor((M, K), dtype), C: T.Tensor((M, N), out)
+    ):
+        with T.Kernel(blocks, threads=32 * (warps + ADDERS)) as block:
+            ring = T.alloc_shared((warps, stages, records, words), "uint32")
+            sums = T.alloc_shared((SLOTS, warps, rows, tokens), "float32")
+            stream = T.channel(ring, writers="workers", readers="workers", scope="warp")
+            found = T.channel(sums, writers="workers", readers="adders")
+            tiles = (down - block + blocks - 1) // blocks
+            with T.roles():
+                with T.role("workers", warps=1, instances=warps, registers=worker_registers(warps)) as worker:
+                    first = worker * records
+                    for turn in list(range(stages)):
+                        tile = block + turn * blocks
+                        if tile < down and first + records <= across:
+                            fetch(W, ring, stream, worker, turn, tile)
+                    T.pdl_sync()
+                    T.pdl_trigger()
+                    a = [T.alloc_fragment((tokens, group), dtype) for _ in range(pieces)]
+                    of_a = [T.alloc_fragment((tokens,), "float32") for _ in range(pieces)]
+                    ones = T.alloc_fragment((16, group), dtype)
+                    columns = T.alloc_fragment((16, tokens), "float32")
+                    T.fill(ones, 1.0)
+                    for piece in list(range(pieces)):
+                        T.copy(A[0, first * COLUMNS + piece * group], a[piece])
+                        T.gemm(ones, a[piece], columns, transpose_B=True, clear_accum=True)
+                        T.reduce_max(columns, of_a[piece], dim=0)
+                    codes = T.alloc_fragment((rows, group), dtype)
+                    scale = T.alloc_fragment((rows,), "float32")
+                    part = T.alloc_fragment((rows, tokens), "float32")
+                    total = T.alloc_fragment((rows, tokens), "float32")
+                    for turn in T.serial(tiles):
+                        T.clear(total)
+                        if first + records <= across:
+                            slot = stream.receive(turn)
+                            for piece in list(range(pieces)):
+                                record, place = piece // form.sets, piece % form.sets
+                                T.unpack(ring[worker, slot, record, :], form, codes, scale, first=place * group)
+                                for i, j in T.Parallel(rows, tokens):
+                                    part[i, j] = of_a[piece][j] * by_half(i, -bias * form.raw_unit(0), -bias * form.raw_unit(1))
+                                T.gemm(codes, a[piece], part, transpose_B=True)
+                                for i, j in T.Parallel(rows, tokens):
+                                    total[i, j] += part[i, j] * (scale[i] * by_half(i, 1 / form.raw_unit(0), 1 / form.raw_unit(1)))
+                            stream.release(turn)
+                            following = block + (turn + stages) * blocks
+                            if following < down:
+                                fetch(W, ring, stream, worker, turn + stages, following)
+                        place = found.acquire(turn)
+                        T.copy(total, sums[place, worker, :, :])
+                        found.publish(turn)
+                with T.role("adders", warps=ADDERS, registers=32):
+                    result = T.alloc_fragment((tokens, rows), "float32")
+                    T.pdl_sync()
+                    for turn in T.serial(tiles):
+                        place = found.receive(turn)
+                        T.clear(result)
+                        for number in T.unroll(warps):
+                            for i, j in T.Parallel(tokens, rows):
+                                result[i, j] += sums[place, number, j, i]
+                        found.release(turn)
+                        T.copy(result, C[0, (block + turn * blocks) * rows])
+
+    return few_rows
+
+
+def by_half(row: Any, upper: float, lower: float) -> Any:
+    """One number for rows 0 to 7 of each 16, another for rows 8 to 15."""
+    return upper if upper == lower else T.if_then_else(row % 16 < 8, T.float32(upper), T.float32(lower))
+
+
+def worker_registers(warps: int) -> int | None:
+    """Registers of a worker's thread: what the adders' 32 leave of the 65536 of a multiprocessor."""
+    if warps % 4:
+        return None
+    even = 65536 // (32 * (warps + ADDERS)) // 8 * 8
+    return min(232, ((even * (warps + ADDERS) - 32 * ADDERS) // warps) // 8 * 8)

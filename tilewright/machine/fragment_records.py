@@ -1,0 +1,240 @@
+"""`FragmentRecords`: low-bit weights in the order in which matrix instructions take their left operand from registers.
+
+A record holds what belongs to `rows` rows (16 for codes of four bits and more, 32 or 64 for narrower ones) and 128
+columns: the codes, then scales, then zeros.  The codes of 16 rows follow the A fragment of the m16n8 instructions,
+which a warp of a register-sourced wgmma shares: lane ``4 g + t`` holds of row ``g + 8 h`` the columns
+``E (t + 4 p) + e`` of each step of k, ``E`` elements to a register (`targets/cuda/instructions.py` has the rule, a test
+compares).  So one load of up to 16 bytes gives a lane codes of several steps, and inside a word
+
+    field h + 2 (p + 2 step)  of the part of the word that element e of a register comes from
+
+so that shifts and masks alone separate the registers, and the codes of a register pair of rows differ by one field.
+
+The order is a function of the codes' width, of the operand's type and of the fields alone: one packed weight serves every
+number of rows of activations and every kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.errors import InvalidLayout
+from tilewright.ir.dtypes import ALL, DType
+from tilewright.ir.literals import register_record
+from tilewright.layout.digits import MEMORY, Digit
+from tilewright.layout.layout import Layout
+from tilewright.layout.records import Field, RecordLayout
+from tilewright.layout.threads import repeat
+
+COLUMNS = 128
+"""Columns of a record."""
+
+ACROSS = 4
+"""A row of records is padded to a multiple of this: long copies are the fast ones."""
+
+TILE = 16
+"""Rows that one warp's instruction takes."""
+
+_LANES, _VECTOR = 32, 4
+
+
+@register_record
+@dataclass(frozen=True, slots=True)
+class FragmentRecords:
+    """The order of one packed weight.
+
+    Attributes
+    ----------
+    bits : of a code: 1, 2, 4 or 8.
+    operand : what codes become in registers; its width decides the order.
+    scale, zero : types of the scales and zeros that a record holds; None where it holds none.
+    group : columns that share a scale and a zero: 32, 64, or 128 for that and more.
+
+    Raises
+    ------
+    InvalidLayout : a width or a group for which there is no such order.
+    """
+
+    bits: int
+    operand: DType
+    scale: DType | None = None
+    zero: DType | None = None
+    group: int = COLUMNS
+
+    def __post_init__(self) -> None:
+        if self.bits not in (1, 2, 4, 8) or self.operand.bits not in (8, 16) or self.bits > self.operand.bits:
+            raise InvalidLayout(
+                f"codes of {self.bits} bits have no order as operands of {self.operand}",
+                hint="codes of 1, 2, 4 and 8 bits become operands of 8 or 16",
+            )
+        if self.group not in (16, 32, 64, COLUMNS):
+            raise InvalidLayout(
+                f"a record of {COLUMNS} columns has no groups of {self.group}",
+                hint=f"groups of 16, 32, 64, or {COLUMNS} for all that are multiples of it",
+            )
+
+    def __str__(self) -> str:
+        parts = [f"u{self.bits} as {self.operand}", f"{self.rows}x{COLUMNS}", f"groups of {self.group}"]
+        parts += [f"{name} {dtype}" for name, dtype in (("scales", self.scale), ("zeros", self.zero)) if dtype]
+        return f"fragments1[{', '.join(parts)}]"
+
+    # Sizes --------------------------------------------------------------------------------------
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of 16 rows in a record: as many as make the codes at least 1 KB."""
+        return max(1, 4 // self.bits)
+
+    @property
+    def rows(self) -> int:
+        return TILE * self.tiles
+
+    @property
+    def sets(self) -> int:
+        """Groups in a record, along its columns."""
+        return COLUMNS // self.group
+
+    @property
+    def tile_words(self) -> int:
+        """32-bit words of the codes of 16 rows."""
+        return TILE * COLUMNS * self.bits // 32
+
+    @property
+    def lane_words(self) -> int:
+        """Words of those that one lane reads."""
+        return self.tile_words // _LANES
+
+    @property
+    def vector(self) -> int:
+        """Words of one load."""
+        return min(_VECTOR, self.lane_words)
+
+    @property
+    def words(self) -> int:
+        """Words of a record."""
+        return self.record(1, 1).record_bytes // 4
+
+    def offset(self, field: str) -> int:
+        """Byte of a record at which a field starts: ``"codes"``, ``"scales"`` or ``"zeros"``."""
+        return self.record(1, 1).offset(field)
+
+    def shape(self, rows: int, columns: int) -> tuple[int, int, int]:
+        """Shape in words of the records of a weight; its rows are padded to whole records, its columns to four."""
+        return -(-rows // self.rows), -(-columns // (COLUMNS * ACROSS)) * ACROSS, self.words
+
+    # Orders -------------------------------------------------------------------------------------
+
+    @property
+    def packed(self) -> int:
+        """Elements of the operand in a register."""
+        return 32 // self.operand.bits
+
+    @property
+    def fields(self) -> int:
+        """Codes in the part of a word that one element of a register comes from."""
+        return self.operand.bits // self.bits
+
+    @property
+    def pairs(self) -> int:
+        """Registers of a fragment's 16 x 128 that one row of a lane has: half of all."""
+        return COLUMNS // (4 * self.packed)
+
+    def place(self, h: int, q: int) -> tuple[int, int]:
+        """The word of a lane, and the field in it, of register ``h + 2 (q % 2)`` of step ``q // 2``."""
+        number = h + 2 * q
+        return number // self.fields, number % self.fields
+
+    def _position(self, number: int) -> int:
+        """Elements from the first code of lane 0 to the code of register pair number `number`, lane 0, element 0."""
+        word, field = divmod(number, self.fields)
+        load, within = divmod(word, self.vector)
+        return (load * _LANES * self.vector + within) * (32 // self.bits) + field
+
+    def codes(self) -> Layout:
+        """Where the code at (row, column) of a record lies, in codes."""
+        lane = self.vector * 32 // self.bits
+        rows = [Digit(8, MEMORY, 4 * lane), Digit(2, MEMORY, self._position(1))]
+        columns = [Digit(self.packed, MEMORY, self.fields), Digit(4, MEMORY, lane)]
+        columns += [Digit(2, MEMORY, self._position(2 << i)) for i in range((self.pairs - 1).bit_length())]
+        tile = Layout.of(
+            [(d.extent, d.place, d.stride) for d in rows], [(d.extent, d.place, d.stride) for d in columns]
+        )
+        return repeat(tile, 0, self.tiles, MEMORY, self.tile_words * 32 // self.bits)
+
+    def lines(self) -> Layout:
+        """Where the scale (or zero) of (row, group) lies: those of rows g and g + 8 side by side."""
+        rows = [(8, MEMORY, 2), (2, MEMORY, 1), (self.tiles, MEMORY, TILE)]
+        return Layout.of(rows, [(self.sets, MEMORY, self.rows)])
+
+    def record(self, blocks_down: int, blocks_across: int) -> RecordLayout:
+        """The records of a weight of so many blocks."""
+        grid = Layout.of([(blocks_down, MEMORY, blocks_across)], [(blocks_across, MEMORY, 1)])
+        found = [Field("codes", ALL[f"uint{self.bits}"], self.codes())]
+        found += [
+            Field(name, dtype, self.lines())
+            for name, dtype in (("scales", self.scale), ("zeros", self.zero))
+            if dtype is not None
+        ]
+        return RecordLayout(grid, tuple(found))
+
+    # Packing ------------------------------------------------------------------------------------
+
+    def pack(self, parts: Mapping[str, np.ndarray], padding: int = 0) -> np.ndarray:
+        """A weight's records.
+
+        Parameters
+        ----------
+        parts : ``codes`` (rows, columns), unsigned; ``scales`` and ``zeros`` where records hold them, (rows, groups)
+            with groups of `group` columns, or wider ones that are multiples of 128.
+        padding : the code of what is added at the ends; scales and zeros there are 0.
+
+        Returns
+        -------
+        uint32 array of `shape` (rows, columns).
+        """
+        rows, columns = parts["codes"].shape
+        down, across, words = self.shape(rows, columns)
+        layout = self.record(down, across)
+        padded = {}
+        for field in layout.fields:
+            array = np.asarray(parts[field.name])
+            if field.name != "codes":
+                array = self._spread(array, columns)
+            room = np.full(layout.shape(field.name), padding if field.name == "codes" else 0, field.dtype.numpy)
+            room[: array.shape[0], : array.shape[1]] = array.astype(field.dtype.numpy)
+            padded[field.name] = room
+        return layout.pack(padded).view(np.uint32).reshape(down, across, words)
+
+    def _spread(self, array: np.ndarray, columns: int) -> np.ndarray:
+        """Scales with one column for each group of a record, those of wider groups repeated."""
+        wanted = -(-columns // self.group)
+        if array.shape[1] == wanted:
+            return array
+        return np.repeat(array, math.ceil(wanted / array.shape[1]), axis=1)[:, :wanted]
+
+    def unpack(self, packed: np.ndarray, field: str, rows: int, columns: int) -> np.ndarray:
+        """One field of a weight's records; the inverse of `pack` but for repeated scales."""
+        down, across, _ = self.shape(rows, columns)
+        found = self.record(down, across).unpack(np.ascontiguousarray(packed).reshape(-1).view(np.uint8), field)
+        return found[:rows, : columns if field == "codes" else -(-columns // self.group)]
+
+    # Values -------------------------------------------------------------------------------------
+
+    @property
+    def raw_bias(self) -> int:
+        """What `raw` codes of bfloat16 are too large by: 128 is the number whose last bits are units."""
+        return 128 if self.operand == ALL["bfloat16"] else 0
+
+    def raw_unit(self, h: int) -> float:
+        """What `raw` codes are multiples of, in rows ``g + 8 h``: a masked field of a half is a subnormal number."""
+        if self.operand != ALL["float16"]:
+            return 1.0
+        return 2.0 ** (-24 if self.is_shifted(h) else -24 + h * self.bits)
+
+    def is_shifted(self, h: int) -> bool:
+        """Whether the field of rows ``g + 8 h`` is shifted to the lowest bits: where it is, it would reach the exponent."""
+        return h > 0 and (self.operand != ALL["float16"] or (h + 1) * self.bits > 10)

@@ -1,0 +1,194 @@
+"""`T.unpack`: records of a packed weight become operands of matrix instructions, and scales beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tilewright.ir.dtypes import ALL, FLOAT32, INT32, UINT32, DType
+from tilewright.ir.nodes import (
+    Effects,
+    Expr,
+    Load,
+    Region,
+    Reinterpret,
+    Select,
+    Statement,
+    TileOperator,
+    Var,
+    binary,
+    cast,
+    const,
+    index_binary,
+    seq,
+    tile_operator,
+)
+from tilewright.layout.layout import Layout
+from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
+from tilewright.ops.base import full_index, parallel, shape_of_rank, shape_text, store_element
+from tilewright.ops.rounding import cast_array
+
+LINES = {"scale": "scales", "zero": "zeros"}
+"""Fields of a record by the operand that takes a column of them."""
+
+
+@tile_operator("unpack")
+class Unpack(TileOperator):
+    """What records hold, as numbers.
+
+    Fields
+    ------
+    source : one record, or several one below the other: 32-bit words.
+    form : their order.
+    codes : tile of the form's operand type, with the rows of the records and some of their columns, or None.
+    scale, zero : float32 tiles of one dimension, with one number for each row, of the group of column `first`.
+    first : the first column of `codes` within the record.
+    offset : what is subtracted from codes; None leaves them as they come fastest, as
+        ``(code + form.raw_bias) * form.raw_unit(row // 8 % 2)``.
+    scaled : codes are multiplied by their row's scale, and rounded to the operand's type.
+    """
+
+    source: Region
+    form: FragmentRecords
+    codes: Region | None = None
+    scale: Region | None = None
+    zero: Region | None = None
+    first: int = 0
+    offset: int | None = None
+    scaled: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Rows of all records together."""
+        return self._records() * self.form.rows
+
+    @property
+    def columns(self) -> int:
+        """Columns of codes that are unpacked."""
+        shape = None if self.codes is None else shape_of_rank(self.codes, 2)
+        return 0 if shape is None else int(shape[1])  # type: ignore[arg-type]
+
+    def _records(self) -> int:
+        tile = self.source.tile_shape
+        return int(tile[0]) if len(tile) == 2 else 1  # type: ignore[arg-type]
+
+    def check(self) -> Iterator[str]:
+        source = self.source.tile_shape
+        if self.source.dtype != UINT32 or len(source) > 2 or source[-1] != self.form.words:
+            yield f"the source is {self.source.dtype} of shape {shape_text(self.source)}, but a record is {self.form.words} words"
+            return
+        if self.codes is not None:
+            yield from self._check_codes(self.codes)
+        for name, field in LINES.items():
+            operand: Region | None = getattr(self, name)
+            if operand is None:
+                continue
+            if getattr(self.form, name) is None:
+                yield f"{self.form} holds no {field}"
+            if operand.dtype != FLOAT32 or operand.tile_shape != (self.rows,):
+                yield f"the {name} is {operand.dtype} of shape {shape_text(operand)}, expected float32 of ({self.rows})"
+        if self.scaled and (self.form.scale is None or self.form.scale != self.form.operand or self.offset is None):
+            yield f"codes of {self.form} cannot be scaled here: scales of type {self.form.operand} and an offset are needed"
+
+    def _check_codes(self, codes: Region) -> Iterator[str]:
+        shape, step = shape_of_rank(codes, 2), 8 * self.form.packed
+        if shape is None or shape[0] != self.rows or not isinstance(shape[1], int):
+            yield f"the codes have shape {shape_text(codes)}, but the records have {self.rows} rows"
+        elif self.first % step or shape[1] % step or not 0 <= self.first <= COLUMNS - shape[1]:
+            yield f"columns {self.first} to {self.first + shape[1]} are no whole steps of {step} of a record's {COLUMNS}"
+        if codes.dtype != self.form.operand:
+            yield f"the codes are {codes.dtype}, but the records are ordered for {self.form.operand}"
+
+    def effects(self) -> Effects:
+        return Effects(reads=(self.source,), writes=tuple(w for w in (self.codes, self.scale, self.zero) if w is not None))
+
+    def reference(self, source: np.ndarray) -> tuple[np.ndarray, ...]:
+        records = np.ascontiguousarray(source, np.uint32).reshape(-1).view(np.uint8)
+        found = []
+        if self.codes is not None:
+            found.append(self._values(records))
+        found += [self._line(records, field) for name, field in LINES.items() if getattr(self, name) is not None]
+        return tuple(found)
+
+    def _values(self, records: np.ndarray) -> np.ndarray:
+        all_codes = self.form.record(self._records(), 1).unpack(records, "codes").astype(np.float64)
+        codes = all_codes[:, self.first : self.first + self.columns]
+        operand = self.form.operand
+        if self.offset is not None:
+            values = codes - self.offset
+            if self.scaled:
+                values = values * self._line(records, "scales").astype(np.float64)[:, None]
+        else:
+            units = np.array([self.form.raw_unit(h) for h in (0, 1)])[np.arange(self.rows) // 8 % 2]
+            values = (codes + self.form.raw_bias) * units[:, None]
+        return cast_array(values, ALL["float64"], operand)
+
+    def _line(self, records: np.ndarray, field: str) -> np.ndarray:
+        """Scales or zeros of the group at hand."""
+        line = self.form.record(self._records(), 1).unpack(records, field)[:, self.first // self.form.group]
+        dtype = self.form.scale if field == "scales" else self.form.zero
+        assert dtype is not None
+        return cast_array(line, dtype, FLOAT32)
+
+    # Generic lowering ---------------------------------------------------------------------------
+
+    def lower(self) -> Statement:
+        made: list[Statement] = []
+        if self.codes is not None:
+            made.append(parallel((self.rows, self.columns), self._lower_code, span=self.span))
+        for name, field in LINES.items():
+            operand: Region | None = getattr(self, name)
+            if operand is not None:
+                made.append(parallel((self.rows,), self._lower_line(operand, field), span=self.span))
+        return made[0] if len(made) == 1 else seq(*made)
+
+    def _lower_code(self, i: Var, j: Var) -> Statement:
+        assert self.codes is not None
+        form = self.form
+        column = index_binary("add", j, self.first)
+        unsigned = self._field("codes", form.codes(), ALL[f"uint{form.bits}"], (index_binary("floormod", i, form.rows), column), i)
+        value = cast(cast(unsigned, INT32), FLOAT32)
+        if self.offset is not None:
+            value = binary("sub", value, const(float(self.offset), FLOAT32))
+            if self.scaled:
+                value = binary("mul", value, self._line_value("scales", i))
+        else:
+            upper = binary("lt", index_binary("floormod", i, 16), const(8))
+            unit = Select(FLOAT32, upper, *(const(form.raw_unit(h), FLOAT32) for h in (0, 1)))
+            value = binary("mul", binary("add", value, const(float(form.raw_bias), FLOAT32)), unit)
+        return store_element(self.codes, (i, j), value)
+
+    def _lower_line(self, operand: Region, field: str):  # type: ignore[no-untyped-def]
+        return lambda i: store_element(operand, (i,), self._line_value(field, i))
+
+    def _line_value(self, field: str, i: Expr) -> Expr:
+        dtype = self.form.scale if field == "scales" else self.form.zero
+        assert dtype is not None
+        place = (index_binary("floormod", i, self.form.rows), const(self.first // self.form.group))
+        return cast(self._field(field, self.form.lines(), dtype, place, i), FLOAT32)
+
+    def _field(self, field: str, layout: Layout, dtype: DType, place: Sequence[Expr], row: Expr) -> Expr:
+        """An element of a field of the record that holds a row."""
+        return word_field(
+            lambda word: self._word(row, word), layout.expression("memory", place), self.form.offset(field), dtype
+        )
+
+    def _word(self, row: Expr, word: Expr) -> Expr:
+        record = index_binary("floordiv", row, self.form.rows)
+        index = (record, word) if len(self.source.tile_shape) == 2 else (word,)
+        return Load(UINT32, self.source.buffer, full_index(self.source, index))
+
+
+def word_field(load: object, number: Expr, offset: int, dtype: DType) -> Expr:
+    """Element `number` of a field that starts at byte `offset`, out of the 32-bit word that ``load(word)`` gives."""
+    assert callable(load)
+    per_word = 32 // dtype.bits
+    word = load(index_binary("add", index_binary("floordiv", number, per_word), offset // 4))
+    if per_word == 1:
+        return Reinterpret(dtype, word)
+    shift = index_binary("mul", index_binary("floormod", number, per_word), dtype.bits)
+    raw = binary("and", binary("shr", word, cast(shift, UINT32)), const((1 << dtype.bits) - 1, UINT32))
+    unsigned = ALL[f"uint{dtype.bits}"]
+    narrow = cast(raw, unsigned)
+    return narrow if dtype == unsigned else Reinterpret(dtype, narrow)

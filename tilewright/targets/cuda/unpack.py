@@ -1,0 +1,210 @@
+"""`T.unpack` in registers: a lane loads the words of its rows, masks and shifts make them operands of matrix instructions.
+
+Left as they come (`Unpack.offset` None), codes cost an and each, and a shift for every other pair of registers: what a mask
+leaves in the low bits of a half is a subnormal number, which the tensor cores take exactly; a bfloat16 needs the bits of 128
+beside it.  Codes with an offset cost one more operation on two of them, scaled ones another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.ir.dtypes import ALL, BOOL, FLOAT32, UINT32
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Call,
+    Evaluate,
+    Expr,
+    Let,
+    Load,
+    Region,
+    Seq,
+    Statement,
+    Store,
+    Var,
+    binary,
+    cast,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.layout.digits import REGISTER, THREAD
+from tilewright.layout.layout import Layout
+from tilewright.machine.fragment_records import TILE
+from tilewright.ops.unpack import LINES, Unpack, word_field
+from tilewright.passes.context import Context
+from tilewright.passes.lower.block_view import BLOCK, BlockView
+
+WARP = 32
+
+_HALF = ALL["float16"]
+
+
+def lower_unpack(unpack: Unpack, context: Context) -> Statement | None:
+    """The thread code of an operator whose tiles lie in registers as matrix instructions want them."""
+    return _Unpack(unpack, context.facts[BLOCK]).statements()
+
+
+@dataclass(slots=True)
+class _Unpack:
+    unpack: Unpack
+    block: BlockView
+
+    def statements(self) -> Seq:
+        made: list[Statement] = []
+        if self.unpack.codes is not None:
+            made += self._codes(self.unpack.codes.buffer)
+        for name, field in LINES.items():
+            operand: Region | None = getattr(self.unpack, name)
+            if operand is not None:
+                made += self._line(operand.buffer, field)
+        return seq(made)
+
+    # Codes ---------------------------------------------------------------------------------------
+
+    def _codes(self, tile: Buffer) -> list[Statement]:
+        layout, registers = self.block.layout(tile), self.block.registers(tile)
+        step = 8 * self.unpack.form.packed
+        per_tile = self.unpack.columns // step * 4
+        made: list[Statement] = []
+        for number in range(registers.size // (per_tile * self.unpack.form.packed)):
+            row = self._row(layout, number * per_tile * self.unpack.form.packed)
+            words, first = self._load(row, made)
+            scales = self._scales(row, made)
+            for q in range(per_tile // 2):
+                for h in (0, 1):
+                    word, field = self.unpack.form.place(h, q + self.unpack.first // (step // 2))
+                    value = self._decoded(Load(UINT32, words, (const(word - first),)), h, field, scales)
+                    place = number * per_tile + q // 2 * 4 + h + 2 * (q % 2)
+                    whole = Region(registers, (const(0),), (registers.size,))
+                    made.append(
+                        Evaluate(Call(BOOL, "set_word", (whole, const(place), value)), span=self.unpack.span)
+                    )
+        return made
+
+    def _row(self, layout: Layout, register: int) -> Expr:
+        """The first row of the 16 whose codes begin at a register."""
+        places = {THREAD: self.block.thread, REGISTER: const(register)}
+        row, _ = layout.coordinate_expressions(**{place: places[place] for place in layout.places})
+        tile = index_binary("mul", index_binary("floordiv", row, TILE), TILE)
+        return self.block.simplify(tile)
+
+    @property
+    def _lane(self) -> Expr:
+        return index_binary("floormod", self.block.thread, WARP)
+
+    def _load(self, row: Expr, made: list[Statement]) -> tuple[Buffer, int]:
+        """The words of this lane that hold the wanted columns of 16 rows, and the number of the first."""
+        form = self.unpack.form
+        pair = 4 * form.packed
+        first, _ = form.place(0, self.unpack.first // pair)
+        last, _ = form.place(1, (self.unpack.first + self.unpack.columns) // pair - 1)
+        words = Buffer("words", (last + 1 - first,), UINT32, "register")
+        made.append(Allocate(words, span=self.unpack.span))
+        tile = index_binary("floormod", index_binary("floordiv", row, TILE), form.tiles)
+        at = first
+        while at <= last:
+            load, within = divmod(at, form.vector)
+            count = min(form.vector - within, last + 1 - at)
+            count = next(n for n in (4, 2, 1) if n <= count and within % n == 0)
+            place = index_binary("add", index_binary("mul", tile, form.tile_words),
+                                 index_binary("mul", self._lane, form.vector))  # fmt: skip
+            place = index_binary("add", place, load * WARP * form.vector + within)
+            value = self._word(row, place, count)
+            made.append(Store(words, (const(at - first),), value, span=self.unpack.span))
+            at += count
+        return words, first
+
+    def _word(self, row: Expr, word: Expr, count: int = 1) -> Expr:
+        """Words of the record that holds a row."""
+        source = self.unpack.source
+        offsets: list[Expr] = [const(0)] * len(source.extents)
+        offsets[-1] = word
+        if len(source.tile_shape) == 2:
+            axis = next(axis for axis, extent in enumerate(source.extents) if extent != 1)
+            offsets[axis] = index_binary("floordiv", row, self.unpack.form.rows)
+        starts = self.block.visited(source.starts)
+        place = self.block.shared(Region(source.buffer, tuple(starts), source.extents), offsets)
+        return Load(UINT32.with_lanes(count) if count > 1 else UINT32, place.buffer, place.starts)
+
+    # One register --------------------------------------------------------------------------------
+
+    def _decoded(self, word: Expr, h: int, field: int, scales: list[Expr]) -> Expr:
+        """Two codes of a word, one for each half of a register."""
+        form, offset = self.unpack.form, self.unpack.offset
+        half = form.operand == _HALF
+        if form.bits == 8 and not half:
+            return self._wide_bytes(word, field, scales[h] if scales else None)
+        kept = h * form.bits if not form.is_shifted(h) else 0
+        shift = field * form.bits - kept
+        mask = ((1 << form.bits) - 1) * 0x00010001 << kept
+        value = word if shift == 0 else binary("shr", word, const(shift, UINT32))
+        value = binary("and", value, const(mask, UINT32))
+        if offset is None and half:
+            return value
+        value = binary("or", value, const(0x64006400 if half else 0x43004300, UINT32))
+        if offset is not None:
+            value = self._less(value, offset, kept, "f16x2" if half else "bf16x2")
+        return value if not scales else Call(UINT32, "mul_f16x2" if half else "mul_bf16x2", (value, scales[h]))
+
+    @staticmethod
+    def _less(value: Expr, offset: int, kept: int, kind: str) -> Expr:
+        """Pairs of ``1024 + (code << kept)``, or of 128 + code in bfloat16, without their bias and an offset."""
+        bias, dtype = (1024, ALL["float16"]) if kind == "f16x2" else (128, ALL["bfloat16"])
+        if kept == 0 and kind == "f16x2":
+            return Call(UINT32, "sub_f16x2", (value, _pair(bias + offset, dtype.name)))
+        constants = (_pair(2.0**-kept, dtype.name), _pair(-(bias / 2**kept) - offset, dtype.name))
+        return Call(UINT32, f"fma_{kind}", (value, *constants))
+
+    def _wide_bytes(self, word: Expr, field: int, scale: Expr | None) -> Expr:
+        """Bytes as bfloat16, which has too few bits for the trick: by way of floats, of which 2^23 has units."""
+        less = float((1 << 23) + (self.unpack.offset or 0) - (self.unpack.form.raw_bias if self.unpack.offset is None else 0))
+        ends = []
+        for e in (0, 1):
+            bits = Call(UINT32, "prmt", (word, const(0x4B000000, UINT32), const(0x7650 + 2 * e + field, UINT32)))
+            ends.append(binary("sub", Call(FLOAT32, "bits_float", (bits,)), const(less, FLOAT32)))
+        value = Call(UINT32, "pack_bf16x2", tuple(ends))
+        return value if scale is None else Call(UINT32, "mul_bf16x2", (value, scale))
+
+    # Scales --------------------------------------------------------------------------------------
+
+    def _scales(self, row: Expr, made: list[Statement]) -> list[Expr]:
+        """Of rows g and g + 8 of a tile, each twice in a word."""
+        if not self.unpack.scaled:
+            return []
+        number = self._line_number(index_binary("add", row, index_binary("floordiv", self._lane, 4)))
+        word = index_binary("add", index_binary("floordiv", number, 2), self.unpack.form.offset("scales") // 4)
+        both = Var(UINT32, "scales")
+        made.append(Let(both, self._word(row, self.block.simplify(word)), span=self.unpack.span))
+        return [Call(UINT32, "prmt", (both, both, const(selector, UINT32))) for selector in (0x1010, 0x3232)]
+
+    def _line_number(self, row: Expr) -> Expr:
+        """Which of a record's scales is a row's."""
+        form = self.unpack.form
+        place = (index_binary("floormod", row, form.rows), const(self.unpack.first // form.group))
+        return form.lines().expression("memory", place)
+
+    def _line(self, tile: Buffer, field: str) -> Iterator[Statement]:
+        """A number for each row that this thread holds."""
+        layout, registers = self.block.layout(tile), self.block.registers(tile)
+        form = self.unpack.form
+        dtype = form.scale if field == "scales" else form.zero
+        assert dtype is not None
+        for register in range(registers.size):
+            places = {THREAD: self.block.thread, REGISTER: const(register)}
+            (row,) = layout.coordinate_expressions(**{place: places[place] for place in layout.places})
+            number = self.block.simplify(self._line_number(row))
+            value = word_field(
+                lambda word, row=row: self._word(row, self.block.simplify(word)), number, form.offset(field), dtype
+            )
+            yield Store(registers, (const(register),), cast(value, FLOAT32), span=self.unpack.span)
+
+
+def _pair(value: float, dtype: str) -> Expr:
+    """A number twice in a word."""
+    bits = int(np.asarray(value, ALL[dtype].numpy).view(np.uint16))
+    return const(bits * 0x00010001, UINT32)
