@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from tilewright.errors import RolesDeadlocked
 from tilewright.ir.nodes import Channel
 
-
 Line = tuple[str, int]
 """A role's name and the number of its instance."""
 

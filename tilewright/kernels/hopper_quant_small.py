@@ -70,9 +70,7 @@ def small_quant_matmul(
         stream.publish(turn)
 
     @T.prim_func
-    def few_rows(
-        W: T.Tensor((down, across, words), "uint32"), A: T.Tensor((M, K), dtype), C: T.Tensor((M, N), out)
-    ):
+    def few_rows(W: T.Tensor((down, across, words), "uint32"), A: T.Tensor((M, K), dtype), C: T.Tensor((M, N), out)):
         with T.Kernel(blocks, threads=32 * (warps + ADDERS)) as block:
             ring = T.alloc_shared((warps, stages, records, words), "uint32")
             sums = T.alloc_shared((SLOTS, warps, rows, tokens), "float32")
@@ -106,19 +104,25 @@ def small_quant_matmul(
                         if first + records <= across:
                             slot = stream.receive(turn)
                             for piece in list(range(pieces)):
-                                record, place = piece // form.sets, piece % form.sets
-                                T.unpack(ring[worker, slot, record, :], form, codes, scale, first=place * group)
+                                record, part_of_record = piece // form.sets, piece % form.sets
+                                T.unpack(
+                                    ring[worker, slot, record, :], form, codes, scale, first=part_of_record * group
+                                )
                                 for i, j in T.Parallel(rows, tokens):
-                                    part[i, j] = of_a[piece][j] * by_half(i, -bias * form.raw_unit(0), -bias * form.raw_unit(1))
+                                    part[i, j] = of_a[piece][j] * by_half(
+                                        i, -bias * form.raw_unit(0), -bias * form.raw_unit(1)
+                                    )
                                 T.gemm(codes, a[piece], part, transpose_B=True)
                                 for i, j in T.Parallel(rows, tokens):
-                                    total[i, j] += part[i, j] * (scale[i] * by_half(i, 1 / form.raw_unit(0), 1 / form.raw_unit(1)))
+                                    total[i, j] += part[i, j] * (
+                                        scale[i] * by_half(i, 1 / form.raw_unit(0), 1 / form.raw_unit(1))
+                                    )
                             stream.release(turn)
                             following = block + (turn + stages) * blocks
                             if following < down:
                                 fetch(W, ring, stream, worker, turn + stages, following)
-                        place = found.acquire(turn)
-                        T.copy(total, sums[place, worker, :, :])
+                        slot_of_sums = found.acquire(turn)
+                        T.copy(total, sums[slot_of_sums, worker, :, :])
                         found.publish(turn)
                 with T.role("adders", warps=ADDERS, registers=32):
                     result = T.alloc_fragment((tokens, rows), "float32")

@@ -293,15 +293,16 @@ def unpack(
     scaled : multiply codes by their row's scale, in the operand's type.
     """
     in_kernel("T.unpack")
-    given = {"codes": codes, "scale": scale, "zero": zero}
-    tiles = {
-        name: None if tile is None else region_of(tile, f"{name} of T.unpack") for name, tile in given.items()
-    }
+    tiles: list[Region | None] = [
+        None if tile is None else region_of(tile, f"{name} of T.unpack")
+        for name, tile in (("codes", codes), ("scale", scale), ("zero", zero))
+    ]
+    of_codes, of_scale, of_zero = tiles
     words = region_of(source, "the source of T.unpack")
     operator = ops.Unpack(
-        words, form, **tiles, first=int(first), offset=offset, scaled=bool(scaled), span=statement_here()
+        words, form, of_codes, of_scale, of_zero, int(first), offset, bool(scaled), span=statement_here()
     )
-    _record(operator, "T.unpack", source=words, **tiles)
+    _record(operator, "T.unpack", source=words, codes=of_codes, scale=of_scale, zero=of_zero)
 
 
 def _meeting(function: str) -> None:

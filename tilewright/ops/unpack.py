@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -101,7 +101,9 @@ class Unpack(TileOperator):
             yield f"the codes are {codes.dtype}, but the records are ordered for {self.form.operand}"
 
     def effects(self) -> Effects:
-        return Effects(reads=(self.source,), writes=tuple(w for w in (self.codes, self.scale, self.zero) if w is not None))
+        return Effects(
+            reads=(self.source,), writes=tuple(w for w in (self.codes, self.scale, self.zero) if w is not None)
+        )
 
     def reference(self, source: np.ndarray) -> tuple[np.ndarray, ...]:
         records = np.ascontiguousarray(source, np.uint32).reshape(-1).view(np.uint8)
@@ -147,7 +149,9 @@ class Unpack(TileOperator):
         assert self.codes is not None
         form = self.form
         column = index_binary("add", j, self.first)
-        unsigned = self._field("codes", form.codes(), ALL[f"uint{form.bits}"], (index_binary("floormod", i, form.rows), column), i)
+        unsigned = self._field(
+            "codes", form.codes(), ALL[f"uint{form.bits}"], (index_binary("floormod", i, form.rows), column), i
+        )
         value = cast(cast(unsigned, INT32), FLOAT32)
         if self.offset is not None:
             value = binary("sub", value, const(float(self.offset), FLOAT32))
@@ -159,7 +163,7 @@ class Unpack(TileOperator):
             value = binary("mul", binary("add", value, const(float(form.raw_bias), FLOAT32)), unit)
         return store_element(self.codes, (i, j), value)
 
-    def _lower_line(self, operand: Region, field: str):  # type: ignore[no-untyped-def]
+    def _lower_line(self, operand: Region, field: str) -> Callable[[Var], Statement]:
         return lambda i: store_element(operand, (i,), self._line_value(field, i))
 
     def _line_value(self, field: str, i: Expr) -> Expr:
@@ -180,9 +184,8 @@ class Unpack(TileOperator):
         return Load(UINT32, self.source.buffer, full_index(self.source, index))
 
 
-def word_field(load: object, number: Expr, offset: int, dtype: DType) -> Expr:
+def word_field(load: Callable[[Expr], Expr], number: Expr, offset: int, dtype: DType) -> Expr:
     """Element `number` of a field that starts at byte `offset`, out of the 32-bit word that ``load(word)`` gives."""
-    assert callable(load)
     per_word = 32 // dtype.bits
     word = load(index_binary("add", index_binary("floordiv", number, per_word), offset // 4))
     if per_word == 1:

@@ -75,7 +75,9 @@ class _Expand(Rewriter):
 
     def _is_right(self, tile: Buffer) -> bool:
         """Whether a fragment is the right operand of instructions with 8 columns."""
-        return any(gemm.b.buffer is tile and plan.instruction.b_fragment is not None for gemm, plan in self.plans.items())
+        return any(
+            gemm.b.buffer is tile and plan.instruction.b_fragment is not None for gemm, plan in self.plans.items()
+        )
 
     def _in_order(self, unpack: Unpack) -> bool:
         """Whether the codes are operands whose fragments the records follow."""

@@ -242,7 +242,9 @@ class _Lower(Rewriter):
         place = index_binary("floormod", nodes.cast(iteration, UINT32), const(stages, UINT32))
         if row.size != stages:
             assert self.role is not None and self.role.index is not None
-            place = index_binary("add", index_binary("mul", nodes.cast(self.role.index, UINT32), const(stages, UINT32)), place)
+            place = index_binary(
+                "add", index_binary("mul", nodes.cast(self.role.index, UINT32), const(stages, UINT32)), place
+            )
         return Region(row, (place,), (1,))
 
     def _parity(self, stages: int, iteration: Expr, flipped: bool) -> Expr:

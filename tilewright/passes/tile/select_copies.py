@@ -111,7 +111,6 @@ class _Select(ScopedRewriter):
         self.context.warn(f"this copy cannot be made by the copy engine: {reason}", copy.span)
         return replace(copy, prefer=None)
 
-
     def _is_by_quads(self, copy: Copy) -> bool:
         """Whether rows of a tensor become columns of a right operand in registers, in whole units of 16 bytes."""
         source, tile = copy.source, copy.destination
@@ -132,7 +131,11 @@ class _Select(ScopedRewriter):
 
     def _is_bulk(self, copy: Copy) -> bool:
         """Whether bytes in one piece are moved to a tile that no gemm reads, so that it may be row-major."""
-        if copy.prefer not in (None, BULK) or not self.context.arch.has("tma") or copy.destination.buffer in self.operands:
+        if (
+            copy.prefer not in (None, BULK)
+            or not self.context.arch.has("tma")
+            or copy.destination.buffer in self.operands
+        ):
             return False
         if copy.source.dtype != copy.destination.dtype or copy.source.buffer.scope != "global" or copy.multicast:
             return False

@@ -53,7 +53,8 @@ def _bytes(copy: Copy, block: BlockView, barrier: Region) -> Statement:
     source = copy.source
     place = block.shared(copy.destination, [const(0)] * len(copy.destination.extents))
     starts = tuple(block.simplify(start) for start in block.visited(source.starts))
-    count = math.prod(int(extent) for extent in copy.destination.extents)  # type: ignore[arg-type]
+    extents: list[int] = [int(extent) for extent in copy.destination.extents]  # type: ignore[arg-type]
+    count = math.prod(extents)
     arguments = (place, Region(source.buffer, starts, (1,) * len(starts)), const(source.dtype.nbytes(count)), barrier)
     if copy.eviction is None:
         return Evaluate(Call(BOOL, "bulk_load", arguments), span=copy.span)

@@ -7,6 +7,7 @@ beside it.  Codes with an offset cost one more operation on two of them, scaled 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -81,9 +82,7 @@ class _Unpack:
                     value = self._decoded(Load(UINT32, words, (const(word - first),)), h, field, scales)
                     place = number * per_tile + q // 2 * 4 + h + 2 * (q % 2)
                     whole = Region(registers, (const(0),), (registers.size,))
-                    made.append(
-                        Evaluate(Call(BOOL, "set_word", (whole, const(place), value)), span=self.unpack.span)
-                    )
+                    made.append(Evaluate(Call(BOOL, "set_word", (whole, const(place), value)), span=self.unpack.span))
         return made
 
     def _row(self, layout: Layout, register: int) -> Expr:
@@ -131,6 +130,9 @@ class _Unpack:
         place = self.block.shared(Region(source.buffer, tuple(starts), source.extents), offsets)
         return Load(UINT32.with_lanes(count) if count > 1 else UINT32, place.buffer, place.starts)
 
+    def _row_word(self, row: Expr, word: Expr) -> Expr:
+        return self._word(row, self.block.simplify(word))
+
     # One register --------------------------------------------------------------------------------
 
     def _decoded(self, word: Expr, h: int, field: int, scales: list[Expr]) -> Expr:
@@ -162,7 +164,9 @@ class _Unpack:
 
     def _wide_bytes(self, word: Expr, field: int, scale: Expr | None) -> Expr:
         """Bytes as bfloat16, which has too few bits for the trick: by way of floats, of which 2^23 has units."""
-        less = float((1 << 23) + (self.unpack.offset or 0) - (self.unpack.form.raw_bias if self.unpack.offset is None else 0))
+        less = float(
+            (1 << 23) + (self.unpack.offset or 0) - (self.unpack.form.raw_bias if self.unpack.offset is None else 0)
+        )
         ends = []
         for e in (0, 1):
             bits = Call(UINT32, "prmt", (word, const(0x4B000000, UINT32), const(0x7650 + 2 * e + field, UINT32)))
@@ -198,9 +202,7 @@ class _Unpack:
             places = {THREAD: self.block.thread, REGISTER: const(register)}
             (row,) = layout.coordinate_expressions(**{place: places[place] for place in layout.places})
             number = self.block.simplify(self._line_number(row))
-            value = word_field(
-                lambda word, row=row: self._word(row, self.block.simplify(word)), number, form.offset(field), dtype
-            )
+            value = word_field(functools.partial(self._row_word, row), number, form.offset(field), dtype)
             yield Store(registers, (const(register),), cast(value, FLOAT32), span=self.unpack.span)
 
 
