@@ -95,6 +95,18 @@ def target_option() -> str:
     return os.environ.get(VARIABLES["target"], "")
 
 
+def target_marker() -> Any:
+    """Something that differs where `target_option` does, for the path of every call.
+
+    Reading ``os.environ`` decodes what it finds, which takes longer than the rest of that path; the table behind it does not.
+    """
+    return _ENVIRONMENT.get(_TARGET_KEY) if not _overrides else target_option()
+
+
+_TARGET_KEY: Any = os.environ.encodekey(VARIABLES["target"])
+_ENVIRONMENT: Any = os.environ._data  # type: ignore[attr-defined]
+
+
 @contextlib.contextmanager
 def override(**changes: Any) -> Iterator[Options]:
     """Options changed inside a ``with`` block, stronger than the environment."""

@@ -17,11 +17,11 @@ from tilewright.language.direct import Declaration, DirectFunction, is_factory
 from tilewright.language.tensors import TensorType
 from tilewright.language.trace import PrimFunc
 from tilewright.machine.arch import Arch
-from tilewright.options import target_option
+from tilewright.options import target_marker, target_option
 from tilewright.passes.context import Schedule
 from tilewright.runtime.dlpack import row_major_strides
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.plans import MISSED, argument_key
+from tilewright.runtime.plans import MISSED, Plan, key_function, kind_of, no_key
 from tilewright.runtime.tensors import is_tensor, tensor_view
 from tilewright.targets.base import Target
 from tilewright.targets.registry import resolve
@@ -166,45 +166,49 @@ class JITFunction:
         self.direct = DirectFunction(function)  # type: ignore[arg-type]
         self._declarations: dict[Any, Declaration] = {}
         self._kernels: dict[Any, Kernel] = {}
-        self._calls: dict[Any, tuple[Any, list[Any]]] = {}
+        self._key: Callable[..., Any] = no_key
+        self._kinds: tuple[Any, ...] = ()
+        self._calls: dict[Any, tuple[Plan, list[int]]] = {}
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run on tensors, scalars and compile-time constants; returns what the function returns."""
-        key = self._call_key(arguments, named)
-        known = self._calls.get(key) if key is not None else None
+        values = (*arguments, *named.values()) if named else arguments
+        known = None
+        if len(values) == len(self._kinds):
+            known = self._calls.get((target_marker(), tuple(named), self._key(*values)))
         if known is not None:
             plan, positions = known
-            values = (*arguments, *named.values())
-            result = plan([values[position] for position in positions])
+            result = plan(*[values[position] for position in positions]) if positions else plan(*values)
             if result is not MISSED:
                 return result
         runtime, constants = self.direct.split(*arguments, **named)
         kernel = self._kernel(runtime, constants)
         result = kernel(*runtime.values())
-        plan = kernel.plan(list(runtime.values()))
-        if key is not None and plan is not None:
-            self._remember(key, plan, runtime, (*arguments, *named.values()))
+        found = kernel.plans.get(*runtime.values())
+        if found is not None:
+            self._remember(found, runtime, len(arguments), named, values)
         return result
 
-    def _call_key(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """Everything that decides what a call runs: shapes, types and devices of tensors, values of constants."""
-        keys = [argument_key(value) or (type(value), value) for value in (*arguments, *named.values())]
-        key = (target_option(), *named, *keys)
-        try:
-            hash(key)
-        except TypeError:
-            return None
-        return key
+    def _remember(
+        self, plan: Plan, runtime: Mapping[str, Any], positional: int, named: Mapping[str, Any], values: Sequence[Any]
+    ) -> None:
+        """Keep the plan of a call, and where its tensors and scalars stand among the values of the call.
 
-    def _remember(self, key: Any, plan: Any, runtime: Mapping[str, Any], values: Sequence[Any]) -> None:
-        """Keep the plan of a call, and where its tensors stand among the values of the call."""
-        positions = [
-            next((i for i, value in enumerate(values) if value is tensor), None) for tensor in runtime.values()
-        ]
-        if None not in positions:
-            if len(self._calls) > 1024:
-                self._calls.clear()
-            self._calls[key] = (plan, positions)
+        The key is everything that decides what a call runs: shapes, types and devices of tensors, values of constants.
+        """
+        kinds = tuple(map(kind_of, values))
+        names = [*(parameter.name for parameter in self.direct.parameters[:positional]), *named]
+        if None in kinds or not set(runtime) <= set(names):
+            return
+        if kinds != self._kinds:
+            free = [i for i, name in enumerate(names) if name in runtime and kinds[i] == "float"]
+            self._key = key_function(kinds, range(len(kinds)), free)
+            self._kinds, self._calls = kinds, {}
+        if len(self._calls) > 1024:
+            self._calls.clear()
+        positions = [names.index(name) for name in runtime]
+        in_order = positions == list(range(len(values)))
+        self._calls[target_marker(), tuple(named), self._key(*values)] = (plan, [] if in_order else positions)
 
     def compile(self, *arguments: Any, **named: Any) -> Kernel:
         """The kernel that a call with these arguments would run, without running it.
@@ -294,6 +298,8 @@ def _specialisation(arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
 def _frozen(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return tuple((type(item), _frozen(item)) for item in value)
+    if isinstance(value, float):
+        return value.hex()  # 0.0 and -0.0 are equal
     if isinstance(value, dict):
         return tuple((name, _frozen(item)) for name, item in value.items())
     return value

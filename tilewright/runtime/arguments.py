@@ -30,11 +30,13 @@ class Bound:
     entry : the entry arguments: pointers, scalars, then sizes.
     outputs : the tensors to return.
     keepalive : whatever must live until the kernel has run.
+    device : index of the device on which the tensors are; None where there are none.
     """
 
     entry: list[int | float | bool]
     outputs: list[Any]
     keepalive: list[Any]
+    device: int | None = None
 
 
 class Binder:
@@ -86,7 +88,8 @@ class Binder:
             views[param].pointer if isinstance(param, Buffer) else scalars[param] for param in self.function.params
         ]
         entry += [shapes[var] for var in self.sizes]
-        return Bound(entry, list(outputs.values()), [values, outputs])
+        device = next((view.device[1] for view in views.values()), None)
+        return Bound(entry, list(outputs.values()), [values, outputs], device)
 
     @property
     def entry_parameters(self) -> tuple[Buffer | Var, ...]:

@@ -49,7 +49,7 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
         )  # fmt: skip
 
     flat = {id(value): _span(value) for value in entry if isinstance(value, np.ndarray)}
-    HostProgram(program.final, launch, lambda size: np.empty(size, np.uint8), _describe).run(entry)
+    HostProgram(program.final, launch, lambda buffer, size: np.empty(size, np.uint8), _describe).run(entry)
     return bound.outputs
 
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from tilewright.runtime.cache import cached, digest
 from tilewright.runtime.emulation import emulate_program
 from tilewright.runtime.facts import FactClass, FactClasses
 from tilewright.runtime.packing import pack_operands, packed_sizes, unpack_operand
-from tilewright.runtime.plans import MISSED, call_key, make_plan
+from tilewright.runtime.plans import MISSED, Device, Plans
 from tilewright.runtime.profiler import Profiler
 from tilewright.runtime.tensors import is_torch
 from tilewright.targets.base import Target
@@ -79,9 +80,9 @@ class Kernel:
         self._launch: Callable[..., None] | None = None
         self._lock = threading.Lock()
         self._variants: dict[FactClass, Kernel] = {self._facts: self}
-        self._plans: dict[Any, Callable[[Sequence[Any]], Any]] = {}
         device = "cpu" if target.name == "cpu" else target.name
         self._binder = Binder(function, device, packed_sizes(self.program.final))
+        self.plans = Plans(function, self._binder.written - set(function.outputs))
 
     def __repr__(self) -> str:
         return f"<Kernel {self.function.name} for {self.target.name} {self.arch.name}>"
@@ -93,23 +94,27 @@ class Kernel:
         ------
         ArgumentError : an argument that does not fit, named; nothing has run.
         """
-        key = None if named else call_key(arguments)
-        plan = self._plans.get(key) if key is not None else None
-        if plan is not None:
-            result = plan(arguments)
-            if result is not MISSED:
-                return result
+        if not named:
+            plan = self.plans.get(*arguments)
+            if plan is not None:
+                result = plan(*arguments)
+                if result is not MISSED:
+                    return result
         bound = self._binder.bind(arguments, named)
         launcher = self._variant(bound.entry).launcher
-        launcher(*bound.entry)
+        device = self._device(launcher, bound)
+        with nullcontext() if device is None else device.on(device.index):
+            launcher(*bound.entry)
+            if not named:
+                self._remember(arguments, bound, launcher, device)
         outputs = bound.outputs
-        if key is not None and key not in self._plans:
-            self._remember(key, arguments, bound, launcher)
         return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    def plan(self, arguments: Sequence[Any]) -> Callable[[Sequence[Any]], Any] | None:
-        """What calls with arguments like these run after the first; None where each is checked anew."""
-        return self._plans.get(call_key(arguments))
+    @staticmethod
+    def _device(launcher: Any, bound: Bound) -> Device | None:
+        """Which of several devices a call is to run on; None where there is one only."""
+        current = getattr(launcher, "current_device", None)
+        return None if current is None or bound.device is None else Device(bound.device, current, launcher.on_device)
 
     def variant(self, *arguments: Any) -> Kernel:
         """The kernel that a call with these arguments (in host memory) runs: the one for tensors of their class."""
@@ -129,15 +134,11 @@ class Kernel:
                     self._variants[facts] = found
         return found
 
-    def _remember(self, key: Any, arguments: Sequence[Any], bound: Bound, launcher: Callable[..., None]) -> None:
+    def _remember(self, arguments: Sequence[Any], bound: Bound, launcher: Any, device: Device | None) -> None:
         """Keep what a checked call found, for later calls with arguments of the same kinds."""
         prepare = getattr(launcher, "prepare", None)
-        if prepare is None:
-            return
-        if len(self._plans) > 1024:
-            self._plans.clear()
-        written = self._binder.written - set(self.function.outputs)
-        self._plans[key] = make_plan(self.function, arguments, bound.outputs, lambda: prepare(bound.entry), written)
+        if prepare is not None:
+            self.plans.remember(arguments, bound.outputs, prepare(bound.entry), device)
 
     @property
     def launcher(self) -> Callable[..., None]:

@@ -2,12 +2,17 @@
 
 The first call with some combination checks everything (`arguments`).  Later ones only look up the combination,
 read addresses, allocate the outputs and launch; addresses are checked again, since they change.
+
+All of that is Python, and on a GPU it is as long as the kernel runs, so it is written for the arguments at hand:
+functions of so many tensors and scalars, with every lookup that can be made beforehand made beforehand.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,24 +24,30 @@ from tilewright.runtime.tensors import tensor_view
 MISSED = object()
 """What a plan answers where the call needs the full checks after all."""
 
-ALIGNMENT = 16
-"""Addresses that kernels take for granted; others go through the full checks."""
+RESIDUE = 15
+"""Bits of an address that decide which variant a kernel runs (`facts`)."""
+
+Plan = Callable[..., Any]
+"""Runs a call again, with its arguments, or answers `MISSED`."""
 
 
-def argument_key(value: Any) -> Any:
-    """What a plan depends on; None for arguments that have none."""
+# Keys -------------------------------------------------------------------------------------------
+
+
+def kind_of(value: Any) -> str | None:
+    """What tells how an argument's key is read; None for arguments that have none."""
     kind = type(value)
     if kind is np.ndarray:
-        return value.shape, value.strides, value.dtype, value.flags.writeable
-    if kind in _torch_types():
-        return value.shape, value.dtype, value.get_device(), value.is_contiguous() or value.stride()
-    return None
+        return "numpy"
+    if kind in torch_types():
+        return "torch"
+    return {int: "int", float: "float", bool: "bool", str: "str", type(None): "none"}.get(kind)
 
 
 _TORCH_TYPES: list[frozenset[type]] = []
 
 
-def _torch_types() -> frozenset[type]:
+def torch_types() -> frozenset[type]:
     """Torch's tensor types, once torch is loaded: only a torch tensor can be of them."""
     if _TORCH_TYPES:
         return _TORCH_TYPES[0]
@@ -47,122 +58,269 @@ def _torch_types() -> frozenset[type]:
     return _TORCH_TYPES[0]
 
 
-def call_key(arguments: Sequence[Any]) -> Any:
-    """The combination of all arguments; None where some argument has no key."""
-    keys = tuple([argument_key(value) for value in arguments])
-    return None if None in keys else keys
+_PARTS = {
+    "numpy": "{0}.shape, {0}.strides, {0}.dtype, {0}.flags.num",
+    "torch": "{0}.shape, {0}.dtype, {0}.get_device(), {0}.is_contiguous() or {0}.stride()",
+    "float": "{0}.hex()",
+    "strided": "{0}.shape, {0}.dtype, {0}.get_device(), {0}.stride()",
+}
+"""What a plan depends on, by kind of argument; for others the value itself."""
+
+_KIND_TESTS = {"numpy": "type({0}) is ndarray", "torch": "type({0}) in tensors", "none": "{0} is None"}
 
 
-Plan = Callable[[Sequence[Any]], Any]
-"""Runs a call again, or answers `MISSED`."""
-
-
-def make_plan(
-    function: Function,
-    arguments: Sequence[Any],
-    outputs: Sequence[Any],
-    prepare: Callable[[], Callable[..., None]],
-    written: Collection[Buffer],
-) -> Plan:
-    """A function of the arguments that runs the call again; one that always answers `MISSED` where there is none.
+def key_function(
+    kinds: Sequence[str | None], strided: Collection[int] = (), free: Collection[int] = ()
+) -> Callable[..., Any]:
+    """A function of arguments of these kinds that gives what a plan depends on; None for other arguments.
 
     Parameters
     ----------
-    arguments, outputs : of a call that was checked.
-    prepare : makes a function of the addresses of all buffers, in the order of the parameters.
+    kinds : of `kind_of`, one an argument.
+    strided : positions of tensors whose strides count even where their order is row-major.
+    free : positions of scalars whose value does not count.
+    """
+    names = [f"a{i}" for i in range(len(kinds))]
+    tests, parts = [], []
+    for position, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+        tests.append(_KIND_TESTS.get(kind or "", f"type({{0}}) is {kind}").format(name))
+        way = "strided" if kind == "torch" and position in strided else kind
+        if position not in free:
+            parts.append(_PARTS.get(way or "", "{0}").format(name))
+    text = (
+        f"def key({', '.join(names)}):\n"
+        f"    if {' and '.join(tests) or 'True'}:\n"
+        f"        return ({', '.join([*parts, ''])})\n"
+        f"    return None\n"
+    )
+    return _made(text, "key", {"ndarray": np.ndarray, "tensors": torch_types()})
+
+
+def no_key(*arguments: Any) -> None:
+    """The key function before any call was met."""
+    return
+
+
+def _made(text: str, name: str, names: dict[str, Any]) -> Callable[..., Any]:
+    exec(compile(text, f"<{name} of a call>", "exec"), names)
+    return names[name]  # type: ignore[no-any-return]
+
+
+# Plans ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Which of several devices a call's tensors are on, where that can differ from the current one.
+
+    Attributes
+    ----------
+    index : the tensors' device.
+    current : gives the index of the calling thread's current device.
+    on : makes a context in which the tensors' device is current.
+    """
+
+    index: int
+    current: Callable[[], int]
+    on: Callable[[int], AbstractContextManager[Any]]
+
+
+class Plans:
+    """The plans of one function's kernel.
+
+    Parameters
+    ----------
+    function : its parameters are what a call passes, but for its outputs.
     written : arguments that the kernel writes, so that overlaps must be looked for.
     """
-    address = _addresses(arguments)
-    allocate = [_allocator(output) for output in outputs]
-    made = [param in function.outputs for param in function.params]
-    plain = all(isinstance(param, Buffer) for param in function.params) and made == sorted(made)
-    if not plain or address is None or None in allocate:
-        return lambda arguments: MISSED
-    pairs = _overlap_pairs(function, arguments, written)
-    if len(allocate) == 1 and not pairs:
-        return _plan_of_one_output(address, allocate[0], prepare())
-    return _plan(address, allocate, prepare(), pairs)
+
+    def __init__(self, function: Function, written: Collection[Buffer]) -> None:
+        self.function, self.written = function, written
+        inputs = function.inputs
+        self.arity = len(inputs)
+        self._strided = [i for i, p in enumerate(inputs) if isinstance(p, Buffer) and p.strides is not None]
+        self._free = [i for i, p in enumerate(inputs) if not isinstance(p, Buffer) and p.dtype.is_float]
+        self._kinds: tuple[str | None, ...] = ()
+        self._plans: dict[Any, Plan] = {}
+        self._others: dict[Any, dict[tuple[int, ...], Plan]] = {}
+        self.key: Callable[..., Any] = no_key
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+    def get(self, *arguments: Any) -> Plan | None:
+        """What calls with arguments like these run; None where they are checked in full."""
+        return self._plans.get(self.key(*arguments)) if len(arguments) == self.arity else None
+
+    def remember(
+        self, arguments: Sequence[Any], outputs: Sequence[Any], launch: Callable[..., None], device: Device | None
+    ) -> None:
+        """Keep the plan of a call that was checked.
+
+        Parameters
+        ----------
+        launch : a function of one value a parameter, addresses for buffers.
+        device : where its tensors are; None where there is only one.
+        """
+        kinds = tuple(map(kind_of, arguments))
+        if any(kind is None or kind == "str" for kind in kinds):
+            return
+        if kinds != self._kinds:
+            self._plans, self._others = {}, {}  # True and 1 are equal as keys
+            self._kinds, self.key = kinds, key_function(kinds, self._strided, self._free)
+        key = self.key(*arguments)
+        if len(self._plans) > MOST_PLANS:
+            self._plans.clear()
+            self._others.clear()
+        others = self._others.setdefault(key, {})
+        residues = _residues(arguments)
+        planner = _Planner(self.function, arguments, outputs, launch, device, residues, others)
+        others[residues] = self._plans[key] = planner.plan(self.written)
 
 
-def _plan_of_one_output(address: Callable[[Any], int], make: Any, launch: Callable[..., None]) -> Plan:
-    """The usual case, with nothing to spare."""
-
-    def run(arguments: Sequence[Any]) -> Any:
-        pointers = [address(value) for value in arguments]
-        for pointer in pointers:
-            if pointer % ALIGNMENT:
-                return MISSED
-        output = make()
-        launch(*pointers, address(output))
-        return output
-
-    return run
+MOST_PLANS = 1024
+"""Combinations of arguments that a kernel remembers before it begins anew."""
 
 
-def _plan(
-    address: Callable[[Any], int],
-    allocate: Sequence[Any],
-    launch: Callable[..., None],
-    pairs: Sequence[tuple[int, int, int, int]],
-) -> Plan:
-    def run(arguments: Sequence[Any]) -> Any:
-        pointers = [address(value) for value in arguments]
-        for pointer in pointers:
-            if pointer % ALIGNMENT:
-                return MISSED
-        for one, other, before, behind in pairs:
-            if before < pointers[other] - pointers[one] < behind:
-                return MISSED  # they share memory: the full checks say which
-        outputs = [make() for make in allocate]
-        launch(*pointers, *map(address, outputs))
-        return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
+def _residues(arguments: Sequence[Any]) -> tuple[int, ...]:
+    """Addresses of the tensors, as far as they decide the variant."""
+    return tuple([_ADDRESS[kind](value) & RESIDUE for value in arguments if (kind := kind_of(value)) in _ADDRESS])
 
-    return run
+
+_ADDRESS: dict[Any, Callable[[Any], int]] = {
+    "numpy": lambda array: array.ctypes.data,
+    "torch": lambda tensor: tensor.data_ptr(),
+}
+_ADDRESS_TEXT = {"numpy": "{0}.ctypes.data", "torch": "{0}.data_ptr()"}
+
+
+class _Planner:
+    """Writes the plan of one combination of arguments."""
+
+    def __init__(
+        self,
+        function: Function,
+        arguments: Sequence[Any],
+        outputs: Sequence[Any],
+        launch: Callable[..., None],
+        device: Device | None,
+        residues: tuple[int, ...],
+        others: dict[tuple[int, ...], Plan],
+    ) -> None:
+        self.function, self.arguments, self.outputs = function, arguments, outputs
+        self.device, self.residues = device, residues
+        self.names: dict[str, Any] = {
+            "launch": launch, "MISSED": MISSED, "others": others, "residues": _residues, "empty": np.empty,
+        }  # fmt: skip
+        self.lines: list[str] = []
+
+    def plan(self, written: Collection[Buffer]) -> Plan:
+        """The plan.
+
+        Its text, for two tensors on a GPU and one output::
+
+            def plan(a0, a1):
+                if current() != index: return elsewhere(a0, a1)
+                p0 = a0.data_ptr()
+                p1 = a1.data_ptr()
+                if (p0 | p1) & 15: return otherwise(a0, a1)
+                o0 = allocate(shape0, strides0, dtype0)
+                launch(p0, p1, o0.data_ptr())
+                return o0
+        """
+        given = ", ".join(f"a{i}" for i in range(len(self.arguments)))
+        if self.device is not None:
+            self._on_device()
+            self.line(f"if current() != index: return elsewhere({given})")
+        pointers = self._addresses(given)
+        for one, other, low, high in _overlap_pairs(self.function, self.arguments, written):
+            self.line(f"if {low} < {pointers[other]} - {pointers[one]} < {high}: return MISSED")
+        made = [self._allocate(i, output) for i, output in enumerate(self.outputs)]
+        values = iter([pointers.get(i, f"a{i}") for i in range(len(self.arguments))])
+        addresses = iter(made)
+        passed = [next(addresses) if param in self.function.outputs else next(values) for param in self.function.params]
+        self.line(f"launch({', '.join(passed)})")
+        self.line(f"return {', '.join(f'o{i}' for i in range(len(self.outputs))) or None}")
+        body = "\n".join(f"    {line}" for line in self.lines)
+        made_plan = _made(f"def plan({given}):\n{body}\n", "plan", self.names)
+        self.names["plan"] = made_plan
+        return made_plan
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+    def _on_device(self) -> None:
+        device, names = self.device, self.names
+        assert device is not None
+
+        def elsewhere(*arguments: Any) -> Any:
+            with device.on(device.index):
+                return names["plan"](*arguments)
+
+        names.update(index=device.index, current=device.current, elsewhere=elsewhere)
+
+    def _addresses(self, given: str) -> dict[int, str]:
+        """Reads the addresses of the tensors, and sends calls with others than these modulo 16 elsewhere."""
+        others = self.names["others"]
+
+        def otherwise(*arguments: Any) -> Any:
+            found = others.get(_residues(arguments))
+            return MISSED if found is None else found(*arguments)
+
+        self.names["otherwise"] = otherwise
+        pointers = {}
+        for position, value in enumerate(self.arguments):
+            text = _ADDRESS_TEXT.get(kind_of(value) or "")
+            if text is not None:
+                pointers[position] = f"p{position}"
+                self.line(f"p{position} = {text.format(f'a{position}')}")
+        if pointers and not any(self.residues):
+            self.line(f"if ({' | '.join(pointers.values())}) & {RESIDUE}: return otherwise({given})")
+        elif pointers:
+            tests = [f"{name} & {RESIDUE} != {rest}" for name, rest in zip(pointers.values(), self.residues)]
+            self.line(f"if {' or '.join(tests)}: return otherwise({given})")
+        return pointers
+
+    def _allocate(self, number: int, output: Any) -> str:
+        """Makes output `number`; the text of its address."""
+        self.names[f"shape{number}"], self.names[f"dtype{number}"] = tuple(output.shape), output.dtype
+        if type(output) is np.ndarray:
+            self.line(f"o{number} = empty(shape{number}, dtype{number})")
+            return f"o{number}.ctypes.data"
+        self.names[f"strides{number}"] = tuple(output.stride())
+        allocate = _cuda_allocator() if output.device.type == "cuda" else None
+        place = ""
+        if allocate is None:
+            allocate = sys.modules["torch"].empty_strided
+            self.names["device"] = output.device
+            place = ", device=device"
+        self.names["allocate"] = allocate
+        keyword = "dtype=" if place else ""
+        self.line(f"o{number} = allocate(shape{number}, strides{number}, {keyword}dtype{number}{place})")
+        return f"o{number}.data_ptr()"
+
+
+def _cuda_allocator() -> Callable[..., Any] | None:
+    """Torch's own quick way to an uninitialised tensor on the current device, which its compiled programs take."""
+    try:
+        return sys.modules["torch"]._C._dynamo.guards._empty_strided_cuda  # type: ignore[no-any-return]
+    except AttributeError:
+        return None
 
 
 def _overlap_pairs(
     function: Function, arguments: Sequence[Any], written: Collection[Buffer]
 ) -> list[tuple[int, int, int, int]]:
     """For each written argument and each other one, the differences of their addresses between which they overlap."""
-    ranges = []
-    for value in arguments:
-        view = tensor_view(value)
-        low, high = byte_range(view)
-        ranges.append((low - view.pointer, high - view.pointer))
-    inputs = function.inputs
+    tensors = {}
+    for position, (param, value) in enumerate(zip(function.inputs, arguments, strict=True)):
+        if isinstance(param, Buffer):
+            view = tensor_view(value)
+            low, high = byte_range(view)
+            tensors[position] = (param, low - view.pointer, high - view.pointer)
     pairs = []
-    for one, param in enumerate(inputs):
-        if param not in written:
-            continue
-        for other in range(len(inputs)):
-            (low, high), (other_low, other_high) = ranges[one], ranges[other]
-            if other != one and low < high and other_low < other_high:
+    for one, (param, low, high) in tensors.items():
+        for other, (_, other_low, other_high) in tensors.items():
+            if param in written and other != one and low < high and other_low < other_high:
                 pairs.append((one, other, low - other_high, high - other_low))
     return pairs
-
-
-def _addresses(arguments: Sequence[Any]) -> Callable[[Any], int] | None:
-    """How to read the address of every argument; None where they are of several kinds."""
-    if all(type(value) is np.ndarray for value in arguments):
-        return _numpy_address
-    torch = sys.modules.get("torch")
-    if torch is not None and arguments and all(isinstance(value, torch.Tensor) for value in arguments):
-        return torch.Tensor.data_ptr  # type: ignore[no-any-return]
-    return None
-
-
-def _numpy_address(array: np.ndarray) -> int:
-    return array.ctypes.data
-
-
-def _allocator(output: Any) -> Callable[[], Any] | None:
-    """A function that makes another tensor like `output`."""
-    if type(output) is np.ndarray:
-        shape, dtype = output.shape, output.dtype
-        return lambda: np.empty(shape, dtype)
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(output, torch.Tensor):
-        # Not empty_like: it would keep the first output alive for as long as the plan.
-        empty, shape, dtype, device = torch.empty, output.shape, output.dtype, output.device
-        return lambda: empty(shape, dtype=dtype, device=device)
-    return None

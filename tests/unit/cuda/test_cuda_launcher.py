@@ -8,9 +8,13 @@ import struct
 import pytest
 
 from tilewright.errors import DriverError, LaunchFailed
-from tilewright.targets.cuda import launcher
+from tilewright.ir.dtypes import dtype
+from tilewright.ir.nodes import Buffer
+from tilewright.targets.cuda import launcher, workspaces
 from tilewright.targets.cuda.driver import Driver, LaunchAttribute, LaunchConfig
 from tilewright.targets.cuda.launcher import POINTER, TENSOR_MAP, Kernel, LaunchShape, LaunchState
+from tilewright.targets.cuda.recorder import Given, MapOfGiven, record
+from tilewright.targets.cuda.workspaces import Workspaces
 
 
 class FakeLibrary:
@@ -136,7 +140,77 @@ def test_a_thread_without_context_gets_one(monkeypatch):
     answers = [201, 0]
     original = library.cuLaunchKernelEx
     library.cuLaunchKernelEx = lambda *arguments: (original(*arguments), answers.pop(0))[1]
-    kernel._launch = library.cuLaunchKernelEx
+    kernel.launch = library.cuLaunchKernelEx
     kernel((1, 1, 1), (1, 0))
     assert len(library.launches) == 2
     assert "cuCtxSetCurrent" in [name for name, _ in library.calls]
+
+
+def arguments_of(library):
+    """The 8-byte words that the arguments of the last launch hold."""
+    return [ctypes.c_uint64.from_address(address).value for address in library.arguments]
+
+
+def test_recorded_launches_take_new_addresses_numbers_and_maps(monkeypatch):
+    library = FakeLibrary()
+    kernel = prepared(library, monkeypatch, LaunchShape(64), (POINTER, "i", "f", TENSOR_MAP, POINTER))
+    encoded = []
+
+    def encode(address):
+        encoded.append(address)
+        return struct.pack("<16Q", *[address + 1] * 16)
+
+    again = record(kernel, (3, 1, 1), [Given(0), 7, Given(2), MapOfGiven(0, encode), Given(1)], 3)
+    for first, second, number in ((64, 128, 2.5), (256, 128, -1.0), (64, 512, 0.5), (256, 0, 0.0)):
+        again(first, second, number)
+        words = arguments_of(library)
+        assert words[0] == first and words[4] == second and words[3] == first + 1
+        assert words[1] & 0xFFFFFFFF == 7
+        assert ctypes.c_float.from_address(library.arguments[2]).value == number
+    assert encoded == [64, 256]  # once for each address
+    assert [launch[0] for launch in library.launches] == [(3, 1, 1)] * 4 and library.launches[0][3] == 5
+
+
+def test_recorded_launches_of_nothing(monkeypatch):
+    library = FakeLibrary()
+    record(prepared(library, monkeypatch, LaunchShape(64)), (0, 1, 1), [Given(0), 1], 1)(64)
+    assert library.launches == []
+
+
+def test_a_refused_recorded_launch_leaves_the_others_usable(monkeypatch):
+    library = FakeLibrary()
+    kernel = prepared(library, monkeypatch, LaunchShape(64))
+    again = record(kernel, (2, 1, 1), [Given(0), 1], 1)
+    library.launch_result = 701
+    with pytest.raises(LaunchFailed, match=r"launching scale with a grid of .2, 1, 1., 64 threads"):
+        again(64)
+    library.launch_result = 0
+    again(128)
+    assert arguments_of(library)[0] == 128
+
+
+def test_workspaces_belong_to_streams_and_buffers(monkeypatch):
+    library = FakeLibrary()
+    fresh = iter(range(4096, 1 << 20, 4096))
+
+    def allocate(pointer, size):
+        pointer._obj.value = next(fresh)
+        return 0
+
+    library.cuMemAlloc_v2 = allocate
+    kernel = prepared(library, monkeypatch, LaunchShape(64), (POINTER, POINTER))
+    driver = Driver(library)
+    stream = [5]
+    monkeypatch.setattr(workspaces, "require_driver", lambda doing: driver)
+    monkeypatch.setattr(workspaces, "current_stream_functions", lambda driver: (lambda: 0, lambda device: stream[0]))
+    kernel.current_stream = lambda device: stream[0]
+    made = Workspaces()
+    one, other = (Buffer(name, (256,), dtype("float32")) for name in "xy")
+    assert made.address(one, 1024) == made.address(one, 1024) != made.address(other, 1024)
+    again = record(kernel, (1, 1, 1), [Given(0), made.on_stream(one, 1024)], 1)
+    again(64)
+    assert arguments_of(library) == [64, made.address(one, 1024)]
+    stream[0] = 6
+    again(64)
+    assert arguments_of(library)[1] not in (made.address(other, 1024), 4096)
+    assert arguments_of(library)[1] == made.address(one, 1024)

@@ -270,7 +270,7 @@ def test_plans_of_kernels_that_write_arguments_look_for_overlaps():
     memory[:4] = 1
     for _ in range(3):
         kernel(memory[:4], memory[4:8])
-    assert (memory[4:8] == 2).all() and len(kernel._plans) == 1
+    assert (memory[4:8] == 2).all() and len(kernel.plans) == 1
     for overlapping in (memory[1:5], memory[3:7], memory[:4]):
         with pytest.raises(errors.OverlappingArguments):
             kernel(memory[:4], overlapping)

@@ -67,6 +67,7 @@ class LaunchConfig(ctypes.Structure):
 
 
 _NO_BINARY_FOR_GPU = 209
+_CAPTURE_RELAXED = 2
 _INVALID_CONTEXT = 201
 _EXPLANATIONS = {
     1: "an argument is out of range: a grid, a block or a cluster larger than the device allows",
@@ -191,18 +192,23 @@ class Driver:
         Where the device is of a newer generation than the code, the driver compiles `ptx` for it.
         """
         module = ctypes.c_void_p()
-        relaxed = ctypes.c_int(2)
-        self.check(
-            self.library.cuThreadExchangeStreamCaptureMode(ctypes.byref(relaxed)), "cuThreadExchangeStreamCaptureMode"
-        )
-        try:
+        with self.relaxed_capture():
             result = self.library.cuModuleLoadData(ctypes.byref(module), cubin)
             if result == _NO_BINARY_FOR_GPU and ptx:
                 result = self.library.cuModuleLoadData(ctypes.byref(module), ptx.encode() + b"\0")
             self.check(result, "cuModuleLoadData", "loading a kernel")
-        finally:
-            self.library.cuThreadExchangeStreamCaptureMode(ctypes.byref(relaxed))
         return module
+
+    @contextlib.contextmanager
+    def relaxed_capture(self) -> Iterator[None]:
+        """Let this thread load and allocate while some stream is being captured into a graph."""
+        mode = ctypes.c_int(_CAPTURE_RELAXED)
+        exchange = self.library.cuThreadExchangeStreamCaptureMode
+        self.check(exchange(ctypes.byref(mode)), "cuThreadExchangeStreamCaptureMode")
+        try:
+            yield
+        finally:
+            exchange(ctypes.byref(mode))
 
     def function(self, module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
         function = ctypes.c_void_p()

@@ -32,11 +32,13 @@ class HostProgram:
     ----------
     function : the final program.
     launch : what to do for each kernel.
-    allocate : makes a workspace of so many bytes; its result is passed to kernels.
+    allocate : makes the memory of a workspace, which has so many bytes; its result is passed to kernels.
     describe : makes a tensor map's argument; its result is passed to kernels.
     """
 
-    def __init__(self, function: Function, launch: Launch, allocate: Callable[[int], Any], describe: Describe) -> None:
+    def __init__(
+        self, function: Function, launch: Launch, allocate: Callable[[Buffer, int], Any], describe: Describe
+    ) -> None:
         self.function, self.launch, self.allocate, self.describe = function, launch, allocate, describe
         self.parameters = entry_parameters(function)
         self.numbers = {kernel: number for number, kernel in enumerate(kernels(function))}
@@ -75,7 +77,7 @@ class HostProgram:
     def _allocation(self, allocate: nodes.Allocate, values: dict[Buffer | Var, Any]) -> None:
         buffer = allocate.buffer
         count = math.prod(evaluate(extent, _scalars(values)) for extent in buffer.shape)
-        values[buffer] = self.allocate(buffer.dtype.nbytes(count))
+        values[buffer] = self.allocate(buffer, buffer.dtype.nbytes(count))
 
     def _kernel(self, kernel: Kernel, values: dict[Buffer | Var, Any]) -> None:
         grid = [evaluate(extent, _scalars(values)) for extent in kernel.grid]

@@ -11,6 +11,7 @@ import ctypes
 import struct
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,21 +34,6 @@ _CONFIG = "<3I3II4xQQI4x"
 _ALIGNMENT = {TENSOR_MAP: 64}
 _PORTABLE_CLUSTER = 8
 _STATIC_SHARED = 48 << 10
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Stands for the address of a buffer in values that are recorded: which of the buffers it is."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class MapOfAddress:
-    """Stands for the tensor map of a buffer in values that are recorded: which buffer, and how an address is encoded."""
-
-    number: int
-    encode: Callable[[int], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +64,10 @@ class LaunchState:
     Attributes
     ----------
     config, addresses : what ``cuLaunchKernelEx`` takes.
+    words : the block of memory, by words of 8 bytes.
     """
 
-    __slots__ = ("_buffer", "_fixed", "_keep", "_pack", "addresses", "config")
+    __slots__ = ("_buffer", "_fixed", "_keep", "_offsets", "_pack", "addresses", "config", "words")
 
     def __init__(self, codes: Sequence[str], shape: LaunchShape) -> None:
         offsets, text, end = [], _CONFIG, struct.calcsize(_CONFIG)
@@ -94,31 +81,22 @@ class LaunchState:
         array = (LaunchAttribute * max(len(attributes), 1))(*attributes)
         self._fixed = (shape.threads, 1, 1, shape.shared_bytes)
         self._keep = (array, ctypes.addressof(array), len(attributes))
-        self._buffer = ctypes.create_string_buffer(end)
+        self._buffer = ctypes.create_string_buffer(-(-end // 8) * 8)
+        self._offsets = offsets
+        self.words = memoryview(self._buffer).cast("B").cast("Q")
         base = ctypes.addressof(self._buffer)
         self.config = ctypes.c_void_p(base)
         self.addresses = (ctypes.c_void_p * max(len(codes), 1))(*(base + offset for offset in offsets))
         self._pack = struct.Struct(text).pack_into
 
+    def word(self, parameter: int) -> int:
+        """Where an address among the arguments stands in `words`."""
+        return self._offsets[parameter] // 8
+
     def set(self, grid: tuple[int, int, int], stream: int, values: Sequence[Any]) -> None:
         """Write everything that a launch has of its own."""
         _, attributes, count = self._keep
         self._pack(self._buffer, 0, *grid, *self._fixed, stream, attributes, count, *values)
-
-
-class _EncodedMap:
-    """A tensor map in argument memory; encoded again where the tensor has another address than last time."""
-
-    __slots__ = ("encode", "last", "number", "place")
-
-    def __init__(self, place: int, value: MapOfAddress) -> None:
-        self.place, self.number, self.encode, self.last = place, value.number, value.encode, -1
-
-    def set(self, pointers: Sequence[int]) -> None:
-        pointer = pointers[self.number]
-        if pointer != self.last:
-            ctypes.memmove(self.place, self.encode(pointer), 128)
-            self.last = pointer
 
 
 @dataclass(slots=True)
@@ -160,10 +138,10 @@ class PreparedKernel:
     def __init__(self, driver: Driver, kernel: Kernel, shape: LaunchShape) -> None:
         self.kernel, self.shape = kernel, shape
         self._driver = driver
-        self._launch = driver.library.cuLaunchKernelEx
-        self._functions: dict[int, ctypes.c_void_p] = {}
+        self.launch = driver.library.cuLaunchKernelEx
+        self.functions: dict[int, ctypes.c_void_p] = {}
         self._states: list[LaunchState] = []
-        self._current_device, self._current_stream = current_stream_functions(driver)
+        self.current_device, self.current_stream = current_stream_functions(driver)
 
     def __call__(self, grid: tuple[int, int, int], values: Sequence[Any], stream: int | None = None) -> None:
         """Launch on the current device.
@@ -180,79 +158,41 @@ class PreparedKernel:
         """
         if 0 in grid:
             return
-        device = self._current_device()
-        function = self._functions.get(device)
-        if function is None:
-            function = self._functions[device] = self._load(device)
+        device = self.current_device()
+        function = self.function_on(device)
         state = self._states.pop() if self._states else LaunchState(self.kernel.codes, self.shape)
         try:
-            state.set(grid, self._current_stream(device) if stream is None else stream, values)
-            result = self._launch(state.config, function, state.addresses, None)
-            if result == _INVALID_CONTEXT:
-                with self._driver.on(device):
-                    result = self._launch(state.config, function, state.addresses, None)
+            state.set(grid, self.current_stream(device) if stream is None else stream, values)
+            result = self.launch(state.config, function, state.addresses, None)
+            if result:
+                self.refused(result, state.config, function, state.addresses, grid)
         finally:
             self._states.append(state)
+
+    def function_on(self, device: int) -> ctypes.c_void_p:
+        """The kernel's handle on a device, ready to be launched."""
+        function = self.functions.get(device)
+        if function is None:
+            function = self.functions[device] = self._load(device)
+        return function
+
+    def refused(self, result: int, config: Any, function: Any, addresses: Any, grid: tuple[int, int, int]) -> None:
+        """Launch once more in the device's context where the thread had none; raise what the driver answered.
+
+        Raises
+        ------
+        LaunchFailed : the driver refuses the launch.
+        """
+        if result == _INVALID_CONTEXT:
+            with self._driver.on(self.current_device()):
+                result = self.launch(config, function, addresses, None)
         if result:
             self._fail(result, grid)
 
-    def recorded(
-        self, grid: tuple[int, int, int], values: Sequence[Any], address: type[Address]
-    ) -> Callable[..., None]:
-        """A function of addresses that launches with this grid and these values.
-
-        Values of the type `address` say which of the addresses stands in their place.
-        """
-        if 0 in grid:
-            return lambda *pointers: None
-        slots = [(place, value.number) for place, value in enumerate(values) if isinstance(value, address)]
-        maps = [(place, value) for place, value in enumerate(values) if isinstance(value, MapOfAddress)]
-        fixed = [
-            0 if isinstance(value, address) else bytes(128) if isinstance(value, MapOfAddress) else value
-            for value in values
-        ]
-        states: list[tuple[list[Any], list[_EncodedMap], Any, LaunchState]] = []
-        launch, device_of, stream_of, functions = (
-            self._launch,
-            self._current_device,
-            self._current_stream,
-            self._functions,
-        )
-
-        def new_state() -> tuple[list[Any], list[_EncodedMap], Any, LaunchState]:
-            state = LaunchState(self.kernel.codes, self.shape)
-            state.set(grid, 0, fixed)
-            words = [(ctypes.c_uint64.from_address(state.addresses[place] or 0), number) for place, number in slots]
-            stream = ctypes.c_uint64.from_address((state.config.value or 0) + LaunchConfig.stream.offset)
-            encoded = [_EncodedMap(state.addresses[place] or 0, value) for place, value in maps]
-            return words, encoded, stream, state
-
-        def run(*pointers: int) -> None:
-            device = device_of()
-            function = functions.get(device)
-            if function is None:
-                function = functions[device] = self._load(device)
-            state = states.pop() if states else new_state()
-            words, encoded, stream, memory = state
-            for word, number in words:
-                word.value = pointers[number]
-            for one in encoded:
-                one.set(pointers)
-            stream.value = stream_of(device)
-            result = launch(memory.config, function, memory.addresses, None)
-            if result == _INVALID_CONTEXT:
-                with self._driver.on(device):
-                    result = launch(memory.config, function, memory.addresses, None)
-            states.append(state)
-            if result:
-                self._fail(result, grid)
-
-        return run
-
     def active_clusters(self) -> int:
         """Clusters (blocks, without clusters) of this kernel that the current device holds at once."""
-        device = self._current_device()
-        function = self._functions.get(device) or self._functions.setdefault(device, self._load(device))
+        device = self.current_device()
+        function = self.function_on(device)
         attributes = launch_attributes(self.shape)
         config = LaunchConfig(self.shape.cluster, (self.shape.threads, 1, 1), self.shape.shared_bytes)
         config.attributes = (LaunchAttribute * max(len(attributes), 1))(*attributes)
@@ -318,6 +258,14 @@ def current_stream_functions(driver: Driver) -> tuple[Callable[[], int], Callabl
         torch.cuda.init()
         return torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream
     return driver.current_device, lambda device: 0
+
+
+def on_device(device: int) -> AbstractContextManager[Any]:
+    """A context in which another device is current, for torch too where it is loaded."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        return torch.cuda.device(device)  # type: ignore[no-any-return]
+    return require_driver("changing the device").on(device)
 
 
 def _product(sizes: Sequence[int]) -> int:

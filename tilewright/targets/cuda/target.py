@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tilewright.ir.nodes import Buffer, Call, Function, TensorMap, Var
 from tilewright.ir.nodes import Kernel as IrKernel
-from tilewright.ir.signature import entry_parameters
 from tilewright.ir.visitor import kernels, walk
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source, Target, register_target
@@ -21,15 +19,16 @@ from tilewright.targets.cuda.host import HostProgram
 from tilewright.targets.cuda.launcher import (
     POINTER,
     TENSOR_MAP,
-    Address,
     Kernel,
     LaunchShape,
-    MapOfAddress,
     PreparedKernel,
+    on_device,
 )
 from tilewright.targets.cuda.lower import OVERRIDES
 from tilewright.targets.cuda.nvrtc import find_nvrtc
+from tilewright.targets.cuda.recorder import Given, MapOfGiven, record
 from tilewright.targets.cuda.tma import descriptor, encoded
+from tilewright.targets.cuda.workspaces import Workspaces
 
 _CODES = {"bool": "?", "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q", "float32": "f", "float64": "d",
           "int8": "b", "uint8": "B", "int16": "h", "uint16": "H"}  # fmt: skip
@@ -80,11 +79,19 @@ def _is_dependent(kernel: IrKernel) -> bool:
 
 
 class Launcher:
-    """Runs a function's host program on the GPU; called with the entry arguments."""
+    """Runs a function's host program on the current GPU; called with the entry arguments.
+
+    Attributes
+    ----------
+    current_device, on_device : the index of the calling thread's device, and a context in which another is current.
+    """
 
     def __init__(self, function: Function, prepared: list[PreparedKernel]) -> None:
         self.function, self.prepared = function, prepared
-        self.program = HostProgram(function, self._launch, functools.cache(_workspace), _describe)
+        self.workspaces = Workspaces()
+        self.program = HostProgram(function, self._launch, self.workspaces.address, _describe)
+        self.current_device = prepared[0].current_device if prepared else lambda: 0
+        self.on_device = on_device
 
     def __call__(self, *entry: Any) -> None:
         self.program.run(entry)
@@ -93,30 +100,28 @@ class Launcher:
         self.prepared[number](grid, values)
 
     def prepare(self, entry: Sequence[Any]) -> Callable[..., None]:
-        """A function of the buffers' addresses that runs again what `entry` ran: sizes and scalars are fixed.
+        """A function of one value a parameter, addresses for buffers, that runs again what `entry` ran.
 
-        The host program is run once to see which kernels it launches; it has no other effect.
+        Whole numbers among the parameters, and all sizes, are fixed.  The host program is run once to see which
+        kernels it launches; it has no other effect.
         """
-        buffers = [param for param in self.function.params if isinstance(param, Buffer)]
-        places = {Address(number): number for number in range(len(buffers))}
-        addresses = iter(places)
-        parameters = entry_parameters(self.function)
-        given = [
-            next(addresses) if isinstance(p, Buffer) else value for p, value in zip(parameters, entry, strict=True)
+        count = len(self.function.params)
+        given: list[Any] = [
+            Given(number) if isinstance(param, Buffer) or param.dtype.is_float else value
+            for number, (param, value) in enumerate(zip(self.function.params, entry))
         ]
-        launches: list[tuple[PreparedKernel, tuple[int, int, int], list[Any]]] = []
+        launches: list[Callable[..., None]] = []
 
-        def record(number: int, grid: tuple[int, int, int], values: list[Any]) -> None:
-            launches.append((self.prepared[number], grid, values))
+        def note(number: int, grid: tuple[int, int, int], values: list[Any]) -> None:
+            launches.append(record(self.prepared[number], grid, values, count))
 
-        HostProgram(self.function, record, self.program.allocate, _describe).run(given)
-        recorded = [kernel.recorded(grid, values, Address) for kernel, grid, values in launches]
-        if len(recorded) == 1:
-            return recorded[0]
+        HostProgram(self.function, note, self.workspaces.on_stream, _describe).run([*given, *entry[count:]])
+        if len(launches) == 1:
+            return launches[0]
 
-        def run(*pointers: int) -> None:
-            for launch in recorded:
-                launch(*pointers)
+        def run(*values: Any) -> None:
+            for launch in launches:
+                launch(*values)
 
         return run
 
@@ -127,18 +132,13 @@ def _describe(node: TensorMap, address: Any, extents: tuple[int, ...], strides: 
     def encode(at: int) -> bytes:
         return encoded(descriptor(node, at, extents, strides))
 
-    return MapOfAddress(address.number, encode) if isinstance(address, Address) else encode(address)
+    return MapOfGiven(address.number, encode) if isinstance(address, Given) else encode(address)
 
 
 def _code(param: Buffer | Var | TensorMap) -> str:
     if isinstance(param, TensorMap):
         return TENSOR_MAP
     return POINTER if isinstance(param, Buffer) else _CODES[param.dtype.name]
-
-
-def _workspace(size: int) -> int:
-    """Memory for a workspace; the same again for the next call, so launches allocate nothing."""
-    return require_driver("allocating a workspace").allocate(size)
 
 
 CUDA = register_target(Target("cuda", detect, arch, OVERRIDES, emit, compiler_key, build, load))
