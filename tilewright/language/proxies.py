@@ -13,6 +13,7 @@ import numpy as np
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, FLOAT32, DType
+from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.ir.nodes import Buffer, Cast, Const, Expr, Extent, Load
 from tilewright.language.builder import Frame, active
 from tilewright.language.dtypes import NumberType, number_type
@@ -48,6 +49,10 @@ class Scalar:
     @property
     def name(self) -> str:
         return getattr(self._expr, "name", "")
+
+    def astype(self, dtype: Any) -> Scalar:
+        """The value converted, as `T.cast` converts."""
+        return Scalar(as_expr(self, dtype_of(dtype)), self.frame)
 
     def __repr__(self) -> str:
         return f"<symbolic {self._expr.dtype}{' ' + self.name if self.name else ''}>"

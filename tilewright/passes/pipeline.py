@@ -26,6 +26,7 @@ from tilewright.passes.tile.inject_pipeline import inject_pipeline
 from tilewright.passes.tile.persist_grid import persist_grid
 from tilewright.passes.tile.plan_operand_layouts import plan_operand_layouts
 from tilewright.passes.tile.plan_synchronization import plan_synchronization
+from tilewright.passes.tile.privatize_operators import privatize_operators
 from tilewright.passes.tile.rasterize_grid import rasterize_grid
 from tilewright.passes.tile.select_async_copies import select_async_copies
 from tilewright.passes.tile.select_copies import select_copies
@@ -48,6 +49,7 @@ def _one_thread(context: Context) -> bool:
 PIPELINE: tuple[Step, ...] = (
     Step(drop_empty_grids, "first: no index of such a kernel exists"),
     Step(check_tiles, "before anything changes: it speaks of the tiles that the author wrote", _one_thread),
+    Step(privatize_operators, "early: what threads do alone is no work of the block"),
     Step(simplify, "early: what never runs asks nothing of the passes behind", _one_thread),
     Step(forward_operands, "before layouts: an operand that is not staged needs none", _one_thread),
     Step(plan_operand_layouts, "while gemms are whole: they say how their operands want to lie", _one_thread),

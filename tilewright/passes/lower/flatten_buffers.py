@@ -142,9 +142,9 @@ def strides_of(buffer: Buffer) -> tuple[Extent, ...]:
 def stored_shape(buffer: Buffer) -> tuple[Extent, ...]:
     """The shape with the last dimension as long as it is in memory: a row of packed elements ends with a byte."""
     per_byte = buffer.dtype.per_byte
-    last = buffer.shape[-1]
-    if per_byte == 1 or buffer.rank == 1:
+    if per_byte == 1 or buffer.rank <= 1:
         return buffer.shape
+    last = buffer.shape[-1]
     if isinstance(last, int):
         return (*buffer.shape[:-1], -(-last // per_byte) * per_byte)
     whole = index_binary("floordiv", index_binary("add", last, per_byte - 1), per_byte)

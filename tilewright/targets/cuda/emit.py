@@ -30,7 +30,8 @@ def emit(function: Function, arch: Arch) -> Source:
     ]
     entries, shared, origins = [], [], []
     for position, kernel in enumerate(kernels(function)):
-        name = Names(KEYWORDS).fresh(function.name) + (f"_{position}" if position else "")
+        # The suffix keeps the author's name apart from what C and C++ know by it: `main`, `exp`, `copy`.
+        name = f"{Names(KEYWORDS).fresh(function.name)}_kernel" + (f"_{position}" if position else "")
         printed = _Kernel(function, kernel, arch)
         head = printed.head(name)
         origins += [(len(lines) + len(head) + place, span.file, span.line) for place, span in printed.printer.marks]

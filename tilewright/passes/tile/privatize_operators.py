@@ -1,0 +1,94 @@
+"""Tile operators and parallel loops on a thread's own memory become loops of each thread.
+
+Before::
+
+    own = local(float32[2])
+    fill(destination=own, value=0.0f)
+    own[0] = A[tx]
+    copy(source=own, destination=B[tx * 2:tx * 2 + 2])
+
+After::
+
+    own = local(float32[2])
+    for i in unroll(2):
+        own[i] = 0.0f
+    own[0] = A[tx]
+    for i in unroll(2):
+        B[tx * 2 + i] = own[i]
+
+Each thread has a local tile of its own, so dividing such work among the threads would leave most of every tile
+undone.  What differs between threads is done by each for itself, as the interpreter does; on a machine with
+threads, so is everything that only writes local tiles.  Fragments belong to the block and stay with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilewright.interpreter.varying import find_varying
+from tilewright.ir import nodes
+from tilewright.ir.nodes import Buffer, For, Function, Kernel, Load, Parallel, Seq, Statement, Store, TileOperator, const
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import Rewriter, walk
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import map_kernels
+
+UNROLLED = 64
+"""Iterations up to which a loop over a local tile is unrolled, so that the tile stays in registers."""
+
+
+def privatize_operators(function: Function, context: Context) -> Function:
+    """Replace operators and parallel loops that each thread runs for itself by plain loops."""
+    return map_kernels(function, lambda kernel: _privatize(kernel, context.arch.has_threads))
+
+
+def _privatize(kernel: Kernel, has_threads: bool) -> Kernel:
+    work = [s for s in walk(kernel.body) if isinstance(s, (TileOperator, Parallel)) and "fragment" not in _scopes(s)]
+    dependent = find_varying(kernel).dependent if work else ()
+    private = {s for s in work if s in dependent or (has_threads and _scopes(s, written=True) == {"local"})}
+    return replace(kernel, body=_Privatize(private)(kernel.body)) if private else kernel
+
+
+def _scopes(statement: Statement, written: bool = False) -> set[str]:
+    """Where the memory lies that a statement touches (or writes), leaving out what it allocates itself."""
+    own = {node.buffer for node in walk(statement) if isinstance(node, nodes.Allocate)}
+    return {root(buffer).scope for buffer in _buffers(statement, written) if buffer not in own}
+
+
+def _buffers(statement: Statement, written: bool) -> Iterator[Buffer]:
+    for node in walk(statement):
+        if isinstance(node, TileOperator):
+            effects = node.effects()
+            yield from (region.buffer for region in (*effects.writes, *(() if written else effects.reads)))
+        elif isinstance(node, Store) or (isinstance(node, Load) and not written):
+            yield node.buffer
+
+
+class _Privatize(Rewriter):
+    def __init__(self, private: set[Statement]) -> None:
+        self.private = private
+
+    def visit_TileOperator(self, operator: TileOperator) -> Statement:
+        return _serial(replace(operator.lower(), span=operator.span)) if operator in self.private else operator
+
+    def visit_Parallel(self, loop: Parallel) -> Statement:
+        return _serial(loop) if loop in self.private else self.generic(loop)  # type: ignore[no-any-return]
+
+
+def _serial(statement: Statement) -> Statement:
+    return _Serial()(statement)  # type: ignore[no-any-return]
+
+
+class _Serial(Rewriter):
+    """Parallel loops as the loops of one thread."""
+
+    def visit_Parallel(self, loop: Parallel) -> Statement:
+        body: Seq = self(loop.body)
+        made: Statement = loop
+        for var, extent in reversed(list(zip(loop.vars, loop.extents, strict=True))):
+            kind = "unroll" if isinstance(extent, int) and extent <= UNROLLED else "serial"
+            stop = nodes.cast(nodes.expr(extent), var.dtype)
+            made = For(var, const(0, var.dtype), stop, const(1, var.dtype), body, kind, span=loop.span)
+            body = nodes.seq(made)
+        return made
