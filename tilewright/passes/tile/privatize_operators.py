@@ -2,19 +2,25 @@
 
 Before::
 
-    own = local(float32[2])
-    fill(destination=own, value=0.0f)
-    own[0] = A[tx]
-    copy(source=own, destination=B[tx * 2:tx * 2 + 2])
+    @stage("traced")
+    def f(A: float32[32], B: float32[32, 2]) -> B:
+        with kernel(blocks={bx: 1}, threads={tx: 32, ty: 1, tz: 1}):
+            own = local(float32[2])
+            fill(destination=own, value=float32(0.0))
+            own[0] = A[tx]
+            copy(source=own, destination=B[tx, :])
 
 After::
 
-    own = local(float32[2])
-    for i in unroll(2):
-        own[i] = 0.0f
-    own[0] = A[tx]
-    for i in unroll(2):
-        B[tx * 2 + i] = own[i]
+    @stage("traced")
+    def f(A: float32[32], B: float32[32, 2]) -> B:
+        with kernel(blocks={bx: 1}, threads={tx: 32, ty: 1, tz: 1}):
+            own = local(float32[2])
+            for i in unroll(2):
+                own[i] = 0.0
+            own[0] = A[tx]
+            for i in unroll(2):
+                B[tx, i] = own[i]
 
 Each thread has a local tile of its own, so dividing such work among the threads would leave most of every tile
 undone.  What differs between threads is done by each for itself, as the interpreter does; on a machine with
@@ -28,7 +34,19 @@ from dataclasses import replace
 
 from tilewright.interpreter.varying import find_varying
 from tilewright.ir import nodes
-from tilewright.ir.nodes import Buffer, For, Function, Kernel, Load, Parallel, Seq, Statement, Store, TileOperator, const
+from tilewright.ir.nodes import (
+    Buffer,
+    For,
+    Function,
+    Kernel,
+    Load,
+    Parallel,
+    Seq,
+    Statement,
+    Store,
+    TileOperator,
+    const,
+)
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, walk
 from tilewright.passes.context import Context
