@@ -64,7 +64,9 @@ def privatize_operators(function: Function, context: Context) -> Function:
 def _privatize(kernel: Kernel, has_threads: bool) -> Kernel:
     work = [s for s in walk(kernel.body) if isinstance(s, (TileOperator, Parallel)) and "fragment" not in _scopes(s)]
     dependent = find_varying(kernel).dependent if work else ()
-    private = {s for s in work if s in dependent or (has_threads and _scopes(s, written=True) == {"local"})}
+    private: set[Statement] = {
+        s for s in work if s in dependent or (has_threads and _scopes(s, written=True) == {"local"})
+    }
     return replace(kernel, body=_Privatize(private)(kernel.body)) if private else kernel
 
 
