@@ -29,6 +29,7 @@ from tilewright.kernels.matmul import matmul
 
 SIZES = "8192x8192x8192,4096x28672x8192,4096x4096x4096,2048x2048x2048"
 PAUSE = 0.015
+SPIN_CYCLES = 1_000_000
 FLUSH_BYTES = 256 << 20
 
 Run = Callable[[], Any]
@@ -90,7 +91,7 @@ def timed(runs: dict[str, Run], rounds: int, pause: float) -> dict[str, float]:
             if pause:
                 torch.cuda.synchronize()
                 time.sleep(pause)
-                flush.zero_()  # hides the host's time of the launch behind the device's
+                torch.cuda._sleep(SPIN_CYCLES)  # the host prepares the launch meanwhile
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
             runs[name]()

@@ -36,12 +36,15 @@ from tilewright.ir.visitor import Rewriter, walk
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import holds, permuted, shared_rows, spread, widest_span, without
 from tilewright.machine.arch import Arch
+from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.select_copies import by_bytes, slot_buffers
 from tilewright.passes.tile.select_instructions import FACT, WARP, GemmPlan
+from tilewright.passes.tile.stage_epilogue import FACT as STAGING
+from tilewright.passes.tile.stage_epilogue import Staging
 
 
 def infer_layouts(function: Function, context: Context) -> Function:
@@ -51,18 +54,26 @@ def infer_layouts(function: Function, context: Context) -> Function:
     ------
     LayoutConflict : a fragment is read by threads that do not hold it; both demands are named.
     """
-    plans: dict[Gemm, GemmPlan] = context.facts.get(FACT, {})
-    return map_kernels(function, lambda kernel: _infer(kernel, plans, context.arch), stage="laid_out")
+    anchors = _Anchors(context.facts.get(FACT, {}), context.facts.get(STAGING, {}))
+    return map_kernels(function, lambda kernel: _infer(kernel, anchors, context.arch), stage="laid_out")
 
 
-def _infer(kernel: Kernel, plans: dict[Gemm, GemmPlan], arch: Arch) -> Kernel:
+@dataclass(frozen=True, slots=True)
+class _Anchors:
+    """What fixes layouts: gemms that instructions execute, and copies of their results that the engine stores."""
+
+    plans: dict[Gemm, GemmPlan]
+    stores: dict[Copy, Staging]
+
+
+def _infer(kernel: Kernel, anchors: _Anchors, arch: Arch) -> Kernel:
     """The layouts of the block's own statements, then those of each role, whose threads count from 0."""
-    return _InferRoles(_Inference(kernel, plans, arch).run(), plans, arch).run()
+    return _InferRoles(_Inference(kernel, anchors, arch).run(), anchors, arch).run()
 
 
 class _InferRoles(Rewriter):
-    def __init__(self, kernel: Kernel, plans: dict[Gemm, GemmPlan], arch: Arch) -> None:
-        self.kernel, self.plans, self.arch = kernel, plans, arch
+    def __init__(self, kernel: Kernel, anchors: _Anchors, arch: Arch) -> None:
+        self.kernel, self.anchors, self.arch = kernel, anchors, arch
         self.layouts = kernel.layouts
 
     def run(self) -> Kernel:
@@ -71,7 +82,7 @@ class _InferRoles(Rewriter):
 
     def visit_Role(self, role: Role) -> Role:
         alone = replace(self.kernel, body=role.body, threads=(role.warps * WARP, 1, 1), layouts=self.layouts)
-        made = _Inference(alone, self.plans, self.arch).run()
+        made = _Inference(alone, self.anchors, self.arch).run()
         self.layouts = made.layouts
         return replace(role, body=made.body)
 
@@ -117,7 +128,7 @@ class _Inference:
     """The layouts of one kernel."""
 
     kernel: Kernel
-    plans: dict[Gemm, GemmPlan]
+    anchors: _Anchors
     arch: Arch
     known: dict[Buffer, Layout] = field(default_factory=dict)
     reason: dict[Buffer, Statement] = field(default_factory=dict)
@@ -157,7 +168,10 @@ class _Inference:
                 yield node.buffer
 
     def _anchor(self) -> None:
-        for gemm, plan in self.plans.items():
+        for copy, staging in self.anchors.stores.items():
+            if any(node is copy for node in _own(self.kernel.body)):
+                self._set(copy.source.buffer, staging.plan.accumulator(), copy)
+        for gemm, plan in self.anchors.plans.items():
             if not any(node is gemm for node in _own(self.kernel.body)):
                 continue
             self._set(gemm.c.buffer, plan.accumulator(), gemm)
@@ -288,7 +302,7 @@ class _Inference:
 
     def _shared(self) -> None:
         matrix: set[Buffer] = set()
-        for gemm in self.plans:
+        for gemm in self.anchors.plans:
             matrix.update(region.buffer for region in (gemm.a, gemm.b) if region.buffer.scope == "shared")
         matrix |= slot_buffers(self.kernel) - by_bytes(self.kernel)
         by_author = {buffer for buffer, _ in self.kernel.layouts}

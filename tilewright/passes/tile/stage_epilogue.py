@@ -10,15 +10,29 @@ After::
     ...
     copy(total, C[row : +128, column : +256], prefer="tma")
 
-The boxes a warpgroup fills one while the engine still reads the other; their layout is fixed here.
+The boxes a warpgroup fills one while the engine still reads the other; their layout is fixed here.  A fragment that a
+loop computes from an accumulator, element for element (scales, bias, activations), leaves in the same way.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tilewright.ir.nodes import Allocate, Buffer, Function, Kernel, Region, Role, Roles, Statement, index_binary
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Function,
+    Kernel,
+    Load,
+    Parallel,
+    Region,
+    Role,
+    Roles,
+    Statement,
+    Store,
+    index_binary,
+)
 from tilewright.ir.visitor import walk
 from tilewright.layout.threads import shared_rows
 from tilewright.ops.copy import Copy
@@ -30,10 +44,24 @@ from tilewright.passes.tile.select_instructions import FACT as PLANS
 from tilewright.passes.tile.select_instructions import GemmPlan
 
 FACT = "staging"
-"""Name in ``context.facts`` of the shared boxes through which each copy leaves, by operator."""
+"""Name in ``context.facts`` of how each copy leaves, a `Staging`, by operator."""
 
 BOXES = 2
 """Boxes of a warpgroup."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """How a fragment leaves through shared memory.
+
+    Attributes
+    ----------
+    boxes : shared boxes, `BOXES` a warpgroup.
+    plan : of the gemm whose accumulator's layout the fragment has.
+    """
+
+    boxes: Buffer
+    plan: GemmPlan
 
 
 def stage_epilogue(function: Function, context: Context) -> Function:
@@ -54,7 +82,7 @@ class _Stage(ScopedRewriter):
         super().__init__(function)
         self.context = context
         self.plans: dict[Any, GemmPlan] = context.facts.get(PLANS, {})
-        self.staging: dict[Copy, Buffer] = context.facts.setdefault(FACT, {})
+        self.staging: dict[Copy, Staging] = context.facts.setdefault(FACT, {})
         self.made: list[Buffer] = []
         self.role: Role | None = None
 
@@ -63,10 +91,30 @@ class _Stage(ScopedRewriter):
         self.accumulators = {
             gemm.c.buffer: plan for gemm, plan in self.plans.items() if plan.instruction.asynchronous
         }  # fmt: skip
+        for node in walk(kernel.body):
+            self._follow(node)
         self.made = []
         made = super().visit_Kernel(kernel)
         layouts = tuple((one, shared_rows(one.static_shape, one.dtype.bits, _span(one))) for one in self.made)
         return replace(made, layouts=(*made.layouts, *layouts)) if layouts else made
+
+    def _follow(self, node: Any) -> None:
+        """Fragments that are computed from an accumulator, element for element, have its layout."""
+        pairs: list[tuple[Buffer, Buffer]] = []
+        if isinstance(node, Copy) and node.source.is_whole and node.destination.is_whole:
+            pairs = [(node.source.buffer, node.destination.buffer)]
+        elif isinstance(node, Parallel) and len(node.vars) == 2:
+            touched = [
+                one for one in walk(node.body)
+                if isinstance(one, (Load, Store)) and len(one.indices) == 2
+                and all(index is var for index, var in zip(one.indices, node.vars))
+            ]  # fmt: skip
+            read = [one.buffer for one in touched if isinstance(one, Load)]
+            pairs = [(source, one.buffer) for one in touched if isinstance(one, Store) for source in read]
+        for source, made in pairs:
+            plan = self.accumulators.get(source)
+            if plan is not None and made.scope == "fragment" and made.shape == (plan.m, plan.n):
+                self.accumulators.setdefault(made, plan)
 
     def visit_Roles(self, roles: Roles) -> Any:
         before = len(self.made)
@@ -99,7 +147,7 @@ class _Stage(ScopedRewriter):
             self.made.append(boxes)
             self.room -= boxes.dtype.nbytes(boxes.size)
         stored = replace(copy, prefer=TMA)
-        self.staging[stored] = boxes
+        self.staging[stored] = Staging(boxes, plan)
         choices.append(f"{place}copy: stmatrix and tma_store in boxes of {shape[1]} x {shape[2]}")
         return stored
 
@@ -108,7 +156,8 @@ class _Stage(ScopedRewriter):
         target, tensor = copy.destination, copy.destination.buffer
         if copy.prefer not in (None, TMA):
             return f"the author asks for {copy.prefer}"
-        if tensor.dtype.bits != 16 or not tensor.dtype.is_float or copy.source.dtype.name != "float32":
+        packed = copy.source.dtype.name == "float32" or copy.source.dtype == tensor.dtype
+        if tensor.dtype.bits != 16 or not tensor.dtype.is_float or not packed:
             return f"{copy.source.dtype} to {tensor.dtype} is not packed in pairs"
         if tensor.source is not None or tensor.packed or not copy.source.is_whole or tensor.rank < 2:
             return "parts and views are stored by their elements"

@@ -32,7 +32,6 @@ from tilewright.ir.nodes import (
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.passes.tile.select_instructions import FACT as PLANS
 from tilewright.passes.tile.select_instructions import GemmPlan
 from tilewright.passes.tile.stage_epilogue import BOXES
 from tilewright.passes.tile.stage_epilogue import FACT as STAGING
@@ -46,8 +45,8 @@ PACK = {"float16": "pack_f16x2", "bfloat16": "pack_bf16x2"}
 
 def lower_engine_store(copy: Copy, context: Context) -> Statement:
     """The stores of an accumulator."""
-    plan = next(plan for gemm, plan in context.facts[PLANS].items() if gemm.c.buffer is copy.source.buffer)
-    return _Store(copy, plan, context.facts[STAGING][copy], context.facts[BLOCK]).statement()
+    staging = context.facts[STAGING][copy]
+    return _Store(copy, staging.plan, staging.boxes, context.facts[BLOCK]).statement()
 
 
 def call(function: str, *arguments: Expr | Region) -> Evaluate:
@@ -102,18 +101,10 @@ class _Store:
 
     def _pack(self, row: int, column: int, turn: int, part: Var) -> nodes.Seq:
         """Sixteen columns of a box."""
-        registers = self.block.registers(self.copy.source.buffer)
-        dtype = self.copy.destination.dtype
-        packed = Buffer(f"{self.copy.source.buffer.name}_packed", (8,), dtype, "register")
         instruction = self.plan.instruction
         number, inside = divmod(column, instruction.n)
         first = (row * self.plan.tiles_n + number) * instruction.d_fragment.registers + inside // 2
-        made: list[Statement] = [Allocate(packed, span=self.copy.span)]
-        for word in range(4):
-            place = index_binary("add", index_binary("mul", part, 8), first + 2 * word)
-            pair = [Load(registers.dtype, registers, (index_binary("add", place, i),)) for i in range(2)]
-            value = Call(UINT32, PACK[dtype.name], tuple(pair))
-            made.append(call("set_word", Region(packed, (const(0),), (8,)), const(word), value))
+        words, made = self._words(index_binary("add", index_binary("mul", part, 8), first))
         thread = self.block.thread
         lane, warp = (
             index_binary("floormod", thread, 32),
@@ -123,8 +114,22 @@ class _Store:
         across = index_binary(
             "add", index_binary("mul", part, COLUMNS), index_binary("mul", index_binary("floordiv", lane, 16), 8)
         )
-        made.append(call("stmatrix_x4", self._place(turn, at, across), Region(packed, (const(0),), (8,))))
-        return seq(*made)
+        return seq(made, call("stmatrix_x4", self._place(turn, at, across), words))
+
+    def _words(self, first: Expr) -> tuple[Region, list[Statement]]:
+        """Eight registers of the source as elements of the tensor, two a word, and what packs them."""
+        registers = self.block.registers(self.copy.source.buffer)
+        dtype = self.copy.destination.dtype
+        if registers.dtype == dtype:
+            return Region(registers, (first,), (8,)), []
+        packed = Buffer(f"{self.copy.source.buffer.name}_packed", (8,), dtype, "register")
+        made: list[Statement] = [Allocate(packed, span=self.copy.span)]
+        for word in range(4):
+            place = index_binary("add", first, 2 * word)
+            pair = [Load(registers.dtype, registers, (index_binary("add", place, i),)) for i in range(2)]
+            value = Call(UINT32, PACK[dtype.name], tuple(pair))
+            made.append(call("set_word", Region(packed, (const(0),), (8,)), const(word), value))
+        return Region(packed, (const(0),), (8,)), made
 
     def _place(self, turn: int, row: Expr, column: Expr) -> Region:
         """An element of one of the warpgroup's boxes."""
