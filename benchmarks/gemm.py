@@ -1,15 +1,16 @@
-"""Dense GEMM on a Hopper GPU: kernels of the language beside the hand-written model's text and cuBLAS.
+"""Dense GEMM on a Hopper GPU: the library's kernels beside cuBLAS(Lt), Triton and the hand-written model's text.
 
-    PYTHONPATH=.:tests/gpu python benchmarks/gemm.py [--sizes 8192x8192x8192,...] [--rounds 12] [--only plain,roles]
+    PYTHONPATH=.:tests/gpu python benchmarks/gemm.py [--cases bf16:8192x8192x8192,int8:...] [--rounds 12] [--tiles 128x256,...]
 
-Each row is one size and one kernel, bfloat16 in and out, float sums, C = A B^T.  Two columns, as the models' headers
-explain: *paced*, single launches 15 ms apart, so that the power limit does not bind (to judge); *sustained*,
-launches one after the other in turn (to report).  L2 is flushed before every launch; times are medians.  Results
-are compared with cuBLAS's on the same operands, and bit by bit with those of a second launch.
+A case is a family and a size M x N x K.  Families: ``bf16`` (A and B row by row along k), ``bf16-nn``, ``bf16-tn``, ``bf16-tt``
+(the two letters: A, then B, n where k is that operand's last dimension for A and its first for B), ``int8`` (token and
+channel scales; the peer has none), ``e4m3`` (one scale an operand), ``e4m3-rows`` (token and channel scales), ``e4m3-blocks``
+(scales of 1 x 128 and 128 x 128 blocks), ``tf32``, ``f64``.
 
-    plain   the ordinary kernel of `tilewright.kernels.matmul`; the compiler makes its roles
-    roles   `tilewright.kernels.hopper_matmul`: roles by hand, persistent blocks, clusters of two (``alone``: of one)
-    model   tests/gpu/texts/hopper_gemm_*.cu: clusters of two with multicast, persistent
+Two columns, as the models' headers explain: *paced*, single launches 15 ms apart with the host's launch hidden, so that
+the power limit does not bind (to judge); *sustained*, launches one after the other in turn (to report).  L2 is flushed
+before every launch; times are medians.  Results are compared with the peer's on the same operands, and bit by bit with
+those of a second launch.  Ratios are to the first peer of the family.
 """
 
 from __future__ import annotations
@@ -21,66 +22,127 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from models import TILES, Gemm
 
 import tilewright
-from tilewright.kernels.hopper_matmul import hopper_matmul
-from tilewright.kernels.matmul import matmul
+from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
+from tilewright.kernels.tiles import Tiles, choose_tiles
 
-SIZES = "8192x8192x8192,4096x28672x8192,4096x4096x4096,2048x2048x2048"
+CASES = ",".join(
+    f"{family}:{size}"
+    for family, sizes in {
+        "bf16": "8192x8192x8192 4096x28672x8192 4096x4096x4096 2048x2048x2048 1024x28672x8192 256x28672x8192",
+        "bf16-nn": "8192x8192x8192", "bf16-tn": "8192x8192x8192", "bf16-tt": "8192x8192x8192",
+        "int8": "8192x8192x8192 4096x28672x8192 256x28672x8192", "e4m3": "8192x8192x8192 4096x28672x8192 4096x4096x4096",
+        "e4m3-rows": "8192x8192x8192 4096x28672x8192",
+    }.items()
+    for size in sizes.split()
+)  # fmt: skip
 PAUSE = 0.015
 SPIN_CYCLES = 1_000_000
 FLUSH_BYTES = 256 << 20
 
 Run = Callable[[], Any]
+Runs = dict[str, Run]
+"""Callables by name; each gives C.  Peers come first, the one that ratios are taken to before all others."""
 
 
-def plain(block_M: int, block_N: int, stages: int, cluster: tuple[int, int] | None = None) -> Callable[[Any, Any], Any]:
-    """The library's kernel with a tile of this size; 128 rows or columns a warpgroup."""
-
-    def run(a: Any, b: Any) -> Any:
-        return matmul(
-            a, b, dtype="bfloat16", out="bfloat16", transpose_B=True, block_M=block_M, block_N=block_N, block_K=64,
-            threads=256, num_stages=stages, cluster=cluster,
-        )  # fmt: skip
-
-    return run
-
-
-def roles(block_M: int, block_N: int, stages: int, cluster: int = 2) -> Callable[[Any, Any], Any]:
-    """The kernel with roles by hand; bands of 2048 rows, as the model walks them."""
-
-    def run(a: Any, b: Any) -> Any:
-        band = 2048 // (block_M * cluster)
-        return hopper_matmul(a, b, block_M=block_M, block_N=block_N, stages=stages, band=band, cluster=cluster)
-
-    return run
+def ours(M: int, dtype: str, N: int, K: int, tried: list[Tiles]) -> dict[str, Tiles]:
+    """Tiles by the name of their row: the library's choice, and others asked for."""
+    chosen = {"tilewright": choose_tiles(M, N, K, dtype)}
+    size = torch_type(dtype).itemsize
+    for one in tried:
+        stages = min(8, (194 << 10) // ((one.block_M + one.block_N) * 128))
+        tiles = Tiles(one.block_M, one.block_N, 128 // size, one.stages or stages, one.threads, one.cluster)
+        chosen[f"  {one.block_M}x{one.block_N} {one.cluster}"] = tiles
+    return chosen
 
 
-KERNELS: dict[str, Callable[[Any, Any], Any]] = {
-    "plain 128x256": plain(128, 256, 4, (1, 2)),
-    "plain 256x128": plain(256, 128, 4),
-    "plain 256x192": plain(256, 192, 3),
-    "roles 128x256": roles(128, 256, 4),
-    "roles 128x256 alone": roles(128, 256, 4, 1),
-    "roles 256x128": roles(256, 128, 4),
-    "roles 256x192": roles(256, 192, 3),
+def torch_type(dtype: str) -> torch.dtype:
+    return {"tfloat32": torch.float32}.get(dtype) or getattr(torch, dtype)  # type: ignore[no-any-return]
+
+
+def random(rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
+    if dtype == torch.int8:
+        return torch.randint(-127, 128, (rows, columns), device="cuda", dtype=dtype)
+    return torch.randn(rows, columns, device="cuda", dtype=torch.float32).to(dtype)
+
+
+def half(M: int, N: int, K: int, tried: list[Tiles], order: str = "nt", dtype: str = "bfloat16") -> Runs:
+    """Floats against cuBLAS, in every order of the operands."""
+    kind = torch_type(dtype)
+    transpose_A, transpose_B = order[0] == "t", order[1] == "t"
+    a = random(K, M, kind) if transpose_A else random(M, K, kind)
+    b = random(N, K, kind) if transpose_B else random(K, N, kind)
+    left, right = a.T if transpose_A else a, b.T if transpose_B else b
+    runs: Runs = {"cublas": lambda: torch.mm(left, right)}
+    if order == "nt" and dtype == "bfloat16":
+        runs.update(models(a, b))
+    for name, tiles in ours(M, dtype, N, K, tried).items():
+        kernel = dense_matmul(N, K, dtype, None, dtype.replace("tf", "f"), transpose_A, transpose_B, tiles)
+        runs[name] = output(kernel, M, N, kind, a, b)
+    return runs
+
+
+def models(a: torch.Tensor, b: torch.Tensor) -> Runs:
+    """The hand-written kernels' texts, launched by our own host code."""
+    from models import TILES, Gemm
+
+    c = torch.empty(a.shape[0], b.shape[0], device="cuda", dtype=torch.bfloat16)
+    made = {f"model {tile.bm}x{tile.bn}": Gemm(tile) for tile in TILES.values()}
+    return {name: lambda gemm=gemm: (gemm(a, b, c), c)[1] for name, gemm in made.items()}  # type: ignore[misc]
+
+
+def output(kernel: Any, M: int, N: int, dtype: torch.dtype, *arguments: Any) -> Run:
+    """A call into an output that stays, as the peers' allocators keep theirs."""
+    c = torch.empty(M, N, device="cuda", dtype=dtype)
+    return lambda: (kernel(*arguments, c), c)[1]
+
+
+def integers(M: int, N: int, K: int, tried: list[Tiles]) -> Runs:
+    """int8 with token and channel scales, against cuBLASLt's int32 sums (scaled here for the comparison only)."""
+    a, b = random(M, K, torch.int8), random(N, K, torch.int8)
+    scales_a, scales_b = (torch.rand(size, device="cuda") * 1e-3 + 1e-3 for size in (M, N))
+    runs: Runs = {"cublaslt int32": lambda: torch._int_mm(a, b.T)}
+    reference = (runs["cublaslt int32"]().double() * scales_a[:, None].double() * scales_b.double()).to(torch.bfloat16)
+    runs["cublaslt int32"].expected = reference  # type: ignore[attr-defined]
+    for name, tiles in ours(M, "int8", N, K, tried).items():
+        kernel = scaled_matmul(N, K, "int8", tiles=tiles)
+        runs[name] = output(kernel, M, N, torch.bfloat16, a, b, scales_a, scales_b)
+    return runs
+
+
+def eights(M: int, N: int, K: int, tried: list[Tiles], rows: bool = False) -> Runs:
+    """e4m3 with one scale an operand, or token and channel scales, against `_scaled_mm`."""
+    e4m3 = torch.float8_e4m3fn
+    a, b = random(M, K, e4m3), random(N, K, e4m3)
+    shape_a, shape_b = ((M, 1), (1, N)) if rows else ((), ())
+    scale_a, scale_b = (torch.rand(shape, device="cuda") + 0.5 for shape in (shape_a, shape_b))
+
+    def peer(fast: bool) -> Run:
+        return lambda: torch._scaled_mm(
+            a, b.T, scale_a=scale_a, scale_b=scale_b, out_dtype=torch.bfloat16, use_fast_accum=fast
+        )
+
+    runs = {"scaled_mm fast": peer(True)} if rows else {"scaled_mm": peer(False), "scaled_mm fast": peer(True)}
+    for name, tiles in ours(M, "float8_e4m3fn", N, K, tried).items():
+        kinds = ("token", "channel") if rows else ("tensor", "tensor")
+        kernel = scaled_matmul(N, K, "float8_e4m3fn", None, "bfloat16", *kinds, tiles=tiles)
+        runs[name] = output(kernel, M, N, torch.bfloat16, a, b, scale_a.reshape(-1), scale_b.reshape(-1))
+    return runs
+
+
+FAMILIES: dict[str, Callable[[int, int, int, list[Tiles]], Runs]] = {
+    "bf16": half,
+    **{f"bf16-{order}": lambda *size, order=order: half(*size, order=order) for order in ("nn", "tn", "tt")},
+    "tf32": lambda *size: half(*size, dtype="tfloat32"),
+    "f64": lambda *size: half(*size, dtype="float64"),
+    "int8": integers,
+    "e4m3": eights,
+    "e4m3-rows": lambda *size: eights(*size, rows=True),
 }
 
 
-def rivals(a: Any, b: Any, wanted: list[str]) -> dict[str, Run]:
-    """Callables by name; each gives C."""
-    c = torch.empty(a.shape[0], b.shape[0], device="cuda", dtype=torch.bfloat16)
-    runs: dict[str, Run] = {"cublas": lambda: torch.mm(a, b.T)}
-    for number, tile in TILES.items():
-        gemm = Gemm(tile)
-        runs[f"model {tile.bm}x{tile.bn}"] = lambda gemm=gemm: (gemm(a, b, c), c)[1]
-        assert number
-    runs.update((name, lambda kernel=kernel: kernel(a, b)) for name, kernel in KERNELS.items())
-    return {name: run for name, run in runs.items() if name == "cublas" or any(word in name for word in wanted)}
-
-
-def timed(runs: dict[str, Run], rounds: int, pause: float) -> dict[str, float]:
+def timed(runs: Runs, rounds: int, pause: float) -> dict[str, float]:
     """Median seconds of each, in turn, `pause` seconds before each launch."""
     flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
     times: dict[str, list[float]] = {name: [] for name in runs}
@@ -101,43 +163,61 @@ def timed(runs: dict[str, Run], rounds: int, pause: float) -> dict[str, float]:
     return {name: statistics.median(found) for name, found in times.items()}
 
 
-def checked(runs: dict[str, Run]) -> dict[str, Run]:
+def checked(runs: Runs) -> Runs:
     """The runs that work; what is wrong with the others is printed."""
-    expected = runs["cublas"]().float()
+    peer = next(iter(runs.values()))
+    expected = getattr(peer, "expected", None)
+    expected = (peer() if expected is None else expected).double()
     good = {}
     for name, run in runs.items():
         try:
             first = run().clone()
             again = run()
-        except tilewright.TilewrightError as error:
-            print(f"{name}: {type(error).__name__}: {str(error).splitlines()[0]}")
+        except (tilewright.TilewrightError, RuntimeError) as error:
+            print(f"  {name}: {type(error).__name__}: {str(error).splitlines()[0]}")
             continue
-        error = (first.float() - expected).abs().max().item() / expected.abs().max().item()
-        if not error < 1e-2 or not torch.equal(first, again):
-            print(f"{name}: WRONG (relative error {error:.3g}, repeats {torch.equal(first, again)})")
+        error = (first.double() - expected).abs().max().item() / expected.abs().max().item()
+        if (run is not peer and not error < 1e-2) or not torch.equal(first, again):
+            print(f"  {name}: WRONG (relative error {error:.3g}, repeats {torch.equal(first, again)})")
             continue
         good[name] = run
     return good
 
 
+def asked_tiles(text: str) -> list[Tiles]:
+    """Tiles like ``128x256``, ``128x256/1x2`` (blocks along N and M that share loads) or ``64x256@128`` (threads)."""
+    found = []
+    for word in filter(None, text.split(",")):
+        word, _, threads = word.partition("@")
+        word, _, cluster = word.partition("/")
+        block_M, block_N = map(int, word.split("x"))
+        pair = tuple(map(int, cluster.split("x"))) if cluster else None
+        found.append(Tiles(block_M, block_N, 0, 0, int(threads or 256), pair))  # type: ignore[arg-type]
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", default=SIZES)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("--cases", default=CASES)
     parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--only", default="plain,roles,model")
+    parser.add_argument("--tiles", default="")
     options = parser.parse_args()
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; TFLOP/s and ratio to cuBLAS")
-    torch.manual_seed(0)
-    for size in options.sizes.split(","):
-        m, n, k = map(int, size.split("x"))
-        a, b = (torch.randn(rows, k, device="cuda", dtype=torch.bfloat16) for rows in (m, n))
-        runs = checked(rivals(a, b, options.only.split(",")))
-        paced, sustained = timed(runs, options.rounds, PAUSE), timed(runs, 4 * options.rounds, 0.0)
-        print(f"\n{size:24}{'paced':>8} {'ratio':>6} {'sustained':>11} {'ratio':>6}")
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; TFLOP/s and ratio to the first peer")
+    for case in options.cases.split(","):
+        family, size = case.split(":")
+        M, N, K = map(int, size.split("x"))
+        torch.manual_seed(0)
+        runs = checked(FAMILIES[family](M, N, K, asked_tiles(options.tiles)))
+        paced, sustained = timed(runs, options.rounds, PAUSE), timed(runs, 2 * options.rounds, 0.0)
+        print(f"\n{case:32}{'us':>8} {'paced':>8} {'ratio':>6} {'sustained':>11} {'ratio':>6}")
+        peer = next(iter(runs))
         for name in runs:
-            rates = [2e-12 * m * n * k / found[name] for found in (paced, sustained)]
-            ratios = [found["cublas"] / found[name] for found in (paced, sustained)]
-            print(f"  {name:22}{rates[0]:8.1f} {ratios[0]:6.3f} {rates[1]:11.1f} {ratios[1]:6.3f}")
+            rates = [2e-12 * M * N * K / found[name] for found in (paced, sustained)]
+            ratios = [found[peer] / found[name] for found in (paced, sustained)]
+            print(
+                f"  {name:30}{paced[name] * 1e6:8.1f} {rates[0]:8.1f} {ratios[0]:6.3f} {rates[1]:11.1f} {ratios[1]:6.3f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

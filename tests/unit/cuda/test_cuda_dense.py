@@ -1,0 +1,104 @@
+"""Dense products of the library on Hopper: every type and order; the scales of their epilogues."""
+
+import numpy as np
+import pytest
+from cuda_gemm import operands, product
+
+import tilewright
+from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
+from tilewright.kernels.tiles import Tiles, choose_tiles
+from tilewright.specialization import JITFactory
+
+SMALL = Tiles(64, 32, 64, 2, 128)
+ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 0.0, "float64": 0.0}
+SUMS = {"float32": 2.0**-24, "float64": 2.0**-53}
+
+
+def on_hopper(factory, *arguments, **named):
+    return JITFactory(factory.function, None, "cuda -arch=sm_90a -cores=4", None)(*arguments, **named)
+
+
+def filled(shape, dtype):
+    """An output that holds values which nobody should see."""
+    return np.full(shape, 77, tilewright.dtype(dtype).numpy)
+
+
+def run(kernel, shape, out, *arguments, schedule=None):
+    result = filled(shape, out)
+    kernel.interpret(*arguments, result) if schedule is None else kernel.emulate(*arguments, result, schedule=schedule)
+    return result.astype(np.float64 if tilewright.dtype(out).is_float else np.int64)
+
+
+ORDERS = [(False, True), (False, False), (True, True), (True, False)]
+
+
+def check_product(dtype, out, transpose_A=False, transpose_B=True, schedules=(None, "late")):
+    M, N, K = 80, 48, 96
+    a, b = operands(M, N, K, dtype, transpose_A, transpose_B)
+    if dtype == "tfloat32":
+        a, b = ((one.view(np.int32) & ~0x1FFF).view(np.float32) for one in (a, b))
+    tiles = Tiles(64, 32, 32 if tilewright.dtype(dtype).bits >= 32 else 64, 2, 128)
+    kernel = on_hopper(
+        dense_matmul, N, K, dtype, out=out, transpose_A=transpose_A, transpose_B=transpose_B, tiles=tiles
+    )
+    exact, size = product(a, b, transpose_A, transpose_B)
+    for schedule in schedules:
+        found = run(kernel, (M, N), out, a, b, schedule=schedule)
+        if out == "int32":
+            assert np.array_equal(found, exact)
+        else:
+            sums = 2.0**-12 if "float8" in dtype else SUMS.get(out, 2.0**-24)
+            assert (np.abs(found - exact) <= (K + 2) * sums * size + ROUNDING[out] * np.abs(exact)).all()
+    return kernel.explain()
+
+
+@pytest.mark.parametrize(
+    "dtype, out, instruction",
+    [
+        ("uint8", "int32", "wgmma_ss"), ("float8_e4m3fn", "bfloat16", "wgmma_ss"), ("float8_e5m2", "float32", "wgmma_ss"),
+        ("tfloat32", "float32", "wgmma_ss"), ("float64", "float64", "mma_m16n8k8"),
+    ],
+)  # fmt: skip
+def test_types(dtype, out, instruction):
+    assert instruction in check_product(dtype, out)
+
+
+@pytest.mark.parametrize("transpose_A, transpose_B", ORDERS)
+def test_orders_of_halves(transpose_A, transpose_B):
+    assert "wgmma_ss" in check_product("bfloat16", "bfloat16", transpose_A, transpose_B, ("late",))
+
+
+@pytest.mark.parametrize("transpose_A, transpose_B", ORDERS[1:])
+def test_orders_of_bytes(transpose_A, transpose_B):
+    check_product("int8", "int32", transpose_A, transpose_B, ("late",))
+
+
+@pytest.mark.parametrize(
+    "dtype, out, scale_A, scale_B, bias, M",
+    [
+        ("int8", "bfloat16", "token", "channel", False, 130), ("int8", "float16", "tensor", "channel", True, 1),
+        ("float8_e4m3fn", "bfloat16", "tensor", "tensor", False, 64), ("int8", "float32", "token", "tensor", True, 65),
+    ],
+)  # fmt: skip
+def test_scales(dtype, out, scale_A, scale_B, bias, M):
+    N, K = 72, 144
+    a, b = operands(M, N, K, dtype)
+    rng = np.random.default_rng(1)
+    scales_A = rng.uniform(0.005, 0.02, M if scale_A == "token" else 1).astype(np.float32)
+    scales_B = rng.uniform(0.005, 0.02, N if scale_B == "channel" else 1).astype(np.float32)
+    more = [rng.standard_normal(N).astype(np.float32)] if bias else []
+    kernel = on_hopper(scaled_matmul, N, K, dtype, out=out, scale_A=scale_A, scale_B=scale_B, bias=bias, tiles=SMALL)
+    assert "wgmma_ss" in kernel.explain() and ("tma_store" in kernel.get_kernel_source()) == (out != "float32")
+    sums, size = product(a, b)
+    factors = scales_A.astype(np.float64)[:, None] * scales_B.astype(np.float64)
+    exact = sums * factors + (more[0] if bias else 0.0)
+    unit = 2.0**-12 * K if "float8" in dtype else 2.0**-22
+    bound = unit * (size * factors + 8) + ROUNDING[out] * np.abs(exact)
+    for schedule in (None, "early"):
+        found = run(kernel, (M, N), out, a, b, scales_A, scales_B, *more, schedule=schedule)
+        assert (np.abs(found - exact) <= bound).all()
+
+
+def test_tiles_follow_the_size():
+    assert choose_tiles(8192, 8192, 8192) == Tiles(128, 256, 64, 4, 256, (1, 2))
+    assert choose_tiles(64, 4096, 4096).block_M == 64

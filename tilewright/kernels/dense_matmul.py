@@ -1,0 +1,169 @@
+"""``C = A @ B`` on matrix units, for every pair of operand types of 8 to 64 bits and every order, and the same with scales.
+
+A weight's N and K are fixed when a kernel is made, the number of rows M is not.  Sums of 8-bit floats stay in the
+matrix unit's accumulator ("fast accumulation"); `block_scaled_matmul` promotes them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tilewright
+import tilewright.language as T
+from tilewright.kernels.tiles import Tiles, choose_tiles
+
+MANY = 4096
+"""Rows that tiles are chosen for where the caller does not say how many there will be."""
+
+
+def sum_type(dtype: str) -> str:
+    """The type that products of operands of a type are summed in."""
+    record = tilewright.dtype(dtype)
+    return "int32" if record.is_integer else "float64" if record.bits == 64 else "float32"
+
+
+@tilewright.jit
+def dense_matmul(
+    N: int,
+    K: int,
+    A_dtype: str = "bfloat16",
+    B_dtype: str | None = None,
+    out: str | None = None,
+    transpose_A: bool = False,
+    transpose_B: bool = True,
+    tiles: Tiles | None = None,
+) -> Any:
+    """Product of two matrices.
+
+    Parameters
+    ----------
+    A_dtype, B_dtype : of the operands; B's is A's where not given.
+    out : type of the result; that of the sums where not given: int32, float32 or float64.
+    transpose_A, transpose_B : whether A is ``[K, M]`` in memory, and B ``[N, K]``.
+    tiles : None for those that suit many rows; see `choose_tiles`.
+
+    Returns
+    -------
+    kernel of A ``[M, K]`` (or ``[K, M]``), B ``[K, N]`` (or ``[N, K]``) and C ``[M, N]``; any M.
+    """
+    M, accumulate = T.dynamic("M"), sum_type(A_dtype)
+    product = _product(M, N, K, A_dtype, B_dtype or A_dtype, out or accumulate, transpose_A, transpose_B, tiles)
+
+    @T.prim_func
+    def dense_matmul(
+        A: T.Tensor((K, M) if transpose_A else (M, K), A_dtype),
+        B: T.Tensor((N, K) if transpose_B else (K, N), B_dtype or A_dtype),
+        C: T.Tensor((M, N), out or accumulate),
+    ):
+        product(A, B, None, None, None, C)
+
+    return dense_matmul
+
+
+@tilewright.jit
+def scaled_matmul(
+    N: int,
+    K: int,
+    A_dtype: str = "int8",
+    B_dtype: str | None = None,
+    out: str = "bfloat16",
+    scale_A: str = "token",
+    scale_B: str = "channel",
+    bias: bool = False,
+    transpose_A: bool = False,
+    transpose_B: bool = True,
+    tiles: Tiles | None = None,
+) -> Any:
+    """``C = scale_A * scale_B * (A @ B) + bias``: the scales are applied to the sums, in float32.
+
+    Parameters
+    ----------
+    A_dtype, B_dtype : of the operands; B's is A's where not given.
+    out : type of the result.
+    scale_A : ``"token"``, a factor for each row, or ``"tensor"``, one for all.
+    scale_B : ``"channel"``, a factor for each column, or ``"tensor"``.
+    bias : whether a row ``[N]`` is added.
+    transpose_A, transpose_B, tiles : as for `dense_matmul`.
+
+    Returns
+    -------
+    kernel of A, B, ``scales_A[M]`` (or ``[1]``), ``scales_B[N]`` (or ``[1]``), all float32, with `bias` also ``bias[N]``
+    (float32), and C ``[M, N]``; any M.
+    """
+    M = T.dynamic("M")
+    by_token, by_channel = scale_A == "token", scale_B == "channel"
+    types = A_dtype, B_dtype or A_dtype, out
+    product = _product(M, N, K, *types, transpose_A, transpose_B, tiles, by_token, by_channel)
+    Left = T.Tensor((K, M) if transpose_A else (M, K), A_dtype)
+    Right = T.Tensor((N, K) if transpose_B else (K, N), B_dtype or A_dtype)
+    ScalesA = T.Tensor((M,) if by_token else (1,), "float32")
+    ScalesB = T.Tensor((N,) if by_channel else (1,), "float32")
+
+    if bias:
+
+        @T.prim_func
+        def scaled_matmul_bias(
+            A: Left,
+            B: Right,
+            scales_A: ScalesA,
+            scales_B: ScalesB,
+            bias: T.Tensor((N,), "float32"),
+            C: T.Tensor((M, N), out),
+        ):
+            product(A, B, scales_A, scales_B, bias, C)
+
+        return scaled_matmul_bias
+
+    @T.prim_func
+    def scaled_matmul(A: Left, B: Right, scales_A: ScalesA, scales_B: ScalesB, C: T.Tensor((M, N), out)):
+        product(A, B, scales_A, scales_B, None, C)
+
+    return scaled_matmul
+
+
+def _product(
+    M: Any, N: int, K: int, A_dtype: str, B_dtype: str, out: str, transpose_A: bool, transpose_B: bool,
+    tiles: Tiles | None, by_token: bool = False, by_channel: bool = False,
+) -> Any:  # fmt: skip
+    """The kernel that all of these are: what follows the loop depends on the scales given."""
+    chosen = tiles or choose_tiles(MANY, N, K, A_dtype)
+    block_M, block_N, block_K = chosen.block_M, chosen.block_N, chosen.block_K
+    grid = T.ceildiv(N, block_N), T.ceildiv(M, block_M)
+
+    @T.macro
+    def product(A: Any, B: Any, scales_A: Any, scales_B: Any, bias: Any, C: Any) -> None:
+        with T.Kernel(*grid, threads=chosen.threads, cluster_dims=chosen.cluster) as (bn, bm):
+            a = T.alloc_shared((block_K, block_M) if transpose_A else (block_M, block_K), A_dtype)
+            b = T.alloc_shared((block_N, block_K) if transpose_B else (block_K, block_N), B_dtype)
+            total = T.alloc_fragment((block_M, block_N), sum_type(A_dtype))
+            if scales_A is not None:  # read before the loop, which hides how long that takes
+                rows = T.alloc_fragment((block_M,), "float32")
+                columns = T.alloc_shared((block_N,), "float32")
+                for i in T.Parallel(block_M):
+                    rows[i] = scales_A[bm * block_M + i if by_token else 0]
+                for j in T.Parallel(block_N):
+                    columns[j] = scales_B[bn * block_N + j if by_channel else 0]
+            if bias is not None:
+                shift = T.alloc_shared((block_N,), "float32")
+                T.copy(bias[bn * block_N], shift)
+            T.clear(total)
+            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=chosen.stages):
+                if transpose_A:
+                    T.copy(A[k * block_K, bm * block_M], a)
+                else:
+                    T.copy(A[bm * block_M, k * block_K], a)
+                if transpose_B:
+                    T.copy(B[bn * block_N, k * block_K], b)
+                else:
+                    T.copy(B[k * block_K, bn * block_N], b)
+                T.gemm(a, b, total, transpose_A=transpose_A, transpose_B=transpose_B)
+            if scales_A is None:
+                T.copy(total, C[bm * block_M, bn * block_N])
+            else:
+                result = T.alloc_fragment((block_M, block_N), out)
+                for i, j in T.Parallel(block_M, block_N):
+                    value = T.cast(total[i, j], "float32") * (rows[i] * columns[j])
+                    result[i, j] = T.cast(value if bias is None else value + shift[j], out)
+                T.copy(result, C[bm * block_M, bn * block_N])
+
+    return product

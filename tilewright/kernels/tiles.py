@@ -1,0 +1,104 @@
+"""Which tiles a dense product is cut into on a GPU: the fewest cycles by a model of waves, tiles and their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import tilewright
+
+CORES = 132
+"""Multiprocessors, where the caller does not say."""
+
+PRODUCTS = 2048
+"""Multiplications of 16-bit operands a cycle and multiprocessor; operands of 8 bits have twice as many."""
+
+ENDS = 3000
+"""Cycles of a tile beside its products: the first loads of a block, and what of the stores nothing hides."""
+
+ROW_BYTES = 128
+"""Bytes of k in a tile: one row of the widest swizzle."""
+
+SHARED_BYTES = 227 << 10
+STAGING_BYTES = 33 << 10
+"""Shared memory of a block, and of it the boxes through which results leave."""
+
+LARGE_TILES = (
+    (128, 256),
+    (256, 128),
+    (256, 192),
+    (128, 192),
+    (192, 128),
+    (128, 128),
+    (128, 64),
+    (64, 256),
+    (64, 128),
+    (64, 64),
+)
+"""Rows and columns, for warpgroups that share the rows; each warpgroup's accumulator fits its registers."""
+
+EFFICIENCY = {(256, 192): 1.01, (128, 256): 1.0, (256, 128): 1.0}
+"""Share of the peak rate that a tile's products reach beside that of 128 x 256; others read shared memory more often."""
+
+FEW_ROWS = 64
+"""Up to so many rows the weight's rows are those of the instruction, and the activations its columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """How a product is divided.
+
+    Attributes
+    ----------
+    block_M, block_N, block_K : of a block's tile, and of one step.
+    stages : slots of the ring of tiles.
+    threads : of the warps that multiply.
+    cluster : blocks along N and M that share loads, or None.
+    """
+
+    block_M: int
+    block_N: int
+    block_K: int
+    stages: int
+    threads: int = 256
+    cluster: tuple[int, int] | None = None
+
+
+def choose_tiles(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> Tiles:
+    """The tiles for a product of this size.
+
+    Parameters
+    ----------
+    M : rows expected; kernels made with the result take any number.
+    dtype : of the operands, 8 or 16 bits.
+    """
+    return min(_candidates(M, N, dtype), key=lambda tiles: _cycles(tiles, M, N, K, dtype, cores))
+
+
+def _candidates(M: int, N: int, dtype: str) -> Iterator[Tiles]:
+    size = tilewright.dtype(dtype).storage_bytes
+    block_K = ROW_BYTES // size
+    for rows, columns in LARGE_TILES:
+        threads = 256 if rows % 128 == 0 else 128 * (rows // 64)
+        stages = (SHARED_BYTES - STAGING_BYTES) // ((rows + columns) * ROW_BYTES)
+        along_m = -(-M // rows)
+        cluster = (
+            (1, 2)
+            if columns >= rows and (along_m % 2 == 0 or along_m > 16)
+            else (2, 1)
+            if -(-N // columns) % 2 == 0
+            else None
+        )
+        yield Tiles(rows, columns, block_K, min(stages, 8), threads, cluster)
+
+
+def _cycles(tiles: Tiles, M: int, N: int, K: int, dtype: str, cores: int) -> float:
+    """Cycles of the busiest multiprocessor."""
+    size = tilewright.dtype(dtype).storage_bytes
+    count = -(-M // tiles.block_M) * -(-N // tiles.block_N)
+    waves = -(-count // cores)
+    area = tiles.block_M * tiles.block_N
+    # Reading both operands of an instruction from shared memory takes as long as a product of 128 x 128.
+    slow = max(1.0, 0.9 * (1 / tiles.block_M + 1 / tiles.block_N) * 96)
+    products = area * K / (PRODUCTS * 2 // size) / EFFICIENCY.get((tiles.block_M, tiles.block_N), 1.0)
+    return waves * (products * slow + ENDS)
