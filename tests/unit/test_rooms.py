@@ -12,9 +12,9 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "tilewright"
 
 ROOMS = [
-    "errors", "options", "ir", "arith", "layout", "formats", "checkpoints", "machine", "ops", "interpreter", "language",
+    "errors", "options", "progress", "ir", "arith", "layout", "formats", "checkpoints", "machine", "ops", "interpreter", "language",
     "passes", "targets", "compiler", "emulator", "runtime", "specialization", "tuning", "kernels", "quant", "matmul",
-    "nn", "compat", "testing", "cli",
+    "nn", "conversion", "compat", "testing", "cli",
 ]  # fmt: skip
 """Each room may import from those before it in this list, never from one behind it."""
 

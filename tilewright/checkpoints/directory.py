@@ -1,4 +1,4 @@
-"""A checkpoint of one or more safetensors files as one mapping from names to arrays."""
+"""A checkpoint of one or more files as one mapping from names to arrays."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.checkpoints.gguf import DENSE, GGUFFile, GGUFTensor
 from tilewright.checkpoints.safetensors import SafetensorsFile
 from tilewright.errors import InvalidCheckpoint
 
 INDEX = "model.safetensors.index.json"
 """The file that says which shard holds which tensor."""
+
+_LONGEST_LIST = 64
+"""Lists of metadata longer than this are vocabularies."""
 
 
 class Checkpoint(Mapping[str, np.ndarray]):
@@ -24,7 +28,10 @@ class Checkpoint(Mapping[str, np.ndarray]):
     directory : where the shards and their companions (configuration, tokenizer) are.
     shards : names of tensors by file name, in the order of the files.
     config : the contents of ``config.json``, with the quantisation's own file where there is one; empty without.
+    blocks : tensors of GGUF files whose array is the bytes of blocks of numbers, by name.
     """
+
+    blocks: Mapping[str, GGUFTensor] = {}
 
     def __init__(self, directory: Path, files: list[Path], config: dict[str, Any]) -> None:
         self.directory, self.config = directory, config
@@ -55,14 +62,40 @@ class Checkpoint(Mapping[str, np.ndarray]):
         self._files = {name: SafetensorsFile(file.path) for name, file in self._files.items()}
 
 
+class GGUFCheckpoint(Checkpoint):
+    """A GGUF file as a checkpoint of one shard, its metadata (without the tokenizer's) as ``config["gguf"]``.
+
+    Raises
+    ------
+    InvalidCheckpoint : see `GGUFFile`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        file = GGUFFile(path)
+        self.directory, self._file = path, file
+        self.shards = {path.name: list(file)}
+        short = {key: v for key, v in file.metadata.items() if not isinstance(v, list) or len(v) <= _LONGEST_LIST}
+        self.config = {"gguf": short}
+        self._home = dict.fromkeys(file, path.name)
+        self.blocks = {name: file[name] for name in file if file.type_of(name) not in DENSE}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._file[name].data
+
+    def release(self) -> None:
+        """One shard: nothing is read after it."""
+
+
 def open_checkpoint(path: str | Path) -> Checkpoint:
-    """Open a safetensors file, or a directory of them with or without an index.
+    """Open a safetensors or GGUF file, or a directory of safetensors files with or without an index.
 
     Raises
     ------
     InvalidCheckpoint : there is no such file, a shard is missing, damaged or not what the index says.
     """
     path = Path(path)
+    if path.is_file() and path.suffix == ".gguf":
+        return GGUFCheckpoint(path)
     if path.is_file():
         return Checkpoint(path.parent, [path], _config(path.parent))
     if not path.is_dir():

@@ -1,4 +1,4 @@
-"""The command line: ``tilewright demo``, ``tilewright doctor``, ``tilewright inspect FILE:KERNEL``."""
+"""The command line: ``tilewright demo``, ``doctor``, ``inspect FILE:KERNEL``, ``convert CHECKPOINT``."""
 
 from __future__ import annotations
 
@@ -53,6 +53,19 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--target", default="auto", help="where to run, as in 'cpu' (default: the best device here)")
     demo.add_argument("--milliseconds", type=float, default=200.0, help="to measure each product for (default 200)")
     commands.add_parser("doctor", help="what this machine has, what is missing, and how to get it")
+    convert = commands.add_parser(
+        "convert", help="a checkpoint of another library, or a dense one by a scheme, as ours", epilog=_CONVERT_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    convert.add_argument(
+        "checkpoint", metavar="CHECKPOINT", help="a directory of shards, a .safetensors or a .gguf file"
+    )
+    convert.add_argument("-o", "--output", metavar="PATH", help="what to make (default: CHECKPOINT-tilewright)")
+    convert.add_argument("--scheme", help="quantise dense weights so; by default they are copied")
+    convert.add_argument(
+        "--skip", metavar="REGEX", help="dense layers to leave as they are (default: embeddings, norms, heads, routers)"
+    )
+    convert.add_argument("--overwrite", action="store_true", help="replace what has that name")
     inspect = commands.add_parser("inspect", help="a kernel's program after every pass, and its source text")
     inspect.add_argument("kernel", metavar="FILE:KERNEL", help="a Python file and the name of a kernel in it")
     inspect.add_argument(
@@ -67,6 +80,14 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--source", action="store_true", help="only the emitted text")
     inspect.add_argument("--spans", action="store_true", help="beside each statement, its place in your file")
     return parser
+
+
+_CONVERT_EXAMPLES = """schemes: w4a16, w4a16-g64-asym, w8a16, w8a8, w4a8, w8a8-fp8, int4-g32, nf4-g64, mxfp4, nvfp4, fp8_block, bitnet, ...
+
+examples:
+  tilewright convert Llama-3.1-8B-GPTQ                   a quantised checkpoint, code by code
+  tilewright convert Llama-3.1-8B --scheme w4a16-g128    a dense one, rounded to nearest
+  tilewright convert model-q4_0.gguf -o llama            a GGUF file"""
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -88,10 +109,16 @@ def _inspect(given: argparse.Namespace, terminal: Terminal) -> int:
     return run_inspect(given, terminal)
 
 
+def _convert(given: argparse.Namespace, terminal: Terminal) -> int:
+    from tilewright.cli.convert import run_convert
+
+    return run_convert(given, terminal)
+
+
 def _demo(given: argparse.Namespace, terminal: Terminal) -> int:
     from tilewright.cli.demo import run_demo
 
     return run_demo(given, terminal)
 
 
-_COMMANDS = {"demo": _demo, "doctor": _doctor, "inspect": _inspect}
+_COMMANDS = {"convert": _convert, "demo": _demo, "doctor": _doctor, "inspect": _inspect}

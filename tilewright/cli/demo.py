@@ -14,11 +14,12 @@ import numpy as np
 
 from tilewright.cli import demo_gpu
 from tilewright.cli.contestants import Contestant
-from tilewright.cli.terminal import Progress, Terminal
+from tilewright.cli.terminal import Terminal
 from tilewright.kernels.matmul import linear
 from tilewright.kernels.quant_matmul import quant_matmul
 from tilewright.machine.arch import Arch
 from tilewright.options import options, override
+from tilewright.progress import Progress
 from tilewright.quant import quantize
 from tilewright.runtime.kernel import Kernel
 from tilewright.targets.registry import resolve

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.cli.contestants import Contestant
-from tilewright.cli.terminal import Progress
 from tilewright.kernels.decode_matmul import decode_matmul
+from tilewright.progress import Progress
 from tilewright.quant import quantize
 from tilewright.targets.cuda.arch import detect
 

@@ -1,4 +1,4 @@
-"""What goes to the terminal: colours where it has them, highlighted programs, tables, a progress bar."""
+"""What goes to the terminal: colours where it has them, highlighted programs, tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import itertools
 import os
 import re
 import sys
-import time
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -121,38 +120,3 @@ def _groups(header: Sequence[str], rows: Sequence[Sequence[str]], within: str) -
         return [list(rows)]
     column = header.index(within)
     return [list(group) for _, group in itertools.groupby(rows, key=lambda row: row[column])]
-
-
-class Progress:
-    """A bar on standard error while something takes long; nothing where that is not a terminal.
-
-    Use as a context manager; `step` says what begins now.
-    """
-
-    def __init__(self, total: int, stream: TextIO | None = None) -> None:
-        self.total, self.done = total, 0
-        self.stream = stream or sys.stderr
-        self.shown = self.stream.isatty()
-        self.started = time.perf_counter()
-
-    def step(self, label: str) -> None:
-        """Show that `label` begins, with what came before done."""
-        self._show(label)
-        self.done += 1
-
-    def _show(self, label: str) -> None:
-        if self.shown:
-            width = 24
-            full = width * self.done // max(self.total, 1)
-            seconds = time.perf_counter() - self.started
-            bar = "█" * full + "·" * (width - full)
-            self.stream.write(f"\r\033[K{bar} {self.done}/{self.total} {seconds:5.1f} s  {label}")
-            self.stream.flush()
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.shown:
-            self.stream.write("\r\033[K")
-            self.stream.flush()

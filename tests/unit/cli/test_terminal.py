@@ -6,7 +6,8 @@ import io
 import re
 
 import tilewright.ops  # noqa: F401  (registers the tile operators)
-from tilewright.cli.terminal import Progress, Terminal
+from tilewright.cli.terminal import Terminal
+from tilewright.progress import Progress
 
 PROGRAM = '@stage("traced")\ndef f(A: float32[8]):\n    copy(source=A, destination=A)  # why\n    x: int32 = 3\n'
 

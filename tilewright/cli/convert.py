@@ -1,0 +1,31 @@
+"""``tilewright convert CHECKPOINT``: other libraries' quantised checkpoints, or dense ones by a scheme, as ours."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tilewright.cli.terminal import Terminal
+from tilewright.conversion import convert_checkpoint
+from tilewright.conversion.checkpoint import SKIPPED
+
+
+def run_convert(given: argparse.Namespace, terminal: Terminal) -> int:
+    """Convert, and say what was done."""
+    source = Path(given.checkpoint)
+    stem = source.with_suffix("") if source.suffix in (".safetensors", ".gguf") else source
+    ending = ".safetensors" if source.suffix == ".safetensors" else ""
+    output = Path(given.output) if given.output else stem.with_name(f"{stem.resolve().name}-tilewright{ending}")
+    done = convert_checkpoint(source, output, given.scheme, skip=given.skip or SKIPPED, overwrite=given.overwrite)
+    terminal.write(
+        f"{terminal.paint(str(done.path), 'bold')}: {done.weights} weights, {done.kept} other tensors, "
+        f"{_size(done.bytes_before)} became {_size(done.bytes_after)}"
+    )
+    return 0
+
+
+def _size(count: int) -> str:
+    for unit, bytes_each in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= bytes_each:
+            return f"{count / bytes_each:.3g} {unit}"
+    return f"{count} bytes"

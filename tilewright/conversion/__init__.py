@@ -1,0 +1,6 @@
+"""From other libraries' checkpoints and models to ours: recognising, converting, quantising."""
+
+from tilewright.conversion.checkpoint import Converted, convert_checkpoint
+from tilewright.conversion.schemes import QuantizationScheme, quantization_scheme
+
+__all__ = ["Converted", "QuantizationScheme", "convert_checkpoint", "quantization_scheme"]

@@ -1,0 +1,245 @@
+"""Converting a checkpoint, shard by shard: quantised weights of any form, or dense ones by a scheme, become ours.
+
+The result is written beside its final name and renamed when it is whole: an interruption or a full disk leaves
+nothing there, and what was there before stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.checkpoints import Checkpoint, open_checkpoint, save_safetensors
+from tilewright.checkpoints.directory import INDEX
+from tilewright.conversion.layers import Layer, Settings, dense_weights, quantization_settings, read_layer, recognise
+from tilewright.conversion.schemes import QuantizationScheme, finite_weight, quantization_scheme
+from tilewright.errors import CannotQuantize, InvalidCheckpoint
+from tilewright.progress import Progress
+from tilewright.quant.files import weight_tensors
+from tilewright.quant.weight import QuantizedWeight
+
+SKIPPED = r"(^|[._])(embed|wte|wpe|lm_head|output|norm|router|gate$|score|classifier)"
+"""Layers that a scheme leaves as they are unless it is asked otherwise: embeddings, heads, norms, routers of experts."""
+
+_BIGGEST_COPY = 64 << 20
+_NOT_COPIED = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".ot", ".onnx", ".unfinished")
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What a conversion did.
+
+    Attributes
+    ----------
+    path : of the result.
+    weights : quantised weights in it.
+    kept : tensors that stayed as they were.
+    bytes_before, bytes_after : of all tensors.
+    """
+
+    path: Path
+    weights: int
+    kept: int
+    bytes_before: int
+    bytes_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is done with the tensors of a checkpoint."""
+
+    source: Checkpoint
+    settings: Settings
+    layers: dict[str, Layer]
+    dense: frozenset[str]
+    scheme: QuantizationScheme | None
+
+    def converted(self, name: str) -> Iterator[tuple[str, QuantizedWeight]]:
+        """The weights that a tensor holds the codes of, or that become of it."""
+        layer = self.layers.get(name)
+        if layer is not None:
+            yield from read_layer(self.source, layer, self.settings).items()
+        elif name.removesuffix(".weight") in self.dense and name.endswith(".weight"):
+            assert self.scheme is not None
+            yield name.removesuffix(".weight"), self.scheme.quantize(finite_weight(name, self.source[name]))
+
+
+def convert_checkpoint(
+    source: str | Path,
+    destination: str | Path,
+    scheme: str | QuantizationScheme | None = None,
+    *,
+    skip: str = SKIPPED,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Converted:
+    """Convert a checkpoint to ours.
+
+    Quantised weights (GPTQ, AWQ, bitsandbytes, compressed-tensors, fp8, BitNet, mxfp4, GGUF) are taken over code by code;
+    dense ones become codes where `scheme` says so; all other tensors are copied.
+
+    Parameters
+    ----------
+    source : a safetensors or GGUF file, or a directory of safetensors shards.
+    destination : the directory to make; a file name that ends in ``.safetensors`` for a single file.
+    scheme : for dense weights, as in `quantization_scheme`; None leaves them as they are.
+    skip : a regular expression; dense layers with a match in their name are left as they are.
+    overwrite : whether something of that name may be replaced.
+    progress : a bar to move on, one step a tensor; by default one of its own.
+
+    Returns
+    -------
+    what was done.  Memory needed: the largest shard of the result, and one weight.
+
+    Raises
+    ------
+    InvalidCheckpoint : the source cannot be read, the destination exists or cannot be written.
+    InvalidTensor, MissingTensor : tensors that do not fit their form, named.
+    CannotQuantize : a weight that has no codes, or nothing that could be converted.
+    """
+    path = Path(destination)
+    if path.exists() and not overwrite:
+        raise InvalidCheckpoint(f"{path} exists", hint="choose another name, or --overwrite (overwrite=True)")
+    plan = _plan(open_checkpoint(source), None if scheme is None else quantization_scheme(scheme), skip)
+    single = path.suffix == ".safetensors"
+    if single and len(plan.source.shards) > 1:
+        raise InvalidCheckpoint(
+            f"{source} has {len(plan.source.shards)} shards", hint="name a directory for the result"
+        )
+    with progress or Progress(len(plan.source)) as bar:
+        if single:
+            tensors, done = _shard(plan, next(iter(plan.source.shards.values())), bar)
+            metadata = {"format": "pt", "quantization_config": json.dumps(_settings(plan))}
+            return _result(path, plan, [done], save_safetensors(path, tensors, metadata))
+        with _whole_directory(path) as room:
+            return _convert_into(room, path, plan, bar)
+
+
+def _plan(source: Checkpoint, scheme: QuantizationScheme | None, skip: str) -> _Plan:
+    settings = quantization_settings(source.config)
+    layers = {layer.main: layer for layer in recognise(source, settings)}
+    try:
+        pattern = re.compile(skip)
+    except re.error as error:
+        raise InvalidCheckpoint(f"--skip {skip!r} is no regular expression: {error}") from None
+    taken = {name for layer in layers.values() for name in layer.tensors}
+    free = [name for name in source if name not in taken]
+    dense = dense_weights(source, free, lambda name: bool(pattern.search(name))) if scheme else []
+    if not layers and not dense:
+        hint = "its weights are dense: give a --scheme, w4a16 for example" if scheme is None else "see --skip"
+        raise CannotQuantize(f"{source.directory} has no weight to convert", hint=hint)
+    return _Plan(source, settings, layers, frozenset(dense), scheme)
+
+
+def _shard(plan: _Plan, names: Iterable[str], bar: Progress) -> tuple[dict[str, np.ndarray], int]:
+    """The tensors that become of those of one shard, and how many weights are among them."""
+    absorbed = {name for layer in plan.layers.values() for name in layer.tensors}
+    made: dict[str, np.ndarray] = {}
+    weights = 0
+    for name in names:
+        bar.step(name)
+        found = list(plan.converted(name))
+        for layer, weight in found:
+            made.update(weight_tensors(weight, layer))
+        weights += len(found)
+        if not found and name not in absorbed:
+            made[name] = plan.source[name]
+    return made, weights
+
+
+def _convert_into(room: Path, path: Path, plan: _Plan, bar: Progress) -> Converted:
+    where: dict[str, str] = {}
+    total, weights = 0, []
+    shards = list(plan.source.shards.items())
+    for number, (_, names) in enumerate(shards):
+        file = "model.safetensors" if len(shards) == 1 else f"model-{number + 1:05d}-of-{len(shards):05d}.safetensors"
+        tensors, done = _shard(plan, names, bar)
+        if tensors:
+            total += save_safetensors(room / file, tensors, {"format": "pt"})
+        where.update(dict.fromkeys(tensors, file))
+        weights.append(done)
+        del tensors
+        plan.source.release()
+    if len(shards) > 1:
+        index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))}
+        _write_json(room / INDEX, index)
+    config = {key: value for key, value in plan.source.config.items() if key != "compression_config"}
+    _write_json(room / "config.json", {**config, "quantization_config": _settings(plan)})
+    _copy_companions(plan.source.directory, room)
+    return _result(path, plan, weights, total)
+
+
+def _settings(plan: _Plan) -> dict[str, Any]:
+    """What the result's configuration says of its quantisation."""
+    made: dict[str, Any] = {"quant_method": "tilewright", "version": 1}
+    if plan.settings.get("quant_method"):
+        made["converted_from"] = plan.settings["quant_method"]
+    if plan.scheme is not None:
+        made |= {"scheme": plan.scheme.name, "activations": plan.scheme.activations}
+    return made
+
+
+def _result(path: Path, plan: _Plan, weights: list[int], total: int) -> Converted:
+    taken = {name for layer in plan.layers.values() for name in layer.tensors} | {f"{d}.weight" for d in plan.dense}
+    before = sum(plan.source[name].nbytes for name in plan.source)
+    return Converted(path, sum(weights), sum(name not in taken for name in plan.source), before, total)
+
+
+def _write_json(path: Path, value: Any) -> None:
+    try:
+        path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InvalidCheckpoint(f"{path.name} cannot be written: {error.strerror}") from None
+
+
+def _copy_companions(source: Path, room: Path) -> None:
+    """Tokenizers, templates and licences: every small file that holds no weights and is not written anew."""
+    for file in sorted(source.iterdir()) if source.is_dir() else []:
+        written = (room / file.name).exists() or file.name in (INDEX, "quantize_config.json")
+        if file.is_file() and not written and file.suffix not in _NOT_COPIED and file.stat().st_size <= _BIGGEST_COPY:
+            try:
+                shutil.copyfile(file, room / file.name)
+            except OSError as error:
+                raise InvalidCheckpoint(f"{file.name} cannot be copied: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def _whole_directory(path: Path) -> Iterator[Path]:
+    """A directory to fill, that takes its name when the block ends well, and is gone when it does not."""
+    room = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    try:
+        try:
+            shutil.rmtree(room, ignore_errors=True)
+            room.mkdir(parents=True)
+        except OSError as error:
+            raise InvalidCheckpoint(f"{path} cannot be made: {error.strerror}") from None
+        yield room
+        _replace(room, path)
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+
+
+def _replace(room: Path, path: Path) -> None:
+    """Give a finished directory its name; what had it is moved aside first and deleted last."""
+    old = path.with_name(f".{path.name}.{os.getpid()}.replaced")
+    try:
+        if path.exists():
+            os.replace(path, old)
+        os.replace(room, path)
+    except OSError as error:
+        if old.exists() and not path.exists():
+            os.replace(old, path)
+        raise InvalidCheckpoint(f"{path} cannot be made: {error.strerror}") from None
+    if old.is_dir():
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        old.unlink(missing_ok=True)

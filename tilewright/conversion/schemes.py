@@ -1,0 +1,117 @@
+"""Schemes of quantisation by name: ``w4a16-g128``, ``w8a8``, ``uint4-g64-asym``, ``mxfp4``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import CannotQuantize, UnknownFormat
+from tilewright.formats import SCHEMES, number_format
+from tilewright.quant.quantize import quantize
+from tilewright.quant.weight import QuantizedWeight
+
+DEFAULT_GROUP = 128
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizationScheme:
+    """What becomes of a weight and of the activations that meet it.
+
+    Attributes
+    ----------
+    name : as asked for.
+    format : number format of the codes, or one of `formats.SCHEMES` with groups of its own.
+    group : columns that share a scale, None for all.
+    zeros : ``"none"``, ``"middle"`` or ``"group"`` as in `quant.quantize`; None for the format's own.
+    activations : type that activations are quantised to in the same call, one scale a token; None for as they are.
+    """
+
+    name: str
+    format: str
+    group: int | None = DEFAULT_GROUP
+    zeros: str | None = None
+    activations: str | None = None
+
+    def quantize(self, weight: Any) -> QuantizedWeight:
+        """Round a weight ``[N, K]`` to nearest.  Raises CannotQuantize."""
+        return quantize(weight, self.format, group=self.group, zeros=self.zeros, scale_dtype=self.scale_dtype)
+
+    @property
+    def scale_dtype(self) -> str | None:
+        """Type of the scales: float16 for groups, float32 for one a channel; None where the format says."""
+        if self.format in SCHEMES:
+            return None
+        return "float32" if self.group is None else "float16"
+
+
+_WIDTHS = re.compile(r"w([1-8])a(8|16)")
+_ACTIVATIONS = {"int8": "int8", "fp8": "float8_e4m3fn", "e4m3": "float8_e4m3fn"}
+
+
+def quantization_scheme(name: str | QuantizationScheme) -> QuantizationScheme:
+    """The scheme of a name.
+
+    A name is ``wXaY`` (bits of the weights, 16 or 8 of the activations), a number format or a name of `formats.SCHEMES`,
+    followed by any of ``-gN`` (columns of a group), ``-channel`` (one scale a row), ``-sym``, ``-asym`` (a zero point for
+    each group), ``-int8`` and ``-fp8`` (what activations are quantised to; ``w8a8-fp8`` has such weights too).
+    Without more words groups have 128 columns, weights of 8 bits one scale a row.
+
+    Examples
+    --------
+    >>> quantization_scheme("w4a8-g64")
+    QuantizationScheme(name='w4a8-g64', format='int4', group=64, zeros=None, activations='int8')
+
+    Raises
+    ------
+    UnknownFormat : no such format, or a word that means nothing.
+    """
+    if isinstance(name, QuantizationScheme):
+        return name
+    head, *words = str(name).lower().split("-")
+    widths = _WIDTHS.fullmatch(head)
+    if widths:
+        bits, eight = int(widths[1]), widths[2] == "8"
+        made = QuantizationScheme(name, f"int{bits}" if eight or bits in (1, 8) else f"uint{bits}")
+        made = replace(made, group=None if bits == 8 else DEFAULT_GROUP, activations="int8" if eight else None)
+    elif head in SCHEMES:
+        made = QuantizationScheme(name, head, group=None)
+    else:
+        of = number_format(head)
+        if of.is_dense:
+            raise CannotQuantize(f"{of} holds no codes", hint="formats of 1 to 8 bits do, int4 or e2m1 for example")
+        made = QuantizationScheme(name, of.name, group=None if of.bits == 8 else DEFAULT_GROUP)
+    for word in words:
+        made = _with_word(made, word)
+    return made
+
+
+def _with_word(made: QuantizationScheme, word: str) -> QuantizationScheme:
+    if re.fullmatch(r"g[1-9]\d*", word) and made.format not in SCHEMES:
+        return replace(made, group=int(word[1:]))
+    if word == "channel" and made.format not in SCHEMES:
+        return replace(made, group=None)
+    if word in _ACTIVATIONS:
+        eight = made.format == "int8" and word != "int8"
+        return replace(made, activations=_ACTIVATIONS[word], format="e4m3" if eight else made.format)
+    if word == "sym":
+        return made
+    if word == "asym" and number_format(made.format).kind in ("int", "uint"):
+        return replace(made, format=f"u{made.format.removeprefix('u')}", zeros="group")
+    raise UnknownFormat(word, ["g128", "channel", "sym", "asym", "int8", "fp8"], what="word of a scheme")
+
+
+def finite_weight(name: str, weight: np.ndarray) -> np.ndarray:
+    """The weight as float32, after a look for what has no codes.
+
+    Raises
+    ------
+    CannotQuantize : NaN or infinity, named with its place.
+    """
+    wide = np.asarray(weight, np.float32)
+    if not np.isfinite(wide).all():
+        place = [int(i) for i in np.argwhere(~np.isfinite(wide))[0]]
+        raise CannotQuantize(f"{name} is {wide[tuple(place)]} at {place}", hint="only finite weights have codes")
+    return wide
