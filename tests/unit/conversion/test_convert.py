@@ -305,3 +305,13 @@ def test_schemes(name: str, format: str, group: int | None, zeros: str | None, a
 def test_schemes_that_are_none(name: str) -> None:
     with pytest.raises(UnknownFormat):
         quantization_scheme(name)
+
+
+@pytest.mark.parametrize("name", ["w4a16-g16", "w4a16-g16-asym", "mxfp4", "w8a8", "nvfp4", "bitnet"])
+def test_slabs_of_rows_are_as_the_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = np.random.default_rng(0).standard_normal((11, 64))
+    scheme = quantization_scheme(name)
+    whole = scheme.quantize(weight)
+    monkeypatch.setattr("tilewright.conversion.schemes._AT_ONCE", 192)
+    slabs = scheme.quantize(weight)
+    assert (slabs.codes == whole.codes).all() and (slabs.dequantize() == whole.dequantize()).all()
