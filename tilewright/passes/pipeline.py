@@ -23,6 +23,7 @@ from tilewright.passes.tile.form_clusters import form_clusters
 from tilewright.passes.tile.forward_operands import forward_operands
 from tilewright.passes.tile.infer_layouts import infer_layouts
 from tilewright.passes.tile.inject_pipeline import inject_pipeline
+from tilewright.passes.tile.overlap_gemms import overlap_gemms
 from tilewright.passes.tile.persist_grid import persist_grid
 from tilewright.passes.tile.plan_operand_layouts import plan_operand_layouts
 from tilewright.passes.tile.plan_synchronization import plan_synchronization
@@ -61,6 +62,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(select_async_copies, "before pipelines: they reason about what is asynchronous", _many_threads),
     Step(inject_pipeline, "on whole operators; what follows sees plain loops, and tiles with their stages", _many_threads),
     Step(select_instructions, "matrix instructions are what layouts are anchored on", _many_threads),
+    Step(overlap_gemms, "once it is known which gemms are asynchronous, and while they are whole", _many_threads),
     Step(stage_epilogue, "accumulators are known, layouts of what they leave through are not yet", _many_threads),
     Step(expand_operators, "what is left to cooperate on is what layouts are inferred from", _many_threads),
     Step(infer_layouts, "all loops over tiles are in sight", _many_threads),

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes
-from tilewright.ir.nodes import Buffer, Expr, Function, Kernel, Seq, Statement, Var, binary
+from tilewright.ir.nodes import Buffer, Expr, Function, Kernel, Load, Region, Seq, Statement, Store, Var, binary
 from tilewright.ir.signature import size_variables
 from tilewright.ir.visitor import Rewriter, children, substitute, walk
 
@@ -202,3 +202,40 @@ class _Fold(Rewriter):
 
     def visit_Broadcast(self, node: nodes.Broadcast) -> Expr:
         return self.generic(node)  # type: ignore[no-any-return]
+
+
+def redirected(node: N, slots: Mapping[Buffer, tuple[Buffer, Expr]]) -> N:
+    """`node` with every access of some tiles going to a slot of a ring instead.
+
+    Parameters
+    ----------
+    slots : for each tile its ring, which has one dimension more in front, and the index of the slot.
+    """
+    return _Redirect(slots)(node)
+
+
+class _Redirect(Rewriter):
+    """Accesses of tiles that have stages go to the slot of their iteration."""
+
+    def __init__(self, slots: Mapping[Buffer, tuple[Buffer, Expr]]) -> None:
+        self.slots = slots
+
+    def _moved(self, access: Any) -> Any:
+        made = self.generic(access)
+        if access.buffer not in self.slots:
+            return made
+        staged, slot = self.slots[access.buffer]
+        return replace(made, buffer=staged, indices=(slot, *made.indices))
+
+    def visit_Load(self, load: Load) -> Any:
+        return self._moved(load)
+
+    def visit_Store(self, store: Store) -> Any:
+        return self._moved(store)
+
+    def visit_Region(self, region: Region) -> Any:
+        made = self.generic(region)
+        if region.buffer not in self.slots:
+            return made
+        staged, slot = self.slots[region.buffer]
+        return Region(staged, (slot, *made.starts), (1, *made.extents))

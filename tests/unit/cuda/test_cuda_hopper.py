@@ -191,7 +191,7 @@ def test_a_gemm_that_cannot_be_asynchronous():
             T.wait_wgmma(0)
             T.copy(c, C)
 
-    with pytest.raises(NotAsynchronous, match="a is not filled by the copy engine alone"):
+    with pytest.raises(NotAsynchronous, match="descriptors name no tile that lies as a does"):
         tilewright.compile(plain, target="cuda -arch=sm_90a")
 
 

@@ -117,7 +117,13 @@ class Assign(ScopedRewriter):
         self.safe = dict(kernel.safe_values)
         self.thread = linear_thread(kernel)
         self.threads = kernel.num_threads
+        group = Var(INT32, "warpgroup")
+        self.warpgroup = group
         made = super().visit_Kernel(kernel)
+        if group in variables(made.body):
+            number = index_binary("floordiv", self.thread, WARPGROUP)
+            name = Let(group, Call(INT32, "warp_uniform", (number,)))
+            made = replace(made, body=replace(made.body, statements=(name, *made.body.statements)))
         return replace(made, layouts=())
 
     # Roles ---------------------------------------------------------------------------------------

@@ -27,8 +27,10 @@ After::
         mbarrier_arrive(ring_empty[k % 4])
 
 A role that only drives the copy engine is the work of one thread.  Where threads themselves fill or read a slot, one
-lane arrives for its warp, behind a meeting of its lanes.  The slots of a channel of scope ``"warp"`` have no second
-barrier: what a warp has read it fills again by itself.
+lane arrives for its warp, behind a meeting of its lanes (and a fence where matrix instructions read what they wrote by
+descriptor).  For cp.async copies each thread leaves an arrival that follows them when they land; the fence then stands
+behind the reader's wait.  The slots of a channel of scope ``"warp"`` have no second barrier: what a warp has read it
+fills again by itself.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
-from tilewright.passes.tile.plan_synchronization import barrier
+from tilewright.passes.tile.plan_synchronization import barrier, proxy_fence
+from tilewright.passes.tile.select_async_copies import CP_ASYNC, SYNC
 from tilewright.passes.tile.select_copies import ENGINE
 from tilewright.passes.tile.select_instructions import FACT as PLANS
 from tilewright.passes.tile.select_instructions import WARP
@@ -83,6 +86,13 @@ FACT = "copy_barriers"
 
 GROUP = 128
 """Threads of a warpgroup."""
+
+BY_ENGINE = "engine"
+"""The way of tiles that the copy engine brings, in boxes or by bytes."""
+
+_LIGHT = (
+    Seq, For, nodes.While, nodes.Break, nodes.Continue, nodes.Let, If, Acquire, Publish, Allocate, nodes.Assume
+)  # fmt: skip
 
 
 def lower_channels(function: Function, context: Context) -> Function:
@@ -116,6 +126,8 @@ class _Ring:
     """Readers of whose warpgroups one thread arrives for all."""
     blocks: int
     """How many blocks of the cluster fill one another's slots."""
+    fenced: frozenset[str]
+    """Ways to fill it behind which a fence stands: matrix instructions read the slots by descriptor."""
 
 
 def _ring(channel: Channel, kernel: Kernel, context: Context) -> _Ring:
@@ -132,9 +144,15 @@ def _ring(channel: Channel, kernel: Kernel, context: Context) -> _Ring:
             span=channel.span, hint="write T.role(..., warps=1, instances=n)",
         )  # fmt: skip
     full = 0
+    found: set[str] = set()
     for name in channel.writers:
-        full += any(copy.prefer in ENGINE for copy in _copies_into(channel, roles[name])) * roles[name].instances
-        full += roles[name].all_warps * _writes_by_threads(channel, roles[name])
+        ways = _ways(channel, roles[name])
+        full += roles[name].instances if BY_ENGINE in ways else 0
+        full += roles[name].all_warps * ((SYNC in ways) + WARP * (CP_ASYNC in ways))
+        found |= ways
+    read_by_descriptor = any(
+        _is_by_descriptor(node, plans) for name in channel.readers for node in _readers(channel, roles[name])
+    )
     by_group = frozenset(name for name in channel.readers if _reads_by_descriptor(channel, roles[name], plans))
     empty = sum(roles[name].all_warps * WARP // (GROUP if name in by_group else WARP) for name in channel.readers)
     blocks = math.prod(kernel.attribute("cluster", (1,))) if channel.scope == "cluster" else 1
@@ -147,25 +165,44 @@ def _ring(channel: Channel, kernel: Kernel, context: Context) -> _Ring:
     slots = channel.stages * instances
     rows = [Buffer(f"{channel.name}_{word}", (slots,), UINT64, "barrier") for word in ("full", "empty")]
     arrivals = 1 if channel.is_private else max(full, 1)
-    return _Ring(channel, rows[0], rows[1], arrivals, empty * blocks, by_group, blocks)
+    fenced = frozenset(found) if read_by_descriptor else frozenset()
+    return _Ring(channel, rows[0], rows[1], arrivals, empty * blocks, by_group, blocks, fenced)
+
+
+def _ways(channel: Channel, role: Role) -> set[str]:
+    """How a role fills the slots of a channel: by the copy engine, by cp.async, by stores of its threads."""
+    ways = set()
+    for node in walk(role):
+        if isinstance(node, Copy) and node.destination.buffer in channel.buffers:
+            by_threads = CP_ASYNC if node.token is not None else SYNC
+            ways.add(BY_ENGINE if node.prefer in ENGINE else by_threads)
+        elif isinstance(node, Statement) and _writes(node, channel):
+            ways.add(SYNC)
+    return ways
+
+
+def _writes(statement: Statement, channel: Channel) -> bool:
+    """Whether a statement itself, not one below it, writes the buffers of a channel."""
+    if isinstance(statement, nodes.TileOperator):
+        return any(region.buffer in channel.buffers for region in statement.effects().writes)
+    return isinstance(statement, nodes.Store) and statement.buffer in channel.buffers
 
 
 def _copies_into(channel: Channel, role: Role) -> list[Copy]:
     return [node for node in walk(role) if isinstance(node, Copy) and node.destination.buffer in channel.buffers]
 
 
-def _writes_by_threads(channel: Channel, role: Role) -> bool:
-    """Whether a role's threads themselves write the slots."""
-    stores = any(isinstance(node, nodes.Store) and node.buffer in channel.buffers for node in walk(role))
-    return stores or any(copy.prefer not in ENGINE for copy in _copies_into(channel, role))
-
-
 def _reads_by_descriptor(channel: Channel, role: Role, plans: dict[Gemm, Any]) -> bool:
     """Whether a role reads the slots by asynchronous gemms alone: then the wait for them covers its warpgroup."""
-    readers = [node for node in walk(role) if isinstance(node, Statement) and _reads(node, channel)]
-    return role.warps % 4 == 0 and all(
-        isinstance(node, Gemm) and node in plans and plans[node].instruction.asynchronous for node in readers
-    )
+    return role.warps % 4 == 0 and all(_is_by_descriptor(node, plans) for node in _readers(channel, role))
+
+
+def _readers(channel: Channel, role: Role) -> list[Statement]:
+    return [node for node in walk(role) if isinstance(node, Statement) and _reads(node, channel)]
+
+
+def _is_by_descriptor(statement: Statement, plans: dict[Gemm, Any]) -> bool:
+    return isinstance(statement, Gemm) and statement in plans and plans[statement].instruction.asynchronous
 
 
 def _reads(statement: Statement, channel: Channel) -> bool:
@@ -231,9 +268,9 @@ class _Lower(Rewriter):
             return node.prefer in ENGINE and node.source.buffer.scope == "global"
         if isinstance(node, nodes.TileOperator):
             return False
-        return not isinstance(node, Statement) or isinstance(
-            node, (Seq, For, nodes.Let, If, Acquire, Publish, nodes.Allocate, nodes.Assume)
-        )
+        if isinstance(node, nodes.Store):
+            return node.buffer.scope == "scalar"
+        return not isinstance(node, Statement) or isinstance(node, _LIGHT)
 
     # Slots ---------------------------------------------------------------------------------------
 
@@ -293,14 +330,17 @@ class _Lower(Rewriter):
     def visit_Publish(self, statement: Publish) -> Any:
         ring = self.rings[statement.channel]
         assert self.role is not None
-        copies = _copies_into(ring.channel, self.role)
+        ways = _ways(ring.channel, self.role)
         full = self._slot(ring.full, ring.channel.stages, statement.iteration)
         made: list[Statement] = []
-        if any(copy.prefer in ENGINE for copy in copies) and statement.channel not in self.announced:
+        if BY_ENGINE in ways and statement.channel not in self.announced:
             made.append(self._first_thread(call("mbarrier_arrive", full)))
-        if _writes_by_threads(ring.channel, self.role):
+        if CP_ASYNC in ways:
+            made.append(call("cp_async_mbarrier_arrive_noinc", full))
+        if SYNC in ways:
+            made += [proxy_fence()] if SYNC in ring.fenced else []
             made += self._arrive(full)
-        elif not copies:
+        if not ways:
             made.append(self._first_thread(call("mbarrier_arrive", full)))
         self.held.pop(statement.channel, None)
         self.announced = self.announced - {statement.channel}
@@ -315,9 +355,10 @@ class _Lower(Rewriter):
         ring = self.rings[statement.channel]
         stages = ring.channel.stages
         full = self._slot(ring.full, stages, statement.iteration)
-        return replace(
+        wait = replace(
             call("mbarrier_wait", full, self._parity(stages, statement.iteration, False)), span=statement.span
-        )
+        )  # fmt: skip
+        return [wait, proxy_fence()] if CP_ASYNC in ring.fenced else wait
 
     def visit_Release(self, statement: Release) -> Any:
         ring = self.rings[statement.channel]

@@ -63,10 +63,8 @@ from tilewright.ir.nodes import (
     Kernel,
     Load,
     Pipelined,
-    Region,
     Seq,
     Statement,
-    Store,
     TileOperator,
     Wait,
     const,
@@ -78,7 +76,7 @@ from tilewright.ir.visitor import Rewriter, substitute, walk
 from tilewright.layout.algebra import expand
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
-from tilewright.passes.scoped import fresh, map_kernels
+from tilewright.passes.scoped import fresh, map_kernels, redirected
 from tilewright.passes.tile.pipeline_plan import Plan, needed_names, obstacle, plan_pipeline, touched
 from tilewright.passes.tile.select_async_copies import CP_ASYNC
 
@@ -314,7 +312,7 @@ class _Emission:
             buffer: (staged, index_binary("floormod", origin, staged.static_shape[0]))
             for buffer, staged in self.staged.items()
         }
-        return _Redirect(slots)(statement)
+        return redirected(statement, slots)
 
     # Waits -----------------------------------------------------------------------------------
 
@@ -368,33 +366,6 @@ class _Emission:
             if self.plan.stages[user] == self.plan.stages[load] and order.index(load) < order.index(user)
         ]
         return min(found, default=None)
-
-
-class _Redirect(Rewriter):
-    """Accesses of tiles that have stages go to the slot of their iteration."""
-
-    def __init__(self, slots: dict[Buffer, tuple[Buffer, Expr]]) -> None:
-        self.slots = slots
-
-    def _moved(self, access: Any) -> Any:
-        made = self.generic(access)
-        if access.buffer not in self.slots:
-            return made
-        staged, slot = self.slots[access.buffer]
-        return replace(made, buffer=staged, indices=(slot, *made.indices))
-
-    def visit_Load(self, load: Load) -> Any:
-        return self._moved(load)
-
-    def visit_Store(self, store: Store) -> Any:
-        return self._moved(store)
-
-    def visit_Region(self, region: Region) -> Any:
-        made = self.generic(region)
-        if region.buffer not in self.slots:
-            return made
-        staged, slot = self.slots[region.buffer]
-        return Region(staged, (slot, *made.starts), (1, *made.extents))
 
 
 class _JoinWaits(Rewriter):

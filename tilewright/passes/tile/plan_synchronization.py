@@ -15,10 +15,14 @@ After::
 
 A barrier orders everything before it, so a walk through the program needs to remember only what was read and
 written since the last one.  Loops are walked twice: the second time with what the first left behind.
+
+Matrix instructions that read tiles by descriptor see what threads wrote only behind a fence of the writing threads,
+which follows the statement that writes (or the `Wait` for the copies that do).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tilewright.ir.nodes import (
@@ -35,13 +39,18 @@ from tilewright.ir.nodes import (
     Seq,
     Statement,
     TileOperator,
+    Token,
     Wait,
     While,
 )
 from tilewright.ir.visitor import walk
+from tilewright.ops.copy import Copy
+from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.select_copies import slot_buffers
+from tilewright.passes.tile.select_instructions import FACT as PLANS
+from tilewright.passes.tile.select_instructions import GemmPlan
 from tilewright.passes.tile.shared_places import Pending, Place, Together, exchanged_tensors, touches
 
 
@@ -51,7 +60,8 @@ def plan_synchronization(function: Function, context: Context) -> Function:
     What an asynchronous operator touches counts from the `Wait` for its token: that tells the waiting thread alone,
     and a barrier all others.
     """
-    return map_kernels(function, _synchronize)
+    plans = context.facts.get(PLANS, {})
+    return map_kernels(function, lambda kernel: _synchronize(kernel, plans))
 
 
 def barrier() -> Evaluate:
@@ -65,10 +75,29 @@ _MARK = Buffer("mark", (1,), BOOL, "shared")
 """No tile: what is left of it after a body tells whether a barrier was passed."""
 
 
-def _synchronize(kernel: Kernel) -> Kernel:
-    walker = _Walk(slot_buffers(kernel), lambda one, other: False, exchanged_tensors(kernel))
-    body, _ = walker.sequence(kernel.body, NOTHING)
+def proxy_fence() -> Evaluate:
+    """Makes what a thread wrote to shared memory visible to what reads by descriptor."""
+    return Evaluate(Call(BOOL, "fence_proxy_async_shared", ()))
+
+
+def _synchronize(kernel: Kernel, plans: Mapping[Gemm, GemmPlan]) -> Kernel:
+    slots = slot_buffers(kernel)
+    walking = _Walk(slots, lambda one, other: False, exchanged_tensors(kernel))
+    walking.by_descriptor = _by_descriptor(kernel, plans) - slots
+    walking.tokens = {
+        node.token for node in walk(kernel.body)
+        if isinstance(node, Copy) and node.token is not None and node.destination.buffer in walking.by_descriptor
+    }  # fmt: skip
+    body, _ = walking.sequence(kernel.body, NOTHING)
     return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+def _by_descriptor(kernel: Kernel, plans: Mapping[Gemm, GemmPlan]) -> frozenset[Buffer]:
+    """Shared tiles that asynchronous matrix instructions read."""
+    gemms = [node for node in walk(kernel.body) if isinstance(node, Gemm)]
+    read = [gemm for gemm in gemms if gemm in plans and plans[gemm].instruction.asynchronous]
+    buffers = {region.buffer for gemm in read for region in (gemm.a, gemm.b)}
+    return frozenset(buffer for buffer in buffers if buffer.scope == "shared")
 
 
 class _Walk:
@@ -79,6 +108,10 @@ class _Walk:
 
     def __init__(self, slots: frozenset[Buffer], together: Together, exchanged: frozenset[Buffer]) -> None:
         self.slots, self.together, self.exchanged = slots, together, exchanged
+        self.by_descriptor: frozenset[Buffer] = frozenset()
+        """Tiles that matrix instructions read by descriptor."""
+        self.tokens: set[Token | None] = set()
+        """Of copies into such tiles."""
 
     def touches(self, statement: Statement) -> Pending:
         return touches(statement, self.exchanged).without(self.slots)
@@ -104,16 +137,18 @@ class _Walk:
         if _is_barrier(statement):
             return [statement], pending.after_barrier()
         if isinstance(statement, Wait):
-            return [statement], pending.after_wait(
+            fence = [proxy_fence()] if statement.token in self.tokens else []
+            return [statement, *fence], pending.after_wait(
                 statement.token, statement.pending == 0 and not statement.reading_only
             )
         return self._simple(statement, pending)
 
     def _simple(self, statement: Statement, pending: Pending) -> tuple[list[Statement], Pending]:
         touched = self.touches(statement)
+        fence = [proxy_fence()] if any(place.buffer in self.by_descriptor for place in touched.written) else []
         if pending.conflicts(touched, self.together):
-            return [barrier(), statement], pending.after_barrier().then(touched)
-        return [statement], pending.then(touched)
+            return [barrier(), statement, *fence], pending.after_barrier().then(touched)
+        return [statement, *fence], pending.then(touched)
 
     def _loop(self, loop: For | While, pending: Pending) -> tuple[list[Statement], Pending]:
         header = self.touches(Seq((Evaluate(loop.condition),))) if isinstance(loop, While) else NOTHING

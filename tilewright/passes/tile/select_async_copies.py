@@ -155,9 +155,9 @@ class _Select(ScopedRewriter):
 
     def _fills_with_zero(self, buffer: Buffer) -> bool:
         value = self.safe.get(buffer)
-        return value is None or _is_zero(value, buffer.dtype)
+        return value is None or is_zero(value, buffer.dtype)
 
 
-def _is_zero(value: Expr, dtype: DType) -> bool:
+def is_zero(value: Expr, dtype: DType) -> bool:
     """Whether all bits of a literal are zero."""
     return isinstance(value, Const) and value.value == 0 and not str(value.value).startswith("-")

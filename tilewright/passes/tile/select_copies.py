@@ -1,4 +1,4 @@
-"""Chooses which copies into the slots of a channel the machine's copy engine makes, and why it does not make the others.
+"""Chooses how copies into the slots of a channel are made: by the copy engine, by cp.async, or by loads and stores.
 
 Before::
 
@@ -7,6 +7,10 @@ Before::
 After, where rows lie in one piece and the tensor's strides are multiples of 16 bytes::
 
     copy(source=A[k * 64 : +64, 0 : +32], destination=tiles[k % 4, :, :], prefer="tma")
+
+and where they are multiples of 4 bytes at least (the channel counts the copies' arrivals, so nothing waits for them)::
+
+    copy(token="cp_async_slots", source=..., destination=..., prefer="cp_async")
 
 The choice is made before layouts are inferred: any row-major or swizzled tile will do as destination.
 """
@@ -20,12 +24,15 @@ from typing import Any
 from tilewright.arith import Analyzer
 from tilewright.ir.nodes import Buffer, Channel, Function, If, Kernel, Region, Role, index_binary
 from tilewright.ir.visitor import walk
-from tilewright.layout.threads import widest_span
+from tilewright.layout.layout import Layout
+from tilewright.layout.threads import shared_rows, widest_span
+from tilewright.machine.instructions import GLOBAL
 from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.rows import row_misfit
 from tilewright.passes.scoped import ScopedRewriter, negated
+from tilewright.passes.tile.select_async_copies import CP_ASYNC, SYNC, asynchronous_copy, is_zero, piece_bytes
 
 TMA, BULK = "tma", "bulk"
 """What `Copy.prefer` says of a copy that the engine makes: boxes of a tensor, or bytes in one piece."""
@@ -38,6 +45,9 @@ lanes exchange words afterwards."""
 
 QUAD_COLUMNS = 32
 """What the lanes of a quad read of a row at a time."""
+
+SLOTS = f"{CP_ASYNC}_slots"
+"""Token of copies whose arrivals a channel counts."""
 
 MAXIMUM_RANK = 5
 MAXIMUM_ROW = 256
@@ -54,6 +64,11 @@ def select_copies(function: Function, context: Context) -> Function:
 def slot_buffers(kernel: Kernel) -> frozenset[Buffer]:
     """The buffers of all channels of a kernel."""
     return frozenset(buffer for node in walk(kernel) if isinstance(node, Channel) for buffer in node.buffers)
+
+
+def private_channels(kernel: Kernel) -> list[Channel]:
+    """Channels whose slots are those of single warps."""
+    return [node for node in walk(kernel) if isinstance(node, Channel) and node.is_private]
 
 
 def by_bytes(kernel: Kernel) -> frozenset[Buffer]:
@@ -93,23 +108,36 @@ class _Select(ScopedRewriter):
     def visit_Copy(self, copy: Copy) -> Copy:
         if copy.prefer in (None, QUADS) and self._is_by_quads(copy):
             return replace(copy, prefer=QUADS)
-        if copy not in self.into_slots and copy.prefer not in ENGINE:
-            return copy
-        if copy in self.into_slots and self._is_bulk(copy):
+        if copy in self.into_slots and copy.source.buffer.scope == GLOBAL:
+            return self._into_slot(copy)
+        if copy.prefer in ENGINE:
+            self._refused(copy, "it fills no slot of a channel")
+            return replace(copy, prefer=None)
+        return copy
+
+    def _into_slot(self, copy: Copy) -> Copy:
+        name = copy.destination.buffer.name
+        if self._is_bulk(copy):
             return copy if copy.prefer == BULK else replace(copy, prefer=BULK)
-        reason = "it fills no slot of a channel"
-        if copy in self.into_slots:
-            reason = engine_misfit(copy, self.kernel, self.context, self.analyzer) or ""
-        place = f"{copy.span.file}:{copy.span.line}: " if copy.span else ""
-        choices = self.context.facts.setdefault("choices", [])
-        if not reason:
-            choices.append(f"{place}copy: tma_load into {copy.destination.buffer.name}")
+        reason = engine_misfit(copy, self.kernel, self.context, self.analyzer)
+        if reason is None:
+            self._say(copy, f"tma_load into {name}")
             return copy if copy.prefer == TMA else replace(copy, prefer=TMA)
-        choices.append(f"{place}copy: by threads (not tma_load: {reason})")
-        if copy.prefer not in ENGINE:
-            return copy
-        self.context.warn(f"this copy cannot be made by the copy engine: {reason}", copy.span)
-        return replace(copy, prefer=None)
+        self._refused(copy, reason)
+        threads = thread_misfit(copy, self.kernel, self.context, self.analyzer)
+        if threads is None:
+            self._say(copy, f"cp_async into {name} (not tma_load: {reason})")
+            return replace(copy, prefer=CP_ASYNC, token=SLOTS)
+        self._say(copy, f"by threads (not tma_load: {reason}; not cp_async: {threads})")
+        return replace(copy, prefer=SYNC)
+
+    def _say(self, copy: Copy, words: str) -> None:
+        place = f"{copy.span.file}:{copy.span.line}: " if copy.span else ""
+        self.context.facts.setdefault("choices", []).append(f"{place}copy: {words}")
+
+    def _refused(self, copy: Copy, reason: str) -> None:
+        if copy.prefer in ENGINE:
+            self.context.warn(f"this copy cannot be made by the copy engine: {reason}", copy.span)
 
     def _is_by_quads(self, copy: Copy) -> bool:
         """Whether rows of a tensor become columns of a right operand in registers, in whole units of 16 bytes."""
@@ -143,6 +171,23 @@ class _Select(ScopedRewriter):
         return aligned and lies_in_one_piece(copy) and _stays_inside(copy.source, self.analyzer)
 
 
+def thread_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyzer) -> str | None:
+    """Why threads cannot make a copy into a slot by cp.async; None where they can."""
+    instruction = asynchronous_copy(context.arch)
+    if instruction is None:
+        return "the machine has none"
+    if copy.prefer not in (None, *ENGINE, CP_ASYNC):
+        return f"the author asks for {copy.prefer}"
+    if any(copy.destination.buffer in channel.buffers for channel in private_channels(kernel)):
+        return "its slots are those of single warps"
+    value = dict(kernel.safe_values).get(copy.source.buffer)
+    if value is not None and not is_zero(value, copy.source.dtype):
+        return "what is out of bounds is not zero"
+    layout = dict(kernel.layouts).get(copy.destination.buffer)
+    found = piece_bytes(copy, instruction, analyzer, layout if isinstance(layout, Layout) else None)
+    return found if isinstance(found, str) else None
+
+
 def engine_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyzer) -> str | None:
     """Why the copy engine cannot make a copy from global to shared memory; None where it can."""
     source, destination = copy.source, copy.destination
@@ -162,7 +207,23 @@ def engine_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyz
         return f"{source.buffer.name} is empty"
     if source.buffer.rank > MAXIMUM_RANK:
         return f"{source.buffer.name} has {source.buffer.rank} dimensions, and {MAXIMUM_RANK} are possible"
-    return _shape_misfit(source, destination) or row_misfit(source.buffer, ROW_BYTES, analyzer)
+    reason = _shape_misfit(source, destination) or row_misfit(source.buffer, ROW_BYTES, analyzer)
+    if reason is None and not lies_in_boxes(destination.buffer, kernel):
+        reason = f"the author's layout of {destination.buffer.name} is none of its own"
+    return reason
+
+
+def lies_in_boxes(tile: Buffer, kernel: Kernel) -> bool:
+    """Whether a tile lies as the copy engine writes and matrix instructions read: row by row, or in swizzled spans.
+
+    A tile without a layout of the author's will.
+    """
+    layout = next((layout for buffer, layout in kernel.layouts if buffer is tile), None)
+    if layout is None:
+        return True
+    shape, bits = tile.static_shape, tile.dtype.bits
+    spans = [span for span in (128, 64, 32) if len(shape) > 1 and shape[-1] * bits // 8 % span == 0 and 128 % bits == 0]
+    return any(layout == shared_rows(shape, bits, span) for span in (*spans, None))
 
 
 def lies_in_one_piece(copy: Copy) -> bool:

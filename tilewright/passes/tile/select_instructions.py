@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.errors import NotAsynchronous
-from tilewright.ir.nodes import Buffer, Function, Kernel, Region, Role
+from tilewright.ir.nodes import Allocate, Buffer, Function, Kernel, Region, Role
 from tilewright.ir.visitor import kernels, walk
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
-from tilewright.layout.threads import copies, repeat
+from tilewright.layout.threads import copies, repeat, widest_span
 from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
-from tilewright.passes.tile.select_copies import ENGINE, channel_copies, slot_buffers
+from tilewright.passes.tile.select_copies import lies_in_boxes, slot_buffers
 
 FACT = "gemm_plans"
 """Name in ``context.facts`` of the plans, by operator."""
@@ -125,10 +125,22 @@ def gemms_of(kernel: Kernel) -> dict[Gemm, int]:
 
 
 def descriptor_tiles(kernel: Kernel) -> frozenset[Buffer]:
-    """Shared tiles that matrix instructions may read by descriptor: only the copy engine writes them, unless their
-    layout is the author's."""
-    by_threads = {copy.destination.buffer for copy in channel_copies(kernel) if copy.prefer not in ENGINE}
-    return slot_buffers(kernel) - by_threads - {buffer for buffer, _ in kernel.layouts}
+    """Shared tiles that matrix instructions may read by descriptor: those that lie as these want it.
+
+    What threads write there passes a fence first, which `plan_synchronization` and `lower_channels` see to.
+    """
+    tiles = {node.buffer for node in walk(kernel.body) if isinstance(node, Allocate)} | slot_buffers(kernel)
+    return frozenset(
+        one for one in tiles if one.scope == "shared" and one.source is None and _is_swizzled(one, kernel)
+    )  # fmt: skip
+
+
+def _is_swizzled(tile: Buffer, kernel: Kernel) -> bool:
+    """Whether a tile lies in swizzled spans, by inference or by the author's layout."""
+    layout = dict(kernel.layouts).get(tile)
+    if layout is None:
+        return widest_span(tile.static_shape, tile.dtype.bits) is not None
+    return isinstance(layout, Layout) and layout.swizzle is not None and lies_in_boxes(tile, kernel)
 
 
 def _in_registers(region: Region) -> bool:
@@ -149,12 +161,14 @@ def plan_gemm(
     for instruction in arch.matrix_instructions:
         reason = _misfit(gemm, instruction, tiles)
         if reason is None:
-            groups = threads // instruction.threads
+            groups = 0 if threads % instruction.threads else threads // instruction.threads
             plans = _group_plans if instruction.asynchronous else _warp_plans
             for plan in plans(gemm, groups, instruction, by_rows):
                 return plan, _because(reasons)
             kind = "warpgroups" if instruction.asynchronous else "warps"
             reason = f"{groups} {kind} cannot share {gemm.m} x {gemm.n}"
+            if not groups:
+                reason = f"{threads} threads are no {kind}"
         if reason:
             reasons.append(f"{instruction.function}: {reason}")
     return None, _because(reasons) or " (no matrix instruction for these types)"
@@ -198,7 +212,7 @@ def _descriptor_misfit(gemm: Gemm, instruction: MatrixInstruction, tiles: frozen
         if memory == "registers":
             continue
         if region.buffer not in tiles:
-            return f"{region.buffer.name} is not filled by the copy engine alone"
+            return f"descriptors name no tile that lies as {region.buffer.name} does"
         if transposed and "mn" not in instruction.majors:
             return f"{name} is not contiguous along k"
         if region.extents[-2:] != region.buffer.shape[-2:]:

@@ -1,12 +1,13 @@
-"""Splits a kernel around its pipelined loop into a role that loads tiles and a role that computes on them.
+"""Splits kernels around their pipelined loops into a role that loads tiles and a role that computes on them.
 
 Before::
 
     fill(total, 0.0)
     for k in pipelined(steps, num_stages=4):
-        copy(A[..., k * 64], a)
-        copy(B[..., k * 64], b)
-        gemm(a, b, total)
+        if mask[k] != 0:
+            copy(A[..., k * 64], a)
+            copy(B[..., k * 64], b)
+            gemm(a, b, total)
     copy(total, C[...])
 
 After::
@@ -14,43 +15,53 @@ After::
     channel("loads", a_ring, b_ring, stages=4, writers=("producer",), readers=("consumer",))
     with roles():
         with role("consumer", warps=8, registers=232):
+            turns: int32 = 0
+            fill(total, 0.0)
             for k in range(steps):
-                receive("loads", k)
-                gemm(token="wgmma", a_ring[k % 4, :, :], b_ring[k % 4, :, :], total, clear=k == 0)
-                commit("wgmma")
-                wait("wgmma", pending=1)
-                if k > 0:
-                    release("loads", k - 1)
-            wait("wgmma", pending=0)
-            release("loads", steps - 1)
+                if mask[k] != 0:
+                    turn = turns
+                    turns = turn + 1
+                    receive("loads", turn)
+                    gemm(a_ring[turn % 4, :, :], b_ring[turn % 4, :, :], total)
+                    release("loads", turn)
             copy(total, C[...])
         with role("producer", warps=4, registers=40):
+            turns: int32 = 0
             for k in range(steps):
-                acquire("loads", k)
-                copy(A[..., k * 64], a_ring[k % 4, :, :])
-                copy(B[..., k * 64], b_ring[k % 4, :, :])
-                publish("loads", k)
+                if mask[k] != 0:
+                    turn = turns
+                    turns = turn + 1
+                    acquire("loads", turn)
+                    copy(A[..., k * 64], a_ring[turn % 4, :, :])
+                    copy(B[..., k * 64], b_ring[turn % 4, :, :])
+                    publish("loads", turn)
 
-The author's threads become the consumer's; the producer's come on top.  A loop whose loads the copy engine cannot
-make, or whose gemms read what it has not loaded, stays as it is, and a note says why.
+Each role keeps the loops, conditions and names around its statements, so that both count the same turns; where one
+loop alone is around them, its variable counts.  `role_survey` and `role_links` say which statements may move and
+where tiles are handed over.  The author's threads become the consumer's; the producer's come on top.  What loads of
+the producer depend on is prepared by all warps before the roles part.  What cannot be divided stays as it is, and a
+note says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.errors import Span
 from tilewright.ir import nodes
+from tilewright.ir.dtypes import INT32
+from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
     Acquire,
     Allocate,
+    Break,
     Buffer,
     Channel,
     Commit,
-    Const,
+    Continue,
     Expr,
     For,
     Function,
@@ -61,39 +72,60 @@ from tilewright.ir.nodes import (
     Pipelined,
     Publish,
     Receive,
-    Region,
     Release,
+    Return,
     Role,
     Roles,
     Seq,
     Statement,
+    Store,
+    TileOperator,
     Var,
     Wait,
     const,
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import Rewriter, variables, walk
+from tilewright.ir.visitor import Rewriter, walk
+from tilewright.layout.algebra import expand
 from tilewright.ops.copy import Copy
-from tilewright.ops.fill import Fill
-from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
-from tilewright.passes.scoped import ScopedRewriter, fresh
-from tilewright.passes.tile.select_copies import engine_misfit
-from tilewright.passes.tile.select_instructions import WARP, plan_gemm
-
-LOADS, WGMMA = "loads", "wgmma"
-SPECIALIZED = "specialized"
-"""Attribute of kernels whose roles the compiler made, so that it may also deal their tiles."""
+from tilewright.passes.scoped import ScopedRewriter, fresh, redirected
+from tilewright.passes.tile.divide_prelude import divide_prelude
+from tilewright.passes.tile.inject_pipeline import plain_loop
+from tilewright.passes.tile.pipeline_plan import plan_pipeline
+from tilewright.passes.tile.role_links import Link, Plan, plan_links
+from tilewright.passes.tile.role_survey import Survey, bodies
+from tilewright.passes.tile.select_copies import engine_misfit, thread_misfit
+from tilewright.passes.tile.select_instructions import WARP, descriptor_tiles, gemms_of, plan_gemm
 
 GROUP = 128
 REGISTERS = 65536
+"""Of a multiprocessor."""
+
+SPECIALIZED = "specialized"
+"""Attribute of kernels whose roles the compiler made, so that it may also deal their tiles."""
+
+SPECIALIZE = "specialize"
+"""The kernel's attribute by which the author asks for roles, or forbids them."""
+
+_MANUAL = (nodes.ChannelStatement, Channel, Commit, Wait, Roles)
 
 
 def specialize_warps(function: Function, context: Context) -> Function:
-    """Give kernels whose pipelined loop the copy engine can feed a producer and a consumer role."""
+    """Give kernels whose pipelined loops load tiles for matrix instructions a producer and a consumer role."""
     body = _Specialize(function, context)(function.body)
     return function if body is function.body else function.with_body(body)
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    reason: str
+    statement: Statement | None = None
+
+    def __str__(self) -> str:
+        line = self.statement.span.line if self.statement is not None and self.statement.span else None
+        return self.reason if line is None else f"line {line}: {self.reason}"
 
 
 class _Specialize(ScopedRewriter):
@@ -102,250 +134,319 @@ class _Specialize(ScopedRewriter):
         self.context = context
 
     def visit_Kernel(self, kernel: Kernel) -> Any:
-        loops = [node for node in walk(kernel.body) if isinstance(node, Pipelined)]
-        wanted = [loop for loop in loops if loop.num_stages > 0 and loop.specialize is not False]
+        by_author = kernel.attribute(SPECIALIZE)
+        if by_author is not None:
+            rest = tuple((name, value) for name, value in kernel.attributes if name != SPECIALIZE)
+            kernel = replace(kernel, attributes=rest)
+        loops = [node for node in walk(kernel.body) if isinstance(node, Pipelined) and node.num_stages > 0]
+        asked = [loop for loop in loops if (by_author if loop.specialize is None else loop.specialize)]
+        wanted = [loop for loop in loops if (by_author if loop.specialize is None else loop.specialize) is not False]
         if not wanted:
             return kernel
         with self.analyzer.scope():
             for var, extent in zip(kernel.block_vars, kernel.grid, strict=True):
                 self.analyzer.bind_extent(var, extent)
-            found = _split(kernel, wanted, self.context, self.analyzer)
+            found = self._divided(kernel, wanted, bool(asked))
         if isinstance(found, Kernel):
             return found
-        self._refused(wanted[0], found)
+        loop = (asked or wanted)[0]
+        place = f"{loop.span.file}:{loop.span.line}: " if loop.span else ""
+        self._choices.append(f"{place}pipeline: one role (no producer: {found})")
+        if asked:
+            self.context.warn(f"this loop has no warps of its own for its loads: {found}", loop.span)
         return kernel
 
-    def _refused(self, loop: Pipelined, reason: str) -> None:
-        place = f"{loop.span.file}:{loop.span.line}: " if loop.span else ""
-        self.context.facts.setdefault("choices", []).append(f"{place}pipeline: one role (no producer: {reason})")
-        if loop.specialize:
-            self.context.warn(f"this loop has no warps of its own for its loads: {reason}", loop.span)
+    @property
+    def _choices(self) -> list[str]:
+        return self.context.facts.setdefault("choices", [])  # type: ignore[no-any-return]
+
+    def _divided(self, kernel: Kernel, loops: Sequence[Pipelined], asked: bool) -> Kernel | _Refusal:
+        """The kernel with two roles, or why there are none."""
+        refusal = _kernel_misfit(kernel, self.context, asked)
+        if refusal is not None:
+            return refusal
+        if not asked:
+            planned = next((loop for loop in loops if loop.order is not None or loop.stage is not None), None)
+            if planned is not None:
+                return _Refusal("the author planned its stages", planned)
+        for loop in loops:
+            if loop.order is not None or loop.stage is not None:
+                plan_pipeline(loop, {})
+        wanted = {loop: self.context.schedule.num_stages or loop.num_stages for loop in loops}
+        anchor = next(
+            position for position, statement in enumerate(kernel.body.statements)
+            if any(node in wanted for node in walk(statement) if isinstance(node, Pipelined))
+        )  # fmt: skip
+        survey = Survey(kernel, anchor)
+        plan = plan_links(survey, wanted)
+        if plan.refused and not (asked and plan.links):
+            statement, reason = plan.refused[0]
+            return _Refusal(reason, statement)
+        if not plan.links:
+            return _Refusal("it loads no tiles from global memory")
+        for statement, reason in plan.refused:
+            self.context.warn(f"this load stays with the warps that compute: {reason}", statement.span)
+        division = _Division(kernel, plan, wanted, anchor)
+        made = division.kernel()
+        if isinstance(made, str):
+            return _Refusal(made)
+        return division.misfit(made, self.context, self.analyzer, asked) or made
 
 
-def _split(kernel: Kernel, loops: Sequence[Pipelined], context: Context, analyzer: Analyzer) -> Kernel | str:
-    """The kernel with two roles, or why there are none."""
-    if not context.arch.has("tma") or not context.arch.has("wgmma"):
-        return f"{context.arch.name} has no copy engine and warpgroup gemms"
-    if any(isinstance(node, (Roles, nodes.Return)) for node in walk(kernel.body)):
-        return "the author divides the work"
-    if len(loops) != 1 or not any(statement is loops[0] for statement in kernel.body.statements):
-        return "the kernel has several pipelined loops, or one inside of other statements"
+def _kernel_misfit(kernel: Kernel, context: Context, asked: bool) -> _Refusal | None:
+    """Why a kernel has no roles whatever its loops do."""
     threads = kernel.num_threads
+    if not context.arch.has("tma") or not context.arch.has("wgmma"):
+        return _Refusal(f"{context.arch.name} has no copy engine and warpgroup gemms")
+    for node in walk(kernel.body):
+        if isinstance(node, _MANUAL) or (isinstance(node, TileOperator) and node.token is not None):
+            return _Refusal("the author divides the work", node)
     if kernel.threads[1:] != (1, 1) or threads % GROUP or threads + GROUP > context.arch.max_threads:
-        return f"{threads} threads are no warpgroups with room for one more"
-    if any(var in variables(kernel.body) for var in kernel.thread_vars):
-        return "the kernel speaks of its threads"
-    split = _Split(kernel, loops[0], context)
-    return split.refusal(analyzer) or split.kernel()
+        return _Refusal(f"{threads} threads are no warpgroups with room for one more")
+    return None
 
 
 @dataclass(slots=True)
-class _Split:
+class _Division:
     """One kernel while it is divided."""
 
     source: Kernel
-    loop: Pipelined
-    context: Context
+    plan: Plan
+    wanted: dict[Pipelined, int]
+    anchor: int
     rings: dict[Buffer, Buffer] = field(default_factory=dict)
+    channels: dict[Link, str] = field(default_factory=dict)
+    numbers: dict[Seq, Expr] = field(default_factory=dict)
+    counters: dict[Seq, Buffer] = field(default_factory=dict)
+    """Homes that are reached by more than one loop: the scalar that counts how often."""
 
     def __post_init__(self) -> None:
-        for copy in self.loads:
-            tile = copy.destination.buffer
-            shape = (self.stages, *tile.shape)
-            self.rings.setdefault(tile, replace(tile, name=f"{tile.name}_ring", shape=shape))
+        links = self.plan.links
+        for link in links:
+            self.channels[link] = "loads" if len(links) == 1 else f"{link.tiles[0].name}_loads"
+            for tile in link.tiles:
+                self.rings[tile] = replace(tile, name=f"{tile.name}_ring", shape=(link.stages, *tile.shape))
+        for home in dict.fromkeys(link.home for link in links):
+            number = self._loop_number(home)
+            if number is None:
+                number = Var(INT32, f"turn{len(self.counters) or ''}")
+                self.counters[home] = Buffer(f"turns{len(self.counters) or ''}", (), INT32, "scalar")
+            self.numbers[home] = number
 
-    # What there is -------------------------------------------------------------------------------
+    def _loop_number(self, home: Seq) -> Expr | None:
+        """How often a sequence was reached before, where at most one loop and no condition is around it."""
+        site = next(site for site in self.plan.survey.sites if site.position_in(home) is not None)
+        around: list[Statement] = []
+        for body, position in site.steps:
+            if body is home:
+                break
+            if not isinstance(body.statements[position], Seq):
+                around.append(body.statements[position])
+        if not around:
+            return const(0)
+        loop = around[0]
+        unit = isinstance(loop, Pipelined) or (
+            isinstance(loop, For) and isinstance(loop.step, nodes.Const) and loop.step.value == 1
+        )
+        if len(around) > 1 or not unit:
+            return None
+        return index_binary("sub", loop.var, nodes.cast(loop.start, loop.var.dtype))  # type: ignore[union-attr]
 
-    @property
-    def stages(self) -> int:
-        return self.context.schedule.num_stages or self.loop.num_stages
+    # The kernel -----------------------------------------------------------------------------------
 
-    @property
-    def loads(self) -> list[Copy]:
-        return [one for one in self.loop.body.statements if isinstance(one, Copy) and _is_load(one)]
-
-    @property
-    def names(self) -> list[Let]:
-        """Values that both roles compute for themselves."""
-        return [one for one in self.loop.body.statements if isinstance(one, Let)]
-
-    @property
-    def work(self) -> list[Statement]:
-        """What the consumer does in an iteration, names apart."""
-        return [one for one in self.loop.body.statements if not isinstance(one, Let) and one not in self.loads]
-
-    @property
-    def gemms(self) -> list[Gemm]:
-        return [node for node in walk(self.loop.body) if isinstance(node, Gemm)]
-
-    # Why not -------------------------------------------------------------------------------------
-
-    def refusal(self, analyzer: Analyzer) -> str | None:
-        """Why the loop cannot be divided; None where it can."""
-        if not self.loads or not self.gemms:
-            return "it loads no tiles for gemms"
-        if any(isinstance(node, Load) for let in self.names for node in walk(let.value)):
-            return "a value in it is read from memory"
-        needed = sum(ring.dtype.nbytes(ring.size) for ring in self.rings.values()) + 16 * self.stages
-        if needed > self.context.arch.shared_bytes:
-            return f"{self.stages} stages take {needed} bytes of {self.context.arch.shared_bytes} of shared memory"
-        return self._strange_use() or self._copy_misfit(analyzer) or self._gemm_misfit()
-
-    def _strange_use(self) -> str | None:
-        """Whether a loaded tile is used for anything but its gemms."""
-        own = {id(node) for node in (*self.loads, *self.gemms)}
-        allocated = {one.buffer for one in self.source.body.statements if isinstance(one, Allocate)}
-        for tile in self.rings:
-            if tile not in allocated or any(buffer is tile for buffer, _ in self.source.layouts):
-                return f"{tile.name} is allocated or laid out in a way of the author's"
-        for node in walk(self.source.body, lambda node: id(node) not in own and not isinstance(node, Allocate)):
-            if isinstance(node, Buffer) and id(node) not in own and (node in self.rings or node.source in self.rings):
-                return f"{node.name} is used by more than its load and its gemms"
-        return None
-
-    def _copy_misfit(self, analyzer: Analyzer) -> str | None:
-        for copy in self.loads:
-            if not copy.destination.is_whole:
-                return f"a load fills a part of {copy.destination.buffer.name}"
-            moved = replace(copy, destination=self._slot(copy.destination, const(0)))
-            reason = engine_misfit(moved, self.source, self.context, analyzer)
-            if reason is not None:
-                return reason
-        return None
-
-    def _gemm_misfit(self) -> str | None:
-        tiles = frozenset(self.rings.values())
-        for gemm in self.gemms:
-            moved = _Slots(self, const(0))(gemm)
-            plan, refused = plan_gemm(moved, self.source.num_threads, self.context.arch, False, tiles)
-            if plan is None or not plan.instruction.asynchronous:
-                return f"no warpgroup instruction executes its gemm{refused}"
-        return None
-
-    # The kernel with roles -----------------------------------------------------------------------
-
-    def kernel(self) -> Kernel:
-        """The divided kernel."""
-        place = next(i for i, one in enumerate(self.source.body.statements) if one is self.loop)
-        before, after = self.source.body.statements[:place], self.source.body.statements[place + 1 :]
-        common = [one for one in before if _is_common(one) and getattr(one, "buffer", None) not in self.rings]
-        own = [one for one in before if not _is_common(one)]
-        rings = [Allocate(ring, span=self._span(tile)) for tile, ring in self.rings.items()]
-        channel = Channel(
-            LOADS, tuple(self.rings.values()), self.stages, ("producer",), ("consumer",), span=self.loop.span
-        )  # fmt: skip
+    def kernel(self) -> Kernel | str:
+        """The divided kernel, or why it cannot be."""
+        body = self.source.body
+        prelude = divide_prelude(self.plan, self.anchor)
+        if isinstance(prelude, str):
+            return prelude
+        after = [one for one in body.statements if one not in prelude]
+        if any(isinstance(node, Return) for one in after for node in walk(one)):
+            return "a thread may return before the loop is done"
+        consumer, producer = (self._role(after, prelude, moves) for moves in (False, True))
         threads = self.source.num_threads
-        producing, consuming = _registers(threads)
-        consumer = Role("consumer", threads // WARP, self._consumer(own, after), consuming, span=self.loop.span)
-        producer = Role("producer", GROUP // WARP, self._producer(), producing, span=self.loop.span)
-        body = seq(common, rings, channel, Roles((consumer, producer), span=self.loop.span))
-        return replace(self.source, body=replace(self.source.body, statements=body.statements),
+        producing, consuming = _registers(threads, self._is_light())
+        span = next(iter(self.wanted)).span
+        rings = [Allocate(self.rings[tile], span=self._span(tile)) for link in self.plan.links for tile in link.tiles]
+        channels = [
+            Channel(name, tuple(self.rings[tile] for tile in link.tiles), link.stages, ("producer",), ("consumer",), span=span)
+            for link, name in self.channels.items()
+        ]  # fmt: skip
+        roles = Roles(
+            (
+                Role("consumer", threads // WARP, consumer, consuming, span=span),
+                Role("producer", GROUP // WARP, fresh(producer), producing, span=span),
+            ),
+            span=span,
+        )
+        kept = [one for one in prelude if not (isinstance(one, Allocate) and one.buffer in self.rings)]
+        layouts = [
+            (self.rings[one], expand(layout, self.rings[one].static_shape[0])) if one in self.rings else (one, layout)
+            for one, layout in self.source.layouts
+        ]
+        made = seq(kept, rings, channels, roles)
+        return replace(self.source, body=replace(body, statements=made.statements), layouts=tuple(layouts),
                        threads=(threads + GROUP, 1, 1),
                        attributes=(*self.source.attributes, (SPECIALIZED, True)))  # fmt: skip
 
-    def _span(self, tile: Buffer) -> Span | None:
+    def _span(self, tile: Buffer) -> Any:
         return next(
-            one.span for one in self.source.body.statements if isinstance(one, Allocate) and one.buffer is tile
-        )  # fmt: skip
+            (one.span for one in walk(self.source.body) if isinstance(one, Allocate) and one.buffer is tile), None
+        )
 
-    def _number(self, var: Var) -> Expr:
-        """The running number of an iteration."""
-        return index_binary("sub", var, nodes.cast(self.loop.start, var.dtype))
+    def _is_light(self) -> bool:
+        return all(isinstance(one, Copy) for one in self.plan.moved)
 
-    def _slot(self, region: Region, number: Expr) -> Region:
-        ring = self.rings[region.buffer]
-        place = index_binary("floormod", number, self.stages)
-        return Region(ring, (place, *region.starts), (1, *region.extents))
+    def misfit(self, made: Kernel, context: Context, analyzer: Analyzer, asked: bool) -> _Refusal | None:
+        """Why the divided kernel would be no gain, or does not fit the machine."""
+        needed = sum(one.dtype.nbytes(one.size) for one in _shared(made)) + 16 * sum(
+            one.stages for one in self.plan.links
+        )
+        if needed > context.arch.shared_bytes:
+            return _Refusal(f"its tiles take {needed} bytes of {context.arch.shared_bytes} of shared memory")
+        if asked:
+            return None
+        producer = next(node for node in walk(made) if isinstance(node, Role) and node.name == "producer")
+        for copy in walk(producer):
+            if isinstance(copy, Copy) and copy.destination.buffer in self.rings.values():
+                reason = engine_misfit(copy, made, context, analyzer)
+                if reason is not None and thread_misfit(copy, made, context, analyzer) is not None:
+                    return _Refusal(reason, copy)
+        reasons = []
+        tiles = descriptor_tiles(made)
+        for gemm, threads in gemms_of(made).items():
+            plan, refused = plan_gemm(gemm, threads, context.arch, gemm.a.buffer.scope == "fragment", tiles)
+            if plan is not None and plan.instruction.asynchronous:
+                return None
+            reasons.append(f"no warpgroup instruction executes its gemm{refused}")
+        return _Refusal(reasons[0] if reasons else "it loads no tiles for gemms")
 
-    def _for(self, body: Seq) -> For:
-        loop = self.loop
-        start, stop = (nodes.cast(end, loop.var.dtype) for end in (loop.start, loop.stop))
-        return For(loop.var, start, stop, const(1, loop.var.dtype), body, span=loop.span)
+    # One role -------------------------------------------------------------------------------------
 
-    def _producer(self) -> Seq:
-        number = self._number(self.loop.var)
-        copies = [
-            replace(copy, destination=self._slot(copy.destination, number), prefer=None) for copy in self.loads
-        ]  # fmt: skip
-        span = self.loop.span
-        body = seq(self.names, Acquire(LOADS, number, span=span), copies, Publish(LOADS, number, span=span))
-        return seq(fresh(self._for(body)))
-
-    def _consumer(self, before: Sequence[Statement], after: Sequence[Statement]) -> Seq:
-        alone = len(self.work) == 1 and isinstance(self.work[0], Gemm) and self.stages > 1
-        steps = self._in_flight(before) if alone else [*before, self._in_turn()]
-        return seq(steps, after)
-
-    def _in_turn(self) -> For:
-        """Several operators an iteration, or one slot: each gemm is waited for where it stands."""
-        number, span = self._number(self.loop.var), self.loop.span
-        work = [_Slots(self, number)(one) for one in self.work]
-        return self._for(
-            seq(self.names, Receive(LOADS, number, span=span), work, Release(LOADS, number, span=span))
-        )  # fmt: skip
-
-    def _in_flight(self, before: Sequence[Statement]) -> list[Statement]:
-        """One gemm an iteration: the next is started before the last is waited for, whose slot is then free."""
-        gemm, span, var = self.work[0], self.loop.span, self.loop.var
-        assert isinstance(gemm, Gemm)
-        number = self._number(var)
-        count = self._number_of_iterations()
-        started = replace(_Slots(self, number)(gemm), token=WGMMA)
-        cleared, before = _cleared(before, gemm)
-        if cleared is not None:
-            started = replace(started, clear=index_binary("eq", number, 0))
-        previous = index_binary("sub", number, 1)
-        body = seq(
-            self.names, Receive(LOADS, number, span=span), started, Commit(WGMMA, span=gemm.span),
-            Wait(WGMMA, 1, span=gemm.span),
-            If(index_binary("gt", number, 0), seq(Release(LOADS, previous, span=span)), span=span),
-        )  # fmt: skip
-        last = Release(LOADS, index_binary("sub", count, 1), span=span)
-        runs = isinstance(count, Const) and count.value > 0
-        # Cleared behind the loop where that does not run: before it, the gemms' registers would have two writers.
-        empty = seq(cleared) if cleared is not None else None
-        end: Statement = last if runs else If(index_binary("gt", count, 0), seq(last), empty, span=span)
-        return [*before, self._for(body), Wait(WGMMA, 0, span=gemm.span), end]
-
-    def _number_of_iterations(self) -> Expr:
-        return index_binary("sub", nodes.cast(self.loop.stop, self.loop.var.dtype), self.loop.start)
+    def _role(self, statements: Sequence[Statement], prelude: Iterable[Statement], moves: bool) -> Seq:
+        """What a role does of some statements of the kernel's body."""
+        slicing = _Slice(self, moves)
+        whole = self.source.body
+        body = slicing.sequence(whole, [one for one in whole.statements if one in statements])
+        counters = [Allocate(counter, const(0)) for counter in self.counters.values()]
+        slots = {
+            tile: (self.rings[tile], index_binary("floormod", self.numbers[link.home], link.stages))
+            for link in self.plan.links
+            for tile in link.tiles
+        }
+        made = redirected(seq(counters, body), slots)
+        return _pruned(made)
 
 
-class _Slots(Rewriter):
-    """Regions of loaded tiles become those of their ring's slot."""
+@dataclass(slots=True)
+class _Slice:
+    """The statements of one role, under the loops and conditions around them."""
 
-    def __init__(self, split: _Split, number: Expr) -> None:
-        self.split, self.number = split, number
+    division: _Division
+    moves: bool
 
-    def visit_Region(self, region: Region) -> Region:
-        return self.split._slot(region, self.number) if region.buffer in self.split.rings else region
+    def sequence(self, body: Seq, statements: Sequence[Statement] | None = None) -> Seq:
+        """A role's part of a sequence (of some of its statements, where these are given)."""
+        division, made = self.division, list[Statement]()
+        links = [link for link in division.plan.links if link.home is body]
+        ends = {link: link.filled if self.moves else link.read for link in links}
+        first = min((begin for begin, _ in ends.values()), default=None)
+        enter, leave = (Acquire, Publish) if self.moves else (Receive, Release)
+        for position, statement in enumerate(body.statements):
+            number = division.numbers.get(body)
+            if position == first and body in division.counters:
+                counter = division.counters[body]
+                assert isinstance(number, Var)
+                made.append(Let(number, Load(INT32, counter, ())))
+                made.append(Store(counter, (), index_binary("add", number, 1)))
+            for link, (begin, _) in ends.items():
+                if begin == position and number is not None:
+                    made.append(enter(division.channels[link], number, span=statement.span))
+            if statements is None or statement in statements:
+                made += self.part(statement)
+            for link, (_, end) in ends.items():
+                if end == position and number is not None:
+                    made.append(leave(division.channels[link], number, span=statement.span))
+        return replace(body, statements=tuple(made))
+
+    def part(self, statement: Statement) -> list[Statement]:
+        """What a role does of one statement."""
+        if bodies(statement):
+            return self._control(statement)
+        if isinstance(statement, Allocate):
+            return [] if statement.buffer in self.division.rings else [statement]
+        if isinstance(statement, (Let, Break, Continue)):
+            return [statement]
+        plan = self.division.plan
+        counts = isinstance(statement, Store) and statement.buffer in plan.scalars
+        return [statement] if counts or (statement in plan.moved) == self.moves else []
+
+    def _control(self, statement: Statement) -> list[Statement]:
+        if self.moves and not self._works(statement):
+            return []
+        if isinstance(statement, Seq):
+            return [self.sequence(statement)]
+        if isinstance(statement, If):
+            otherwise = None if statement.otherwise is None else self.sequence(statement.otherwise)
+            return [replace(statement, then=self.sequence(statement.then), otherwise=otherwise)]
+        made = replace(statement, body=self.sequence(statement.body))  # type: ignore[attr-defined, call-arg]
+        is_plain = isinstance(made, Pipelined) and (self.moves or statement in self.division.wanted)
+        return [plain_loop(made) if is_plain else made]
+
+    def _works(self, statement: Statement) -> bool:
+        """Whether the producer has anything to do in a statement."""
+        plan = self.division.plan
+        return any(
+            node in plan.moved
+            or isinstance(node, (Break, Continue))
+            or (isinstance(node, Store) and node.buffer in plan.scalars)
+            for node in walk(statement)
+            if isinstance(node, Statement)
+        )
 
 
-def _is_load(copy: Copy) -> bool:
-    return copy.source.buffer.scope == "global" and copy.destination.buffer.scope == "shared"
+def _pruned(body: Seq) -> Seq:
+    """A body without the names and buffers that nothing in it uses."""
+    while True:
+        mentioned = Counter(node for node in walk(body) if isinstance(node, (Var, Buffer)))
+        for node in list(mentioned):
+            if isinstance(node, Buffer) and node.source is not None:
+                mentioned[node.source] += 1
+        unused = {
+            node for node in walk(body)
+            if (isinstance(node, Let) and mentioned[node.var] == 1 and _is_pure(node.value))
+            or (isinstance(node, Allocate) and mentioned[node.buffer] == 1)
+        }  # fmt: skip
+        if not unused:
+            return body
+        body = _Without(unused)(body)
 
 
-def _is_common(statement: Statement) -> bool:
-    """Whether a statement before the loop serves both roles: shared tiles and names."""
-    if isinstance(statement, Allocate):
-        return statement.buffer.scope == "shared"
-    return isinstance(statement, (Let, nodes.Assume))
+def _is_pure(value: Expr) -> bool:
+    return all(not isinstance(node, nodes.Call) or INTRINSICS[node.function].pure for node in walk(value))
 
 
-def _cleared(before: Sequence[Statement], gemm: Gemm) -> tuple[Fill | None, list[Statement]]:
-    """The statement that sets a gemm's accumulator to zero and that nothing follows, and the others."""
-    last = before[-1] if before else None
-    if not isinstance(last, Fill) or gemm.clear is not False:
-        return None, list(before)
-    zero = isinstance(last.value, Const) and last.value.value == 0
-    whole = last.destination.is_whole and last.destination.buffer is gemm.c.buffer
-    return (last, list(before[:-1])) if zero and whole else (None, list(before))
+class _Without(Rewriter):
+    def __init__(self, unwanted: set[Statement]) -> None:
+        self.unwanted = unwanted
+
+    def visit_Let(self, let: Let) -> Any:
+        return None if let in self.unwanted else let
+
+    def visit_Allocate(self, allocate: Allocate) -> Any:
+        return None if allocate in self.unwanted else allocate
 
 
-def _registers(threads: int) -> tuple[int | None, int | None]:
+def _shared(kernel: Kernel) -> list[Buffer]:
+    """The shared tiles of a kernel that own memory."""
+    found = [node.buffer for node in walk(kernel.body) if isinstance(node, Allocate)]
+    return [one for one in found if one.scope == "shared" and one.source is None]
+
+
+def _registers(threads: int, is_light: bool) -> tuple[int | None, int | None]:
     """Registers of a producer's and a consumer's thread, where the even share would be too small."""
     if threads <= GROUP:
         return None, None
-    producing = 40 if threads <= 2 * GROUP else 32
+    producing = (40 if threads <= 2 * GROUP else 32) if is_light else 80
     consuming = min(240, (REGISTERS - producing * GROUP) // threads // 8 * 8)
     return producing, consuming

@@ -19,6 +19,7 @@ for _name, _arity in (
     ("mbarrier_init", 2), ("fence_mbarrier_init", 0), ("mbarrier_wait", 2), ("mbarrier_arrive", 1),
     ("mbarrier_expect_tx", 2), ("mbarrier_arrive_expect_tx", 2), ("tma_load", None), ("tma_store", None),
     ("bulk_commit", 0), ("bulk_wait_read", 1), ("fence_proxy_async_shared", 0),
+    ("cp_async_mbarrier_arrive_noinc", 1),
 ):  # fmt: skip
     register(Intrinsic(_name, _arity, None, pure=False))
 register(Intrinsic("warp_uniform", 1, None))

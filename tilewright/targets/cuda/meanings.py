@@ -143,6 +143,7 @@ def _landed(state: Evaluator, node: Call) -> int:
 
 SPECIAL_CALLS["cp_async"] = SPECIAL_CALLS["cp_async_zfill"] = _start_copy
 SPECIAL_CALLS["cp_async_commit"] = SPECIAL_CALLS["cp_async_wait"] = _landed
+SPECIAL_CALLS["fence_proxy_async_shared"] = _landed
 SPECIAL_CALLS["ldmatrix"] = _load_matrices(False)
 SPECIAL_CALLS["ldmatrix_trans"] = _load_matrices(True)
 for _name in ("mma_m16n8k16", "mma_m16n8k8", "mma_m16n8k4", "mma_m16n8k32", "mma_m8n8k4"):

@@ -417,6 +417,7 @@ void tw_fence_proxy(tw_u32 spaces, TwSite position) {
   if (enter(TW_FENCE_PROXY, position).skip) return;
   (void)spaces;
   self->fenced = self->clock++;
+  self->at_proxy_fence = self->base;
   for (auto& entry : self->block->barriers)
     if (entry.second->initialiser == self) entry.second->fenced = true;
 }

@@ -64,6 +64,7 @@ struct Thread {
   Fibre fibre;
   ClockRef base;
   uint32_t clock = 1, fenced = 0;
+  ClockRef at_proxy_fence;            // what it knew of others at its last proxy fence
   uint32_t site = 0;
   bool exited = false;
   Waiting waiting = Waiting::nothing;

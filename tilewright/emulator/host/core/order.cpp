@@ -38,6 +38,8 @@ bool ordered(Thread& thread, const Slot& slot) {
 bool fenced(const Thread& thread, const Slot& slot) {
   if (slot.flags & slot_operation) {                    // cp.async, which its thread fences after its wait
     const Operation& operation = thread.cluster->operations[slot.clock];
+    if (operation.entry != ~0u)                         // it arrives by itself: nobody can fence but those who have seen it arrive
+      return thread.at_proxy_fence && thread.at_proxy_fence->at[operation.entry] >= operation.entry_clock;
     return operation.clock && knows_fenced(thread, operation.thread, operation.clock);
   }
   for (uint32_t rest = slot.lanes; rest; rest &= rest - 1)
