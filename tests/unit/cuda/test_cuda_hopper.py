@@ -186,6 +186,7 @@ def test_a_gemm_that_cannot_be_asynchronous():
         with T.Kernel(1, threads=128):
             a = T.alloc_shared((64, 64), "float16")
             c = T.alloc_fragment((64, 64), "float32")
+            T.annotate_layout({a: T.Layout((64, 64), lambda i, j: i * 64 + (j // 8 + i) % 8 * 8 + j % 8)})
             T.copy(A, a)
             T.wgmma_gemm(a, a, c, clear_accum=True)
             T.wait_wgmma(0)

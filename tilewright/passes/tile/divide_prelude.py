@@ -19,7 +19,7 @@ def divide_prelude(plan: Plan, anchor: int) -> list[Statement] | str:
     """The statements, in order, of the first `anchor` of a kernel's body; or why there is no such division."""
     before = plan.survey.kernel.body.statements[:anchor]
     effects = {one: touched(one) for one in before}
-    chosen = {one for one in before if isinstance(one, Allocate) and one.buffer.scope == "shared"}
+    chosen: set[Statement] = {one for one in before if isinstance(one, Allocate) and one.buffer.scope == "shared"}
     chosen |= {one for one in before if _must(one, plan, effects)}
     while True:
         more = {one for one in before if one not in chosen and _is_needed(one, before, chosen, effects)}

@@ -110,9 +110,9 @@ def turns_of(loop: For, home: Seq, number: Expr) -> Turns | None:
         counter = let.value.buffer
         if sum(isinstance(node, Store) and node.buffer is counter for node in walk(loop)) != 1:
             return None
-        first, now = Var(number.dtype, "first"), Load(number.dtype, counter, ())
+        start, now = Var(number.dtype, "first"), Load(number.dtype, counter, ())
         last = index_binary("sub", now, 1)
-        return Turns((Let(first, now, span=loop.span),), number, first, last, binary("gt", now, first))
+        return Turns((Let(start, now, span=loop.span),), number, start, last, binary("gt", now, start))
     if home is not loop.body or not isinstance(loop.step, Const) or loop.step.value != 1:
         return None
     step = Analyzer().stride(number, loop.var)

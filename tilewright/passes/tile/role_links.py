@@ -269,7 +269,7 @@ def _written(leaf: Statement, tile: Buffer) -> Iterator[tuple[Any, ...]]:
     """The elements of a tile that a leaf certainly writes, as indices of NumPy."""
     if isinstance(leaf, Parallel):
         values = _loop_values(leaf)
-        for statement in leaf.body.statements if values is not None else ():
+        for statement in leaf.body.statements if values else ():
             if isinstance(statement, Let):
                 values[statement.var] = _evaluated(statement.value, values)
             elif isinstance(statement, Store) and statement.buffer is tile:
@@ -292,10 +292,10 @@ def _box(region: Region) -> tuple[slice, ...] | None:
     return tuple(ends)
 
 
-def _loop_values(loop: Parallel) -> dict[Var, Any] | None:
-    """Every value of a loop's variables, an axis each."""
+def _loop_values(loop: Parallel) -> dict[Var, Any]:
+    """Every value of a loop's variables, an axis each; nothing where they are known only at launch."""
     if not all(isinstance(extent, int) for extent in loop.extents):
-        return None
+        return {}
     return dict(zip(loop.vars, np.ogrid[tuple(slice(0, extent) for extent in loop.extents)], strict=True))
 
 

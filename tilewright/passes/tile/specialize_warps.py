@@ -245,12 +245,11 @@ class _Division:
         if not around:
             return const(0)
         loop = around[0]
-        unit = isinstance(loop, Pipelined) or (
-            isinstance(loop, For) and isinstance(loop.step, nodes.Const) and loop.step.value == 1
-        )
-        if len(around) > 1 or not unit:
+        if len(around) > 1 or not isinstance(loop, (For, Pipelined)):
             return None
-        return index_binary("sub", loop.var, nodes.cast(loop.start, loop.var.dtype))  # type: ignore[union-attr]
+        if isinstance(loop, For) and not (isinstance(loop.step, nodes.Const) and loop.step.value == 1):
+            return None
+        return index_binary("sub", loop.var, nodes.cast(loop.start, loop.var.dtype))
 
     # The kernel -----------------------------------------------------------------------------------
 
@@ -334,7 +333,7 @@ class _Division:
             for link in self.plan.links
             for tile in link.tiles
         }
-        made = redirected(seq(counters, body), slots)
+        made = redirected(seq(counters, body.statements), slots)
         return _pruned(made)
 
 
@@ -390,8 +389,9 @@ class _Slice:
             otherwise = None if statement.otherwise is None else self.sequence(statement.otherwise)
             return [replace(statement, then=self.sequence(statement.then), otherwise=otherwise)]
         made = replace(statement, body=self.sequence(statement.body))  # type: ignore[attr-defined, call-arg]
-        is_plain = isinstance(made, Pipelined) and (self.moves or statement in self.division.wanted)
-        return [plain_loop(made) if is_plain else made]
+        if isinstance(made, Pipelined) and (self.moves or statement in self.division.wanted):
+            return [plain_loop(made)]
+        return [made]
 
     def _works(self, statement: Statement) -> bool:
         """Whether the producer has anything to do in a statement."""
@@ -412,7 +412,7 @@ def _pruned(body: Seq) -> Seq:
         for node in list(mentioned):
             if isinstance(node, Buffer) and node.source is not None:
                 mentioned[node.source] += 1
-        unused = {
+        unused: set[Statement] = {
             node for node in walk(body)
             if (isinstance(node, Let) and mentioned[node.var] == 1 and _is_pure(node.value))
             or (isinstance(node, Allocate) and mentioned[node.buffer] == 1)
