@@ -45,6 +45,7 @@ from tilewright.ir.nodes import (
     If,
     Kernel,
     Let,
+    Load,
     Publish,
     Region,
     Role,
@@ -84,14 +85,18 @@ def form_clusters(function: Function, context: Context) -> Function:
 
 
 def depending(kernel: Kernel, var: Var) -> set[Var]:
-    """`var` and all names in a kernel whose values depend on it."""
-    found = {var}
+    """`var` and all names in a kernel whose values depend on it, or on memory that each block fills for itself."""
     lets = [node for node in walk(kernel.body) if isinstance(node, Let)]
+    found = {var} | {let.var for let in lets if _reads_own_memory(let.value)}
     before = 0
     while before != len(found):
         before = len(found)
         found.update(let.var for let in lets if variables(let.value) & found)
     return found
+
+
+def _reads_own_memory(value: Expr) -> bool:
+    return any(isinstance(node, Load) and node.buffer.scope != "global" for node in walk(value))
 
 
 def load_bytes(copy: Copy) -> int:
@@ -179,7 +184,8 @@ def _reads(node: Any, channel: Channel) -> bool:
 def _axis(kernel: Kernel, number: int, size: int) -> _Axis:
     """What blocks along a grid dimension would share; nothing where they may not go in step."""
     depends = depending(kernel, kernel.block_vars[number])
-    if any(variables(bound) & depends for role in _roles(kernel) for bound in _bounds(role.body)):
+    bounds = [bound for role in _roles(kernel) for bound in _bounds(role.body)]
+    if any(variables(bound) & depends or _reads_own_memory(bound) for bound in bounds):
         return _Axis(number, ())
     shared = tuple(
         copy for copy in channel_copies(kernel)
