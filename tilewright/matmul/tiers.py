@@ -6,7 +6,6 @@ kernel of the library joins by one entry in `TIERS`.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,7 +17,7 @@ from tilewright.kernels.general_matmul import general_matmul
 from tilewright.kernels.quant_matmul import quant_matmul
 from tilewright.kernels.recipe import Recipe
 from tilewright.machine.arch import Arch
-from tilewright.matmul.arrays import placed_like
+from tilewright.matmul.arrays import device_of, placed_like
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import recipe_for, table_of
@@ -54,21 +53,23 @@ class Prepared:
     ----------
     tier : its name.
     kernel : compiled.
-    arguments : from the operands of a call to the kernel's arguments.
+    held : the weight in the kernel's form.
+    arguments : from the operands of a call and what is held to the kernel's arguments.
     recipe : of the general kernel, None for others.
     """
 
     tier: str
     kernel: Kernel
-    arguments: Callable[[Operands], Sequence[Any]]
+    held: Sequence[Any]
+    arguments: Callable[[Operands, Sequence[Any]], Sequence[Any]]
     recipe: Recipe | None = None
 
     def __call__(self, operands: Operands) -> None:
-        self.kernel(*self.arguments(operands))
+        self.kernel(*self.arguments(operands, self.held))
 
     def emulate(self, operands: Operands, **options: Any) -> None:
         """Run the device text on this machine; see `Kernel.emulate`."""
-        self.kernel.emulate(*self.arguments(operands), **options)
+        self.kernel.emulate(*self.arguments(operands, self.held), **options)
 
 
 class Tier(Protocol):
@@ -128,9 +129,9 @@ class Panels:
             held.append(zeros)
         held = [placed_like(array, example) for array in held]
         if request.activations != "int8":
-            return Prepared(self.name, kernel, lambda call: (call.activations, *held, call.out))
+            return Prepared(self.name, kernel, held, lambda call, held: (call.activations, *held, call.out))
         scales = _token_scales(request, example)
-        return Prepared(self.name, kernel, lambda call: (call.activations, scales(call), *held, call.out))
+        return Prepared(self.name, kernel, held, lambda call, held: (call.activations, scales(call), *held, call.out))
 
 
 def _token_scales(request: Request, example: Any) -> Callable[[Operands], Any]:
@@ -163,55 +164,71 @@ class General:
     def prepare(self, weight: PackedWeight, request: Request, machine: Machine, example: Any) -> Prepared:
         """See `Tier`."""
         recipe = recipe_for(weight.facts, weight.numbers, request, machine.arch)
-        arrays = {name: array for name, array in weight.arrays.items() if name != "codes"}
-        arrays["factor"] = np.array([weight.tensor_scale / recipe.whole], np.float32)
+        arrays = dict(weight.arrays)
+        if weight.tensor_scale != 1.0:
+            arrays["factor"] = np.array([weight.tensor_scale], np.float32)
         if weight.gathered is not None:
             arrays["gathered"] = weight.gathered
-        return prepare_general(recipe, weight.arrays["codes"], arrays, machine, example)
+        call = general_call(recipe, machine, example)
+        return Prepared(self.name, call.kernel, call.held(arrays), call.arguments, recipe)
 
 
-@functools.lru_cache(maxsize=512)
-def general_kernel(recipe: Recipe, target: str, arch: Arch) -> Kernel:
-    """The general kernel of a recipe, compiled once a machine."""
-    return compile(general_matmul.trace(recipe), target=arch)
+class GeneralCall:
+    """The general kernel of a recipe on a machine, with one element in the place of each tensor that it does not use."""
 
+    def __init__(self, recipe: Recipe, machine: Machine, example: Any) -> None:
+        self.recipe, self.example = recipe, example
+        self.kernel: Kernel = compile(general_matmul.trace(recipe), target=machine.arch)
+        absent = {
+            "table": table_of(recipe.format, recipe.whole),
+            "scales": np.ones((1, 1), dtype(recipe.scale.dtype).numpy),
+            "zeros": np.zeros((1, 1), np.uint8 if recipe.zeros == "packed" else dtype(recipe.zero_point.dtype).numpy),
+            "multipliers": np.ones((1, 1), np.int8),
+            "factor": np.array([1.0 / recipe.whole], np.float32),
+            "slots": np.array(recipe.slots or (0,), np.int32),
+            "divisors": np.ones(1, np.float32),
+            "gathered": np.zeros(1, np.int32),
+            "activation_scales": np.ones((1, 1), dtype(recipe.activation_scale_dtype).numpy),
+            "bias": np.zeros(1, dtype(recipe.bias or "float32").numpy),
+            "residual": np.zeros((1, 1), dtype(recipe.out).numpy),
+        }
+        self._absent = {name: placed_like(array, example) for name, array in absent.items()}
 
-def prepare_general(
-    recipe: Recipe, codes: Any, arrays: dict[str, Any], machine: Machine, example: Any
-) -> Prepared:  # fmt: skip
-    """The general kernel with a weight's arrays in their places, and one element in those of what it does not use."""
-    kernel = general_kernel(recipe, machine.target.name, machine.arch)
-    table = table_of(recipe.format, recipe.whole)
+    def held(self, arrays: dict[str, Any]) -> list[Any]:
+        """The weight's tensors in the kernel's order; those that the recipe leaves out are not passed."""
+        given = {name: self._placed(array) for name, array in arrays.items()}
+        if self.recipe.zeros in ("none", "one"):
+            given.pop("zeros", None)
+        if "factor" in given and self.recipe.whole > 1:
+            given["factor"] = given["factor"] / self.recipe.whole
+        return [given.get(name, self._absent.get(name)) for name in _HELD]
 
-    def place(name: str, absent: np.ndarray) -> Any:
-        array = arrays.get(name)
-        if array is None:
-            return placed_like(absent, example)
-        return placed_like(array, example) if isinstance(array, np.ndarray) else array
+    def _placed(self, array: Any) -> Any:
+        return placed_like(array, self.example) if isinstance(array, np.ndarray) else array
 
-    def unused(name: str, rank: int) -> Any:
-        return placed_like(np.zeros((1,) * rank, dtype(name).numpy), example)
-
-    if isinstance(codes, np.ndarray):
-        codes = placed_like(codes, example)
-    held = [
-        codes, placed_like(table, example), place("scales", np.ones((1, 1), np.float32)),
-        place("zeros", np.zeros((1, 1), np.float32)), place("multipliers", np.ones((1, 1), np.int8)),
-        place("factor", np.ones(1, np.float32)), placed_like(np.array(recipe.slots or (0,), np.int32), example),
-        place("divisors", np.ones(1, np.float32)), place("gathered", np.zeros(1, np.int32)),
-    ]  # fmt: skip
-    if recipe.zeros in ("none", "one"):
-        held[3] = unused("float32", 2)
-    no_scale = placed_like(np.ones((1, 1), dtype(recipe.activation_scale_dtype).numpy), example)
-    no_bias, no_residual = unused(recipe.bias or "float32", 1), unused(recipe.out, 2)
-
-    def arguments(call: Operands) -> Sequence[Any]:
+    def arguments(self, call: Operands, held: Sequence[Any]) -> Sequence[Any]:
+        """All arguments of the kernel."""
+        absent = self._absent
         return (
-            call.activations, no_scale if call.activation_scales is None else call.activation_scales, *held,
-            no_bias if call.bias is None else call.bias, no_residual if call.residual is None else call.residual, call.out,
+            call.activations, absent["activation_scales"] if call.activation_scales is None else call.activation_scales,
+            *held, absent["bias"] if call.bias is None else call.bias,
+            absent["residual"] if call.residual is None else call.residual, call.out,
         )  # fmt: skip
 
-    return Prepared(General.name, kernel, arguments, recipe)
+
+_HELD = ("codes", "table", "scales", "zeros", "multipliers", "factor", "slots", "divisors", "gathered")
+"""The weight's tensors in the order of the general kernel's parameters."""
+
+_CALLS: dict[Any, GeneralCall] = {}
+
+
+def general_call(recipe: Recipe, machine: Machine, example: Any) -> GeneralCall:
+    """The call of a recipe on the device of `example`, made once."""
+    key = (recipe, machine.arch, type(example) is np.ndarray, device_of(example))
+    found = _CALLS.get(key)
+    if found is None:
+        found = _CALLS[key] = GeneralCall(recipe, machine, placed_like(np.zeros(1, np.float32), example))
+    return found
 
 
 TIERS: tuple[Tier, ...] = (Panels(), General())
