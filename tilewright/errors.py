@@ -166,6 +166,10 @@ class WrongArgumentCount(ArgumentError):
     """Too few or too many arguments, or a name that is no parameter."""
 
 
+class MissingOperand(ArgumentError):
+    """A tensor that a product needs and was not given, or was given and has no place for."""
+
+
 class WrongArgumentKind(ArgumentError):
     """A scalar where a tensor is due, or the other way round, or an object that is neither."""
 

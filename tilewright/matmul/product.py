@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tilewright.errors import (
@@ -24,7 +25,7 @@ from tilewright.matmul.arrays import (
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import check_request
-from tilewright.matmul.tiers import Machine, Operands, Prepared, choose
+from tilewright.matmul.tiers import General, GeneralCall, Machine, Operands, Prepared, choose
 from tilewright.runtime.tensors import is_torch
 from tilewright.targets.registry import resolve
 
@@ -92,6 +93,11 @@ class Product:
         return self.result
 
     @staticmethod
+    def raw(call: GeneralCall, held: Sequence[Any], operands: Operands, result: Any) -> Product:
+        """A product with tensors that no `PackedWeight` holds."""
+        return Product(Prepared(General.name, call.kernel, held, call.arguments, call.recipe), operands, result)
+
+    @staticmethod
     def of(
         x: Any,
         weight: PackedWeight,
@@ -147,10 +153,10 @@ def _prepared(weight: PackedWeight, request: Request, where: Any, example: Any) 
     return found
 
 
-def explain(weight: PackedWeight, request: Request, target: Any = "auto") -> str:
+def explain(facts: WeightFacts, request: Request, target: Any = "auto") -> str:
     """Which tier serves a call, and why not the ones before it."""
     arch = resolve(target)[1]
-    tier, reasons = choose(weight.facts, request, arch)
+    tier, reasons = choose(facts, request, arch)
     return "\n".join([f"{tier.name} on {arch.target} {arch.name}", *(f"  not {reason}" for reason in reasons)])
 
 

@@ -1,0 +1,375 @@
+"""`Matmul`: a product as an object with BitBLAS's methods, on raw tensors or on a `PackedWeight`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import MissingOperand, WrongArgumentDType, WrongArgumentKind, WrongArgumentShape
+from tilewright.formats import pack_plain
+from tilewright.ir.dtypes import dtype
+from tilewright.matmul.arrays import as_numpy, as_torch, check_device, contiguous, device_of, element_type, empty_like
+from tilewright.matmul.config import MatmulConfig
+from tilewright.matmul.packed import PackedWeight
+from tilewright.matmul.planning import recipe_for
+from tilewright.matmul.product import Product, explain
+from tilewright.matmul.tiers import GeneralCall, Machine, Operands, general_call
+from tilewright.quant.weight import QuantizedWeight
+from tilewright.runtime.kernel import Kernel
+from tilewright.runtime.tensors import is_torch
+from tilewright.targets.registry import resolve
+
+
+class Matmul:
+    """The product that a `MatmulConfig` describes.
+
+    Parameters
+    ----------
+    config : what is multiplied.
+    name : for messages.
+    target : where it runs; ``"auto"`` is the best machine present, ``"cuda -arch=sm_90a"`` another to emulate.
+    enable_tuning, from_database, backend : accepted for BitBLAS's sake; nothing is tuned before it is asked for.
+
+    Examples
+    --------
+    >>> config = MatmulConfig(N=1024, K=1024, A_dtype="float16", W_dtype="int4", with_scaling=True, group_size=128)
+    >>> matmul = Matmul(config)                                        # doctest: +SKIP
+    >>> C = matmul(A, matmul.transform_weight(W), scale=scales)        # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        config: MatmulConfig,
+        name: str = "matmul",
+        target: Any = "auto",
+        enable_tuning: bool = True,
+        from_database: bool = False,
+        backend: str = "tl",
+    ) -> None:
+        self.config, self.name, self._target = config, name, target or "auto"
+        self.target, self.arch = resolve(self._target)
+        self.input_transform: Callable[[Any], Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Matmul {self.config} on {self.arch.target} {self.arch.name}>"
+
+    M = property(lambda self: self.config.M)
+    N = property(lambda self: self.config.N)
+    K = property(lambda self: self.config.K)
+    A_dtype = property(lambda self: self.config.A_dtype)
+    W_dtype = property(lambda self: self.config.W_dtype)
+    out_dtype = property(lambda self: self.config.out_dtype)
+    accum_dtype = property(lambda self: self.config.accum_dtype)
+    layout = property(lambda self: self.config.layout)
+    group_size = property(lambda self: self.config.group_size)
+    with_scaling = property(lambda self: self.config.with_scaling)
+    with_zeros = property(lambda self: self.config.with_zeros)
+    zeros_mode = property(lambda self: self.config.zeros_mode)
+    with_bias = property(lambda self: self.config.with_bias)
+    bit = property(lambda self: self.config.format.bits)
+    source_format = property(lambda self: self.config.format.kind)
+
+    # Weights ------------------------------------------------------------------------------------------
+
+    def retrieve_weight_shape(self) -> list[int]:
+        """Shape of what `transform_weight` gives: ``[N, K * bits / 8]`` bytes, dense types ``[N, K]``."""
+        facts = self.config.facts()
+        if facts.format.is_dense:
+            return [facts.N, facts.K]
+        return [facts.N, -(-facts.K * facts.format.bits // 8)]
+
+    def transform_weight(self, weight: Any, scale: Any = None, zeros: Any = None, bias: Any = None) -> Any:
+        """Pack a weight of numbers (integer formats) or codes into the bytes that `forward` takes.
+
+        Parameters
+        ----------
+        weight : ``[N, K]`` (``[K, N]`` in layouts nn and tn).  For integer formats the numbers themselves, -8 to 7 for
+            int4; for the others codes (an integer tensor), values (a float tensor) or 8-bit floats.
+        scale, zeros, bias : given back beside the weight, for ``forward(A, *transformed)``.
+
+        Raises
+        ------
+        NotRepresentable : a number that the format does not have, named with its index.
+        """
+        codes = self._codes(weight)
+        of = self.config.format
+        packed: Any = np.ascontiguousarray(codes if of.is_dense else pack_plain(codes, of.bits))
+        if not of.is_dense:
+            packed = packed.view(np.int8)
+        if is_torch(weight):
+            packed = as_torch(packed, weight.device)
+        extra = (scale, zeros, bias)
+        return packed if all(value is None for value in extra) else [packed, *extra]
+
+    @property
+    def weight_transform(self) -> Callable[[Any], Any]:
+        """From codes ``[N, K]`` to the bytes that `forward` takes, without conversion of numbers."""
+
+        def transform(codes: Any) -> Any:
+            of = self.config.format
+            array = as_numpy(codes).view(np.uint8) & np.uint8((1 << of.bits) - 1)
+            of.check(array)
+            packed = np.ascontiguousarray(pack_plain(array, of.bits)).view(np.int8)
+            return as_torch(packed, codes.device) if is_torch(codes) else packed
+
+        return transform
+
+    def pack(self, weight: Any, scale: Any = None, zeros: Any = None, device: Any = None) -> PackedWeight:
+        """The weight with its scales and zeros as one object, in the order that the fastest kernels read.
+
+        Raises
+        ------
+        MissingOperand : the config has scales or zeros that were not given.
+        CannotQuantize, NotRepresentable : they do not fit the weight.
+        """
+        config = self.config
+        self._need(scale=scale, zeros=zeros)
+        points = None if zeros is None else as_numpy(zeros)
+        if points is not None and config.zeros_mode == "quantized" and config.with_zeros:
+            points = self._unpacked_zeros(points)
+        made = QuantizedWeight(
+            self._codes(weight), config.format, None if scale is None else as_numpy(scale), points,
+            config.zeros_mode if config.with_zeros else "original", config.block,
+        )  # fmt: skip
+        if device is None and is_torch(weight):
+            device = weight.device
+        return PackedWeight.pack(made, device)
+
+    def _codes(self, weight: Any) -> np.ndarray:
+        config, of = self.config, self.config.format
+        array = as_numpy(weight)
+        array = array.T if config.layout[1] == "n" else array
+        if array.shape != (config.N, config.K):
+            order = "[K, N]" if config.layout[1] == "n" else "[N, K]"
+            expected = [config.K, config.N] if config.layout[1] == "n" else [config.N, config.K]
+            raise WrongArgumentShape(f"the weight has shape {list(weight.shape)}, expected {order} = {expected}")
+        if of.is_dense:
+            return array.astype(of.carrier)
+        if of.dtype is not None and array.dtype == of.dtype.numpy and of.kind == "float":
+            return array.view(np.uint8)
+        if of.kind in ("int", "uint") or array.dtype.kind not in "iu":
+            return of.exact(array.astype(np.float64))
+        codes = array.astype(np.int64)
+        wrong = (codes < 0) | (codes >= 1 << of.bits)
+        of.check(
+            np.where(wrong, (1 << of.bits) % 256, codes).astype(np.uint8) if of.bits < 8 else codes.astype(np.uint8)
+        )
+        return codes.astype(np.uint8)
+
+    def _unpacked_zeros(self, packed: np.ndarray) -> np.ndarray:
+        """``[N, K / g]`` zeros of BitBLAS's packed ones, ``[K / g, N * bits / 8]``."""
+        bits, rows = self.config.format.bits, self.config.facts().N
+        stream = np.unpackbits(packed.view(np.uint8), axis=-1, count=rows * bits, bitorder="little")
+        return np.packbits(stream.reshape(len(packed), rows, bits), axis=-1, bitorder="little")[..., 0].T
+
+    def _need(self, **operands: Any) -> None:
+        wanted = {
+            "scale": self.config.with_scaling,
+            "zeros": self.config.with_zeros,
+            "bias": self.config.with_bias,
+            "a_scale": self.config.a_scale is not None,
+            "residual": self.config.with_residual,
+        }
+        switch = {"scale": "with_scaling", "zeros": "with_zeros", "bias": "with_bias", "residual": "with_residual"}
+        for name, value in operands.items():
+            if wanted[name] and value is None:
+                raise MissingOperand(
+                    f"{self.name} was called without {name}", hint=f"its config has {switch.get(name, name)}"
+                )
+            if not wanted[name] and value is not None:
+                raise MissingOperand(
+                    f"{self.name} was given {name}, which its config does not have",
+                    hint=f"set {switch.get(name, name)} in the MatmulConfig",
+                )
+
+    # Calls --------------------------------------------------------------------------------------------
+
+    def forward(
+        self,
+        A: Any,
+        W: Any,
+        scale: Any = None,
+        zeros: Any = None,
+        bias: Any = None,
+        output: Any = None,
+        *,
+        a_scale: Any = None,
+        residual: Any = None,
+    ) -> Any:
+        """``C = A @ W^T`` with everything that the config has.
+
+        Parameters
+        ----------
+        A : ``[..., M, K]`` (``[K, M]`` in layouts tn and tt), any M.
+        W : what `transform_weight` gave, or a `PackedWeight`, which brings its own scales and zeros.
+        scale, zeros : ``[N, K / group]``; quantized zeros ``[K / group, N * bits / 8]`` bytes.
+        bias : ``[N]``.
+        output : written in place where given.
+        a_scale, residual : as in `quant_matmul`.
+
+        Raises
+        ------
+        ArgumentError, MissingOperand : what does not fit, named.
+        """
+        return self._product(A, W, scale, zeros, bias, output, a_scale, residual).run()
+
+    __call__ = forward
+
+    def emulate(self, A: Any, W: Any, *rest: Any, **named: Any) -> Any:
+        """`forward` under the emulator, for a target that is not here; arrays in host memory."""
+        names = ("scale", "zeros", "bias", "output", "a_scale", "residual")
+        given = {**dict.fromkeys(names), **dict(zip(names, rest)), **named}
+        return self._product(A, W, *(given[name] for name in names)).emulate()
+
+    def _product(
+        self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
+    ) -> Product:
+        config = self.config
+        if config.layout[0] == "t":
+            A = A.T
+        source = config.A_dtype if dtype(config.A_dtype).is_packed else None
+        if source is None and element_type(A).name != dtype(config.A_dtype).name:
+            raise WrongArgumentDType(f"A is {element_type(A)}, but the config's A_dtype is {config.A_dtype}")
+        if isinstance(W, PackedWeight):
+            self._need(bias=bias, a_scale=a_scale, residual=residual)
+            return Product.of(
+                A if source is None else (A, source), W, activation_scales=a_scale, quantize=config.request().quantize,
+                bias=bias, function=config.function, residual=residual,
+                out_dtype=config.out_dtype if output is None else None, out=output, target=self._emulated(A),
+            )  # fmt: skip
+        self._need(scale=scale, zeros=zeros, bias=bias, a_scale=a_scale, residual=residual)
+        return self._raw(A, W, scale, zeros, bias, output, a_scale, residual)
+
+    def _emulated(self, A: Any) -> Any:
+        """The target where it is not the machine that holds A."""
+        return self.arch if self.arch.target != device_of(A).split(":")[0] else None
+
+    def _raw(
+        self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
+    ) -> Product:
+        """A product with raw tensors: nothing of them is remembered."""
+        config, device = self.config, device_of(A)
+        facts, request = config.facts(), config.request()
+        width = facts.K // dtype(request.activations).per_byte
+        if not A.shape or A.shape[-1] != width:
+            raise WrongArgumentShape(f"A has shape {list(A.shape)}, expected [..., {width}]")
+        leading, rows = tuple(A.shape[:-1]), int(np.prod(A.shape[:-1], dtype=np.int64))
+        packed_zeros = facts.zeros == "packed"
+        grouped = None if facts.scale is None else (facts.scale.rows, facts.scale.columns)
+        points = None if facts.zero_point is None else (facts.zero_point.rows, facts.zero_point.columns)
+        if packed_zeros:
+            points = (facts.groups, -(-facts.N * facts.format.bits // 8))
+        a_scales = {"tensor": (1, 1), "token": (rows, 1)}.get(request.activation_scales)
+        if request.activation_scales == "group":
+            a_scales = (rows, -(-facts.K // request.activation_group))
+        shaped = _Shaped(device)
+        given = {
+            "codes": shaped(
+                "W", W, tuple(self.retrieve_weight_shape()), config.format.dtype if facts.format.is_dense else None
+            ),
+            "scales": shaped("scale", scale, grouped, facts.scale and dtype(facts.scale.dtype)),
+            "zeros": shaped(
+                "zeros", zeros, points, None if packed_zeros else facts.zero_point and dtype(facts.zero_point.dtype)
+            ),
+        }
+        result = (
+            empty_like(A, (rows, facts.N), dtype(request.out))
+            if output is None
+            else shaped("output", output, (rows, facts.N), dtype(request.out), in_place=True)
+        )
+        operands = Operands(
+            contiguous(A.reshape(rows, width)), shaped("a_scale", a_scale, a_scales, None),
+            shaped("bias", bias, (facts.N,), request.bias and dtype(request.bias)),
+            shaped("residual", residual, (rows, facts.N), dtype(request.out)), result,
+        )  # fmt: skip
+        call = self._call(device, is_torch(A), A)
+        held = call.held({name: array for name, array in given.items() if array is not None})
+        return Product.raw(call, held, operands, result.reshape((*leading, facts.N)) if output is None else output)
+
+    def _call(self, device: str, torch: bool, example: Any) -> GeneralCall:
+        return general_call(self._recipe, Machine(self.target, self.arch), example)
+
+    @functools.cached_property
+    def _recipe(self) -> Any:
+        facts = self.config.facts()
+        table = np.array([v for c, v in enumerate(facts.format.values) if c not in facts.format.unused])
+        numbers: np.ndarray | None = table
+        if facts.zeros == "packed":
+            numbers = np.unique(np.subtract.outer(table, table))
+        elif facts.zeros == "groups":
+            numbers = None  # any float may be subtracted
+        return recipe_for(facts, numbers, self.config.request(), self.arch)
+
+    # What was made ------------------------------------------------------------------------------------
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel that serves raw tensors."""
+        return general_call(self._recipe, Machine(self.target, self.arch), np.zeros(1, np.float32)).kernel
+
+    def get_source(self, target: Any = None, kernel_only: bool = False, kenrel_only: bool = False) -> str:
+        """The text emitted for the device."""
+        return self.kernel.get_kernel_source()
+
+    @property
+    def scheduled_ir_module(self) -> str:
+        """The program after all passes, as text."""
+        traces = self.kernel.program.traces
+        return self.kernel.show_program(traces[-1].name) if traces else self.kernel.show_program()
+
+    @property
+    def ir_module(self) -> str:
+        """The program as traced."""
+        return self.kernel.show_program()
+
+    prim_func = ir_module
+
+    def explain(self) -> str:
+        """Which kernel serves a packed weight of this config and why not the ones before it; then the kernel's choices."""
+        return explain(self.config.facts(), self.config.request(), self.arch) + "\n" + self.kernel.explain()
+
+    def profile_latency(self, M: int | None = None, dynamic_symbolic_constraints: Any = None) -> float:
+        """Milliseconds of a call with random operands over their whole ranges.
+
+        Parameters
+        ----------
+        M : rows; the config's (the largest of a list), or 1.
+        """
+        from tilewright.tuning.measure import random_operands, time_call
+
+        sizes = self.config.M if isinstance(self.config.M, tuple) else (self.config.M or 1,)
+        arguments = random_operands(self, M or max(sizes))
+        return time_call(lambda: self.forward(*arguments[0], **arguments[1]))
+
+
+class _Shaped:
+    """Checks of raw tensors, each with one sentence."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+    def __call__(self, what: str, array: Any, expected: tuple[int, ...] | None, of: Any, in_place: bool = False) -> Any:
+        if array is None or expected is None:
+            return None
+        if not hasattr(array, "shape"):
+            raise WrongArgumentKind(f"{what} is a {type(array).__name__}, expected a tensor")
+        check_device(what, array, "A is", self.device)
+        shape = tuple(array.shape)
+        flat = int(np.prod(shape, dtype=np.int64))
+        if shape != expected and not (what in ("output", "residual", "a_scale") and flat == int(np.prod(expected))):
+            raise WrongArgumentShape(f"{what} has shape {list(shape)}, expected {list(expected)}")
+        if of is not None and element_type(array) != of:
+            raise WrongArgumentDType(f"{what} is {element_type(array)}, expected {of}")
+        array = array if in_place else contiguous(array)
+        if of is None and element_type(array).name == "int8":
+            array = array.view(np.uint8) if isinstance(array, np.ndarray) else array.view(_torch_uint8(array))
+        return array.reshape(expected)
+
+
+def _torch_uint8(array: Any) -> Any:
+    import torch
+
+    return torch.uint8
