@@ -10,13 +10,17 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from tilewright.errors import TilewrightError
     from tilewright.ir.dtypes import dtype, pack, unpack
-    from tilewright.matmul import PackedWeight, quant_matmul
+    from tilewright.matmul import Matmul, MatmulConfig, PackedWeight, quant_matmul
+    from tilewright.nn import Linear
     from tilewright.runtime.kernel import Kernel
     from tilewright.runtime.profiler import do_bench
     from tilewright.specialization import compile, jit
 
 _HOMES = {
     "Kernel": "tilewright.runtime.kernel",
+    "Linear": "tilewright.nn",
+    "Matmul": "tilewright.matmul",
+    "MatmulConfig": "tilewright.matmul",
     "PackedWeight": "tilewright.matmul",
     "TilewrightError": "tilewright.errors",
     "compile": "tilewright.specialization",
@@ -31,7 +35,7 @@ _HOMES = {
 mention tilewright start at once; no public name is the name of a module, or the module would hide it."""
 
 __all__ = [
-    "Kernel", "PackedWeight", "TilewrightError", "__version__", "compile", "do_bench", "dtype", "jit", "pack",
+    "Kernel", "Linear", "Matmul", "MatmulConfig", "PackedWeight", "TilewrightError", "__version__", "compile", "do_bench", "dtype", "jit", "pack",
     "quant_matmul", "unpack",
 ]  # fmt: skip
 

@@ -170,6 +170,10 @@ class MissingOperand(ArgumentError):
     """A tensor that a product needs and was not given, or was given and has no place for."""
 
 
+class WeightIsGone(ArgumentError):
+    """A handle in a compiled graph whose packed weight no longer exists."""
+
+
 class WrongArgumentKind(ArgumentError):
     """A scalar where a tensor is due, or the other way round, or an object that is neither."""
 

@@ -1,0 +1,125 @@
+"""`Linear` in torch: state dicts, copies, casts, autocast, compiled graphs, gradients, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import io
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tilewright.errors import (  # noqa: E402
+    CannotQuantize,
+    NotRepresentable,
+    Unsupported,
+    WrongArgumentDevice,
+    WrongArgumentShape,
+)
+from tilewright.matmul import PackedWeight, quant_matmul  # noqa: E402
+from tilewright.nn import Linear  # noqa: E402
+
+K, N = 96, 40
+
+
+@pytest.fixture(scope="module")
+def float_layer() -> torch.nn.Linear:
+    torch.manual_seed(0)
+    return torch.nn.Linear(K, N)
+
+
+@pytest.fixture(scope="module")
+def layer(float_layer: torch.nn.Linear) -> Linear:
+    return Linear.from_float(float_layer, "int4", group=32)
+
+
+@pytest.fixture(scope="module")
+def x() -> torch.Tensor:
+    torch.manual_seed(1)
+    return torch.randn(2, 5, K)
+
+
+def test_a_layer_is_the_product_with_its_dequantised_weight(layer: Linear, x: torch.Tensor) -> None:
+    expected = torch.nn.functional.linear(x.double(), layer.dequantize().double(), layer.bias.double())
+    assert layer(x).shape == (2, 5, N) and layer(x).dtype == torch.float32
+    torch.testing.assert_close(layer(x).double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_state_dict_fills_a_layer_of_another_format(layer: Linear, x: torch.Tensor) -> None:
+    other = Linear(K, N, bias=True, W_dtype="nf4")
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other(x), layer(x))
+    assert set(layer.state_dict()) == {"qweight", "scales", "bias", "_extra_state"}
+
+
+def test_copies_and_files(layer: Linear, x: torch.Tensor) -> None:
+    twin = copy.deepcopy(layer)
+    assert torch.equal(twin(x), layer(x)) and twin.handle != layer.handle
+    file = io.BytesIO()
+    torch.save(layer, file)
+    file.seek(0)
+    assert torch.equal(torch.load(file, weights_only=False)(x), layer(x))
+
+
+def test_a_cast_model_keeps_its_scales(float_layer: torch.nn.Linear, x: torch.Tensor) -> None:
+    layer = Linear.from_float(float_layer, "mxfp4")
+    expected = layer(x)
+    layer = layer.to(torch.bfloat16)
+    assert layer.scales.dtype == torch.float8_e8m0fnu and layer.bias.dtype == torch.bfloat16
+    assert layer(x.bfloat16()).dtype == torch.bfloat16
+    assert (layer(x.bfloat16()).float() - expected).abs().max() < 0.03
+
+
+def test_autocast(layer: Linear, x: torch.Tensor) -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert layer(x).dtype == torch.bfloat16
+
+
+def test_compiled_graphs_call_an_operator(layer: Linear, x: torch.Tensor) -> None:
+    compiled = torch.compile(lambda v: torch.relu(layer(v)) + 1, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x), torch.relu(layer(x)) + 1)
+    found = torch.ops.tilewright.quant_matmul(
+        x, layer.qweight, layer.handle, None, layer.bias, None, None, None, torch.float32
+    )
+    assert torch.equal(found, layer(x))
+    torch.library.opcheck(
+        torch.ops.tilewright.quant_matmul,
+        (x, layer.qweight, layer.handle, None, None, None, None, None, torch.float32),
+        test_utils=("test_schema", "test_faketensor"),
+    )
+
+
+def test_gradients_reach_the_activations(layer: Linear, x: torch.Tensor) -> None:
+    x = x.clone().requires_grad_()
+    layer(x).sum().backward()
+    torch.testing.assert_close(x.grad, layer.dequantize().sum(0).expand_as(x), rtol=1e-4, atol=1e-4)
+
+
+def test_outputs_may_be_given(layer: Linear, x: torch.Tensor) -> None:
+    out = torch.full((2, 5, N), torch.nan)
+    assert layer(x, out) is out and torch.equal(out, layer(x))
+
+
+def test_a_weight_of_numbers(x: torch.Tensor) -> None:
+    layer = Linear(K, N, W_dtype="int4", group_size=32)
+    numbers, scales = torch.randint(-8, 8, (N, K), dtype=torch.int8), torch.rand(N, 3).half()
+    layer.load_and_transform_weight(numbers, scales)
+    expected = numbers.float() * scales.float().repeat_interleave(32, 1)
+    assert torch.equal(layer.dequantize(), expected)
+    with pytest.raises(NotRepresentable, match=r"the value 8 at index \[0, 0\] is none of int4's"):
+        layer.load_and_transform_weight(torch.full((N, K), 8), scales)
+    with pytest.raises(CannotQuantize, match="the layer has scales, none were given"):
+        layer.load_and_transform_weight(numbers)
+
+
+def test_what_is_refused_is_named(layer: Linear, x: torch.Tensor) -> None:
+    with pytest.raises(WrongArgumentShape, match=r"the activations have shape \[2, 95\], but the weight is \[40, 96\]"):
+        layer(torch.zeros(2, 95))
+    with pytest.raises(Unsupported, match="a Linear with activations of int3"):
+        Linear(K, N, A_dtype="int3")
+    with pytest.raises(WrongArgumentDevice) as caught:
+        quant_matmul(x.to("meta"), layer.weight)
+    assert str(caught.value) == (
+        "the weight is on cpu, the activations are on meta:0\n  help: move one: the weight.to('meta:0'), for example"
+    )
+    assert isinstance(layer.weight, PackedWeight)

@@ -1,0 +1,310 @@
+"""`Linear`: a quantised linear layer for torch models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from tilewright.errors import CannotQuantize, Unsupported, WrongArgumentShape
+from tilewright.formats import number_format
+from tilewright.matmul.arrays import as_numpy, as_torch
+from tilewright.matmul.packed import OPTIONAL, PackedWeight
+from tilewright.matmul.product import quant_matmul
+from tilewright.matmul.torch_operators import handle_of, register_operators
+from tilewright.quant import QuantizedWeight, quantize
+
+register_operators()
+
+
+class Linear(torch.nn.Module):
+    """``y = function(x W^T + bias)`` with a quantised ``W``, in the place of `torch.nn.Linear`.
+
+    Parameters
+    ----------
+    in_features, out_features : K and N; any sizes.
+    bias : whether there is one.
+    A_dtype : type that float activations are quantised to as part of the call where it is int8 or an 8-bit float; a float
+        type says nothing more (activations of every float type are taken as they come).
+    W_dtype : a number format: ``"int4"``, ``"uint4"``, ``"nf4"``, ``"e2m1"``, ``"e4m3"``, ...
+    accum_dtype : accepted; sums are taken in float32 or int32.
+    out_dtype : of y; that of x by default.
+    group_size : columns that share a scale; -1 for all.
+    with_scaling, with_zeros, zeros_mode : as in `MatmulConfig`; ``None`` for scales means that there are some.
+    opt_M, enable_tuning, fast_decoding, propagate_b : accepted for BitBLAS's sake.
+    function : an activation function applied to the result.
+    scale_dtype : in which scales are held.
+    device : of the buffers.
+
+    Notes
+    -----
+    Made empty; `load_and_transform_weight`, `from_float`, `from_quantized` or ``load_state_dict`` fill it.  Buffers:
+    ``qweight`` (uint8 ``[N, K * bits / 8]``), and as the weight has them ``scales``, ``zeros``, ``multipliers``, ``g_idx``,
+    ``divisors``, ``bias``.  For inference: there is a gradient for x, none for the weight.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = False,
+        A_dtype: str = "float16",
+        W_dtype: str = "int4",
+        accum_dtype: str | None = None,
+        out_dtype: str | None = None,
+        group_size: int | None = -1,
+        with_scaling: bool | None = None,
+        with_zeros: bool = False,
+        zeros_mode: str | None = None,
+        opt_M: Any = None,
+        enable_tuning: bool = True,
+        fast_decoding: bool | None = None,
+        propagate_b: Any = False,
+        *,
+        function: str | None = None,
+        scale_dtype: str = "float16",
+        device: Any = None,
+    ) -> None:
+        super().__init__()
+        self.handle = handle_of(self)
+        self.in_features, self.out_features = in_features, out_features
+        self.W_dtype, self.function, self.out_dtype = number_format(W_dtype).name, function, out_dtype
+        self.quantize = _quantised(A_dtype)
+        self.zeros_mode, self.tensor_scale = zeros_mode or "original", 1.0
+        self.block = (1, in_features if group_size in (None, -1, 0) else int(group_size))  # type: ignore[arg-type]
+        groups = -(-in_features // self.block[1])
+        empty: dict[str, np.ndarray | None] = dict.fromkeys(OPTIONAL)
+        if with_scaling is not False and not number_format(W_dtype).is_dense:
+            empty["scales"] = np.ones((out_features, groups), number_format(scale_dtype).carrier)
+        if with_zeros:
+            empty["zeros"] = np.zeros((out_features, groups), np.uint8 if zeros_mode == "quantized" else np.float32)
+        codes = np.zeros((out_features, in_features), number_format(W_dtype).carrier)
+        of = number_format(W_dtype)
+        if of.unused or not np.isfinite(of.decode(codes[:1, :1])).all():
+            codes[:] = of.encode(0.0)
+        self._hold(PackedWeight.pack(self._weight(codes, empty)), device)
+        self.register_buffer("bias", torch.zeros(out_features, device=device) if bias else None)
+
+    def _weight(self, codes: np.ndarray, arrays: dict[str, Any]) -> QuantizedWeight:
+        return QuantizedWeight(
+            codes, self.W_dtype, block=self.block, zeros_mode=self.zeros_mode, tensor_scale=self.tensor_scale, **arrays
+        )  # type: ignore[arg-type]
+
+    # Making one ---------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_float(
+        cls,
+        linear: torch.nn.Linear,
+        to: str = "int4",
+        *,
+        group: int | None = 128,
+        activations: str | None = None,
+        **options: Any,
+    ) -> Linear:
+        """A float layer rounded to nearest.
+
+        Parameters
+        ----------
+        to, group, options : as in `tilewright.quant.quantize`.
+        activations : type that activations are quantised to, None for as they come.
+        """
+        weight = quantize(as_numpy(linear.weight.float()), to, group=group, **options)
+        return cls.from_quantized(weight, linear.bias, activations=activations, device=linear.weight.device)
+
+    @classmethod
+    def from_quantized(
+        cls,
+        weight: QuantizedWeight,
+        bias: Any = None,
+        *,
+        activations: str | None = None,
+        function: str | None = None,
+        device: Any = None,
+    ) -> Linear:
+        """A layer of a weight that exists."""
+        assert weight.block is not None
+        made = cls(
+            weight.shape[1], weight.shape[0], bias is not None, activations or "float16", weight.format.name,
+            group_size=weight.block[1], zeros_mode=weight.zeros_mode, function=function,
+        )  # fmt: skip
+        made.load_quantized(weight)
+        if bias is not None:
+            made.bias = bias.detach().clone()
+        return made if device is None else made.to(device)
+
+    def load_quantized(self, weight: QuantizedWeight) -> None:
+        """Replace the weight.
+
+        Raises
+        ------
+        WrongArgumentShape : it is of another shape than the layer.
+        """
+        if weight.shape != (self.out_features, self.in_features):
+            raise WrongArgumentShape(
+                f"the weight has shape {list(weight.shape)}, the layer {[self.out_features, self.in_features]}"
+            )
+        self._hold(PackedWeight.pack(weight), self.qweight.device)
+
+    def load_and_transform_weight(
+        self, weight: Any, scales: Any = None, zeros: Any = None, bias: Any = None
+    ) -> None:  # fmt: skip
+        """Take a weight of numbers ``[N, K]`` with its scales and zeros ``[N, K / group]``.
+
+        Raises
+        ------
+        NotRepresentable, CannotQuantize : what does not fit, named.
+        """
+        values = as_numpy(weight)
+        of = number_format(self.W_dtype)
+        codes = (
+            values.astype(np.uint8)
+            if of.kind in ("float", "codebook") and values.dtype.kind in "iu"
+            else of.exact(values)
+        )
+        if scales is None and "scales" in self._buffers and self.scales is not None:
+            raise CannotQuantize(
+                "the layer has scales, none were given", hint="pass scales, or make it with with_scaling=False"
+            )
+        arrays = {"scales": scales, "zeros": zeros}
+        held = {name: None if array is None else as_numpy(array) for name, array in arrays.items()}
+        self.load_quantized(self._weight(codes, held))
+        if bias is not None:
+            self.bias = torch.as_tensor(bias, device=self.qweight.device)
+
+    # The weight ---------------------------------------------------------------------------------------
+
+    def _hold(self, packed: PackedWeight, device: Any = None) -> None:
+        """Make the weight's arrays the module's buffers."""
+        self.block, self.zeros_mode, self.tensor_scale = packed.block, packed.zeros_mode, packed.tensor_scale
+        for name in ("codes", *OPTIONAL):
+            array = packed.arrays.get(name)
+            tensor = None if array is None else as_torch(array, device or "cpu")
+            self.register_buffer("qweight" if name == "codes" else name, tensor)
+        self._packed: PackedWeight | None = None
+
+    @property
+    def weight(self) -> PackedWeight:
+        """The weight on the module's device."""
+        packed = self._packed
+        if packed is None:
+            arrays = {name: self._buffers[name] for name in OPTIONAL if self._buffers.get(name) is not None}
+            packed = self._packed = PackedWeight(
+                self.W_dtype, (self.out_features, self.in_features), {"codes": self.qweight, **arrays},
+                block=self.block, zeros_mode=self.zeros_mode, tensor_scale=self.tensor_scale,
+            )  # fmt: skip
+        return packed
+
+    def dequantize(self) -> torch.Tensor:
+        """The weight that activations are multiplied by in effect, ``[N, K]`` float32."""
+        return torch.from_numpy(self.weight.to_dense().astype(np.float32)).to(self.qweight.device)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """What buffers do not say of the weight."""
+        return {"block": tuple(self.block), "zeros_mode": self.zeros_mode, "tensor_scale": self.tensor_scale,
+                "W_dtype": self.W_dtype, "layout": self.weight.layout}  # fmt: skip
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Inverse of `get_extra_state`."""
+        self.block, self.zeros_mode = tuple(state["block"]), state["zeros_mode"]
+        self.tensor_scale, self.W_dtype, self._packed = state["tensor_scale"], state["W_dtype"], None
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        # Buffers take the shapes and types that the file has, so that any layer of the right size loads any format.
+        for name in ("qweight", *OPTIONAL, "bias"):
+            found, own = state_dict.get(prefix + name), self._buffers.get(name)
+            device = self.qweight.device
+            if found is None:
+                self._buffers[name] = None if name != "qweight" else own
+            elif own is None or own.shape != found.shape or own.dtype != found.dtype:
+                self._buffers[name] = torch.empty_like(found, device=device)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+        self._packed = None
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Linear:
+        # ``model.half()`` means activations: scales stay in the type that they were made in.
+        for name, buffer in list(self._buffers.items()):
+            if buffer is not None:
+                moved = (
+                    fn(buffer)
+                    if name == "bias" or not buffer.dtype.is_floating_point
+                    else buffer.to(fn(buffer[:0]).device)
+                )
+                self._buffers[name] = moved
+        self._packed = None
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_packed": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.handle = handle_of(self)  # a copy is a layer of its own
+
+    # Calls --------------------------------------------------------------------------------------------
+
+    def forward(self, x: torch.Tensor, output: torch.Tensor | None = None) -> torch.Tensor:
+        """``[..., K]`` to ``[..., N]``.
+
+        Raises
+        ------
+        ArgumentError : activations of a wrong width, type or device.
+        """
+        if torch.is_autocast_enabled(x.device.type) and x.dtype.is_floating_point:
+            x = x.to(torch.get_autocast_dtype(x.device.type))
+        if torch.compiler.is_compiling():
+            out = x.dtype if self.out_dtype is None else getattr(torch, self.out_dtype)
+            return torch.ops.tilewright.quant_matmul(  # type: ignore[no-any-return]
+                x, self.qweight, self.handle, None, self.bias, None, self.quantize, self.function, out
+            )  # fmt: skip
+        if x.requires_grad and torch.is_grad_enabled():
+            return _WithGradient.apply(x, self)  # type: ignore[no-any-return, no-untyped-call]
+        return quant_matmul(  # type: ignore[no-any-return]
+            x, self.weight, bias=self.bias, quantize=self.quantize, function=self.function,
+            out_dtype=self.out_dtype if output is None else None, out=output,
+        )  # fmt: skip
+
+    def extra_repr(self) -> str:
+        """For ``print(model)``."""
+        quantised = f", activations={self.quantize}" if self.quantize else ""
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, "
+            f"W_dtype={self.W_dtype}, group={self.block[1]}{quantised}"
+        )
+
+
+class _WithGradient(torch.autograd.Function):
+    """The product with a gradient for x alone: ``grad @ W``."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, layer: Linear) -> torch.Tensor:
+        if layer.function is not None:
+            raise Unsupported("gradients through an epilogue's function", ("layers without function",))
+        ctx.layer = layer
+        with torch.no_grad():
+            return layer(x.detach())  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return grad @ ctx.layer.dequantize().to(grad.dtype), None
+
+
+def _quantised(activations: str) -> str | None:
+    """What activations are quantised to, for a declared type of activations."""
+    name = number_format(activations).name if activations not in ("int8",) else "int8"
+    known = {"int8": "int8", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
+    if name in known:
+        return known[name]
+    if name in ("float16", "bfloat16", "float32", "float64"):
+        return None
+    raise Unsupported(f"a Linear with activations of {activations}", ("floats", *known))
+
+
+def linears(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str, torch.nn.Linear]]:
+    """Every `torch.nn.Linear` of a model, with its parent and its name there."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is torch.nn.Linear:
+                yield parent, name, child
