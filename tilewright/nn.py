@@ -45,6 +45,10 @@ class Linear(torch.nn.Module):
     ``divisors``, ``bias``.  For inference: there is a gradient for x, none for the weight.
     """
 
+    qweight: torch.Tensor
+    scales: torch.Tensor | None
+    bias: torch.Tensor | None
+
     def __init__(
         self,
         in_features: int,
@@ -89,7 +93,12 @@ class Linear(torch.nn.Module):
 
     def _weight(self, codes: np.ndarray, arrays: dict[str, Any]) -> QuantizedWeight:
         return QuantizedWeight(
-            codes, self.W_dtype, block=self.block, zeros_mode=self.zeros_mode, tensor_scale=self.tensor_scale, **arrays
+            codes,
+            number_format(self.W_dtype),
+            block=self.block,
+            zeros_mode=self.zeros_mode,
+            tensor_scale=self.tensor_scale,
+            **arrays,
         )  # type: ignore[arg-type]
 
     # Making one ---------------------------------------------------------------------------------------
