@@ -21,7 +21,7 @@ from tilewright.options import target_marker, target_option
 from tilewright.passes.context import Schedule
 from tilewright.runtime.dlpack import row_major_strides
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.plans import MISSED, Plan, key_function, kind_of, no_key
+from tilewright.runtime.plans import MISSED, Plan, guarded, key_function, kind_of, missed, no_key
 from tilewright.runtime.tensors import is_tensor, tensor_view
 from tilewright.targets.base import Target
 from tilewright.targets.registry import resolve
@@ -168,11 +168,20 @@ class JITFunction:
         self._kernels: dict[Any, Kernel] = {}
         self._key: Callable[..., Any] = no_key
         self._kinds: tuple[Any, ...] = ()
+        self._quick: Callable[..., Any] = missed
+        self._arity = -1
         self._calls: dict[Any, tuple[Plan, list[int]]] = {}
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run on tensors, scalars and compile-time constants; returns what the function returns."""
-        values = (*arguments, *named.values()) if named else arguments
+        values = arguments
+        if not named:
+            if len(arguments) == self._arity:
+                result = self._quick(*arguments)
+                if result is not MISSED:
+                    return result
+        else:
+            values = (*arguments, *named.values())
         known = None
         if len(values) == len(self._kinds):
             known = self._calls.get((target_marker(), tuple(named), self._key(*values)))
@@ -209,6 +218,12 @@ class JITFunction:
         positions = [names.index(name) for name in runtime]
         in_order = positions == list(range(len(values)))
         self._calls[target_marker(), tuple(named), self._key(*values)] = (plan, [] if in_order else positions)
+        if not named:
+            free = [i for i in positions if kinds[i] == "float"]
+            same = "marker() == marked"
+            quick = guarded(values, positions, plan, free, missed, same, marker=target_marker, marked=target_marker())
+            if quick is not None:
+                self._quick, self._arity = quick, len(values)
 
     def compile(self, *arguments: Any, **named: Any) -> Kernel:
         """The kernel that a call with these arguments would run, without running it.

@@ -94,12 +94,10 @@ class Kernel:
         ------
         ArgumentError : an argument that does not fit, named; nothing has run.
         """
-        if not named:
-            plan = self.plans.get(*arguments)
-            if plan is not None:
-                result = plan(*arguments)
-                if result is not MISSED:
-                    return result
+        if not named and len(arguments) == self.plans.arity:
+            result = self.plans.run(*arguments)
+            if result is not MISSED:
+                return result
         bound = self._binder.bind(arguments, named)
         launcher = self._variant(bound.entry).launcher
         device = self._device(launcher, bound)
@@ -138,7 +136,7 @@ class Kernel:
         """Keep what a checked call found, for later calls with arguments of the same kinds."""
         prepare = getattr(launcher, "prepare", None)
         if prepare is not None:
-            self.plans.remember(arguments, bound.outputs, prepare(bound.entry), device)
+            self.plans.remember(arguments, bound.outputs, prepare(bound.entry, bound.device), device)
 
     @property
     def launcher(self) -> Callable[..., None]:

@@ -9,6 +9,7 @@ functions of so many tensors and scalars, with every lookup that can be made bef
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
@@ -101,8 +102,74 @@ def no_key(*arguments: Any) -> None:
     return
 
 
+def missed(*arguments: Any) -> Any:
+    """What runs where no plan is known."""
+    return MISSED
+
+
+def guarded(
+    values: Sequence[Any],
+    passed: Sequence[int],
+    plan: Plan,
+    free: Collection[int],
+    otherwise: Callable[..., Any],
+    also: str = "",
+    **names: Any,
+) -> Callable[..., Any] | None:
+    """A function that runs a plan for values like these, `otherwise` for others; None where there can be none.
+
+    Torch compares tensors with what it remembers of others in one step, for its own compiled programs: in a third of
+    the time that a key takes.
+
+    Parameters
+    ----------
+    values : of a call.
+    passed : positions of those that the plan takes.
+    free : positions of scalars whose value does not count.
+    also : a condition to be tested first, in terms of `names`.
+    """
+    tensors = [i for i, value in enumerate(values) if kind_of(value) == "torch"]
+    remembered = _tensor_guard([values[i] for i in tensors])
+    if remembered is None or any(kind_of(value) in ("numpy", None) for value in values):
+        return None
+    tests = [also] if also else []
+    names.update(check=remembered.check, plan=plan, otherwise=otherwise)
+    tests.append(f"check({', '.join(f'a{i}' for i in tensors)})")
+    for i, value in enumerate(values):
+        if i not in tensors and i not in free:
+            names |= {f"type{i}": type(value), f"value{i}": value}
+            # 0.0 and -0.0 are equal, and so are True and 1
+            same = f"a{i}.hex() == value{i}.hex()" if type(value) is float else f"a{i} == value{i}"
+            tests.append(f"type(a{i}) is type{i} and {same}")
+        elif i in free:
+            tests.append(f"type(a{i}) is float")
+    given = ", ".join(f"a{i}" for i in range(len(values)))
+    text = (
+        f"def call({given}):\n"
+        f"    if {' and '.join(tests)}: return plan({', '.join(f'a{i}' for i in passed)})\n"
+        f"    return otherwise({given})\n"
+    )
+    return _made(text, "call", names)
+
+
+def _tensor_guard(tensors: Sequence[Any]) -> Any:
+    """Torch's memory of tensors' types, devices, shapes and strides; None for torches that have none."""
+    try:
+        make = sys.modules["torch"]._C._dynamo.guards.TensorGuards
+        shapes, strides = [list(t.shape) for t in tensors], [list(t.stride()) for t in tensors]
+        guard = make(*tensors, dynamic_dims_sizes=shapes, dynamic_dims_strides=strides)
+        return guard if tensors and guard.check(*tensors) else None
+    except (KeyError, AttributeError, TypeError, SystemError, RuntimeError):
+        return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled(text: str, name: str) -> Any:
+    return compile(text, f"<{name} of a call>", "exec")
+
+
 def _made(text: str, name: str, names: dict[str, Any]) -> Callable[..., Any]:
-    exec(compile(text, f"<{name} of a call>", "exec"), names)
+    exec(_compiled(text, name), names)
     return names[name]  # type: ignore[no-any-return]
 
 
@@ -132,6 +199,11 @@ class Plans:
     ----------
     function : its parameters are what a call passes, but for its outputs.
     written : arguments that the kernel writes, so that overlaps must be looked for.
+
+    Attributes
+    ----------
+    arity : how many arguments a call passes.
+    run : runs the plan for so many arguments, or answers `MISSED`.
     """
 
     def __init__(self, function: Function, written: Collection[Buffer]) -> None:
@@ -144,6 +216,7 @@ class Plans:
         self._plans: dict[Any, Plan] = {}
         self._others: dict[Any, dict[tuple[int, ...], Plan]] = {}
         self.key: Callable[..., Any] = no_key
+        self.run: Callable[..., Any] = self._by_key
 
     def __len__(self) -> int:
         return len(self._plans)
@@ -151,6 +224,10 @@ class Plans:
     def get(self, *arguments: Any) -> Plan | None:
         """What calls with arguments like these run; None where they are checked in full."""
         return self._plans.get(self.key(*arguments)) if len(arguments) == self.arity else None
+
+    def _by_key(self, *arguments: Any) -> Any:
+        plan = self._plans.get(self.key(*arguments))
+        return MISSED if plan is None else plan(*arguments)
 
     def remember(
         self, arguments: Sequence[Any], outputs: Sequence[Any], launch: Callable[..., None], device: Device | None
@@ -175,7 +252,9 @@ class Plans:
         others = self._others.setdefault(key, {})
         residues = _residues(arguments)
         planner = _Planner(self.function, arguments, outputs, launch, device, residues, others)
-        others[residues] = self._plans[key] = planner.plan(self.written)
+        others[residues] = self._plans[key] = plan = planner.plan(self.written)
+        quick = guarded(arguments, range(len(arguments)), plan, self._free, otherwise=self._by_key)
+        self.run = quick or self._by_key
 
 
 MOST_PLANS = 1024
@@ -234,7 +313,9 @@ class _Planner:
             self.line(f"if current() != index: return elsewhere({given})")
         pointers = self._addresses(given)
         for one, other, low, high in _overlap_pairs(self.function, self.arguments, written):
-            self.line(f"if {low} < {pointers[other]} - {pointers[one]} < {high}: return MISSED")
+            self.names |= {f"low{one}_{other}": low, f"high{one}_{other}": high}
+            distance = f"{pointers[other]} - {pointers[one]}"
+            self.line(f"if low{one}_{other} < {distance} < high{one}_{other}: return MISSED")
         made = [self._allocate(i, output) for i, output in enumerate(self.outputs)]
         values = iter([pointers.get(i, f"a{i}") for i in range(len(self.arguments))])
         addresses = iter(made)

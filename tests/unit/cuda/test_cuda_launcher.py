@@ -160,7 +160,7 @@ def test_recorded_launches_take_new_addresses_numbers_and_maps(monkeypatch):
         encoded.append(address)
         return struct.pack("<16Q", *[address + 1] * 16)
 
-    again = record(kernel, (3, 1, 1), [Given(0), 7, Given(2), MapOfGiven(0, encode), Given(1)], 3)
+    again = record(kernel, (3, 1, 1), [Given(0), 7, Given(2), MapOfGiven(0, encode), Given(1)], 3, 0)
     for first, second, number in ((64, 128, 2.5), (256, 128, -1.0), (64, 512, 0.5), (256, 0, 0.0)):
         again(first, second, number)
         words = arguments_of(library)
@@ -173,14 +173,14 @@ def test_recorded_launches_take_new_addresses_numbers_and_maps(monkeypatch):
 
 def test_recorded_launches_of_nothing(monkeypatch):
     library = FakeLibrary()
-    record(prepared(library, monkeypatch, LaunchShape(64)), (0, 1, 1), [Given(0), 1], 1)(64)
+    record(prepared(library, monkeypatch, LaunchShape(64)), (0, 1, 1), [Given(0), 1], 1, 0)(64)
     assert library.launches == []
 
 
 def test_a_refused_recorded_launch_leaves_the_others_usable(monkeypatch):
     library = FakeLibrary()
     kernel = prepared(library, monkeypatch, LaunchShape(64))
-    again = record(kernel, (2, 1, 1), [Given(0), 1], 1)
+    again = record(kernel, (2, 1, 1), [Given(0), 1], 1, 0)
     library.launch_result = 701
     with pytest.raises(LaunchFailed, match=r"launching scale with a grid of .2, 1, 1., 64 threads"):
         again(64)
@@ -207,7 +207,7 @@ def test_workspaces_belong_to_streams_and_buffers(monkeypatch):
     made = Workspaces()
     one, other = (Buffer(name, (256,), dtype("float32")) for name in "xy")
     assert made.address(one, 1024) == made.address(one, 1024) != made.address(other, 1024)
-    again = record(kernel, (1, 1, 1), [Given(0), made.on_stream(one, 1024)], 1)
+    again = record(kernel, (1, 1, 1), [Given(0), made.on_stream(one, 1024)], 1, 0)
     again(64)
     assert arguments_of(library) == [64, made.address(one, 1024)]
     stream[0] = 6

@@ -1,12 +1,17 @@
 """What a kernel tells of its machine code, on a machine without a GPU."""
 
+import dataclasses
+import inspect
+
 import numpy as np
 import pytest
 from cuda_gemm import matmul, on, operands
 
-from tilewright.errors import DriverError, NoDeviceCode
+import tilewright.language as T
+from tilewright.errors import DeviceCompilationFailed, DriverError, NoDeviceCode, TilewrightWarning
 from tilewright.kernels.softmax import softmax_of_short_rows
 from tilewright.targets.cuda.arch import detect
+from tilewright.targets.cuda.target import CUDA
 
 
 @pytest.fixture(scope="module")
@@ -36,3 +41,74 @@ def test_a_kernel_for_the_cpu_has_none():
 def test_launching_without_a_gpu_says_so(kernel):
     with pytest.raises(DriverError, match="GPU"):
         kernel.launcher(0, 0, 0)
+
+
+def line_of(function, words):
+    """Number of the first line of a function's source with these words."""
+    lines, first = inspect.getsourcelines(function)
+    return next(first + i for i, line in enumerate(lines) if words in line)
+
+
+def test_spills_are_said_with_the_operator_that_spills():
+    a, b = operands(256, 256, 256, "float16")
+    kernel = on("sm_80", matmul).compile(a, b, block=(256, 128, 32), threads=128)
+    with pytest.warns(
+        TilewrightWarning, match=r"registers do not suffice \(255 a thread\): \d+ bytes are stored"
+    ) as said:
+        (resources,) = kernel.resources().values()
+    assert resources["spill_store_bytes"] > 0
+    assert "cuda_gemm.py" in str(said[0].message) and "T." in str(said[0].message)
+
+
+def scaled_in_flight(A, B):
+    A: T.Tensor((64, 256), "float16")
+    B: T.Tensor((64, 256), "float16")
+    C = T.empty((64, 64), "float32")
+    with T.Kernel(1, threads=256):
+        A_ring = T.alloc_shared((2, 64, 64), "float16")
+        B_ring = T.alloc_shared((2, 64, 64), "float16")
+        ring = T.channel(A_ring, B_ring, writers="producer", readers="consumer")
+        with T.roles():
+            with T.role("consumer", warps=4):
+                total = T.alloc_fragment((64, 64), "float32")
+                T.clear(total)
+                for k in T.serial(4):
+                    slot = ring.receive(k)
+                    T.wgmma_gemm(A_ring[slot, :, :], B_ring[slot, :, :], total, transpose_B=True)
+                    for i, j in T.Parallel(64, 64):
+                        total[i, j] = total[i, j] * 2
+                    T.wait_wgmma(0)
+                    ring.release(k)
+                T.copy(total, C)
+            with T.role("producer", warps=4):
+                for k in T.serial(4):
+                    slot = ring.acquire(k)
+                    T.copy(A[0, k * 64], A_ring[slot, :, :])
+                    T.copy(B[0, k * 64], B_ring[slot, :, :])
+                    ring.publish(k)
+    return C
+
+
+def test_serialised_products_are_said_with_their_line():
+    a, b = operands(64, 64, 256, "float16")
+    kernel = on("sm_90a", scaled_in_flight).compile(a, b)
+    with pytest.warns(TilewrightWarning, match="are serialized|warpgroup.wait is injected") as said:
+        kernel.ptx()
+    lines = [line_of(scaled_in_flight, words) for words in ("T.wgmma_gemm", "total[i, j] * 2")]
+    assert any(f"test_cuda_resources.py:{line}:" in str(said[0].message) for line in lines)
+
+
+def test_a_text_that_the_compiler_refuses_is_said_in_the_authors_terms(kernel):
+    """Not 200 lines of C++: one sentence, the operator, the author's line."""
+
+    def emit(function, arch):
+        source = CUDA.emit(function, arch)
+        return dataclasses.replace(source, text=source.text.replace("tw::wgmma_commit()", "tw::wgmma_comit()"))
+
+    broken = type(kernel)(kernel.function, dataclasses.replace(CUDA, emit=emit), kernel.arch)
+    with pytest.raises(DeviceCompilationFailed) as caught:
+        broken.ptx()
+    line = line_of(matmul, "T.gemm(")
+    assert (caught.value.span.line, len(str(caught.value).splitlines())) == (line, 6)
+    assert caught.value.message.startswith("the CUDA compiler refused the text in the code of `cuda_gemm.py:")
+    assert "wgmma_comit" in caught.value.message

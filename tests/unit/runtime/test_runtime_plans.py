@@ -145,3 +145,22 @@ def test_wrong_calls_are_named_after_right_ones(device):
         with pytest.raises(tilewright.TilewrightError):
             kernel(*wrong)
     assert len(device.launches) == 1
+
+
+def test_torch_tensors_too(device):
+    torch = pytest.importorskip("torch")
+    kernel, returning = compiled(scaled()), compiled(scaled(), out_idx=-1)
+    for rows, factor, shift in ((4, 2.0, 1), (4, 3.0, 1), (5, 3.0, 1), (4, -3.0, 1), (4, 3.0, 2), (4, 3, 1)):
+        x, y = torch.ones(rows, 8), torch.empty(rows, 8)
+        kernel(x, factor, shift, y)
+        bits = int(np.float32(factor).view(np.uint32))
+        words = device.launches[-1][1]
+        assert {x.data_ptr(), y.data_ptr()} <= set(words)
+        assert any(word & 0xFFFFFFFF == bits for word in words) and any(word & 0xFFFFFFFF == shift for word in words)
+        made = returning(x, factor, shift)
+        assert {x.data_ptr(), made.data_ptr()} <= set(device.launches[-1][1]) and made.shape == x.shape
+    count = len(device.launches)
+    for wrong in ((x, 2.0, 1), (x, 2.0, 1, y[:, :4]), (x, 2.0, 1, x), (x.T, 2.0, 1, y), (x.double(), 2.0, 1, y)):
+        with pytest.raises(tilewright.TilewrightError):
+            kernel(*wrong)
+    assert len(device.launches) == count

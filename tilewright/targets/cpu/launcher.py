@@ -68,7 +68,7 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
         if status != 0:
             raise _failure(status, failures, function)
 
-    def prepare(given: Sequence[Any]) -> Callable[..., None]:
+    def prepare(given: Sequence[Any], device: int | None = None) -> Callable[..., None]:
         """A function of the buffers' addresses, in order, with the scalars and sizes of `given`."""
         rest = given[len(function.params) :]
         return lambda *pointers: call(*pointers, *rest)

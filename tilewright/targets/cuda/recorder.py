@@ -53,15 +53,15 @@ MOST_MAPS = 256
 
 
 def record(
-    prepared: PreparedKernel, grid: tuple[int, int, int], values: Sequence[Any], count: int
+    prepared: PreparedKernel, grid: tuple[int, int, int], values: Sequence[Any], count: int, device: int
 ) -> Callable[..., None]:
-    """A function of `count` values that launches with this grid on the current device.
+    """A function of `count` values that launches with this grid on a device, which has to be the current one.
 
     Values of the types `Given` and `MapOfGiven` say which of them stands in their place.
     """
     if 0 in grid:
         return lambda *given: None
-    return _Recorder(prepared, grid, values).function(count)
+    return _Recorder(prepared, grid, values, device).function(count)
 
 
 class _Recorder:
@@ -77,15 +77,16 @@ class _Recorder:
             words[8] = v1
             number2.value = v2
             if v0 != map3.last: map3.set(v0)
-            device = current_device()
             words[4] = stream = current_stream(device)
-            result = launch(config, functions.get(device) or function_on(device), addresses, None)
-            if result: again(result, config, functions[device], addresses)
+            result = launch(config, kernel, addresses, None)
+            if result: again(result, config, kernel, addresses)
             states.append(state)
     """
 
-    def __init__(self, prepared: PreparedKernel, grid: tuple[int, int, int], values: Sequence[Any]) -> None:
-        self.prepared, self.grid, self.values = prepared, grid, values
+    def __init__(
+        self, prepared: PreparedKernel, grid: tuple[int, int, int], values: Sequence[Any], device: int
+    ) -> None:
+        self.prepared, self.grid, self.values, self.device = prepared, grid, values, device
         self.codes = prepared.kernel.codes
         self.encoded: dict[int, dict[int, bytes]] = {}
         self.fixed = [
@@ -131,18 +132,16 @@ class _Recorder:
             "    except IndexError: state = fresh()",
             f"    {', '.join(['words', *names, 'config', 'addresses'])} = state",
             *(f"    {line}" for line in lines),
-            "    device = current_device()",
             f"    words[{STREAM_WORD}] = stream = current_stream(device)",
             *(f"    {line}" for line in late),
-            "    result = launch(config, functions.get(device) or function_on(device), addresses, None)",
-            "    if result: again(result, config, functions[device], addresses)",
+            "    result = launch(config, kernel, addresses, None)",
+            "    if result: again(result, config, kernel, addresses)",
             "    states.append(state)",
         ]
         prepared = self.prepared
         given: dict[str, Any] = {
-            "states": [], "fresh": self.fresh, "current_device": prepared.current_device,
-            "current_stream": prepared.current_stream, "launch": prepared.launch, "functions": prepared.functions,
-            "function_on": prepared.function_on, "again": self._again,
+            "states": [], "fresh": self.fresh, "device": self.device, "current_stream": prepared.current_stream,
+            "launch": prepared.launch, "kernel": prepared.function_on(self.device), "again": self._again,
         }  # fmt: skip
         exec(compile("\n".join(text), "<launch>", "exec"), given)
         return given["run"]  # type: ignore[no-any-return]

@@ -14,7 +14,7 @@ from tilewright.targets.base import Source, Target, register_target
 from tilewright.targets.cuda.arch import arch, detect
 from tilewright.targets.cuda.compiler import Binary, compile_text, headers_hash
 from tilewright.targets.cuda.driver import require_driver
-from tilewright.targets.cuda.emit import emit, kernel_parameters
+from tilewright.targets.cuda.emit import emit, kernel_parameters, with_lines
 from tilewright.targets.cuda.host import HostProgram
 from tilewright.targets.cuda.launcher import (
     POINTER,
@@ -47,7 +47,7 @@ def compiler_key(arch: Arch) -> str:
 
 def build(source: Source, arch: Arch, directory: Path) -> None:
     """Compile a text into a cache entry."""
-    binary = compile_text(source.text, arch)
+    binary = compile_text(with_lines(source), arch)
     (directory / "kernel.cu").write_text(source.text)
     binary.save(directory)
 
@@ -99,13 +99,14 @@ class Launcher:
     def _launch(self, number: int, grid: tuple[int, int, int], values: list[Any]) -> None:
         self.prepared[number](grid, values)
 
-    def prepare(self, entry: Sequence[Any]) -> Callable[..., None]:
-        """A function of one value a parameter, addresses for buffers, that runs again what `entry` ran.
+    def prepare(self, entry: Sequence[Any], device: int | None = None) -> Callable[..., None]:
+        """A function of one value a parameter, addresses for buffers, that runs again what `entry` ran, on one device.
 
         Whole numbers among the parameters, and all sizes, are fixed.  The host program is run once to see which
         kernels it launches; it has no other effect.
         """
         count = len(self.function.params)
+        place = self.current_device() if device is None else device
         given: list[Any] = [
             Given(number) if isinstance(param, Buffer) or param.dtype.is_float else value
             for number, (param, value) in enumerate(zip(self.function.params, entry))
@@ -113,7 +114,7 @@ class Launcher:
         launches: list[Callable[..., None]] = []
 
         def note(number: int, grid: tuple[int, int, int], values: list[Any]) -> None:
-            launches.append(record(self.prepared[number], grid, values, count))
+            launches.append(record(self.prepared[number], grid, values, count, place))
 
         HostProgram(self.function, note, self.workspaces.on_stream, _describe).run([*given, *entry[count:]])
         if len(launches) == 1:
