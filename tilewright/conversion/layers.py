@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.checkpoints.gguf import GGUFTensor
 from tilewright.errors import InvalidTensor
-from tilewright.quant.files import METADATA, SUFFIXES, read_weight
+from tilewright.quant.files import CODES, METADATA, SUFFIXES, read_weight
 from tilewright.quant.importers import (
     from_awq,
     from_bitblas,
@@ -236,7 +236,7 @@ _COMPANIONS = (".weight_scale", ".weight_shape", ".weight_zero_point", ".weight_
 _BNB = (".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map", STATE)
 
 FORMS: dict[str, Form] = {
-    "tilewright": Form(".codes", tuple(f".{s}" for s in SUFFIXES[1:]), _has(f".{METADATA}"), _read_own, ("tilewright",)),
+    "tilewright": Form(f".{CODES}", tuple(f".{s}" for s in SUFFIXES[1:]), _has(f".{METADATA}"), _read_own, ("tilewright",)),
     "awq": Form(".qweight", (".qzeros", ".scales"), lambda t, n, s: s.get("quant_method") == "awq", _read_awq, ("awq",)),
     "bitblas": Form(
         ".qweight", (".scales", ".zeros", ".qzeros"), lambda t, n, s: "bitblas" in (s.get("checkpoint_format"), s.get("quant_method")),

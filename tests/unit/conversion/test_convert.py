@@ -114,7 +114,7 @@ def test_every_form_becomes_ours(tmp_path: Path, form: str, shards: int) -> None
         assert (made[f"{name}.bias"] == source[f"{name}.bias"]).all()
     assert (made["model.norm.weight"] == source["model.norm.weight"]).all()
     assert not any(
-        ending in name for name in made for ending in ("qweight", "packed", "absmax", "_blocks", "scale_inv")
+        ending in name for name in made for ending in ("qzeros", "packed", "absmax", "_blocks", "scale_inv")
     )
     settings = made.config["quantization_config"]
     assert settings["quant_method"] == "tilewright" and made.config["model_type"] == "tiny"
@@ -189,7 +189,7 @@ def test_dense_weights_by_a_scheme(tmp_path: Path, capsys: pytest.CaptureFixture
     assert made.config["quantization_config"]["scheme"] == "w4a16-g32-asym"
     assert main(["convert", str(tmp_path / "from"), "--scheme", "int8", "--skip", "q_proj", "--overwrite"]) == 0
     assert "model.layers.0.q_proj.weight" in open_checkpoint(tmp_path / "from-tilewright")
-    assert "lm_head.codes" in open_checkpoint(tmp_path / "from-tilewright")
+    assert "lm_head.qweight" in open_checkpoint(tmp_path / "from-tilewright")
 
 
 def test_a_weight_without_codes_is_named(tmp_path: Path) -> None:
@@ -276,13 +276,13 @@ def test_a_weight_survives_its_file(tmp_path: Path) -> None:
         save_safetensors(tmp_path / f"{number}.safetensors", weight_tensors(weight, "w"))
         made = read_weight(SafetensorsFile(tmp_path / f"{number}.safetensors"), "w")
         assert (made.dequantize() == weight.dequantize()).all() and made.block == weight.block
-    with pytest.raises(MissingTensor, match=r"v\.codes is missing: a quantised weight has one"):
+    with pytest.raises(MissingTensor, match=r"v\.qweight is missing: a quantised weight has one"):
         read_weight({}, "v")
     tensors = weight_tensors(weight, "w")
-    with pytest.raises(InvalidTensor, match=r"w\.codes is uint8 \[5, 3\], where uint8 \[5, 12\] is due"):
-        read_weight({**tensors, "w.codes": np.zeros((5, 3), np.uint8)}, "w")
-    with pytest.raises(InvalidTensor, match=r"w\.quantization holds no metadata that can be read"):
-        read_weight({**tensors, "w.quantization": np.zeros(3, np.uint8)}, "w")
+    with pytest.raises(InvalidTensor, match=r"w\.qweight is uint8 \[5, 3\], where uint8 \[5, 12\] is due"):
+        read_weight({**tensors, "w.qweight": np.zeros((5, 3), np.uint8)}, "w")
+    with pytest.raises(InvalidTensor, match=r"w\._extra_state holds no metadata that can be read"):
+        read_weight({**tensors, "w._extra_state": np.zeros(3, np.uint8)}, "w")
 
 
 @pytest.mark.parametrize(
