@@ -113,9 +113,7 @@ def test_every_form_becomes_ours(tmp_path: Path, form: str, shards: int) -> None
         np.testing.assert_allclose(read_weight(made, name).dequantize(), expected, rtol=1e-15, atol=1e-15)
         assert (made[f"{name}.bias"] == source[f"{name}.bias"]).all()
     assert (made["model.norm.weight"] == source["model.norm.weight"]).all()
-    assert not any(
-        ending in name for name in made for ending in ("qzeros", "packed", "absmax", "_blocks", "scale_inv")
-    )
+    assert not any(ending in name for name in made for ending in ("qzeros", "packed", "absmax", "_blocks", "scale_inv"))
     settings = made.config["quantization_config"]
     assert settings["quant_method"] == "tilewright" and made.config["model_type"] == "tiny"
     assert (tmp_path / "to" / "tokenizer.json").is_file()
