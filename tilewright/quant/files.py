@@ -96,7 +96,9 @@ def read_weight(tensors: Mapping[str, Any], name: str) -> QuantizedWeight:
                     f"{name}.{CODES} is {codes.dtype} {list(codes.shape)}, where uint8 [{shape[0]}, {width}] is due"
                 )
             codes = unpack_plain(codes, shape[1], of.bits)
-        rest = {field: as_array(tensors[f"{name}.{field}"]) for field in ARRAYS if f"{name}.{field}" in tensors}
+        rest: dict[str, Any] = {
+            field: as_array(tensors[f"{name}.{field}"]) for field in ARRAYS if f"{name}.{field}" in tensors
+        }
         return QuantizedWeight(codes, of, **about, **rest)
     except InvalidTensor:
         raise
