@@ -2,9 +2,11 @@
 
     python benchmarks/cpu.py [--threads 1,2] [--only quant] [--markdown] [--clock cpu]
 
-A case is one line of `CASES`: a name and a function that makes the callables to compare.  Rivals are called in
-turn, so that all of them meet the same moods of a shared machine; times are medians.  Each number of threads
-runs in a process of its own, since some libraries read theirs only once.  On a machine that others keep busy,
+A case is one line of `CASES`: a name and a function that makes the callables to compare.  Rivals are measured in
+bouts, in turn, so that all of them meet the same moods of a shared machine; times are medians.  Before a bout
+there is a rest: threads of torch and ONNX Runtime wait for more work by spinning, and a rival called right
+behind them would find its second core taken.  Each number of threads runs in a process of its own, since
+some libraries read theirs only once.  On a machine that others keep busy,
 ``--clock cpu`` counts processor time instead of the clock on the wall (meaningful for one thread only, and there
 too others take their share of caches and memory).
 """
@@ -199,19 +201,38 @@ def _torch_int4(codes: np.ndarray, scales: np.ndarray, group: int, a: np.ndarray
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
+BOUTS = 5
+REST_SECONDS = 0.03
+"""Longer than the threads of any rival spin after their last call."""
+WARMING_SECONDS = 0.01
+
+
 def measure(rivals: Rivals, seconds: float, clock: Callable[[], float]) -> dict[str, float]:
-    """Median seconds of each rival, called in turn."""
+    """Median seconds of each rival, which get `seconds` each, in `BOUTS` turns."""
     functions = {"tilewright": rivals.ours, **rivals.peers}
     samples: dict[str, list[float]] = {name: [] for name in functions}
     for function in functions.values():
         function()
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(samples["tilewright"]) < 3:
+    for _ in range(BOUTS):
         for name, function in functions.items():
-            started = clock()
-            function()
-            samples[name].append(clock() - started)
+            samples[name] += bout(function, seconds / BOUTS, clock)
     return {name: statistics.median(times) for name, times in samples.items()}
+
+
+def bout(function: Callable[[], Any], seconds: float, clock: Callable[[], float]) -> list[float]:
+    """Times of calls in a row: a rest, calls that do not count, then at least one that does."""
+    time.sleep(REST_SECONDS)
+    end = time.perf_counter() + WARMING_SECONDS
+    function()
+    while time.perf_counter() < end:
+        function()
+    samples = []
+    end = time.perf_counter() + seconds
+    while not samples or time.perf_counter() < end:
+        started = clock()
+        function()
+        samples.append(clock() - started)
+    return samples
 
 
 def report(name: str, threads: int, rivals: Rivals, times: dict[str, float], markdown: bool) -> str:
@@ -251,7 +272,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", default=f"1,{os.cpu_count()}", help="numbers of threads, one run each")
     parser.add_argument("--only", default="", help="cases whose name contains this text")
-    parser.add_argument("--seconds", type=float, default=0.5, help="of measuring a case")
+    parser.add_argument("--seconds", type=float, default=0.3, help="of measuring each rival of a case")
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--clock", choices=sorted(CLOCKS), default="wall")
     parser.add_argument("--child", type=int, default=0, help=argparse.SUPPRESS)
