@@ -14,6 +14,7 @@ too others take their share of caches and memory).
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib.util
 import os
 import statistics
@@ -21,14 +22,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 import tilewright
+from tilewright.kernels.attention import flash_attention
+from tilewright.kernels.elementwise import elementwise
 from tilewright.kernels.matmul import linear, matmul
 from tilewright.kernels.quant_matmul import quant_matmul
+from tilewright.kernels.rms_norm import rms_norm_of_long_rows, rms_norm_of_short_rows
+from tilewright.kernels.rows import rows_at_once
+from tilewright.kernels.softmax import softmax_of_long_rows, softmax_of_short_rows
+from tilewright.kernels.token_quantization import quantize_tokens
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 HAS_ONNX = importlib.util.find_spec("onnxruntime") is not None and importlib.util.find_spec("onnx") is not None
@@ -77,7 +85,23 @@ def quant_cases() -> Iterator[tuple[str, Maker]]:
         yield f"quant int4 g32 4096x4096 M={m}", lambda t, m=m: quantised(m, 4096, 4096, 4, 32, t)
 
 
-CASES: list[Callable[[], Iterator[tuple[str, Maker]]]] = [quant_cases, matmul_cases]
+def attention_cases() -> Iterator[tuple[str, Maker]]:
+    for dtype in ("float32", "bfloat16"):
+        for causal in (False, True):
+            name = f"attention {dtype}{' causal' if causal else ''} 1x8x1024x64"
+            yield name, lambda t, d=dtype, c=causal: attention((1, 8, 1024, 64), d, c)
+    yield "attention float32 1x8x777x128", lambda t: attention((1, 8, 777, 128), "float32", False)
+
+
+def stream_cases() -> Iterator[tuple[str, Maker]]:
+    for m, n in ((4096, 4096), (4095, 4001)):
+        yield f"stream 2x+1 {m}x{n}", lambda t, m=m, n=n: affine(m, n, t)
+        yield f"stream softmax {m}x{n}", lambda t, m=m, n=n: softmax_of(m, n, t)
+        yield f"stream rms_norm {m}x{n}", lambda t, m=m, n=n: rms_norm_of(m, n, t)
+        yield f"stream quantise int8 {m}x{n}", lambda t, m=m, n=n: token_quantisation(m, n, t)
+
+
+CASES: list[Callable[[], Iterator[tuple[str, Maker]]]] = [quant_cases, matmul_cases, attention_cases, stream_cases]
 """Add a function here to add its cases."""
 
 
@@ -195,6 +219,78 @@ def _torch_int4(codes: np.ndarray, scales: np.ndarray, group: int, a: np.ndarray
     return lambda: torch.ops.aten._weight_int4pack_mm_for_cpu(left, weight, group, both)
 
 
+def attention(shape: tuple[int, int, int, int], dtype: str, causal: bool) -> Rivals:
+    """Softmax(Q K^T) V, every head by itself."""
+    batch, heads, length, dim = shape
+    q, k, v = (_random(shape, dtype, seed) for seed in range(3))
+    kernel = flash_attention.compile(q, k, v, causal=causal, dtype=dtype)
+    peers: dict[str, Callable[[], Any]] = {}
+    if HAS_TORCH:
+        import torch
+
+        tensors = [_torch_tensor(array, dtype) for array in (q, k, v)]
+        peers["torch SDPA"] = lambda: torch.nn.functional.scaled_dot_product_attention(*tensors, is_causal=causal)
+    operations = 4.0 * batch * heads * length * length * dim / (2 if causal else 1)
+    return Rivals(operations, lambda: kernel(q, k, v), peers)
+
+
+def copying(bytes_: int, threads: int) -> Callable[[], Any]:
+    """memcpy of half as many bytes, so that as many are read and written: what a kernel bound by memory could reach."""
+    half = bytes_ // 2 // threads
+    pairs = [(np.ones(half, np.uint8), np.ones(half, np.uint8)) for _ in range(threads)]
+    places = [(to.ctypes.data, source.ctypes.data) for to, source in pairs]
+    if threads == 1:
+        return lambda _=pairs: ctypes.memmove(*places[0], half)
+    pool = ThreadPoolExecutor(threads)
+    return lambda _=pairs: list(pool.map(lambda place: ctypes.memmove(*place, half), places))
+
+
+def into_given_memory(kernel: tilewright.Kernel) -> tilewright.Kernel:
+    """The kernel with its outputs as arguments: fresh memory would cost more than the kernel."""
+    return tilewright.compile(replace(kernel.function, outputs=()))
+
+
+def affine(m: int, n: int, threads: int) -> Rivals:
+    """The cheapest function of every element."""
+    x, y = _random((m, n), "float32"), np.empty((m, n), np.float32)
+    kernel = into_given_memory(elementwise(lambda a: a * 2.0 + 1.0, [(m, n)], ["float32"], "float32"))
+    return Rivals(0, lambda: kernel(x, y), {"memcpy": copying(2 * x.nbytes, threads)}, 2.0 * x.nbytes)
+
+
+def softmax_of(m: int, n: int, threads: int) -> Rivals:
+    x, y = _random((m, n), "float32"), np.empty((m, n), np.float32)
+    rows = rows_at_once(n)
+    made = softmax_of_short_rows.compile(x, block_M=rows) if rows else softmax_of_long_rows.compile(x)
+    kernel = into_given_memory(made)
+    peers: dict[str, Callable[[], Any]] = {"memcpy": copying(2 * x.nbytes, threads)}
+    if HAS_TORCH:
+        import torch
+
+        tensor, result = torch.from_numpy(x), torch.empty(m, n)
+        peers["torch"] = lambda: torch.softmax(tensor, -1, out=result)
+    return Rivals(0, lambda: kernel(x, y), peers, 2.0 * x.nbytes)
+
+
+def rms_norm_of(m: int, n: int, threads: int) -> Rivals:
+    x, weight, y = _random((m, n), "float32"), _random((n,), "float32", 1), np.empty((m, n), np.float32)
+    rows = rows_at_once(n)
+    short = rms_norm_of_short_rows.compile(x, weight, block_M=rows) if rows else None
+    kernel = into_given_memory(short or rms_norm_of_long_rows.compile(x, weight))
+    peers: dict[str, Callable[[], Any]] = {"memcpy": copying(2 * x.nbytes, threads)}
+    if HAS_TORCH:
+        import torch
+
+        tensor, scale = torch.from_numpy(x), torch.from_numpy(weight)
+        peers["torch (allocates)"] = lambda: torch.nn.functional.rms_norm(tensor, (n,), scale, 1e-6)
+    return Rivals(0, lambda: kernel(x, weight, y), peers, 2.0 * x.nbytes)
+
+
+def token_quantisation(m: int, n: int, threads: int) -> Rivals:
+    x, codes, scales = _random((m, n), "float32"), np.empty((m, n), np.int8), np.empty(m, np.float32)
+    kernel, moved = into_given_memory(quantize_tokens.compile(x)), x.nbytes + codes.nbytes
+    return Rivals(0, lambda: kernel(x, codes, scales), {"memcpy": copying(moved, threads)}, moved)
+
+
 # Measuring --------------------------------------------------------------------------------------
 
 
@@ -202,8 +298,8 @@ CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time
 
 
 BOUTS = 5
-REST_SECONDS = 0.03
-"""Longer than the threads of any rival spin after their last call."""
+REST_SECONDS = 0.1
+"""ONNX Runtime's threads spin for more than 20 ms after their last call."""
 WARMING_SECONDS = 0.01
 
 
