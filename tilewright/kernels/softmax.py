@@ -41,8 +41,10 @@ def softmax_of_short_rows(X: Any, dtype: str = "float32", block_M: int = 1, thre
         for i, j in T.Parallel(block_M, N):
             tile[i, j] = T.exp2((tile[i, j] - row_max[i]) * LOG2_E)
         T.reduce_sum(tile, row_sum, dim=1)
+        for i in T.Parallel(block_M):
+            row_sum[i] = 1.0 / row_sum[i]
         for i, j in T.Parallel(block_M, N):
-            tile[i, j] = tile[i, j] / row_sum[i]
+            tile[i, j] = tile[i, j] * row_sum[i]
         T.copy(tile, Y[block * block_M, 0])
     return Y
 
@@ -83,9 +85,11 @@ def softmax_of_long_rows(X: Any, dtype: str = "float32", block_M: int = 4, block
             T.reduce_sum(tile, tile_sum, dim=1)
             for i in T.Parallel(block_M):
                 row_sum[i] += tile_sum[i]
+        for i in T.Parallel(block_M):
+            row_sum[i] = 1.0 / row_sum[i]
         for n in T.serial(T.ceildiv(N, block_N)):
             T.copy(X[block * block_M, n * block_N], tile)
             for i, j in T.Parallel(block_M, block_N):
-                tile[i, j] = T.exp2((tile[i, j] - row_max[i]) * LOG2_E) / row_sum[i]
+                tile[i, j] = T.exp2((tile[i, j] - row_max[i]) * LOG2_E) * row_sum[i]
             T.copy(tile, Y[block * block_M, n * block_N])
     return Y

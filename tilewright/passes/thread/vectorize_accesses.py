@@ -57,6 +57,8 @@ from tilewright.passes.thread.lanes import Lanes, NotVectorizable
 
 FOLDS = frozenset({"add", "mul", "min", "max", "and", "or", "xor"})
 """Operators whose results may be combined in any order."""
+CHAINS = 4
+"""Vectors of partial results of a fold: an operation takes four cycles, and the next may start while it runs."""
 
 
 def vectorize_accesses(function: Function, context: Context) -> Function:
@@ -183,18 +185,44 @@ class _Vectorize(ScopedRewriter):
         return made if made.dtype.lanes > 1 else None
 
     def _partial_results(self, loop: For, store: Store, op: str, value: Expr, end: Expr, lanes: int) -> list[Statement]:
-        dtype = value.dtype
-        partial = Buffer(f"{store.buffer.name}_lanes", (lanes,), dtype.scalar, scope="register")
-        place = (const(0),)
-        first = Store(partial, place, with_values(value, {loop.var: loop.start}), span=loop.span)
-        step = Store(partial, place, binary(op, Load(dtype, partial, place), value))
-        start = self.analyzer.simplify(index_binary("add", loop.start, lanes))
+        """The fold of whole vectors, in several chains where their number is known and large enough."""
+        vectors = self.analyzer.simplify(binary("sub", end, loop.start))
+        count = int(vectors.value) // lanes if isinstance(vectors, nodes.Const) else 0
+        chains = CHAINS if count >= 2 * CHAINS else 1
+        dtype, step = value.dtype, chains * lanes
+        partial = Buffer(f"{store.buffer.name}_lanes", (step,), dtype.scalar, scope="register")
+
+        def at(position: Expr) -> Expr:
+            return with_values(value, {loop.var: nodes.cast(self.analyzer.simplify(position), loop.var.dtype)})
+
+        def begin(chain: int) -> Statement:
+            first = index_binary("add", loop.start, chain * lanes)
+            return Store(partial, (const(chain * lanes),), at(first), span=loop.span)
+
+        def further(chain: int, position: Expr) -> Statement:
+            place = (const(chain * lanes),)
+            return Store(partial, place, binary(op, Load(dtype, partial, place), at(position)))
+
+        whole = count // chains * chains
+        stop = index_binary("add", loop.start, whole * lanes) if count else end
+        body = [further(chain, index_binary("add", loop.var, chain * lanes)) for chain in range(chains)]
         rounds = replace(
-            loop, start=nodes.cast(start, loop.var.dtype), stop=end, step=const(lanes, loop.var.dtype), body=seq(step)
+            loop,
+            start=nodes.cast(self.analyzer.simplify(index_binary("add", loop.start, step)), loop.var.dtype),
+            stop=nodes.cast(self.analyzer.simplify(stop), loop.var.dtype),
+            step=const(step, loop.var.dtype),
+            body=seq(*body),
         )
-        total = Call(dtype.scalar, f"lanes_{op}", (Load(dtype, partial, place),))
+        left = [
+            further(chain, index_binary("add", loop.start, (whole + chain) * lanes)) for chain in range(count - whole)
+        ]
+        parts: list[Expr] = [Load(dtype, partial, (const(chain * lanes),)) for chain in range(chains)]
+        while len(parts) > 1:
+            parts = [binary(op, one, other) for one, other in zip(parts[::2], parts[1::2], strict=True)]
+        total = Call(dtype.scalar, f"lanes_{op}", (parts[0],))
         old = Load(dtype.scalar, store.buffer, store.indices)
-        return [Allocate(partial), first, rounds, replace(store, value=binary(op, old, total))]
+        return [Allocate(partial), *map(begin, range(chains)), rounds, *left,
+                replace(store, value=binary(op, old, total))]  # fmt: skip
 
 
 def _fold_of(loop: For) -> tuple[Store, str, Expr] | None:

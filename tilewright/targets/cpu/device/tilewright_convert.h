@@ -3,9 +3,35 @@
  * To a narrow float: rounded to nearest even, once; formats without infinities saturate.  From a float to an
  * integer: truncated and saturated, NaN gives 0. */
 
+/* The lesser and the greater of two; b where one is NaN. */
+#if LANES == 16 && defined(__AVX512F__)
+TW_INLINE V(f32) FN(lesser_f32)(V(f32) a, V(f32) b) { V(f32) r; __asm__("vminps %2, %1, %0" : "=v"(r) : "v"(a), "v"(b)); return r; }
+TW_INLINE V(f32) FN(greater_f32)(V(f32) a, V(f32) b) { V(f32) r; __asm__("vmaxps %2, %1, %0" : "=v"(r) : "v"(a), "v"(b)); return r; }
+#elif (LANES == 8 || LANES == 4) && defined(__AVX__)
+TW_INLINE V(f32) FN(lesser_f32)(V(f32) a, V(f32) b) { V(f32) r; __asm__("vminps %2, %1, %0" : "=x"(r) : "x"(a), "x"(b)); return r; }
+TW_INLINE V(f32) FN(greater_f32)(V(f32) a, V(f32) b) { V(f32) r; __asm__("vmaxps %2, %1, %0" : "=x"(r) : "x"(a), "x"(b)); return r; }
+#else
+TW_INLINE V(f32) FN(lesser_f32)(V(f32) a, V(f32) b) { return SELECT(a < b, a, b, f32); }
+TW_INLINE V(f32) FN(greater_f32)(V(f32) a, V(f32) b) { return SELECT(a > b, a, b, f32); }
+#endif
+TW_INLINE V(f64) FN(lesser_f64)(V(f64) a, V(f64) b) { return SELECT(a < b, a, b, f64); }
+TW_INLINE V(f64) FN(greater_f64)(V(f64) a, V(f64) b) { return SELECT(a > b, a, b, f64); }
+
 /* min and max give the other operand where one is NaN. */
-TW_INLINE V(f32) FN(min_f32)(V(f32) a, V(f32) b) { return SELECT((a < b) | (b != b), a, b, f32); }
-TW_INLINE V(f32) FN(max_f32)(V(f32) a, V(f32) b) { return SELECT((a > b) | (b != b), a, b, f32); }
+#if LANES == 16 && defined(__AVX512F__)
+#define TW_KEEP_NUMBER(instruction)                                                             \
+  uint16_t numbers;                                                                             \
+  __asm__("vcmpordps %1, %1, %0" : "=Yk"(numbers) : "v"(b));                                   \
+  V(f32) r = a;                                                                                \
+  __asm__(#instruction " %2, %1, %0 %{%3%}" : "+v"(r) : "v"(a), "v"(b), "Yk"(numbers));        \
+  return r;
+TW_INLINE V(f32) FN(min_f32)(V(f32) a, V(f32) b) { TW_KEEP_NUMBER(vminps) }
+TW_INLINE V(f32) FN(max_f32)(V(f32) a, V(f32) b) { TW_KEEP_NUMBER(vmaxps) }
+#undef TW_KEEP_NUMBER
+#else
+TW_INLINE V(f32) FN(min_f32)(V(f32) a, V(f32) b) { return SELECT(b != b, a, FN(lesser_f32)(a, b), f32); }
+TW_INLINE V(f32) FN(max_f32)(V(f32) a, V(f32) b) { return SELECT(b != b, a, FN(greater_f32)(a, b), f32); }
+#endif
 TW_INLINE V(f64) FN(min_f64)(V(f64) a, V(f64) b) { return SELECT((a < b) | (b != b), a, b, f64); }
 TW_INLINE V(f64) FN(max_f64)(V(f64) a, V(f64) b) { return SELECT((a > b) | (b != b), a, b, f64); }
 #define TW_MIN_MAX(type)                                                                        \
@@ -196,11 +222,18 @@ TW_INLINE V(u8) FN(e2m1_from_f32)(V(f32) x) {
     whole = SELECT(x >= SPLAT(LIMIT, float_type), SPLAT(HIGH_VALUE, wide_type), whole, wide_type); \
     return CONVERT(whole, type);                                                               \
   }
+/* Bounds that are floats themselves may be taken first. */
+#define TW_SATURATE_NARROW_TYPE(type, wide_type, float_type, LOW_VALUE, HIGH_VALUE)             \
+  TW_INLINE V(type) FN(type##_from_##float_type)(V(float_type) x) {                            \
+    V(float_type) number = SELECT(x == x, x, SPLAT(0, float_type), float_type);                 \
+    number = FN(lesser_##float_type)(number, SPLAT(HIGH_VALUE, float_type));                    \
+    return CONVERT(CONVERT(FN(greater_##float_type)(number, SPLAT(LOW_VALUE, float_type)), wide_type), type); \
+  }
 #define TW_SATURATE_ALL(float_type, wide)                                                       \
-  TW_SATURATE(i8, wide, float_type, -129, 128, INT8_MIN, INT8_MAX)                              \
-  TW_SATURATE(u8, wide, float_type, -1, 256, 0, UINT8_MAX)                                      \
-  TW_SATURATE(i16, wide, float_type, -32769, 32768, INT16_MIN, INT16_MAX)                       \
-  TW_SATURATE(u16, wide, float_type, -1, 65536, 0, UINT16_MAX)
+  TW_SATURATE_NARROW_TYPE(i8, wide, float_type, INT8_MIN, INT8_MAX)                             \
+  TW_SATURATE_NARROW_TYPE(u8, wide, float_type, 0, UINT8_MAX)                                   \
+  TW_SATURATE_NARROW_TYPE(i16, wide, float_type, INT16_MIN, INT16_MAX)                          \
+  TW_SATURATE_NARROW_TYPE(u16, wide, float_type, 0, UINT16_MAX)
 TW_SATURATE_ALL(f32, i32)
 TW_SATURATE_ALL(f64, i64)
 TW_SATURATE(i32, i32, f32, -0x1p31f, 0x1p31f, INT32_MIN, INT32_MAX)
@@ -235,6 +268,7 @@ TW_INLINE V(u8) FN(wrap_u1)(V(u8) x) { return x & 1; }
 
 #undef TW_SATURATE
 #undef TW_SATURATE_ALL
+#undef TW_SATURATE_NARROW_TYPE
 #undef TW_SATURATE_NARROW
 #undef TW_ENCODE
 #undef TW_DECODE

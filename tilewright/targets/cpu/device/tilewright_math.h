@@ -74,34 +74,34 @@ TW_INLINE V(f64) FN(abs_f64)(V(f64) x) { return FN(double_u64)(FN(bits_f64)(x) &
 /* 2**n for a whole n in [-126, 127], as a float. */
 TW_INLINE V(f32) FN(power_of_two)(V(i32) n) { return FN(float_u32)(CONVERT((n + 127) << 23, u32)); }
 
-/* p * 2**n for a whole n in [-252, 254], rounded once where the result is subnormal. */
+/* x within bounds; NaN stays. */
+#define TW_BOUNDED(x, low, high) FN(greater_f32)(TW_F(low), FN(lesser_f32)(TW_F(high), x))
+
+/* p * 2**n for a whole n in [-252, 254], rounded once where the result is subnormal; NaN where p is NaN, whatever n. */
 TW_INLINE V(f32) FN(scale)(V(f32) p, V(f32) whole) {
 #if LANES == 16 && defined(__AVX512F__)
   V(f32) r;
   __asm__("vscalefps %2, %1, %0" : "=v"(r) : "v"(p), "v"(whole));
   return r;
 #else
-  V(i32) n = CONVERT(whole, i32), half = n >> 1;
+  V(i32) n = CONVERT(SELECT(p == p, whole, TW_F(0), f32), i32), half = n >> 1;
   return p * FN(power_of_two)(half) * FN(power_of_two)(n - half);
 #endif
 }
 
 TW_INLINE V(f32) FN(exp2_f32)(V(f32) x) {
-  V(f32) bounded = SELECT(x > TW_F(129), TW_F(129), x, f32);
-  bounded = SELECT(bounded < TW_F(-151), TW_F(-151), bounded, f32);
+  V(f32) bounded = TW_BOUNDED(x, -151, 129);
   V(f32) n = FN(round_f32)(bounded), f = bounded - n;
   V(f32) q = TW_STEP(f, TW_F(0x1.41fbbap-13f), TW_F(0x1.5f3e54p-10f));
   q = TW_STEP(f, q, TW_F(0x1.3b2d4cp-7f));
   q = TW_STEP(f, q, TW_F(0x1.c6aee8p-5f));
   q = TW_STEP(f, q, TW_F(0x1.ebfbdcp-3f));
   q = TW_STEP(f, q, TW_F(0x1.62e430p-1f));
-  V(f32) r = FN(scale)(TW_STEP(f, q, TW_F(1)), SELECT(x == x, n, TW_F(0), f32));
-  return SELECT(x == x, r, x, f32);
+  return FN(scale)(TW_STEP(f, q, TW_F(1)), n);
 }
 
 TW_INLINE V(f32) FN(exp_f32)(V(f32) x) {
-  V(f32) bounded = SELECT(x > TW_F(89), TW_F(89), x, f32);
-  bounded = SELECT(bounded < TW_F(-105), TW_F(-105), bounded, f32);
+  V(f32) bounded = TW_BOUNDED(x, -105, 89);
   V(f32) n = FN(round_f32)(bounded * TW_F(0x1.715476p+0f));
   V(f32) r = TW_STEP(n, TW_F(-0x1.62e400p-1f), bounded);
   r = TW_STEP(n, TW_F(-0x1.7f7d1cp-20f), r);
@@ -110,7 +110,7 @@ TW_INLINE V(f32) FN(exp_f32)(V(f32) x) {
   q = TW_STEP(r, q, TW_F(0x1.555492p-3f));
   q = TW_STEP(r, q, TW_F(0x1.fffffcp-2f));
   V(f32) p = TW_STEP(r * r, q, r) + TW_F(1);
-  return SELECT(x == x, FN(scale)(p, SELECT(x == x, n, TW_F(0), f32)), x, f32);
+  return FN(scale)(p, n);
 }
 
 /* x = m * 2**e with m in [sqrt(1/2), sqrt(2)); gives e, and m - 1. */
