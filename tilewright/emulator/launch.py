@@ -230,7 +230,7 @@ def run(
         order = make_launch(
             grid=sizes[0], block=sizes[1], cluster=sizes[2], warp_size=32, shared_bytes=shared_bytes, shared_base=1024, check=check,
             schedule=SCHEDULES[schedule], workers=workers, resident=resident, trace=(1 if trace else 0) | (2 if census else 0),
-            fences_memory="fence_" in source, registers=launch_registers(source, kernel, threads) if registers is None else registers, seed=seed, poison=poison, milliseconds=int(1000 * seconds),
+            fences_memory="fence_" in source, weak_arrivals="mbarrier_arrive_cluster(" in source, registers=launch_registers(source, kernel, threads) if registers is None else registers, seed=seed, poison=poison, milliseconds=int(1000 * seconds),
             entry=text.entry, arguments=base, allocations=allocations,
             allocation_count=len(arrays), arena_low=space.base, arena_high=space.base + space.bytes, text_low=low.value,
             text_high=high.value, faults=planted, fault_count=len(faults),

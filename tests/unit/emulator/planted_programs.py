@@ -14,7 +14,7 @@ from __future__ import annotations
 import collections
 import random
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,13 +27,31 @@ from tilewright import compiler
 from tilewright.errors import EmulationError, TilewrightError
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, INT32
-from tilewright.ir.nodes import Binary, Call, Const, Evaluate, Expr, For, Function, If, Let, Region, Seq, Statement, Store, TensorMap, Var, binary, const, seq
+from tilewright.ir.nodes import (
+    Binary,
+    Call,
+    Const,
+    Evaluate,
+    Expr,
+    For,
+    Function,
+    If,
+    Let,
+    Region,
+    Seq,
+    Statement,
+    Store,
+    TensorMap,
+    Var,
+    binary,
+    const,
+    seq,
+)
 from tilewright.ir.printer import print_program
-from tilewright.ir.visitor import Rewriter, variables, walk
+from tilewright.ir.visitor import Rewriter, walk
 from tilewright.passes.context import Context, Schedule
 from tilewright.passes.manager import Step, run_passes
 from tilewright.passes.pipeline import PIPELINE
-from tilewright.runtime.arguments import Binder
 from tilewright.runtime.emulation import emulate_program
 from tilewright.runtime.kernel import Kernel
 
@@ -48,7 +66,18 @@ ORDERING = {
 }  # fmt: skip
 """Calls that order: they are left out and moved."""
 
-MOVERS = {"cp_async", "cp_async_zfill", "tma_load", "tma_load_multicast", "tma_store", "wgmma_ss", "wgmma_rs", "stmatrix_x4", "ldmatrix", "ldmatrix_trans"}
+MOVERS = {
+    "cp_async",
+    "cp_async_zfill",
+    "tma_load",
+    "tma_load_multicast",
+    "tma_store",
+    "wgmma_ss",
+    "wgmma_rs",
+    "stmatrix_x4",
+    "ldmatrix",
+    "ldmatrix_trans",
+}
 """Calls that move or multiply data: they are left out."""
 
 TEMPLATES = {"cp_async_wait": 1, "wgmma_wait": 1, "bulk_wait_read": 1}
@@ -60,7 +89,18 @@ COUNTS = {
 }  # fmt: skip
 """For each call the positions of its numbers, and what is added to them."""
 
-SWAPS = {"add": "sub", "sub": "add", "floordiv": "floormod", "floormod": "floordiv", "mul": "add", "xor": "add", "and": "or", "lt": "le", "ge": "gt", "eq": "ne"}
+SWAPS = {
+    "add": "sub",
+    "sub": "add",
+    "floordiv": "floormod",
+    "floormod": "floordiv",
+    "mul": "add",
+    "xor": "add",
+    "and": "or",
+    "lt": "le",
+    "ge": "gt",
+    "eq": "ne",
+}
 SWIZZLES = {"tw::SWIZZLE_128B": "tw::SWIZZLE_64B", "tw::SWIZZLE_64B": "tw::SWIZZLE_32B", "tw::SWIZZLE_32B": "tw::SWIZZLE_128B", "tw::SWIZZLE_NONE": "tw::SWIZZLE_128B"}  # fmt: skip
 
 
@@ -116,7 +156,9 @@ class _Plant(Rewriter):
                         rebuilt = self._unless(active, rebuilt)
                         after[position + 1].append(If(active, seq(statement), span=statement.span))
                 previous = body.statements[position - 1] if position else None
-                if previous is not None and not (isinstance(previous, (Let, nodes.Allocate)) and _uses(statement, previous)):
+                if previous is not None and not (
+                    isinstance(previous, (Let, nodes.Allocate)) and _uses(statement, previous)
+                ):
                     active = self.site("moved earlier", _text(statement))
                     if active is not None:
                         rebuilt = self._unless(active, rebuilt)
@@ -192,18 +234,30 @@ class _Plant(Rewriter):
             if isinstance(swizzle, str) or isinstance(getattr(swizzle, "value", None), str):
                 name = swizzle if isinstance(swizzle, str) else swizzle.value
                 other = SWIZZLES[name]
-                wrong = replace(call, arguments=(region, other if isinstance(swizzle, str) else replace(swizzle, value=other), *numbers))
+                wrong = replace(
+                    call,
+                    arguments=(region, other if isinstance(swizzle, str) else replace(swizzle, value=other), *numbers),
+                )
                 made = self.choose("swizzle", f"{name} becomes {other}", wrong, made)
             for position in (2, 3):
                 number = call.arguments[position]
                 if isinstance(number, Const):
-                    wrong = replace(call, arguments=(*call.arguments[:position], const(number.value * 2, number.dtype), *call.arguments[position + 1 :]))
+                    wrong = replace(
+                        call,
+                        arguments=(
+                            *call.arguments[:position],
+                            const(number.value * 2, number.dtype),
+                            *call.arguments[position + 1 :],
+                        ),
+                    )
                     made = self.choose("stride doubled", f"{call.function} argument {position}", wrong, made)
             return made
         if call.function == "mbarrier_wait" or call.function == "mbarrier_wait_cluster":
             place, parity = call.arguments
             wrong = binary("xor", parity, const(1, parity.dtype))
-            return replace(call, arguments=(self._slot(place), self.choose("parity flipped", _text(parity), wrong, parity)))
+            return replace(
+                call, arguments=(self._slot(place), self.choose("parity flipped", _text(parity), wrong, parity))
+            )
         if call.function == "tma_load_multicast" or call.function in ("tma_load", "tma_store"):
             return replace(call, arguments=tuple(self._copied(call.function, a) for a in call.arguments))
         counts = COUNTS.get(call.function, {})
@@ -213,7 +267,9 @@ class _Plant(Rewriter):
             for change in counts.get(position, ()):
                 if isinstance(argument, Expr):
                     wrong = nodes.index_binary("add", argument, const(change, argument.dtype))
-                    made_argument = self.choose("count", f"{call.function} argument {position} by {change}", wrong, made_argument)
+                    made_argument = self.choose(
+                        "count", f"{call.function} argument {position} by {change}", wrong, made_argument
+                    )
             arguments.append(made_argument)
         return replace(call, arguments=tuple(arguments))
 
@@ -222,17 +278,28 @@ class _Plant(Rewriter):
         if not isinstance(argument, Region):
             return argument
         start = argument.starts[0]
-        return replace(argument, starts=(self.choose("slot off by one", _text(start), nodes.index_binary("add", start, 1), start),))
+        return replace(
+            argument, starts=(self.choose("slot off by one", _text(start), nodes.index_binary("add", start, 1), start),)
+        )
 
     def _copied(self, function: str, argument: Any) -> Any:
         if isinstance(argument, Region):
             return self._slot(argument) if argument.buffer.scope == "barrier" else self.visit(argument)
         if isinstance(argument, TensorMap) or not isinstance(argument, Expr):
             return argument
-        return self.choose("coordinate", f"{function} {_text(argument)}", nodes.index_binary("add", argument, const(8, argument.dtype)), argument)
+        return self.choose(
+            "coordinate",
+            f"{function} {_text(argument)}",
+            nodes.index_binary("add", argument, const(8, argument.dtype)),
+            argument,
+        )
 
     def _argument(self, argument: Any) -> Any:
-        return self.visit(argument) if isinstance(argument, (Expr, Region)) and not isinstance(argument, TensorMap) else argument
+        return (
+            self.visit(argument)
+            if isinstance(argument, (Expr, Region)) and not isinstance(argument, TensorMap)
+            else argument
+        )
 
     def visit_TensorMap(self, tensor_map: TensorMap) -> TensorMap:
         return tensor_map
@@ -254,7 +321,9 @@ class _Plant(Rewriter):
                 return expression
             made: Expr = expression
             for wrong in {expression.value + 1, expression.value * 2} - {expression.value}:
-                made = self.choose("constant", f"{expression.value} becomes {wrong}", const(wrong, expression.dtype), made)
+                made = self.choose(
+                    "constant", f"{expression.value} becomes {wrong}", const(wrong, expression.dtype), made
+                )
             return made
         if isinstance(expression, Binary):
             made = replace(expression, left=self.index(expression.left), right=self.index(expression.right))
@@ -266,7 +335,13 @@ class _Plant(Rewriter):
         if isinstance(expression, nodes.Cast):
             return replace(expression, value=self.index(expression.value))
         if isinstance(expression, Call):
-            return replace(expression, arguments=tuple(self.index(a) if isinstance(a, Expr) and expression.function == "warp_uniform" else a for a in expression.arguments))
+            return replace(
+                expression,
+                arguments=tuple(
+                    self.index(a) if isinstance(a, Expr) and expression.function == "warp_uniform" else a
+                    for a in expression.arguments
+                ),
+            )
         return expression
 
 
@@ -308,7 +383,9 @@ class _Stage(Rewriter):
         statements = list(body.statements)
         made: list[Any] = []
         for position, statement in enumerate(statements):
-            ordering = isinstance(statement, (nodes.Wait, nodes.Commit, *CHANNELS)) or _called(statement) == "sync_threads"
+            ordering = (
+                isinstance(statement, (nodes.Wait, nodes.Commit, *CHANNELS)) or _called(statement) == "sync_threads"
+            )
             if not ordering:
                 made.append(self.visit(statement))
                 continue
@@ -318,13 +395,23 @@ class _Stage(Rewriter):
             if isinstance(statement, CHANNELS):
                 for change in (1, -1):
                     if self._is(f"stage: iteration by {change}", statement):
-                        changed = replace(statement, iteration=nodes.index_binary("add", statement.iteration, const(change)))
+                        changed = replace(
+                            statement, iteration=nodes.index_binary("add", statement.iteration, const(change))
+                        )
             if isinstance(statement, nodes.Wait) and self._is("stage: pending by 1", statement):
                 changed = replace(statement, pending=statement.pending + 1)
-            if position and not isinstance(statements[position - 1], (Let, nodes.Allocate)) and self._is("stage: moved earlier", statement):
+            if (
+                position
+                and not isinstance(statements[position - 1], (Let, nodes.Allocate))
+                and self._is("stage: moved earlier", statement)
+            ):
                 made.insert(len(made) - 1, statement)
                 continue
-            if position + 1 < len(statements) and not isinstance(statements[position + 1], (Let, nodes.Allocate)) and self._is("stage: moved later", statement):
+            if (
+                position + 1 < len(statements)
+                and not isinstance(statements[position + 1], (Let, nodes.Allocate))
+                and self._is("stage: moved later", statement)
+            ):
                 statements[position + 1 : position + 2] = [statements[position + 1]]
                 made += [self.visit(statements[position + 1]), statement]
                 made += [self.visit(rest) for rest in statements[position + 2 :]]
@@ -393,7 +480,9 @@ def prepare(program: Program, architecture: str, most: int, seed: int = 0) -> Pr
     traced = replace(kernel.program.traced, params=(*kernel.program.traced.params, PLANTED))
     mutants = replace(kernel.program, traced=traced, final=final, source=kernel.target.emit(final, kernel.arch))
     expected = _run(mutants, arguments, 0)
-    assert not differences(expected, _run(kernel.program, arguments, None), 0.0), f"{program.name}: the mutants' text is wrong without a fault"
+    assert not differences(expected, _run(kernel.program, arguments, None), 0.0), (
+        f"{program.name}: the mutants' text is wrong without a fault"
+    )
     sites = [*chosen, *_sample(stage_sites(kernel), most // 2, seed)]
     return Prepared(program, architecture, sites, kernel, arguments, expected, mutants)
 
@@ -450,7 +539,13 @@ MOST = 72
 
 def kernels_to_plant_in() -> list[tuple[Program, str]]:
     """A kernel for each way to load, divide, synchronise and store, with loops long enough that every slot is used again."""
-    whole, direct, gemm, pipelines, replicas = programs.whole, programs.direct, programs.gemm, programs.pipelines, programs.replicas
+    whole, direct, gemm, pipelines, replicas = (
+        programs.whole,
+        programs.direct,
+        programs.gemm,
+        programs.pipelines,
+        programs.replicas,
+    )
     bf16 = {"dtype": "bfloat16"}
     return [
         (Program("cp.async pipeline", direct(gemm, whole(40, 200), whole(40, 200, seed=1), block=(32, 32, 32), threads=64, num_stages=3)), "sm_80"),

@@ -109,6 +109,7 @@ ClockRef fenced_knowledge(Thread& thread) {
   for (uint32_t t = 0; t < cluster.thread_count; ++t) {
     const uint32_t heard = t == thread.index ? thread.clock : thread.base ? thread.base->at[t] : 0;
     known->at[t] = std::min(heard, cluster.threads[t].fence_clock);
+    if (!known->published.empty()) known->published[t] = known->at[t];
   }
   known->settle();
   return join(thread.at_fence, ClockRef(known));

@@ -175,8 +175,8 @@ void complete_bytes(TransactionBarrier& barrier, int64_t bytes, uint32_t copy_nu
   try_complete(barrier);
 }
 
-void arrive(TransactionBarrier& barrier, Thread* thread, uint32_t count, uint32_t site) {
-  if (thread && thread->cluster->engine->check) release(*thread, barrier.gathering);
+void arrive(TransactionBarrier& barrier, Thread* thread, uint32_t count, uint32_t site, bool publishes) {
+  if (thread && thread->cluster->engine->check) release(*thread, barrier.gathering, publishes);
   barrier.arrive_site = site;
   if (count > barrier.pending) {
     report("too-many-arrivals", thread ? thread : self, site,
@@ -315,7 +315,7 @@ void tw_mbarrier_invalidate(tw_u32 address, TwSite position) {
   barrier.valid = false;
 }
 
-static uint64_t arrive_with(tw_u32 address, uint32_t count, int64_t bytes, bool expects) {
+static uint64_t arrive_with(tw_u32 address, uint32_t count, int64_t bytes, bool expects, bool publishes = true) {
   Thread& thread = *self;
   TransactionBarrier& barrier = *barrier_at(thread, address, thread.site, "arrived at", false);
   if (checking()) {
@@ -324,7 +324,7 @@ static uint64_t arrive_with(tw_u32 address, uint32_t count, int64_t bytes, bool 
   }
   if (expects) expect(barrier, bytes, thread.site);
   const uint64_t state = barrier.phase << 24 | barrier.pending;
-  if (count) arrive(barrier, &thread, count, thread.site);
+  if (count) arrive(barrier, &thread, count, thread.site, publishes);
   else try_complete(barrier);
   return state;
 }
@@ -336,12 +336,12 @@ tw_u64 tw_mbarrier_arrive(tw_u32 address, tw_u32 count, TwSite position) {
   return arrive_with(address, count + uint32_t(planted.delta), 0, false);
 }
 
-void tw_mbarrier_arrive_remote(tw_u32 address, tw_u32 count, TwSite position) {
+void tw_mbarrier_arrive_remote(tw_u32 address, tw_u32 count, tw_u32 publishes, TwSite position) {
   const Planted planted = enter(TW_MBARRIER_ARRIVE_REMOTE, position);
   if (planted.skip) return;
   event(*self, "mbarrier_arrive_cluster", 'i', "\"barrier\":" + number(address));
   if (block_of_address(*self, address).live_threads == 0) report("exited-block", self, self->site, {{"address", "{\"space\":\"cluster\",\"offset\":" + number(address & 0xFFFFFF) + "}"}});
-  arrive_with(address, count + uint32_t(planted.delta), 0, false);
+  arrive_with(address, count + uint32_t(planted.delta), 0, false, publishes);
 }
 
 void tw_mbarrier_expect_tx(tw_u32 address, tw_u32 bytes, TwSite position) {

@@ -5,6 +5,8 @@
 
 namespace emulator {
 
+bool Clock::weak_arrivals = false;
+
 ClockRef::ClockRef(const ClockRef& other) : clock_(other.clock_) {
   if (clock_) __atomic_fetch_add(&clock_->references, 1, __ATOMIC_RELAXED);
 }
@@ -18,7 +20,7 @@ void Clock::settle() {
     low[group] = *std::min_element(&at[group * group_size], &at[group * group_size] + group_size);
 }
 
-void Clock::take(const Clock& other) {
+void Clock::take(const Clock& other, bool publishes) {
   uint32_t* a = at.data();
   uint32_t* f = fenced.data();
   const uint32_t* b = other.at.data();
@@ -27,6 +29,8 @@ void Clock::take(const Clock& other) {
     a[i] = a[i] > b[i] ? a[i] : b[i];
     f[i] = f[i] > g[i] ? f[i] : g[i];
   }
+  if (publishes)
+    for (uint32_t i = 0; i < published.size(); ++i) published[i] = std::max(published[i], other.published[i]);
   for (const Foreign& theirs : other.foreign) {
     auto mine = std::find_if(foreign.begin(), foreign.end(), [&](const Foreign& f) { return f.cluster == theirs.cluster; });
     if (mine == foreign.end()) foreign.push_back(theirs);
@@ -55,18 +59,20 @@ Clock* Gathering::open(uint32_t length) {
   return building_.get();
 }
 
-void Gathering::add(uint32_t length, const ClockRef& base, uint32_t entry, uint32_t clock, uint32_t fenced) {
-  add(length, base);
+void Gathering::add(uint32_t length, const ClockRef& base, uint32_t entry, uint32_t clock, uint32_t fenced, bool publishes) {
+  add(length, base, publishes);
   Clock* building = open(length);
   building->at[entry] = std::max(building->at[entry], clock);
   building->fenced[entry] = std::max(building->fenced[entry], fenced);
+  if (publishes && !building->published.empty()) building->published[entry] = std::max(building->published[entry], clock);
 }
 
-void Gathering::add(uint32_t length, const ClockRef& base) {
+void Gathering::add(uint32_t length, const ClockRef& base, bool publishes) {
   Clock* building = open(length);
-  if (base && !(base == last_)) {
-    building->take(*base.get());
+  if (base && !(base == last_ && publishes <= last_published_)) {
+    building->take(*base.get(), publishes);
     last_ = base;
+    last_published_ = publishes;
   }
 }
 

@@ -2,7 +2,8 @@
 //
 // A clock has one entry for each thread of a cluster and one for each of its transaction barriers (copies that complete on a barrier
 // count as that barrier's own thread).  Threads that have met in a barrier know the same, so clocks are shared and never changed once
-// shared; a thread's own entry is kept in the thread.  Beside each entry stands how much of it has passed a proxy fence.
+// shared; a thread's own entry is kept in the thread.  Beside each entry stands how much of it has passed a proxy fence, and in runs
+// whose text has arrivals that publish no writes, how much of it was published.
 #pragma once
 #include <cstdint>
 #include <utility>
@@ -39,11 +40,13 @@ struct Clock {
   uint32_t length;                    // a multiple of group_size
   std::vector<uint32_t> at;           // [length] entries
   std::vector<uint32_t> fenced;       // [length] the part of each entry that a proxy fence has made visible
+  std::vector<uint32_t> published;    // [length] the part of each entry whose writes were handed over too; empty: all of it
   std::vector<uint32_t> low;          // [length / group_size] least entry of each group
   std::vector<Foreign> foreign;       // what is known of other clusters, by acquire from global memory
-  explicit Clock(uint32_t entries) : length(entries), at(entries), fenced(entries), low(entries / group_size) {}
+  static bool weak_arrivals;          // whether clocks tell what was published
+  explicit Clock(uint32_t entries) : length(entries), at(entries), fenced(entries), published(weak_arrivals ? entries : 0), low(entries / group_size) {}
   void settle();                      // recompute the minima, before the clock is shared
-  void take(const Clock& other);      // become the maximum of both
+  void take(const Clock& other, bool publishes = true);   // become the maximum of both
 };
 
 // Both together; the result may be one of them.
@@ -52,13 +55,15 @@ ClockRef join(const ClockRef& a, const ClockRef& b);
 // A clock under construction: what the threads that have arrived at a barrier knew.
 class Gathering {
  public:
-  void add(uint32_t length, const ClockRef& base, uint32_t entry, uint32_t clock, uint32_t fenced);
-  void add(uint32_t length, const ClockRef& base);
+  // `publishes` false: what was written is not handed over.
+  void add(uint32_t length, const ClockRef& base, uint32_t entry, uint32_t clock, uint32_t fenced, bool publishes = true);
+  void add(uint32_t length, const ClockRef& base, bool publishes = true);
   ClockRef finish();                  // freeze and start anew
 
  private:
   Clock* open(uint32_t length);
   ClockRef building_, last_;
+  bool last_published_ = true;
 };
 
 }  // namespace emulator

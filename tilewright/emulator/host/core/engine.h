@@ -264,7 +264,7 @@ bool knows_fenced(const Thread& thread, uint32_t entry, uint32_t clock);
 bool ordered(Thread& thread, const Slot& slot);
 bool fenced(const Thread& thread, const Slot& slot);
 void acquire(Thread& thread, const ClockRef& clock);
-void release(Thread& thread, Gathering& into);
+void release(Thread& thread, Gathering& into, bool publishes = true);
 ClockRef snapshot(Thread& thread);
 
 // ---- memory.cpp: addresses of kernel text
@@ -290,7 +290,7 @@ void lane_left(Thread& thread);                    // an exit may complete barri
 void thread_left_barriers(Thread& thread);
 TransactionBarrier* barrier_at(Thread& thread, uint32_t address, uint32_t site, const char* what, bool remote_or_copy);
 void complete_bytes(TransactionBarrier& barrier, int64_t bytes, uint32_t copy_number);
-void arrive(TransactionBarrier& barrier, Thread* thread, uint32_t count, uint32_t site);
+void arrive(TransactionBarrier& barrier, Thread* thread, uint32_t count, uint32_t site, bool publishes = true);
 void check_barriers_at_exit(Cluster& cluster);
 
 // ---- atomics.cpp

@@ -58,7 +58,8 @@ struct TwAllocation { tw_u64 low, high; };
 struct TwLaunch {
   tw_u32 grid[3], block[3], cluster[3];
   tw_u32 warp_size, shared_bytes, shared_base;
-  tw_u32 check, schedule, workers, resident, registers, trace, fences_memory;   /* the last: the text has fences between blocks */
+  tw_u32 check, schedule, workers, resident, registers, trace;
+  tw_u32 fences_memory, weak_arrivals;   /* the text has fences between blocks; arrivals that publish no writes */
   tw_u64 seed, poison, milliseconds;   /* the last: a run may take, 0 for any time */
   void (*entry)(void** arguments);
   void** arguments;
@@ -120,7 +121,7 @@ tw_u32 tw_warp_reduce(tw_u32 how, tw_u32 is_signed, tw_u64 mask, tw_u32 value, s
 void tw_mbarrier_init(tw_u32 barrier, tw_u32 count, struct TwSite site);
 void tw_mbarrier_invalidate(tw_u32 barrier, struct TwSite site);
 tw_u64 tw_mbarrier_arrive(tw_u32 barrier, tw_u32 count, struct TwSite site);
-void tw_mbarrier_arrive_remote(tw_u32 barrier, tw_u32 count, struct TwSite site);
+void tw_mbarrier_arrive_remote(tw_u32 barrier, tw_u32 count, tw_u32 publishes, struct TwSite site);   /* publishes: writes too, not only what was read */
 void tw_mbarrier_expect_tx(tw_u32 barrier, tw_u32 bytes, struct TwSite site);
 tw_u64 tw_mbarrier_arrive_expect_tx(tw_u32 barrier, tw_u32 bytes, struct TwSite site);
 void tw_mbarrier_complete_tx(tw_u32 barrier, tw_u32 bytes, struct TwSite site);

@@ -13,6 +13,17 @@ bool knows_fenced(const Thread& thread, uint32_t entry, uint32_t clock) {
   return thread.base && thread.base->fenced[entry] >= clock;
 }
 
+// Whether what an ordinary access wrote was handed over, where it is known to have happened.
+static bool published(const Thread& thread, const Slot& slot) {
+  if (!Clock::weak_arrivals || !(slot.flags & slot_write) || (slot.flags & slot_async)) return true;
+  for (uint32_t rest = slot.lanes; rest; rest &= rest - 1) {
+    const uint32_t entry = slot.group * group_size + uint32_t(__builtin_ctz(rest));
+    if (entry == thread.index) continue;
+    if (!thread.base || (!thread.base->published.empty() && thread.base->published[entry] < slot.clock)) return false;
+  }
+  return true;
+}
+
 bool ordered(Thread& thread, const Slot& slot) {
   if (slot.flags & slot_operation) {
     Operation& operation = thread.cluster->operations[slot.clock];
@@ -29,6 +40,7 @@ bool ordered(Thread& thread, const Slot& slot) {
       }
     return false;
   }
+  if (!published(thread, slot)) return false;
   if (thread.base && thread.base->low[slot.group] >= slot.clock) return true;
   for (uint32_t rest = slot.lanes; rest; rest &= rest - 1)
     if (!knows(thread, slot.group * group_size + uint32_t(__builtin_ctz(rest)), slot.clock)) return false;
@@ -38,9 +50,9 @@ bool ordered(Thread& thread, const Slot& slot) {
 bool fenced(const Thread& thread, const Slot& slot) {
   if (slot.flags & slot_operation) {                    // cp.async, which its thread fences after its wait
     const Operation& operation = thread.cluster->operations[slot.clock];
-    if (operation.entry != ~0u)                         // it arrives by itself: nobody can fence but those who have seen it arrive
-      return thread.at_proxy_fence && thread.at_proxy_fence->at[operation.entry] >= operation.entry_clock;
-    return operation.clock && knows_fenced(thread, operation.thread, operation.clock);
+    if (operation.clock && knows_fenced(thread, operation.thread, operation.clock)) return true;
+    // One that arrives by itself is fenced by its writer, once that has seen it arrive, or by those who use it.
+    return operation.entry != ~0u && thread.at_proxy_fence && thread.at_proxy_fence->at[operation.entry] >= operation.entry_clock;
   }
   for (uint32_t rest = slot.lanes; rest; rest &= rest - 1)
     if (!knows_fenced(thread, slot.group * group_size + uint32_t(__builtin_ctz(rest)), slot.clock)) return false;
@@ -49,8 +61,10 @@ bool fenced(const Thread& thread, const Slot& slot) {
 
 void acquire(Thread& thread, const ClockRef& clock) { thread.base = join(thread.base, clock); }
 
-void release(Thread& thread, Gathering& into) {
-  into.add(thread.cluster->clock_length, thread.base, thread.index, thread.clock, thread.fenced);
+void release(Thread& thread, Gathering& into, bool publishes) {
+  const uint32_t length = thread.cluster->clock_length;
+  into.add(length, thread.base, thread.index, thread.clock, thread.fenced, publishes);
+  if (!publishes && thread.at_fence) into.add(length, thread.at_fence, thread.index, thread.fence_clock, 0);   // a fence before it does
   ++thread.clock;
 }
 

@@ -97,6 +97,7 @@ char* tw_run(const TwLaunch* launch) {
   Engine engine;
   engine.launch = *launch;
   engine.check = launch->check;
+  Clock::weak_arrivals = launch->weak_arrivals;
   engine.positions.reserve(1 << 16);                  // read without a lock, so it must not move
   engine.deadline = launch->milliseconds ? milliseconds() + launch->milliseconds : 0;
   if (engine.check && launch->arena_high > launch->arena_low)
