@@ -248,3 +248,8 @@ def test_program(program, how):
     run = {"interpreter": kernel.interpret, "cpu": kernel}.get(how, kernel.emulate)
     run(*arguments)
     assert np.abs(arguments[-1] - expected).max() <= tolerance
+
+
+def test_vector_loops_of_threads_move_vectors():
+    text = tilewright.compile(product_of_a_row()[0], target="cuda -arch=sm_80").get_kernel_source()
+    assert text.count("tw::load_fragment<8>") == 2

@@ -55,7 +55,8 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import variables, walk
+from tilewright.ir.visitor import substitute, variables, walk
+from tilewright.layout.constructors import row_major
 from tilewright.layout.digits import REGISTER
 from tilewright.layout.layout import Layout
 from tilewright.passes.context import Context
@@ -242,6 +243,18 @@ class Assign(ScopedRewriter):
         return [made, For(index, const(0), const(made.buffer.size), const(1), fill, "unroll", span=allocate.span)]
 
     # Loops ---------------------------------------------------------------------------------------
+
+    def visit_For(self, loop: For) -> Any:
+        """A thread's own vector loop moves vectors, as its part of a parallel loop does."""
+        start, stop, step = (self.analyzer.simplify(end) for end in (loop.start, loop.stop, loop.step))
+        bounds = [end.value for end in (start, stop, step) if isinstance(end, nodes.Const)]
+        if loop.kind != "vectorize" or len(bounds) < 3 or len(range(*bounds)) == 0 or bounds[2] != 1:
+            return super().visit_For(loop)
+        first, last, _ = bounds
+        body = substitute(loop.body, {loop.var: index_binary("add", loop.var, first)}) if first else loop.body
+        count = int(last - first)
+        alone = Parallel((loop.var,), (count,), body, row_major((count,), REGISTER), span=loop.span)
+        return ThreadLoop(self, alone).run()
 
     def visit_Parallel(self, loop: Parallel) -> Statement:
         return self._strided(loop) if loop.layout is None else ThreadLoop(self, loop).run()

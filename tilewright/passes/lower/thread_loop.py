@@ -178,7 +178,9 @@ class ThreadLoop:
         """Whether the last index moves with `var` by one and the others do not move."""
         if any(node is var for index in indices[:-1] for node in walk(index)):
             return False
-        stride = self.owner.analyzer.stride(indices[-1], var)
+        # A thread with one vector has one value of `var`: what an index does with it shows on a variable without bounds.
+        moving = Var(var.dtype, var.name)
+        stride = self.owner.analyzer.stride(substitute(indices[-1], {var: moving}), moving)
         return isinstance(stride, nodes.Const) and stride.value == 1
 
     def _starts(self, index: Expr, var: Var, width: int) -> bool:

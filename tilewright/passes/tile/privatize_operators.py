@@ -16,10 +16,10 @@ After::
     def f(A: float32[32], B: float32[32, 2]) -> B:
         with kernel(blocks={bx: 1}, threads={tx: 32, ty: 1, tz: 1}):
             own = local(float32[2])
-            for i in unroll(2):
+            for i in vectorize(2):
                 own[i] = 0.0
             own[0] = A[tx]
-            for i in unroll(2):
+            for i in vectorize(2):
                 B[tx, i] = own[i]
 
 Each thread has a local tile of its own, so dividing such work among the threads would leave most of every tile
@@ -107,7 +107,8 @@ class _Serial(Rewriter):
         body: Seq = self(loop.body)
         made: Statement = loop
         for var, extent in reversed(list(zip(loop.vars, loop.extents, strict=True))):
-            kind = "unroll" if isinstance(extent, int) and extent <= UNROLLED else "serial"
+            inner = "vectorize" if var is loop.vars[-1] else "unroll"
+            kind = inner if isinstance(extent, int) and extent <= UNROLLED else "serial"
             stop = nodes.cast(nodes.expr(extent), var.dtype)
             made = For(var, const(0, var.dtype), stop, const(1, var.dtype), body, kind, span=loop.span)
             body = nodes.seq(made)
