@@ -247,7 +247,7 @@ class Assign(ScopedRewriter):
     def visit_For(self, loop: For) -> Any:
         """A thread's own vector loop moves vectors, as its part of a parallel loop does."""
         start, stop, step = (self.analyzer.simplify(end) for end in (loop.start, loop.stop, loop.step))
-        bounds = [end.value for end in (start, stop, step) if isinstance(end, nodes.Const)]
+        bounds = [int(end.value) for end in (start, stop, step) if isinstance(end, nodes.Const)]
         if loop.kind != "vectorize" or len(bounds) < 3 or len(range(*bounds)) == 0 or bounds[2] != 1:
             return super().visit_For(loop)
         first, last, _ = bounds
