@@ -136,13 +136,13 @@ def _product(
             a = T.alloc_shared((block_K, block_M) if transpose_A else (block_M, block_K), A_dtype)
             b = T.alloc_shared((block_N, block_K) if transpose_B else (block_K, block_N), B_dtype)
             total = T.alloc_fragment((block_M, block_N), sum_type(A_dtype))
-            if scales_A is not None:  # read before the loop, which hides how long that takes
+            # Factors are read before the loop, which hides how long that takes.
+            if by_token:
                 rows = T.alloc_fragment((block_M,), "float32")
+                T.copy(scales_A[bm * block_M], rows)
+            if by_channel:
                 columns = T.alloc_shared((block_N,), "float32")
-                for i in T.Parallel(block_M):
-                    rows[i] = scales_A[bm * block_M + i if by_token else 0]
-                for j in T.Parallel(block_N):
-                    columns[j] = scales_B[bn * block_N + j if by_channel else 0]
+                T.copy(scales_B[bn * block_N], columns)
             if bias is not None:
                 shift = T.alloc_shared((block_N,), "float32")
                 T.copy(bias[bn * block_N], shift)
@@ -161,8 +161,14 @@ def _product(
                 T.copy(total, C[bm * block_M, bn * block_N])
             else:
                 result = T.alloc_fragment((block_M, block_N), out)
+                row_factor = 1.0 if by_token else scales_A[0]
+                factor = row_factor if by_channel else row_factor * scales_B[0]
                 for i, j in T.Parallel(block_M, block_N):
-                    value = T.cast(total[i, j], "float32") * (rows[i] * columns[j])
+                    value = T.cast(total[i, j], "float32") * factor
+                    if by_token:
+                        value = value * rows[i]
+                    if by_channel:
+                        value = value * columns[j]
                     result[i, j] = T.cast(value if bias is None else value + shift[j], out)
                 T.copy(result, C[bm * block_M, bn * block_N])
 

@@ -111,7 +111,7 @@ class Gemm(TileOperator):
         if _matrix(self.c) != (self.m, self.n):
             yield f"the product has shape ({self.m}, {self.n}), but c has shape {shape_text(self.c)}"
         for name, operand, scale in (("a", self.a, self.scale_a), ("b", self.b, self.scale_b)):
-            if scale is not None and self._blocks(scale, operand, name == "a") is None:
+            if scale is not None and self.blocks(scale, operand, name == "a") is None:
                 yield (
                     f"the scale of {name} has shape {shape_text(scale)}, "
                     f"which does not divide that of {name}, {shape_text(operand)}"
@@ -129,12 +129,12 @@ class Gemm(TileOperator):
         if c.is_integer and (self.scale_a is not None or self.scale_b is not None):
             yield f"c is {c}, but a scaled product needs a float accumulator"
 
-    def _blocks(self, scale: Region, operand: Region, is_a: bool) -> tuple[int, int] | None:
+    def blocks(self, scale: Region, operand: Region, is_a: bool) -> tuple[int, int] | None:
         """Number of blocks along the operand's two axes, or None where they do not divide it."""
         shape = _matrix(operand)
         if self.is_line(scale, is_a):
             blocks = [int(scale.extents[-1])] * 2  # type: ignore[arg-type]
-            blocks[self._axis_of_k(is_a)] = 1
+            blocks[self.axis_of_k(is_a)] = 1
         else:
             two = shape_of_rank(scale, 2)
             if two is None or not all(isinstance(extent, int) for extent in two):
@@ -155,7 +155,7 @@ class Gemm(TileOperator):
             isinstance(extent, int) for extent in leading
         ) and last == (self.m if is_a else self.n)  # fmt: skip
 
-    def _axis_of_k(self, is_a: bool) -> int:
+    def axis_of_k(self, is_a: bool) -> int:
         """Which axis of a, or of b, is k."""
         return int(not self.transpose_a) if is_a else int(self.transpose_b)
 
@@ -192,7 +192,7 @@ class Gemm(TileOperator):
         scale, operand = (self.scale_a, self.a) if is_a else (self.scale_b, self.b)
         if scales is None or scale is None:
             return wide
-        blocks = self._blocks(scale, operand, is_a)
+        blocks = self.blocks(scale, operand, is_a)
         factors = as_shape(scales, blocks).astype(np.float64)
         for axis in (0, 1):
             factors = np.repeat(factors, wide.shape[axis] // factors.shape[axis], axis=axis)
@@ -222,13 +222,13 @@ class Gemm(TileOperator):
         value = cast(element(region, index), wide)
         if scale is None:
             return value
-        blocks = self._blocks(scale, region, is_a)
+        blocks = self.blocks(scale, region, is_a)
         assert blocks is not None
         where: list[Expr] = [
             blocked_index(at, extent, count) for at, extent, count in zip(index, _matrix(region), blocks, strict=True)
         ]
         if self.is_line(scale, is_a):
-            del where[self._axis_of_k(is_a)]
+            del where[self.axis_of_k(is_a)]
         return binary("mul", value, cast(element(scale, where), wide))
 
 

@@ -28,6 +28,7 @@ from tilewright.passes.tile.persist_grid import persist_grid
 from tilewright.passes.tile.plan_operand_layouts import plan_operand_layouts
 from tilewright.passes.tile.plan_synchronization import plan_synchronization
 from tilewright.passes.tile.privatize_operators import privatize_operators
+from tilewright.passes.tile.promote_sums import promote_sums
 from tilewright.passes.tile.rasterize_grid import rasterize_grid
 from tilewright.passes.tile.select_async_copies import select_async_copies
 from tilewright.passes.tile.select_copies import select_copies
@@ -54,6 +55,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(simplify, "early: what never runs asks nothing of the passes behind", _one_thread),
     Step(forward_operands, "before layouts: an operand that is not staged needs none", _one_thread),
     Step(plan_operand_layouts, "while gemms are whole: they say how their operands want to lie", _one_thread),
+    Step(promote_sums, "before instructions and roles: what is left are gemms like any other", _many_threads),
     Step(specialize_warps, "before all that loads: roles decide who does, and by which instruction", _many_threads),
     Step(form_clusters, "roles are known: which loads neighbours share can be seen", _many_threads),
     Step(persist_grid, "clusters are known: they are what tiles are dealt to", _many_threads),

@@ -47,7 +47,7 @@ FACT = "staging"
 """Name in ``context.facts`` of how each copy leaves, a `Staging`, by operator."""
 
 BOXES = 2
-"""Boxes of a warpgroup."""
+"""Boxes of a warpgroup at least; as many more as there is room for, so that it need not wait for the engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,13 @@ class Staging:
 
     Attributes
     ----------
-    boxes : shared boxes, `BOXES` a warpgroup.
+    boxes : shared boxes, those of a warpgroup one after the other.
+    count : boxes of a warpgroup.
     plan : of the gemm whose accumulator's layout the fragment has.
     """
 
     boxes: Buffer
+    count: int
     plan: GemmPlan
 
 
@@ -137,19 +139,27 @@ class _Stage(ScopedRewriter):
         if reason is not None:
             choices.append(f"{place}copy: stores by threads (not tma_store: {reason})")
             return copy
-        groups = plan.warps_m * plan.warps_n
-        shape = (BOXES * groups, plan.instruction.m, box_width(plan) or 0)
-        boxes = next(
-            (one for one in self.made if one.static_shape == shape and one.dtype == copy.destination.dtype), None
-        )
-        if boxes is None:
-            boxes = Buffer(f"{copy.source.buffer.name}_staging", shape, copy.destination.dtype, "shared")
-            self.made.append(boxes)
-            self.room -= boxes.dtype.nbytes(boxes.size)
+        staging = self._boxes(copy, plan)
         stored = replace(copy, prefer=TMA)
-        self.staging[stored] = Staging(boxes, plan)
+        self.staging[stored] = staging
+        shape = staging.boxes.static_shape
         choices.append(f"{place}copy: stmatrix and tma_store in boxes of {shape[1]} x {shape[2]}")
         return stored
+
+    def _boxes(self, copy: Copy, plan: GemmPlan) -> Staging:
+        """Boxes for a copy: those of another that are like them, or new ones."""
+        groups, width = plan.warps_m * plan.warps_n, box_width(plan) or 0
+        inner, dtype = (plan.instruction.m, width), copy.destination.dtype
+        for made in self.made:
+            if made.static_shape[1:] == inner and made.dtype == dtype and made.static_shape[0] % groups == 0:
+                return Staging(made, made.static_shape[0] // groups, plan)
+        needed = plan.tiles_m * (plan.n // plan.warps_n // width)
+        size = groups * dtype.nbytes(plan.instruction.m * width)
+        count = next((count for count in range(needed, BOXES, -1) if needed % count == 0 and count * size <= self.room), BOXES)
+        boxes = Buffer(f"{copy.source.buffer.name}_staging", (count * groups, *inner), dtype, "shared")
+        self.made.append(boxes)
+        self.room -= dtype.nbytes(boxes.size)
+        return Staging(boxes, count, plan)
 
     def _misfit(self, copy: Copy, plan: GemmPlan) -> str | None:
         """Why an accumulator does not leave through shared memory; None where it does."""

@@ -102,9 +102,9 @@ def _chunk(op: Gemm, plan: OperandPlan) -> int | None:
 
 
 def _k_blocks(op: Gemm, scale: Region, region: Region, is_a: bool) -> int:
-    blocks = op._blocks(scale, region, is_a)
+    blocks = op.blocks(scale, region, is_a)
     assert blocks is not None
-    return blocks[op._axis_of_k(is_a)]
+    return blocks[op.axis_of_k(is_a)]
 
 
 class _Lowering(Operands):

@@ -211,9 +211,9 @@ class Operands:
         if scale is None:
             return None
         op = self.op
-        blocks = op._blocks(scale, region, is_a)
+        blocks = op.blocks(scale, region, is_a)
         assert blocks is not None
-        k_axis = op._axis_of_k(is_a)
+        k_axis = op.axis_of_k(is_a)
         other, along_k = blocks[1 - k_axis], blocks[k_axis]
         size = (op.m if is_a else op.n) // other
         one_dimension = op.is_line(scale, is_a)

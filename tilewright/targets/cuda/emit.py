@@ -107,7 +107,13 @@ class _Kernel:
         printer.shared_offsets.update(zip(shared_allocations(kernel), kernel.attribute(OFFSETS, ()), strict=True))
         printer.statement(kernel.body)
         shared = ["  TW_DYNAMIC_SHARED(shared_memory);"] if kernel.attribute(BYTES, 0) else []
-        return [f"TW_KERNEL({kernel.num_threads}, 1)", f"{name}({signature}) {{", *shared, *indices]
+        return [f"TW_KERNEL({kernel.num_threads}, 1)", f"{name}({signature}) {{", *shared, *indices, *self._prefetches()]
+
+    def _prefetches(self) -> list[str]:
+        """Tensor maps are on their way to the copy engine while barriers are made."""
+        maps = [self.printer.map_names[key(param)] for param in self.parameters if isinstance(param, TensorMap)]
+        calls = " ".join(f"tw::tma_prefetch_descriptor({name});" for name in maps)
+        return [f"  if (threadIdx.x == 0) {{ {calls} }}"] if maps else []
 
     def _parameter(self, param: Buffer | Var | TensorMap) -> str:
         if isinstance(param, TensorMap):

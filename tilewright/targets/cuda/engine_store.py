@@ -33,7 +33,6 @@ from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.tile.select_instructions import GemmPlan
-from tilewright.passes.tile.stage_epilogue import BOXES
 from tilewright.passes.tile.stage_epilogue import FACT as STAGING
 
 GROUP = 128
@@ -46,7 +45,7 @@ PACK = {"float16": "pack_f16x2", "bfloat16": "pack_bf16x2"}
 def lower_engine_store(copy: Copy, context: Context) -> Statement:
     """The stores of an accumulator."""
     staging = context.facts[STAGING][copy]
-    return _Store(copy, staging.plan, staging.boxes, context.facts[BLOCK]).statement()
+    return _Store(copy, staging.plan, staging.boxes, staging.count, context.facts[BLOCK]).statement()
 
 
 def call(function: str, *arguments: Expr | Region) -> Evaluate:
@@ -58,6 +57,7 @@ class _Store:
     copy: Copy
     plan: GemmPlan
     staging: Buffer
+    count: int
     block: BlockView
 
     def statement(self) -> Statement:
@@ -66,10 +66,10 @@ class _Store:
         number = 0
         for row in range(plan.tiles_m):
             for column in range(0, plan.n // plan.warps_n, width):
-                made += self._box(row, column, number % BOXES)
+                made += self._box(row, column, number % self.count)
                 number += 1
         finished = self._first(call("bulk_wait_read", const(0)))
-        if number % BOXES:  # the next store begins with the box that this one ended with
+        if number % self.count:  # the next store begins with the box that this one ended with
             made.append(finished)
         else:
             self.block.at_end(self.staging, finished)
@@ -95,7 +95,7 @@ class _Store:
                    span=self.copy.span)  # fmt: skip
         store = call("tma_store", self._map(), self._place(turn, const(0), const(0)), *self._coordinates(row, column))
         return [
-            self._first(call("bulk_wait_read", const(BOXES - 1))), self._meet(), pack,
+            self._first(call("bulk_wait_read", const(self.count - 1))), self._meet(), pack,
             call("fence_proxy_async_shared"), self._meet(), self._first(store, call("bulk_commit")),
         ]  # fmt: skip
 
@@ -133,7 +133,7 @@ class _Store:
 
     def _place(self, turn: int, row: Expr, column: Expr) -> Region:
         """An element of one of the warpgroup's boxes."""
-        box = index_binary("add", index_binary("mul", self.block.warpgroup, BOXES), turn)
+        box = index_binary("add", index_binary("mul", self.block.warpgroup, self.count), turn)
         whole = nodes.whole(self.staging)
         return self.block.shared(whole, [box, row, column])
 

@@ -1,0 +1,156 @@
+"""Scaled gemms, and those whose partial sums are promoted, become plain gemms and loops that add up their results.
+
+Before::
+
+    gemm(a, b, total, scale_a=A_scales[k, row : +128], scale_b=B_scales[column : +1, k : +1], promote_every=128)
+
+After::
+
+    rows = fragment(float32[128])
+    part = fragment(float32[128, 128])
+    for i in parallel(128):
+        rows[i] = A_scales[k, row + i]
+    scale = B_scales[column, k]
+    gemm(a, b, part, clear=True)
+    for i, j in parallel(128, 128):
+        total[i, j] = total[i, j] + part[i, j] * (rows[i] * scale)
+
+Matrix instructions then see a gemm like any other, register budgets both accumulators, and factors are on their way
+while the products are made.  Only gemms that are promoted once, at their end, are rewritten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import ALL, INT32
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Expr,
+    Function,
+    Let,
+    Load,
+    Parallel,
+    Region,
+    Select,
+    Statement,
+    Store,
+    Var,
+    binary,
+    cast,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.ir.visitor import Rewriter
+from tilewright.ops.base import zero
+from tilewright.ops.gemm import Gemm
+from tilewright.passes.context import Context
+
+F32 = ALL["float32"]
+
+MAXIMUM_BLOCKS = 8
+"""Blocks of columns with a scale each: so many values stay in registers."""
+
+
+def promote_sums(function: Function, context: Context) -> Function:
+    """Rewrite gemms with scales or promotion where matrix instructions can then execute them."""
+    body = _Promote()(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+class _Promote(Rewriter):
+    def visit_Gemm(self, gemm: Gemm) -> Any:
+        scaled = gemm.scale_a is not None or gemm.scale_b is not None
+        if not scaled and gemm.promote_every is None:
+            return gemm
+        if gemm.c.buffer.scope != "fragment" or not gemm.c.is_whole or gemm.c.dtype != F32 or gemm.token is not None:
+            return gemm
+        if gemm.promote_every not in (None, gemm.k) or not all(_fits(gemm, is_a) for is_a in (True, False)):
+            return gemm
+        return _promoted(gemm)
+
+
+def _scale(gemm: Gemm, is_a: bool) -> tuple[Region | None, tuple[int, int]]:
+    """A scale and how many blocks it has along the operand's rows or columns, and along k."""
+    scale, operand = (gemm.scale_a, gemm.a) if is_a else (gemm.scale_b, gemm.b)
+    if scale is None:
+        return None, (1, 1)
+    blocks = gemm.blocks(scale, operand, is_a)
+    assert blocks is not None  # the operator has been checked
+    axis = gemm.axis_of_k(is_a)
+    return scale, (blocks[1 - axis], blocks[axis])
+
+
+def _fits(gemm: Gemm, is_a: bool) -> bool:
+    scale, (across, deep) = _scale(gemm, is_a)
+    size = gemm.m if is_a else gemm.n
+    return scale is None or (deep == 1 and (across == size or across <= MAXIMUM_BLOCKS))
+
+
+def _promoted(gemm: Gemm) -> list[Statement]:
+    i, j = Var(INT32, "i"), Var(INT32, "j")
+    part = Buffer("part", (gemm.m, gemm.n), _sum_type(gemm), "fragment")
+    before: list[Statement] = [Allocate(part, span=gemm.span)]
+    factors = [_factor(gemm, is_a, var, before) for is_a, var in ((True, i), (False, j))]
+    product = replace(
+        gemm, c=nodes.whole(part), clear=True, scale_a=None, scale_b=None, promote_every=None
+    )  # fmt: skip
+    value = cast(Load(part.dtype, part, (i, j)), F32)
+    known = [factor for factor in factors if factor is not None]
+    if known:
+        value = binary("mul", value, known[0] if len(known) == 1 else binary("mul", known[0], known[1]))
+    c = gemm.c.buffer
+    where = (*(const(0) for _ in range(c.rank - 2)), i, j)
+    old: Expr = Load(F32, c, where)
+    if isinstance(gemm.clear, Expr):
+        old = Select(F32, gemm.clear, zero(F32), old)
+    added = value if gemm.clear is True else binary("add", old, value)
+    body = seq(Store(c, where, added, span=gemm.span))
+    return [*before, product, Parallel((i, j), (gemm.m, gemm.n), body, span=gemm.span)]
+
+
+def _sum_type(gemm: Gemm) -> nodes.DType:
+    """The type of sums that the matrix unit makes."""
+    return ALL["int32"] if gemm.a.dtype.is_integer and gemm.b.dtype.is_integer else F32
+
+
+def _factor(gemm: Gemm, is_a: bool, var: Var, before: list[Statement]) -> Expr | None:
+    """What row `var` of op(a), or column `var` of op(b), is multiplied by; what loads it goes to `before`."""
+    scale, (across, _) = _scale(gemm, is_a)
+    if scale is None:
+        return None
+    size = gemm.m if is_a else gemm.n
+    if across == size and size > 1:
+        index = Var(INT32, var.name)
+        line = Buffer("rows" if is_a else "columns", (size,), F32, "fragment")
+        value = cast(_element(gemm, scale, is_a, index), F32)
+        body = seq(Store(line, (index,), value, span=gemm.span))
+        before += [Allocate(line, span=gemm.span), Parallel((index,), (size,), body, span=gemm.span)]
+        return Load(F32, line, (var,))
+    names = []
+    for block in range(across):
+        name = Var(F32, "scale_a" if is_a else "scale_b")
+        before.append(Let(name, cast(_element(gemm, scale, is_a, const(block)), F32), span=gemm.span))
+        names.append(name)
+    factor: Expr = names[-1]
+    for block in reversed(range(across - 1)):
+        inside = index_binary("lt", var, (block + 1) * (size // across))
+        factor = Select(F32, inside, names[block], factor)
+    return factor
+
+
+def _element(gemm: Gemm, scale: Region, is_a: bool, block: Expr) -> Expr:
+    """The scale of one block of rows of op(a), or columns of op(b)."""
+    starts = list(scale.starts)
+    if gemm.is_line(scale, is_a):
+        axis = len(starts) - 1
+    else:
+        kept = [axis for axis, extent in enumerate(scale.extents) if extent != 1]
+        last_two = range(len(starts) - 2, len(starts))
+        axis = kept[0] if kept else last_two[1 - gemm.axis_of_k(is_a)]
+    starts[axis] = index_binary("add", starts[axis], block)
+    return Load(scale.dtype, scale.buffer, tuple(starts))
