@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 import tilewright
+from tilewright.kernels.block_scaled_matmul import block_scaled_matmul, block_tiles
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.tiles import Tiles, choose_tiles
 
@@ -123,11 +124,42 @@ def eights(M: int, N: int, K: int, tried: list[Tiles], rows: bool = False) -> Ru
             a, b.T, scale_a=scale_a, scale_b=scale_b, out_dtype=torch.bfloat16, use_fast_accum=fast
         )
 
-    runs = {"scaled_mm fast": peer(True)} if rows else {"scaled_mm": peer(False), "scaled_mm fast": peer(True)}
+    runs: Runs = {"scaled_mm": peer(False), "scaled_mm fast": peer(True)}
     for name, tiles in ours(M, "float8_e4m3fn", N, K, tried).items():
         kinds = ("token", "channel") if rows else ("tensor", "tensor")
         kernel = scaled_matmul(N, K, "float8_e4m3fn", None, "bfloat16", *kinds, tiles=tiles)
         runs[name] = output(kernel, M, N, torch.bfloat16, a, b, scale_a.reshape(-1), scale_b.reshape(-1))
+    return runs
+
+
+def blocks(M: int, N: int, K: int, tried: list[Tiles]) -> Runs:
+    """e4m3 with scales of 1 x 128 and 128 x 128 blocks, promoted sums; the peer is cuBLASLt where it has them."""
+    e4m3 = torch.float8_e4m3fn
+    a, b = random(M, K, e4m3), random(N, K, e4m3)
+    scales_a, scales_b = (torch.rand(shape, device="cuda") + 0.5 for shape in ((K // 128, M), (-(-N // 128), K // 128)))
+    wide_a = a.float() * scales_a.T.repeat_interleave(128, 1)
+    wide_b = b.float() * scales_b.repeat_interleave(128, 0)[:N].repeat_interleave(128, 1)
+    expected = (wide_a @ wide_b.T).to(torch.bfloat16)
+    runs: Runs = {"reference": lambda: expected}
+
+    def peer() -> torch.Tensor:
+        return torch._scaled_mm(a, b.T, scale_a=scales_a.T, scale_b=scales_b.T, out_dtype=torch.bfloat16)
+
+    try:
+        peer()
+        runs = {"scaled_mm blocks": peer}
+    except RuntimeError as error:
+        print(f"  scaled_mm: {str(error).splitlines()[0]}")
+    first = next(iter(runs.values()))
+    first.expected = expected  # type: ignore[attr-defined]
+    for name, tiles in {
+        "tilewright": block_tiles(M, N),
+        **{f"  {t.block_M}x{t.block_N} {t.cluster}": t for t in tried},
+    }.items():
+        stages = tiles.stages or min(8, (194 << 10) // ((tiles.block_M + tiles.block_N) * 128))
+        full = Tiles(tiles.block_M, tiles.block_N, 128, stages, tiles.threads, tiles.cluster)
+        kernel = block_scaled_matmul(N, K, tiles=full)
+        runs[name] = output(kernel, M, N, torch.bfloat16, a, b, scales_a, scales_b)
     return runs
 
 
@@ -138,6 +170,7 @@ FAMILIES: dict[str, Callable[[int, int, int, list[Tiles]], Runs]] = {
     "f64": lambda *size: half(*size, dtype="float64"),
     "int8": integers,
     "e4m3": eights,
+    "e4m3-blocks": blocks,
     "e4m3-rows": lambda *size: eights(*size, rows=True),
 }
 
@@ -197,6 +230,7 @@ def asked_tiles(text: str) -> list[Tiles]:
 
 
 def main() -> None:
+    torch.backends.cuda.matmul.allow_tf32 = True
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--cases", default=CASES)
     parser.add_argument("--rounds", type=int, default=12)

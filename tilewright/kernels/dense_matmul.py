@@ -10,10 +10,7 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
-from tilewright.kernels.tiles import Tiles, choose_tiles
-
-MANY = 4096
-"""Rows that tiles are chosen for where the caller does not say how many there will be."""
+from tilewright.kernels.tiles import MANY, Tiles, choose_tiles
 
 
 def sum_type(dtype: str) -> str:

@@ -10,6 +10,9 @@ import tilewright
 CORES = 132
 """Multiprocessors, where the caller does not say."""
 
+MANY = 4096
+"""Rows that tiles are chosen for where nobody says how many there will be."""
+
 PRODUCTS = 2048
 """Multiplications of 16-bit operands a cycle and multiprocessor; operands of 8 bits have twice as many."""
 
@@ -79,6 +82,8 @@ def _candidates(M: int, N: int, dtype: str) -> Iterator[Tiles]:
     size = tilewright.dtype(dtype).storage_bytes
     block_K = ROW_BYTES // size
     for rows, columns in LARGE_TILES:
+        if size == 1 and rows * columns > 128 * 256:
+            continue  # factors of the epilogue need registers that such accumulators leave none of
         threads = 256 if rows % 128 == 0 else 128 * (rows // 64)
         stages = (SHARED_BYTES - STAGING_BYTES) // ((rows + columns) * ROW_BYTES)
         along_m = -(-M // rows)

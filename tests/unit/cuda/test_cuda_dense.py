@@ -5,6 +5,7 @@ import pytest
 from cuda_gemm import operands, product
 
 import tilewright
+from tilewright.kernels.block_scaled_matmul import InvalidScaleBlocks, block_scaled_matmul
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.tiles import Tiles, choose_tiles
 from tilewright.specialization import JITFactory
@@ -102,3 +103,39 @@ def test_scales(dtype, out, scale_A, scale_B, bias, M):
 def test_tiles_follow_the_size():
     assert choose_tiles(8192, 8192, 8192) == Tiles(128, 256, 64, 4, 256, (1, 2))
     assert choose_tiles(64, 4096, 4096).block_M == 64
+
+
+def blocks(M, N, K, seed=0):
+    """Operands of a block-scaled product, and its exact value."""
+    a, b = operands(M, N, K, "float8_e4m3fn", seed=seed)
+    rng = np.random.default_rng(seed)
+    scales_A = rng.uniform(0.5, 2, (K // 128, M)).astype(np.float32)
+    scales_B = rng.uniform(0.5, 2, (-(-N // 128), K // 128)).astype(np.float32)
+    wide_A = a.astype(np.float64) * np.repeat(scales_A.T, 128, 1)
+    wide_B = b.astype(np.float64) * np.repeat(np.repeat(scales_B, 128, 0)[:N], 128, 1)
+    return (a, b, scales_A, scales_B), wide_A @ wide_B.T, np.abs(wide_A) @ np.abs(wide_B).T
+
+
+@pytest.mark.parametrize(
+    "M, N, tiles",
+    [
+        (200, 192, Tiles(128, 64, 128, 2, 256)), (130, 72, Tiles(64, 32, 128, 2, 128)),
+        (260, 128, Tiles(256, 64, 128, 2, 256, (2, 1))), (5, 256, Tiles(64, 256, 128, 1, 256)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_blocks_are_scaled_and_promoted(M, N, tiles):
+    K = 256
+    arguments, exact, size = blocks(M, N, K)
+    kernel = on_hopper(block_scaled_matmul, N, K, tiles=tiles)
+    assert "wgmma_ss" in kernel.explain()
+    for schedule in (None, "late"):
+        found = run(kernel, (M, N), "bfloat16", *arguments, schedule=schedule)
+        assert (np.abs(found - exact) <= 128 * 2.0**-14 * size + ROUNDING["bfloat16"] * np.abs(exact)).all()
+
+
+def test_blocks_are_whole():
+    with pytest.raises(
+        InvalidScaleBlocks, match="K = 200 is no multiple of 128, of which each block of A and B has a scale"
+    ):
+        on_hopper(block_scaled_matmul, 128, 200)

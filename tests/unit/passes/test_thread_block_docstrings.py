@@ -25,6 +25,14 @@ AROUND = {
         '@stage("traced")\ndef f(A: float16[64, N], K: int32, *, N: int32):\n',
         ["a = shared(float16[64, 32])", "b = shared(float16[32, 64])", "c = fragment(float32[64, 64])"],
     ),
+    "tile.promote_sums": (
+        '@stage("traced")\ndef f(A_scales: float32[8, 1024], B_scales: float32[4, 8], k: int32, row: int32, column: int32):\n',
+        [
+            "a = shared(float8_e4m3fn[128, 128])",
+            "b = shared(float8_e4m3fn[128, 128])",
+            "total = fragment(float32[128, 128])",
+        ],
+    ),
     "thread.plan_shared_memory": ('@stage("final")\ndef f(A: float32[1024]):\n', []),
     "thread.check_registers": ('@stage("final")\ndef f(A: float32[1]):\n', []),
 }

@@ -13,8 +13,8 @@ The program stays as it is; the warning names the largest fragment and its line.
 
 from __future__ import annotations
 
-from tilewright.ir.nodes import Allocate, Function, Seq, Statement
-from tilewright.ir.visitor import children, kernels
+from tilewright.ir.nodes import Allocate, Buffer, Function, Seq, Statement
+from tilewright.ir.visitor import children, kernels, walk
 from tilewright.passes.context import Context
 
 
@@ -32,20 +32,38 @@ def check_registers(function: Function, context: Context) -> Function:
 
 
 def registers_needed(statement: Statement) -> tuple[int, Allocate | None]:
-    """32-bit registers that arrays of a thread take at once at the most, and the largest of these arrays."""
-    here, largest = 0, None
-    inner: list[tuple[int, Allocate | None]] = [(0, None)]
-    for child in children(statement):
-        if isinstance(child, Allocate) and isinstance(statement, Seq):
-            words = _words(child)
-            here += words
-            largest = child if words and (largest is None or words > _words(largest)) else largest
-        elif isinstance(child, Statement):
-            inner.append(registers_needed(child))
-    below, other = max(inner, key=lambda one: one[0])
-    if largest is None or (other is not None and _words(other) > _words(largest)):
-        largest = other
-    return here + below, largest
+    """32-bit registers that arrays of a thread take at once at the most, and the largest of these arrays.
+
+    An array takes them from its declaration to the last statement of its sequence that mentions it.
+    """
+    below = [registers_needed(child) for child in children(statement) if isinstance(child, Statement)]
+    if not isinstance(statement, Seq):
+        return max(below, key=lambda one: one[0], default=(0, None))
+    lives = [
+        (allocate, position, _last_mention(statement, allocate.buffer))
+        for position, allocate in enumerate(statement.statements) if isinstance(allocate, Allocate) and _words(allocate)
+    ]  # fmt: skip
+    most: tuple[int, Allocate | None] = (0, None)
+    for position, (inner, largest) in enumerate(below):
+        alive = [allocate for allocate, first, last in lives if first <= position <= last]
+        total = inner + sum(map(_words, alive))
+        if total > most[0]:
+            most = (total, max([*alive, *([largest] if largest else [])], key=_words))
+    return most
+
+
+def _last_mention(body: Seq, buffer: Buffer) -> int:
+    """The last statement of a sequence that touches an array, or a view of it."""
+    return max(
+        (position for position, statement in enumerate(body.statements)
+         if any(isinstance(node, Buffer) and _root(node) is buffer for node in walk(statement))), default=0
+    )  # fmt: skip
+
+
+def _root(buffer: Buffer) -> Buffer:
+    while buffer.source is not None:
+        buffer = buffer.source
+    return buffer
 
 
 def _words(allocate: Allocate) -> int:

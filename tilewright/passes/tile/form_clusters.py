@@ -118,33 +118,26 @@ class _Axis:
 
 
 def _form(kernel: Kernel, context: Context) -> Kernel:
-    given = kernel.attribute(CLUSTER)
-    wanted = context.schedule.cluster
+    given, wanted = kernel.attribute(CLUSTER), context.schedule.cluster
     if not kernel.attribute(SPECIALIZED) or wanted == 1 or given == (1, 1, 1):
         return kernel
-    by_author = given is not None
-    dims = given or (1, 1, 1)
-    axes = [
-        _axis(kernel, number, dims[number] if by_author else wanted or BLOCKS) for number in range(len(kernel.grid))
-    ]
-    reason = _misfit(kernel)
     choices = context.facts.setdefault("choices", [])
     place = f"{kernel.span.file}:{kernel.span.line}: " if kernel.span else ""
-    if by_author:
-        joined = [number for number, size in enumerate(dims) if size > 1]
-        found = axes[joined[0]] if len(joined) == 1 and joined[0] < len(axes) else None
-        if reason or found is None or not found.shared:
-            choices.append(f"{place}cluster: each block loads for itself ({reason or 'they share no load'})")
-            return kernel
-        return _joined(kernel, found, dims[found.number])
-    size = wanted or BLOCKS
-    fitting = [axis for axis in axes if axis.shared and _divides(kernel.grid[axis.number], size, wanted is not None)]
-    if reason or not fitting:
-        choices.append(f"{place}cluster: none ({reason or 'no load is shared along an axis that divides'})")
+    dims = given or (wanted or BLOCKS,) * 3
+    axes = [axis for number in range(len(kernel.grid)) if (axis := _axis(kernel, number, dims[number])).shared]
+    if given is not None:
+        joined = [number for number, size in enumerate(given) if size > 1]
+        axes = [axis for axis in axes if [axis.number] == joined]
+    else:
+        axes = [axis for axis in axes if _divides(kernel.grid[axis.number], dims[axis.number], wanted is not None)]
+    if not axes:
+        reason = _misfit(kernel) or "no load is shared along an axis that divides"
+        choices.append(f"{place}cluster: {'none' if given is None else 'each block loads for itself'} ({reason})")
         return kernel
-    best = max(fitting, key=lambda axis: (axis.saved, axis.number))
-    names = ", ".join(copy.source.buffer.name for copy in best.shared)
-    choices.append(f"{place}cluster: {size} blocks along {kernel.block_vars[best.number].name} share loads of {names}")
+    best = max(axes, key=lambda axis: (axis.saved, axis.number))
+    names = ", ".join(dict.fromkeys(copy.source.buffer.name for copy in best.shared))
+    size, var = dims[best.number], kernel.block_vars[best.number]
+    choices.append(f"{place}cluster: {size} blocks along {var.name} share loads of {names}")
     return _joined(kernel, best, size)
 
 
@@ -156,13 +149,20 @@ def _divides(extent: Extent, size: int, asked: bool) -> bool:
 
 
 def _misfit(kernel: Kernel) -> str | None:
-    """Why the blocks of a kernel cannot wait for one another."""
+    """Why no blocks of a kernel can wait for one another."""
     channels = [node for node in walk(kernel.body) if isinstance(node, Channel)]
-    if len(channels) != 1 or channels[0].scope != "block":
-        return "its roles are not joined by one channel"
-    readers = [role for role in _roles(kernel) if role.name in channels[0].readers]
-    for role in readers:
-        if any(_reads(node, channels[0]) and not isinstance(node, Gemm) for node in walk(role)):
+    reasons = [_channel_misfit(kernel, channel) for channel in channels]
+    return next((reason for reason in reasons if reason), None)
+
+
+def _channel_misfit(kernel: Kernel, channel: Channel) -> str | None:
+    """Why the slots of a channel cannot be filled by several blocks."""
+    if channel.scope != "block":
+        return f"{channel.name} joins a {channel.scope}"
+    for role in _roles(kernel):
+        if role.name not in channel.readers:
+            continue
+        if any(_reads(node, channel) and not isinstance(node, Gemm) for node in walk(role)):
             return "its slots are read by more than gemms"
         if any(_channelled(statement) and writes_global(statement) for statement in role.body.statements):
             return "it writes to global memory between its loads"
@@ -187,9 +187,13 @@ def _axis(kernel: Kernel, number: int, size: int) -> _Axis:
     bounds = [bound for role in _roles(kernel) for bound in _bounds(role.body)]
     if any(variables(bound) & depends or _reads_own_memory(bound) for bound in bounds):
         return _Axis(number, ())
+    fitting = {
+        buffer for channel in walk(kernel.body) if isinstance(channel, Channel) and not _channel_misfit(kernel, channel)
+        for buffer in channel.buffers
+    }  # fmt: skip
     shared = tuple(
         copy for copy in channel_copies(kernel)
-        if not variables(copy.source) & depends and _shareable(copy, size)
+        if copy.destination.buffer in fitting and not variables(copy.source) & depends and _shareable(copy, size)
     )  # fmt: skip
     return _Axis(number, shared)
 
@@ -234,7 +238,8 @@ class _Join(Rewriter):
         self.shared, self.inside = shared, inside
 
     def visit_Channel(self, channel: Channel) -> Channel:
-        return replace(channel, scope="cluster")
+        joined = any(copy.destination.buffer in channel.buffers for copy in self.shared)
+        return replace(channel, scope="cluster") if joined else channel
 
     def visit_Copy(self, copy: Copy) -> Copy:
         return replace(copy, multicast=True) if copy in self.shared else copy

@@ -2,18 +2,25 @@
 
 Before::
 
-    gemm(a, b, total, scale_a=A_scales[k, row : +128], scale_b=B_scales[column : +1, k : +1], promote_every=128)
+    gemm(
+        a=a,
+        b=b,
+        c=total,
+        scale_a=A_scales[k, row : +128],
+        scale_b=B_scales[column : +1, k : +1],
+        promote_every=128,
+    )
 
 After::
 
-    rows = fragment(float32[128])
     part = fragment(float32[128, 128])
+    rows = fragment(float32[128])
     for i in parallel(128):
         rows[i] = A_scales[k, row + i]
-    scale = B_scales[column, k]
-    gemm(a, b, part, clear=True)
+    scale_b: float32 = B_scales[column, k]
+    gemm(a=a, b=b, c=part, clear=True)
     for i, j in parallel(128, 128):
-        total[i, j] = total[i, j] + part[i, j] * (rows[i] * scale)
+        total[i, j] = fma(part[i, j], rows[i] * scale_b, total[i, j])
 
 Matrix instructions then see a gemm like any other, register budgets both accumulators, and factors are on their way
 while the products are made.  Only gemms that are promoted once, at their end, are rewritten.
@@ -29,6 +36,7 @@ from tilewright.ir.dtypes import ALL, INT32
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
+    Call,
     Expr,
     Function,
     Let,
@@ -99,16 +107,18 @@ def _promoted(gemm: Gemm) -> list[Statement]:
     product = replace(
         gemm, c=nodes.whole(part), clear=True, scale_a=None, scale_b=None, promote_every=None
     )  # fmt: skip
-    value = cast(Load(part.dtype, part, (i, j)), F32)
-    known = [factor for factor in factors if factor is not None]
-    if known:
-        value = binary("mul", value, known[0] if len(known) == 1 else binary("mul", known[0], known[1]))
     c = gemm.c.buffer
     where = (*(const(0) for _ in range(c.rank - 2)), i, j)
     old: Expr = Load(F32, c, where)
     if isinstance(gemm.clear, Expr):
         old = Select(F32, gemm.clear, zero(F32), old)
-    added = value if gemm.clear is True else binary("add", old, value)
+    value = cast(Load(part.dtype, part, (i, j)), F32)
+    known = [factor for factor in factors if factor is not None]
+    factor = known[0] if len(known) == 1 else binary("mul", *known) if known else None
+    if factor is None:
+        added = value if gemm.clear is True else binary("add", old, value)
+    else:
+        added = binary("mul", value, factor) if gemm.clear is True else Call(F32, "fma", (value, factor, old))
     body = seq(Store(c, where, added, span=gemm.span))
     return [*before, product, Parallel((i, j), (gemm.m, gemm.n), body, span=gemm.span)]
 

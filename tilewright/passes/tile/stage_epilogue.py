@@ -150,16 +150,26 @@ class _Stage(ScopedRewriter):
         """Boxes for a copy: those of another that are like them, or new ones."""
         groups, width = plan.warps_m * plan.warps_n, box_width(plan) or 0
         inner, dtype = (plan.instruction.m, width), copy.destination.dtype
-        for made in self.made:
-            if made.static_shape[1:] == inner and made.dtype == dtype and made.static_shape[0] % groups == 0:
-                return Staging(made, made.static_shape[0] // groups, plan)
+        known = self._like(copy, plan)
+        if known is not None:
+            return Staging(known, known.static_shape[0] // groups, plan)
         needed = plan.tiles_m * (plan.n // plan.warps_n // width)
         size = groups * dtype.nbytes(plan.instruction.m * width)
-        count = next((count for count in range(needed, BOXES, -1) if needed % count == 0 and count * size <= self.room), BOXES)
+        count = next(
+            (count for count in range(needed, BOXES, -1) if needed % count == 0 and count * size <= self.room), BOXES
+        )
         boxes = Buffer(f"{copy.source.buffer.name}_staging", (count * groups, *inner), dtype, "shared")
         self.made.append(boxes)
         self.room -= dtype.nbytes(boxes.size)
         return Staging(boxes, count, plan)
+
+    def _like(self, copy: Copy, plan: GemmPlan) -> Buffer | None:
+        """Boxes of another copy that serve this one too."""
+        groups, inner = plan.warps_m * plan.warps_n, (plan.instruction.m, box_width(plan))
+        return next((
+            made for made in self.made if made.static_shape[1:] == inner and made.static_shape[0] % groups == 0
+            and made.dtype == copy.destination.dtype
+        ), None)  # fmt: skip
 
     def _misfit(self, copy: Copy, plan: GemmPlan) -> str | None:
         """Why an accumulator does not leave through shared memory; None where it does."""
@@ -184,7 +194,8 @@ class _Stage(ScopedRewriter):
         if width is None:
             return f"{plan.instruction.n} columns are no multiple of 16"
         needed = BOXES * plan.warps_m * plan.warps_n * plan.instruction.m * width * 2
-        return f"{needed} bytes of shared memory are not left" if needed > self.room else None
+        full = needed > self.room and self._like(copy, plan) is None
+        return f"{needed} bytes of shared memory are not left" if full else None
 
     def _starts_inside(self, region: Region) -> bool:
         return all(self.analyzer.prove(index_binary("ge", start, 0)) for start in region.starts)

@@ -107,7 +107,13 @@ class _Kernel:
         printer.shared_offsets.update(zip(shared_allocations(kernel), kernel.attribute(OFFSETS, ()), strict=True))
         printer.statement(kernel.body)
         shared = ["  TW_DYNAMIC_SHARED(shared_memory);"] if kernel.attribute(BYTES, 0) else []
-        return [f"TW_KERNEL({kernel.num_threads}, 1)", f"{name}({signature}) {{", *shared, *indices, *self._prefetches()]
+        return [
+            f"TW_KERNEL({kernel.num_threads}, 1)",
+            f"{name}({signature}) {{",
+            *shared,
+            *indices,
+            *self._prefetches(),
+        ]
 
     def _prefetches(self) -> list[str]:
         """Tensor maps are on their way to the copy engine while barriers are made."""
