@@ -89,6 +89,8 @@ class _Recorder:
         self.prepared, self.grid, self.values, self.device = prepared, grid, values, device
         self.codes = prepared.kernel.codes
         self.encoded: dict[int, dict[int, bytes]] = {}
+        self.kept: list[LaunchState] = []
+        """What the driver reads by address: launch attributes live as long as their state."""
         self.fixed = [
             bytes(128) if isinstance(value, MapOfGiven) else 0 if isinstance(value, (Given, OfStream)) else value
             for value in values
@@ -98,6 +100,7 @@ class _Recorder:
         """The memory of one launch, and what of it changes."""
         state = LaunchState(self.codes, self.prepared.shape)
         state.set(self.grid, 0, self.fixed)
+        self.kept.append(state)
         slots: list[Any] = []
         for place, value in enumerate(self.values):
             address = state.addresses[place] or 0
