@@ -8,7 +8,7 @@ lanes out of the mask until the loop, or the block, ends.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -18,15 +18,17 @@ from tilewright.errors import AssertionFailed, InternalError, RolesDeadlocked, T
 from tilewright.interpreter import calls, collectives
 from tilewright.interpreter.arithmetic import binary, convert
 from tilewright.interpreter.channels import Ring
+from tilewright.interpreter.clusters import cluster_of
 from tilewright.interpreter.evaluate import Evaluator
 from tilewright.interpreter.memory import Cell
 from tilewright.interpreter.show import show
 from tilewright.interpreter.state import NOBODY, Mask, any_active, both, either, without
-from tilewright.interpreter.tiles import run_operator
+from tilewright.interpreter.tiles import read_region, run_operator, write_region
 from tilewright.interpreter.varying import Varying, find_varying
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Expr, Seq, Statement, TileOperator, Var
 from tilewright.ir.signature import root
+from tilewright.ops.copy import Copy
 
 Steps: TypeAlias = "Generator[None, None, None]"
 
@@ -124,9 +126,6 @@ class Executor(Evaluator):
             place.store(value, self.mask)
         else:
             place.store(indices, width, value, self.element_mask(width))
-
-    def _evaluate(self, node: nodes.Evaluate) -> None:
-        self.value(node.value)
 
     # Branches and loops -------------------------------------------------------------------------
 
@@ -339,10 +338,19 @@ class Executor(Evaluator):
     # Kernels ------------------------------------------------------------------------------------
 
     def _operator(self, node: TileOperator) -> Steps:
-        if self.lanes and (self.parallel or node in self.varying.dependent):
+        if isinstance(node, Copy) and node.rank is not None:
+            self._copy_from_block(node, self.uniform(node.rank))
+        elif self.lanes and (self.parallel or node in self.varying.dependent):
             yield from self._dispatch(node.lower())
         else:
             run_operator(self, node)
+
+    def _copy_from_block(self, node: Copy, rank: int) -> None:
+        """A copy out of the shared memory of a block of the same cluster."""
+        own, self.places = self.places, self.peers[rank]
+        values = read_region(self, node.source)
+        self.places = own
+        write_region(self, node.destination, node.reference(values)[0])
 
     def _kernel(self, node: nodes.Kernel) -> Steps:
         grid = tuple(map(self.extent, node.grid))
@@ -357,16 +365,62 @@ class Executor(Evaluator):
         for var, extent in zip(node.thread_vars, node.threads, strict=True):
             self.values[var] = (flat % extent).astype(var.dtype.numpy)
             flat = flat // extent
+        cluster = cluster_of(node, grid)
         for block in self.block_order(math.prod(grid)):
-            for var, extent in zip(node.block_vars, grid, strict=True):
-                self.values[var] = block % extent
-                block //= extent
-            self.mask, self.returned, self.lanes = None, NOBODY, ()
-            yield from self.run(node.body)
+            ranks = cluster.ranks(block) if cluster is not None else (block,)
+            if ranks and len(ranks) == 1:
+                self._bind_block(node, grid, block)
+                yield from self.run(node.body)
+            elif ranks:
+                yield from self._blocks_at_once(node, grid, ranks)
         self.mask, self.returned, self.threads = None, NOBODY, ()
         self.varying = Varying()
         for view, safe in safe_before:
             view.safe = safe
+
+    def _bind_block(self, node: nodes.Kernel, grid: tuple[int, ...], block: int) -> None:
+        for var, extent in zip(node.block_vars, grid, strict=True):
+            self.values[var] = block % extent
+            block //= extent
+        self.mask, self.returned, self.lanes = None, NOBODY, ()
+
+    def _blocks_at_once(self, node: nodes.Kernel, grid: tuple[int, ...], blocks: Sequence[int]) -> Steps:
+        """Run the blocks of a cluster in turn, each until it waits for another."""
+        outside = self._line()
+        self.meetings = [0] * len(blocks)
+        running = []
+        for rank, block in enumerate(blocks):
+            self._enter({**outside, "values": dict(self.values), "places": dict(self.places),
+                         "memories": dict(self.memories), "channels": {}, "rank": rank})  # fmt: skip
+            self._bind_block(node, grid, block)
+            running.append((self.run(node.body), self._line()))
+        self.peers = [line["places"] for _, line in running]
+        while running:
+            before, waiting = self._progress(running), []
+            for steps, line in running:
+                self._enter(line)
+                if next(steps, _DONE) is not _DONE:
+                    waiting.append((steps, self._line()))
+            if len(waiting) == len(running) and before == self._progress(waiting):
+                raise RolesDeadlocked("the blocks of a cluster wait for one another for ever", span=node.span)
+            running = waiting
+            yield
+        self._enter(outside)
+        self.peers = [self.places]
+
+    def _progress(self, running: Sequence[tuple[Steps, dict[str, Any]]]) -> int:
+        """How often anything was handed on, and how often blocks came to a meeting."""
+        passed = sum(ring.passed for _, line in running for ring in line["channels"].values())
+        return sum(self.meetings) + passed
+
+    def _evaluate_in_steps(self, node: nodes.Evaluate) -> Steps:
+        """A call for its effect; one where blocks meet waits for the others."""
+        self.value(node.value)
+        if isinstance(node.value, nodes.Call) and node.value.function == "cluster_sync":
+            self.meetings[self.rank] += 1
+            number = self.meetings[self.rank]
+            while min(self.meetings) < number:
+                yield
 
     def block_order(self, count: int) -> Iterator[int]:
         """The order in which blocks run."""
@@ -375,6 +429,7 @@ class Executor(Evaluator):
 
 _LINE = (
     "lanes", "mask", "parallel", "returned", "broken", "threads", "span", "role", "values", "places", "memories",
+    "channels", "rank",
 )  # fmt: skip
 _DONE = object()
 
@@ -385,7 +440,6 @@ _SIMPLE: Mapping[type[Statement], _Simple] = {
     nodes.Let: Executor._let,
     nodes.Allocate: Executor._allocate,
     nodes.Store: Executor._store,
-    nodes.Evaluate: Executor._evaluate,
     nodes.Break: Executor._break,
     nodes.Continue: Executor._continue,
     nodes.Return: Executor._return,
@@ -410,5 +464,6 @@ _COMPOUND: Mapping[type[Statement], _Compound] = {
     nodes.Acquire: Executor._acquire,
     nodes.Receive: Executor._receive,
     nodes.Roles: Executor._roles,
+    nodes.Evaluate: Executor._evaluate_in_steps,
     TileOperator: Executor._operator,
 }

@@ -63,6 +63,8 @@ class State:
     span : place of the statement that runs.
     thread_vars : the kernel's thread indices.
     role, channels : the name and instance of the role that runs, and the rings by name.
+    rank, meetings, peers : of a cluster whose blocks run at once: which of them this is, how often each came to a meeting,
+        and their places.
     """
 
     report: Callable[[str], None] = print
@@ -85,6 +87,9 @@ class State:
     thread_vars: tuple[Var, ...] = ()
     role: tuple[str, int] = ("", 0)
     channels: dict[str, Any] = field(default_factory=dict)
+    rank: int = 0
+    meetings: list[int] = field(default_factory=lambda: [0])
+    peers: list[dict[Buffer, View | Cell]] = field(default_factory=list)
 
     def place(self, buffer: Buffer) -> View | Cell:
         """Where a buffer's elements are."""

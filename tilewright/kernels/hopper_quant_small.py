@@ -34,6 +34,7 @@ def small_quant_matmul(
     warps: int = 16,
     records: int = 4,
     stages: int = 2,
+    cluster: int = 1,
     blocks: int = 132,
 ) -> Any:
     """Product of up to `tokens` rows with ``(codes - offset) * scales``, or ``(codes - zeros) * scales``.
@@ -43,10 +44,11 @@ def small_quant_matmul(
     form : order of W (`FragmentRecords`), with scales; with zeros where each group has its own.
     tokens : rows of A that one launch serves, a multiple of 8.
     offset : what all codes are too large by, where the form holds no zeros.
-    warps : workers of a block; together they cover K: ``warps * records * 128`` is at least K.
+    warps : workers of a block; together they cover K: ``cluster * warps * records * 128`` is at least K.
     records : that a worker reads of each tile, in one copy.
     stages : copies of a worker on their way.
-    blocks : how many blocks run; each takes every so many-th tile of W's rows.
+    cluster : blocks that divide K among them and add their sums at the end, through distributed shared memory.
+    blocks : how many blocks run; each cluster takes every so many-th tile of W's rows.
 
     Returns
     -------
@@ -56,46 +58,65 @@ def small_quant_matmul(
     M = T.dynamic("M")
     dtype = str(form.operand)
     down, across, words = form.shape(N, K)
-    rows, group = form.rows, form.group
+    rows, step = form.rows, form.group
     pieces = records * form.sets
-    blocks = min(blocks, down)
+    units = [form.raw_unit(h) for h in (0, 1)]
+    groups = min(blocks // cluster, down)
+    turns = -(-down // (groups * cluster))
     bias = form.raw_bias + (0 if form.zero is not None else offset)
     assert dtype_of(out).is_float
 
     @T.macro
-    def fetch(W: Any, ring: Any, stream: Any, worker: Any, turn: Any, tile: Any) -> None:
+    def fetch(W: Any, ring: Any, stream: Any, worker: Any, first: Any, turn: Any, tile: Any) -> None:
+        """Start the copy of a tile's records to this worker."""
         slot = stream.acquire(turn)
-        records_of_tile = W[tile, worker * records : worker * records + records, :]
-        T.copy(records_of_tile, ring[worker, slot, :, :], eviction_policy="evict_first")
+        T.copy(W[tile, first : first + records, :], ring[worker, slot, :, :], eviction_policy="evict_first")
         stream.publish(turn)
+
+    @T.macro
+    def add_shares(shares: Any, C: Any, rank: Any, group: Any) -> None:
+        """Add what the blocks of the cluster found for the tiles that are this one's to store."""
+        total = T.alloc_fragment((turns, tokens, rows), "float32")
+        other = T.alloc_fragment((turns, tokens, rows), "float32")
+        T.sync_cluster()
+        T.copy(shares[rank, :, :, :], total, rank=0)
+        for peer in list(range(1, cluster)):
+            T.copy(shares[rank, :, :, :], other, rank=peer)
+            for n, i, j in T.Parallel(turns, tokens, rows):
+                total[n, i, j] += other[n, i, j]
+        for n, i, j in T.Parallel(turns, tokens, rows):
+            C[i, (group + (n * cluster + rank) * groups) * rows + j] = total[n, i, j]
+        T.sync_cluster()
 
     @T.prim_func
     def few_rows(W: T.Tensor((down, across, words), "uint32"), A: T.Tensor((M, K), dtype), C: T.Tensor((M, N), out)):
-        with T.Kernel(blocks, threads=32 * (warps + ADDERS)) as block:
+        with T.Kernel(groups * cluster, threads=32 * (warps + ADDERS), cluster_dims=cluster) as block:
+            group, rank = block // cluster, block % cluster
             ring = T.alloc_shared((warps, stages, records, words), "uint32")
             sums = T.alloc_shared((SLOTS, warps, rows, tokens), "float32")
+            shares = T.alloc_shared((cluster, turns, tokens, rows), "float32") if cluster > 1 else None
             stream = T.channel(ring, writers="workers", readers="workers", scope="warp")
             found = T.channel(sums, writers="workers", readers="adders")
-            tiles = (down - block + blocks - 1) // blocks
+            tiles = (down - group + groups - 1) // groups
             with T.roles():
                 with T.role("workers", warps=1, instances=warps, registers=worker_registers(warps)) as worker:
-                    first = worker * records
+                    first = (rank * warps + worker) * records
                     for turn in list(range(stages)):
-                        tile = block + turn * blocks
+                        tile = group + turn * groups
                         if tile < down and first + records <= across:
-                            fetch(W, ring, stream, worker, turn, tile)
+                            fetch(W, ring, stream, worker, first, turn, tile)
                     T.pdl_sync()
                     T.pdl_trigger()
-                    a = [T.alloc_fragment((tokens, group), dtype) for _ in range(pieces)]
+                    a = [T.alloc_fragment((tokens, step), dtype) for _ in range(pieces)]
                     of_a = [T.alloc_fragment((tokens,), "float32") for _ in range(pieces)]
-                    ones = T.alloc_fragment((16, group), dtype)
+                    ones = T.alloc_fragment((16, step), dtype)
                     columns = T.alloc_fragment((16, tokens), "float32")
                     T.fill(ones, 1.0)
                     for piece in list(range(pieces)):
-                        T.copy(A[0, first * COLUMNS + piece * group], a[piece])
+                        T.copy(A[0, first * COLUMNS + piece * step], a[piece])
                         T.gemm(ones, a[piece], columns, transpose_B=True, clear_accum=True)
                         T.reduce_max(columns, of_a[piece], dim=0)
-                    codes = T.alloc_fragment((rows, group), dtype)
+                    codes = T.alloc_fragment((rows, step), dtype)
                     scale = T.alloc_fragment((rows,), "float32")
                     part = T.alloc_fragment((rows, tokens), "float32")
                     total = T.alloc_fragment((rows, tokens), "float32")
@@ -104,37 +125,40 @@ def small_quant_matmul(
                         if first + records <= across:
                             slot = stream.receive(turn)
                             for piece in list(range(pieces)):
-                                record, part_of_record = piece // form.sets, piece % form.sets
-                                T.unpack(
-                                    ring[worker, slot, record, :], form, codes, scale, first=part_of_record * group
-                                )
+                                record, place = piece // form.sets, piece % form.sets * step
+                                T.unpack(ring[worker, slot, record, :], form, codes, scale, first=place)
                                 for i, j in T.Parallel(rows, tokens):
-                                    part[i, j] = of_a[piece][j] * by_half(
-                                        i, -bias * form.raw_unit(0), -bias * form.raw_unit(1)
-                                    )
+                                    part[i, j] = of_a[piece][j] * by_half(i, *(-bias * unit for unit in units))
                                 T.gemm(codes, a[piece], part, transpose_B=True)
                                 for i, j in T.Parallel(rows, tokens):
-                                    total[i, j] += part[i, j] * (
-                                        scale[i] * by_half(i, 1 / form.raw_unit(0), 1 / form.raw_unit(1))
-                                    )
+                                    total[i, j] += part[i, j] * (scale[i] * by_half(i, *(1 / unit for unit in units)))
                             stream.release(turn)
-                            following = block + (turn + stages) * blocks
+                            following = group + (turn + stages) * groups
                             if following < down:
-                                fetch(W, ring, stream, worker, turn + stages, following)
-                        slot_of_sums = found.acquire(turn)
-                        T.copy(total, sums[slot_of_sums, worker, :, :])
+                                fetch(W, ring, stream, worker, first, turn + stages, following)
+                        own = found.acquire(turn)
+                        T.copy(total, sums[own, worker, :, :])
                         found.publish(turn)
                 with T.role("adders", warps=ADDERS, registers=32):
                     result = T.alloc_fragment((tokens, rows), "float32")
                     T.pdl_sync()
                     for turn in T.serial(tiles):
-                        place = found.receive(turn)
+                        full = found.receive(turn)
                         T.clear(result)
                         for number in T.unroll(warps):
                             for i, j in T.Parallel(tokens, rows):
-                                result[i, j] += sums[place, number, j, i]
+                                result[i, j] += sums[full, number, j, i]
                         found.release(turn)
-                        T.copy(result, C[0, (block + turn * blocks) * rows])
+                        if cluster > 1:
+                            T.copy(result, shares[turn % cluster, turn // cluster, :, :])
+                        else:
+                            T.copy(result, C[0, (group + turn * groups) * rows])
+                    if cluster > 1:
+                        T.clear(result)
+                        for turn in T.serial(tiles, cluster * turns):
+                            T.copy(result, shares[turn % cluster, turn // cluster, :, :])
+            if cluster > 1:
+                add_shares(shares, C, rank, group)
 
     return few_rows
 
@@ -150,3 +174,23 @@ def worker_registers(warps: int) -> int | None:
         return None
     even = 65536 // (32 * (warps + ADDERS)) // 8 * 8
     return min(232, ((even * (warps + ADDERS) - 32 * ADDERS) // warps) // 8 * 8)
+
+
+def small_quant_choice(N: int, K: int, M: int, form: FragmentRecords) -> dict[str, int]:
+    """The sizes that `small_quant_matmul` is called with for a problem, found on an H200.
+
+    A worker keeps `records` groups of A's columns in registers, 64 of them for 8 rows and 4 records.  Fewer warps with more
+    records make longer copies, which are the faster ones.
+    """
+    tokens = 8 if M <= 8 else 16
+    most = 16 if tokens == 8 else 8
+    chunks = -(-K // (4 * COLUMNS))
+    records, units = (4, chunks) if chunks >= 12 or tokens == 16 else (2, 2 * chunks)
+    cluster = next((c for c in (1, 2, 4, 8) if units <= c * most), 8)
+    return {
+        "tokens": tokens,
+        "warps": -(-units // cluster),
+        "records": records,
+        "stages": 2 if tokens == 8 else 3,
+        "cluster": cluster,
+    }

@@ -114,6 +114,7 @@ from tilewright.language.tile_ops import (
     pdl_sync,
     pdl_trigger,
     reduce,
+    sync_cluster,
     sync_threads,
     transpose,
     unpack,
@@ -139,7 +140,7 @@ __all__ = [
     "get_block_binding", "get_block_bindings", "get_block_extent", "get_block_extents", "get_thread_binding",
     "get_thread_bindings", "get_thread_extent", "get_thread_extents", "grid", "if_then_else", "index_to_coordinates",
     "infinity", "inline", "loop_break", "macro", "max_value", "min_value", "pdl_sync", "pdl_trigger", "popcount", "prim_func", "reduce", "reinterpret", "reshape", "role", "roles",
-    "serial", "shift_left", "shift_right", "symbolic", "sync_threads", "thread_return", "transpose", "unpack", "unroll", "use_swizzle",
+    "serial", "shift_left", "shift_right", "symbolic", "sync_cluster", "sync_threads", "thread_return", "transpose", "unpack", "unroll", "use_swizzle",
     "vectorized", "view", "wait_wgmma", "wgmma_gemm",
 ]  # fmt: skip
 __all__ += list(_NAMED)

@@ -63,7 +63,8 @@ def _choice(value: Any, known: tuple[str, ...], what: str) -> Any:
 @author_facing
 def copy(
     src: Any, dst: Any, *, coalesced_width: Any = None, disable_tma: bool = False, eviction_policy: Any = None,
-    prefer_instruction: Any = None, multicast: bool = False, annotations: Any = None, loop_layout: Any = None,
+    prefer_instruction: Any = None, multicast: bool = False, rank: Any = None, annotations: Any = None,
+    loop_layout: Any = None,
 ) -> None:  # fmt: skip
     """Copy a tile from any memory to any other, converting its dtype.
 
@@ -77,6 +78,7 @@ def copy(
     prefer_instruction : ``"tma"``, ``"cp_async"`` or ``"sync"``.
     multicast : all blocks of the cluster make the very same copy into a channel of scope ``"cluster"``; each loads a
         part of it and sends it to all.
+    rank : the block of the cluster whose shared tile `src` is; between `sync_cluster` before and after.
     """
     in_kernel("T.copy")
     source, destination = _pair(src, dst, "T.copy")
@@ -90,6 +92,7 @@ def copy(
         prefer or ("sync" if disable_tma else None),
         eviction,
         bool(multicast),
+        None if rank is None else as_expr(rank, nodes.dtypes.INT32, "the rank of T.copy"),
         span=statement_here(),
     )
     _record(operator, "T.copy", source=source, destination=destination)
@@ -307,6 +310,12 @@ def unpack(
 
 def _meeting(function: str) -> None:
     in_kernel(f"T.{function}").append(nodes.Evaluate(Call(nodes.dtypes.BOOL, function, ()), span=statement_here()))
+
+
+@author_facing
+def sync_cluster() -> None:
+    """All threads of all blocks of the cluster meet; what they wrote before is seen by all after."""
+    _meeting("cluster_sync")
 
 
 @author_facing

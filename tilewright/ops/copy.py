@@ -11,6 +11,7 @@ import numpy as np
 
 from tilewright.ir.nodes import (
     Effects,
+    Expr,
     Region,
     Statement,
     TileOperator,
@@ -31,6 +32,7 @@ class Copy(TileOperator):
     prefer : ``"tma"``, ``"cp_async"``, ``"sync"`` or None: the author's choice of instruction.
     eviction : ``"evict_first"``, ``"evict_last"``, ``"evict_normal"`` or None: a hint to the L2 cache.
     multicast : all blocks of the cluster make the very same copy, so that each may load a part of it for all.
+    rank : which block of the cluster the source, a shared tile, is that of; None for the executing one.
     """
 
     source: Region
@@ -39,15 +41,21 @@ class Copy(TileOperator):
     prefer: str | None = None
     eviction: str | None = None
     multicast: bool = False
+    rank: Expr | None = None
 
     def check(self) -> Iterator[str]:
+        if self.rank is not None and (self.source.buffer.scope, self.destination.buffer.scope) != (
+            "shared",
+            "fragment",
+        ):
+            yield "another block's memory is read from its shared tiles into fragments"
         if not same_shape(self.source.tile_shape, self.destination.tile_shape):
             yield f"shapes differ: source {shape_text(self.source)}, destination {shape_text(self.destination)}"
 
     def effects(self) -> Effects:
         return Effects(reads=(self.source,), writes=(self.destination,))
 
-    def reference(self, source: np.ndarray) -> tuple[np.ndarray]:
+    def reference(self, source: np.ndarray, *rank: np.ndarray) -> tuple[np.ndarray]:
         return (cast_array(source, self.source.dtype, self.destination.dtype),)
 
     def lower(self) -> Statement:

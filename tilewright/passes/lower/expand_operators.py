@@ -62,7 +62,7 @@ class _Expand(Rewriter):
             return operator
         if isinstance(operator, Unpack) and self._in_order(operator):
             return operator
-        if isinstance(operator, Copy) and operator.prefer in (CP_ASYNC, *ENGINE):
+        if isinstance(operator, Copy) and (operator.prefer in (CP_ASYNC, *ENGINE) or operator.rank is not None):
             return operator
         if isinstance(operator, Copy) and operator.prefer == QUADS and self._is_right(operator.destination.buffer):
             return operator

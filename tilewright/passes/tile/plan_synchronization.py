@@ -71,6 +71,9 @@ def barrier() -> Evaluate:
 
 NOTHING = Pending()
 
+MEETINGS = ("sync_threads", "cluster_sync")
+"""Functions in which all threads of a block meet."""
+
 _MARK = Buffer("mark", (1,), BOOL, "shared")
 """No tile: what is left of it after a body tells whether a barrier was passed."""
 
@@ -201,4 +204,4 @@ def _holds_barriers(branch: If) -> bool:
 
 
 def _is_barrier(node: object) -> bool:
-    return isinstance(node, Evaluate) and isinstance(node.value, Call) and node.value.function == "sync_threads"
+    return isinstance(node, Evaluate) and isinstance(node.value, Call) and node.value.function in MEETINGS

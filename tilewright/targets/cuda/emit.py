@@ -101,6 +101,8 @@ class _Kernel:
         for param in self.parameters:
             if isinstance(param, TensorMap):
                 printer.map_names[key(param)] = printer.names.fresh(f"{param.tensor.name}_map")
+        buffers = {p for p in self.parameters if isinstance(p, Buffer)}
+        printer.constant = buffers - self.written - self.workspaces
         signature = ", ".join(self._parameter(p) for p in self.parameters)
         indices = self._indices()
         printer.nonnegative.update((*kernel.block_vars, *kernel.thread_vars, *self.sizes))

@@ -28,6 +28,8 @@ register(Intrinsic("bulk_load", 4, None, pure=False))
 register(Intrinsic("bulk_load_hint", 5, None, pure=False))
 # Clusters: an arrival in another block, a load for several.
 register(Intrinsic("mbarrier_arrive_cluster", 2, None, pure=False))
+register(Intrinsic("mapa", 2, None))
+register(Intrinsic("load_cluster_fragment", 3, None, pure=False))
 register(Intrinsic("tma_load_multicast", None, None, pure=False))
 register(Intrinsic("pack_f16x2", 2, None))
 register(Intrinsic("pack_bf16x2", 2, None))

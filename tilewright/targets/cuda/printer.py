@@ -9,6 +9,7 @@ from tilewright.errors import InternalError, Span, TilewrightError
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Buffer, Expr, Region, const, index_binary
+from tilewright.ir.signature import root
 from tilewright.ir.visitor import key
 from tilewright.targets.c_family import UNARY, CFamilyPrinter, Names, Text
 from tilewright.targets.cuda.instructions import PTX_NAMES
@@ -40,6 +41,8 @@ class CudaPrinter(CFamilyPrinter):
         self.launch_registers = launch_registers
         self.map_names: dict[Any, str] = {}
         """Parameters that are tensor maps, by the key of the expression."""
+        self.constant: set[Buffer] = set()
+        """Parameters that the kernel does not write."""
         self.marks: list[tuple[int, Span]] = []
         """For each comment that names the author's line: its place among `lines`."""
 
@@ -149,6 +152,8 @@ class CudaPrinter(CFamilyPrinter):
             return self._async_copy(call)
         if call.function in _ATOMICS:
             return self._atomic(call)
+        if call.function == "load_cluster_fragment":
+            return self._load_from_peer(call)
         if call.function == "cp_async_wait":
             return self.call(f"tw::cp_async_wait<{self.expression(call.arguments[0])}>")  # type: ignore[arg-type]
         arguments = [self._argument(part) for part in call.arguments]
@@ -205,6 +210,12 @@ class CudaPrinter(CFamilyPrinter):
             return update
         return Text(f"[&] {{ tw::fence_device(); const auto old = {update}; tw::fence_device(); return old; }}()")
 
+    def _load_from_peer(self, call: nodes.Call) -> Text:
+        width, target, address = call.arguments
+        assert isinstance(width, nodes.Const) and isinstance(target, Region)
+        fragment, place = Text(self.names.of(target.buffer)), self.expression(target.starts[0])
+        return self.call(f"tw::{call.function}<{width.value}>", fragment, place, self._argument(address))
+
     def _argument(self, part: Expr | str | Region) -> Text:
         if isinstance(part, str):
             return Text(part)
@@ -238,7 +249,8 @@ class CudaPrinter(CFamilyPrinter):
         name = self.names.of(buffer)
         element = TYPES[buffer.dtype.name]
         if buffer.source is not None:
-            memory = storage_type(buffer.dtype)
+            constant = "const " if root(buffer) in self.constant else ""
+            memory = constant + storage_type(buffer.dtype)
             self.line(f"{memory}* const {name} = reinterpret_cast<{memory}*>({self.names.of(buffer.source)});")
         elif buffer.scope == "scalar":
             first = f" = {self.value(allocate.initial)}" if allocate.initial is not None else ""

@@ -12,13 +12,11 @@ from tilewright.ir.nodes import (
     Call,
     Evaluate,
     Expr,
-    For,
     If,
     Load,
     Region,
     Statement,
     Store,
-    Var,
     const,
     index_binary,
     seq,
@@ -30,20 +28,23 @@ from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.tile.select_copies import QUAD_COLUMNS
 
-QUAD, UNIT = 4, 8
-"""Lanes that exchange words, and elements that each loads."""
+QUAD, UNIT, PAIR = 4, 8, 2
+"""Lanes that exchange words, elements that each loads, and elements in a word."""
 
 
 def lower_quad_copy(copy: Copy, context: Context) -> Statement:
     """The thread code of a copy into the right operand of a matrix instruction."""
     block: BlockView = context.facts[BLOCK]
     rows, columns = copy.destination.buffer.static_shape
+    source = copy.source.buffer
+    pairs = index_binary("floordiv", source.shape[-1], PAIR)
+    words = Buffer(f"{source.name}_words", (*source.shape[:-1], pairs), UINT32, "register", source=source)
     made = [
         statement
         for row in range(0, rows, UNIT)
         for column in range(0, columns, QUAD_COLUMNS)
         if _is_first(copy, block, row)
-        for statement in _piece(copy, block, row, column)
+        for statement in _piece(copy, words, block, row, column)
     ]
     return seq(made)
 
@@ -53,19 +54,15 @@ def _is_first(copy: Copy, block: BlockView, row: int) -> bool:
     return int(block.layout(copy.destination.buffer).offset(THREAD, row, 0)) < 32
 
 
-def _piece(copy: Copy, block: BlockView, row: int, column: int) -> list[Statement]:
+def _piece(copy: Copy, source: Buffer, block: BlockView, row: int, column: int) -> list[Statement]:
     """Eight rows of a warp, 32 columns."""
     layout, registers = block.layout(copy.destination.buffer), block.registers(copy.destination.buffer)
     places = {THREAD: block.thread, REGISTER: const(int(layout.offset(REGISTER, row, column)))}
     own_row, _ = layout.coordinate_expressions(**{place: places[place] for place in layout.places})
     quad_lane = index_binary("floormod", block.thread, QUAD)
     own_column = index_binary("add", index_binary("mul", quad_lane, UNIT), column)
-    part = Buffer("row_part", (UNIT,), registers.dtype, "register")
     words = Buffer("words", (QUAD,), UINT32, "register")
-    made: list[Statement] = [Allocate(part, span=copy.span), *_load(copy, block, own_row, own_column, part)]
-    made.append(Allocate(words, span=copy.span))
-    whole = Region(part, (const(0),), (UNIT,))
-    made += [Store(words, (const(i),), Call(UINT32, "get_word", (whole, const(i)))) for i in range(QUAD)]
+    made: list[Statement] = [Allocate(words, span=copy.span), *_load(copy, source, block, own_row, own_column, words)]
     made.append(Evaluate(Call(BOOL, "quad_transpose", (Region(words, (const(0),), (QUAD,)),)), span=copy.span))
     target = Region(registers, (const(0),), (registers.size,))
     for i in range(QUAD):
@@ -74,20 +71,19 @@ def _piece(copy: Copy, block: BlockView, row: int, column: int) -> list[Statemen
     return made
 
 
-def _load(copy: Copy, block: BlockView, row: Expr, column: Expr, part: Buffer) -> list[Statement]:
+def _load(copy: Copy, source: Buffer, block: BlockView, row: Expr, column: Expr, words: Buffer) -> list[Statement]:
     """16 bytes of a row, zeros where the tensor ends."""
-    source = copy.source
-    axes = kept_axes(source, 2)
+    axes = kept_axes(copy.source, 2)
     assert axes is not None
-    starts = list(block.visited(source.starts))
+    starts = list(block.visited(copy.source.starts))
     for axis, offset in zip(axes, (row, column), strict=True):
         starts[axis] = index_binary("add", starts[axis], offset)
     indices = tuple(block.simplify(start) for start in starts)
-    moved = Store(part, (const(0),), Load(part.dtype.with_lanes(UNIT), source.buffer, indices), span=copy.span)
-    guard = block.guard(source.buffer, indices)
+    pair = block.simplify(index_binary("floordiv", indices[-1], PAIR))
+    loaded = Load(UINT32.with_lanes(QUAD), source, (*indices[:-1], pair))
+    moved = Store(words, (const(0),), loaded, span=copy.span)
+    guard = block.guard(copy.source.buffer, indices)
     if guard is None:
         return [moved]
-    lane = Var(indices[0].dtype, "i")
-    fill = seq(Store(part, (lane,), zero(part.dtype)))
-    zeros = For(lane, const(0, lane.dtype), const(UNIT, lane.dtype), const(1, lane.dtype), fill, "unroll")
+    zeros = [Store(words, (const(i),), zero(UINT32)) for i in range(QUAD)]
     return [If(guard, seq(moved), seq(zeros), span=copy.span)]

@@ -46,6 +46,10 @@ template <int N, class T> TW_DEVICE Vector<T, N> load_cluster(uint32_t address, 
   ::tw_load(&result, ::tw_shared_pointer(address, site), sizeof(result), site);
   return result;
 }
+template <int N, class T, int SIZE> TW_DEVICE void load_cluster_fragment(Fragment<T, SIZE>& fragment, int offset, uint32_t address, TW_SITE) {
+  const Vector<T, N> vector = load_cluster<N, T>(address, site);
+  for (int i = 0; i < N; ++i) fragment[offset + i] = vector[i];
+}
 template <class T, int N> TW_DEVICE void store_cluster(uint32_t address, const Vector<T, N>& vector, TW_SITE) {
   ::tw_store(::tw_shared_pointer(address, site), &vector, sizeof(vector), site);
 }

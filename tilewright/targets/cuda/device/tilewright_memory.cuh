@@ -143,6 +143,11 @@ template <int N, class T> TW_DEVICE Vector<T, N> load_cluster(uint32_t address) 
   memcpy(&result, w, sizeof(result));
   return result;
 }
+template <int N, class T, int SIZE> TW_DEVICE void load_cluster_fragment(Fragment<T, SIZE>& fragment, int offset, uint32_t address) {
+  const Vector<T, N> vector = load_cluster<N, T>(address);
+#pragma unroll
+  for (int i = 0; i < N; ++i) fragment[offset + i] = vector[i];
+}
 template <class T, int N> TW_DEVICE void store_cluster(uint32_t address, const Vector<T, N>& vector) {
   static_assert(sizeof(T) * N == 4 || sizeof(T) * N == 8 || sizeof(T) * N == 16, "4, 8 or 16 bytes");
   uint32_t w[4];

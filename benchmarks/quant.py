@@ -1,0 +1,145 @@
+"""Matrix products with low-bit weights on a Hopper GPU, beside the hand-written model's text and torch's dense product.
+
+    PYTHONPATH=.:tests/gpu python benchmarks/quant.py [--cases 28672x8192x1,...] [--rounds 30]
+
+Microseconds, medians.  *bench*: events around one launch, the L2 cache flushed before it; *graph*: a launch out of a CUDA
+graph of 16 that go round copies of the weights too large for the cache.  Results are compared with the product of the
+decoded weights in float32, and bit by bit with those of a second launch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+import tilewright
+from tilewright.ir.dtypes import ALL
+from tilewright.kernels.hopper_quant_small import small_quant_choice, small_quant_matmul
+from tilewright.machine.fragment_records import FragmentRecords
+
+CASES = "28672x8192x1,28672x8192x8,28672x8192x16,8192x28672x1,8192x28672x8,8192x28672x16,4096x4096x1,4096x4096x8,4096x4096x16"
+FLUSH_BYTES, ROTATED_BYTES, LAUNCHES = 256 << 20, 300 << 20, 16
+
+
+def packed(form: FragmentRecords, codes: Any, scales: Any) -> Any:
+    """Records of codes [N, K] and scales [N, K / group] on the GPU, as `FragmentRecords.pack` makes them."""
+    rows, columns = codes.shape
+    down, across, words = form.shape(rows, columns)
+    records = torch.zeros(down, across, words * 4, dtype=torch.uint8, device="cuda")
+    for name, array in (("codes", codes), ("scales", scales)):
+        layout = form.codes() if name == "codes" else form.lines()
+        width = 128 if name == "codes" else form.sets
+        padded = torch.zeros(down * form.rows, across * width, dtype=array.dtype, device="cuda")
+        padded[:rows, : array.shape[1]] = array
+        blocks = padded.reshape(down, form.rows, across, width).permute(0, 2, 1, 3).reshape(down, across, -1)
+        order = torch.from_numpy(np.argsort(layout.permutation().reshape(-1))).cuda()
+        ordered = blocks[..., order].contiguous()
+        if name == "codes":
+            share = 8 // form.bits
+            fields = ordered.reshape(down, across, -1, share)
+            ordered = sum((fields[..., i] << (i * form.bits) for i in range(1, share)), fields[..., 0])
+        start = form.offset(name)
+        raw = ordered.contiguous().view(torch.uint8)
+        records[..., start : start + raw.shape[-1]] = raw
+    return records.view(torch.int32)
+
+
+def bench(run: Callable[[int], Any], rounds: int) -> float:
+    """Median microseconds of one launch, the cache flushed before it."""
+    flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
+    times = []
+    for _ in range(rounds):
+        flush.zero_()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        run(0)
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) * 1e3)
+    return statistics.median(times)
+
+
+def in_graph(run: Callable[[int], Any], rounds: int) -> float:
+    """Median microseconds of a launch out of a graph of `LAUNCHES`."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        run(0)
+        stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            for launch in range(LAUNCHES):
+                run(launch)
+        times = []
+        for _ in range(rounds):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record(stream)
+            graph.replay()
+            end.record(stream)
+            end.synchronize()
+            times.append(begin.elapsed_time(end) * 1e3 / LAUNCHES)
+    return statistics.median(times)
+
+
+def report(name: str, run: Callable[[int], Any], expected: Any, options: argparse.Namespace) -> None:
+    """One line: the error, and both times."""
+    first = run(0).clone()
+    repeats = torch.equal(first, run(0))
+    error = (first.float() - expected).abs().max().item() / expected.abs().max().item()
+    wrong = "" if error < 4e-3 and repeats else f"  WRONG repeats={repeats}"
+    timed = bench(run, options.rounds), in_graph(run, max(options.rounds // 4, 5))
+    print(f"  {name:44}{timed[0]:8.1f} {timed[1]:8.1f}   {error:.1e}{wrong}", flush=True)
+
+
+def case(n: int, k: int, m: int, options: argparse.Namespace) -> None:
+    """One shape: ours, with the choices asked for, the model's text where it has it, and torch."""
+    torch.manual_seed(0)
+    dtype = ALL["float16"]
+    form = FragmentRecords(4, dtype, dtype)
+    codes = torch.randint(0, 16, (n, k), device="cuda", dtype=torch.uint8)
+    scales = (torch.rand(n, k // 128, device="cuda") * 0.02 + 0.01).half()
+    a = torch.randn(m, k, device="cuda").half()
+    dense = ((codes.half() - 8) * scales.repeat_interleave(128, 1)).half()
+    exact = a.float() @ ((codes.float() - 8) * scales.float().repeat_interleave(128, 1)).T
+    words = packed(form, codes, scales)
+    copies = [words.clone() for _ in range(max(1, ROTATED_BYTES // (words.numel() * 4)))]
+    out = torch.empty(m, n, device="cuda", dtype=torch.float16)
+    print(f"{n}x{k} M={m}", flush=True)
+    for choice in [small_quant_choice(n, k, m, form), *options.choices]:
+        try:
+            kernel = small_quant_matmul(n, k, form, **choice)
+
+            def run(launch: int, kernel: Any = kernel) -> Any:
+                kernel(copies[launch % len(copies)], a, out)
+                return out
+
+            report(" ".join(f"{key}{value}" for key, value in choice.items()), run, exact, options)
+        except tilewright.TilewrightError as error:
+            print(f"  {choice}: {type(error).__name__}: {str(error).splitlines()[0]}")
+    if k == 8192 and m <= 8:
+        from models import W4A16
+
+        model = W4A16(dependent=True)
+        report("model", lambda launch: (model(copies[launch % len(copies)], a, out), out)[1], exact, options)
+    report("torch fp16", lambda launch: torch.mm(a, dense.T), exact, options)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cases", default=CASES)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--choices", default="[]", help="further choices of the kernel, a Python list of dicts")
+    options = parser.parse_args()
+    options.choices = eval(options.choices)
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; microseconds: bench, graph; relative error")
+    for text in options.cases.split(","):
+        n, k, m = map(int, text.split("x"))
+        case(n, k, m, options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Tiles of another block of the cluster, read into registers: up to 16 bytes at once over the network between blocks."""
+
+from __future__ import annotations
+
+from tilewright.errors import NotAsynchronous
+from tilewright.ir.dtypes import BOOL, UINT32
+from tilewright.ir.nodes import Call, Evaluate, Expr, Region, Statement, const, seq
+from tilewright.layout.digits import REGISTER, THREAD
+from tilewright.ops.base import kept_axes
+from tilewright.ops.copy import Copy
+from tilewright.passes.context import Context
+from tilewright.passes.lower.block_view import BLOCK, BlockView
+from tilewright.passes.tile.select_async_copies import runs_of
+
+WIDEST, NARROWEST = 16, 4
+"""Bytes that one access moves."""
+
+
+def lower_cluster_copy(copy: Copy, context: Context) -> Statement:
+    """The thread code of a copy from a peer's shared tile into a fragment."""
+    block: BlockView = context.facts[BLOCK]
+    tile, source = copy.destination.buffer, copy.source
+    layout, registers = block.layout(tile), block.registers(tile)
+    assert copy.rank is not None
+    (rank,) = block.visited([copy.rank])
+    width = _width(copy, block)
+    axes = kept_axes(source, len([extent for extent in tile.static_shape if extent != 1]))
+    if width is None or axes is None:
+        raise NotAsynchronous(
+            f"elements of {source.dtype} cannot be read from another block here", span=copy.span,
+            hint="read rows of 4-byte elements",
+        )  # fmt: skip
+    starts = block.visited(source.starts)
+    made: list[Statement] = []
+    for register in range(0, registers.size, width):
+        places = {THREAD: block.thread, REGISTER: const(register)}
+        found = layout.coordinate_expressions(**{place: places[place] for place in layout.places})
+        kept = [value for value, extent in zip(found, tile.static_shape, strict=True) if extent != 1]
+        offsets: list[Expr] = [const(0) for _ in starts]
+        for axis, value in zip(axes, kept, strict=True):
+            offsets[axis] = value
+        place = block.shared(Region(source.buffer, tuple(starts), source.extents), offsets)
+        address = Call(UINT32, "mapa", (place, rank))
+        target = Region(registers, (const(register),), (width,))
+        made.append(Evaluate(Call(BOOL, "load_cluster_fragment", (const(width), target, address)), span=copy.span))
+    return seq(made)
+
+
+def _width(copy: Copy, block: BlockView) -> int | None:
+    """Elements that one access moves; None where not even one is a whole word."""
+    source, bits = copy.source, copy.source.dtype.bits
+    if copy.source.dtype != copy.destination.dtype or bits > 32 or 32 % bits:
+        return None
+    digits = block.layout(copy.destination.buffer).digits[-1]
+    memory = block.memory_layout(source.buffer)
+    run = digits[0].extent if digits and digits[0].place == REGISTER and digits[0].stride == 1 else 1
+    width = WIDEST * 8 // bits
+    while width * bits >= NARROWEST * 8:
+        aligned = run % width == 0 and block.analyzer.divides(source.starts[-1], width)
+        if aligned and (memory is None or runs_of(memory, width)) and source.buffer.static_shape[-1] % width == 0:
+            return width
+        width //= 2
+    return None
