@@ -24,11 +24,6 @@ class Ring:
         self.published = {(name, i): 0 for name in channel.writers for i in range(instances[name])}
         self.released = {(name, i): 0 for name in channel.readers for i in range(instances[name])}
 
-    @property
-    def passed(self) -> int:
-        """How often anything was handed on."""
-        return sum(self.published.values()) + sum(self.released.values())
-
     def is_free(self, role: Line, number: int) -> bool:
         """Whether a writer may fill the slot of iteration `number`."""
         return all(count > number - self.channel.stages for count in self._others(self.released, role))

@@ -257,6 +257,7 @@ class Executor(Evaluator):
         ring, number = self.channels[node.channel], self.uniform(node.iteration)
         while not ring.is_free(self.role, number):
             yield
+        self.woken += 1
 
     def _publish(self, node: nodes.Publish) -> None:
         self.channels[node.channel].pass_on(self.role, self.uniform(node.iteration), "publish")
@@ -265,6 +266,7 @@ class Executor(Evaluator):
         ring, number = self.channels[node.channel], self.uniform(node.iteration)
         while not ring.is_full(self.role, number):
             yield
+        self.woken += 1
 
     def _release(self, node: nodes.Release) -> None:
         self.channels[node.channel].pass_on(self.role, self.uniform(node.iteration), "release")
@@ -279,19 +281,23 @@ class Executor(Evaluator):
         ]
         before = {var: self.values[var] for var in self.thread_vars}
         while running:
-            waiting, progress = [], sum(ring.passed for ring in self.channels.values())
+            waiting, woken = [], self.woken
             for role, steps, line in running:
                 self._enter(line)
                 self._bind_threads(role.warps * 32)
                 if next(steps, _DONE) is not _DONE:
                     waiting.append((role, steps, self._line()))
-            if len(waiting) == len(running) and progress == sum(ring.passed for ring in self.channels.values()):
+            if len(waiting) == len(running) and woken == self.woken and self._alone():
                 names = ", ".join(dict.fromkeys(role.name for role, _, _ in waiting))
                 raise RolesDeadlocked(f"the roles {names} wait for one another for ever", span=waiting[0][0].span)
             running = waiting
             yield
         self._enter(outside)
         self.values.update(before)
+
+    def _alone(self) -> bool:
+        """Whether no other block can end a wait."""
+        return len(self.peers) <= 1
 
     def _line(self) -> dict[str, Any]:
         """What belongs to one line of execution alone."""
@@ -387,7 +393,7 @@ class Executor(Evaluator):
     def _blocks_at_once(self, node: nodes.Kernel, grid: tuple[int, ...], blocks: Sequence[int]) -> Steps:
         """Run the blocks of a cluster in turn, each until it waits for another."""
         outside = self._line()
-        self.meetings = [0] * len(blocks)
+        self.meetings = {}
         running = []
         for rank, block in enumerate(blocks):
             self._enter({**outside, "values": dict(self.values), "places": dict(self.places),
@@ -396,31 +402,34 @@ class Executor(Evaluator):
             running.append((self.run(node.body), self._line()))
         self.peers = [line["places"] for _, line in running]
         while running:
-            before, waiting = self._progress(running), []
+            before, waiting = self.woken, []
             for steps, line in running:
                 self._enter(line)
                 if next(steps, _DONE) is not _DONE:
                     waiting.append((steps, self._line()))
-            if len(waiting) == len(running) and before == self._progress(waiting):
+            if len(waiting) == len(running) and before == self.woken:
                 raise RolesDeadlocked("the blocks of a cluster wait for one another for ever", span=node.span)
             running = waiting
             yield
         self._enter(outside)
         self.peers = [self.places]
 
-    def _progress(self, running: Sequence[tuple[Steps, dict[str, Any]]]) -> int:
-        """How often anything was handed on, and how often blocks came to a meeting."""
-        passed = sum(ring.passed for _, line in running for ring in line["channels"].values())
-        return sum(self.meetings) + passed
-
     def _evaluate_in_steps(self, node: nodes.Evaluate) -> Steps:
         """A call for its effect; one where blocks meet waits for the others."""
         self.value(node.value)
         if isinstance(node.value, nodes.Call) and node.value.function == "cluster_sync":
-            self.meetings[self.rank] += 1
-            number = self.meetings[self.rank]
-            while min(self.meetings) < number:
+            number = self.meetings.get((self.rank, self.role), 0) + 1
+            self.meetings[self.rank, self.role] = number
+            lines = [(rank, role) for rank in range(len(self.peers)) for role in self._others_in_block()]
+            while any(self.meetings.get(line, 0) < number for line in lines):
                 yield
+            self.woken += 1
+
+    def _others_in_block(self) -> list[tuple[str, int]]:
+        """The lines of execution that make up a block: this one alone, or all roles."""
+        if not self.role[0]:
+            return [self.role]
+        return [(name, i) for name, count in self.varying.instances.items() for i in range(count)]
 
     def block_order(self, count: int) -> Iterator[int]:
         """The order in which blocks run."""

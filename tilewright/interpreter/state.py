@@ -63,8 +63,9 @@ class State:
     span : place of the statement that runs.
     thread_vars : the kernel's thread indices.
     role, channels : the name and instance of the role that runs, and the rings by name.
-    rank, meetings, peers : of a cluster whose blocks run at once: which of them this is, how often each came to a meeting,
-        and their places.
+    woken : how many waits have ended: where none ends any more, all wait for ever.
+    rank, meetings, peers : of a cluster whose blocks run at once: which of them this is, how often each line of
+        execution came to a meeting, and their places.
     """
 
     report: Callable[[str], None] = print
@@ -87,8 +88,9 @@ class State:
     thread_vars: tuple[Var, ...] = ()
     role: tuple[str, int] = ("", 0)
     channels: dict[str, Any] = field(default_factory=dict)
+    woken: int = 0
     rank: int = 0
-    meetings: list[int] = field(default_factory=lambda: [0])
+    meetings: dict[tuple[int, tuple[str, int]], int] = field(default_factory=dict)
     peers: list[dict[Buffer, View | Cell]] = field(default_factory=list)
 
     def place(self, buffer: Buffer) -> View | Cell:

@@ -16,9 +16,6 @@ import tilewright.language as T
 from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
-ADDERS = 4
-"""Warps that add the workers' sums: one warpgroup, which needs few registers."""
-
 SLOTS = 3
 """Tiles whose sums are on their way."""
 
@@ -60,6 +57,7 @@ def small_quant_matmul(
     down, across, words = form.shape(N, K)
     rows, step = form.rows, form.group
     pieces = records * form.sets
+    adders = 4 - warps % 4
     units = [form.raw_unit(h) for h in (0, 1)]
     groups = min(blocks // cluster, down)
     turns = -(-down // (groups * cluster))
@@ -74,23 +72,23 @@ def small_quant_matmul(
         stream.publish(turn)
 
     @T.macro
-    def add_shares(shares: Any, C: Any, rank: Any, group: Any) -> None:
-        """Add what the blocks of the cluster found for the tiles that are this one's to store."""
-        total = T.alloc_fragment((turns, tokens, rows), "float32")
-        other = T.alloc_fragment((turns, tokens, rows), "float32")
-        T.sync_cluster()
-        T.copy(shares[rank, :, :, :], total, rank=0)
-        for peer in list(range(1, cluster)):
-            T.copy(shares[rank, :, :, :], other, rank=peer)
-            for n, i, j in T.Parallel(turns, tokens, rows):
-                total[n, i, j] += other[n, i, j]
-        for n, i, j in T.Parallel(turns, tokens, rows):
-            C[i, (group + (n * cluster + rank) * groups) * rows + j] = total[n, i, j]
-        T.sync_cluster()
+    def add_shares(shares: Any, C: Any, rank: Any, group: Any, worker: Any) -> None:
+        """Add what the blocks of the cluster found for the tiles that are this one's to store, one after the other."""
+        total = T.alloc_fragment((tokens, rows), "float32")
+        other = T.alloc_fragment((tokens, rows), "float32")
+        for turn in T.serial(-(-turns // warps)):
+            number = turn * warps + worker
+            if number < turns:
+                T.copy(shares[rank, number, :, :], total, rank=0)
+                for peer in list(range(1, cluster)):
+                    T.copy(shares[rank, number, :, :], other, rank=peer)
+                    for i, j in T.Parallel(tokens, rows):
+                        total[i, j] += other[i, j]
+                T.copy(total, C[0, (group + (number * cluster + rank) * groups) * rows])
 
     @T.prim_func
     def few_rows(W: T.Tensor((down, across, words), "uint32"), A: T.Tensor((M, K), dtype), C: T.Tensor((M, N), out)):
-        with T.Kernel(groups * cluster, threads=32 * (warps + ADDERS), cluster_dims=cluster) as block:
+        with T.Kernel(groups * cluster, threads=32 * (warps + adders), cluster_dims=cluster) as block:
             group, rank = block // cluster, block % cluster
             ring = T.alloc_shared((warps, stages, records, words), "uint32")
             sums = T.alloc_shared((SLOTS, warps, rows, tokens), "float32")
@@ -139,7 +137,11 @@ def small_quant_matmul(
                         own = found.acquire(turn)
                         T.copy(total, sums[own, worker, :, :])
                         found.publish(turn)
-                with T.role("adders", warps=ADDERS, registers=32):
+                    if cluster > 1:
+                        T.sync_cluster()
+                        add_shares(shares, C, rank, group, worker)
+                        T.sync_cluster()
+                with T.role("adders", warps=adders, registers=32 if adders % 4 == 0 else None):
                     result = T.alloc_fragment((tokens, rows), "float32")
                     T.pdl_sync()
                     for turn in T.serial(tiles):
@@ -157,8 +159,8 @@ def small_quant_matmul(
                         T.clear(result)
                         for turn in T.serial(tiles, cluster * turns):
                             T.copy(result, shares[turn % cluster, turn // cluster, :, :])
-            if cluster > 1:
-                add_shares(shares, C, rank, group)
+                        T.sync_cluster()
+                        T.sync_cluster()
 
     return few_rows
 
@@ -169,11 +171,14 @@ def by_half(row: Any, upper: float, lower: float) -> Any:
 
 
 def worker_registers(warps: int) -> int | None:
-    """Registers of a worker's thread: what the adders' 32 leave of the 65536 of a multiprocessor."""
+    """Registers of a worker's thread: what is left of a multiprocessor's 65536 where four adders keep 32.
+
+    Warps that make no whole warpgroups have as many as any other.
+    """
     if warps % 4:
         return None
-    even = 65536 // (32 * (warps + ADDERS)) // 8 * 8
-    return min(232, ((even * (warps + ADDERS) - 32 * ADDERS) // warps) // 8 * 8)
+    even = 65536 // (32 * (warps + 4)) // 8 * 8
+    return min(232, (even * (warps + 4) - 32 * 4) // warps // 8 * 8)
 
 
 def small_quant_choice(N: int, K: int, M: int, form: FragmentRecords) -> dict[str, int]:
