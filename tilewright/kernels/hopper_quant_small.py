@@ -92,7 +92,7 @@ def small_quant_matmul(
             group, rank = block // cluster, block % cluster
             ring = T.alloc_shared((warps, stages, records, words), "uint32")
             sums = T.alloc_shared((SLOTS, warps, rows, tokens), "float32")
-            shares = T.alloc_shared((cluster, turns, tokens, rows), "float32") if cluster > 1 else None
+            shares = shares_of((cluster, turns, tokens, rows))
             stream = T.channel(ring, writers="workers", readers="workers", scope="warp")
             found = T.channel(sums, writers="workers", readers="adders")
             tiles = (down - group + groups - 1) // groups
@@ -163,6 +163,11 @@ def small_quant_matmul(
                         T.sync_cluster()
 
     return few_rows
+
+
+def shares_of(shape: tuple[int, int, int, int]) -> Any:
+    """What the blocks of a cluster hand over; nothing where there is one."""
+    return T.alloc_shared(shape, "float32") if shape[0] > 1 else None
 
 
 def by_half(row: Any, upper: float, lower: float) -> Any:

@@ -1,0 +1,96 @@
+"""The order of low-bit weights as records: what instructions want, tails, and mistakes."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from tilewright.errors import InvalidLayout
+from tilewright.ir.dtypes import ALL
+from tilewright.layout.digits import REGISTER, THREAD
+from tilewright.layout.layout import Layout
+from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
+from tilewright.targets.cuda.instructions import mma_a
+
+HALF, BRAIN, BYTE = (ALL[name] for name in ("float16", "bfloat16", "int8"))
+FORMS = [FragmentRecords(bits, operand) for bits in (1, 2, 4, 8) for operand in (HALF, BRAIN, BYTE)]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_each_lane_finds_the_codes_of_its_registers_where_the_rule_says(form: FragmentRecords) -> None:
+    step = 8 * form.packed
+    fragment = mma_a(form.operand.bits, step)
+    instruction = Layout.from_digits(fragment.shape, fragment.digits)
+    row, column = np.indices((form.rows, COLUMNS))
+    position = form.codes().offset("memory", row, column)
+    lane = instruction.offset(THREAD, row % 16, column % step)
+    register, element = np.divmod(instruction.offset(REGISTER, row % 16, column % step), form.packed)
+    word, within = np.divmod(position, 32 // form.bits)
+    tile, word = np.divmod(word, form.tile_words)
+    load, word = np.divmod(word, 32 * form.vector)
+    h, q = register % 2, 2 * (column // step) + register // 2
+    places = np.array([[form.place(a, b) for b in range(form.pairs)] for a in (0, 1)])[h, q]
+    np.testing.assert_array_equal(tile, row // 16)
+    np.testing.assert_array_equal(word // form.vector, lane)
+    np.testing.assert_array_equal(load * form.vector + word % form.vector, places[..., 0])
+    np.testing.assert_array_equal(within, places[..., 1] + element * form.fields)
+    assert form.codes().is_bijective
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=40)
+def test_packing_is_undone_with_tails(data: st.DataObject) -> None:
+    form = FragmentRecords(
+        data.draw(st.sampled_from([1, 2, 4, 8])), HALF, data.draw(st.sampled_from([None, HALF, ALL["float32"]])),
+        data.draw(st.sampled_from([None, HALF])), data.draw(st.sampled_from([32, 64, 128])),
+    )  # fmt: skip
+    rows, columns = data.draw(st.integers(1, 70)), data.draw(st.integers(1, 700))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    groups = -(-columns // form.group)
+    parts = {"codes": rng.integers(0, 1 << form.bits, (rows, columns)).astype(np.uint8)}
+    for name, dtype in (("scales", form.scale), ("zeros", form.zero)):
+        if dtype is not None:
+            parts[name] = rng.standard_normal((rows, groups)).astype(dtype.numpy)
+    packed = form.pack(parts)
+    assert packed.shape == form.shape(rows, columns) and packed.dtype == np.uint32
+    for name, part in parts.items():
+        np.testing.assert_array_equal(form.unpack(packed, name, rows, columns), part)
+
+
+def test_four_bits_lie_as_the_model_packs_them() -> None:
+    rng = np.random.default_rng(0)
+    down, across = 3, 8
+    codes = rng.integers(0, 16, (16 * down, 128 * across)).astype(np.uint8)
+    scales = rng.standard_normal((16 * down, across)).astype(np.float16)
+    split = codes.reshape(down, 2, 8, across, 2, 4, 2, 4, 2).transpose(0, 3, 4, 2, 7, 5, 8, 6, 1)
+    pairs = split.reshape(down, across, 1024, 2)
+    lines = np.ascontiguousarray(scales.reshape(down, 2, 8, across).transpose(0, 3, 2, 1)).view(np.uint8)
+    wanted = np.concatenate([pairs[..., 0] | pairs[..., 1] << 4, lines.reshape(down, across, 32)], axis=-1)
+    packed = FragmentRecords(4, HALF, HALF).pack({"codes": codes, "scales": scales})
+    np.testing.assert_array_equal(packed.view(np.uint8), wanted)
+
+
+def test_scales_of_wide_groups_are_repeated() -> None:
+    form = FragmentRecords(4, HALF, HALF)
+    scales = np.arange(32, dtype=np.float16).reshape(16, 2)
+    packed = form.pack({"codes": np.zeros((16, 1024), np.uint8), "scales": scales})
+    np.testing.assert_array_equal(form.unpack(packed, "scales", 16, 1024), np.repeat(scales, 4, axis=1))
+
+
+def test_an_order_has_a_name_with_a_version() -> None:
+    assert str(FragmentRecords(4, HALF, HALF)) == "fragments1[u4 as float16, 16x128, groups of 128, scales float16]"
+
+
+@pytest.mark.parametrize(
+    ("bits", "group", "message"),
+    [
+        (3, 128, "codes of 3 bits have no order as operands of float16"),
+        (4, 48, "a record of 128 columns has no groups of 48"),
+    ],
+)
+def test_what_has_no_order_is_said(bits: int, group: int, message: str) -> None:
+    with pytest.raises(InvalidLayout) as caught:
+        FragmentRecords(bits, HALF, HALF, group=group)
+    assert caught.value.message == message
