@@ -46,7 +46,7 @@ def packed(form: FragmentRecords, codes: Any, scales: Any) -> Any:
         start = form.offset(name)
         raw = ordered.contiguous().view(torch.uint8)
         records[..., start : start + raw.shape[-1]] = raw
-    return records.view(torch.int32)
+    return records.view(torch.uint32)
 
 
 def bench(run: Callable[[int], Any], rounds: int) -> float:

@@ -97,5 +97,5 @@ def test_no_register_spills_where_it_counts() -> None:
     form = FragmentRecords(4, ALL["float16"], ALL["float16"])
     for M in (1, 16):
         choice = small_quant_choice(28672, 8192, M, form)
-        resources = kernel(28672, 8192, form, **choice).resources()["few_rows"]
+        resources = kernel(28672, 8192, form, **choice).resources()["few_rows_kernel"]
         assert resources["spill_store_bytes"] == 0 and resources["stack_bytes"] == 0
