@@ -50,7 +50,9 @@ class FuzzedProgram:
         exec(compile(self.text, name, "exec"), space)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return JITFunction(space["program"], target or f"cuda -arch={self.architecture}", None).compile(*self.arguments)
+            return JITFunction(space["program"], target or f"cuda -arch={self.architecture}", None).compile(
+                *self.arguments
+            )
 
 
 class _Writer:
@@ -62,11 +64,18 @@ class _Writer:
         self.architecture = pick(("sm_80", "sm_90a", "sm_90a"))
         self.dtype = pick(("float16", "float16", "bfloat16", "int8"))
         self.total = "int32" if self.dtype == "int8" else "float32"
-        self.bm, self.bn, self.bk = pick((16, 32, 64)), pick((16, 32, 64)), pick((32, 64) if self.dtype == "int8" else (16, 32, 64))
+        self.bm, self.bn, self.bk = (
+            pick((16, 32, 64)),
+            pick((16, 32, 64)),
+            pick((32, 64) if self.dtype == "int8" else (16, 32, 64)),
+        )
         if self.architecture == "sm_90a" and self.random.random() < 0.6:
             self.bm = 64
         self.threads = pick((64, 128, 128, 256)) if self.bm * self.bn >= 1024 else pick((32, 64))
-        self.rows, self.columns = pick((1, 2)) * self.bm - pick((0, 0, 3, 8)), pick((1, 2)) * self.bn - pick((0, 0, 8, 5))
+        self.rows, self.columns = (
+            pick((1, 2)) * self.bm - pick((0, 0, 3, 8)),
+            pick((1, 2)) * self.bn - pick((0, 0, 8, 5)),
+        )
         self.steps = self.random.randint(0, 7)
         self.dynamic = pick((False, False, "M", "MN"))
         self.lines: list[str] = []
@@ -101,9 +110,15 @@ class _Writer:
         head = ["def program(" + ", ".join([*self.tensors, "count: T.int32"]) + "):"]
         sizes = {"M": self.rows, "N": self.columns}
         for letter, value in sizes.items():
-            head.append(f"    {letter} = T.dynamic('{letter}')" if self.dynamic and letter in self.dynamic else f"    {letter} = {value}")
+            head.append(
+                f"    {letter} = T.dynamic('{letter}')"
+                if self.dynamic and letter in self.dynamic
+                else f"    {letter} = {value}"
+            )
         head += [f"    BM, BN, BK, STEPS = {self.bm}, {self.bn}, {self.bk}, {self.steps}"]
-        head += [f'    {name}: T.Tensor({self.shape_text(name)}, "{dtype}")' for name, (_, dtype) in self.tensors.items()]
+        head += [
+            f'    {name}: T.Tensor({self.shape_text(name)}, "{dtype}")' for name, (_, dtype) in self.tensors.items()
+        ]
         head += [f'    {name} = T.empty({shape}, "{dtype}")' for name, (shape, dtype) in self.outputs.items()]
         head += [f"    with T.Kernel(T.ceildiv(N, BN), T.ceildiv(M, BM), threads={self.threads}) as (bx, by):"]
         head += [f"        {tile}" for tile in self.tiles]
@@ -167,6 +182,10 @@ class _Writer:
                     lambda: self.counted(depth, a),
                     lambda: self.vector(depth, a, b, c, step),
                     lambda: self.carried(depth, b),
+                    lambda: self.beside(depth, a, b, c),
+                    lambda: self.from_registers(depth, a, b, c),
+                    lambda: self.chained(depth, a, b, step),
+                    lambda: self.overwritten(depth, a, b, c),
                 ],
                 self.random.choice((0, 0, 1, 1, 2, 3)),
             ),
@@ -208,7 +227,10 @@ class _Writer:
     def row_sums(self, depth: int, a: str) -> None:
         """Sums of the loaded tile's rows, added up over the iterations in a fragment."""
         rows, columns = self.shape_of(a)
-        wide, sums = self.tile(f"({rows}, {columns})", self.total, "fragment"), self.tile(f"({rows},)", self.total, "fragment")
+        wide, sums = (
+            self.tile(f"({rows}, {columns})", self.total, "fragment"),
+            self.tile(f"({rows},)", self.total, "fragment"),
+        )
         output = self.name("R")
         self.outputs[output] = (f"(T.ceildiv(N, BN), T.ceildiv(M, BM), {rows})", self.total)
         self.line(depth, f"T.copy({a}, {wide})")
@@ -251,6 +273,51 @@ class _Writer:
         self.line(depth + 1, f'{before}[j] = {before}[j] + T.cast({b}[0, j], "{self.total}")')
         self.kept = [*getattr(self, "kept", []), (output, before, columns)]
 
+    def beside(self, depth: int, a: str, b: str, c: str) -> None:
+        """A product of its own in every iteration, added by threads."""
+        other = self.tile("(BM, BN)", self.total, "fragment")
+        self.line(
+            depth,
+            f"T.gemm({a}, {b}, {other}, transpose_A={self.transposed[0]}, transpose_B={self.transposed[1]}, clear_accum=True)",
+        )
+        self.line(depth, "for i, j in T.Parallel(BM, BN):")
+        self.line(depth + 1, f'{c}[i, j] = {c}[i, j] + {other}[i, j] * T.cast(2, "{self.total}")')
+
+    def from_registers(self, depth: int, a: str, b: str, c: str) -> None:
+        """The left operand goes through registers."""
+        if self.transposed[0]:
+            return self.gemm(depth, a, b, c)
+        left = self.tile("(BM, BK)", self.dtype, "fragment")
+        self.line(depth, f"T.copy({a}, {left})")
+        self.line(depth, "for i, j in T.Parallel(BM, BK):")
+        self.line(depth + 1, f'{left}[i, j] = {left}[i, j] * T.cast(-1, "{self.dtype}")')
+        self.gemm(depth, left, b, c)
+
+    def chained(self, depth: int, a: str, b: str, step: str) -> None:
+        """One product is the left operand of the next, as in attention."""
+        if self.dtype == "int8" or self.bn < 16:
+            return self.beside(depth, a, b, "f1")
+        name = self.need(self.name("W"), ("max(STEPS, 1)", "BN", 32), self.dtype)
+        scores, weights = self.tile("(BM, BN)", self.total, "fragment"), self.tile("(BM, BN)", self.dtype, "fragment")
+        right, result = self.tile("(BN, 32)"), self.tile("(BM, 32)", self.total, "fragment")
+        output = self.name("O")
+        self.outputs[output] = ("(T.ceildiv(M, BM), T.ceildiv(N, BN), BM, 32)", self.total)
+        self.line(depth, f"T.copy({name}[{step}, 0, 0], {right})")
+        self.line(
+            depth,
+            f"T.gemm({a}, {b}, {scores}, transpose_A={self.transposed[0]}, transpose_B={self.transposed[1]}, clear_accum=True)",
+        )
+        self.line(depth, f"T.copy({scores}, {weights})")
+        self.line(depth, f"T.gemm({weights}, {right}, {result})")
+        self.chains = [*getattr(self, "chains", []), (output, result)]
+
+    def overwritten(self, depth: int, a: str, b: str, c: str) -> None:
+        """The loaded tile is changed in place before it is multiplied once more."""
+        shape = ", ".join(self.shape_of(b))
+        self.line(depth, f"for i, j in T.Parallel({shape}):")
+        self.line(depth + 1, f'{b}[i, j] = {b}[i, j] + T.cast(1, "{self.dtype}")')
+        self.gemm(depth, a, b, c)
+
     def after(self, c: str) -> list[str]:
         """Clears before the loops go into `tiles`; what the loops have left goes out."""
         lines: list[str] = []
@@ -260,10 +327,16 @@ class _Writer:
             self.tiles.append(f'    {output}[by, bx, k, j] = T.cast(0, "{self.dtype}")')
         for output, before, columns in getattr(self, "kept", []):
             self.tiles.append(f"T.clear({before})")
-            lines += [f"        for j in T.Parallel({columns}):", f"            {output}[by, bx, j] = {before}[{columns} - 1 - j]"]
+            lines += [
+                f"        for j in T.Parallel({columns}):",
+                f"            {output}[by, bx, j] = {before}[{columns} - 1 - j]",
+            ]
         for output, sums, rows in getattr(self, "sums", []):
             self.tiles.append(f"T.clear({sums})")
             lines += [f"        for i in T.Parallel({rows}):", f"            {output}[bx, by, i] = {sums}[i]"]
+        for output, result in getattr(self, "chains", []):
+            self.tiles.append(f"T.clear({result})")
+            lines.append(f"        T.copy({result}, {output}[by, bx, 0, 0])")
         lines.append(f"        T.copy({c}, C[by * BM, bx * BN])")
         return lines
 
@@ -297,7 +370,11 @@ def verdict(seed: int, schedules: Sequence[tuple[str, int]] = SCHEDULES, device:
         return f"compiler: {type(error).__name__}: {error}"[:300]
     expected = run(kernel.interpret, program.arguments)
     ways: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
-        (f"{schedule} {order}", kernel.emulate, {"schedule": schedule, "seed": order, "poison": POISON * (number + 1) % 2**64, "seconds": 60.0})
+        (
+            f"{schedule} {order}",
+            kernel.emulate,
+            {"schedule": schedule, "seed": order, "poison": POISON * (number + 1) % 2**64, "seconds": 60.0},
+        )
         for number, (schedule, order) in enumerate(schedules)
     ]
     if device:

@@ -135,3 +135,19 @@ def test_a_tensor_through_which_threads_exchange_values(threads):
     for k in range(1, 4):
         expected[k] += expected[k - 1, ::-1]
     check(reversed_twice, tile(4, 64), expected, changes=True)
+
+
+def overwritten(A):
+    """Zeros first, by one share of the threads; then values, by another."""
+    A: T.Tensor((2, 64), "float32")
+    with T.Kernel(1, threads=32):
+        for i, j in T.Parallel(2, 64):
+            A[i, j] = 0.0
+        for j in T.Parallel(64):
+            A[1, 63 - j] = T.cast(j, "float32")
+
+
+def test_a_tensor_is_overwritten_by_other_threads():
+    expected = np.zeros((2, 64), np.float32)
+    expected[1] = np.arange(64)[::-1]
+    check(overwritten, tile(2, 64) + 1, expected, changes=True)

@@ -209,24 +209,24 @@ def touches(statement: Statement, exchanged: frozenset[Buffer] = frozenset()) ->
 
 
 def exchanged_tensors(kernel: Kernel) -> frozenset[Buffer]:
-    """Tensors in global memory that are both read and written: one statement may read what another one wrote.
+    """Tensors in global memory of which one statement may read, or overwrite, what another one wrote.
 
     Atomics do not count: they order themselves.  Where the author speaks of threads, who owns which element is the
     author's business, and a barrier might stand where only some threads come.
     """
     read: set[Buffer] = set()
-    written: set[Buffer] = set()
+    written: list[Buffer] = []
     if any(node in kernel.thread_vars for node in walk(kernel.body) if isinstance(node, Var)):
         return frozenset()
     for node in walk(kernel.body):
         if isinstance(node, (Load, Store)):
-            (read if isinstance(node, Load) else written).add(root(node.buffer))
+            (read.add if isinstance(node, Load) else written.append)(root(node.buffer))
         elif isinstance(node, TileOperator):
             effects = node.effects()
             if not effects.atomic:
                 read.update(root(region.buffer) for region in effects.reads)
-                written.update(root(region.buffer) for region in effects.writes)
-    return frozenset(buffer for buffer in read & written if buffer.scope == "global")
+                written.extend(root(region.buffer) for region in effects.writes)
+    return frozenset(b for b in written if b.scope == "global" and (b in read or written.count(b) > 1))
 
 
 def _slot_of(region: Region) -> Expr | None:
