@@ -265,7 +265,7 @@ class _Writer:
 
     def carried(self, depth: int, b: str) -> None:
         """A tile that one iteration leaves to the next."""
-        rows, columns = self.shape_of(b)
+        columns = self.shape_of(b)[1]
         before = self.tile(f"({columns},)", self.total)
         output = self.name("P")
         self.outputs[output] = (f"(T.ceildiv(M, BM), T.ceildiv(N, BN), {columns})", self.total)
