@@ -179,6 +179,7 @@ def run(
     registers: int | None = None,
     names: Sequence[str] | None = None,
     memory: Sequence[np.ndarray] = (),
+    unsettled: Sequence[np.ndarray] = (),
     faults: Sequence[Fault] = (),
     census: bool = False,
     workers: int = 0,
@@ -216,7 +217,7 @@ def run(
         packed = _pack_arguments(arguments, text, space)
         base = (ctypes.addressof(packed) + 127) // 128 * 128
         allocations = (Allocation * max(len(arrays), 1))(
-            *[Allocation(a, a + x.nbytes) for a, x in zip(space.addresses, arrays)]
+            *[Allocation(a, a + x.nbytes, any(x is u for u in unsettled)) for a, x in zip(space.addresses, arrays)]
         )
         planted = (CFault * max(len(faults), 1))(*[fault.encode() for fault in faults])
         low, high = ctypes.c_uint64(), ctypes.c_uint64()
@@ -230,7 +231,7 @@ def run(
         order = make_launch(
             grid=sizes[0], block=sizes[1], cluster=sizes[2], warp_size=32, shared_bytes=shared_bytes, shared_base=1024, check=check,
             schedule=SCHEDULES[schedule], workers=workers, resident=resident, trace=(1 if trace else 0) | (2 if census else 0),
-            fences_memory="fence_" in source, weak_arrivals="mbarrier_arrive_cluster(" in source, registers=launch_registers(source, kernel, threads) if registers is None else registers, seed=seed, poison=poison, milliseconds=int(1000 * seconds),
+            unsettled=bool(len(unsettled)), fences_memory="fence_" in source, weak_arrivals="mbarrier_arrive_cluster(" in source, registers=launch_registers(source, kernel, threads) if registers is None else registers, seed=seed, poison=poison, milliseconds=int(1000 * seconds),
             entry=text.entry, arguments=base, allocations=allocations,
             allocation_count=len(arrays), arena_low=space.base, arena_high=space.base + space.bytes, text_low=low.value,
             text_high=high.value, faults=planted, fault_count=len(faults),
@@ -312,6 +313,7 @@ def emulate(
     registers : a thread has at launch; None takes the launch bounds in the text, 0 does not check.
     names : of the arguments, for reports.
     memory : further arrays that tensor maps point into.
+    unsettled : those that the kernel before, of which this one is a dependent launch, may use until griddepcontrol_wait.
     seconds : after which a run is stopped and reported.
     faults, census, workers, poison, vocabulary, file : see `run`'s harness: planted faults, counts of calls, OS threads,
         what memory holds before it is written, the header directory, and what the text's own lines are called.

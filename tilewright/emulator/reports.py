@@ -194,6 +194,10 @@ KINDS: dict[str, tuple[Callable[[Mapping[str, Any], Sequence[str]], str], str]] 
         lambda f, n: f"the kernel ends while {f['copies']} copies to the mbarrier at byte {f['offset']} of shared memory are under way",
         "wait for every copy before leaving",
     ),
+    "before-grid-wait": (
+        lambda f, n: f"this {_verb(f)}s {_where(f['address'], n)}, which the kernel before may still be using",
+        "call griddepcontrol_wait() first, in this thread or in one that this thread has met since",
+    ),
     "store-not-awaited": (
         lambda f, n: "a thread leaves while its bulk store may still read shared memory",
         "call bulk_commit() and bulk_wait_read<0>() before the kernel ends",

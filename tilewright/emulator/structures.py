@@ -13,9 +13,9 @@ SCHEDULES = {"late": 0, "early": 1, "random": 2}
 
 
 class Allocation(ctypes.Structure):
-    """Global memory of one argument: first address, and the address behind its last byte."""
+    """Global memory of one argument: first address, the address behind its last byte, and whether a kernel before may still use it."""
 
-    _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+    _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64), ("unsettled", ctypes.c_uint64)]
 
 
 class CFault(ctypes.Structure):
@@ -33,7 +33,7 @@ class Launch(ctypes.Structure):
     _fields_ = [
         ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3), ("cluster", ctypes.c_uint32 * 3), ("warp_size", ctypes.c_uint32),
         ("shared_bytes", ctypes.c_uint32), ("shared_base", ctypes.c_uint32), ("check", ctypes.c_uint32), ("schedule", ctypes.c_uint32),
-        ("workers", ctypes.c_uint32), ("resident", ctypes.c_uint32), ("registers", ctypes.c_uint32), ("trace", ctypes.c_uint32), ("fences_memory", ctypes.c_uint32),
+        ("workers", ctypes.c_uint32), ("resident", ctypes.c_uint32), ("registers", ctypes.c_uint32), ("trace", ctypes.c_uint32), ("unsettled", ctypes.c_uint32), ("fences_memory", ctypes.c_uint32),
         ("weak_arrivals", ctypes.c_uint32),
         ("seed", ctypes.c_uint64), ("poison", ctypes.c_uint64), ("milliseconds", ctypes.c_uint64), ("entry", ctypes.c_void_p), ("arguments", ctypes.c_void_p),
         ("allocations", ctypes.POINTER(Allocation)), ("allocation_count", ctypes.c_uint64), ("arena_low", ctypes.c_uint64),

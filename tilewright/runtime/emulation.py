@@ -10,11 +10,12 @@ from tilewright.compiler import Program
 from tilewright.emulator import emulate
 from tilewright.errors import EmulationFailed
 from tilewright.ir.nodes import TensorMap
+from tilewright.ir.signature import written_parameters
 from tilewright.ir.visitor import kernels
 from tilewright.runtime.arguments import Binder
 from tilewright.targets.cuda.emit import with_lines
 from tilewright.targets.cuda.host import HostProgram
-from tilewright.targets.cuda.target import cluster_of
+from tilewright.targets.cuda.target import cluster_of, is_dependent
 from tilewright.targets.cuda.tma import descriptor
 
 
@@ -33,6 +34,8 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
     text = with_lines(program.source)
     shared = dict(program.source.metadata)["shared_bytes"]
     blocks = [kernel.threads for kernel in kernels(program.final)]
+    dependent = [is_dependent(kernel) for kernel in kernels(program.final)]
+    used: list[np.ndarray] = []
     clusters = [cluster_of(kernel, program.arch) for kernel in kernels(program.final)]
     binder = Binder(program.traced, "cpu")
     bound = binder.bind(values, {})
@@ -43,12 +46,15 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
         if 0 in grid:
             return
         x, y, z = blocks[number]
+        unsettled = [*used, *written] if dependent[number] else []
         emulate(
             text, program.source.entries[number], [flat.get(id(value), value) for value in given], grid=grid,
-            block=(x * y * z, 1, 1), cluster=clusters[number], shared_bytes=shared[number], memory=list(flat.values()), **options,
+            block=(x * y * z, 1, 1), cluster=clusters[number], shared_bytes=shared[number], memory=list(flat.values()), unsettled=unsettled, **options,
         )  # fmt: skip
+        used.extend(flat.values())
 
     flat = {id(value): _span(value) for value in entry if isinstance(value, np.ndarray)}
+    written = [flat[id(arrays[param])] for param in written_parameters(program.final)]
     HostProgram(program.final, launch, lambda buffer, size: np.empty(size, np.uint8), _describe).run(entry)
     return bound.outputs
 

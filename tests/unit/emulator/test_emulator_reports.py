@@ -59,7 +59,8 @@ def run_body(number: int, which: int, schedule: str) -> Emulation:
     return run(
         TEXT, "kernel", [x, y, TensorMap(tensor, (8, 32), Swizzle.NONE), 64, 2 * number + which], grid=(mistake.blocks,),
         block=(mistake.threads,), cluster=(mistake.cluster,), shared_bytes=mistake.shared, schedule=schedule,
-        names=["X", "Y", "map", "n", "which"], workers=1, **{"registers": 0, **mistake.options},
+        names=["X", "Y", "map", "n", "which"], workers=1,
+        unsettled=[x] if mistake.kind == "before-grid-wait" else [], **{"registers": 0, **mistake.options},
     )  # fmt: skip
 
 
@@ -125,6 +126,7 @@ MISTAKES = [
     Mistake("bulk-arguments", "if (t == 0) { mbarrier_init(base, 1); fence_mbarrier_init(); mbarrier_arrive_expect_tx(base, @); bulk_load(base + 64, X, @, base); mbarrier_wait(base, 0); }", "16", "8"),
     Mistake("bytes-out-of-range", "if (t == 0) { mbarrier_init(base, 2); @; }", "", "mbarrier_expect_tx(base, 1 << 20)"),
     Mistake("race-global", "if (t == 0) mbarrier_init(base, 1); fence_mbarrier_init(); cluster_sync(); if (t == 0) { if (cluster_rank() == 0) { Y[0] = 5; @ } else { mbarrier_wait_cluster(base, 0);\nY[1] = Y[0] + 1; // MARK\n} } cluster_sync();", "mbarrier_arrive_cluster_release(base, 1);", "mbarrier_arrive_cluster(base, 1);", blocks=2, cluster=2),
+    Mistake("before-grid-wait", "if (t == 0) griddepcontrol_wait(); @\nY[t] = X[t]; // MARK", "sync_threads();", "sync_warp();"),
     Mistake("exited-block", "if (cluster_rank() == 0) { if (t == 0) mbarrier_init(base, 64); fence_mbarrier_init(); } cluster_sync(); if (cluster_rank() == 1) { mbarrier_arrive_cluster(base, 0); } @", "cluster_sync();", "", blocks=2, cluster=2, schedules=("late",)),
     Mistake("cluster-wait-alone", "@ cluster_wait();", "cluster_arrive();", "", blocks=2, cluster=2),
     Mistake("cluster-arrive-twice", "cluster_arrive(); @ cluster_arrive(); cluster_wait();", "cluster_wait();", "", blocks=2, cluster=2, schedules=("late",)),

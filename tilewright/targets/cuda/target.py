@@ -67,13 +67,13 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
         codes = tuple(_code(param) for param in kernel_parameters(kernel))
         prepared.append(
             Kernel(binary.cubin, name, codes, binary.ptx).prepare(
-                LaunchShape(kernel.num_threads, shared_bytes, cluster_of(kernel, arch), dependent=_is_dependent(kernel))
+                LaunchShape(kernel.num_threads, shared_bytes, cluster_of(kernel, arch), dependent=is_dependent(kernel))
             )
         )
     return Launcher(function, prepared)
 
 
-def _is_dependent(kernel: IrKernel) -> bool:
+def is_dependent(kernel: IrKernel) -> bool:
     """Whether a kernel waits itself for those before it."""
     return any(isinstance(node, Call) and node.function == "griddepcontrol_wait" for node in walk(kernel))
 

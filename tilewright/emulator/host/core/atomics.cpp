@@ -129,6 +129,17 @@ void remember(Thread& thread, uintptr_t address) {
 
 namespace emulator {
 
+// Whether the kernels before have ended for a thread: it waited for them, or comes after one that did.
+bool after_grid_wait(Thread& thread) {
+  if (thread.grid_waited) return true;
+  for (const Thread* waiter : thread.cluster->grid_waiters)
+    if (knows(thread, waiter->index, waiter->grid_waited)) {
+      thread.grid_waited = thread.clock;
+      return true;
+    }
+  return false;
+}
+
 void fence_memory(Thread& thread) {
   for (const AtomicDone& done : thread.cluster->atomics)
     if (knows(thread, done.thread, done.clock)) learn(thread, done.address);
@@ -186,7 +197,11 @@ void tw_store_release(void* to, const void* from, tw_u32 bytes, TwSite position)
   ++engine_of(thread).progress;
 }
 
-void tw_grid_wait(TwSite position) { enter(TW_GRID_WAIT, position); }
+void tw_grid_wait(TwSite position) {
+  if (enter(TW_GRID_WAIT, position).skip || self->grid_waited) return;
+  self->grid_waited = self->clock;
+  self->cluster->grid_waiters.push_back(self);
+}
 void tw_grid_launch(TwSite position) { enter(TW_GRID_LAUNCH, position); }
 
 }  // extern "C"

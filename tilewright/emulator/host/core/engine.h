@@ -77,6 +77,7 @@ struct Thread {
   uint32_t matrix_fences = 1;
   ClockRef at_fence;                  // what it knew at its last fence: an atomic after a fence releases
   uint32_t fence_clock = 0;           // its own clock then
+  uint32_t grid_waited = 0;           // its clock when it knew that the kernels before had ended
   uint64_t cluster_arrival = 0;       // generation of the cluster barrier it has arrived at, + 1
   std::vector<uint32_t> arrivals;     // copies of its own that complete on a barrier and that it has not yet seen land
   CopyGroup open_copies, open_stores;
@@ -188,6 +189,7 @@ struct Cluster {
   bool aborted = false, started = false, preempted = false;
   uint64_t random = 0, progress = 0, polled_at = ~0ull, steps = 0;
   uint32_t ticks = 0;                 // accesses and calls since the clock was looked at
+  std::vector<Thread*> grid_waiters;  // threads that waited for the kernels before
   bool fences = false;                // some thread has fenced
   std::vector<AtomicDone> atomics;    // by its threads: a fence after an atomic acquires
 
@@ -294,6 +296,7 @@ void arrive(TransactionBarrier& barrier, Thread* thread, uint32_t count, uint32_
 void check_barriers_at_exit(Cluster& cluster);
 
 // ---- atomics.cpp
+bool after_grid_wait(Thread& thread);
 void fence_memory(Thread& thread);
 
 // ---- copies.cpp

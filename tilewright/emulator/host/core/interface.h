@@ -52,13 +52,14 @@ struct TwFault {
   tw_u64 flip;              /* xored into it (parity) */
 };
 
-struct TwAllocation { tw_u64 low, high; };
+struct TwAllocation { tw_u64 low, high, unsettled; };   /* unsettled: a kernel before may still use it until tw_grid_wait */
 
 /* One run of a grid. */
 struct TwLaunch {
   tw_u32 grid[3], block[3], cluster[3];
   tw_u32 warp_size, shared_bytes, shared_base;
   tw_u32 check, schedule, workers, resident, registers, trace;
+  tw_u32 unsettled;                   /* some allocation is */
   tw_u32 fences_memory, weak_arrivals;   /* the text has fences between blocks; arrivals that publish no writes */
   tw_u64 seed, poison, milliseconds;   /* the last: a run may take, 0 for any time */
   void (*entry)(void** arguments);

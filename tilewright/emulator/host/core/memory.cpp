@@ -84,7 +84,11 @@ void touch(Thread& thread, const void* pointer, size_t size, const Access& acces
   if (in_shared(thread, address)) {
     thread.cluster->blocks[size_t(address - thread.cluster->shared) / window_bytes].shadow.access(thread, address, size, access);
   } else if (in_arena(engine_of(thread), address)) {
-    engine_of(thread).global_shadow.access(thread, address, size, access);
+    Engine& engine = engine_of(thread);
+    const TwAllocation* allocation = engine.launch.unsettled ? allocation_of(engine, uintptr_t(address)) : nullptr;
+    if (allocation && allocation->unsettled && !after_grid_wait(thread))
+      report("before-grid-wait", &thread, access.site, {{"address", address_fact(thread, address)}, {"write", access.flags & slot_write ? "true" : "false"}});
+    engine.global_shadow.access(thread, address, size, access);
   }
 }
 
