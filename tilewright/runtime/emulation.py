@@ -54,7 +54,9 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
         used.extend(flat.values())
 
     flat = {id(value): _span(value) for value in entry if isinstance(value, np.ndarray)}
-    written = [flat[id(arrays[param])] for param in written_parameters(program.final)]
+    by_author = written_parameters(program.traced)
+    pairs = zip(program.traced.params, program.final.params, strict=True)
+    written = [flat[id(arrays[final])] for traced, final in pairs if traced in by_author]
     HostProgram(program.final, launch, lambda buffer, size: np.empty(size, np.uint8), _describe).run(entry)
     return bound.outputs
 
