@@ -67,7 +67,7 @@ def stored(value: Any, out: str) -> Any:
 
 
 @tilewright.jit
-def general_matmul(recipe: Recipe, block_N: int = 64, threads: int = 128) -> Any:
+def general_matmul(recipe: Recipe, block_N: int = 64, threads: int = 128, num_stages: int = 3) -> Any:
     """The product that `recipe` describes, for any number of rows.
 
     Returns
@@ -87,34 +87,63 @@ def general_matmul(recipe: Recipe, block_N: int = 64, threads: int = 128) -> Any
     per_word = 32 // bits if r.slots else 1
     dense = r.format.is_dense
     wide = "float64" if r.accumulate == "float64" else "float32"
-    source = r.quantize or r.activations
+    copied = r.left == r.activations and not (r.gather or r.divisors or r.activation_scales == "element")
+    native = r.is_native
 
     @T.macro
-    def quantize_rows(A: Any, divisors: Any, operands: Any, token_scales: Any) -> None:
-        with T.Kernel(M, threads=threads) as m:
-            partial = T.alloc_fragment((1, 1024), "float32")
-            largest = T.alloc_fragment((1,), "float32")
-            T.clear(partial)
-            for block in T.serial(T.ceildiv(r.columns, 1024)):
-                for one, k in T.Parallel(1, 1024):
-                    column = block * 1024 + k
-                    if column < r.columns:
-                        element = T.cast(A[m, column], "float32")
-                        element = element / divisors[column] if r.divisors else element
-                        partial[one, k] = T.max(partial[one, k], T.abs(element))
-            T.reduce_max(partial, largest, dim=1)
-            limit = 127.0 if r.quantize == "int8" else float(dtype_of(r.quantize).maximum)
-            inverse = T.if_then_else(largest[0] > 0.0, limit / largest[0], 0.0)
-            for block in T.serial(T.ceildiv(r.columns, 1024)):
-                for k in T.Parallel(1024):
-                    column = block * 1024 + k
-                    if column < r.columns:
-                        element = T.cast(A[m, column], "float32")
-                        element = element / divisors[column] if r.divisors else element
-                        scaled = element * inverse
-                        operands[m, column] = T.cast(T.round(scaled) if r.quantize == "int8" else scaled, r.quantize)
-            for one in T.Parallel(1):
-                token_scales[m, one] = largest[one] / limit
+    def convert(
+        A: Any, activation_scales: Any, divisors: Any, gathered: Any, A_shared: Any, first_row: Any, first: Any
+    ) -> None:
+        """A tile of activations in the order and the type that are multiplied."""
+        for i, j in T.Parallel(*A_shared.shape):
+            row, k = first_row + i, first + j
+            column = gathered[k] if r.gather else k
+            element = A[row, column]
+            if r.gather:
+                element = T.if_then_else(column >= 0, A[row, T.max(column, 0)], T.cast(0, r.activations))
+            if r.divisors:
+                element = T.cast(element, wide) / T.if_then_else(column < r.columns, divisors[column], 1.0)
+            if r.activation_scales == "element":
+                element = T.cast(element, wide) * T.cast(activation_scales[row, column // r.activation_group], wide)
+            A_shared[i, j] = T.cast(element, r.left)
+
+    @T.macro
+    def decode(
+        codes: Any,
+        table: Any,
+        scales: Any,
+        zeros: Any,
+        multipliers: Any,
+        slots: Any,
+        W_shared: Any,
+        first_row: Any,
+        first: Any,
+    ) -> None:
+        """A tile of codes as the numbers that are multiplied."""
+        for i, j in T.Parallel(block_N, block_K):
+            bit = j * bits
+            if r.slots:
+                bit = j // per_word * 32 + slots[j % per_word] * bits
+            code = T.cast(codes[i, bit // 8], "int32") >> bit % 8
+            if 8 % bits:
+                following = T.min(bit // 8 + 1, tile_bytes - 1)
+                code = code | T.cast(codes[i, following], "int32") << 8 - bit % 8
+            number = decoded(code & (1 << bits) - 1, r, table)
+            n, g = first_row + i, (first + j) // r.group
+            if r.zeros == "one":
+                number = number - (int(r.zero) if r.zero == int(r.zero) else r.zero)
+            if r.zeros == "groups":
+                number = T.cast(number, "float32") - of_group(zeros, r.zero_point, n, g)
+            if r.zeros == "packed":
+                point = T.cast(zeros[g, n * bits // 8], "int32") >> n * bits % 8 & (1 << bits) - 1
+                number = number - point
+            if r.multiplier:
+                number = T.cast(number, "float32") * of_group(multipliers, r.multiplier, n, g)
+            if r.scaled == "weight":
+                number = T.cast(number, wide) * of_group(scales, r.scale, n, g)
+            if r.zeros == "rescale":
+                number = number - of_group(zeros, r.zero_point, n, g)
+            W_shared[i, j] = T.cast(number, r.right)
 
     @T.macro
     def multiply(
@@ -124,57 +153,27 @@ def general_matmul(recipe: Recipe, block_N: int = 64, threads: int = 128) -> Any
         with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
             A_shared = T.alloc_shared((block_M, block_K), r.left)
             W_shared = T.alloc_shared((block_N, block_K), r.right)
+            codes = None if native or dense else T.alloc_shared((block_N, tile_bytes), "uint8")
             partial = T.alloc_fragment((block_M, block_N), r.accumulate)
             if period:
                 total = T.alloc_fragment((block_M, block_N), wide)
                 T.clear(total)
             for span_index in T.serial(T.ceildiv(K, span)):
                 T.clear(partial)
-                for step in T.serial(T.ceildiv(span, block_K)):
+                for step in T.Pipelined(T.ceildiv(span, block_K), num_stages=num_stages):
                     first = span_index * span + step * block_K
-                    for i, j in T.Parallel(block_M, block_K):
-                        row, k = by * block_M + i, first + j
-                        column = gathered[k] if r.gather else k
-                        element = A[row, column]
-                        if r.gather:
-                            element = T.if_then_else(column >= 0, A[row, T.max(column, 0)], T.cast(0, source))
-                        if r.divisors and r.quantize is None:
-                            element = T.cast(element, wide) / T.if_then_else(column < r.columns, divisors[column], 1.0)
-                        if r.activation_scales == "element":
-                            element = T.cast(element, wide) * T.cast(
-                                activation_scales[row, column // r.activation_group], wide
-                            )
-                        A_shared[i, j] = T.cast(element, r.left)
-                    if dense:
+                    if copied:
+                        T.copy(A[by * block_M, first], A_shared)
+                    else:
+                        convert(A, activation_scales, divisors, gathered, A_shared, by * block_M, first)
+                    if native:
+                        T.copy(W[bx * block_N, first], W_shared)
+                    elif dense:
                         for i, j in T.Parallel(block_N, block_K):
                             W_shared[i, j] = T.cast(W[bx * block_N + i, first + j], r.right)
                     else:
-                        codes = T.alloc_shared((block_N, tile_bytes), "uint8")
                         T.copy(W[bx * block_N, first * bits // 8], codes)
-                        for i, j in T.Parallel(block_N, block_K):
-                            bit = j * bits
-                            if r.slots:
-                                bit = j // per_word * 32 + slots[j % per_word] * bits
-                            code = T.cast(codes[i, bit // 8], "int32") >> bit % 8
-                            if 8 % bits:
-                                following = T.min(bit // 8 + 1, tile_bytes - 1)
-                                code = code | T.cast(codes[i, following], "int32") << 8 - bit % 8
-                            number = decoded(code & (1 << bits) - 1, r, table)
-                            n, g = bx * block_N + i, (first + j) // r.group
-                            if r.zeros == "one":
-                                number = number - (int(r.zero) if r.zero == int(r.zero) else r.zero)
-                            if r.zeros == "groups":
-                                number = T.cast(number, "float32") - of_group(zeros, r.zero_point, n, g)
-                            if r.zeros == "packed":
-                                point = T.cast(zeros[g, n * bits // 8], "int32") >> n * bits % 8 & (1 << bits) - 1
-                                number = number - point
-                            if r.multiplier:
-                                number = T.cast(number, "float32") * of_group(multipliers, r.multiplier, n, g)
-                            if r.scaled == "weight":
-                                number = T.cast(number, wide) * of_group(scales, r.scale, n, g)
-                            if r.zeros == "rescale":
-                                number = number - of_group(zeros, r.zero_point, n, g)
-                            W_shared[i, j] = T.cast(number, r.right)
+                        decode(codes, table, scales, zeros, multipliers, slots, W_shared, bx * block_N, first)
                     T.gemm(A_shared, W_shared, partial, transpose_B=True)
                 if period:
                     for i, j in T.Parallel(block_M, block_N):
@@ -206,13 +205,13 @@ def general_matmul(recipe: Recipe, block_N: int = 64, threads: int = 128) -> Any
                         value = value + T.cast(residual[row, n], wide)
                     C[row, n] = stored(value, r.out)
 
-    scale_rows = M if r.activation_scales in ("token", "group", "element") and not r.quantize else 1
+    scale_rows = M if r.activation_scales in ("token", "group", "element") else 1
     scale_groups = -(-r.columns // r.activation_group) if r.activation_group else 1
     packed_zeros = r.zeros == "packed"
     zero_shape = (groups, -(-N * bits // 8)) if packed_zeros else (r.zero_point.rows, r.zero_point.columns)
     multiplier = r.multiplier or Grouped("int8")
     own = r.format.dtype
-    weight = T.Tensor((N, K), own.name) if dense and own else T.Tensor((N, r.row_bytes), "uint8")
+    weight = T.Tensor((N, K), own.name) if own and (dense or native) else T.Tensor((N, r.row_bytes), "uint8")
 
     @T.prim_func
     def general_matmul(
@@ -231,15 +230,10 @@ def general_matmul(recipe: Recipe, block_N: int = 64, threads: int = 128) -> Any
         residual: T.Tensor((M if r.residual else 1, N if r.residual else 1), r.out),
         C: T.Tensor((M, N), r.out),
     ):
-        operands, factors = A, activation_scales
-        if r.quantize:
-            operands = T.alloc_global((M, r.columns), r.quantize)
-            factors = T.alloc_global((M, 1), "float32")
-            quantize_rows(A, divisors, operands, factors)
         rest = (W, table, scales, zeros, multipliers, factor, slots, divisors, gathered, bias, residual, C)
         if M <= FEW_ROWS:
-            multiply(operands, factors, *rest, 16)
+            multiply(A, activation_scales, *rest, 16)
         else:
-            multiply(operands, factors, *rest, 64)
+            multiply(A, activation_scales, *rest, 64)
 
     return general_matmul

@@ -55,7 +55,6 @@ class Recipe:
     slots : place of every code within its 32-bit word; empty where codes lie in order.
     activation_scales : ``"none"``, ``"tensor"``, ``"token"``, ``"group"`` (of `activation_group` columns, scaling
         partial sums) or ``"element"`` (the same, each element scaled before it is rounded to `left`).
-    quantize : type that A is quantised to first, one scale a token; None where it is multiplied as it is.
     divisors : A is divided by a vector first (SmoothQuant).
     gather : columns of A are taken in another order (act-order, padding).
     bias : its type, None for none.
@@ -84,7 +83,6 @@ class Recipe:
     activation_scales: str = "none"
     activation_group: int = 0
     activation_scale_dtype: str = "float32"
-    quantize: str | None = None
     divisors: bool = False
     gather: bool = False
     bias: str | None = None
@@ -103,6 +101,13 @@ class Recipe:
         if self.activation_scales == "group":
             period = math.gcd(period, self.activation_group)
         return period or None
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the weight's elements are multiplied as they are stored."""
+        own = self.format.dtype
+        plain = self.zeros == "none" and self.multiplier is None and self.scaled != "weight"
+        return own is not None and own.bits >= 8 and own.name == self.right and plain
 
     @property
     def row_bytes(self) -> int:

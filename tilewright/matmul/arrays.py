@@ -73,6 +73,13 @@ def as_torch(array: Any, device: Any) -> Any:
     return bits.view(getattr(torch, name)).to(device)
 
 
+def viewed(array: Any, of: DType) -> Any:
+    """The same bytes as elements of another type of as many bits."""
+    if isinstance(array, np.ndarray):
+        return array.view(of.numpy)
+    return array.view(getattr(sys.modules["torch"], of.name))
+
+
 def contiguous(array: Any) -> Any:
     """The array itself where it is row-major and aligned, else a copy that is."""
     if isinstance(array, np.ndarray):

@@ -43,8 +43,10 @@ class Request:
     activation_scales : ``"none"``, ``"tensor"``, ``"token"`` or ``"group"``; with their type.
     activation_group : columns that share an activation scale.
     quantize : type that A is quantised to as part of the call, or None.
+    divided : whether A was divided by the weight's divisors already.
     bias : its element type, None for none.
     residual, function : the rest of the epilogue.
+    rows : the most rows that calls of this kind have (`bucket`); 0 for any number.
     """
 
     activations: str
@@ -53,6 +55,17 @@ class Request:
     activation_scale_dtype: str = "float32"
     activation_group: int = 0
     quantize: str | None = None
+    divided: bool = False
     bias: str | None = None
     residual: bool = False
     function: str | None = None
+    rows: int = 0
+
+
+ROWS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+"""Numbers of rows up to which calls are of one kind: kernels are chosen for them."""
+
+
+def bucket(rows: int) -> int:
+    """The least of `ROWS` that is not less; twice the last for all beyond."""
+    return next((most for most in ROWS if rows <= most), 2 * ROWS[-1])

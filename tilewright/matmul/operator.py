@@ -16,7 +16,9 @@ from tilewright.matmul.config import MatmulConfig
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import recipe_for
 from tilewright.matmul.product import Product, explain
-from tilewright.matmul.tiers import GeneralCall, Machine, Operands, general_call
+from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Quantizing
+from tilewright.matmul.tiers.dispatch import after_quantisation, quantizing
+from tilewright.matmul.tiers.general import General, general_call
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import is_torch
@@ -285,12 +287,16 @@ class Matmul:
             shaped("bias", bias, (facts.N,), request.bias and dtype(request.bias)),
             shaped("residual", residual, (rows, facts.N), dtype(request.out)), result,
         )  # fmt: skip
-        call = self._call(device, is_torch(A), A)
-        held = call.held({name: array for name, array in given.items() if array is not None})
-        return Product.raw(call, held, operands, result.reshape((*leading, facts.N)) if output is None else output)
+        prepared = self._prepared({name: array for name, array in given.items() if array is not None}, A)
+        return Product(prepared, operands, result.reshape((*leading, facts.N)) if output is None else output)
 
-    def _call(self, device: str, torch: bool, example: Any) -> GeneralCall:
-        return general_call(self._recipe, Machine(self.target, self.arch), example)
+    def _prepared(self, given: dict[str, Any], example: Any) -> Prepared | Quantizing:
+        machine, request = Machine(self.target, self.arch), self.config.request()
+        call = general_call(self._recipe, machine, example)
+        then = Prepared(General.name, call.kernel, call.held(given), call.arguments, call.recipe)
+        if request.quantize is None:
+            return then
+        return quantizing(self.config.facts().columns, request, machine, example, None, then)
 
     @functools.cached_property
     def _recipe(self) -> Any:
@@ -301,7 +307,7 @@ class Matmul:
             numbers = np.unique(np.subtract.outer(table, table))
         elif facts.zeros == "groups":
             numbers = None  # any float may be subtracted
-        return recipe_for(facts, numbers, self.config.request(), self.arch)
+        return recipe_for(facts, numbers, after_quantisation(self.config.request()), self.arch)
 
     # What was made ------------------------------------------------------------------------------------
 

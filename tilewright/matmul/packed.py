@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,7 @@ class PackedWeight:
         self.shape: tuple[int, int] = (int(shape[0]), int(shape[1]))
         self.block = block or (1, shape[1])
         self.zeros_mode, self.tensor_scale, self.layout = zeros_mode, float(tensor_scale), layout
+        self._derived: dict[Any, Any] = {}
         self.prepared: dict[Any, Any] = {}
         """What products with this weight have worked out so far, by their request."""
 
@@ -116,6 +117,12 @@ class PackedWeight:
             self.format, self.shape, arrays, block=self.block, zeros_mode=self.zeros_mode,
             tensor_scale=self.tensor_scale, layout=self.layout,
         )  # fmt: skip
+
+    def derived(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Another form of the weight, which some kernels read: made once for each key."""
+        if key not in self._derived:
+            self._derived[key] = make()
+        return self._derived[key]
 
     @property
     def device(self) -> str:

@@ -40,16 +40,17 @@ def recipe_for(facts: WeightFacts, numbers: np.ndarray | None, request: Request,
     Unsupported : types that no kernel takes; says which there are.
     """
     check_request(request)
-    source = dtype(request.quantize or request.activations)
+    source = dtype(request.activations)
     left, right, whole = operand_types(source, facts, numbers, arch)
     weight_scaled = facts.zeros == "rescale"
     scaled = "none"
     if facts.scale is not None:
         along_k = facts.scale.varies_along_k
         scaled = "weight" if weight_scaled else "sums" if along_k else "result"
-        if scaled == "sums" and facts.group % RUN:
+        # A word of interleaved codes belongs to one tile.
+        if scaled == "sums" and facts.group % (32 if facts.slots else RUN):
             scaled = "weight"
-    activation_scales = "token" if request.quantize else request.activation_scales
+    activation_scales = request.activation_scales
     if activation_scales == "group" and (request.activation_group % RUN or facts.gather):
         activation_scales = "element"
         left = right = _wider(left)
@@ -62,7 +63,7 @@ def recipe_for(facts: WeightFacts, numbers: np.ndarray | None, request: Request,
         group=facts.group, scaled=scaled, zeros=facts.zeros, zero=facts.zero * whole, scale=facts.scale or UNUSED,
         zero_point=facts.zero_point or UNUSED, multiplier=facts.multiplier, factor=facts.factor or whole > 1,
         whole=whole, slots=facts.slots, activation_scales=activation_scales, activation_group=request.activation_group,
-        activation_scale_dtype=request.activation_scale_dtype, quantize=request.quantize, divisors=facts.divisors,
+        activation_scale_dtype=request.activation_scale_dtype, divisors=facts.divisors and not request.divided,
         gather=facts.gather, bias=request.bias, residual=request.residual, function=request.function, out=request.out,
     )  # fmt: skip
 

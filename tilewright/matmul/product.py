@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from tilewright.errors import (
@@ -22,10 +21,11 @@ from tilewright.matmul.arrays import (
     empty_like,
     is_row_major,
 )
-from tilewright.matmul.facts import Request, WeightFacts
+from tilewright.matmul.facts import Request, WeightFacts, bucket
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import check_request
-from tilewright.matmul.tiers import General, GeneralCall, Machine, Operands, Prepared, choose
+from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Quantizing
+from tilewright.matmul.tiers.dispatch import choose, prepare
 from tilewright.runtime.tensors import is_torch
 from tilewright.targets.registry import resolve
 
@@ -78,7 +78,7 @@ def quant_matmul(
 class Product:
     """One checked call: its prepared kernel and its operands."""
 
-    def __init__(self, prepared: Prepared, operands: Operands, result: Any) -> None:
+    def __init__(self, prepared: Prepared | Quantizing, operands: Operands, result: Any) -> None:
         self.prepared, self.operands, self.result = prepared, operands, result
 
     def run(self) -> Any:
@@ -91,11 +91,6 @@ class Product:
         """Run the device text under the emulator; returns the result."""
         self.prepared.emulate(self.operands, **options)
         return self.result
-
-    @staticmethod
-    def raw(call: GeneralCall, held: Sequence[Any], operands: Operands, result: Any) -> Product:
-        """A product with tensors that no `PackedWeight` holds."""
-        return Product(Prepared(General.name, call.kernel, held, call.arguments, call.recipe), operands, result)
 
     @staticmethod
     def of(
@@ -125,7 +120,7 @@ class Product:
             _check_array(what, values, expected, device)
         request = Request(
             activations, result, kind, "float32" if scales is None else element_type(scales).name, group, quantize,
-            None if bias is None else element_type(bias).name, residual is not None, function,
+            bias=None if bias is None else element_type(bias).name, residual=residual is not None, function=function, rows=bucket(flat.shape[0]),
         )  # fmt: skip
         if residual is not None and element_type(residual).name != result:
             raise WrongArgumentDType(f"residual is {element_type(residual)}, but the result is {result}")
@@ -140,7 +135,7 @@ class Product:
         return Product(prepared, operands, made.reshape(shape) if out is None else out)
 
 
-def _prepared(weight: PackedWeight, request: Request, where: Any, example: Any) -> Prepared:
+def _prepared(weight: PackedWeight, request: Request, where: Any, example: Any) -> Prepared | Quantizing:
     """What earlier calls of the same kind have prepared."""
     kind = "torch" if is_torch(example) else "numpy"
     key = (request, where, kind)
@@ -148,15 +143,16 @@ def _prepared(weight: PackedWeight, request: Request, where: Any, example: Any) 
     if found is None:
         check_request(request)
         target, arch = resolve(where.split(":")[0] if isinstance(where, str) else where)
-        tier, _ = choose(weight.facts, request, arch)
-        found = weight.prepared[key] = tier.prepare(weight, request, Machine(target, arch), example)
+        found = weight.prepared[key] = prepare(weight, request, Machine(target, arch), example)
     return found
 
 
 def explain(facts: WeightFacts, request: Request, target: Any = "auto") -> str:
     """Which tier serves a call, and why not the ones before it."""
     arch = resolve(target)[1]
-    tier, reasons = choose(facts, request, arch)
+    tier, asked, reasons = choose(facts, request, arch)
+    if asked is not request:
+        reasons = list(dict.fromkeys(reasons))
     return "\n".join([f"{tier.name} on {arch.target} {arch.name}", *(f"  not {reason}" for reason in reasons)])
 
 

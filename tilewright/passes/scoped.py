@@ -78,6 +78,8 @@ class ScopedRewriter(Rewriter):
 
     def __init__(self, function: Function) -> None:
         self.analyzer = Analyzer()
+        self.uniform: dict[Var, Expr] = {}
+        """What names of numbers of warps stand for: conditions on them say something of thread indices."""
         for var in size_variables(function):
             self.analyzer.bind(var, 0, None)
 
@@ -102,8 +104,12 @@ class ScopedRewriter(Rewriter):
 
     def visit_Let(self, let: nodes.Let) -> Any:
         result = self.generic(let)
-        if let.value.dtype.is_integer and let.value.dtype.lanes == 1 and reads_nothing(let.value):
-            self.analyzer.bind(let.var, let.value, let.value)
+        value = let.value
+        if isinstance(value, nodes.Call) and value.function == "warp_uniform":
+            value = value.arguments[0]  # type: ignore[assignment]
+            self.uniform[let.var] = value
+        if value.dtype.is_integer and value.dtype.lanes == 1 and reads_nothing(value):
+            self.analyzer.bind(let.var, value, value)
         return result
 
     def visit_Assume(self, assume: nodes.Assume) -> Any:
@@ -133,13 +139,14 @@ class ScopedRewriter(Rewriter):
 
     def visit_If(self, branch: nodes.If) -> Any:
         condition = self.visit(branch.condition)
+        fact = substitute(branch.condition, self.uniform) if self.uniform else branch.condition
         with self.analyzer.scope():
-            self.analyzer.assume(branch.condition)
+            self.analyzer.assume(fact)
             then = self(branch.then)
         otherwise = branch.otherwise
         if otherwise is not None:
             with self.analyzer.scope():
-                self.analyzer.assume(negated(branch.condition))
+                self.analyzer.assume(negated(fact))
                 otherwise = self(otherwise)
         if condition is branch.condition and then is branch.then and otherwise is branch.otherwise:
             return branch

@@ -1,0 +1,1 @@
+"""Ways to compute products, and the table that chooses among them."""

@@ -1,0 +1,129 @@
+"""What a tier of the library is: one way to compute products, what keeps it from serving a call, how it serves one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from tilewright.ir.dtypes import FLOAT32, DType
+from tilewright.kernels.recipe import Recipe
+from tilewright.machine.arch import Arch
+from tilewright.matmul.arrays import empty_like
+from tilewright.matmul.facts import Request, WeightFacts
+from tilewright.matmul.packed import PackedWeight
+from tilewright.runtime.kernel import Kernel
+from tilewright.targets.base import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where a product runs."""
+
+    target: Target
+    arch: Arch
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """The arguments of a call, None for what it does not have."""
+
+    activations: Any
+    activation_scales: Any
+    bias: Any
+    residual: Any
+    out: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A product ready to run.
+
+    Attributes
+    ----------
+    tier : its name.
+    kernel : compiled.
+    held : the weight in the kernel's form.
+    arguments : from the operands of a call and what is held to the kernel's arguments.
+    recipe : of the general kernel, None for others.
+    """
+
+    tier: str
+    kernel: Kernel
+    held: Sequence[Any]
+    arguments: Callable[[Operands, Sequence[Any]], Sequence[Any]]
+    recipe: Recipe | None = None
+
+    def __call__(self, operands: Operands) -> None:
+        self.kernel(*self.arguments(operands, self.held))
+
+    def emulate(self, operands: Operands, **options: Any) -> None:
+        """Run the device text on this machine; see `Kernel.emulate`."""
+        self.kernel.emulate(*self.arguments(operands, self.held), **options)
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """All kernels that a call launches."""
+        return (self.kernel,)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantizing:
+    """A product whose activations are quantised by a kernel of its own first.
+
+    Attributes
+    ----------
+    first : that kernel, of activations, divisors, codes and scales.
+    divisors : one element where there are none.
+    codes : type of the quantised activations.
+    then : the product with these.
+    """
+
+    first: Kernel
+    divisors: Any
+    codes: DType
+    then: Prepared
+
+    @property
+    def tier(self) -> str:
+        return f"quantised activations, {self.then.tier}"
+
+    @property
+    def recipe(self) -> Recipe | None:
+        return self.then.recipe
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """All kernels that a call launches."""
+        return (self.first, *self.then.kernels)
+
+    def __call__(self, operands: Operands) -> None:
+        following = self._following(operands)
+        self.first(operands.activations, self.divisors, following.activations, following.activation_scales)
+        self.then(following)
+
+    def emulate(self, operands: Operands, **options: Any) -> None:
+        """Run the device text on this machine; see `Kernel.emulate`."""
+        following = self._following(operands)
+        self.first.emulate(
+            operands.activations, self.divisors, following.activations, following.activation_scales, **options
+        )
+        self.then.emulate(following, **options)
+
+    def _following(self, operands: Operands) -> Operands:
+        x = operands.activations
+        rows, columns = x.shape
+        codes, scales = empty_like(x, (rows, columns), self.codes), empty_like(x, (rows, 1), FLOAT32)
+        return replace(operands, activations=codes, activation_scales=scales)
+
+
+class Tier(Protocol):
+    """One way to compute products."""
+
+    name: str
+
+    def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
+        """Why it does not serve a call; None where it does."""
+
+    def prepare(self, weight: PackedWeight, request: Request, machine: Machine, example: Any) -> Prepared:
+        """Compile, and bring the weight into the kernel's form, on the device of `example`."""

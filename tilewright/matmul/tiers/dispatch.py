@@ -1,0 +1,80 @@
+"""The dispatch table: which tier serves a call, best first, and why the better ones do not.
+
+A new kernel of the library joins by one entry in `TIERS`.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.dtypes import dtype
+from tilewright.kernels.activation_quantization import quantize_activations
+from tilewright.machine.arch import Arch
+from tilewright.matmul.arrays import placed_like
+from tilewright.matmul.facts import Request, WeightFacts
+from tilewright.matmul.packed import PackedWeight
+from tilewright.matmul.tiers.base import Machine, Prepared, Quantizing, Tier
+from tilewright.matmul.tiers.general import General
+from tilewright.matmul.tiers.panels import Panels
+from tilewright.matmul.tiers.scaled import Scaled
+from tilewright.runtime.kernel import Kernel
+from tilewright.specialization import compile
+
+TIERS: tuple[Tier, ...] = (Panels(), Scaled(), General())
+"""Best first; the last one serves everything that comes with its activations quantised."""
+
+
+def choose(facts: WeightFacts, request: Request, arch: Arch) -> tuple[Tier, Request, list[str]]:
+    """The first tier that serves a call, the request that it serves, and why those before it do not.
+
+    Where no tier quantises activations as part of its kernel, the request is for the product with quantised ones.
+    """
+    reasons: list[str] = []
+    for asked in (request, after_quantisation(request)):
+        for tier in TIERS:
+            reason = tier.refuses(facts, asked, arch)
+            if reason is None:
+                return tier, asked, reasons
+            reasons.append(f"{tier.name}: {reason}")
+    raise AssertionError("the last tier serves everything")
+
+
+def after_quantisation(request: Request) -> Request:
+    """What is left of a request when its activations have been quantised."""
+    if request.quantize is None:
+        return request
+    return replace(
+        request, activations=request.quantize, quantize=None, activation_scales="token",
+        activation_scale_dtype="float32", divided=True,
+    )  # fmt: skip
+
+
+def prepare(weight: PackedWeight, request: Request, machine: Machine, example: Any) -> Prepared | Quantizing:
+    """A product ready to run on the device of `example`."""
+    tier, asked, _ = choose(weight.facts, request, machine.arch)
+    prepared = tier.prepare(weight, asked, machine, example)
+    if asked is request:
+        return prepared
+    return quantizing(weight.shape[1], request, machine, example, weight.arrays.get("divisors"), prepared)
+
+
+def quantizing(
+    columns: int, request: Request, machine: Machine, example: Any, divisors: Any, then: Prepared
+) -> Quantizing:  # fmt: skip
+    """A product preceded by the quantisation of its activations."""
+    assert request.quantize is not None
+    kernel = quantizing_kernel(columns, request.activations, request.quantize, divisors is not None, machine.arch)
+    held = np.ones(1, np.float32) if divisors is None else divisors
+    return Quantizing(
+        kernel, placed_like(held, example) if isinstance(held, np.ndarray) else held, dtype(request.quantize), then
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def quantizing_kernel(columns: int, activations: str, to: str, divisors: bool, arch: Arch) -> Kernel:
+    """The kernel that quantises activations of one width, compiled once."""
+    return compile(quantize_activations.trace(columns, activations, to, divisors), target=arch)

@@ -1,0 +1,102 @@
+"""The tier of last resort: every combination, on every machine; each tile of codes is decoded by arithmetic or by table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.dtypes import dtype
+from tilewright.kernels.general_matmul import general_matmul
+from tilewright.kernels.recipe import Recipe
+from tilewright.machine.arch import Arch
+from tilewright.matmul.arrays import device_of, placed_like, viewed
+from tilewright.matmul.facts import Request, WeightFacts
+from tilewright.matmul.packed import PackedWeight
+from tilewright.matmul.planning import recipe_for, table_of
+from tilewright.matmul.tiers.base import Machine, Operands, Prepared
+from tilewright.runtime.kernel import Kernel
+from tilewright.specialization import compile
+
+
+class General:
+    """Every combination, on every machine: each tile of codes is decoded by arithmetic or by table."""
+
+    name = "general"
+
+    def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
+        """See `Tier`."""
+        return None if request.quantize is None else "activations are quantised first"
+
+    def prepare(self, weight: PackedWeight, request: Request, machine: Machine, example: Any) -> Prepared:
+        """See `Tier`."""
+        recipe = recipe_for(weight.facts, weight.numbers, request, machine.arch)
+        arrays = dict(weight.arrays)
+        if weight.tensor_scale != 1.0:
+            arrays["factor"] = np.array([weight.tensor_scale], np.float32)
+        if weight.gathered is not None:
+            arrays["gathered"] = weight.gathered
+        call = general_call(recipe, machine, example)
+        return Prepared(self.name, call.kernel, call.held(arrays), call.arguments, recipe)
+
+
+class GeneralCall:
+    """The general kernel of a recipe on a machine, with one element in the place of each tensor that it does not use."""
+
+    def __init__(self, recipe: Recipe, machine: Machine, example: Any) -> None:
+        self.recipe, self.example = recipe, example
+        self.kernel: Kernel = compile(general_matmul.trace(recipe), target=machine.arch)
+        absent = {
+            "table": table_of(recipe.format, recipe.whole),
+            "scales": np.ones((1, 1), dtype(recipe.scale.dtype).numpy),
+            "zeros": np.zeros((1, 1), np.uint8 if recipe.zeros == "packed" else dtype(recipe.zero_point.dtype).numpy),
+            "multipliers": np.ones((1, 1), np.int8),
+            "factor": np.array([1.0 / recipe.whole], np.float32),
+            "slots": np.array(recipe.slots or (0,), np.int32),
+            "divisors": np.ones(1, np.float32),
+            "gathered": np.zeros(1, np.int32),
+            "activation_scales": np.ones((1, 1), dtype(recipe.activation_scale_dtype).numpy),
+            "bias": np.zeros(1, dtype(recipe.bias or "float32").numpy),
+            "residual": np.zeros((1, 1), dtype(recipe.out).numpy),
+        }
+        self._absent = {name: placed_like(array, example) for name, array in absent.items()}
+
+    def held(self, arrays: dict[str, Any]) -> list[Any]:
+        """The weight's tensors in the kernel's order; those that the recipe leaves out are not passed."""
+        given = {name: self._placed(array) for name, array in arrays.items()}
+        if self.recipe.zeros in ("none", "one"):
+            given.pop("zeros", None)
+        own = self.recipe.format.dtype
+        if own is not None and self.recipe.is_native:
+            given["codes"] = viewed(given["codes"], own)
+        if "factor" in given and self.recipe.whole > 1:
+            given["factor"] = given["factor"] / self.recipe.whole
+        return [given.get(name, self._absent.get(name)) for name in _HELD]
+
+    def _placed(self, array: Any) -> Any:
+        return placed_like(array, self.example) if isinstance(array, np.ndarray) else array
+
+    def arguments(self, call: Operands, held: Sequence[Any]) -> Sequence[Any]:
+        """All arguments of the kernel."""
+        absent = self._absent
+        return (
+            call.activations, absent["activation_scales"] if call.activation_scales is None else call.activation_scales,
+            *held, absent["bias"] if call.bias is None else call.bias,
+            absent["residual"] if call.residual is None else call.residual, call.out,
+        )  # fmt: skip
+
+
+_HELD = ("codes", "table", "scales", "zeros", "multipliers", "factor", "slots", "divisors", "gathered")
+"""The weight's tensors in the order of the general kernel's parameters."""
+
+_CALLS: dict[Any, GeneralCall] = {}
+
+
+def general_call(recipe: Recipe, machine: Machine, example: Any) -> GeneralCall:
+    """The call of a recipe on the device of `example`, made once."""
+    key = (recipe, machine.arch, type(example) is np.ndarray, device_of(example))
+    found = _CALLS.get(key)
+    if found is None:
+        found = _CALLS[key] = GeneralCall(recipe, machine, placed_like(np.zeros(1, np.float32), example))
+    return found

@@ -1,0 +1,90 @@
+"""The tier of processors: low-bit weights in panels, unpacked in registers next to their dot products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.dtypes import dtype
+from tilewright.kernels.quant_matmul import quant_matmul
+from tilewright.machine.arch import Arch
+from tilewright.matmul.arrays import placed_like
+from tilewright.matmul.facts import Request, WeightFacts
+from tilewright.matmul.packed import PackedWeight
+from tilewright.matmul.tiers.base import Machine, Operands, Prepared
+from tilewright.specialization import compile
+
+
+class Panels:
+    """Low-bit weights in panels, unpacked in registers next to the dot products of a processor."""
+
+    name = "panels"
+
+    def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
+        """See `Tier`."""
+        own = facts.format.dtype
+        epilogue = request.bias or request.residual or request.function
+        int8 = request.activations == "int8"
+        reasons = (
+            (arch.has_threads, f"it is for processors, not {arch.target}"),
+            (own is None or not own.is_integer or own.bits == 1, f"it unpacks integers of 2, 4 and 8 bits, not {facts.format}"),
+            (facts.gather or facts.K % facts.group != 0, "groups are not whole runs of columns"),
+            (facts.zeros not in ("none", "one", "groups"), f"zeros of mode {facts.zeros}"),
+            (facts.multiplier or facts.divisors or facts.slots, "second-level scales or divisors"),
+            (bool(epilogue), "the call has an epilogue"),
+            (not dtype(request.out).is_float, f"results of {request.out}"),
+            (request.activation_scales == "group", "activation scales of groups"),
+            (not int8 and request.activation_scales != "none", "scales of float activations"),
+            (request.quantize not in (None, "int8"), f"activations quantised to {request.quantize}"),
+            (
+                not int8 and request.activations not in ("float32", "float16", "bfloat16"),
+                f"activations of {request.activations}",
+            ),
+        )  # fmt: skip
+        return next((reason for holds, reason in reasons if holds), None)
+
+    def prepare(self, weight: PackedWeight, request: Request, machine: Machine, example: Any) -> Prepared:
+        """See `Tier`."""
+        facts = weight.facts
+        assert facts.format.dtype is not None
+        zero = None if facts.zeros == "groups" else facts.zero
+        function = quant_matmul.trace(
+            facts.N, facts.K, weights=facts.format.dtype.name, group=facts.group, zero=zero,
+            activations=request.activations, out=request.out, arithmetic="int8" if request.quantize else "float32",
+        )  # fmt: skip
+        kernel = compile(function, target=machine.arch)
+
+        def panels() -> list[Any]:
+            source = weight.unpack()
+            arrays = [kernel.pack(W=source.packed), source.grouped_scales]
+            if zero is None:
+                assert source.grouped_zeros is not None
+                arrays.append(source.grouped_zeros)
+            return [placed_like(array, example) for array in arrays]
+
+        order = dict(kernel.program.final.attribute("packed_layouts", ())).get("W")
+        held = weight.derived((self.name, str(order), type(example)), panels)
+        if request.activations != "int8":
+            return Prepared(self.name, kernel, held, lambda call, held: (call.activations, *held, call.out))
+        scales = _token_scales(request, example)
+        return Prepared(self.name, kernel, held, lambda call, held: (call.activations, scales(call), *held, call.out))
+
+
+def _token_scales(request: Request, example: Any) -> Callable[[Operands], Any]:
+    """One float32 scale a row, whatever the call gives."""
+
+    def expanded(call: Operands) -> Any:
+        rows = call.activations.shape[0]
+        if call.activation_scales is None:
+            return placed_like(np.ones(rows, np.float32), example)
+        scales = call.activation_scales.reshape(-1)
+        if request.activation_scales == "token" and request.activation_scale_dtype == "float32":
+            return scales
+        wide = scales.astype(np.float32) if isinstance(scales, np.ndarray) else scales.float()
+        if len(wide) == rows:
+            return wide
+        return np.repeat(wide, rows) if isinstance(wide, np.ndarray) else wide.repeat(rows)
+
+    return expanded

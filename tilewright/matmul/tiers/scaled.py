@@ -1,0 +1,85 @@
+"""The tier of equal operands on GPUs: int8 by int8 and 8-bit floats, scales of tokens and channels applied to the sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.dtypes import dtype
+from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
+from tilewright.kernels.tiles import choose_tiles
+from tilewright.machine.arch import Arch
+from tilewright.matmul.arrays import placed_like, viewed
+from tilewright.matmul.facts import Request, WeightFacts
+from tilewright.matmul.packed import PackedWeight
+from tilewright.matmul.tiers.base import Machine, Operands, Prepared
+from tilewright.specialization import compile
+
+
+class Scaled:
+    """Dense matrix instructions read the codes as they are."""
+
+    name = "scaled"
+
+    def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
+        """See `Tier`."""
+        own = facts.format.dtype
+        along_k = facts.scale is not None and facts.scale.varies_along_k
+        out = dtype(request.out)
+        fed = any(i.a == own == i.b and i.asynchronous for i in arch.matrix_instructions) if arch.has_threads else False
+        reasons = (
+            (not arch.has_threads, f"it is for GPUs, not {arch.target}"),
+            (own is None or own.name != request.activations, f"{request.activations} by {facts.format} is decoded first"),
+            (not fed, f"{arch.name} has no warpgroup instruction for {request.activations}"),
+            (request.quantize is not None, "activations are quantised first"),
+            (along_k, "weight scales of groups"),
+            (facts.zeros != "none" or facts.multiplier is not None, "zeros or second-level scales"),
+            (facts.gather or bool(facts.slots), "columns or codes in another order"),
+            (facts.divisors and not request.divided, "divisors of activations"),
+            (request.activation_scales == "group", "activation scales of groups"),
+            (request.residual or request.function is not None, "an activation function or a residual"),
+            (not out.is_float and (out.name != "int32" or _is_scaled(facts, request)), f"results of {request.out}"),
+            (facts.K * (own.bits if own else 8) % 128 != 0, "rows that do not begin at multiples of 16 bytes"),
+        )  # fmt: skip
+        return next((reason for holds, reason in reasons if holds), None)
+
+    def prepare(self, weight: PackedWeight, request: Request, machine: Machine, example: Any) -> Prepared:
+        """See `Tier`."""
+        facts = weight.facts
+        assert facts.format.dtype is not None
+        name = facts.format.dtype.name
+        tiles = choose_tiles(request.rows or 4096, facts.N, facts.K, name, machine.arch.cores)
+        codes = viewed(weight.arrays["codes"], facts.format.dtype)
+        if not _is_scaled(facts, request) and request.bias is None:
+            kernel = compile(
+                dense_matmul.trace(facts.N, facts.K, name, out=request.out, tiles=tiles), target=machine.arch
+            )
+            return Prepared(self.name, kernel, [codes], lambda call, held: (call.activations, *held, call.out))
+        by_token = request.activation_scales == "token"
+        function = scaled_matmul.trace(
+            facts.N, facts.K, name, out=request.out, scale_A="token" if by_token else "tensor", scale_B="channel",
+            bias=request.bias is not None, tiles=tiles,
+        )  # fmt: skip
+        scales = weight.derived(("channel scales", type(example)), lambda: _channel_scales(weight, example))
+        ones = placed_like(np.ones(1, np.float32), example)
+
+        def arguments(call: Operands, held: Any) -> Any:
+            given = call.activation_scales
+            of_tokens = ones if given is None else _as_float32(given.reshape(-1))
+            bias = () if call.bias is None else (_as_float32(call.bias),)
+            return (call.activations, held[0], of_tokens, held[1], *bias, call.out)
+
+        return Prepared(self.name, compile(function, target=machine.arch), [codes, scales], arguments)
+
+
+def _is_scaled(facts: WeightFacts, request: Request) -> bool:
+    return facts.scale is not None or facts.factor or request.activation_scales != "none"
+
+
+def _channel_scales(weight: PackedWeight, example: Any) -> Any:
+    return placed_like(np.ascontiguousarray(weight.unpack().grouped_scales[0]), example)
+
+
+def _as_float32(array: Any) -> Any:
+    return array.astype(np.float32, copy=False) if isinstance(array, np.ndarray) else array.float()
