@@ -67,7 +67,7 @@ class KernelContext(BlockContext):
 @author_facing
 def Kernel(
     *blocks: Any, threads: Any = None, is_cpu: bool = False, cluster_dims: Any = None, persistent: bool | None = None,
-    prelude: str | None = None,
+    specialize: bool | None = None, prelude: str | None = None,
 ) -> KernelContext:  # fmt: skip
     """A grid of blocks; ``with T.Kernel(...) as (bx, by):`` holds what one block does.
 
@@ -79,6 +79,8 @@ def Kernel(
     cluster_dims : blocks of a cluster along each grid dimension; where the compiler divides the kernel into roles, they
         load once what they share.  None leaves it to the compiler.
     persistent : whether blocks stay for many tiles of the grid; None leaves it to the compiler.
+    specialize : whether warps of their own make the loads of pipelined loops that do not say so themselves; None leaves it
+        to the compiler.
 
     Yields
     ------
@@ -98,6 +100,8 @@ def Kernel(
         attributes["cluster"] = _three(cluster_dims, "cluster_dims of T.Kernel")
     if persistent is not None:
         attributes["persistent"] = bool(persistent)
+    if specialize is not None:
+        attributes["specialize"] = bool(specialize)
     grid = tuple(extent(block, "an extent of the grid of T.Kernel") for block in blocks)
     return KernelContext(grid, _three(128 if threads is None else threads, "threads of T.Kernel"), attributes)
 

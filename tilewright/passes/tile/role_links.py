@@ -1,14 +1,15 @@
 """Which shared tiles warps of their own can fill ahead of those that read them, and where they are handed over.
 
 A tile can when every statement that writes it only brings data, all of them and all that read it stand in one
-sequence, its *home*, the writers first and covering the tile, and nothing leaves the home in between.  Tiles with one
-home that are read over the same stretch share a channel; tiles that are released at different points do not.
+sequence, its *home*, the writers first and covering the tile, and nothing leaves the home in between.  Loops in a row
+that use the same tiles are homes of their own, and slots are counted on from one to the next.  Tiles that are read over
+the same stretch share a channel; tiles that are released at different points do not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -43,21 +44,36 @@ _INDEX_ARITHMETIC: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """Tiles that are handed over together.
+class Stretch:
+    """A stretch of a sequence over which tiles are handed over.
 
     Attributes
     ----------
     home : the sequence in which they are filled and read.
     filled, read : first and last position in it of the statements that do.
+    """
+
+    home: Seq
+    filled: tuple[int, int]
+    read: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Tiles that are handed over together, on one stretch or on several (loops in a row that use the same tiles).
+
+    Attributes
+    ----------
     stages : slots of their ring.
     """
 
     tiles: tuple[Buffer, ...]
-    home: Seq
-    filled: tuple[int, int]
-    read: tuple[int, int]
+    stretches: tuple[Stretch, ...]
     stages: int
+
+    def at(self, home: Seq) -> Stretch | None:
+        """The stretch in a sequence."""
+        return next((one for one in self.stretches if one.home is home), None)
 
 
 @dataclass(slots=True)
@@ -146,17 +162,36 @@ class _Planner:
         stays = next((site.statement for site in writers if site.statement not in moved), None)
         if stays is not None:
             return f"{self._line(stays)} writes {tile.name} from more than tensors that the kernel only reads"
-        home = _common(writers + readers)
+        found = self._stretches(tile, writers, readers)
+        if isinstance(found, str):
+            return found
+        return Link((tile,), tuple(found), max(self._stages(writer) for writer in writers))
+
+    def _stretches(self, tile: Buffer, writers: Sequence[Site], readers: Sequence[Site]) -> list[Stretch] | str:
+        """Where a tile is filled and read: in one sequence, or in each of several parts of it for itself."""
+        if not writers or not readers:
+            return f"{tile.name} carries values from one iteration to the next"
+        home = _common([*writers, *readers])
         filled = [_position(site, home) for site in writers]
         read = [_position(site, home) for site in readers]
+        parts = sorted({*filled, *read})
         if max(filled) >= min(read):
-            return f"{tile.name} carries values from one iteration to the next"
+            if len(parts) == 1:
+                return f"{tile.name} carries values from one iteration to the next"
+            found: list[Stretch] = []
+            for part in parts:
+                mine = [[site for site in sites if _position(site, home) == part] for sites in (writers, readers)]
+                inner = self._stretches(tile, mine[0], mine[1])
+                if isinstance(inner, str):
+                    return inner
+                found += inner
+            return found
         if not _covered(tile, [site for site in writers if site.steps[-1][0] is home]):
             return f"not all of {tile.name} is filled where it is read"
         leaving = self._leaves(home, min(filled), max(read))
         if leaving is not None:
             return f"{self._line(leaving)} may leave before {tile.name} is read"
-        return Link((tile,), home, (min(filled), max(filled)), (min(read), max(read)), self._stages(writers[0]))
+        return [Stretch(home, (min(filled), max(filled)), (min(read), max(read)))]
 
     def _stages(self, writer: Site) -> int:
         loops = [self.wanted[one] for one in writer.around() if isinstance(one, Pipelined) and one in self.wanted]
@@ -244,13 +279,16 @@ def _position(site: Site, home: Seq) -> int:
 
 
 def _grouped(links: Mapping[Buffer, Link]) -> Iterator[Link]:
-    """Links that hold the same stretch of one sequence, joined."""
+    """Links that are read over the same stretches, joined."""
     groups: dict[Any, list[Link]] = {}
     for link in links.values():
-        groups.setdefault((link.home, link.read, link.stages), []).append(link)
-    for (home, read, stages), members in groups.items():
-        filled = min(one.filled[0] for one in members), max(one.filled[1] for one in members)
-        yield Link(tuple(tile for one in members for tile in one.tiles), home, filled, read, stages)
+        groups.setdefault((tuple((one.home, one.read) for one in link.stretches), link.stages), []).append(link)
+    for (_, stages), members in groups.items():
+        stretches = []
+        for alike in zip(*(one.stretches for one in members), strict=True):
+            filled = min(one.filled[0] for one in alike), max(one.filled[1] for one in alike)
+            stretches.append(replace(alike[0], filled=filled))
+        yield Link(tuple(tile for one in members for tile in one.tiles), tuple(stretches), stages)
 
 
 # What is covered ----------------------------------------------------------------------------------

@@ -216,22 +216,39 @@ class _Division:
     anchor: int
     rings: dict[Buffer, Buffer] = field(default_factory=dict)
     channels: dict[Link, str] = field(default_factory=dict)
-    numbers: dict[Seq, Expr] = field(default_factory=dict)
-    counters: dict[Seq, Buffer] = field(default_factory=dict)
-    """Homes that are reached by more than one loop: the scalar that counts how often."""
+    numbers: dict[tuple[Link, Seq], Expr] = field(default_factory=dict)
+    """The running number of each channel in each of its sequences."""
+    counters: dict[Var, Buffer] = field(default_factory=dict)
+    """Numbers that no loop's variable says: the scalar that counts on."""
 
     def __post_init__(self) -> None:
         links = self.plan.links
+        counted: dict[Seq, Var] = {}
         for link in links:
             self.channels[link] = "loads" if len(links) == 1 else f"{link.tiles[0].name}_loads"
             for tile in link.tiles:
                 self.rings[tile] = replace(tile, name=f"{tile.name}_ring", shape=(link.stages, *tile.shape))
-        for home in dict.fromkeys(link.home for link in links):
-            number = self._loop_number(home)
-            if number is None:
-                number = Var(INT32, f"turn{len(self.counters) or ''}")
-                self.counters[home] = Buffer(f"turns{len(self.counters) or ''}", (), INT32, "scalar")
-            self.numbers[home] = number
+            several = len(link.stretches) > 1
+            counter = self._counter() if several else None
+            for stretch in link.stretches:
+                home = stretch.home
+                number: Expr | None = None if several else counted.get(home) or self._loop_number(home)
+                if number is None:
+                    number, counter = self._number(counter)
+                    if not several:
+                        counted[home] = number
+                self.numbers[link, home] = number
+
+    def _counter(self) -> Buffer:
+        used = len(set(self.counters.values()))
+        return Buffer(f"turns{used or ''}", (), INT32, "scalar")
+
+    def _number(self, counter: Buffer | None) -> tuple[Var, Buffer]:
+        """A name for what a counter says, and the counter, a new one where none is given."""
+        counter = counter or self._counter()
+        number = Var(INT32, counter.name.replace("turns", "turn"))
+        self.counters[number] = counter
+        return number, counter
 
     def _loop_number(self, home: Seq) -> Expr | None:
         """How often a sequence was reached before, where at most one loop and no condition is around it."""
@@ -327,14 +344,17 @@ class _Division:
         slicing = _Slice(self, moves)
         whole = self.source.body
         body = slicing.sequence(whole, [one for one in whole.statements if one in statements])
-        counters = [Allocate(counter, const(0)) for counter in self.counters.values()]
-        slots = {
-            tile: (self.rings[tile], index_binary("floormod", self.numbers[link.home], link.stages))
+        counters = [Allocate(counter, const(0)) for counter in dict.fromkeys(self.counters.values())]
+        return _pruned(seq(counters, body.statements))
+
+    def slots(self, home: Seq) -> dict[Buffer, tuple[Buffer, Expr]]:
+        """The slots that stand for tiles in a sequence."""
+        return {
+            tile: (self.rings[tile], index_binary("floormod", self.numbers[link, home], link.stages))
             for link in self.plan.links
+            if link.at(home) is not None
             for tile in link.tiles
         }
-        made = redirected(seq(counters, body.statements), slots)
-        return _pruned(made)
 
 
 @dataclass(slots=True)
@@ -347,26 +367,26 @@ class _Slice:
     def sequence(self, body: Seq, statements: Sequence[Statement] | None = None) -> Seq:
         """A role's part of a sequence (of some of its statements, where these are given)."""
         division, made = self.division, list[Statement]()
-        links = [link for link in division.plan.links if link.home is body]
-        ends = {link: link.filled if self.moves else link.read for link in links}
-        first = min((begin for begin, _ in ends.values()), default=None)
+        found = [(link, stretch) for link in division.plan.links if (stretch := link.at(body)) is not None]
+        ends = {link: stretch.filled if self.moves else stretch.read for link, stretch in found}
         enter, leave = (Acquire, Publish) if self.moves else (Receive, Release)
+        counted: set[Expr] = set()
         for position, statement in enumerate(body.statements):
-            number = division.numbers.get(body)
-            if position == first and body in division.counters:
-                counter = division.counters[body]
-                assert isinstance(number, Var)
-                made.append(Let(number, Load(INT32, counter, ())))
-                made.append(Store(counter, (), index_binary("add", number, 1)))
             for link, (begin, _) in ends.items():
-                if begin == position and number is not None:
+                if begin == position:
+                    number = division.numbers[link, body]
+                    if number in division.counters and number not in counted:
+                        counted.add(number)
+                        made += _next_turn(number, division.counters[number])
                     made.append(enter(division.channels[link], number, span=statement.span))
             if statements is None or statement in statements:
                 made += self.part(statement)
             for link, (_, end) in ends.items():
-                if end == position and number is not None:
-                    made.append(leave(division.channels[link], number, span=statement.span))
-        return replace(body, statements=tuple(made))
+                if end == position:
+                    made.append(leave(division.channels[link], division.numbers[link, body], span=statement.span))
+        slots = division.slots(body)
+        result = replace(body, statements=tuple(made))
+        return redirected(result, slots) if slots else result
 
     def part(self, statement: Statement) -> list[Statement]:
         """What a role does of one statement."""
@@ -403,6 +423,11 @@ class _Slice:
             for node in walk(statement)
             if isinstance(node, Statement)
         )
+
+
+def _next_turn(number: Var, counter: Buffer) -> list[Statement]:
+    """Names what a counter says, and counts on."""
+    return [Let(number, Load(INT32, counter, ())), Store(counter, (), index_binary("add", number, 1))]
 
 
 def _pruned(body: Seq) -> Seq:
