@@ -88,8 +88,8 @@ def block_sparse(A, B, mask, stages=2):
         for k in T.Pipelined(K // 64, num_stages=stages):
             wanted = kept[k]
             shifted = wanted + 1
-            if shifted > 1:
-                if k * 64 < K:
+            if shifted > 1:  # noqa: SIM102  one condition in another is what is tried
+                if bx + k * 64 < K + bx:
                     T.copy(A[by * 64, k * 64], a)
                     T.copy(B[k * 64, bx * 64], b)
                     T.gemm(a, b, c)
@@ -557,7 +557,10 @@ def sparse_decode_expected(q, k, v, indices, counts):
 def _grouped_inputs():
     rng = np.random.default_rng(0)
     a = integers(160, 128).astype(ml_dtypes.bfloat16)
-    codes, scales = rng.integers(0, 256, (3, 64, 64)).astype(np.uint8), rng.integers(125, 130, (3, 64, 4)).astype(np.uint8)
+    codes, scales = (
+        rng.integers(0, 256, (3, 64, 64)).astype(np.uint8),
+        rng.integers(125, 130, (3, 64, 4)).astype(np.uint8),
+    )
     lists = [np.array(one, np.int32) for one in ([0, 1, 1, 2], [0, 40, 104, 120], [40, 64, 16, 40])]
     return (a, codes, scales, *lists)
 
@@ -584,7 +587,11 @@ A, B = integers(128, 512), integers(64, 512, seed=1)
 WIDE_A, SMALL_A, ODD_A, TINY_A = integers(128, 256), integers(64, 256), integers(70, 256), integers(64, 128)
 WIDE_B, OTHER_B = integers(64, 256, seed=1), integers(64, 256, seed=2)
 BYTES = np.random.default_rng(2).integers(0, 256, (64, 128)).astype(np.uint8)
-CP_ASYNC, MIXED, SIMT = ("LDGSTS", "ARRIVES.LDGSTSBAR", "HGMMA"), ("LDGSTS", "UTMALDG", "HGMMA"), ("STS", "UTMALDG", "HGMMA")
+CP_ASYNC, MIXED, SIMT = (
+    ("LDGSTS", "ARRIVES.LDGSTSBAR", "HGMMA"),
+    ("LDGSTS", "UTMALDG", "HGMMA"),
+    ("STS", "UTMALDG", "HGMMA"),
+)
 
 PROGRAMS = [
     Program("masked", masked, (A, B, MASK), masked_expected),

@@ -1,12 +1,14 @@
 """Roles for loops of every shape: interpreted and emulated alike under every schedule, the copies asynchronous."""
 
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
 from cuda_gemm import on
-from specialized_programs import PROGRAMS
+from specialized_programs import PROGRAMS, integers, plain, product
 
+import tilewright.language as T
 from tilewright.interpreter import interpret
 from tilewright.targets.cuda.compiler import compile_text
 
@@ -25,7 +27,14 @@ def close(program, result):
     return np.array_equal(result, expected)
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+QUICK = ("masked", "cp.async alone", "decoding producer", "loops in a row", "block sparse attention")
+"""Programs of every run; the others are long proofs."""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(one, id=one.name, marks=() if one.name in QUICK else pytest.mark.proof) for one in PROGRAMS],
+)
 def test_program(program):
     kernel = compiled(program)
     source = kernel.get_kernel_source()
@@ -41,3 +50,148 @@ def test_program(program):
     text = compile_text(source, kernel.arch).sass()
     assert all(re.search(rf"\b{name}\b", text) for name in program.instructions)
     assert not re.search(r"\b(LDL|STL)\b", text)
+
+
+def is_specialised(kernel):
+    return "loads_full" in kernel.get_kernel_source()
+
+
+def warnings(kernel):
+    return [diagnostic.message for diagnostic in kernel.program.diagnostics]
+
+
+@pytest.mark.parametrize("loop, block, expected", [
+    (None, None, True), (False, None, False), (None, False, False), (True, False, True), (False, True, False),
+])  # fmt: skip
+def test_the_switches(loop, block, expected):
+    a, b = integers(70, 128), integers(128, 64, seed=1)
+    kernel = on("sm_90a", plain).compile(a, b, specialize=loop, kernel_specialize=block)
+    assert is_specialised(kernel) == expected
+    assert np.array_equal(kernel.emulate(a, b, schedule="random", seed=2), product(a, b))
+
+
+def test_no_stages_no_roles():
+    a, b = integers(70, 128), integers(128, 64, seed=1)
+    kernel = on("sm_90a", plain).compile(a, b, stages=0)
+    assert not is_specialised(kernel)
+    assert np.array_equal(kernel.emulate(a, b, schedule="late"), product(a, b))
+
+
+def test_threads_load_where_the_author_insists():
+    """Rows of odd length: neither the copy engine nor cp.async; by itself the compiler pipelines in one role."""
+    a, b = integers(70, 129), integers(129, 65, seed=1)
+    by_itself = on("sm_90a", plain).compile(a, b)
+    assert not is_specialised(by_itself)
+    assert "the stride of dimension 0 of A is not known to be a multiple of 16 bytes" in by_itself.explain()
+    asked = on("sm_90a", plain).compile(a, b, specialize=True)
+    assert is_specialised(asked) and not warnings(asked)
+    for schedule, seed in SCHEDULES:
+        assert np.array_equal(asked.emulate(a, b, schedule=schedule, seed=seed), product(a, b))
+
+
+def dependent(A, B, stages=2):
+    """Where an iteration loads from depends on what the last one computed."""
+    A: T.Tensor((64, 256), "float16")
+    B: T.Tensor((64, 256), "float16")
+    C = T.empty((64, 64), "float32")
+    with T.Kernel(1, threads=128):
+        a = T.alloc_shared((64, 64), "float16")
+        b = T.alloc_shared((64, 64), "float16")
+        place = T.alloc_shared((1,), "int32")
+        c = T.alloc_fragment((64, 64), "float32")
+        T.clear(c)
+        T.clear(place)
+        for k in T.Pipelined(4, num_stages=stages, specialize=True):
+            at = place[0]
+            T.copy(A[0, at * 64], a)
+            T.copy(B[0, at * 64], b)
+            T.gemm(a, b, c, transpose_B=True)
+            for i in T.Parallel(1):
+                place[i] = (k + 1) % 4
+        T.copy(c, C)
+    return C
+
+
+def test_loads_that_depend_on_the_work_stay_and_say_so():
+    a, b = integers(64, 256), integers(64, 256, seed=1)
+    kernel = on("sm_90a", dependent).compile(a, b)
+    assert not is_specialised(kernel)
+    reason = "it depends on place, which is filled on the way"
+    assert any(
+        message.startswith("this loop has no warps of its own") and reason in message for message in warnings(kernel)
+    )
+    assert np.array_equal(kernel.emulate(a, b, schedule="random", seed=1), product(a, b.T))
+
+
+def written(A, C, stages=2):
+    """Reads what the kernel itself writes."""
+    A: T.Tensor((64, 64), "float16")
+    C: T.Tensor((64, 256), "float16")
+    with T.Kernel(1, threads=128):
+        a = T.alloc_shared((64, 64), "float16")
+        b = T.alloc_shared((64, 64), "float16")
+        c = T.alloc_fragment((64, 64), "float32")
+        for k in T.Pipelined(3, num_stages=stages):
+            T.copy(A, a)
+            T.copy(C[0, k * 64], b)
+            T.gemm(a, b, c, transpose_B=True, clear_accum=True)
+            T.copy(c, C[0, k * 64 + 64])
+
+
+def test_loads_of_what_is_written_stay_and_say_so():
+    kernel = on("sm_90a", written).compile(integers(64, 64), integers(64, 256))
+    assert not is_specialised(kernel)
+    assert "writes b from more than tensors that the kernel only reads" in kernel.explain()
+
+
+def static(A, B):
+    M, N, K = T.const("M, N, K")
+    A: T.Tensor((M, K), "int8")
+    B: T.Tensor((N, K), "int8")
+    C = T.empty((M, N), "int32")
+    _int8(A, B, C, M, N, K)
+    return C
+
+
+def dynamic_rows(A, B):
+    M = T.dynamic("M")
+    N, K = T.const("N, K")
+    A: T.Tensor((M, K), "int8")
+    B: T.Tensor((N, K), "int8")
+    C = T.empty((M, N), "int32")
+    _int8(A, B, C, M, N, K)
+    return C
+
+
+def dynamic_all(A, B):
+    M, N, K = T.dynamic("M, N, K")
+    A: T.Tensor((M, K), "int8")
+    B: T.Tensor((N, K), "int8")
+    C = T.empty((M, N), "int32")
+    _int8(A, B, C, M, N, K)
+    return C
+
+
+@T.macro
+def _int8(A, B, C, M, N, K):
+    with T.Kernel(T.ceildiv(N, 128), T.ceildiv(M, 128), threads=256) as (bx, by):
+        a = T.alloc_shared((128, 128), "int8")
+        b = T.alloc_shared((128, 128), "int8")
+        c = T.alloc_fragment((128, 128), "int32")
+        T.clear(c)
+        for k in T.Pipelined(T.ceildiv(K, 128), num_stages=3):
+            T.copy(A[by * 128, k * 128], a)
+            T.copy(B[bx * 128, k * 128], b)
+            T.gemm(a, b, c, transpose_B=True)
+        T.copy(c, C[by * 128, bx * 128])
+
+
+def test_sizes_known_at_launch_keep_the_asynchronous_instructions():
+    a, b = np.zeros((1024, 3200), np.int8), np.zeros((17280, 3200), np.int8)
+    counts = []
+    for function in (static, dynamic_rows, dynamic_all):
+        kernel = on("sm_90a", function).compile(a, b).variant(a, b)
+        text = compile_text(kernel.get_kernel_source(), kernel.arch).sass()
+        counts.append(Counter(re.findall(r"\b(UTMALDG|IGMMA|SYNCS\.PHASECHK\S*|LDGSTS|LDG|WARPGROUP\.ARRIVE)\b", text)))
+    of_loops = [{name: count[name] for name in ("UTMALDG", "IGMMA", "LDGSTS", "WARPGROUP.ARRIVE")} for count in counts]
+    assert of_loops[0] == of_loops[1] == of_loops[2] and of_loops[0]["UTMALDG"] and of_loops[0]["IGMMA"]

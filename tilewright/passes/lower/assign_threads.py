@@ -168,6 +168,8 @@ class Assign(ScopedRewriter):
             head.append(Evaluate(Call(BOOL, "setmaxnreg", (const(role.registers),)), span=role.span))
         number = index_binary("sub", thread, first * WARP)
         head.append(Let(own, index_binary("floormod", number, threads) if role.instances > 1 else number))
+        own_threads = (binary("ge", own, const(0)), binary("lt", own, const(threads)))
+        head.append(nodes.Assume(binary("all", *own_threads), span=role.span))
         if role.index is not None:
             instance = index_binary("floordiv", index_binary("sub", warp, first), role.warps)
             head.append(Let(role.index, instance, span=role.span))

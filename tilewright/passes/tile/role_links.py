@@ -139,13 +139,16 @@ class _Planner:
 
     def _is_wanted(self, tile: Buffer) -> bool:
         """Whether a loop that is to overlap reads what global memory fills."""
-        writers = self.survey.writers(tile)
-        from_memory = any(
-            one.scope == "global" for site in writers for one in self.survey.effects[site.statement].reads
-        )
+        from_memory = any(self._is_load(site) for site in self.survey.writers(tile))
         readers = self.survey.readers(tile)
         return from_memory and any(isinstance(one, Pipelined) and one in self.wanted
                                    for site in readers for one in site.around())  # fmt: skip
+
+    def _is_load(self, site: Site) -> bool:
+        """Whether a statement brings data from global memory, not from tiles that are filled on the way."""
+        reads = self.survey.effects[site.statement].reads
+        on_the_way = (one for one in reads if one.scope == "shared" and not self.survey.is_early(one))
+        return any(one.scope == "global" for one in reads) and next(on_the_way, None) is None
 
     # One tile -------------------------------------------------------------------------------------
 

@@ -473,5 +473,7 @@ def _registers(threads: int, is_light: bool) -> tuple[int | None, int | None]:
     if threads <= GROUP:
         return None, None
     producing = (40 if threads <= 2 * GROUP else 32) if is_light else 80
-    consuming = min(240, (REGISTERS - producing * GROUP) // threads // 8 * 8)
+    share = REGISTERS // (threads + GROUP) // 8 * 8
+    given = share * (threads + GROUP)  # what a block gets when it starts is all there is to share out
+    consuming = min(240, (given - producing * GROUP) // threads // 8 * 8)
     return producing, consuming
