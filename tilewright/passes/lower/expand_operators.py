@@ -20,20 +20,15 @@ from dataclasses import replace
 
 from tilewright.ir import nodes
 from tilewright.ir.nodes import (
-    Allocate,
     Buffer,
     Function,
-    Load,
     Parallel,
     Pipelined,
     Statement,
-    Store,
     TileOperator,
     const,
-    seq,
-    whole,
 )
-from tilewright.ir.visitor import Rewriter, substitute, walk
+from tilewright.ir.visitor import Rewriter, walk
 from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
@@ -43,6 +38,7 @@ from tilewright.passes.tile.infer_layouts import accesses_of
 from tilewright.passes.tile.select_async_copies import CP_ASYNC
 from tilewright.passes.tile.select_copies import ENGINE, QUADS
 from tilewright.passes.tile.select_instructions import FACT
+from tilewright.passes.tile.through_shared import through_shared
 
 
 def expand_operators(function: Function, context: Context) -> Function:
@@ -71,7 +67,7 @@ class _Expand(Rewriter):
         effects = operator.effects()
         fresh = {region.buffer for region in effects.writes if region.is_whole}
         fresh -= {region.buffer for region in effects.reads}
-        return _through_shared(lowered, fresh)
+        return _gathered_through_shared(lowered, fresh)
 
     def _is_right(self, tile: Buffer) -> bool:
         """Whether a fragment is the right operand of instructions with 8 columns."""
@@ -85,7 +81,7 @@ class _Expand(Rewriter):
         return unpack.codes is None or (unpack.codes.buffer in lefts and unpack.codes.is_whole)
 
     def visit_Parallel(self, loop: Parallel) -> Statement:
-        return _through_shared(loop, ())
+        return _gathered_through_shared(loop, ())
 
     def visit_Pipelined(self, loop: Pipelined) -> Statement:
         body = self(loop.body)
@@ -98,27 +94,8 @@ def _stays(reduction: Reduce) -> bool:
     return all(region.buffer.scope == "fragment" and region.is_whole for region in (source, destination))
 
 
-def _through_shared(statement: Statement, fresh: Iterable[Buffer]) -> Statement:
-    """`statement` with fragments that it does not access element by element moved to shared tiles meanwhile.
-
-    `fresh` are buffers that it overwrites without reading them.
-    """
+def _gathered_through_shared(statement: Statement, fresh: Iterable[Buffer]) -> Statement:
+    """`statement` with fragments that it does not access element by element moved to shared tiles meanwhile."""
     loops = [node for node in walk(statement) if isinstance(node, Parallel)]
     gathered = {access.buffer for loop in loops for access in accesses_of(loop) if access.axes is None}
-    if not gathered:
-        return statement
-    tiles = {
-        buffer: Buffer(f"{buffer.name}_shared", buffer.shape, buffer.dtype, "shared")
-        for buffer in sorted(gathered, key=lambda buffer: buffer.name)
-    }
-    stored = {node.buffer for node in walk(statement) if isinstance(node, Store)}
-    loaded = {node.buffer for node in walk(statement) if isinstance(node, Load)}
-    before: list[Statement] = []
-    after: list[Statement] = []
-    for buffer, tile in tiles.items():
-        before.append(Allocate(tile, span=statement.span))
-        if buffer in loaded or buffer not in fresh:
-            before.append(Copy(whole(buffer), whole(tile), span=statement.span).lower())
-        if buffer in stored:
-            after.append(Copy(whole(tile), whole(buffer), span=statement.span).lower())
-    return seq(before, substitute(statement, buffers=tiles), after)
+    return through_shared(statement, gathered, set(fresh)) if gathered else statement

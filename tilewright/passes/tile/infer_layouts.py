@@ -3,7 +3,8 @@
 Gemms are the anchors: their instructions fix the fragments that they touch.  From there layouts flow along
 reductions (a reduced dimension's threads hold copies) and along parallel loops (whoever holds an element works
 on it).  Loops that nothing reaches are dealt out for coalesced access.  Shared tiles get the swizzle that their
-readers need.
+readers need.  A loop that two fragments want differently follows one of them; what it touches of the other
+goes through a shared tile.
 
 The result stands in the kernel (`Kernel.layouts`, `Parallel.layout`), so it prints and later passes only read it.
 """
@@ -45,6 +46,7 @@ from tilewright.passes.tile.select_copies import by_bytes, slot_buffers
 from tilewright.passes.tile.select_instructions import FACT, WARP, GemmPlan
 from tilewright.passes.tile.stage_epilogue import FACT as STAGING
 from tilewright.passes.tile.stage_epilogue import Staging
+from tilewright.passes.tile.through_shared import through_shared
 
 
 def infer_layouts(function: Function, context: Context) -> Function:
@@ -55,7 +57,8 @@ def infer_layouts(function: Function, context: Context) -> Function:
     LayoutConflict : a fragment is read by threads that do not hold it; both demands are named.
     """
     anchors = _Anchors(context.facts.get(FACT, {}), context.facts.get(STAGING, {}))
-    return map_kernels(function, lambda kernel: _infer(kernel, anchors, context.arch), stage="laid_out")
+    notes: list[str] = context.facts.setdefault("choices", [])
+    return map_kernels(function, lambda kernel: _infer(kernel, anchors, context.arch, notes), stage="laid_out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +69,14 @@ class _Anchors:
     stores: dict[Copy, Staging]
 
 
-def _infer(kernel: Kernel, anchors: _Anchors, arch: Arch) -> Kernel:
+def _infer(kernel: Kernel, anchors: _Anchors, arch: Arch, notes: list[str]) -> Kernel:
     """The layouts of the block's own statements, then those of each role, whose threads count from 0."""
-    return _InferRoles(_Inference(kernel, anchors, arch).run(), anchors, arch).run()
+    return _InferRoles(_Inference(kernel, anchors, arch, notes).run(), anchors, arch, notes).run()
 
 
 class _InferRoles(Rewriter):
-    def __init__(self, kernel: Kernel, anchors: _Anchors, arch: Arch) -> None:
-        self.kernel, self.anchors, self.arch = kernel, anchors, arch
+    def __init__(self, kernel: Kernel, anchors: _Anchors, arch: Arch, notes: list[str]) -> None:
+        self.kernel, self.anchors, self.arch, self.notes = kernel, anchors, arch, notes
         self.layouts = kernel.layouts
 
     def run(self) -> Kernel:
@@ -82,7 +85,7 @@ class _InferRoles(Rewriter):
 
     def visit_Role(self, role: Role) -> Role:
         alone = replace(self.kernel, body=role.body, threads=(role.warps * WARP, 1, 1), layouts=self.layouts)
-        made = _Inference(alone, self.anchors, self.arch).run()
+        made = _Inference(alone, self.anchors, self.arch, self.notes).run()
         self.layouts = made.layouts
         return replace(role, body=made.body)
 
@@ -130,6 +133,7 @@ class _Inference:
     kernel: Kernel
     anchors: _Anchors
     arch: Arch
+    notes: list[str]
     known: dict[Buffer, Layout] = field(default_factory=dict)
     reason: dict[Buffer, Statement] = field(default_factory=dict)
     loops: list[_Loop] = field(default_factory=list)
@@ -146,6 +150,10 @@ class _Inference:
         for buffer in self._fragments():
             if buffer not in self.known:
                 self.known[buffer] = spread(buffer.static_shape, self.kernel.num_threads, self._width([buffer]))
+        strangers = self._strangers()
+        if strangers:
+            body = _Exchange(strangers, self.notes)(self.kernel.body)
+            return _Inference(replace(self.kernel, body=body), self.anchors, self.arch, self.notes).run()
         self._check()
         self._shared()
         layouts = (*self.kernel.layouts, *self.known.items())
@@ -285,6 +293,19 @@ class _Inference:
         bits = [max(buffer.dtype.bits, 8) for buffer in buffers if buffer.scope in ("global", "shared")]
         return 128 // min(bits, default=32)
 
+    # What has to change hands -------------------------------------------------------------------
+
+    def _strangers(self) -> dict[Parallel, set[Buffer]]:
+        """Fragments that loops index plainly, held by other threads than run the loop."""
+        found: dict[Parallel, set[Buffer]] = {}
+        for one in self.loops:
+            for access in one.accesses:
+                if access.axes is None or one.layout is None:
+                    continue
+                if not holds(self.known[access.buffer], one.layout, access.axes):
+                    found.setdefault(one.loop, set()).add(access.buffer)
+        return found
+
     # Checks and shared tiles ---------------------------------------------------------------------
 
     def _check(self) -> None:
@@ -374,6 +395,36 @@ def conflict(buffer: Buffer, first: Statement | None, second: Statement) -> Layo
         span=second.span,
         hint="copy it into a shared tile and read that, or index it with the loop's own variables",
     )
+
+
+class _Exchange(Rewriter):
+    """Loops with fragments of other threads: those pass through shared tiles."""
+
+    def __init__(self, strangers: dict[Parallel, set[Buffer]], notes: list[str]) -> None:
+        self.strangers, self.notes = strangers, notes
+
+    def visit_Role(self, role: Role) -> Role:
+        return role
+
+    def visit_Parallel(self, loop: Parallel) -> Statement:
+        if loop not in self.strangers:
+            return loop
+        fragments = self.strangers[loop]
+        place = f"line {loop.span.line}: " if loop.span else ""
+        names = ", ".join(sorted(buffer.name for buffer in fragments))
+        self.notes.append(f"{place}loop: {names} through shared memory (its elements are in other threads)")
+        return through_shared(loop, fragments, {buffer for buffer in fragments if _overwrites(loop, buffer)})
+
+
+def _overwrites(loop: Parallel, buffer: Buffer) -> bool:
+    """Whether the loop stores to every element of a fragment."""
+    for statement in loop.body.statements:
+        if isinstance(statement, Store) and statement.buffer is buffer:
+            axes = _axes(statement.indices, loop.vars)
+            extents = [1 if axis is None else loop.extents[axis] for axis in axes or ()]
+            if axes is not None and tuple(extents) == buffer.shape:
+                return True
+    return False
 
 
 class _SetLayouts(Rewriter):
