@@ -39,6 +39,7 @@ class GemmPlan:
     ----------
     warps_m, warps_n : how many warps along rows and columns; warp ``w`` has row ``w % warps_m``.
     k : of the gemm's operands.
+    copies : groups of ``warps_m * warps_n`` warps that all do the same, where the tile divides among no more.
     """
 
     instruction: MatrixInstruction
@@ -47,6 +48,7 @@ class GemmPlan:
     m: int
     n: int
     k: int
+    copies: int = 1
 
     @property
     def tiles_m(self) -> int:
@@ -66,7 +68,8 @@ class GemmPlan:
         atom = Layout.from_digits((self.instruction.m, self.instruction.n), self.instruction.d_fragment.digits)
         tile = repeat(repeat(atom, 1, self.tiles_n, REGISTER), 0, self.tiles_m, REGISTER)
         tile = repeat(tile, 0, self.warps_m, THREAD, self.instruction.threads)
-        return repeat(tile, 1, self.warps_n, THREAD, self.instruction.threads * self.warps_m)
+        tile = repeat(tile, 1, self.warps_n, THREAD, self.instruction.threads * self.warps_m)
+        return copies(tile, self.copies, self.instruction.threads * self.warps_m * self.warps_n)
 
     def left(self) -> Layout:
         """Layout of a (m, k) in registers: whole tiles of k one after the other, row by row."""
@@ -75,7 +78,7 @@ class GemmPlan:
         atom = Layout.from_digits((self.instruction.m, self.instruction.k), fragment.digits)
         tile = repeat(repeat(atom, 1, self.tiles_k, REGISTER), 0, self.tiles_m, REGISTER)
         tile = repeat(tile, 0, self.warps_m, THREAD, self.instruction.threads)
-        return copies(tile, self.warps_n, self.instruction.threads * self.warps_m)
+        return copies(tile, self.warps_n * self.copies, self.instruction.threads * self.warps_m)
 
     def right(self) -> Layout:
         """Layout of b (k, n) in registers."""
@@ -84,7 +87,8 @@ class GemmPlan:
         atom = Layout.from_digits((self.instruction.k, self.instruction.n), fragment.digits)
         tile = repeat(repeat(atom, 0, self.tiles_k, REGISTER), 1, self.tiles_n, REGISTER)
         tile = repeat(tile, 1, self.warps_n, THREAD, self.instruction.threads * self.warps_m)
-        return copies(tile, self.warps_m, self.instruction.threads)
+        tile = copies(tile, self.warps_m, self.instruction.threads)
+        return copies(tile, self.copies, self.instruction.threads * self.warps_m * self.warps_n)
 
 
 def select_instructions(function: Function, context: Context) -> Function:
@@ -240,8 +244,11 @@ def _group_plans(gemm: Gemm, groups: int, instruction: MatrixInstruction, by_row
 
 
 def _warp_plans(gemm: Gemm, warps: int, instruction: MatrixInstruction, by_rows: bool) -> Iterator[GemmPlan]:
-    for rows, columns in _partitions(gemm, warps, instruction, by_rows):
-        yield GemmPlan(instruction, rows, columns, gemm.m, gemm.n, gemm.k)
+    """Ways to share the tile among warps: among all of them where that can be, else among as many as it divides by."""
+    for used in range(warps, 0, -1):
+        if warps % used == 0:
+            for rows, columns in _partitions(gemm, used, instruction, by_rows):
+                yield GemmPlan(instruction, rows, columns, gemm.m, gemm.n, gemm.k, warps // used)
 
 
 def _wanted(gemm: Gemm, groups: int, by_rows: bool) -> tuple[int, int] | None:

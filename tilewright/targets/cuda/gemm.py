@@ -185,6 +185,8 @@ class _WarpGemm:
             size, tiles = instruction.m, plan.tiles_m
         else:
             group = index_binary("floordiv", warp, plan.warps_m)
+            if plan.copies > 1:
+                group = index_binary("floormod", group, plan.warps_n)
             size, tiles = instruction.n, plan.tiles_n
         first = index_binary("mul", index_binary("add", index_binary("mul", group, tiles), tile), size)
         outer = index_binary("add", first, across)

@@ -1,0 +1,57 @@
+"""Matrix products over the grid of types, orders, tiles, threads and tails: right, on matrix units, in registers."""
+
+import warnings
+
+import pytest
+from gemm_grid import ARCHITECTURES, Case, cases, opcodes
+
+from tilewright.errors import TilewrightWarning
+from tilewright.ir.dtypes import dtype as dtype_of
+
+UNITS = ("HGMMA", "IGMMA", "QGMMA", "HMMA", "IMMA", "QMMA", "DMMA")
+HOPPER = ("HGMMA", "IGMMA", "QGMMA", "UTMALDG")
+
+
+def check(case, schedules=("random",), interpret=False):
+    a, b = case.operands()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TilewrightWarning)
+        kernel = case.kernel(a, b)
+        for schedule in schedules:
+            problem = case.wrong(a, b, kernel.emulate(a, b, schedule=schedule, seed=1))
+            assert problem is None, f"{case} {schedule}: {problem}"
+        if interpret:
+            assert case.wrong(a, b, kernel.interpret(a, b)) is None
+        found = opcodes(kernel)
+    assert found["STL"] == found["LDL"] == 0, f"{case} uses local memory"
+    if not case.dtype.startswith("float8"):
+        assert any(found[unit] for unit in UNITS), f"{case}: {kernel.explain()}"
+    size = max(1, dtype_of(case.dtype).bits // 8)
+    if all(operand.shape[1] * size % 4 == 0 for operand in (a, b)) and case.stages:
+        assert found["LDGSTS"] or found["UTMALDG"], f"{case}: {kernel.explain()}"
+    return found
+
+
+@pytest.mark.parametrize("case", cases(seed=3, count=6), ids=str)
+def test_a_sample(case):
+    check(case, interpret=True)
+
+
+@pytest.mark.parametrize("block, threads", [((48, 80, 32), 256), ((80, 48, 64), 128)], ids=str)
+def test_tiles_that_do_not_divide_among_all_warps(block, threads):
+    """Some warps do the same as others, on matrix units, and one of them stores."""
+    case = Case("sm_80", "float16", False, True, block, threads, 2, (77, 130, 66))
+    assert check(case, ("late", "random"))["HMMA"] > 0
+
+
+def test_hopper_takes_its_own_instructions():
+    found = check(Case("sm_90a", "float16", False, True, (128, 96, 64), 128, 4, (200, 264, 192)))
+    assert found["HGMMA"] and found["UTMALDG"] and not found["LDGSTS"] and not found["HMMA"]
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("seed", range(6))
+def test_the_whole_grid(architecture, seed):
+    for case in cases(100 + seed, 32, (architecture,)):
+        check(case)
