@@ -6,7 +6,7 @@ before layouts are inferred and is their anchor.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tilewright.errors import NotAsynchronous
@@ -29,6 +29,9 @@ WARP = 32
 
 MAXIMUM_ACCUMULATOR = 208
 """32-bit registers of a thread that one accumulator may take, of 255."""
+
+MAXIMUM_COPY = 128
+"""The same where fewer warps share the tile than the block has, so that it can be had for less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,23 +131,24 @@ def gemms_of(kernel: Kernel) -> dict[Gemm, int]:
     return found
 
 
-def descriptor_tiles(kernel: Kernel) -> frozenset[Buffer]:
-    """Shared tiles that matrix instructions may read by descriptor: those that lie as these want it.
+def descriptor_tiles(kernel: Kernel) -> dict[Buffer, int]:
+    """Shared tiles that matrix instructions may read by descriptor, and the bytes of their swizzle's span.
 
     What threads write there passes a fence first, which `plan_synchronization` and `lower_channels` see to.
     """
     tiles = {node.buffer for node in walk(kernel.body) if isinstance(node, Allocate)} | slot_buffers(kernel)
-    return frozenset(
-        one for one in tiles if one.scope == "shared" and one.source is None and _is_swizzled(one, kernel)
-    )  # fmt: skip
+    spans = {one: _span(one, kernel) for one in tiles if one.scope == "shared" and one.source is None}
+    return {one: span for one, span in spans.items() if span is not None}
 
 
-def _is_swizzled(tile: Buffer, kernel: Kernel) -> bool:
-    """Whether a tile lies in swizzled spans, by inference or by the author's layout."""
+def _span(tile: Buffer, kernel: Kernel) -> int | None:
+    """The span within which a tile's rows are swizzled, by inference or by the author's layout; None where they are not."""
     layout = dict(kernel.layouts).get(tile)
     if layout is None:
-        return widest_span(tile.static_shape, tile.dtype.bits) is not None
-    return isinstance(layout, Layout) and layout.swizzle is not None and lies_in_boxes(tile, kernel)
+        return widest_span(tile.static_shape, tile.dtype.bits)
+    if not isinstance(layout, Layout) or layout.swizzle is None or not lies_in_boxes(tile, kernel):
+        return None
+    return (1 << layout.swizzle.base + layout.swizzle.bits) * tile.dtype.bits // 8
 
 
 def _in_registers(region: Region) -> bool:
@@ -152,22 +156,26 @@ def _in_registers(region: Region) -> bool:
 
 
 def plan_gemm(
-    gemm: Gemm, threads: int, arch: Arch, by_rows: bool, tiles: frozenset[Buffer]
+    gemm: Gemm, threads: int, arch: Arch, by_rows: bool, tiles: Mapping[Buffer, int]
 ) -> tuple[GemmPlan | None, str]:
     """The best instruction that fits, and the reasons against those before it.
 
     Parameters
     ----------
     by_rows : warps share the rows of the tile.
-    tiles : shared tiles that instructions may read by descriptor.
+    tiles : shared tiles that instructions may read by descriptor, with the bytes of their swizzle's span.
     """
     reasons: list[str] = []
     for instruction in arch.matrix_instructions:
         reason = _misfit(gemm, instruction, tiles)
         if reason is None:
             groups = 0 if threads % instruction.threads else threads // instruction.threads
-            plans = _group_plans if instruction.asynchronous else _warp_plans
-            for plan in plans(gemm, groups, instruction, by_rows):
+            plans = (
+                _group_plans(gemm, groups, instruction, by_rows, tiles)
+                if instruction.asynchronous
+                else _warp_plans(gemm, groups, instruction, by_rows)
+            )
+            for plan in plans:
                 return plan, _because(reasons)
             kind = "warpgroups" if instruction.asynchronous else "warps"
             reason = f"{groups} {kind} cannot share {gemm.m} x {gemm.n}"
@@ -182,7 +190,7 @@ def _because(reasons: list[str]) -> str:
     return f" (not {'; not '.join(dict.fromkeys(reasons))})" if reasons else ""
 
 
-def _misfit(gemm: Gemm, instruction: MatrixInstruction, tiles: frozenset[Buffer]) -> str | None:
+def _misfit(gemm: Gemm, instruction: MatrixInstruction, tiles: Mapping[Buffer, int]) -> str | None:
     """Why an instruction cannot execute a gemm: empty where the types alone differ, None where it fits."""
     if (instruction.a, instruction.b, instruction.accumulator) != (gemm.a.dtype, gemm.b.dtype, gemm.c.dtype):
         return ""
@@ -204,7 +212,7 @@ def _misfit(gemm: Gemm, instruction: MatrixInstruction, tiles: frozenset[Buffer]
     return None
 
 
-def _descriptor_misfit(gemm: Gemm, instruction: MatrixInstruction, tiles: frozenset[Buffer]) -> str | None:
+def _descriptor_misfit(gemm: Gemm, instruction: MatrixInstruction, tiles: Mapping[Buffer, int]) -> str | None:
     """Why an instruction that reads shared tiles by descriptor cannot read those of a gemm."""
     operands = (
         ("a", gemm.a, instruction.a_memory, gemm.transpose_a),
@@ -224,14 +232,16 @@ def _descriptor_misfit(gemm: Gemm, instruction: MatrixInstruction, tiles: frozen
     return None
 
 
-def _group_plans(gemm: Gemm, groups: int, instruction: MatrixInstruction, by_rows: bool) -> Iterator[GemmPlan]:
+def _group_plans(
+    gemm: Gemm, groups: int, instruction: MatrixInstruction, by_rows: bool, tiles: Mapping[Buffer, int]
+) -> Iterator[GemmPlan]:
     """Ways to share the tile among warpgroups, those that read shared memory least first."""
     found = []
     for rows in range(1, groups + 1):
         columns = groups // rows
         if rows * columns != groups or gemm.m % (rows * instruction.m) or gemm.n % columns:
             continue
-        n = next((n for n in instruction.n_choices if gemm.n // columns % n == 0), None)
+        n = next((n for n in _widths(gemm, instruction, tiles) if gemm.n // columns % n == 0), None)
         if n is None:
             continue
         plan = GemmPlan(instruction.sized(n), rows, columns, gemm.m, gemm.n, gemm.k)
@@ -243,12 +253,28 @@ def _group_plans(gemm: Gemm, groups: int, instruction: MatrixInstruction, by_row
     return iter([plan for plan in plans if (plan.warps_m, plan.warps_n) == wanted] or plans)
 
 
+def _widths(gemm: Gemm, instruction: MatrixInstruction, tiles: Mapping[Buffer, int]) -> list[int]:
+    """Columns that one instruction may take, widest first.
+
+    Where b lies row by row along n, an instruction begins where a swizzle's span does.
+    """
+    run = 1 if gemm.transpose_b else tiles[gemm.b.buffer] * 8 // gemm.b.dtype.bits
+    return [n for n in instruction.n_choices if n % run == 0 or n == gemm.n]
+
+
 def _warp_plans(gemm: Gemm, warps: int, instruction: MatrixInstruction, by_rows: bool) -> Iterator[GemmPlan]:
     """Ways to share the tile among warps: among all of them where that can be, else among as many as it divides by."""
     for used in range(warps, 0, -1):
         if warps % used == 0:
             for rows, columns in _partitions(gemm, used, instruction, by_rows):
-                yield GemmPlan(instruction, rows, columns, gemm.m, gemm.n, gemm.k, warps // used)
+                plan = GemmPlan(instruction, rows, columns, gemm.m, gemm.n, gemm.k, warps // used)
+                if used == warps or _accumulator(plan) <= MAXIMUM_COPY:
+                    yield plan
+
+
+def _accumulator(plan: GemmPlan) -> int:
+    """32-bit registers of a thread for the accumulator."""
+    return plan.tiles_m * plan.tiles_n * plan.instruction.accumulator_registers
 
 
 def _wanted(gemm: Gemm, groups: int, by_rows: bool) -> tuple[int, int] | None:
