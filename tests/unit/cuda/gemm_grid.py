@@ -54,7 +54,9 @@ class Case:
 
         def make(rows: int, columns: int) -> np.ndarray:
             if record.is_integer:
-                return rng.integers(int(record.minimum), int(record.maximum), (rows, columns), endpoint=True).astype(kind)
+                return rng.integers(int(record.minimum), int(record.maximum), (rows, columns), endpoint=True).astype(
+                    kind
+                )
             return rng.standard_normal((rows, columns)).astype(kind)
 
         return make(*((k, m) if self.transpose_A else (m, k))), make(*((n, k) if self.transpose_B else (k, n)))
