@@ -198,6 +198,10 @@ KINDS: dict[str, tuple[Callable[[Mapping[str, Any], Sequence[str]], str], str]] 
         lambda f, n: f"this {_verb(f)}s {_where(f['address'], n)}, which the kernel before may still be using",
         "call griddepcontrol_wait() first, in this thread or in one that this thread has met since",
     ),
+    "sparse-metadata": (
+        lambda f, n: "metadata of a sparse operand name no two places in ascending order",
+        "two bits a place, the lower place in the lower bits, for each four elements of k; see `tilewright.sparse`",
+    ),
     "store-not-awaited": (
         lambda f, n: "a thread leaves while its bulk store may still read shared memory",
         "call bulk_commit() and bulk_wait_read<0>() before the kernel ends",

@@ -157,10 +157,12 @@ enum TwNumber { TW_F16, TW_BF16, TW_TF32, TW_F32, TW_F64, TW_S8, TW_U8, TW_S4, T
 /* A warp's D = A B + C from registers, n = 8; element types by TwNumber. */
 struct TwMatrixForm { tw_u8 m, a, b, d; tw_u32 k; };
 void tw_mma(struct TwMatrixForm form, void* d, const void* a, const void* b, const void* c, struct TwSite site);
+/* The same with two of every four elements of A kept: `form.k` counts those of B; a lane's metadata word, and which lanes' words count. */
+void tw_mma_sparse(struct TwMatrixForm form, void* d, const void* a, const void* b, const void* c, tw_u32 metadata, tw_u32 selector, struct TwSite site);
 
 /* A warpgroup's m64 matrix instruction; `a` is a pointer to registers, or null with the descriptor in `a_descriptor`. */
-struct TwWarpgroupForm { tw_u8 a, b, d, a_major, b_major, accumulate; tw_u32 n; };
-void tw_wgmma(struct TwWarpgroupForm form, void* d, const void* a, tw_u64 a_descriptor, tw_u64 b_descriptor, struct TwSite site);
+struct TwWarpgroupForm { tw_u8 a, b, d, a_major, b_major, accumulate, sparse, selector; tw_u32 n; };
+void tw_wgmma(struct TwWarpgroupForm form, void* d, const void* a, tw_u64 a_descriptor, tw_u64 b_descriptor, tw_u32 metadata, struct TwSite site);
 void tw_wgmma_fence(struct TwSite site);
 void tw_wgmma_commit(struct TwSite site);
 void tw_wgmma_wait(tw_u32 pending, struct TwSite site);

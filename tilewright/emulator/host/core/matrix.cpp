@@ -3,24 +3,26 @@
 
 #include "convert.h"
 #include "engine.h"
+#include "sparse.h"
 
 using namespace emulator;
 
 namespace {
 
 struct Workspace { double left[16][64], right[64][8], sum[16][8]; };
-struct MmaOperands { void* d; const void *a, *b, *c; };
+struct MmaOperands { void* d; const void *a, *b, *c; uint32_t metadata; };
 
 }  // namespace
 
-extern "C" void tw_mma(TwMatrixForm form, void* d, const void* a, const void* b, const void* c, TwSite position) {
-  if (enter(TW_MMA, position).skip) return;
-  MmaOperands mine = {d, a, b, c};
-  const uint64_t key = uint64_t(form.m) << 48 | uint64_t(form.a) << 40 | uint64_t(form.b) << 32 | uint64_t(form.d) << 24 | form.k;
-  meet(TW_MMA, ~0ull, key, self->site, true, &mine, [form](Meeting& meeting) {
+namespace {
+
+// `sparse`: A has half the elements along k, and the lanes' metadata say where they stand.
+void multiply(TwMatrixForm form, bool sparse, uint32_t selector, MmaOperands& mine) {
+  const uint64_t key = uint64_t(sparse) << 62 | uint64_t(selector) << 60 | uint64_t(form.m) << 48 | uint64_t(form.a) << 40 | uint64_t(form.b) << 32 | uint64_t(form.d) << 24 | form.k;
+  meet(TW_MMA, ~0ull, key, self->site, true, &mine, [=](Meeting& meeting) {
     const TwNumber A = TwNumber(form.a), B = TwNumber(form.b), D = TwNumber(form.d);
     const uint32_t size = bytes_of(A), elements = size >= 4 ? 1 : 4 / size, k = form.k, m = form.m;
-    const uint32_t a_count = m * k / 32, b_count = 8 * k / 32, d_count = m * 8 / 32, d_size = bytes_of(D);
+    const uint32_t a_count = m * k / 32 / (sparse ? 2 : 1), b_count = 8 * k / 32, d_count = m * 8 / 32, d_size = bytes_of(D);
     static thread_local Workspace* space = new Workspace;   // a pointer: thread-local memory itself is scarce
     auto& left = space->left;
     auto& right = space->right;
@@ -49,6 +51,18 @@ extern "C" void tw_mma(TwMatrixForm form, void* d, const void* a, const void* b,
       decode_many(D, operands.c, d_count, values);
       for (uint32_t i = 0; i < d_count; ++i) sum[g + 8 * (i / 2)][2 * t + i % 2] = values[i];
     }
+    if (sparse) {
+      uint32_t words[32];
+      for (uint32_t lane = 0; lane < 32; ++lane) words[lane] = static_cast<MmaOperands*>(meeting.operands[lane])->metadata;
+      const SparsePlaces places = sparse_places(size, k, selector, words);
+      if (!places.valid) report("sparse-metadata", self, self->site, {});
+      for (uint32_t row = 0; row < 16; ++row) {
+        double kept[32];
+        memcpy(kept, left[row], k / 2 * sizeof(double));
+        for (uint32_t step = 0; step < k; ++step) left[row][step] = 0;
+        for (uint32_t i = 0; i < k / 2; ++i) left[row][i / 2 * 4 + places.at[row][i / 2][i % 2]] = kept[i];
+      }
+    }
     for (uint32_t row = 0; row < m; ++row)
       for (uint32_t step = 0; step < k; ++step)
         for (uint32_t column = 0; column < 8; ++column) sum[row][column] += left[row][step] * right[step][column];
@@ -60,4 +74,18 @@ extern "C" void tw_mma(TwMatrixForm form, void* d, const void* a, const void* b,
     }
     event(*self, "mma", 'i');
   });
+}
+
+}  // namespace
+
+extern "C" void tw_mma(TwMatrixForm form, void* d, const void* a, const void* b, const void* c, TwSite position) {
+  if (enter(TW_MMA, position).skip) return;
+  MmaOperands mine = {d, a, b, c, 0};
+  multiply(form, false, 0, mine);
+}
+
+extern "C" void tw_mma_sparse(TwMatrixForm form, void* d, const void* a, const void* b, const void* c, tw_u32 metadata, tw_u32 selector, TwSite position) {
+  if (enter(TW_MMA, position).skip) return;
+  MmaOperands mine = {d, a, b, c, metadata};
+  multiply(form, true, selector, mine);
 }

@@ -9,6 +9,7 @@
 
 #include "convert.h"
 #include "engine.h"
+#include "sparse.h"
 
 namespace emulator {
 
@@ -22,6 +23,7 @@ struct Instruction {
   uint32_t issued = 0, finished = 0;                  // warps, as bits
   std::array<void*, 128> d;
   std::array<const void*, 128> a;
+  std::array<uint32_t, 128> metadata;
 };
 
 // Accumulators of one warp that instructions are still to change.
@@ -125,7 +127,7 @@ void check_issue(Thread& thread, const Instruction& instruction, uint32_t warp_i
   const uint32_t k = element_count(form);
   if (!instruction.from_registers)
     check_tile(thread, Tile(instruction.a_descriptor, !form.a_major, bytes_of(TwNumber(form.a))), 16 * warp_in_group, 16, k, instruction.operation);
-  check_tile(thread, Tile(instruction.b_descriptor, !form.b_major, bytes_of(TwNumber(form.b))), 0, form.n, k, instruction.operation);
+  check_tile(thread, Tile(instruction.b_descriptor, !form.b_major, bytes_of(TwNumber(form.b))), 0, form.n, form.sparse ? 2 * k : k, instruction.operation);
 }
 
 // The sum of products and accumulator as the fp8 units form it: all terms cut to 14 bits below the largest one's leading bit.
@@ -147,7 +149,7 @@ double add_14_bits(const double* products, uint32_t count, double accumulator) {
   return total * unit;
 }
 
-struct Workspace { double a[64][32], b[32][256], d[64][256]; };
+struct Workspace { double a[64][64], b[64][256], d[64][256]; };
 
 void load_tile(const Block& block, const Tile& tile, TwNumber kind, uint32_t count, uint32_t k_elements, double* to, uint32_t mn_step, uint32_t k_step) {
   double values[16];
@@ -162,12 +164,27 @@ void load_tile(const Block& block, const Tile& tile, TwNumber kind, uint32_t cou
 uint32_t row_of(uint32_t lane, uint32_t i) { return lane / 4 + 8 * (i >> 1 & 1); }
 uint32_t column_of(uint32_t lane, uint32_t i) { return 8 * (i >> 2) + 2 * (lane % 4) + (i & 1); }
 
+// The kept elements of A to where they stand among zeros.
+void spread(const Instruction& instruction, uint32_t kept, double (*a)[64]) {
+  for (uint32_t warp = 0; warp < 4; ++warp) {
+    const SparsePlaces places = sparse_places(bytes_of(TwNumber(instruction.form.a)), 2 * kept, instruction.form.selector, &instruction.metadata[32 * warp]);
+    if (!places.valid) report("sparse-metadata", self, instruction.site, {});
+    for (uint32_t row = 0; row < 16; ++row) {
+      double* to = a[16 * warp + row];
+      double values[32];
+      memcpy(values, to, kept * sizeof(double));
+      for (uint32_t step = 0; step < 2 * kept; ++step) to[step] = 0;
+      for (uint32_t i = 0; i < kept; ++i) to[i / 2 * 4 + places.at[row][i / 2][i % 2]] = values[i];
+    }
+  }
+}
+
 void execute(WarpgroupState& state, uint32_t index) {
   Instruction& instruction = state.at(index);
   const TwWarpgroupForm& form = instruction.form;
   const TwNumber A = TwNumber(form.a), B = TwNumber(form.b), D = TwNumber(form.d);
   static thread_local Workspace* space = new Workspace;
-  const uint32_t k = element_count(form), n = form.n, d_size = bytes_of(D), per_lane = n / 2;
+  const uint32_t kept = element_count(form), k = form.sparse ? 2 * kept : kept, n = form.n, d_size = bytes_of(D), per_lane = n / 2;
   Block& block = *state.block;
   if (instruction.from_registers) {
     double values[16];
@@ -181,8 +198,9 @@ void execute(WarpgroupState& state, uint32_t index) {
       }
     }
   } else {
-    load_tile(block, Tile(instruction.a_descriptor, !form.a_major, bytes_of(A)), A, 64, k, &space->a[0][0], 32, 1);
+    load_tile(block, Tile(instruction.a_descriptor, !form.a_major, bytes_of(A)), A, 64, kept, &space->a[0][0], 64, 1);
   }
+  if (form.sparse) spread(instruction, kept, space->a);
   load_tile(block, Tile(instruction.b_descriptor, !form.b_major, bytes_of(B)), B, n, k, &space->b[0][0], 1, 256);
 
   for (uint32_t warp = 0; warp < 4; ++warp) {
@@ -202,7 +220,7 @@ void execute(WarpgroupState& state, uint32_t index) {
   if (A == TW_E4M3 || A == TW_E5M2) {
     for (uint32_t row = 0; row < 64; ++row)
       for (uint32_t column = 0; column < n; ++column) {
-        double products[32];
+        double products[64];
         for (uint32_t step = 0; step < k; ++step) products[step] = space->a[row][step] * space->b[step][column];
         space->d[row][column] = add_14_bits(products, k, space->d[row][column]);
       }
@@ -244,7 +262,7 @@ bool execute_up_to(WarpgroupState& state, uint32_t target) {
 }
 
 bool same_form(const TwWarpgroupForm& x, const TwWarpgroupForm& y) {
-  return x.a == y.a && x.b == y.b && x.d == y.d && x.a_major == y.a_major && x.b_major == y.b_major && x.accumulate == y.accumulate && x.n == y.n;
+  return x.a == y.a && x.b == y.b && x.d == y.d && x.a_major == y.a_major && x.b_major == y.b_major && x.accumulate == y.accumulate && x.sparse == y.sparse && x.selector == y.selector && x.n == y.n;
 }
 
 uint32_t a_bytes(const Instruction&) { return 16; }
@@ -258,7 +276,7 @@ using namespace emulator;
 
 namespace {
 
-struct WgmmaOperands { void* d; const void* a; uint64_t a_descriptor, b_descriptor; uint32_t accumulate; };
+struct WgmmaOperands { void* d; const void* a; uint64_t a_descriptor, b_descriptor; uint32_t accumulate, metadata; };
 
 void issue(Meeting& meeting, TwWarpgroupForm form) {
   Thread& thread = *self;
@@ -295,6 +313,7 @@ void issue(Meeting& meeting, TwWarpgroupForm form) {
     Thread& one = warp.threads[lane];
     instruction.d[in_group * 32 + lane] = operands.d;
     instruction.a[in_group * 32 + lane] = operands.a;
+    instruction.metadata[in_group * 32 + lane] = operands.metadata;
     accumulators.registers[lane] = operands.d;
     if (!checking()) continue;
     if (operands.b_descriptor != first.b_descriptor || operands.a_descriptor != first.a_descriptor || operands.accumulate != first.accumulate)
@@ -390,14 +409,15 @@ void wait(uint32_t pending) {
 
 extern "C" {
 
-void tw_wgmma(TwWarpgroupForm form, void* d, const void* a, tw_u64 a_descriptor, tw_u64 b_descriptor, TwSite position) {
+void tw_wgmma(TwWarpgroupForm form, void* d, const void* a, tw_u64 a_descriptor, tw_u64 b_descriptor, tw_u32 metadata, TwSite position) {
   const Planted planted = enter(TW_WGMMA, position);
   if (planted.skip) return;
   a_descriptor += uint64_t(planted.delta);
   b_descriptor ^= planted.flip;
-  WgmmaOperands mine = {d, a, a_descriptor, b_descriptor, form.accumulate};
+  WgmmaOperands mine = {d, a, a_descriptor, b_descriptor, form.accumulate, metadata};
   const uint64_t key = uint64_t(form.n) << 48 | uint64_t(form.a) << 40 | uint64_t(form.b) << 32 | uint64_t(form.d) << 24 | uint64_t(form.a_major) << 2 |
-                       uint64_t(form.b_major) << 1;
+                       uint64_t(form.b_major) << 1 |
+                       uint64_t(form.sparse) << 3 | uint64_t(form.selector) << 4;
   meet(TW_WGMMA, ~0ull, key, self->site, true, &mine, [form](Meeting& meeting) { issue(meeting, form); });
 }
 

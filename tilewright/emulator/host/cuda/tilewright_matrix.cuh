@@ -49,5 +49,16 @@ TW_MMA(mma_m16n8k16, 16, 16)
 TW_MMA(mma_m16n8k32, 16, 32)
 TW_MMA(mma_m8n8k4, 8, 4)
 #undef TW_MMA
+#define TW_MMA_SPARSE(NAME, K)                                                                                              \
+  template <int SELECTOR = 0, class D, int ND, class A, int NA, class B, int NB>                                            \
+  TW_DEVICE void NAME(Fragment<D, ND>& d, const Fragment<A, NA>& a, const Fragment<B, NB>& b, uint32_t metadata, TW_SITE) { \
+    static_assert(ND == 4 && NA == K / 4 && NB == K / 4, "fragments of another shape");                                     \
+    const TwMatrixForm form = {16, matrix_number<A>::value, matrix_number<B>::value, accumulator_number<D>::value, K};      \
+    ::tw_mma_sparse(form, d.data, a.data, b.data, d.data, metadata, SELECTOR, site);                                        \
+  }
+TW_MMA_SPARSE(mma_sparse_m16n8k16, 16)
+TW_MMA_SPARSE(mma_sparse_m16n8k32, 32)
+TW_MMA_SPARSE(mma_sparse_m16n8k64, 64)
+#undef TW_MMA_SPARSE
 
 }  // namespace tw

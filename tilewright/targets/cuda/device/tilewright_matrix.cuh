@@ -119,6 +119,34 @@ TW_MMA_4_2(mma_m16n8k32, "m16n8k32.row.col.f32.e4m3.e5m2.f32", float, "f", float
 TW_MMA_4_2(mma_m16n8k32, "m16n8k32.row.col.f32.e5m2.e4m3.f32", float, "f", float8_e5m2, 16, float8_e4m3, 8)
 TW_MMA_HALF_4_2(mma_m16n8k32, "m16n8k32.row.col.f16.e4m3.e4m3.f16", float8_e4m3, 16, float8_e4m3, 8)
 TW_MMA_HALF_4_2(mma_m16n8k32, "m16n8k32.row.col.f16.e5m2.e5m2.f16", float8_e5m2, 16, float8_e5m2, 8)
+// ---- mma.sp: a holds two of every four elements along k; `metadata` has their places, in the lanes that SELECTOR names ----
+#define TW_MMA_SPARSE_4_4(NAME, PTX, D, C, A, B, N)                                                                            \
+  template <int SELECTOR = 0>                                                                                                  \
+  TW_DEVICE void NAME(Fragment<D, 4>& d, const Fragment<A, N>& a, const Fragment<B, N>& b, uint32_t metadata) {                \
+    const uint32_t *x = TW_WORDS(a), *y = TW_WORDS(b);                                                                         \
+    asm volatile("mma.sp::ordered_metadata.sync.aligned." PTX                                                                  \
+                 " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9,%10,%11}, {%0,%1,%2,%3}, %12, %13;"                                    \
+                 : "+" C(d.data[0]), "+" C(d.data[1]), "+" C(d.data[2]), "+" C(d.data[3])                                      \
+                 : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]), "r"(y[2]), "r"(y[3]), "r"(metadata),      \
+                   "n"(SELECTOR));                                                                                             \
+  }
+#define TW_MMA_SPARSE_2_2(NAME, PTX, D, C, A, B, N)                                                                            \
+  template <int SELECTOR = 0>                                                                                                  \
+  TW_DEVICE void NAME(Fragment<D, 4>& d, const Fragment<A, N>& a, const Fragment<B, N>& b, uint32_t metadata) {                \
+    const uint32_t *x = TW_WORDS(a), *y = TW_WORDS(b);                                                                         \
+    asm volatile("mma.sp::ordered_metadata.sync.aligned." PTX " {%0,%1,%2,%3}, {%4,%5}, {%6,%7}, {%0,%1,%2,%3}, %8, %9;"       \
+                 : "+" C(d.data[0]), "+" C(d.data[1]), "+" C(d.data[2]), "+" C(d.data[3])                                      \
+                 : "r"(x[0]), "r"(x[1]), "r"(y[0]), "r"(y[1]), "r"(metadata), "n"(SELECTOR));                                  \
+  }
+TW_MMA_SPARSE_2_2(mma_sparse_m16n8k16, "m16n8k16.row.col.f32.f16.f16.f32", float, "f", half, half, 4)
+TW_MMA_SPARSE_2_2(mma_sparse_m16n8k16, "m16n8k16.row.col.f32.bf16.bf16.f32", float, "f", bfloat16, bfloat16, 4)
+TW_MMA_SPARSE_4_4(mma_sparse_m16n8k32, "m16n8k32.row.col.f32.f16.f16.f32", float, "f", half, half, 8)
+TW_MMA_SPARSE_4_4(mma_sparse_m16n8k32, "m16n8k32.row.col.f32.bf16.bf16.f32", float, "f", bfloat16, bfloat16, 8)
+TW_MMA_SPARSE_2_2(mma_sparse_m16n8k32, "m16n8k32.row.col.s32.s8.s8.s32", int32_t, "r", int8_t, int8_t, 8)
+TW_MMA_SPARSE_4_4(mma_sparse_m16n8k64, "m16n8k64.row.col.s32.s8.s8.s32", int32_t, "r", int8_t, int8_t, 16)
+TW_MMA_SPARSE_4_4(mma_sparse_m16n8k64, "m16n8k64.row.col.f32.e4m3.e4m3.f32", float, "f", float8_e4m3, float8_e4m3, 16)
+#undef TW_MMA_SPARSE_4_4
+#undef TW_MMA_SPARSE_2_2
 #undef TW_MMA_4_2
 #undef TW_MMA_2_1
 #undef TW_MMA_HALF_4_2
