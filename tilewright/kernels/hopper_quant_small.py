@@ -19,6 +19,11 @@ from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 SLOTS = 3
 """Tiles whose sums are on their way."""
 
+RESIDENT = {1: 132, 2: 132, 4: 116, 8: 104}
+"""Blocks of an H200 that run at once, by the size of their clusters: graphics clusters do not divide evenly."""
+
+SHARED_BYTES = 227 << 10
+
 
 @tilewright.jit
 def small_quant_matmul(
@@ -27,7 +32,8 @@ def small_quant_matmul(
     form: FragmentRecords,
     tokens: int = 8,
     out: str = "float16",
-    offset: int = 8,
+    offset: float = 8,
+    zeros_mode: str = "original",
     warps: int = 16,
     records: int = 4,
     stages: int = 2,
@@ -41,6 +47,7 @@ def small_quant_matmul(
     form : order of W (`FragmentRecords`), with scales; with zeros where each group has its own.
     tokens : rows of A that one launch serves, a multiple of 8.
     offset : what all codes are too large by, where the form holds no zeros.
+    zeros_mode : with zeros: ``"original"``, ``(codes - zeros) * scales``, or ``"rescale"``, ``codes * scales - zeros``.
     warps : workers of a block; together they cover K: ``cluster * warps * records * 128`` is at least K.
     records : that a worker reads of each tile, in one copy.
     stages : copies of a worker on their way.
@@ -63,6 +70,9 @@ def small_quant_matmul(
     turns = -(-down // (groups * cluster))
     bias = form.raw_bias + (0 if form.zero is not None else offset)
     assert dtype_of(out).is_float
+
+    def scaled(factor: Any, scale: Any, row: Any) -> Any:
+        return factor if form.scale is None else scale[row] * factor
 
     @T.macro
     def fetch(W: Any, ring: Any, stream: Any, worker: Any, first: Any, turn: Any, tile: Any) -> None:
@@ -116,6 +126,7 @@ def small_quant_matmul(
                         T.reduce_max(columns, of_a[piece], dim=0)
                     codes = T.alloc_fragment((rows, step), dtype)
                     scale = T.alloc_fragment((rows,), "float32")
+                    zero = T.alloc_fragment((rows,), "float32")
                     part = T.alloc_fragment((rows, tokens), "float32")
                     total = T.alloc_fragment((rows, tokens), "float32")
                     for turn in T.serial(tiles):
@@ -124,12 +135,21 @@ def small_quant_matmul(
                             slot = stream.receive(turn)
                             for piece in list(range(pieces)):
                                 record, place = piece // form.sets, piece % form.sets * step
-                                T.unpack(ring[worker, slot, record, :], form, codes, scale, first=place)
+                                of_rows = (scale if form.scale else None, zero if form.zero else None)
+                                T.unpack(ring[worker, slot, record, :], form, codes, *of_rows, first=place)
                                 for i, j in T.Parallel(rows, tokens):
                                     part[i, j] = of_a[piece][j] * by_half(i, *(-bias * unit for unit in units))
                                 T.gemm(codes, a[piece], part, transpose_B=True)
                                 for i, j in T.Parallel(rows, tokens):
-                                    total[i, j] += part[i, j] * (scale[i] * by_half(i, *(1 / unit for unit in units)))
+                                    inverse = by_half(i, *(1 / unit for unit in units))
+                                    if form.zero is None:
+                                        total[i, j] += part[i, j] * scaled(inverse, scale, i)
+                                    elif zeros_mode == "original":
+                                        less = part[i, j] * inverse - zero[i] * of_a[piece][j]
+                                        total[i, j] += less * scaled(1.0, scale, i)
+                                    else:
+                                        less = zero[i] * of_a[piece][j]
+                                        total[i, j] += part[i, j] * scaled(inverse, scale, i) - less
                             stream.release(turn)
                             following = group + (turn + stages) * groups
                             if following < down:
@@ -196,11 +216,10 @@ def small_quant_choice(N: int, K: int, M: int, form: FragmentRecords) -> dict[st
     most = 16 if tokens == 8 else 8
     chunks = -(-K // (4 * COLUMNS))
     records, units = (4, chunks) if chunks >= 12 or tokens == 16 else (2, 2 * chunks)
-    cluster = next((c for c in (1, 2, 4, 8) if units <= c * most), 8)
-    return {
-        "tokens": tokens,
-        "warps": -(-units // cluster),
-        "records": records,
-        "stages": 2 if tokens == 8 else 3,
-        "cluster": cluster,
-    }
+    cluster = next((c for c in RESIDENT if units <= c * most), max(RESIDENT))
+    warps = -(-units // cluster)
+    turns = -(-(-(-N // form.rows)) // (RESIDENT[cluster] // cluster))
+    fixed = 4 * form.rows * tokens * (SLOTS * warps + (turns + cluster if cluster > 1 else 0)) + 1024
+    stages = min(3, (SHARED_BYTES - fixed) // (4 * warps * records * form.words))
+    sizes = {"tokens": tokens, "warps": warps, "records": records, "stages": stages}
+    return {**sizes, "cluster": cluster, "blocks": RESIDENT[cluster]}
