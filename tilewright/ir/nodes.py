@@ -357,6 +357,17 @@ class Roles(Statement):
 
     roles: tuple[Role, ...]
 
+    def warpgroups(self) -> list[tuple[Role, ...]]:
+        """The roles, those together that share warpgroups: they keep the same number of registers."""
+        found: list[list[Role]] = [[]]
+        warps = 0
+        for role in self.roles:
+            if warps % 4 == 0 and found[-1]:
+                found.append([])
+            found[-1].append(role)
+            warps += role.all_warps
+        return [tuple(group) for group in found]
+
 
 @node
 class Kernel(Statement):

@@ -384,11 +384,15 @@ class _Verifier:
         warps = sum(role.all_warps for role in roles.roles)
         if self.kernel is not None and warps * 32 != self.kernel.num_threads:
             self.report(roles, f"the roles have {warps} warps, and the block {self.kernel.num_threads} threads")
+        for group in roles.warpgroups():
+            kept = {role.registers for role in group}
+            if kept != {None} and (len(kept) > 1 or sum(role.all_warps for role in group) % 4):
+                self.report(group[0], "registers are given to whole warpgroups, a multiple of 8 from 24 to 256")
         for role in roles.roles:
             registers = role.registers
             if role.warps < 1 or role.instances < 1:
                 self.report(role, f"the role has {role.instances} instances of {role.warps} warps")
-            if registers is not None and (registers % 8 or not 24 <= registers <= 256 or role.all_warps % 4):
+            if registers is not None and (registers % 8 or not 24 <= registers <= 256):
                 self.report(role, "registers are given to whole warpgroups, a multiple of 8 from 24 to 256")
             own = {found.buffer for found in walk(role.body) if isinstance(found, nodes.Allocate)}
             for found in walk(role.body):

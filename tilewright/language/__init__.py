@@ -85,6 +85,7 @@ from tilewright.language.math import (
     shift_right,
 )  # fmt: skip
 from tilewright.language.memory import (
+    alias,
     alloc_buffer,
     alloc_fragment,
     alloc_global,
@@ -132,7 +133,7 @@ globals().update(_NAMED)
 __all__ = [
     "Buffer", "Cast", "ClusterKernel", "Fragment", "GemmWarpPolicy", "Kernel", "Layout", "Packed", "Parallel",
     "Persistent", "Pipelined", "PrimFunc", "Ref", "Select", "Serial", "StridedTensor", "Tensor", "Unroll", "Vectorized",
-    "align_up", "all_of", "alloc_buffer", "alloc_fragment", "alloc_global", "alloc_local", "alloc_shared", "alloc_var",
+    "alias", "align_up", "all_of", "alloc_buffer", "alloc_fragment", "alloc_global", "alloc_local", "alloc_shared", "alloc_var",
     "annotate_l2_hit_ratio", "annotate_layout", "annotate_min_blocks_per_sm", "annotate_safe_value", "any_of", "assume",
     "atomic_addx2", "atomic_addx4", "atomic_load", "atomic_store", "bitwise_and", "bitwise_not", "bitwise_or",
     "bitwise_xor", "cast", "cdiv", "ceildiv", "channel", "clamp", "clear", "const", "copy", "cummax", "cumsum", "decode",

@@ -124,6 +124,24 @@ def view(buffer: Any, shape: Any = None, dtype: Any = None) -> BufferProxy:
     return BufferProxy(Buffer(name, sizes, record, base.scope, source=base.source or base), buffer.frame)
 
 
+@author_facing
+def alias(buffer: Any, shape: Any, dtype: Any) -> BufferProxy:
+    """The first bytes of a shared tile as another tile, once the first has served.
+
+    Raises
+    ------
+    ViewMismatch : the tile has fewer bytes.
+    """
+    base = _whole_buffer(buffer, "T.alias")
+    record, sizes = dtypes.dtype(dtype), shape_of(shape, "T.alias")
+    needed = record.nbytes(math.prod(sizes))  # type: ignore[arg-type]
+    there = base.dtype.nbytes(math.prod(base.static_shape))
+    if needed > there:
+        raise ViewMismatch(base.name, f"has {there} bytes, but the view needs {needed}")
+    name = current("T.alias").take_name(f"{base.name}_alias")
+    return BufferProxy(Buffer(name, sizes, record, base.scope, source=base.source or base), buffer.frame)
+
+
 def _converted(base: Buffer, record: dtypes.DType) -> int:
     last = base.shape[-1]
     if not isinstance(last, int) or last * base.dtype.bits % record.bits:

@@ -33,6 +33,9 @@ from tilewright.language.proxies import Scalar, as_expr, constant, describe
 from tilewright.language.source import statement_here
 from tilewright.language.tile_ops import gemm
 
+KEPT = "a multiple of 8 from 24 to 256, the same for all roles of 4, 8, 12, ... warps"
+"""What registers of a role may be."""
+
 WGMMA = "wgmma"
 """The token of `wgmma_gemm`: one queue of groups a role."""
 
@@ -132,7 +135,12 @@ class RolesContext(BlockContext):
             raise MisplacedRole(
                 "a statement stands in `T.roles` outside of any role", "put it in a role, or before `T.roles`"
             ).at(stray.span)
-        record(nodes.Roles(tuple(found for found in body.statements if isinstance(found, Role)), span=self.span))
+        made = nodes.Roles(tuple(found for found in body.statements if isinstance(found, Role)), span=self.span)
+        for group in made.warpgroups():
+            kept = {role.registers for role in group}
+            if kept != {None} and (len(kept) > 1 or sum(role.all_warps for role in group) % 4):
+                raise NumberExpected("registers of T.role", KEPT, " and ".join(map(str, kept))).at(group[0].span)
+        record(made)
 
 
 class RoleContext(BlockContext):
@@ -177,7 +185,8 @@ def role(name: str, warps: Any, registers: Any = None, instances: Any = None) ->
     ----------
     name : how channels call it.
     warps : how many; the roles' warps together are the block's.
-    registers : that each of its threads keeps, a multiple of 8 (whole warpgroups only); None leaves them even.
+    registers : that each of its threads keeps, a multiple of 8; None leaves them even.  Roles that share a warpgroup (four
+        warps) keep the same.
     instances : how often the role stands side by side, each time on `warps` warps of its own; ``with T.role(...) as
         which`` then gives the instance's number.
     """
@@ -188,10 +197,8 @@ def role(name: str, warps: Any, registers: Any = None, instances: Any = None) ->
     if copies is not None and copies < 1:
         raise NumberExpected("instances of T.role", "a positive integer", str(copies))
     kept = None if registers is None else constant(registers, "registers of T.role")
-    if kept is not None and (kept % 8 or not 24 <= kept <= 256 or count * (copies or 1) % 4):
-        raise NumberExpected(
-            "registers of T.role", "a multiple of 8 from 24 to 256, for a role of 4, 8, 12, ... warps", str(kept)
-        )
+    if kept is not None and (kept % 8 or not 24 <= kept <= 256):
+        raise NumberExpected("registers of T.role", KEPT, str(kept))
     return RoleContext(name, count, kept, copies)
 
 

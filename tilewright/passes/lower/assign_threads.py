@@ -136,18 +136,20 @@ class Assign(ScopedRewriter):
         warps = index_binary("floordiv", self.thread, WARP)
         head = Let(warp, Call(INT32, "warp_uniform", (warps,)), span=roles.span)
         self.roles = len(roles.roles)
-        first, branches = 0, []
-        for number, role in enumerate(roles.roles):
-            self.barriers = number + 1
-            branches.append(self._role(role, outside[0], warp, first))
-            first += role.all_warps
+        first, groups = 0, []
+        number = 0
+        for group in roles.warpgroups():
+            branches = []
+            for role in group:
+                number += 1
+                self.barriers = number
+                body = self._role(role, outside[0], warp, first)
+                first += role.all_warps
+                branches.append((first, body, role))
+            chosen = _by_warp(warp, branches)
+            groups.append((first, seq(_registers(group[0]), chosen.statements), group[0]))
         self.thread, self.threads, self.warpgroup, self.asynchronous, self.barriers = outside
-        otherwise = branches.pop()
-        for role, body in zip(reversed(roles.roles[:-1]), reversed(branches), strict=True):
-            first -= roles.roles[len(branches)].all_warps
-            branches = branches[:-1]
-            otherwise = seq(If(binary("lt", warp, const(first)), body, otherwise, span=role.span))
-        return [head, *otherwise.statements]
+        return [head, *_by_warp(warp, groups).statements]
 
     def _role(self, role: Role, thread: Expr, warp: Var, first: int) -> Seq:
         """The body of one role, whose first warp is number `first` of the block."""
@@ -164,8 +166,6 @@ class Assign(ScopedRewriter):
             body = self(role.body)
         body = seq(body.statements, list(self.endings.values()))
         head: list[Statement] = []
-        if role.registers is not None:
-            head.append(Evaluate(Call(BOOL, "setmaxnreg", (const(role.registers),)), span=role.span))
         number = index_binary("sub", thread, first * WARP)
         head.append(Let(own, index_binary("floormod", number, threads) if role.instances > 1 else number))
         own_threads = (binary("ge", own, const(0)), binary("lt", own, const(threads)))
@@ -342,3 +342,18 @@ def _offset(layout: Layout, indices: Sequence[Expr]) -> Expr:
         "floormod", index_binary("floordiv", rest, 1 << (swizzle.base + swizzle.shift)), 1 << swizzle.bits
     )
     return index_binary("add", rest, index_binary("xor", column, index_binary("mul", chunk, 1 << swizzle.base)))
+
+
+def _registers(role: Role) -> list[Statement]:
+    """What a warpgroup says to keep its number of registers, all its warps at one place."""
+    if role.registers is None:
+        return []
+    return [Evaluate(Call(BOOL, "setmaxnreg", (const(role.registers),)), span=role.span)]
+
+
+def _by_warp(warp: Var, branches: Sequence[tuple[int, Seq, Role]]) -> Seq:
+    """Each warp takes the first of the branches that ends behind it."""
+    *others, (_, otherwise, _) = branches
+    for end, body, role in reversed(others):
+        otherwise = seq(If(binary("lt", warp, const(end)), body, otherwise, span=role.span))
+    return otherwise

@@ -87,6 +87,9 @@ FACT = "copy_barriers"
 GROUP = 128
 """Threads of a warpgroup."""
 
+ALONE = ("griddepcontrol_wait", "griddepcontrol_launch_dependents")
+"""Functions that one thread may call for all it does."""
+
 BY_ENGINE = "engine"
 """The way of tiles that the copy engine brings, in boxes or by bytes."""
 
@@ -320,10 +323,10 @@ class _Lower(Rewriter):
             node for node in walk(window)
             if isinstance(node, Copy) and node.prefer in ENGINE and node.destination.buffer in channel.buffers
         ]  # fmt: skip
-        if end is not None and copies and all(any(copy is other for other in rest[:end]) for copy in copies):
+        total = _announced(window, copies)
+        if end is not None and total:
             self.announced = self.announced | {channel.name}
             full = self._slot(ring.full, channel.stages, number)
-            total = sum(_bytes(copy) for copy in copies)
             made.append(self._first_thread(call("mbarrier_arrive_expect_tx", full, const(total))))
         return made
 
@@ -401,6 +404,28 @@ class _Lower(Rewriter):
         if ring.channel.name in self.announced:
             return self._first_thread(copy)
         return self._first_thread(call("mbarrier_expect_tx", full, const(_bytes(copy))), copy)
+
+
+def _announced(body: Seq, copies: Sequence[Copy]) -> int | None:
+    """Bytes of all `copies` in a body; None where some may be made more or less often than their place says."""
+    total = 0
+    for statement in body.statements:
+        inside = [node for node in walk(statement) if any(node is copy for copy in copies)]
+        if not inside:
+            continue
+        if isinstance(statement, Copy):
+            total += _bytes(statement)
+        elif isinstance(statement, For) and all(
+            isinstance(end, nodes.Const) for end in (statement.start, statement.stop, statement.step)
+        ):
+            below = _announced(statement.body, copies)
+            if below is None:
+                return None
+            bounds = (end.value for end in (statement.start, statement.stop, statement.step))  # type: ignore[attr-defined]
+            total += len(range(*bounds)) * below
+        else:
+            return None
+    return total
 
 
 def _bytes(copy: Copy) -> int:

@@ -191,6 +191,8 @@ class ThreadLoop:
     def _aligned(self, access: Load | Store, width: int) -> bool:
         """Whether rows of a tensor start at multiples of `width` elements."""
         buffer = access.buffer
+        if buffer.scope == "shared" and isinstance(buffer.shape[-1], int):
+            return buffer.shape[-1] % width == 0  # row-major, and tiles start at multiples of any vector
         if buffer.scope != "global" or buffer.source is not None:
             return False
         return row_misfit(buffer, width * buffer.dtype.bits // 8, self.owner.analyzer) is None

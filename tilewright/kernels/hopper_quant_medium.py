@@ -1,0 +1,149 @@
+"""``C = A W^T`` for 16 to 256 rows of A on Hopper, W in low-bit records: weights are the register operand of wgmma.
+
+The problem is transposed: rows of W are the instruction's rows, rows of A its columns.  Two producers run ahead in rings of
+their own, because weights want long copies and activations little memory.  Consumers decode 64 columns of their rows into
+one of two sets of registers while the tensor cores still work on the other.  Clusters may divide K; their sums meet in
+shared memory, in order, so that results repeat bit by bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tilewright
+import tilewright.language as T
+from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
+
+HALF = 64
+"""Columns that are decoded at once: half a record."""
+
+
+@tilewright.jit
+def medium_quant_matmul(
+    N: int,
+    K: int,
+    form: FragmentRecords,
+    tokens: int = 32,
+    out: str = "float16",
+    offset: int = 8,
+    warpgroups: int = 2,
+    tiles: int = 2,
+    records: int = 4,
+    weight_stages: int = 2,
+    stages: int = 6,
+    cluster: int = 1,
+) -> Any:
+    """Product of up to `tokens` rows with ``(codes - offset) * scales``.
+
+    Parameters
+    ----------
+    form : order of W (`FragmentRecords`), with scales of its operand's type in groups of 128.
+    tokens : rows of A that one launch serves, a multiple of 8 up to 256.
+    offset : what all codes are too large by.
+    warpgroups, tiles : a block has ``64 * warpgroups * tiles`` rows of W; each warpgroup decodes `tiles` times 64.
+    records : groups of 128 columns in one copy of weights, at most 4; longer copies are faster.
+    weight_stages, stages : copies of weights, and of 128 columns of A, on their way.
+    cluster : blocks that divide K among them.
+
+    Returns
+    -------
+    kernel of ``W`` (uint32, ``form.shape(N, K)``), ``A[M, K]`` of the form's operand type, M at most `tokens`, and ``C[M, N]``
+    of `out`.  Rows of A start at multiples of 16 bytes.
+    """
+    M = T.dynamic("M")
+    dtype = str(form.operand)
+    down, across, words = form.shape(N, K)
+    rows = 64 * warpgroups * tiles
+    parts = rows // form.rows
+    blocks = -(-down // parts)
+    chunks = across // records
+    share = rows // cluster
+
+    @T.prim_func
+    def some_rows(W: T.Tensor((down, across, words), "uint32"), A: T.Tensor((M, K), dtype), C: T.Tensor((M, N), out)):
+        with T.Kernel(blocks * cluster, threads=128 * (warpgroups + 1), cluster_dims=cluster) as block:
+            tile, rank = block // cluster, block % cluster
+            first = chunks * rank // cluster
+            count = chunks * (rank + 1) // cluster - first
+            a_ring = T.alloc_shared((stages, 2, tokens, HALF), dtype)
+            w_ring = T.alloc_shared((weight_stages, parts, records, words), "uint32")
+            activations = T.channel(a_ring, writers="activations", readers="consumers")
+            weights = T.channel(w_ring, writers="weights", readers="consumers")
+            sums = T.alias(w_ring, (tokens, rows + 4), "float32")
+            with T.roles():
+                with T.role("consumers", warps=4 * warpgroups, registers=consumer_registers(warpgroups)):
+                    total = T.alloc_fragment((rows, tokens), "float32")
+                    codes = [T.alloc_fragment((rows, HALF), dtype) for _ in range(2)]
+                    T.clear(total)
+                    for chunk in T.serial(count):
+                        w_slot = weights.receive(chunk)
+                        for record in list(range(records)):
+                            number = chunk * records + record
+                            for half in (0, 1):
+                                T.unpack(
+                                    w_ring[w_slot, :, record, :], form, codes[half], first=HALF * half, offset=offset,
+                                    scaled=True,
+                                )  # fmt: skip
+                                if half == 0:
+                                    activations.receive(number)
+                                T.wgmma_gemm(codes[half], a_ring[number % stages, half, :, :], total, transpose_B=True)
+                                T.wait_wgmma(1)
+                                if half == 0 and number > 0:
+                                    activations.release(number - 1)
+                        weights.release(chunk)
+                    T.wait_wgmma(0)
+                    if count > 0:
+                        activations.release(count * records - 1)
+                    T.pdl_sync()
+                    T.sync_threads()
+                    for i, j in T.Parallel(rows, tokens):
+                        sums[j, i] = total[i, j]
+                    if cluster > 1:
+                        T.sync_cluster()
+                        result = T.alloc_fragment((tokens, share), "float32")
+                        other = T.alloc_fragment((tokens, share), "float32")
+                        T.copy(sums[0:tokens, rank * share : (rank + 1) * share], result, rank=0)
+                        for peer in list(range(1, cluster)):
+                            T.copy(sums[0:tokens, rank * share : (rank + 1) * share], other, rank=peer)
+                            for i, j in T.Parallel(tokens, share):
+                                result[i, j] += other[i, j]
+                        T.copy(result, C[0, tile * rows + rank * share])
+                        T.sync_cluster()
+                    else:
+                        T.sync_threads()
+                        T.copy(sums[0:tokens, 0:rows], C[0, tile * rows])
+                with T.role("weights", warps=1, registers=40):
+                    for chunk in T.serial(count):
+                        slot = weights.acquire(chunk)
+                        T.assume(first + chunk < chunks)
+                        for part in T.serial(parts):
+                            T.copy(
+                                W[T.min(tile * parts + part, down - 1), (first + chunk) * records : (first + chunk + 1) * records, :],
+                                w_ring[slot, part, :, :], eviction_policy="evict_first",
+                            )  # fmt: skip
+                        weights.publish(chunk)
+                    if cluster > 1:
+                        T.sync_cluster()
+                        T.sync_cluster()
+                with T.role("activations", warps=3, registers=40):
+                    T.pdl_sync()
+                    T.pdl_trigger()
+                    for number in T.serial(count * records):
+                        slot = activations.acquire(number)
+                        for half in list(range(2)):
+                            T.copy(
+                                A[0, (first * records + number) * COLUMNS + half * HALF], a_ring[slot, half, :, :],
+                                eviction_policy="evict_last",
+                            )  # fmt: skip
+                        activations.publish(number)
+                    if cluster > 1:
+                        T.sync_cluster()
+                        T.sync_cluster()
+
+    return some_rows
+
+
+def consumer_registers(warpgroups: int) -> int:
+    """Registers of a consumer's thread: what is left of a multiprocessor's 65536 where the producers keep 40."""
+    even = 65536 // (128 * (warpgroups + 1)) // 8 * 8
+    return min(232, (even * (warpgroups + 1) - 40) // warpgroups // 8 * 8)
