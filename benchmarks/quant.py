@@ -19,6 +19,7 @@ import torch
 
 import tilewright
 from tilewright.ir.dtypes import ALL
+from tilewright.kernels.hopper_quant_medium import medium_quant_choice, medium_quant_matmul
 from tilewright.kernels.hopper_quant_small import small_quant_choice, small_quant_matmul
 from tilewright.machine.fragment_records import FragmentRecords
 
@@ -109,9 +110,11 @@ def case(n: int, k: int, m: int, options: argparse.Namespace) -> None:
     copies = [words.clone() for _ in range(max(1, ROTATED_BYTES // (words.numel() * 4)))]
     out = torch.empty(m, n, device="cuda", dtype=torch.float16)
     print(f"{n}x{k} M={m}", flush=True)
-    for choice in [small_quant_choice(n, k, m, form), *options.choices]:
+    chosen = [small_quant_choice(n, k, m, form)] if m <= 16 else []
+    chosen += [medium_quant_choice(n, k, m, form)] if m >= 16 else []
+    for choice in [*chosen, *options.choices]:
         try:
-            kernel = small_quant_matmul(n, k, form, **choice)
+            kernel = (small_quant_matmul if "warps" in choice else medium_quant_matmul)(n, k, form, **choice)
 
             def run(launch: int, kernel: Any = kernel) -> Any:
                 kernel(copies[launch % len(copies)], a, out)

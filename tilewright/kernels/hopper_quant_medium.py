@@ -17,6 +17,8 @@ from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 HALF = 64
 """Columns that are decoded at once: half a record."""
 
+SHARED_BYTES = 227 << 10
+
 
 @tilewright.jit
 def medium_quant_matmul(
@@ -57,14 +59,14 @@ def medium_quant_matmul(
     parts = rows // form.rows
     blocks = -(-down // parts)
     chunks = across // records
+    count = -(-chunks // cluster)  # behind the last chunk A reads as zero, whatever the weights
     share = rows // cluster
 
     @T.prim_func
     def some_rows(W: T.Tensor((down, across, words), "uint32"), A: T.Tensor((M, K), dtype), C: T.Tensor((M, N), out)):
         with T.Kernel(blocks * cluster, threads=128 * (warpgroups + 1), cluster_dims=cluster) as block:
             tile, rank = block // cluster, block % cluster
-            first = chunks * rank // cluster
-            count = chunks * (rank + 1) // cluster - first
+            first = rank * count
             a_ring = T.alloc_shared((stages, 2, tokens, HALF), dtype)
             w_ring = T.alloc_shared((weight_stages, parts, records, words), "uint32")
             activations = T.channel(a_ring, writers="activations", readers="consumers")
@@ -92,8 +94,7 @@ def medium_quant_matmul(
                                     activations.release(number - 1)
                         weights.release(chunk)
                     T.wait_wgmma(0)
-                    if count > 0:
-                        activations.release(count * records - 1)
+                    activations.release(count * records - 1)
                     T.pdl_sync()
                     T.sync_threads()
                     for i, j in T.Parallel(rows, tokens):
@@ -115,11 +116,12 @@ def medium_quant_matmul(
                 with T.role("weights", warps=1, registers=40):
                     for chunk in T.serial(count):
                         slot = weights.acquire(chunk)
-                        T.assume(first + chunk < chunks)
+                        start = T.min(first + chunk, chunks - 1) * records
                         for part in T.serial(parts):
+                            row = T.min(tile * parts + part, down - 1)
                             T.copy(
-                                W[T.min(tile * parts + part, down - 1), (first + chunk) * records : (first + chunk + 1) * records, :],
-                                w_ring[slot, part, :, :], eviction_policy="evict_first",
+                                W[row, start : start + records, :], w_ring[slot, part, :, :],
+                                eviction_policy="evict_first",
                             )  # fmt: skip
                         weights.publish(chunk)
                     if cluster > 1:
@@ -147,3 +149,23 @@ def consumer_registers(warpgroups: int) -> int:
     """Registers of a consumer's thread: what is left of a multiprocessor's 65536 where the producers keep 40."""
     even = 65536 // (128 * (warpgroups + 1)) // 8 * 8
     return min(232, (even * (warpgroups + 1) - 40) // warpgroups // 8 * 8)
+
+
+def medium_quant_choice(N: int, K: int, M: int, form: FragmentRecords) -> dict[str, int]:
+    """The sizes that `medium_quant_matmul` is called with for up to 128 rows, found on an H200.
+
+    Where W has rows for a block of 256 on most multiprocessors, K stays whole; else clusters of two divide it.
+    """
+    tokens = next(n for n in (16, 32, 64, 128) if M <= n or n == 128)
+    wide = N >= 100 * 256
+    tiles, cluster = (2, 1) if wide else (1, 2)
+    records = 2 if (tokens == 64 and wide) or (tokens == 128 and not wide) else 4
+    room = SHARED_BYTES - 1024
+    weights, activations = 128 * tiles // form.rows * records * form.words * 4, 2 * COLUMNS * tokens
+    fewest = -(-(128 * tiles + 4) * tokens * 4 // weights)  # the sums take their place
+    stages = max(2, min(6 if tokens <= 32 else 4, (room - fewest * weights) // activations))
+    weight_stages = min(5, (room - stages * activations) // weights)
+    return {
+        "tokens": tokens, "tiles": tiles, "records": records, "cluster": cluster, "stages": stages,
+        "weight_stages": weight_stages,
+    }  # fmt: skip

@@ -42,6 +42,9 @@ from tilewright.passes.lower.block_view import BLOCK, BlockView
 
 WARP = 32
 
+AND_OR = 0xEA
+"""The table of ``(a & b) | c``."""
+
 _HALF = ALL["float16"]
 
 
@@ -145,10 +148,10 @@ class _Unpack:
         shift = field * form.bits - kept
         mask = ((1 << form.bits) - 1) * 0x00010001 << kept
         value = word if shift == 0 else binary("shr", word, const(shift, UINT32))
-        value = binary("and", value, const(mask, UINT32))
         if offset is None and half:
-            return value
-        value = binary("or", value, const(0x64006400 if half else 0x43004300, UINT32))
+            return binary("and", value, const(mask, UINT32))
+        bias = const(0x64006400 if half else 0x43004300, UINT32)
+        value = Call(UINT32, "lop3", (const(AND_OR), value, const(mask, UINT32), bias))
         if offset is not None:
             value = self._less(value, offset, kept, "f16x2" if half else "bf16x2")
         return value if not scales else Call(UINT32, "mul_f16x2" if half else "mul_bf16x2", (value, scales[h]))
