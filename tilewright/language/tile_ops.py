@@ -281,7 +281,7 @@ def sync_threads() -> None:
 @author_facing
 def unpack(
     source: Any, form: FragmentRecords, codes: Any = None, scale: Any = None, zero: Any = None, first: int = 0,
-    offset: int | None = None, scaled: bool = False,
+    offset: int | None = None, scaled: bool = False, zeros_mode: str | None = None,
 ) -> None:  # fmt: skip
     """Take records of a packed weight apart.
 
@@ -293,7 +293,8 @@ def unpack(
     scale, zero : float32 fragments with one number for each row.
     offset : what is subtracted from codes; None leaves them as they come fastest:
         ``(code + form.raw_bias) * form.raw_unit(row // 8 % 2)``.
-    scaled : multiply codes by their row's scale, in the operand's type.
+    scaled : multiply codes by the scale of their row and group, in the operand's type.
+    zeros_mode : ``"original"`` also takes ``zero * scale`` from scaled codes, ``"rescale"`` takes ``zero``.
     """
     in_kernel("T.unpack")
     tiles: list[Region | None] = [

@@ -46,7 +46,9 @@ class Unpack(TileOperator):
     first : the first column of `codes` within the record.
     offset : what is subtracted from codes; None leaves them as they come fastest, as
         ``(code + form.raw_bias) * form.raw_unit(row // 8 % 2)``.
-    scaled : codes are multiplied by their row's scale, and rounded to the operand's type.
+    scaled : codes are multiplied by the scale of their row and group, and rounded to the operand's type.
+    zeros_mode : what the records' zeros do to scaled codes, before that rounding: ``"original"`` takes ``zero * scale`` from
+        them, itself rounded, ``"rescale"`` takes ``zero``; None where records hold none.
     """
 
     source: Region
@@ -57,6 +59,7 @@ class Unpack(TileOperator):
     first: int = 0
     offset: int | None = None
     scaled: bool = False
+    zeros_mode: str | None = None
 
     @property
     def rows(self) -> int:
@@ -90,6 +93,10 @@ class Unpack(TileOperator):
                 yield f"the {name} is {operand.dtype} of shape {shape_text(operand)}, expected float32 of ({self.rows})"
         if self.scaled and (self.form.scale is None or self.form.scale != self.form.operand or self.offset is None):
             yield f"codes of {self.form} cannot be scaled here: scales of type {self.form.operand} and an offset are needed"
+        if self.zeros_mode is not None and (not self.scaled or self.form.zero != self.form.operand):
+            yield f"zeros of {self.form} cannot be applied here: they go with scaled codes, in type {self.form.operand}"
+        if self.zeros_mode not in (None, "original", "rescale"):
+            yield f"zeros_mode is {self.zeros_mode!r}, but should be one of original, rescale"
 
     def _check_codes(self, codes: Region) -> Iterator[str]:
         shape, step = shape_of_rank(codes, 2), 8 * self.form.packed
@@ -120,11 +127,21 @@ class Unpack(TileOperator):
         if self.offset is not None:
             values = codes - self.offset
             if self.scaled:
-                values = values * self._line(records, "scales").astype(np.float64)[:, None]
+                scales = self._groups(records, "scales")
+                values = values * scales
+                if self.zeros_mode is not None:
+                    zeros = self._groups(records, "zeros")
+                    less = zeros * scales if self.zeros_mode == "original" else zeros
+                    values = values - cast_array(less, ALL["float64"], operand).astype(np.float64)
         else:
             units = np.array([self.form.raw_unit(h) for h in (0, 1)])[np.arange(self.rows) // 8 % 2]
             values = (codes + self.form.raw_bias) * units[:, None]
         return cast_array(values, ALL["float64"], operand)
+
+    def _groups(self, records: np.ndarray, field: str) -> np.ndarray:
+        """Scales or zeros, one for each code at hand."""
+        groups = self.form.record(self._records(), 1).unpack(records, field).astype(np.float64)
+        return np.repeat(groups, self.form.group, axis=1)[:, self.first : self.first + self.columns]
 
     def _line(self, records: np.ndarray, field: str) -> np.ndarray:
         """Scales or zeros of the group at hand."""
@@ -156,7 +173,13 @@ class Unpack(TileOperator):
         if self.offset is not None:
             value = binary("sub", value, const(float(self.offset), FLOAT32))
             if self.scaled:
-                value = binary("mul", value, self._line_value("scales", i))
+                group = index_binary("floordiv", column, form.group)
+                scale = self._line_value("scales", i, group)
+                value = binary("mul", value, scale)
+                if self.zeros_mode is not None:
+                    zero = self._line_value("zeros", i, group)
+                    less = binary("mul", zero, scale) if self.zeros_mode == "original" else zero
+                    value = binary("sub", value, cast(cast(less, form.operand), FLOAT32))
         else:
             upper = binary("lt", index_binary("floormod", i, 16), const(8))
             unit = Select(FLOAT32, upper, *(const(form.raw_unit(h), FLOAT32) for h in (0, 1)))
@@ -166,10 +189,11 @@ class Unpack(TileOperator):
     def _lower_line(self, operand: Region, field: str) -> Callable[[Var], Statement]:
         return lambda i: store_element(operand, (i,), self._line_value(field, i))
 
-    def _line_value(self, field: str, i: Expr) -> Expr:
+    def _line_value(self, field: str, i: Expr, group: Expr | None = None) -> Expr:
         dtype = self.form.scale if field == "scales" else self.form.zero
         assert dtype is not None
-        place = (index_binary("floormod", i, self.form.rows), const(self.first // self.form.group))
+        group = const(self.first // self.form.group) if group is None else group
+        place = (index_binary("floormod", i, self.form.rows), group)
         return cast(self._field(field, self.form.lines(), dtype, place, i), FLOAT32)
 
     def _field(self, field: str, layout: Layout, dtype: DType, place: Sequence[Expr], row: Expr) -> Expr:

@@ -80,9 +80,12 @@ class _Unpack:
             words, first = self._load(row, made)
             scales = self._scales(row, made)
             for q in range(per_tile // 2):
+                column = self.unpack.first + q * (step // 2)
+                group = column // self.unpack.form.group - self.unpack.first // self.unpack.form.group
                 for h in (0, 1):
-                    word, field = self.unpack.form.place(h, q + self.unpack.first // (step // 2))
-                    value = self._decoded(Load(UINT32, words, (const(word - first),)), h, field, scales)
+                    word, field = self.unpack.form.place(h, column // (step // 2))
+                    code = self._decoded(Load(UINT32, words, (const(word - first),)), h, field)
+                    value = self._scaled(code, scales[group][h]) if scales else code
                     place = number * per_tile + q // 2 * 4 + h + 2 * (q % 2)
                     whole = Region(registers, (const(0),), (registers.size,))
                     made.append(Evaluate(Call(BOOL, "set_word", (whole, const(place), value)), span=self.unpack.span))
@@ -138,12 +141,20 @@ class _Unpack:
 
     # One register --------------------------------------------------------------------------------
 
-    def _decoded(self, word: Expr, h: int, field: int, scales: list[Expr]) -> Expr:
+    def _scaled(self, code: Expr, factors: tuple[Expr, Expr | None]) -> Expr:
+        """Two codes times their row's scale, and less its zero where there is one."""
+        kind = "f16x2" if self.unpack.form.operand == _HALF else "bf16x2"
+        scale, less = factors
+        if less is None:
+            return Call(UINT32, f"mul_{kind}", (code, scale))
+        return Call(UINT32, f"fma_{kind}", (code, scale, less))
+
+    def _decoded(self, word: Expr, h: int, field: int) -> Expr:
         """Two codes of a word, one for each half of a register."""
         form, offset = self.unpack.form, self.unpack.offset
         half = form.operand == _HALF
         if form.bits == 8 and not half:
-            return self._wide_bytes(word, field, scales[h] if scales else None)
+            return self._wide_bytes(word, field)
         kept = h * form.bits if not form.is_shifted(h) else 0
         shift = field * form.bits - kept
         mask = ((1 << form.bits) - 1) * 0x00010001 << kept
@@ -152,9 +163,7 @@ class _Unpack:
             return binary("and", value, const(mask, UINT32))
         bias = const(0x64006400 if half else 0x43004300, UINT32)
         value = Call(UINT32, "lop3", (const(AND_OR), value, const(mask, UINT32), bias))
-        if offset is not None:
-            value = self._less(value, offset, kept, "f16x2" if half else "bf16x2")
-        return value if not scales else Call(UINT32, "mul_f16x2" if half else "mul_bf16x2", (value, scales[h]))
+        return value if offset is None else self._less(value, offset, kept, "f16x2" if half else "bf16x2")
 
     @staticmethod
     def _less(value: Expr, offset: int, kept: int, kind: str) -> Expr:
@@ -165,7 +174,7 @@ class _Unpack:
         constants = (_pair(2.0**-kept, dtype.name), _pair(-(bias / 2**kept) - offset, dtype.name))
         return Call(UINT32, f"fma_{kind}", (value, *constants))
 
-    def _wide_bytes(self, word: Expr, field: int, scale: Expr | None) -> Expr:
+    def _wide_bytes(self, word: Expr, field: int) -> Expr:
         """Bytes as bfloat16, which has too few bits for the trick: by way of floats, of which 2^23 has units."""
         less = float(
             (1 << 23) + (self.unpack.offset or 0) - (self.unpack.form.raw_bias if self.unpack.offset is None else 0)
@@ -174,26 +183,51 @@ class _Unpack:
         for e in (0, 1):
             bits = Call(UINT32, "prmt", (word, const(0x4B000000, UINT32), const(0x7650 + 2 * e + field, UINT32)))
             ends.append(binary("sub", Call(FLOAT32, "bits_float", (bits,)), const(less, FLOAT32)))
-        value = Call(UINT32, "pack_bf16x2", tuple(ends))
-        return value if scale is None else Call(UINT32, "mul_bf16x2", (value, scale))
+        return Call(UINT32, "pack_bf16x2", tuple(ends))
 
     # Scales --------------------------------------------------------------------------------------
 
-    def _scales(self, row: Expr, made: list[Statement]) -> list[Expr]:
-        """Of rows g and g + 8 of a tile, each twice in a word."""
+    def _scales(self, row: Expr, made: list[Statement]) -> list[list[tuple[Expr, Expr | None]]]:
+        """For each group of columns, of rows g and g + 8: the scale twice in a word, and what the zero takes away."""
+        form = self.unpack.form
         if not self.unpack.scaled:
             return []
-        number = self._line_number(index_binary("add", row, index_binary("floordiv", self._lane, 4)))
-        word = index_binary("add", index_binary("floordiv", number, 2), self.unpack.form.offset("scales") // 4)
-        both = Var(UINT32, "scales")
+        kind = "f16x2" if form.operand == _HALF else "bf16x2"
+        groups = range(self.unpack.first // form.group, (self.unpack.first + self.unpack.columns - 1) // form.group + 1)
+        found = []
+        for group in groups:
+            scales = self._pairs(row, "scales", group, made)
+            less: list[Expr | None] = [None, None]
+            if self.unpack.zeros_mode is not None:
+                zeros = [
+                    binary("xor", zero, const(0x80008000, UINT32)) for zero in self._pairs(row, "zeros", group, made)
+                ]
+                original = self.unpack.zeros_mode == "original"
+                less = [
+                    Call(UINT32, f"mul_{kind}", (zero, scale)) if original else zero
+                    for zero, scale in zip(zeros, scales, strict=True)
+                ]
+                for h, value in enumerate(less):
+                    name = Var(UINT32, "less")
+                    made.append(Let(name, value, span=self.unpack.span))  # type: ignore[arg-type]
+                    less[h] = name
+            found.append(list(zip(scales, less, strict=True)))
+        return found
+
+    def _pairs(self, row: Expr, field: str, group: int, made: list[Statement]) -> list[Expr]:
+        """Numbers of rows g and g + 8 of a tile, each twice in a word."""
+        own = index_binary("add", row, index_binary("floordiv", self._lane, 4))
+        number = self._line_number(own, group)
+        word = index_binary("add", index_binary("floordiv", number, 2), self.unpack.form.offset(field) // 4)
+        both = Var(UINT32, field)
         made.append(Let(both, self._word(row, self.block.simplify(word)), span=self.unpack.span))
         return [Call(UINT32, "prmt", (both, both, const(selector, UINT32))) for selector in (0x1010, 0x3232)]
 
-    def _line_number(self, row: Expr) -> Expr:
+    def _line_number(self, row: Expr, group: int | None = None) -> Expr:
         """Which of a record's scales is a row's."""
         form = self.unpack.form
-        place = (index_binary("floormod", row, form.rows), const(self.unpack.first // form.group))
-        return form.lines().expression("memory", place)
+        group = self.unpack.first // form.group if group is None else group
+        return form.lines().expression("memory", (index_binary("floormod", row, form.rows), const(group)))
 
     def _line(self, tile: Buffer, field: str) -> Iterator[Statement]:
         """A number for each row that this thread holds."""
