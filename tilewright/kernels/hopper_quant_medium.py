@@ -1,4 +1,4 @@
-"""``C = A W^T`` for 16 to 256 rows of A on Hopper, W in low-bit records: weights are the register operand of wgmma.
+"""``C = A W^T`` for more rows of A than a few on Hopper, W in low-bit records: weights are the register operand of wgmma.
 
 The problem is transposed: rows of W are the instruction's rows, rows of A its columns.  Two producers run ahead in rings of
 their own, because weights want long copies and activations little memory.  Consumers decode 64 columns of their rows into
@@ -12,12 +12,16 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
+from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 HALF = 64
 """Columns that are decoded at once: half a record."""
 
 SHARED_BYTES = 227 << 10
+
+PADDING = 16
+"""Bytes between rows of sums, so that writing columns meets different banks."""
 
 
 @tilewright.jit
@@ -28,29 +32,31 @@ def medium_quant_matmul(
     tokens: int = 32,
     out: str = "float16",
     offset: int = 8,
+    zeros_mode: str | None = None,
     warpgroups: int = 2,
     tiles: int = 2,
     records: int = 4,
     weight_stages: int = 2,
-    stages: int = 6,
+    stages: int = 8,
     cluster: int = 1,
 ) -> Any:
-    """Product of up to `tokens` rows with ``(codes - offset) * scales``.
+    """Product of any number of rows with ``(codes - offset) * scales``, or with the zeros of groups instead of the offset.
 
     Parameters
     ----------
-    form : order of W (`FragmentRecords`), with scales of its operand's type in groups of 128.
-    tokens : rows of A that one launch serves, a multiple of 8 up to 256.
-    offset : what all codes are too large by.
+    form : order of W (`FragmentRecords`), with scales (and zeros) of its operand's type.
+    tokens : rows of A that a block multiplies, a multiple of 8 up to 256.
+    offset : what all codes are too large by; 0 where the form holds zeros.
+    zeros_mode : with zeros: ``"original"``, ``(codes - zeros) * scales``, or ``"rescale"``, ``codes * scales - zeros``.
     warpgroups, tiles : a block has ``64 * warpgroups * tiles`` rows of W; each warpgroup decodes `tiles` times 64.
     records : groups of 128 columns in one copy of weights, at most 4; longer copies are faster.
-    weight_stages, stages : copies of weights, and of 128 columns of A, on their way.
+    weight_stages, stages : copies of weights, and of 64 columns of A, on their way.
     cluster : blocks that divide K among them.
 
     Returns
     -------
-    kernel of ``W`` (uint32, ``form.shape(N, K)``), ``A[M, K]`` of the form's operand type, M at most `tokens`, and ``C[M, N]``
-    of `out`.  Rows of A start at multiples of 16 bytes.
+    kernel of ``W`` (uint32, ``form.shape(N, K)``), ``A[M, K]`` of the form's operand type, and ``C[M, N]`` of `out`.  Rows of A
+    start at multiples of 16 bytes.
     """
     M = T.dynamic("M")
     dtype = str(form.operand)
@@ -61,17 +67,21 @@ def medium_quant_matmul(
     chunks = across // records
     count = -(-chunks // cluster)  # behind the last chunk A reads as zero, whatever the weights
     share = rows // cluster
+    kept = "float32" if cluster > 1 else out
+    row_of_sums = rows + PADDING * 8 // dtype_of(kept).bits
 
     @T.prim_func
     def some_rows(W: T.Tensor((down, across, words), "uint32"), A: T.Tensor((M, K), dtype), C: T.Tensor((M, N), out)):
-        with T.Kernel(blocks * cluster, threads=128 * (warpgroups + 1), cluster_dims=cluster) as block:
+        grid = (blocks * cluster, T.ceildiv(M, tokens))
+        with T.Kernel(*grid, threads=128 * (warpgroups + 1), cluster_dims=(cluster, 1, 1)) as (block, of_tokens):
             tile, rank = block // cluster, block % cluster
             first = rank * count
-            a_ring = T.alloc_shared((stages, 2, tokens, HALF), dtype)
+            a_ring = T.alloc_shared((stages, tokens, HALF), dtype)
             w_ring = T.alloc_shared((weight_stages, parts, records, words), "uint32")
             activations = T.channel(a_ring, writers="activations", readers="consumers")
             weights = T.channel(w_ring, writers="weights", readers="consumers")
-            sums = T.alias(w_ring, (tokens, rows + 4), "float32")
+            larger = a_ring if 2 * stages * tokens * HALF > 4 * weight_stages * parts * records * words else w_ring
+            sums = T.alias(larger, (tokens, row_of_sums), kept)
             with T.roles():
                 with T.role("consumers", warps=4 * warpgroups, registers=consumer_registers(warpgroups)):
                     total = T.alloc_fragment((rows, tokens), "float32")
@@ -79,26 +89,25 @@ def medium_quant_matmul(
                     T.clear(total)
                     for chunk in T.serial(count):
                         w_slot = weights.receive(chunk)
-                        for record in list(range(records)):
-                            number = chunk * records + record
-                            for half in (0, 1):
-                                T.unpack(
-                                    w_ring[w_slot, :, record, :], form, codes[half], first=HALF * half, offset=offset,
-                                    scaled=True,
-                                )  # fmt: skip
-                                if half == 0:
-                                    activations.receive(number)
-                                T.wgmma_gemm(codes[half], a_ring[number % stages, half, :, :], total, transpose_B=True)
-                                T.wait_wgmma(1)
-                                if half == 0 and number > 0:
-                                    activations.release(number - 1)
+                        for half in list(range(2 * records)):
+                            number = chunk * 2 * records + half
+                            operand = codes[half % 2]
+                            T.unpack(
+                                w_ring[w_slot, :, half // 2, :], form, operand, first=HALF * (half % 2), offset=offset,
+                                scaled=True, zeros_mode=zeros_mode,
+                            )  # fmt: skip
+                            a_slot = activations.receive(number)
+                            T.wgmma_gemm(operand, a_ring[a_slot, :, :], total, transpose_B=True)
+                            T.wait_wgmma(1)
+                            if number > 0:
+                                activations.release(number - 1)
                         weights.release(chunk)
                     T.wait_wgmma(0)
-                    activations.release(count * records - 1)
+                    activations.release(count * 2 * records - 1)
                     T.pdl_sync()
                     T.sync_threads()
                     for i, j in T.Parallel(rows, tokens):
-                        sums[j, i] = total[i, j]
+                        sums[j, i] = T.cast(total[i, j], kept)
                     if cluster > 1:
                         T.sync_cluster()
                         result = T.alloc_fragment((tokens, share), "float32")
@@ -108,11 +117,11 @@ def medium_quant_matmul(
                             T.copy(sums[0:tokens, rank * share : (rank + 1) * share], other, rank=peer)
                             for i, j in T.Parallel(tokens, share):
                                 result[i, j] += other[i, j]
-                        T.copy(result, C[0, tile * rows + rank * share])
+                        T.copy(result, C[of_tokens * tokens, tile * rows + rank * share])
                         T.sync_cluster()
                     else:
                         T.sync_threads()
-                        T.copy(sums[0:tokens, 0:rows], C[0, tile * rows])
+                        T.copy(sums[0:tokens, 0:rows], C[of_tokens * tokens, tile * rows])
                 with T.role("weights", warps=1, registers=40):
                     for chunk in T.serial(count):
                         slot = weights.acquire(chunk)
@@ -130,13 +139,12 @@ def medium_quant_matmul(
                 with T.role("activations", warps=3, registers=40):
                     T.pdl_sync()
                     T.pdl_trigger()
-                    for number in T.serial(count * records):
+                    for number in T.serial(count * 2 * records):
                         slot = activations.acquire(number)
-                        for half in list(range(2)):
-                            T.copy(
-                                A[0, (first * records + number) * COLUMNS + half * HALF], a_ring[slot, half, :, :],
-                                eviction_policy="evict_last",
-                            )  # fmt: skip
+                        T.copy(
+                            A[of_tokens * tokens, first * records * COLUMNS + number * HALF], a_ring[slot, :, :],
+                            eviction_policy="evict_last",
+                        )  # fmt: skip
                         activations.publish(number)
                     if cluster > 1:
                         T.sync_cluster()
@@ -152,18 +160,20 @@ def consumer_registers(warpgroups: int) -> int:
 
 
 def medium_quant_choice(N: int, K: int, M: int, form: FragmentRecords) -> dict[str, int]:
-    """The sizes that `medium_quant_matmul` is called with for up to 128 rows, found on an H200.
+    """The sizes that `medium_quant_matmul` is called with for a problem, found on an H200.
 
-    Where W has rows for a block of 256 on most multiprocessors, K stays whole; else clusters of two divide it.
+    Where W has rows for a block of 256 on most multiprocessors, K stays whole; else clusters of two divide it.  Many rows
+    of A take tiles of 256, of which there are enough for all multiprocessors.
     """
-    tokens = next(n for n in (16, 32, 64, 128) if M <= n or n == 128)
+    tokens = next((n for n in (16, 32, 64, 128) if M <= n), 256)
     wide = N >= 100 * 256
-    tiles, cluster = (2, 1) if wide else (1, 2)
-    records = 2 if (tokens == 64 and wide) or (tokens == 128 and not wide) else 4
+    tiles, cluster = (1, 1) if tokens == 256 else (2, 1) if wide else (1, 2)
+    records = 2 if tokens == 256 or (tokens == 64 and wide) or (tokens == 128 and not wide) else 4
     room = SHARED_BYTES - 1024
-    weights, activations = 128 * tiles // form.rows * records * form.words * 4, 2 * COLUMNS * tokens
-    fewest = -(-(128 * tiles + 4) * tokens * 4 // weights)  # the sums take their place
-    stages = max(2, min(6 if tokens <= 32 else 4, (room - fewest * weights) // activations))
+    weights, activations = 128 * tiles // form.rows * records * form.words * 4, 2 * HALF * tokens
+    sums = (128 * tiles + 8) * tokens * (4 if cluster > 1 else 2)
+    fewest = 2 if tokens == 256 else max(2, -(-sums // weights))
+    stages = max(2, min(12 if tokens <= 32 else 8, (room - fewest * weights) // activations))
     weight_stages = min(5, (room - stages * activations) // weights)
     return {
         "tokens": tokens, "tiles": tiles, "records": records, "cluster": cluster, "stages": stages,
