@@ -304,7 +304,7 @@ def unpack(
     of_codes, of_scale, of_zero = tiles
     words = region_of(source, "the source of T.unpack")
     operator = ops.Unpack(
-        words, form, of_codes, of_scale, of_zero, int(first), offset, bool(scaled), span=statement_here()
+        words, form, of_codes, of_scale, of_zero, int(first), offset, bool(scaled), zeros_mode, span=statement_here()
     )
     _record(operator, "T.unpack", source=words, codes=of_codes, scale=of_scale, zero=of_zero)
 

@@ -1,0 +1,88 @@
+"""The kernel for more rows on Hopper: interpreted, emulated, and against float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from tilewright.ir.dtypes import ALL
+from tilewright.kernels.hopper_quant_medium import medium_quant_choice, medium_quant_matmul
+from tilewright.machine.fragment_records import FragmentRecords
+
+TARGET = "cuda -arch=sm_90a"
+EPSILON = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
+
+CASES = {
+    "columns and rows that end within tiles": ((4, "float16", 128, None), (150, 1000, 20), {"tokens": 16, "tiles": 1, "records": 2}),
+    "K over a cluster": ((4, "float16", 128, None), (200, 1900, 16), {"tokens": 16, "tiles": 1, "records": 2, "cluster": 2}),
+    "zeros, groups of 32": ((4, "float16", 32, "original"), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 4}),
+    "zeros that are scaled, bfloat16": ((4, "bfloat16", 64, "rescale"), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 1}),
+    "bytes as bfloat16": ((8, "bfloat16", 128, None), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 1}),
+    "two bits, records of 32 rows": ((2, "float16", 128, None), (256, 512, 9), {"tokens": 16, "tiles": 2, "records": 1}),
+}  # fmt: skip
+
+
+def problem(shape: Any, form: FragmentRecords, zeros_mode: str | None) -> tuple[np.ndarray, ...]:
+    """Records, activations, the exact product, and the bound on its error: weights are rounded to the operand's type."""
+    N, K, M = shape
+    rng = np.random.default_rng(N + K + M)
+    dtype = form.operand.numpy
+    codes = rng.integers(0, 1 << form.bits, (N, K)).astype(np.uint8)
+    groups = (N, -(-K // form.group))
+    scales = (rng.random(groups) * 0.1).astype(dtype)
+    zeros = rng.integers(0, 1 << form.bits, groups).astype(dtype)
+    a = rng.standard_normal((M, K)).astype(dtype)
+
+    def each(values: np.ndarray) -> np.ndarray:
+        return np.repeat(values.astype(np.float64), form.group, axis=1)[:, :K]
+
+    less = {
+        None: np.full((N, K), 2.0 ** (form.bits - 1)) * each(scales),
+        "rescale": each(zeros),
+        "original": each(zeros) * each(scales),
+    }
+    weights = codes * each(scales) - less[zeros_mode]
+    exact = a.astype(np.float64) @ weights.T
+    rounded = np.abs(weights) + 2 * np.abs(less[zeros_mode]) * (zeros_mode is not None)
+    epsilon = EPSILON[str(form.operand)]
+    bound = np.abs(exact) * epsilon + np.abs(a.astype(np.float64)) @ rounded.T * (epsilon + K * 2.0**-22)
+    return form.pack({"codes": codes, "scales": scales, "zeros": zeros}), a, exact, bound
+
+
+def run(name: str) -> tuple[Any, tuple[np.ndarray, ...], np.ndarray]:
+    (bits, operand, group, zeros_mode), shape, sizes = CASES[name]
+    dtype = ALL[operand]
+    form = FragmentRecords(bits, dtype, dtype, dtype if zeros_mode else None, group)
+    offset = 0 if zeros_mode else 1 << (bits - 1)
+    program = medium_quant_matmul.trace(*shape[:2], form, out=operand, offset=offset, zeros_mode=zeros_mode, **sizes)
+    poisoned = np.full((shape[2], shape[0]), np.nan, dtype.numpy)
+    return tilewright.compile(program, target=TARGET), problem(shape, form, zeros_mode), poisoned
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_interpreted_as_exact(name: str) -> None:
+    kernel, (words, a, exact, bound), c = run(name)
+    kernel.interpret(words, a, c)
+    assert (np.abs(c.astype(np.float64) - exact) <= bound).all()
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", ["K over a cluster", "zeros, groups of 32", "two bits, records of 32 rows"])
+def test_emulated_as_interpreted(name: str) -> None:
+    kernel, (words, a, exact, bound), c = run(name)
+    kernel.emulate(words, a, c)
+    assert (np.abs(c.astype(np.float64) - exact) <= bound).all()
+
+
+@pytest.mark.parametrize(("N", "K", "M"), [(28672, 8192, 32), (28672, 8192, 2048)])
+def test_text_is_asynchronous_and_keeps_its_registers(N: int, K: int, M: int) -> None:
+    form = FragmentRecords(4, ALL["float16"], ALL["float16"])
+    choice = medium_quant_choice(N, K, M, form)
+    kernel = tilewright.compile(medium_quant_matmul.trace(N, K, form, **choice), target=TARGET)
+    text = kernel.get_kernel_source()
+    assert "tw::wgmma_rs<" in text and "tw::bulk_load_hint(" in text and "tw::tma_load" in text
+    resources = kernel.resources()["some_rows_kernel"]
+    assert resources["spill_store_bytes"] == 0
