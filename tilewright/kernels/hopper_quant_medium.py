@@ -165,7 +165,7 @@ def medium_quant_choice(N: int, K: int, M: int, form: FragmentRecords) -> dict[s
     Where W has rows for a block of 256 on most multiprocessors, K stays whole; else clusters of two divide it.  Many rows
     of A take tiles of 256, of which there are enough for all multiprocessors.
     """
-    tokens = next((n for n in (16, 32, 64, 128) if M <= n), 256)
+    tokens = next((n for n in (16, 32, 64, 128) if n >= M), 256)
     wide = N >= 100 * 256
     tiles, cluster = (1, 1) if tokens == 256 else (2, 1) if wide else (1, 2)
     records = 2 if tokens == 256 or (tokens == 64 and wide) or (tokens == 128 and not wide) else 4

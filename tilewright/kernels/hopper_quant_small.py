@@ -218,7 +218,8 @@ def small_quant_choice(N: int, K: int, M: int, form: FragmentRecords) -> dict[st
     records, units = (4, chunks) if chunks >= 12 or tokens == 16 else (2, 2 * chunks)
     cluster = next((c for c in RESIDENT if units <= c * most), max(RESIDENT))
     warps = -(-units // cluster)
-    turns = -(-(-(-N // form.rows)) // (RESIDENT[cluster] // cluster))
+    down, _, _ = form.shape(N, K)
+    turns = -(-down // (RESIDENT[cluster] // cluster))
     fixed = 4 * form.rows * tokens * (SLOTS * warps + (turns + cluster if cluster > 1 else 0)) + 1024
     stages = min(3, (SHARED_BYTES - fixed) // (4 * warps * records * form.words))
     sizes = {"tokens": tokens, "warps": warps, "records": records, "stages": stages}
