@@ -1,0 +1,129 @@
+"""``C = A @ B^T`` for a few rows of A: the weight's rows are those of the instruction, and blocks share K.
+
+What takes time is reading the weight once.  Its rows are the instruction's 64, the rows of A its columns, so that
+nothing is multiplied in vain; K is split among blocks where there would be too few of them, and the parts are added
+in a fixed order by a second kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tilewright
+import tilewright.language as T
+from tilewright.errors import TilewrightError
+from tilewright.kernels.dense_matmul import sum_type
+from tilewright.kernels.tiles import CORES, FEW_ROWS
+
+ROW_BYTES = 128
+BLOCK_N = 64
+STAGES = 8
+RESIDENT = 2
+"""Blocks of a multiprocessor at once."""
+
+MOST_SPLITS = 16
+LEAST_STEPS = 8
+"""Steps of k of a block: fewer do not fill its ring."""
+
+PIECE = 256
+"""Columns of the result that a block of the second kernel adds up."""
+
+
+class TooManyRows(TilewrightError):
+    """A capacity that no instruction has."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(f"{rows} rows are more than {FEW_ROWS}", hint="dense_matmul is made for many rows")
+
+
+def choose_splits(N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> int:
+    """Parts of K: the fewest that keep all multiprocessors busy to the end, within a few per cent."""
+    steps = -(-K // (ROW_BYTES // tilewright.dtype(dtype).storage_bytes))
+    tiles, slots = -(-N // BLOCK_N), cores * RESIDENT
+
+    def idle(splits: int) -> float:
+        share = -(-steps // splits)
+        return -(-tiles * splits // slots) * slots * share / (tiles * steps)
+
+    possible = [splits for splits in range(1, MOST_SPLITS + 1) if splits == 1 or steps // splits >= LEAST_STEPS]
+    best = min(map(idle, possible))
+    return next(splits for splits in possible if idle(splits) <= 1.03 * best)
+
+
+@tilewright.jit
+def few_rows_matmul(
+    N: int,
+    K: int,
+    dtype: str = "bfloat16",
+    out: str | None = None,
+    rows: int = 16,
+    splits: int | None = None,
+    stages: int = STAGES,
+) -> Any:
+    """Product of at most `rows` rows with a weight.
+
+    Parameters
+    ----------
+    N, K : size of the weight ``[N, K]``.
+    dtype : of the operands, 8 or 16 bits.
+    out : type of the result; that of the sums where not given.
+    rows : what the kernel has room for, up to 64; calls with fewer work too.
+    splits : parts of K; None for as many as keep the machine busy.
+    stages : slots of a block's ring of tiles.
+
+    Returns
+    -------
+    kernel of ``A[M, K]``, ``B[N, K]`` and ``C[M, N]``.
+
+    Raises
+    ------
+    TooManyRows : `rows` is more than 64.
+    """
+    if rows > FEW_ROWS:
+        raise TooManyRows(rows)
+    room = next(size for size in (8, 16, 32, 64) if size >= rows)
+    parts = splits or choose_splits(N, K, dtype)
+    sums, result = sum_type(dtype), out or sum_type(dtype)
+    block_K = ROW_BYTES // tilewright.dtype(dtype).storage_bytes
+    steps = -(--(-K // block_K) // parts)
+    M = T.dynamic("M")
+
+    @T.macro
+    def multiply(A: Any, B: Any, partial: Any, C: Any) -> None:
+        with T.Kernel(T.ceildiv(N, BLOCK_N), parts, threads=128, cluster_dims=1) as (bn, part):
+            a = T.alloc_shared((room, block_K), dtype)
+            b = T.alloc_shared((BLOCK_N, block_K), dtype)
+            total = T.alloc_fragment((BLOCK_N, room), sums)
+            T.clear(total)
+            for k in T.Pipelined(steps, num_stages=stages):
+                T.copy(B[bn * BLOCK_N, (part * steps + k) * block_K], b)
+                T.copy(A[0, (part * steps + k) * block_K], a)
+                T.gemm(b, a, total, transpose_B=True)
+            for n, m in T.Parallel(BLOCK_N, room):
+                if parts == 1:
+                    C[m, bn * BLOCK_N + n] = T.cast(total[n, m], result)
+                else:
+                    partial[part, m, bn * BLOCK_N + n] = total[n, m]
+
+    @T.macro
+    def add(partial: Any, C: Any) -> None:
+        with T.Kernel(T.ceildiv(N, PIECE), M, threads=128) as (bn, m):
+            T.pdl_sync()  # its blocks may stand ready before the last parts are written
+            total = T.alloc_fragment((PIECE,), sums)
+            T.clear(total)
+            for part in T.unroll(parts):
+                for n in T.Parallel(PIECE):
+                    total[n] += partial[part, m, bn * PIECE + n]
+            for n in T.Parallel(PIECE):
+                C[m, bn * PIECE + n] = T.cast(total[n], result)
+
+    @T.prim_func
+    def few_rows_matmul(A: T.Tensor((M, K), dtype), B: T.Tensor((N, K), dtype), C: T.Tensor((M, N), result)):
+        if parts == 1:
+            multiply(A, B, None, C)
+        else:
+            partial = T.alloc_global((parts, M, N), sums)
+            multiply(A, B, partial, None)
+            add(partial, C)
+
+    return few_rows_matmul
