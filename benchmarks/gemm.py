@@ -5,7 +5,7 @@
 A case is a family and a size M x N x K.  Families: ``bf16`` (A and B row by row along k), ``bf16-nn``, ``bf16-tn``, ``bf16-tt``
 (the two letters: A, then B, n where k is that operand's last dimension for A and its first for B), ``int8`` (token and
 channel scales; the peer has none), ``e4m3`` (one scale an operand), ``e4m3-rows`` (token and channel scales), ``e4m3-blocks``
-(scales of 1 x 128 and 128 x 128 blocks), ``tf32``, ``f64``.
+(scales of 1 x 128 and 128 x 128 blocks), ``bf16-few`` (at most 64 rows), ``tf32``, ``f64``.
 
 Two columns, as the models' headers explain: *paced*, single launches 15 ms apart with the host's launch hidden, so that
 the power limit does not bind (to judge); *sustained*, launches one after the other in turn (to report).  L2 is flushed
@@ -26,6 +26,7 @@ import torch
 import tilewright
 from tilewright.kernels.block_scaled_matmul import block_scaled_matmul, block_tiles
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
+from tilewright.kernels.few_rows_matmul import few_rows_matmul
 from tilewright.kernels.tiles import Tiles, choose_tiles
 
 CASES = ",".join(
@@ -163,6 +164,20 @@ def blocks(M: int, N: int, K: int, tried: list[Tiles]) -> Runs:
     return runs
 
 
+def few(M: int, N: int, K: int, tried: list[Tiles]) -> Runs:
+    """A few rows of bfloat16; other ways to split K in place of other tiles."""
+    a, b = random(M, K, torch.bfloat16), random(N, K, torch.bfloat16)
+    runs: Runs = {"cublas": lambda: torch.mm(a, b.T)}
+    ways = {
+        "tilewright": {},
+        **{f"  {t.block_N} parts, {t.stages} stages": {"splits": t.block_N, "stages": t.stages} for t in tried},
+    }
+    for name, way in ways.items():
+        kernel = few_rows_matmul(N, K, "bfloat16", "bfloat16", M, **way)
+        runs[name] = output(kernel, M, N, torch.bfloat16, a, b)
+    return runs
+
+
 FAMILIES: dict[str, Callable[[int, int, int, list[Tiles]], Runs]] = {
     "bf16": half,
     **{f"bf16-{order}": lambda *size, order=order: half(*size, order=order) for order in ("nn", "tn", "tt")},
@@ -170,6 +185,7 @@ FAMILIES: dict[str, Callable[[int, int, int, list[Tiles]], Runs]] = {
     "f64": lambda *size: half(*size, dtype="float64"),
     "int8": integers,
     "e4m3": eights,
+    "bf16-few": few,
     "e4m3-blocks": blocks,
     "e4m3-rows": lambda *size: eights(*size, rows=True),
 }
@@ -218,14 +234,15 @@ def checked(runs: Runs) -> Runs:
 
 
 def asked_tiles(text: str) -> list[Tiles]:
-    """Tiles like ``128x256``, ``128x256/1x2`` (blocks along N and M that share loads) or ``64x256@128`` (threads)."""
+    """Tiles like ``128x256``, ``128x256/1x2`` (blocks along N and M that share loads) or ``64x256@128*6`` (threads, stages)."""
     found = []
     for word in filter(None, text.split(",")):
+        word, _, stages = word.partition("*")
         word, _, threads = word.partition("@")
         word, _, cluster = word.partition("/")
         block_M, block_N = map(int, word.split("x"))
         pair = tuple(map(int, cluster.split("x"))) if cluster else None
-        found.append(Tiles(block_M, block_N, 0, 0, int(threads or 256), pair))  # type: ignore[arg-type]
+        found.append(Tiles(block_M, block_N, 0, int(stages or 0), int(threads or 256), pair))  # type: ignore[arg-type]
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.errors import TilewrightError
-from tilewright.kernels.tiles import CORES, MANY, Tiles
+from tilewright.kernels.tiles import CORES, FEW_ROWS, MANY, Tiles
 
 BLOCK = 128
 """Elements of k, and rows of B, that share a scale."""
@@ -65,14 +65,15 @@ def block_scaled_matmul(
     block_M, block_N = chosen.block_M, chosen.block_N
     halves = 2 if block_M > BLOCK else 1
     rows = block_M // halves
+    few = block_M <= FEW_ROWS  # nobody reads these scales again: they come through the ring
     M = T.dynamic("M")
 
     @T.macro
-    def add(a: Any, b: Any, total: Any, scales_A: Any, scales_B: Any, row: Any, column: Any, k: Any) -> None:
+    def add(a: Any, b: Any, total: Any, scales: Any, scales_B: Any, column: Any, k: Any) -> None:
         """One step of k for one sum."""
         across = -(-block_N // BLOCK)
         T.gemm(
-            a, b, total, transpose_B=True, scale_A=scales_A[k, row : row + rows],
+            a, b, total, transpose_B=True, scale_A=scales,
             scale_B=scales_B[column // BLOCK : column // BLOCK + across, k : k + 1], promote_every=BLOCK,
         )  # fmt: skip
 
@@ -88,6 +89,7 @@ def block_scaled_matmul(
         with T.Kernel(*grid, threads=chosen.threads, cluster_dims=chosen.cluster) as (bn, bm):
             a = T.alloc_shared((rows, BLOCK), dtype)
             b = T.alloc_shared((block_N, BLOCK), dtype)
+            a_scales = T.alloc_shared((1, rows), "float32") if few else None
             upper = T.alloc_fragment((rows, block_N), "float32")
             if halves == 2:
                 a_lower = T.alloc_shared((rows, BLOCK), dtype)
@@ -100,9 +102,13 @@ def block_scaled_matmul(
                 T.copy(B[column, k * BLOCK], b)
                 if halves == 2:
                     T.copy(A[row + rows, k * BLOCK], a_lower)
-                add(a, b, upper, scales_A, scales_B, row, column, k)
+                if few:
+                    T.copy(scales_A[k, row], a_scales)
+                    add(a, b, upper, a_scales[0, :], scales_B, column, k)
+                else:
+                    add(a, b, upper, scales_A[k, row : row + rows], scales_B, column, k)
                 if halves == 2:
-                    add(a_lower, b, lower, scales_A, scales_B, row + rows, column, k)
+                    add(a_lower, b, lower, scales_A[k, row + rows : row + 2 * rows], scales_B, column, k)
             T.copy(upper, C[row, column])
             if halves == 2:
                 T.copy(lower, C[row + rows, column])

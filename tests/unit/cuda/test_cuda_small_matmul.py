@@ -1,0 +1,59 @@
+"""Products of a few rows, and activations quantised row by row, against exact values."""
+
+import numpy as np
+import pytest
+from cuda_gemm import operands, product
+from test_cuda_dense import on_hopper, run
+
+import tilewright
+from tilewright.kernels.few_rows_matmul import TooManyRows, choose_splits, few_rows_matmul
+from tilewright.kernels.token_quantization import LARGEST, quantize_activations
+
+
+@pytest.mark.parametrize(
+    "dtype, M, N, K, splits",
+    [("int8", 1, 72, 520, 3), ("bfloat16", 13, 136, 200, 1), ("int8", 64, 40, 300, 2), ("float16", 17, 64, 448, 4)],
+)
+def test_a_few_rows(dtype, M, N, K, splits):
+    a, b = operands(M, N, K, dtype)
+    kernel = on_hopper(few_rows_matmul, N, K, dtype, rows=M, splits=splits, stages=3)
+    exact, size = product(a, b)
+    out = "int32" if dtype == "int8" else "float32"
+    for schedule in (None, "late"):
+        found = run(kernel, (M, N), out, a, b, schedule=schedule)
+        assert (np.abs(found - exact) <= (0 if dtype == "int8" else (K + 2) * 2.0**-24 * size)).all()
+
+
+def test_rows_beyond_an_instruction():
+    with pytest.raises(TooManyRows, match="65 rows are more than 64"):
+        on_hopper(few_rows_matmul, 64, 64, rows=65)
+
+
+def test_k_is_split_where_blocks_are_few():
+    assert choose_splits(64 * 264, 8192) == 1
+    assert choose_splits(64 * 66, 8192) == 4
+    assert choose_splits(64, 64) == 1
+
+
+@pytest.mark.parametrize(
+    "dtype, out, group",
+    [("bfloat16", "int8", None), ("float32", "float8_e4m3fn", None), ("float16", "float8_e4m3fn", 64)],
+)
+def test_activations_in_eight_bits(dtype, out, group):
+    M, K = 5, 192
+    x = np.random.default_rng(0).standard_normal((M, K)).astype(tilewright.dtype(dtype).numpy)
+    x[2] = 0
+    kernel = on_hopper(quantize_activations, K, dtype, out, group)
+    groups = x.astype(np.float32).reshape(M, -1, group or K)
+    largest = np.abs(groups).max(-1)
+    most = np.float32(LARGEST[out])
+    with np.errstate(divide="ignore"):
+        factor = np.where(largest > 0, most / largest, np.float32(0))
+    scaled = groups * factor[..., None]
+    expected = (np.rint(scaled) if out == "int8" else scaled).astype(tilewright.dtype(out).numpy).reshape(M, K)
+    for way in (kernel.interpret, kernel.emulate):
+        codes = np.full((M, K), 3, tilewright.dtype(out).numpy)
+        scales = np.full(largest.T.shape if group else M, 7, np.float32)
+        way(x, codes, scales)
+        assert np.array_equal(codes.astype(np.float32), expected.astype(np.float32))
+        assert np.array_equal(scales, (largest / most).T if group else (largest / most)[:, 0])
