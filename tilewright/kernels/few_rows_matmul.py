@@ -21,6 +21,13 @@ STAGES = 8
 RESIDENT = 2
 """Blocks of a multiprocessor at once."""
 
+BANDWIDTH = 4e12
+"""Bytes a second that are read."""
+
+SECOND_KERNEL = 2.5e-6
+IDLE_COST = 0.25
+"""Seconds that the second kernel takes besides its reads, and what share of idleness is lost."""
+
 MOST_SPLITS = 16
 LEAST_STEPS = 8
 """Steps of k of a block: fewer do not fill its ring."""
@@ -36,18 +43,22 @@ class TooManyRows(TilewrightError):
         super().__init__(f"{rows} rows are more than {FEW_ROWS}", hint="dense_matmul is made for many rows")
 
 
-def choose_splits(N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> int:
-    """Parts of K: the fewest that keep all multiprocessors busy to the end, within a few per cent."""
-    steps = -(-K // (ROW_BYTES // tilewright.dtype(dtype).storage_bytes))
+def choose_splits(N: int, K: int, dtype: str = "bfloat16", rows: int = 1, cores: int = CORES) -> int:
+    """Parts of K that take the least time: parts that are written and added up, against multiprocessors without work.
+
+    A multiprocessor that is done early leaves its bandwidth to others, so idleness costs less than its share.
+    """
+    size = tilewright.dtype(dtype).storage_bytes
+    steps = -(-K // (ROW_BYTES // size))
     tiles, slots = -(-N // BLOCK_N), cores * RESIDENT
+    alone = N * K * size / BANDWIDTH
 
-    def idle(splits: int) -> float:
-        share = -(-steps // splits)
-        return -(-tiles * splits // slots) * slots * share / (tiles * steps)
+    def seconds(splits: int) -> float:
+        waves = -(-tiles * splits // slots) * slots * -(-steps // splits) / (tiles * steps)
+        parts = SECOND_KERNEL + 8 * splits * rows * N / BANDWIDTH if splits > 1 else 0.0
+        return alone * (1 + IDLE_COST * (waves - 1)) + parts
 
-    possible = [splits for splits in range(1, MOST_SPLITS + 1) if splits == 1 or steps // splits >= LEAST_STEPS]
-    best = min(map(idle, possible))
-    return next(splits for splits in possible if idle(splits) <= 1.03 * best)
+    return min((n for n in range(1, MOST_SPLITS + 1) if n == 1 or steps // n >= LEAST_STEPS), key=seconds)
 
 
 @tilewright.jit
@@ -82,28 +93,30 @@ def few_rows_matmul(
     if rows > FEW_ROWS:
         raise TooManyRows(rows)
     room = next(size for size in (8, 16, 32, 64) if size >= rows)
-    parts = splits or choose_splits(N, K, dtype)
+    block_N = BLOCK_N if room <= 32 else 2 * BLOCK_N  # rows of A are read once for each tile of the weight
+    parts = splits or choose_splits(N, K, dtype, rows)
     sums, result = sum_type(dtype), out or sum_type(dtype)
     block_K = ROW_BYTES // tilewright.dtype(dtype).storage_bytes
-    steps = -(--(-K // block_K) // parts)
+    whole = -(-K // block_K)
+    steps = -(-whole // parts)
     M = T.dynamic("M")
 
     @T.macro
     def multiply(A: Any, B: Any, partial: Any, C: Any) -> None:
-        with T.Kernel(T.ceildiv(N, BLOCK_N), parts, threads=128, cluster_dims=1) as (bn, part):
+        with T.Kernel(T.ceildiv(N, block_N), parts, threads=2 * block_N, cluster_dims=1) as (bn, part):
             a = T.alloc_shared((room, block_K), dtype)
-            b = T.alloc_shared((BLOCK_N, block_K), dtype)
-            total = T.alloc_fragment((BLOCK_N, room), sums)
+            b = T.alloc_shared((block_N, block_K), dtype)
+            total = T.alloc_fragment((block_N, room), sums)
             T.clear(total)
             for k in T.Pipelined(steps, num_stages=stages):
-                T.copy(B[bn * BLOCK_N, (part * steps + k) * block_K], b)
+                T.copy(B[bn * block_N, (part * steps + k) * block_K], b)
                 T.copy(A[0, (part * steps + k) * block_K], a)
                 T.gemm(b, a, total, transpose_B=True)
-            for n, m in T.Parallel(BLOCK_N, room):
+            for n, m in T.Parallel(block_N, room):
                 if parts == 1:
-                    C[m, bn * BLOCK_N + n] = T.cast(total[n, m], result)
+                    C[m, bn * block_N + n] = T.cast(total[n, m], result)
                 else:
-                    partial[part, m, bn * BLOCK_N + n] = total[n, m]
+                    partial[part, m, bn * block_N + n] = total[n, m]
 
     @T.macro
     def add(partial: Any, C: Any) -> None:

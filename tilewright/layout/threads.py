@@ -105,8 +105,11 @@ def shared_rows(shape: Sequence[int], bits: int, span_bytes: int | None = None) 
 
 
 def widest_span(shape: Sequence[int], bits: int) -> int | None:
-    """The widest swizzle span in bytes that divides the rows of a tile; None where none does."""
-    if len(shape) < 2 or 128 % bits:
+    """The widest swizzle span in bytes that divides the rows of a tile; None where none does.
+
+    Its pattern repeats after eight rows, so that tiles of other heights would begin in the middle of it.
+    """
+    if len(shape) < 2 or 128 % bits or shape[-2] % 8:
         return None
     row_bytes = shape[-1] * bits // 8
     return next((span for span in (128, 64, 32) if row_bytes % span == 0 and shape[-1] * bits % 8 == 0), None)
