@@ -89,7 +89,7 @@ def block_scaled_matmul(
         with T.Kernel(*grid, threads=chosen.threads, cluster_dims=chosen.cluster) as (bn, bm):
             a = T.alloc_shared((rows, BLOCK), dtype)
             b = T.alloc_shared((block_N, BLOCK), dtype)
-            a_scales = T.alloc_shared((1, rows), "float32") if few else None
+            a_scales = T.alloc_shared((1, rows), "float32")
             upper = T.alloc_fragment((rows, block_N), "float32")
             if halves == 2:
                 a_lower = T.alloc_shared((rows, BLOCK), dtype)

@@ -36,7 +36,6 @@ from tilewright.passes.tile.select_instructions import select_instructions
 from tilewright.passes.tile.simplify import simplify
 from tilewright.passes.tile.specialize_warps import specialize_warps
 from tilewright.passes.tile.stage_epilogue import stage_epilogue
-from tilewright.passes.tile.stagger_groups import stagger_groups
 
 
 def _many_threads(context: Context) -> bool:
@@ -66,7 +65,6 @@ PIPELINE: tuple[Step, ...] = (
     Step(inject_pipeline, "on whole operators; what follows sees plain loops, and tiles with their stages", _many_threads),
     Step(select_instructions, "matrix instructions are what layouts are anchored on", _many_threads),
     Step(overlap_gemms, "once it is known which gemms are asynchronous, and while they are whole", _many_threads),
-    Step(stagger_groups, "what is still waited for where it stands is known", _many_threads),
     Step(stage_epilogue, "accumulators are known, layouts of what they leave through are not yet", _many_threads),
     Step(expand_operators, "what is left to cooperate on is what layouts are inferred from", _many_threads),
     Step(infer_layouts, "all loops over tiles are in sight", _many_threads),

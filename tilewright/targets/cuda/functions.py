@@ -24,7 +24,6 @@ for _name, _arity in (
     register(Intrinsic(_name, _arity, None, pure=False))
 register(Intrinsic("warp_uniform", 1, None))
 register(Intrinsic("sync_warp", 0, None, pure=False))
-register(Intrinsic("delay", 1, None, pure=False))
 register(Intrinsic("bulk_load", 4, None, pure=False))
 register(Intrinsic("bulk_load_hint", 5, None, pure=False))
 # Clusters: an arrival in another block, a load for several.

@@ -44,7 +44,6 @@ template <int REGISTERS> TW_DEVICE void setmaxnreg_dec(TW_SITE) { ::tw_set_regis
 template <int REGISTERS> TW_DEVICE void setmaxnreg_inc(TW_SITE) { ::tw_set_registers(REGISTERS, 1, site); }
 TW_DEVICE uint64_t global_timer() { return ::tw_clock(); }
 TW_DEVICE uint64_t clock() { return ::tw_clock(); }
-TW_DEVICE void delay(int32_t) {}  // the scheduler decides who is late
 TW_DEVICE void trap(TW_SITE) { ::tw_trap(site); }
 
 }  // namespace tw

@@ -106,11 +106,6 @@ template <int REGISTERS> TW_DEVICE void setmaxnreg_dec() { asm volatile("setmaxn
 template <int REGISTERS> TW_DEVICE void setmaxnreg_inc() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(REGISTERS)); }
 TW_DEVICE uint64_t global_timer() { uint64_t t; asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)); return t; }
 TW_DEVICE uint64_t clock() { uint64_t t; asm volatile("mov.u64 %0, %%clock64;" : "=l"(t)); return t; }
-// Returns no sooner than so many cycles later.
-TW_DEVICE void delay(int32_t cycles) {
-  const uint64_t begin = clock();
-  while (int64_t(clock() - begin) < cycles) {}
-}
 TW_DEVICE void trap() { __trap(); }
 
 }  // namespace tw
