@@ -272,6 +272,10 @@ class DriverError(TilewrightError):
     """The device's driver is absent, too old, or refused a call."""
 
 
+class NoDevice(DriverError):
+    """Something that only a device can tell, asked where there is none."""
+
+
 class LaunchFailed(DriverError):
     """The device refused or broke off a launch."""
 

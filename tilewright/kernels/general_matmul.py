@@ -67,8 +67,14 @@ def stored(value: Any, out: str) -> Any:
 
 
 @tilewright.jit
-def general_matmul(recipe: Recipe, block_N: int = 64, threads: int = 128, num_stages: int = 3) -> Any:
+def general_matmul(
+    recipe: Recipe, block_M: int = 64, block_N: int = 64, threads: int = 128, num_stages: int = 3
+) -> Any:
     """The product that `recipe` describes, for any number of rows.
+
+    Parameters
+    ----------
+    block_M, block_N, threads, num_stages : how it is divided; a few rows have blocks of `FEW_ROWS`.
 
     Returns
     -------
@@ -234,6 +240,6 @@ def general_matmul(recipe: Recipe, block_N: int = 64, threads: int = 128, num_st
         if M <= FEW_ROWS:
             multiply(A, activation_scales, *rest, 16)
         else:
-            multiply(A, activation_scales, *rest, 64)
+            multiply(A, activation_scales, *rest, block_M)
 
     return general_matmul

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import MissingOperand, WrongArgumentDType, WrongArgumentKind, WrongArgumentShape
+from tilewright.errors import MissingOperand, NoDevice, WrongArgumentDType, WrongArgumentKind, WrongArgumentShape
 from tilewright.formats import pack_plain
 from tilewright.ir.dtypes import dtype
 from tilewright.matmul.arrays import as_numpy, as_torch, check_device, contiguous, device_of, element_type, empty_like
@@ -16,13 +16,15 @@ from tilewright.matmul.config import MatmulConfig
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import recipe_for
 from tilewright.matmul.product import Product, explain
+from tilewright.matmul.random_operands import random_operands
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Quantizing
 from tilewright.matmul.tiers.dispatch import after_quantisation, quantizing
-from tilewright.matmul.tiers.general import General, general_call
+from tilewright.matmul.tiers.general import CANDIDATES, General, general_call, tuning_key
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import is_torch
 from tilewright.targets.registry import resolve
+from tilewright.tuning import Candidate, Database, Outcome, search, time_call
 
 
 class Matmul:
@@ -53,6 +55,7 @@ class Matmul:
     ) -> None:
         self.config, self.name, self._target = config, name, target or "auto"
         self.target, self.arch = resolve(self._target)
+        self._options: dict[str, int] | None = None
         self.input_transform: Callable[[Any], Any] | None = None
 
     def __repr__(self) -> str:
@@ -292,7 +295,7 @@ class Matmul:
 
     def _prepared(self, given: dict[str, Any], example: Any) -> Prepared | Quantizing:
         machine, request = Machine(self.target, self.arch), self.config.request()
-        call = general_call(self._recipe, machine, example)
+        call = general_call(self._recipe, machine, example, self._options)
         then = Prepared(General.name, call.kernel, call.held(given), call.arguments, call.recipe)
         if request.quantize is None:
             return then
@@ -314,7 +317,8 @@ class Matmul:
     @property
     def kernel(self) -> Kernel:
         """The kernel that serves raw tensors."""
-        return general_call(self._recipe, Machine(self.target, self.arch), np.zeros(1, np.float32)).kernel
+        machine = Machine(self.target, self.arch)
+        return general_call(self._recipe, machine, np.zeros(1, np.float32), self._options).kernel
 
     def get_source(self, target: Any = None, kernel_only: bool = False, kenrel_only: bool = False) -> str:
         """The text emitted for the device."""
@@ -338,17 +342,60 @@ class Matmul:
         return explain(self.config.facts(), self.config.request(), self.arch) + "\n" + self.kernel.explain()
 
     def profile_latency(self, M: int | None = None, dynamic_symbolic_constraints: Any = None) -> float:
-        """Milliseconds of a call with random operands over their whole ranges.
+        """Median milliseconds of a call with random operands over their whole ranges.
 
         Parameters
         ----------
-        M : rows; the config's (the largest of a list), or 1.
-        """
-        from tilewright.tuning.measure import random_operands, time_call
+        M : rows; the largest that the config names, or 1.
 
+        Raises
+        ------
+        NoDevice : the target is not on this machine.
+        """
+        arguments, named = random_operands(self.config, self._rows(M), self._device())
+        return time_call(lambda: self.forward(*arguments, **named), self._device())
+
+    def hardware_aware_finetune(
+        self, topk: int = 20, target: Any = None, parallel_build: bool = True
+    ) -> list[Outcome]:  # fmt: skip
+        """Measure `topk` ways to divide the product and keep the fastest, in this object and for later ones.
+
+        Returns
+        -------
+        what was measured, the fastest first.
+
+        Raises
+        ------
+        NoDevice : the target is not on this machine.
+        """
+        machine, device = Machine(self.target, self.arch), self._device()
+        arguments, named = random_operands(self.config, self._rows(None), device)
+
+        def build(options: Candidate) -> Matmul:
+            trial = Matmul(self.config, self.name, self._target)
+            trial._options = dict(options)
+            trial.forward(*arguments, **named)
+            return trial
+
+        found = search(
+            CANDIDATES, build, lambda trial: time_call(lambda: trial.forward(*arguments, **named), device),
+            topk=topk, parallel=parallel_build,
+        )  # fmt: skip
+        self._options = dict(found[0].options)
+        Database().put(tuning_key(self._recipe, machine), self._options)
+        return found
+
+    def _rows(self, M: int | None) -> int:
         sizes = self.config.M if isinstance(self.config.M, tuple) else (self.config.M or 1,)
-        arguments = random_operands(self, M or max(sizes))
-        return time_call(lambda: self.forward(*arguments[0], **arguments[1]))
+        return M or max(sizes)  # type: ignore[type-var, return-value]
+
+    def _device(self) -> str:
+        """Where operands must be for the target to run; raises NoDevice."""
+        if self.target.name == "cpu":
+            return "cpu"
+        if self.target.detect() is None:
+            raise NoDevice(f"there is no {self.target.name} device here to measure on", hint="emulate() needs none")
+        return "cuda:0"
 
 
 class _Shaped:

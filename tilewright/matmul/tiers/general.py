@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from tilewright.matmul.planning import recipe_for, table_of
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared
 from tilewright.runtime.kernel import Kernel
 from tilewright.specialization import compile
+from tilewright.tuning import Database
 
 
 class General:
@@ -44,9 +45,9 @@ class General:
 class GeneralCall:
     """The general kernel of a recipe on a machine, with one element in the place of each tensor that it does not use."""
 
-    def __init__(self, recipe: Recipe, machine: Machine, example: Any) -> None:
+    def __init__(self, recipe: Recipe, machine: Machine, example: Any, options: Mapping[str, int]) -> None:
         self.recipe, self.example = recipe, example
-        self.kernel: Kernel = compile(general_matmul.trace(recipe), target=machine.arch)
+        self.kernel: Kernel = compile(general_matmul.trace(recipe, **options), target=machine.arch)
         absent = {
             "table": table_of(recipe.format, recipe.whole),
             "scales": np.ones((1, 1), dtype(recipe.scale.dtype).numpy),
@@ -93,10 +94,38 @@ _HELD = ("codes", "table", "scales", "zeros", "multipliers", "factor", "slots", 
 _CALLS: dict[Any, GeneralCall] = {}
 
 
-def general_call(recipe: Recipe, machine: Machine, example: Any) -> GeneralCall:
-    """The call of a recipe on the device of `example`, made once."""
-    key = (recipe, machine.arch, type(example) is np.ndarray, device_of(example))
+CANDIDATES: tuple[dict[str, int], ...] = tuple(
+    {"block_M": rows, "block_N": columns, "threads": threads, "num_stages": stages}
+    for rows, columns, threads in (
+        (64, 64, 128), (128, 128, 128), (64, 128, 128), (128, 64, 128), (128, 128, 256), (64, 32, 128), (128, 256, 256),
+    )
+    for stages in (3, 4, 2)
+)  # fmt: skip
+"""What tuning chooses among, the most promising first."""
+
+KERNEL_VERSION = 1
+"""Changes when what was tuned for the general kernel says nothing of it any more."""
+
+
+def general_call(
+    recipe: Recipe, machine: Machine, example: Any, options: Mapping[str, int] | None = None
+) -> GeneralCall:  # fmt: skip
+    """The call of a recipe on the device of `example`, made once; `options` are the kernel's, tuned ones by default."""
+    key = (recipe, machine.arch, type(example) is np.ndarray, device_of(example), tuple((options or {}).items()))
     found = _CALLS.get(key)
     if found is None:
-        found = _CALLS[key] = GeneralCall(recipe, machine, placed_like(np.zeros(1, np.float32), example))
+        found = _CALLS[key] = GeneralCall(
+            recipe, machine, placed_like(np.zeros(1, np.float32), example),
+            tuned(recipe, machine) if options is None else options,
+        )  # fmt: skip
     return found
+
+
+def tuning_key(recipe: Recipe, machine: Machine) -> str:
+    """All that a choice among `CANDIDATES` depends on."""
+    return f"general {KERNEL_VERSION} {machine.arch.target} {machine.arch.name} {recipe}"
+
+
+def tuned(recipe: Recipe, machine: Machine) -> dict[str, int]:
+    """What tuning found for a recipe; nothing where it was not tuned."""
+    return Database().get(tuning_key(recipe, machine)) or {}

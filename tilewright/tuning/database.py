@@ -1,0 +1,52 @@
+"""What tuning found, on disk: one small file a key, written whole or not at all, so that processes may share it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tilewright.options import options
+
+
+class Database:
+    """Options by key.
+
+    Parameters
+    ----------
+    directory : None for ``tuning`` in the cache directory.
+
+    Notes
+    -----
+    A key is a text that says all that the choice depends on: the product, the machine, the version of the kernel.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self.directory = directory
+
+    def _path(self, key: str) -> Path:
+        directory = self.directory or options().cache_dir / "tuning"
+        return directory / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """What was found for a key; None for nothing, or for a file that cannot be read."""
+        try:
+            found = json.loads(self._path(key).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found["options"] if isinstance(found, dict) and found.get("key") == key else None
+
+    def put(self, key: str, chosen: Mapping[str, Any]) -> None:
+        """Remember options for a key, in place of earlier ones; a directory that cannot be written is left alone."""
+        path = self._path(key)
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=path.parent, suffix=".unfinished")
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump({"key": key, "options": dict(chosen)}, file)
+            os.replace(name, path)

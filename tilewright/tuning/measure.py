@@ -1,0 +1,38 @@
+"""Timing one call honestly: medians, and on a GPU events around each launch with the second-level cache flushed before."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.runtime.profiler import do_bench
+
+FLUSH_BYTES = 256 << 20
+"""More than any second-level cache holds."""
+
+
+def time_call(function: Callable[[], Any], device: str = "cpu", rounds: int = 20) -> float:
+    """Median milliseconds of ``function()``.
+
+    Parameters
+    ----------
+    device : where it runs: ``"cpu"``, or a device of torch.
+    rounds : launches measured on a GPU.
+    """
+    if device == "cpu":
+        return do_bench(function, warmup=10.0, rep=50.0)
+    torch = sys.modules["torch"]
+    flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device=device)
+    function()
+    times = []
+    for _ in range(rounds):
+        flush.zero_()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        function()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    return statistics.median(times)

@@ -1,0 +1,75 @@
+"""Builds candidates, in parallel if wished, measures those that could be built, and says what became of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.errors import TilewrightError
+
+Candidate = Mapping[str, Any]
+"""Options of a kernel's factory, by name."""
+
+
+class NothingToChoose(TilewrightError):
+    """No candidate could be built."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One candidate.
+
+    Attributes
+    ----------
+    milliseconds : None where it could not be built.
+    reason : why not.
+    """
+
+    options: Candidate
+    milliseconds: float | None
+    reason: str = ""
+
+
+def search(
+    candidates: Sequence[Candidate],
+    build: Callable[[Candidate], Any],
+    measure: Callable[[Any], float],
+    *,
+    topk: int = 20,
+    parallel: bool = True,
+) -> list[Outcome]:
+    """Measure the first `topk` candidates; the fastest comes first, those that failed last.
+
+    Parameters
+    ----------
+    candidates : the most promising first.
+    build : from options to something to measure; may raise TilewrightError.
+    measure : milliseconds; called for one candidate at a time.
+
+    Raises
+    ------
+    NothingToChoose : all failed; gives the first one's reason.
+    """
+    chosen = list(candidates)[:topk]
+
+    def attempt(options: Candidate) -> Any:
+        try:
+            return build(options)
+        except TilewrightError as error:
+            return error
+
+    if parallel and len(chosen) > 1:
+        with ThreadPoolExecutor(max_workers=4) as pool:
+            built = list(pool.map(attempt, chosen))
+    else:
+        built = [attempt(options) for options in chosen]
+    outcomes = [
+        Outcome(options, None, made.message) if isinstance(made, TilewrightError) else Outcome(options, measure(made))
+        for options, made in zip(chosen, built, strict=True)
+    ]
+    if not any(outcome.milliseconds is not None for outcome in outcomes):
+        reason = outcomes[0].reason if outcomes else "there is none"
+        raise NothingToChoose(f"no candidate can be built: {reason}")
+    return sorted(outcomes, key=lambda outcome: float("inf") if outcome.milliseconds is None else outcome.milliseconds)
