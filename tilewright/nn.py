@@ -9,14 +9,17 @@ import numpy as np
 import torch
 
 from tilewright.errors import CannotQuantize, Unsupported, WrongArgumentShape
-from tilewright.formats import number_format
-from tilewright.matmul.arrays import as_numpy, as_torch
+from tilewright.formats import SCHEMES, number_format
+from tilewright.matmul.arrays import ALIGNMENT, as_numpy, as_torch
 from tilewright.matmul.packed import OPTIONAL, PackedWeight
-from tilewright.matmul.product import quant_matmul
+from tilewright.matmul.product import Product
+from tilewright.matmul.tiers.base import Operands
 from tilewright.matmul.torch_operators import handle_of, register_operators
 from tilewright.quant import QuantizedWeight, quantize
 
 register_operators()
+
+_BUFFERS = ("qweight", *OPTIONAL, "bias")
 
 
 class Linear(torch.nn.Module):
@@ -117,9 +120,11 @@ class Linear(torch.nn.Module):
 
         Parameters
         ----------
-        to, group, options : as in `tilewright.quant.quantize`.
+        to, group, options : as in `tilewright.quant.quantize`; scales are held in the layer's type where that has 16 bits.
         activations : type that activations are quantised to, None for as they come.
         """
+        if linear.weight.dtype in (torch.float16, torch.bfloat16) and to not in SCHEMES:
+            options.setdefault("scale_dtype", str(linear.weight.dtype).removeprefix("torch."))
         weight = quantize(as_numpy(linear.weight.float()), to, group=group, **options)
         return cls.from_quantized(weight, linear.bias, activations=activations, device=linear.weight.device)
 
@@ -193,11 +198,21 @@ class Linear(torch.nn.Module):
             tensor = None if array is None else as_torch(array, device or "cpu")
             self.register_buffer("qweight" if name == "codes" else name, tensor)
         self._packed: PackedWeight | None = None
+        self._fast: dict[Any, Callable[[torch.Tensor], torch.Tensor | None]] = {}
+        self._seen: tuple[torch.Tensor | None, ...] = (None,) * len(_BUFFERS)
+
+    def _tensors(self) -> tuple[torch.Tensor | None, ...]:
+        """The buffers that a product reads."""
+        return tuple(map(self._buffers.get, _BUFFERS))
 
     @property
     def weight(self) -> PackedWeight:
         """The weight on the module's device."""
         packed = self._packed
+        tensors = self._tensors()
+        if any(now is not then for now, then in zip(tensors, self._seen)):  # somebody assigned a buffer
+            packed, self._fast = None, {}
+        self._seen = tensors
         if packed is None:
             arrays = {name: self._buffers[name] for name in OPTIONAL if self._buffers.get(name) is not None}
             packed = self._packed = PackedWeight(
@@ -218,11 +233,12 @@ class Linear(torch.nn.Module):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Inverse of `get_extra_state`."""
         self.block, self.zeros_mode = tuple(state["block"]), state["zeros_mode"]
-        self.tensor_scale, self.W_dtype, self._packed = state["tensor_scale"], state["W_dtype"], None
+        self.tensor_scale, self.W_dtype = state["tensor_scale"], state["W_dtype"]
+        self._packed, self._fast = None, {}
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         # Buffers take the shapes and types that the file has, so that any layer of the right size loads any format.
-        for name in ("qweight", *OPTIONAL, "bias"):
+        for name in _BUFFERS:
             found, own = state_dict.get(prefix + name), self._buffers.get(name)
             device = self.qweight.device
             if found is None:
@@ -230,7 +246,7 @@ class Linear(torch.nn.Module):
             elif own is None or own.shape != found.shape or own.dtype != found.dtype:
                 self._buffers[name] = torch.empty_like(found, device=device)
         super()._load_from_state_dict(state_dict, prefix, *rest)
-        self._packed = None
+        self._packed, self._fast = None, {}
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Linear:
         # ``model.half()`` means activations: scales stay in the type that they were made in.
@@ -242,11 +258,11 @@ class Linear(torch.nn.Module):
                     else buffer.to(fn(buffer[:0]).device)
                 )
                 self._buffers[name] = moved
-        self._packed = None
+        self._packed, self._fast = None, {}
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_packed": None}
+        return {**self.__dict__, "_packed": None, "_fast": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -261,6 +277,14 @@ class Linear(torch.nn.Module):
         ------
         ArgumentError : activations of a wrong width, type or device.
         """
+        kind = (x.shape, x.dtype, x.device)
+        fast = self._fast.get(kind)
+        if any(now is not then for now, then in zip(self._tensors(), self._seen)):
+            fast = None
+        if fast is not None and output is None and not torch.compiler.is_compiling() and x.is_contiguous():
+            result = fast(x)
+            if result is not None:
+                return result  # type: ignore[no-any-return]
         if torch.is_autocast_enabled(x.device.type) and x.dtype.is_floating_point:
             x = x.to(torch.get_autocast_dtype(x.device.type))
         if torch.compiler.is_compiling():
@@ -270,10 +294,16 @@ class Linear(torch.nn.Module):
             )  # fmt: skip
         if x.requires_grad and torch.is_grad_enabled():
             return _WithGradient.apply(x, self)  # type: ignore[no-any-return, no-untyped-call]
-        return quant_matmul(  # type: ignore[no-any-return]
+        product = Product.of(
             x, self.weight, bias=self.bias, quantize=self.quantize, function=self.function,
             out_dtype=self.out_dtype if output is None else None, out=output,
         )  # fmt: skip
+        result = product.run()
+        if output is None and kind == (x.shape, x.dtype, x.device) and x.numel():
+            if len(self._fast) > 256:
+                self._fast.clear()
+            self._fast[kind] = _again(product)
+        return result  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         """For ``print(model)``."""
@@ -282,6 +312,25 @@ class Linear(torch.nn.Module):
             f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, "
             f"W_dtype={self.W_dtype}, group={self.block[1]}{quantised}"
         )
+
+
+def _again(product: Product) -> Callable[[torch.Tensor], torch.Tensor | None]:
+    """What later calls with activations of the same shape, type and device have left to do."""
+    prepared, first = product.prepared, product.operands
+    matrix, shape, empty = tuple(first.activations.shape), tuple(product.result.shape), torch.empty
+    bias, dtype, device = first.bias, product.result.dtype, product.result.device
+    flat = (matrix[0], shape[-1])
+
+    def run(x: torch.Tensor) -> torch.Tensor | None:
+        if (x.requires_grad and torch.is_grad_enabled()) or torch.is_autocast_enabled(device.type):
+            return None
+        if device.type != "cpu" and x.data_ptr() % ALIGNMENT:
+            return None
+        out = empty(flat, dtype=dtype, device=device)
+        prepared(Operands(x.view(matrix), None, bias, None, out))
+        return out.view(shape)
+
+    return run
 
 
 class _WithGradient(torch.autograd.Function):

@@ -50,10 +50,11 @@ def test_products(case, rows):
     given = x.double()
     if quantised:
         limit = 127.0 if quantised == "int8" else torch.finfo(getattr(torch, quantised)).max
-        largest = x.float().abs().amax(-1, keepdim=True)
-        scaled = x.float() * (limit / largest)
+        largest = x.double().abs().amax(-1, keepdim=True)
+        # Torch divides numbers by tensors by way of a reciprocal, which rounds twice; doubles do not.
+        scaled = x.float() * (limit / largest).float()
         codes = scaled.round() if quantised == "int8" else scaled.to(getattr(torch, quantised)).float()
-        given = codes.double() * (largest / limit).double()
+        given = codes.double() * (largest / limit).float().double()
     dense = torch.from_numpy(weight.to_dense()).cuda()
     exact, size = given @ dense.T, given.abs() @ dense.abs().T
     # One rounding of each weight to the operand's type, sums in float32 (14 bits inside wgmma for 8-bit floats).

@@ -10,7 +10,12 @@ from tilewright.kernels.recipe import Grouped
 
 @dataclass(frozen=True, slots=True)
 class WeightFacts:
-    """A packed weight without its numbers; the fields mean what they mean in `Recipe`."""
+    """A packed weight without its numbers; the fields mean what they mean in `Recipe`.
+
+    Attributes
+    ----------
+    exact_in : the 16-bit floats that hold every scale and every zero point exactly.
+    """
 
     N: int
     K: int
@@ -26,6 +31,7 @@ class WeightFacts:
     divisors: bool = False
     gather: bool = False
     slots: tuple[int, ...] = ()
+    exact_in: tuple[str, ...] = ()
 
     @property
     def groups(self) -> int:

@@ -27,7 +27,7 @@ def random_operands(config: MatmulConfig, rows: int, device: str, seed: int = 0)
     if of.is_dense:
         assert of.dtype is not None
         codes = _random(rng, of.dtype, (facts.N, facts.K))
-    scale = facts.scale and _random(
+    scale: Any = facts.scale and _random(
         rng, dtype(facts.scale.dtype), (facts.scale.rows, facts.scale.columns), positive=True
     )
     zeros: Any = None
@@ -47,7 +47,7 @@ def random_operands(config: MatmulConfig, rows: int, device: str, seed: int = 0)
     }
     A = _random(rng, activations, shape)
     A = np.ascontiguousarray(A.T) if config.layout[0] == "t" else A
-    placed = [None if array is None else _placed(array, device) for array in (A, codes, scale, zeros, bias)]
+    placed: list[Any] = [None if array is None else _placed(array, device) for array in (A, codes, scale, zeros, bias)]
     return placed, {name: None if array is None else _placed(array, device) for name, array in named.items()}
 
 

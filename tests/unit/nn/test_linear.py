@@ -52,6 +52,16 @@ def test_a_state_dict_fills_a_layer_of_another_format(layer: Linear, x: torch.Te
     assert set(layer.state_dict()) == {"qweight", "scales", "bias", "_extra_state"}
 
 
+def test_assigned_buffers_count_from_the_next_call(float_layer: torch.nn.Linear, x: torch.Tensor) -> None:
+    layer = Linear.from_float(float_layer, "int4", group=32)
+    first, again = layer(x), layer(x)
+    assert torch.equal(first, again)
+    layer.bias = layer.bias + 1
+    torch.testing.assert_close(layer(x), first + 1)
+    layer.scales = 2 * layer.scales
+    torch.testing.assert_close(layer(x) - layer.bias, 2 * (first - layer.bias + 1), rtol=1e-5, atol=1e-5)
+
+
 def test_copies_and_files(layer: Linear, x: torch.Tensor) -> None:
     twin = copy.deepcopy(layer)
     assert torch.equal(twin(x), layer(x)) and twin.handle != layer.handle

@@ -51,9 +51,10 @@ class Reference(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.quantize == "int8":
-            x = x.float()
-            largest = x.abs().amax(-1, keepdim=True)
-            x = (torch.round(x * (127.0 / largest)).double()) * (largest / 127.0).double()
+            # Torch divides numbers by tensors by way of a reciprocal, which rounds twice; doubles do not.
+            largest = x.double().abs().amax(-1, keepdim=True)
+            codes = torch.round(x.float() * (127.0 / largest).float())
+            x = codes.double() * (largest / 127.0).float().double()
         return torch.nn.functional.linear(x.double(), self.dense, self.bias).to(torch.float32)
 
 

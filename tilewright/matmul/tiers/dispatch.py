@@ -18,13 +18,14 @@ from tilewright.matmul.arrays import placed_like
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Prepared, Quantizing, Tier
+from tilewright.matmul.tiers.fragments import Fragments
 from tilewright.matmul.tiers.general import General
 from tilewright.matmul.tiers.panels import Panels
 from tilewright.matmul.tiers.scaled import Scaled
 from tilewright.runtime.kernel import Kernel
 from tilewright.specialization import compile
 
-TIERS: tuple[Tier, ...] = (Panels(), Scaled(), General())
+TIERS: tuple[Tier, ...] = (Panels(), Fragments(), Scaled(), General())
 """Best first; the last one serves everything that comes with its activations quantised."""
 
 
