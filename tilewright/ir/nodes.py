@@ -252,12 +252,14 @@ class Wait(Statement):
     """Waits until at most `pending` of the closed groups of a token are unfinished.
 
     `reading_only` waits for their reads alone: their source may be overwritten, their writes may still be on
-    the way (stores that leave through shared memory).
+    the way (stores that leave through shared memory).  `others` groups of other tokens, closed later than those waited
+    for, may be unfinished too, where the machine counts the groups of all tokens together.
     """
 
     token: Token
     pending: int = 0
     reading_only: bool = False
+    others: int = 0
 
 
 CHANNEL_SCOPES = ("warp", "warpgroup", "block", "cluster")

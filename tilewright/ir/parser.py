@@ -393,7 +393,7 @@ _STATEMENTS: dict[type, Callable[[_Parser, Any], Statement | None]] = {
     ast.Pass: lambda parser, node: None,
 }
 
-_WAIT_WORDS = {"pending", "reading_only"}
+_WAIT_WORDS = {"pending", "reading_only", "others"}
 
 _CHANNEL_STATEMENTS: dict[str, type[nodes.ChannelStatement]] = {
     cls.__name__.lower(): cls for cls in (nodes.Acquire, nodes.Publish, nodes.Receive, nodes.Release)

@@ -283,7 +283,9 @@ class _Printer:
 
     def _wait(self, wait: nodes.Wait) -> None:
         items = [quoted(wait.token), f"pending={wait.pending}"]
-        self.call("wait", [*items, "reading_only=True"] if wait.reading_only else items, "", wait)
+        items += ["reading_only=True"] if wait.reading_only else []
+        items += [f"others={wait.others}"] if wait.others else []
+        self.call("wait", items, "", wait)
 
     def _channel(self, channel: nodes.Channel) -> None:
         items = [quoted(channel.name), *(f"{self.names(buffer)}" for buffer in channel.buffers)]

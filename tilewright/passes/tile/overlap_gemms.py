@@ -23,7 +23,7 @@ After::
     if steps <= 0:
         fill(total, 0.0)
 
-A slot is released once the gemm that reads it is done, an iteration later than before; so a channel needs two of
+Where an iteration has several gemms, `rotate_gemms` moves the last one into the next iteration.  A slot is released once the gemm that reads it is done, an iteration later than before; so a channel needs two of
 them.  Gemms whose operands or sums the loop uses for anything else are waited for where they stand.
 """
 
@@ -64,6 +64,7 @@ from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels, negated
 from tilewright.passes.tile.pipeline_plan import touched
 from tilewright.passes.tile.role_survey import LOOPS
+from tilewright.passes.tile.rotate_gemms import rotate_gemms
 from tilewright.passes.tile.select_instructions import FACT as PLANS
 from tilewright.passes.tile.select_instructions import GemmPlan
 
@@ -152,7 +153,9 @@ class _Roles(Rewriter):
             return made
         statements: list[Statement] = []
         for statement in made.statements:
-            found = self._in_flight(statement, statements) if isinstance(statement, For) else None
+            found = None
+            if isinstance(statement, For):
+                found = self._in_flight(statement, statements) or self._rotated(statement, statements)
             if found is None:
                 statements.append(statement)
             else:
@@ -197,11 +200,19 @@ class _Roles(Rewriter):
                 return False
         return True
 
+    def _rotated(self, loop: For, before: list[Statement]) -> list[Statement] | None:
+        """The same for a loop whose last gemm may run beside the first gemm of the next iteration and what follows it."""
+        made = rotate_gemms(loop, self.channels, self.plans, self._token)
+        return None if made is None else [*before, *made]
+
+    def _token(self) -> str:
+        self.tokens += 1
+        return WGMMA if self.tokens == 1 else f"{WGMMA}_{self.tokens - 1}"
+
     def _emitted(
         self, loop: For, home: Seq, gemm: Gemm, releases: list[tuple[Release, Turns]], before: list[Statement]
     ) -> list[Statement]:
-        self.tokens += 1
-        token = WGMMA if self.tokens == 1 else f"{WGMMA}_{self.tokens - 1}"
+        token = self._token()
         cleared = before[-1] if before and _clears(before[-1], gemm) else None
         first = releases[0][1]
         started = replace(gemm, token=token)

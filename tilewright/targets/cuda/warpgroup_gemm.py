@@ -54,7 +54,7 @@ def lower_group_wait(wait: Wait, context: Context) -> Statement | None:
     gemms = _gemms(wait.token, context)
     if not gemms:
         return None
-    made: list[Statement] = [Evaluate(Call(BOOL, "wgmma_wait", (const(wait.pending),)), span=wait.span)]
+    made: list[Statement] = [Evaluate(Call(BOOL, "wgmma_wait", (const(wait.pending + wait.others),)), span=wait.span)]
     if wait.pending == 0:
         block: BlockView = context.facts[BLOCK]
         made += [_settled(block, buffer) for buffer in dict.fromkeys(gemm.c.buffer for gemm in gemms)]
