@@ -64,6 +64,7 @@ def _math(name: str, function: Callable[..., Any], arity: int = 1) -> None:
 
 _math("exp", np.exp)
 _math("exp2", np.exp2)
+_math("fast_exp2", np.exp2)  # to 2 units in the last place; what is below the smallest normal number may be 0
 _math("exp10", lambda x: np.power(10.0, x))
 _math("log", np.log)
 _math("log2", np.log2)

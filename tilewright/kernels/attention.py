@@ -42,11 +42,15 @@ def flash_attention(
     K: T.Tensor((batch, kv_heads, N, dim), dtype)
     V: T.Tensor((batch, kv_heads, N, dim), dtype)
     Output = T.empty((batch, heads, M, dim), dtype)
-    # Scores are kept in units of log2, so that exp2 needs no multiplication of its own.
+    # The exponents' base is 2, so that they need no multiplication of their own; one of the scores that is not positive
+    # would change which is the largest, and is applied to them first.
     to_log2 = (dim**-0.5 if scale is None else scale) * LOG2_E
+    before_maximum = to_log2 if to_log2 <= 0 else 1.0
+    factor = 1.0 if to_log2 <= 0 else to_log2
     group = heads // kv_heads
+    blocks = T.ceildiv(M, block_M)
 
-    with T.Kernel(T.ceildiv(M, block_M), heads, batch, threads=threads) as (block, head, b):
+    with T.Kernel(blocks, heads, batch, threads=threads) as (turn, head, b):
         Q_shared = T.alloc_shared((block_M, dim), dtype)
         K_shared = T.alloc_shared((block_N, dim), dtype)
         V_shared = T.alloc_shared((block_N, dim), dtype)
@@ -55,43 +59,60 @@ def flash_attention(
         result = T.alloc_fragment((block_M, dim), "float32")
         row_max = T.alloc_fragment((block_M,), "float32")
         previous_max = T.alloc_fragment((block_M,), "float32")
+        shift = T.alloc_fragment((block_M,), "float32")
         rescale = T.alloc_fragment((block_M,), "float32")
         tile_sum = T.alloc_fragment((block_M,), "float32")
         row_sum = T.alloc_fragment((block_M,), "float32")
 
+        @T.macro
+        def attend(n, masked):
+            """Adds what one tile of keys contributes."""
+            T.copy(K[b, head // group, n * block_N, 0], K_shared)
+            T.copy(V[b, head // group, n * block_N, 0], V_shared)
+            T.gemm(Q_shared, K_shared, scores, transpose_B=True, clear_accum=True)
+            if before_maximum != 1.0:
+                for i, j in T.Parallel(block_M, block_N):
+                    scores[i, j] *= before_maximum
+            if masked:
+                for i, j in T.Parallel(block_M, block_N):
+                    visible = n * block_N + j < N
+                    if causal:
+                        visible = visible and n * block_N + j <= block * block_M + i + N - M
+                    scores[i, j] = T.if_then_else(visible, scores[i, j], -T.infinity("float32"))
+            T.copy(row_max, previous_max)
+            T.reduce_max(scores, row_max, dim=1, clear=False)
+            for i in T.Parallel(block_M):
+                # A row that has seen no key yet stays at minus infinity, where inf - inf would be NaN.
+                shift[i] = T.if_then_else(row_max[i] == -T.infinity("float32"), 0.0, -row_max[i] * factor)
+                rescale[i] = T.fast_exp2(T.fma(previous_max[i], factor, shift[i]))
+            for i, j in T.Parallel(block_M, block_N):
+                scores[i, j] = T.fast_exp2(T.fma(scores[i, j], factor, shift[i]))
+            T.reduce_sum(scores, tile_sum, dim=1)
+            for i in T.Parallel(block_M):
+                row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
+            T.copy(scores, weights)
+            for i, j in T.Parallel(block_M, dim):
+                result[i, j] *= rescale[i]
+            T.gemm(weights, V_shared, result)
+
+        # Blocks that see most keys begin first.
+        block = blocks - 1 - turn if causal else turn
         T.copy(Q[b, head, block * block_M, 0], Q_shared)
         T.clear(result)
         T.clear(row_sum)
         T.fill(row_max, -T.infinity("float32"))
 
-        # Key tiles beyond the last one that some query of this block sees are skipped.
-        last_key = T.min(N, (block + 1) * block_M + N - M) if causal else N
-        for n in T.Pipelined(T.ceildiv(last_key, block_N), num_stages=num_stages):
-            T.copy(K[b, head // group, n * block_N, 0], K_shared)
-            T.copy(V[b, head // group, n * block_N, 0], V_shared)
-            T.gemm(Q_shared, K_shared, scores, transpose_B=True, clear_accum=True)
-            for i, j in T.Parallel(block_M, block_N):
-                visible = n * block_N + j < N
-                if causal:
-                    visible = visible and n * block_N + j <= block * block_M + i + N - M
-                scores[i, j] = T.if_then_else(visible, scores[i, j] * to_log2, -T.infinity("float32"))
-            T.copy(row_max, previous_max)
-            T.reduce_max(scores, row_max, dim=1, clear=False)
-            for i in T.Parallel(block_M):
-                # A row that has seen no key yet stays at minus infinity, where inf - inf would be NaN.
-                rescale[i] = T.if_then_else(row_max[i] == previous_max[i], 1.0, T.exp2(previous_max[i] - row_max[i]))
-            for i, j in T.Parallel(block_M, block_N):
-                scores[i, j] = T.if_then_else(
-                    scores[i, j] == -T.infinity("float32"), 0.0, T.exp2(scores[i, j] - row_max[i])
-                )
-            T.reduce_sum(scores, tile_sum, dim=1)
-            T.copy(scores, weights)
-            for i in T.Parallel(block_M):
-                row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
-            for i, j in T.Parallel(block_M, dim):
-                result[i, j] *= rescale[i]
-            T.gemm(weights, V_shared, result)
+        # Tiles of keys that every query of the block sees need no mask; those that none sees are skipped.
+        first_key = block * block_M + N - M
+        seen_by_all = T.max(T.min(N, first_key + 1), 0) // block_N if causal else N // block_N
+        seen_by_any = T.ceildiv(T.min(N, first_key + block_M), block_N) if causal else T.ceildiv(N, block_N)
+        for n in T.Pipelined(seen_by_all, num_stages=num_stages):
+            attend(n, False)
+        for n in T.Pipelined(seen_by_all, seen_by_any, num_stages=num_stages):
+            attend(n, True)
+        for i in T.Parallel(block_M):
+            rescale[i] = T.if_then_else(row_sum[i] > 0.0, 1.0 / row_sum[i], 0.0)
         for i, j in T.Parallel(block_M, dim):
-            result[i, j] = T.if_then_else(row_sum[i] > 0.0, result[i, j] / row_sum[i], 0.0)
+            result[i, j] *= rescale[i]
         T.copy(result, Output[b, head, block * block_M, 0])
     return Output

@@ -125,7 +125,9 @@ class _Rotation:
     @staticmethod
     def _receives(statement: Statement, own: set[str]) -> bool:
         """Whether a statement prepares the last gemm's slots: receives them, or counts."""
-        counts = isinstance(statement, Let) and isinstance(statement.value, Load)
+        counts = isinstance(statement, nodes.Assume) or (
+            isinstance(statement, Let) and isinstance(statement.value, Load)
+        )  # fmt: skip
         counts = counts or (isinstance(statement, nodes.Store) and statement.buffer.scope == "scalar")
         return counts or (isinstance(statement, Receive) and statement.channel in own)
 

@@ -57,6 +57,7 @@ from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
     Acquire,
     Allocate,
+    Assume,
     Break,
     Buffer,
     Channel,
@@ -138,6 +139,7 @@ class _Specialize(ScopedRewriter):
         if by_author is not None:
             rest = tuple((name, value) for name, value in kernel.attributes if name != SPECIALIZE)
             kernel = replace(kernel, attributes=rest)
+        kernel = replace(kernel, body=_Flat()(kernel.body))
         loops = [node for node in walk(kernel.body) if isinstance(node, Pipelined) and node.num_stages > 0]
         asked = [loop for loop in loops if (by_author if loop.specialize is None else loop.specialize)]
         wanted = [loop for loop in loops if (by_author if loop.specialize is None else loop.specialize) is not False]
@@ -425,9 +427,21 @@ class _Slice:
         )
 
 
+class _Flat(Rewriter):
+    """Sequences in sequences become one: what a macro or a scope holds stands where tiles are handed over."""
+
+    def visit_Seq(self, body: Seq) -> Seq:
+        made: Seq = self.generic(body)
+        if not any(isinstance(one, Seq) for one in made.statements):
+            return made
+        parts = [one.statements if isinstance(one, Seq) else (one,) for one in made.statements]
+        return replace(made, statements=tuple(statement for part in parts for statement in part))
+
+
 def _next_turn(number: Var, counter: Buffer) -> list[Statement]:
     """Names what a counter says, and counts on."""
-    return [Let(number, Load(INT32, counter, ())), Store(counter, (), index_binary("add", number, 1))]
+    not_negative = Assume(index_binary("ge", number, 0))
+    return [Let(number, Load(INT32, counter, ())), not_negative, Store(counter, (), index_binary("add", number, 1))]
 
 
 def _pruned(body: Seq) -> Seq:

@@ -84,6 +84,7 @@ TW_DEVICE int32_t popcount(int64_t x) { return __builtin_popcountll(uint64_t(x))
 // Exact to the last place here; the device's are about 2 units off.  Subnormal arguments and results are flushed, as there.
 TW_DEVICE float flush(float x) { return ::fabsf(x) < 1.17549435e-38f ? bits_float(float_bits(x) & 0x80000000u) : x; }
 TW_DEVICE float fast_exp2(float x) { return flush(::exp2f(flush(x))); }
+TW_DEVICE double fast_exp2(double x) { return ::exp2(x); }
 TW_DEVICE float fast_exp(float x) { return fast_exp2(x * 1.4426950408889634f); }
 TW_DEVICE float fast_log2(float x) { return flush(::log2f(flush(x))); }
 TW_DEVICE float fast_log(float x) { return fast_log2(x) * 0.6931471805599453f; }

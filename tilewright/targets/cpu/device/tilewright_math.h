@@ -100,6 +100,8 @@ TW_INLINE V(f32) FN(exp2_f32)(V(f32) x) {
   return FN(scale)(TW_STEP(f, q, TW_F(1)), n);
 }
 
+TW_INLINE V(f32) FN(fast_exp2_f32)(V(f32) x) { return FN(exp2_f32)(x); }
+
 TW_INLINE V(f32) FN(exp_f32)(V(f32) x) {
   V(f32) bounded = TW_BOUNDED(x, -105, 89);
   V(f32) n = FN(round_f32)(bounded * TW_F(0x1.715476p+0f));
@@ -213,6 +215,7 @@ TW_LIBRARY_2(pow, pow)
 TW_LIBRARY_2(fmod, fmod)
 TW_LIBRARY_F64(exp, exp(x))
 TW_LIBRARY_F64(exp2, exp2(x))
+TW_LIBRARY_F64(fast_exp2, exp2(x))
 TW_LIBRARY_F64(exp10, pow(10.0, x))
 TW_LIBRARY_F64(log, log(x))
 TW_LIBRARY_F64(log2, log2(x))
