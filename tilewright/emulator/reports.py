@@ -200,7 +200,7 @@ KINDS: dict[str, tuple[Callable[[Mapping[str, Any], Sequence[str]], str], str]] 
     ),
     "sparse-metadata": (
         lambda f, n: "metadata of a sparse operand name no two places in ascending order",
-        "two bits a place, the lower place in the lower bits, for each four elements of k; see `tilewright.sparse`",
+        "two bits a place, the lower place in the lower bits, for each four elements of k; see `tilewright.formats.sparse`",
     ),
     "store-not-awaited": (
         lambda f, n: "a thread leaves while its bulk store may still read shared memory",

@@ -10,7 +10,7 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
         "ptx_wait_group", "tma_copy", "tma_load", "tma_store_arrive", "tma_store_wait",
     ),
     "write T.gemm: the compiler chooses the instruction and waits for it": (
-        "dp4a", "gemm_sp", "mma_gemm_blockscaled", "ptx_mma", "tcgen05_gemm", "tcgen05_gemm_blockscaled",
+        "dp4a", "mma_gemm_blockscaled", "ptx_mma", "tcgen05_gemm", "tcgen05_gemm_blockscaled",
         "tcgen05_mma_arrive", "warpgroup_arrive", "warpgroup_commit_batch", "warpgroup_wait",
     ),
     "write T.alloc_fragment for the accumulator of T.gemm": ("alloc_tmem", "deallocate_tmem"),

@@ -469,6 +469,7 @@ class OperatorMismatch(AuthorError):
 
 _ADVICE = {
     "T.copy": "give both sides the same shape; extents of 1 do not count",
+    "T.gemm_sp": "A is (M, K / 2), E is uint8 (M, K / 8) as formats.sparse.compress gives them, B is (K, N), C is (M, N)",
     "T.gemm": "A is (M, K), B is (K, N), C is (M, N) and wide enough to sum in; transpose_A and transpose_B swap axes",
     "T.reduce": "the destination has the source's shape without `dim`, or with 1 there",
 }

@@ -25,7 +25,7 @@ class Arch:
     registers : 32-bit registers (or vector registers on a CPU) of one thread.
     cores : multiprocessors or processor cores.
     l1_bytes, l2_bytes, l3_bytes : cache sizes, of one core (l3 shared).
-    matrix_instructions, copy_instructions : tables of the target's ``instructions.py``, best first.
+    matrix_instructions, sparse_instructions, copy_instructions : tables of the target's ``instructions.py``, best first.
     """
 
     target: str
@@ -41,6 +41,7 @@ class Arch:
     l2_bytes: int = 1 << 20
     l3_bytes: int = 0
     matrix_instructions: tuple[Any, ...] = ()
+    sparse_instructions: tuple[Any, ...] = ()
     copy_instructions: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:

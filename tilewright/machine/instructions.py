@@ -96,6 +96,38 @@ def _widened(layout: FragmentLayout, n: int) -> FragmentLayout:
 
 
 @dataclass(frozen=True, slots=True)
+class SparseInstruction:
+    """``d[m, n] += a[m, k] * b[k, n]`` where a holds two of every four elements along k, with metadata in its lanes.
+
+    Attributes are those of `MatrixInstruction`; ``a_fragment`` is the layout of the k / 2 columns that are kept.
+    """
+
+    function: str
+    threads: int
+    m: int
+    n: int
+    k: int
+    a: DType
+    b: DType
+    accumulator: DType
+    a_fragment: FragmentLayout
+    b_fragment: FragmentLayout
+    d_fragment: FragmentLayout
+    rate: int = 0
+    asynchronous: bool = False
+
+    def __post_init__(self) -> None:
+        shapes = (self.a_fragment.shape, self.b_fragment.shape, self.d_fragment.shape)
+        if shapes != ((self.m, self.k // 2), (self.k, self.n), (self.m, self.n)):
+            raise ValueError(f"{self.function}: fragments of {shapes}")
+
+    @property
+    def accumulator_registers(self) -> int:
+        """32-bit registers of a thread that the accumulator takes."""
+        return -(-self.d_fragment.registers * self.accumulator.bits // 32)
+
+
+@dataclass(frozen=True, slots=True)
 class CopyInstruction:
     """Elements moved between two memories.
 

@@ -32,6 +32,7 @@ from tilewright.ir.visitor import Rewriter, walk
 from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
+from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.ops.unpack import Unpack
 from tilewright.passes.context import Context
 from tilewright.passes.tile.infer_layouts import accesses_of
@@ -52,7 +53,7 @@ class _Expand(Rewriter):
         self.plans = context.facts.get(FACT, {})
 
     def visit_TileOperator(self, operator: TileOperator) -> Statement:
-        if isinstance(operator, Gemm) and operator in self.plans:
+        if isinstance(operator, (Gemm, SparseGemm)) and operator in self.plans:
             return operator
         if isinstance(operator, Reduce) and _stays(operator):
             return operator

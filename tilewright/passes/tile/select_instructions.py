@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright.errors import NotAsynchronous
 from tilewright.ir.nodes import Allocate, Buffer, Function, Kernel, Region, Role
@@ -18,6 +19,7 @@ from tilewright.layout.threads import copies, repeat, widest_span
 from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops.gemm import Gemm
+from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.tile.select_copies import lies_in_boxes, slot_buffers
 
@@ -96,7 +98,7 @@ class GemmPlan:
 
 def select_instructions(function: Function, context: Context) -> Function:
     """Leave a `GemmPlan` in ``context.facts`` for every gemm that matrix instructions can execute."""
-    plans: dict[Gemm, GemmPlan] = {}
+    plans: dict[Gemm | SparseGemm, GemmPlan] = {}
     choices: list[str] = context.facts.setdefault("choices", [])
     for kernel in kernels(function):
         gemms = gemms_of(kernel)
@@ -118,16 +120,45 @@ def select_instructions(function: Function, context: Context) -> Function:
                 )
             else:
                 choices.append(f"{place}gemm: scalar products{refused}")
+        for sparse, threads in gemms_of(kernel, SparseGemm).items():
+            plan, refused = _plan_sparse(sparse, threads, context.arch)
+            place = f"{sparse.span.file}:{sparse.span.line}: " if sparse.span else ""
+            if plan is not None:
+                plans[sparse] = plan
+            how = f"{plan.instruction.function} on {plan.warps_m} x {plan.warps_n} warps" if plan else "scalar products"
+            choices.append(f"{place}sparse gemm: {how}{refused}")
     context.facts[FACT] = plans
     return function
 
 
-def gemms_of(kernel: Kernel) -> dict[Gemm, int]:
+def _plan_sparse(gemm: SparseGemm, threads: int, arch: Arch) -> tuple[GemmPlan | None, str]:
+    """The best instruction for a sparse gemm that fits, and the reasons against those before it."""
+    reasons: list[str] = []
+    for instruction in arch.sparse_instructions:
+        if (instruction.a, instruction.b, instruction.accumulator) != (gemm.a.dtype, gemm.b.dtype, gemm.c.dtype):
+            continue
+        elsewhere = [
+            name for name in ("a", "metadata", "b") if getattr(gemm, name).buffer.scope != "shared"
+        ]  # fmt: skip
+        if elsewhere:
+            reasons.append(f"{instruction.function}: {elsewhere[0]} is not in shared memory")
+        elif gemm.c.buffer.scope != "fragment" or not gemm.c.is_whole:
+            reasons.append(f"{instruction.function}: the accumulator is not a whole fragment")
+        elif gemm.k % instruction.k:
+            reasons.append(f"{instruction.function}: k = {gemm.k} is no multiple of {instruction.k}")
+        else:
+            for plan in _warp_plans(gemm, threads // WARP, instruction, False):
+                return plan, _because(reasons)
+            reasons.append(f"{instruction.function}: {threads // WARP} warps cannot share {gemm.m} x {gemm.n}")
+    return None, _because(reasons) or " (no sparse matrix instruction for these types)"
+
+
+def gemms_of(kernel: Kernel, kind: type = Gemm) -> dict[Any, int]:
     """The gemms of a kernel, each with the number of threads that execute it: its role's, or the block's."""
-    found = {node: kernel.num_threads for node in walk(kernel) if isinstance(node, Gemm)}
+    found = {node: kernel.num_threads for node in walk(kernel) if isinstance(node, kind)}
     for role in walk(kernel):
         if isinstance(role, Role):
-            found.update((node, role.warps * WARP) for node in walk(role) if isinstance(node, Gemm))
+            found.update((node, role.warps * WARP) for node in walk(role) if isinstance(node, kind))
     return found
 
 
@@ -262,7 +293,7 @@ def _widths(gemm: Gemm, instruction: MatrixInstruction, tiles: Mapping[Buffer, i
     return [n for n in instruction.n_choices if n % run == 0 or n == gemm.n]
 
 
-def _warp_plans(gemm: Gemm, warps: int, instruction: MatrixInstruction, by_rows: bool) -> Iterator[GemmPlan]:
+def _warp_plans(gemm: Gemm | SparseGemm, warps: int, instruction: Any, by_rows: bool) -> Iterator[GemmPlan]:
     """Ways to share the tile among warps: among all of them where that can be, else among as many as it divides by."""
     for used in range(warps, 0, -1):
         if warps % used == 0:
@@ -277,13 +308,13 @@ def _accumulator(plan: GemmPlan) -> int:
     return plan.tiles_m * plan.tiles_n * plan.instruction.accumulator_registers
 
 
-def _wanted(gemm: Gemm, groups: int, by_rows: bool) -> tuple[int, int] | None:
+def _wanted(gemm: Gemm | SparseGemm, groups: int, by_rows: bool) -> tuple[int, int] | None:
     """How many groups along rows and columns the author's policy asks for, if anything."""
     wanted = {"full_row": (groups, 1), "full_col": (1, groups)}.get(gemm.policy)
     return (groups, 1) if by_rows and wanted is None else wanted
 
 
-def _partitions(gemm: Gemm, warps: int, instruction: MatrixInstruction, by_rows: bool) -> Iterator[tuple[int, int]]:
+def _partitions(gemm: Gemm | SparseGemm, warps: int, instruction: Any, by_rows: bool) -> Iterator[tuple[int, int]]:
     """Ways to share the tile among all warps, those that read operands least often first."""
     found = []
     for rows in range(1, warps + 1):

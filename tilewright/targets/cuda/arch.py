@@ -14,7 +14,7 @@ from tilewright.errors import near
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import UnknownTarget
 from tilewright.targets.cuda.driver import Attribute, find_driver
-from tilewright.targets.cuda.instructions import copy_instructions, matrix_instructions
+from tilewright.targets.cuda.instructions import copy_instructions, matrix_instructions, sparse_instructions
 
 RESERVED_SHARED = 1024
 """Bytes of shared memory that the system keeps of every block."""
@@ -179,7 +179,10 @@ def named(name: str) -> CudaArch:
 
 def with_instructions(found: CudaArch) -> CudaArch:
     """An architecture with its tables of instructions, best first."""
-    return replace(found, matrix_instructions=matrix_instructions(found), copy_instructions=copy_instructions(found))
+    return replace(
+        found, matrix_instructions=matrix_instructions(found), sparse_instructions=sparse_instructions(found),
+        copy_instructions=copy_instructions(found),
+    )  # fmt: skip
 
 
 def detect(device: int = 0) -> CudaArch | None:

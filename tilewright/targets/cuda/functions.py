@@ -7,6 +7,8 @@ from tilewright.targets.cuda import meanings as _meanings  # noqa: F401  gives t
 
 for _name in ("mma_m16n8k16", "mma_m16n8k8", "mma_m16n8k4", "mma_m16n8k32", "mma_m8n8k4"):
     register(Intrinsic(_name, 3, None, pure=False, collective=True))
+for _name in ("mma_sparse_m16n8k32", "mma_sparse_m16n8k64"):
+    register(Intrinsic(_name, 4, None, pure=False, collective=True))
 for _name in ("ldmatrix", "ldmatrix_trans"):
     register(Intrinsic(_name, 3, None, pure=False, collective=True))
 # Copies that a thread starts: places in shared and global memory, for the second also how many bytes are valid.

@@ -45,11 +45,11 @@ def lower_gemm(gemm: Gemm, context: Context) -> Statement | None:
         return None
     if plan.instruction.asynchronous:
         return lower_warpgroup_gemm(gemm, plan, context)
-    return _WarpGemm(gemm, plan, context.facts[BLOCK]).statements()
+    return WarpGemm(gemm, plan, context.facts[BLOCK]).statements()
 
 
 @dataclass(frozen=True, slots=True)
-class _Operand:
+class Operand:
     """One operand as the warp reads it, step by step of k.
 
     Attributes
@@ -73,7 +73,7 @@ class _Operand:
 
 
 @dataclass(slots=True)
-class _WarpGemm:
+class WarpGemm:
     gemm: Gemm
     plan: GemmPlan
     block: BlockView
@@ -81,10 +81,10 @@ class _WarpGemm:
     def statements(self) -> Seq:
         gemm, plan = self.gemm, self.plan
         assert plan.instruction.a_fragment is not None and plan.instruction.b_fragment is not None
-        left = _Operand(
+        left = Operand(
             gemm.a, True, gemm.transpose_a, plan.tiles_m, plan.instruction.a_fragment.registers, plan.instruction.k
         )
-        right = _Operand(
+        right = Operand(
             gemm.b, False, not gemm.transpose_b, plan.tiles_n, plan.instruction.b_fragment.registers, plan.instruction.k
         )
         step = Var(INT32, "k_step")
@@ -108,12 +108,12 @@ class _WarpGemm:
         """Sets of registers that operands from shared memory have."""
         return 2 if self.plan.tiles_k > 1 else 1
 
-    def _set(self, operand: _Operand, step: Expr) -> Expr:
+    def _set(self, operand: Operand, step: Expr) -> Expr:
         """The first register of the set for a step of k."""
         number = index_binary("floormod", step, self._sets)
         return self.block.simplify(index_binary("mul", number, operand.tiles * operand.registers))
 
-    def _part(self, operand: _Operand, name: str) -> Buffer:
+    def _part(self, operand: Operand, name: str) -> Buffer:
         size = self._sets * operand.tiles * operand.registers
         return Buffer(f"{operand.region.buffer.name}_{name}", (size,), operand.region.dtype, "register")
 
@@ -129,12 +129,12 @@ class _WarpGemm:
 
     # Operands ------------------------------------------------------------------------------------
 
-    def _loads(self, operand: _Operand, part: Buffer, step: Expr) -> list[Statement]:
+    def _loads(self, operand: Operand, part: Buffer, step: Expr) -> list[Statement]:
         if part.dtype.bits == 16 or (_k_is_last(operand) and part.dtype.bits < 64):
             return self._matrix_loads(operand, part, step)
         return [self._element_loads(operand, part, step)]
 
-    def _matrix_loads(self, operand: _Operand, part: Buffer, step: Expr) -> list[Statement]:
+    def _matrix_loads(self, operand: Operand, part: Buffer, step: Expr) -> list[Statement]:
         """ldmatrix: each register of the fragment is an 8 x 8 matrix of 16-bit units, up to four at once."""
         words = operand.registers * part.dtype.bits // 32
         at_once = 4 // words if operand.tiles % (4 // words) == 0 else 1
@@ -152,7 +152,7 @@ class _WarpGemm:
         body = seq(Evaluate(call, span=self.gemm.span))
         return [For(tile, const(0), const(count), const(1), body, "unroll", span=self.gemm.span)]
 
-    def _row_address(self, operand: _Operand, part: Buffer, step: Expr, tile: Var, at_once: int, words: int) -> Region:
+    def _row_address(self, operand: Operand, part: Buffer, step: Expr, tile: Var, at_once: int, words: int) -> Region:
         """Where the row lies that this lane names: of matrix ``lane // 8``, row ``lane % 8``."""
         lane = index_binary("floormod", self.block.thread, 32)
         matrix, row = index_binary("floordiv", lane, 8), index_binary("floormod", lane, 8)
@@ -176,7 +176,7 @@ class _WarpGemm:
             deep = index_binary("add", index_binary("mul", depth, 8), row)
         return self._element(operand, number, across, step, deep)
 
-    def _element(self, operand: _Operand, tile: Expr, across: Expr, step: Expr, deep: Expr) -> Region:
+    def _element(self, operand: Operand, tile: Expr, across: Expr, step: Expr, deep: Expr) -> Region:
         """The shared element `across` rows into a tile and `deep` into a step of k, for this warp."""
         warp = index_binary("floordiv", self.block.thread, 32)
         plan, instruction = self.plan, self.plan.instruction
@@ -196,7 +196,7 @@ class _WarpGemm:
         offsets = [const(0)] * extra + list(pair)
         return self.block.shared(operand.region, offsets)
 
-    def _element_loads(self, operand: _Operand, part: Buffer, step: Expr) -> Statement:
+    def _element_loads(self, operand: Operand, part: Buffer, step: Expr) -> Statement:
         """Element by element, where no matrix load fits the type and order."""
         instruction = self.plan.instruction
         fragment = instruction.a_fragment if operand.is_left else instruction.b_fragment
@@ -218,7 +218,7 @@ class _WarpGemm:
 
     # Products ------------------------------------------------------------------------------------
 
-    def _multiply(self, left: _Operand, right: _Operand, a: Buffer, b: Buffer, step: Var) -> Statement:
+    def _multiply(self, left: Operand, right: Operand, a: Buffer, b: Buffer, step: Var) -> Statement:
         plan, accumulator = self.plan, self.block.registers(self.gemm.c.buffer)
         row, column = Var(INT32, "m_tile"), Var(INT32, "n_tile")
         size = plan.instruction.d_fragment.registers
@@ -232,7 +232,7 @@ class _WarpGemm:
         inner = For(column, const(0), const(plan.tiles_n), const(1), seq(call), "unroll", span=self.gemm.span)
         return For(row, const(0), const(plan.tiles_m), const(1), seq(inner), "unroll", span=self.gemm.span)
 
-    def _fragment(self, operand: _Operand, part: Buffer, tile: Var, step: Var) -> Region:
+    def _fragment(self, operand: Operand, part: Buffer, tile: Var, step: Var) -> Region:
         """The registers of one tile at one step of k."""
         if not operand.in_registers:
             within = index_binary("mul", tile, operand.registers)
@@ -242,9 +242,9 @@ class _WarpGemm:
         return Region(buffer, (binary("mul", number, const(operand.registers)),), (operand.registers,))
 
 
-def _k_is_first(operand: _Operand) -> bool:
+def _k_is_first(operand: Operand) -> bool:
     return operand.transposed
 
 
-def _k_is_last(operand: _Operand) -> bool:
+def _k_is_last(operand: Operand) -> bool:
     return not operand.transposed

@@ -12,7 +12,14 @@ import functools
 from tilewright.ir.dtypes import ALL, DType
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragments import REGISTER, THREAD, FragmentLayout, fragment
-from tilewright.machine.instructions import GLOBAL, REGISTERS, SHARED, CopyInstruction, MatrixInstruction
+from tilewright.machine.instructions import (
+    GLOBAL,
+    REGISTERS,
+    SHARED,
+    CopyInstruction,
+    MatrixInstruction,
+    SparseInstruction,
+)
 
 WARP, WARPGROUP = 32, 128
 
@@ -160,6 +167,25 @@ def _warp_instructions(arch: Arch, rate: int) -> list[MatrixInstruction]:
         found.append(_mma_f64("m16n8k8", 16, 8, F64_A8, F64_B8, mma_d(), rate // 16))
     found.append(_mma_f64("m8n8k4", 8, 4, F64_A4, F64_B4, F64_D8, rate // 32))
     return found
+
+
+def _mma_sparse(function: str, a: DType, accumulator: DType, k: int, rate: int) -> SparseInstruction:
+    return SparseInstruction(
+        f"mma_sparse_{function}", WARP, 16, 8, k, a, a, accumulator, mma_a(a.bits, k // 2), mma_b(a.bits, k), mma_d(), rate
+    )  # fmt: skip
+
+
+@functools.cache
+def sparse_instructions(arch: Arch) -> tuple[SparseInstruction, ...]:
+    """The instructions for 2:4 sparse left operands that an architecture executes natively."""
+    rate = 2 * _RATE[int("".join(c for c in arch.name if c.isdigit()))]
+    found = [
+        _mma_sparse("m16n8k32", F16, F32, 32, rate), _mma_sparse("m16n8k32", BF16, F32, 32, rate),
+        _mma_sparse("m16n8k64", S8, S32, 64, 2 * rate),
+    ]  # fmt: skip
+    if arch.has("mma_fp8"):
+        found.append(_mma_sparse("m16n8k64", E4M3, F32, 64, 2 * rate))
+    return tuple(found)
 
 
 # Copy instructions --------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from tilewright.ir.nodes import Commit, Statement, Wait
 from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
+from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.ops.unpack import Unpack
 from tilewright.passes.context import Context, Override
 from tilewright.passes.tile.select_copies import ENGINE, QUADS
@@ -20,6 +21,7 @@ from tilewright.targets.cuda.engine_store import lower_engine_store
 from tilewright.targets.cuda.gemm import lower_gemm
 from tilewright.targets.cuda.quad_copy import lower_quad_copy
 from tilewright.targets.cuda.reduce import lower_reduce
+from tilewright.targets.cuda.sparse_gemm import lower_sparse_gemm
 from tilewright.targets.cuda.unpack import lower_unpack
 from tilewright.targets.cuda.warpgroup_gemm import lower_group, lower_group_wait
 
@@ -45,6 +47,6 @@ def _copy(copy: Copy, context: Context) -> Statement | None:
 
 
 OVERRIDES: Mapping[type[Statement], Override] = {
-    Unpack: lower_unpack, Gemm: lower_gemm, Reduce: lower_reduce, Copy: _copy, Commit: _first(lower_commit, lower_group),
+    Unpack: lower_unpack, Gemm: lower_gemm, SparseGemm: lower_sparse_gemm, Reduce: lower_reduce, Copy: _copy, Commit: _first(lower_commit, lower_group),
     Wait: _first(lower_wait, lower_group_wait),
 }  # fmt: skip

@@ -1,0 +1,159 @@
+"""`T.gemm_sp`: multiply a 2:4 sparse tile, held as what was kept and where it stood, by a dense one into an accumulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from tilewright.formats.sparse import expand
+from tilewright.ir.dtypes import INT32, UINT8, DType
+from tilewright.ir.nodes import (
+    Effects,
+    Expr,
+    Region,
+    Select,
+    Statement,
+    TileOperator,
+    Var,
+    binary,
+    cast,
+    const,
+    index_binary,
+    tile_operator,
+)
+from tilewright.ops.base import (
+    accumulator,
+    as_shape,
+    begin,
+    check_known,
+    compute_dtype,
+    element,
+    get,
+    parallel,
+    put,
+    serial,
+    shape_of_rank,
+    shape_text,
+    store_element,
+    zero,
+)
+from tilewright.ops.gemm import POLICIES, integer_product
+from tilewright.ops.rounding import round_float, wrap
+
+
+@tile_operator("sparse_gemm")
+class SparseGemm(TileOperator):
+    """``c += expand(a, metadata) @ b``, or ``c = ...`` where `clear` holds.
+
+    Fields
+    ------
+    a : (m, k / 2), two of every four elements along k.
+    metadata : uint8 (m, k / 8), as `formats.sparse.compress` gives it.
+    b, c, transpose_b, clear, policy : as those of `Gemm`.
+
+    The sum of one operator is rounded once to c's dtype; integers wrap.
+    """
+
+    conditions: ClassVar[tuple[str, ...]] = ("clear",)
+
+    a: Region
+    metadata: Region
+    b: Region
+    c: Region
+    transpose_b: bool = False
+    clear: bool | Expr = False
+    policy: str = "square"
+
+    @property
+    def transpose_a(self) -> bool:
+        """Never: metadata goes with rows."""
+        return False
+
+    @property
+    def m(self) -> int:
+        return _two(self.a)[0]
+
+    @property
+    def n(self) -> int:
+        return _two(self.b)[0 if self.transpose_b else 1]
+
+    @property
+    def k(self) -> int:
+        return _two(self.b)[1 if self.transpose_b else 0]
+
+    def check(self) -> Iterator[str]:
+        unknown = list(check_known(a=self.a, metadata=self.metadata, b=self.b, c=self.c))
+        yield from unknown
+        names = ("a", "metadata", "b", "c")
+        flat = [name for name in names if shape_of_rank(getattr(self, name), 2) is None]
+        yield from (
+            f"{name} has shape {shape_text(getattr(self, name))}, but two dimensions are needed" for name in flat
+        )
+        if not unknown and not flat:
+            yield from self._check_shapes()
+        if self.metadata.dtype != UINT8:
+            yield f"the metadata is {self.metadata.dtype}, but should be uint8"
+        if self.c.dtype.is_integer and not (self.a.dtype.is_integer and self.b.dtype.is_integer):
+            yield f"c is {self.c.dtype}, but the product of {self.a.dtype} and {self.b.dtype} needs a float accumulator"
+        if self.policy not in POLICIES:
+            yield f"the policy is {self.policy!r}, but should be one of {', '.join(POLICIES)}"
+
+    def _check_shapes(self) -> Iterator[str]:
+        if self.k % 8:
+            yield f"k is {self.k}, but should be a multiple of 8"
+        elif _two(self.a) != (self.m, self.k // 2):
+            yield f"b has k = {self.k}, so a should have {self.k // 2} columns, but it has shape {shape_text(self.a)}"
+        elif _two(self.metadata) != (self.m, self.k // 8):
+            yield f"the metadata should have shape ({self.m}, {self.k // 8}), but has {shape_text(self.metadata)}"
+        if _two(self.c) != (self.m, self.n):
+            yield f"the product has shape ({self.m}, {self.n}), but c has shape {shape_text(self.c)}"
+
+    def effects(self) -> Effects:
+        reads = [self.a, self.metadata, self.b]
+        return Effects(reads=tuple(reads if self.clear is True else [*reads, self.c]), writes=(self.c,))
+
+    def reference(self, *reads: np.ndarray) -> tuple[np.ndarray]:
+        kept, metadata, b = (
+            as_shape(one, shape_of_rank(region, 2)) for one, region in zip(reads, (self.a, self.metadata, self.b))
+        )
+        old = None if self.clear is True else as_shape(reads[3], (self.m, self.n))
+        a, right = expand(kept, metadata), b.T if self.transpose_b else b
+        if self.c.dtype.is_integer:
+            total = integer_product(a, right)
+            return (wrap(total if old is None else total + old.astype(total.dtype), self.c.dtype),)
+        with np.errstate(invalid="ignore", over="ignore"):
+            product = a.astype(np.float64) @ right.astype(np.float64)
+            product = product if old is None else product + old.astype(np.float64)
+        return (round_float(product, self.c.dtype),)
+
+    def lower(self) -> Statement:
+        return parallel((self.m, self.n), self._lower_element, span=self.span)
+
+    def _lower_element(self, i: Var, j: Var) -> list[Statement]:
+        """One element of c: a scalar accumulator over what was kept."""
+        integers = self.c.dtype.is_integer
+        wide: DType = self.c.dtype if integers else compute_dtype(self.a.dtype, self.b.dtype, self.c.dtype)
+        old = cast(element(self.c, (i, j)), wide)
+        first: Expr = zero(wide) if self.clear is True else old
+        if isinstance(self.clear, Expr):
+            first = Select(wide, self.clear, zero(wide), old)
+        total = accumulator("total", wide)
+
+        def step(kept: Var) -> list[Statement]:
+            byte = cast(element(self.metadata, (i, index_binary("floordiv", kept, 4))), INT32)
+            shift = index_binary("mul", index_binary("floormod", kept, 4), 2)
+            place = binary("and", binary("shr", byte, shift), const(3))
+            k = index_binary("add", index_binary("mul", index_binary("floordiv", kept, 2), 4), place)
+            a = cast(element(self.a, (i, kept)), wide)
+            b = cast(element(self.b, (j, k) if self.transpose_b else (k, j)), wide)
+            return [put(total, binary("add", get(total), binary("mul", a, b)))]
+
+        return [begin(total, first), serial("kept", 0, self.k // 2, step), store_element(self.c, (i, j), get(total))]
+
+
+def _two(region: Region) -> tuple[int, int]:
+    shape = shape_of_rank(region, 2)
+    assert shape is not None and all(isinstance(extent, int) for extent in shape)
+    return shape  # type: ignore[return-value]
