@@ -4,6 +4,7 @@
 #include "tilewright_wgmma_n128_f16_f16_f16.cuh"
 #include "tilewright_wgmma_n64_f16_e5m2_e4m3.cuh"
 #include "tilewright_wgmma_n64_f32_bf16_bf16.cuh"
+#include "tilewright_wgmma_sparse_n64_f32_bf16_bf16.cuh"
 #include "tilewright_wgmma_n48_s32_u8_s8.cuh"
 #include "tilewright_wgmma_n24_f32_tf32_tf32.cuh"
 #include "tilewright_wgmma_n8_f32_e4m3_e5m2.cuh"
@@ -237,6 +238,7 @@ TW_KERNEL(128, 1) warpgroups(const void* p, void* q, uint32_t leading, uint32_t 
   tw::wgmma_ss<48, uint8_t, int8_t>(i, x, y, true); tw::wgmma_rs<48, int8_t>(i, ai, y, true);
   tw::wgmma_ss<24, tw::tfloat32, tw::tfloat32>(t, x, y, true); tw::wgmma_rs<24, tw::tfloat32>(t, at, y, true);
   tw::wgmma_ss<8, tw::float8_e4m3, tw::float8_e5m2>(m, x, y, true); tw::wgmma_rs<8, tw::float8_e5m2>(m, am, y, true);
+  tw::wgmma_sparse_ss<64, tw::bfloat16, tw::bfloat16, 1>(b, x, y, leading, true); tw::wgmma_sparse_rs<64, tw::bfloat16>(b, ab, y, leading, true);
   tw::wgmma_commit(); tw::wgmma_wait<0>();
   keep(h, q); keep(e, q); keep(b, q); keep(i, q); keep(t, q); keep(m, q);
 }

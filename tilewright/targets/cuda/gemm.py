@@ -74,6 +74,8 @@ class Operand:
 
 @dataclass(slots=True)
 class WarpGemm:
+    """A gemm on warps that each hold whole instruction tiles; `statements` is its thread code."""
+
     gemm: Gemm
     plan: GemmPlan
     block: BlockView
