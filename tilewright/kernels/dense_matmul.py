@@ -2,6 +2,9 @@
 
 A weight's N and K are fixed when a kernel is made, the number of rows M is not.  Sums of 8-bit floats stay in the
 matrix unit's accumulator ("fast accumulation"); `block_scaled_matmul` promotes them.
+
+Matrix instructions read operands of 8 bits along k only: one that lies the other way is first turned through shared
+memory into a workspace, by a kernel of its own.
 """
 
 from __future__ import annotations
@@ -11,6 +14,9 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.tiles import MANY, Tiles, choose_tiles
+
+TURNED = 64
+"""Rows and columns of a tile that is turned."""
 
 
 def sum_type(dtype: str) -> str:
@@ -127,8 +133,33 @@ def _product(
     block_M, block_N, block_K = chosen.block_M, chosen.block_N, chosen.block_K
     grid = T.ceildiv(N, block_N), T.ceildiv(M, block_M)
 
+    bytes_A, bytes_B = (tilewright.dtype(dtype).bits == 8 for dtype in (A_dtype, B_dtype))
+    turn_A, turn_B = transpose_A and bytes_A, not transpose_B and bytes_B
+    transpose_A, transpose_B = transpose_A and not turn_A, transpose_B or turn_B
+
+    @T.macro
+    def turn(source: Any, target: Any, dtype: str) -> None:
+        """``target = source^T``, in tiles that pass through shared memory."""
+        rows, columns = source.shape
+        with T.Kernel(T.ceildiv(columns, TURNED), T.ceildiv(rows, TURNED), threads=256) as (bc, br):
+            tile = T.alloc_shared((TURNED, TURNED), dtype)
+            T.copy(source[br * TURNED, bc * TURNED], tile)
+            for j, i in T.Parallel(TURNED, TURNED):
+                target[bc * TURNED + j, br * TURNED + i] = tile[i, j]
+
     @T.macro
     def product(A: Any, B: Any, scales_A: Any, scales_B: Any, bias: Any, C: Any) -> None:
+        left, right = A, B
+        if turn_A:
+            left = T.alloc_global((M, K), A_dtype)
+            turn(A, left, A_dtype)
+        if turn_B:
+            right = T.alloc_global((N, K), B_dtype)
+            turn(B, right, B_dtype)
+        multiply(left, right, scales_A, scales_B, bias, C)
+
+    @T.macro
+    def multiply(A: Any, B: Any, scales_A: Any, scales_B: Any, bias: Any, C: Any) -> None:
         with T.Kernel(*grid, threads=chosen.threads, cluster_dims=chosen.cluster) as (bn, bm):
             a = T.alloc_shared((block_K, block_M) if transpose_A else (block_M, block_K), A_dtype)
             b = T.alloc_shared((block_N, block_K) if transpose_B else (block_K, block_N), B_dtype)

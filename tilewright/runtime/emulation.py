@@ -9,7 +9,7 @@ import numpy as np
 from tilewright.compiler import Program
 from tilewright.emulator import emulate
 from tilewright.errors import EmulationFailed
-from tilewright.ir.nodes import TensorMap
+from tilewright.ir.nodes import Buffer, TensorMap
 from tilewright.ir.signature import written_parameters
 from tilewright.ir.visitor import kernels
 from tilewright.runtime.arguments import Binder
@@ -49,15 +49,22 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
         unsettled = [*used, *written] if dependent[number] else []
         emulate(
             text, program.source.entries[number], [flat.get(id(value), value) for value in given], grid=grid,
-            block=(x * y * z, 1, 1), cluster=clusters[number], shared_bytes=shared[number], memory=list(flat.values()), unsettled=unsettled, **options,
+            block=(x * y * z, 1, 1), cluster=clusters[number], shared_bytes=shared[number],
+            memory=[*flat.values(), *workspaces], unsettled=unsettled, **options,
         )  # fmt: skip
         used.extend(flat.values())
+
+    workspaces: list[np.ndarray] = []
+
+    def workspace(buffer: Buffer, size: int) -> np.ndarray:
+        workspaces.append(np.empty(size, np.uint8))
+        return workspaces[-1]
 
     flat = {id(value): _span(value) for value in entry if isinstance(value, np.ndarray)}
     by_author = written_parameters(program.traced)
     pairs = zip(program.traced.params, program.final.params, strict=True)
     written = [flat[id(arrays[final])] for traced, final in pairs if traced in by_author]
-    HostProgram(program.final, launch, lambda buffer, size: np.empty(size, np.uint8), _describe).run(entry)
+    HostProgram(program.final, launch, workspace, _describe).run(entry)
     return bound.outputs
 
 

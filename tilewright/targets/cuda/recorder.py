@@ -27,6 +27,14 @@ class MapOfGiven:
     encode: Callable[[int], bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class MapOfStream:
+    """Stands for the tensor map of a workspace, which lies elsewhere on each stream, and how an address is encoded."""
+
+    workspace: OfStream
+    encode: Callable[[int], bytes]
+
+
 class _EncodedMap:
     """A tensor map in argument memory; encoded once for each address that the tensor is met at."""
 
@@ -92,7 +100,11 @@ class _Recorder:
         self.kept: list[LaunchState] = []
         """What the driver reads by address: launch attributes live as long as their state."""
         self.fixed = [
-            bytes(128) if isinstance(value, MapOfGiven) else 0 if isinstance(value, (Given, OfStream)) else value
+            bytes(128)
+            if isinstance(value, (MapOfGiven, MapOfStream))
+            else 0
+            if isinstance(value, (Given, OfStream))
+            else value
             for value in values
         ]
 
@@ -104,8 +116,9 @@ class _Recorder:
         slots: list[Any] = []
         for place, value in enumerate(self.values):
             address = state.addresses[place] or 0
-            if isinstance(value, MapOfGiven):
+            if isinstance(value, (MapOfGiven, MapOfStream)):
                 slots.append(_EncodedMap(address, value.encode, self.encoded.setdefault(place, {})))
+                slots += [value.workspace.address] if isinstance(value, MapOfStream) else []
             elif isinstance(value, OfStream):
                 slots.append(value.address)
             elif isinstance(value, Given) and self.codes[place] != POINTER:
@@ -121,6 +134,10 @@ class _Recorder:
             if isinstance(value, MapOfGiven):
                 names.append(f"map{place}")
                 lines.append(f"if v{value.number} != map{place}.last: map{place}.set(v{value.number})")
+            elif isinstance(value, MapOfStream):
+                names += [f"map{place}", f"workspace{place}"]
+                late.append(f"at = workspace{place}(device, stream)")
+                late.append(f"if at != map{place}.last: map{place}.set(at)")
             elif isinstance(value, OfStream):
                 names.append(f"workspace{place}")
                 late.append(f"words[{shape.word(place)}] = workspace{place}(device, stream)")

@@ -26,9 +26,9 @@ from tilewright.targets.cuda.launcher import (
 )
 from tilewright.targets.cuda.lower import OVERRIDES
 from tilewright.targets.cuda.nvrtc import find_nvrtc
-from tilewright.targets.cuda.recorder import Given, MapOfGiven, record
+from tilewright.targets.cuda.recorder import Given, MapOfGiven, MapOfStream, record
 from tilewright.targets.cuda.tma import descriptor, encoded
-from tilewright.targets.cuda.workspaces import Workspaces
+from tilewright.targets.cuda.workspaces import OfStream, Workspaces
 
 _CODES = {"bool": "?", "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q", "float32": "f", "float64": "d",
           "int8": "b", "uint8": "B", "int16": "h", "uint16": "H"}  # fmt: skip
@@ -133,6 +133,8 @@ def _describe(node: TensorMap, address: Any, extents: tuple[int, ...], strides: 
     def encode(at: int) -> bytes:
         return encoded(descriptor(node, at, extents, strides))
 
+    if isinstance(address, OfStream):
+        return MapOfStream(address, encode)
     return MapOfGiven(address.number, encode) if isinstance(address, Given) else encode(address)
 
 
