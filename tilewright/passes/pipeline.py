@@ -33,6 +33,7 @@ from tilewright.passes.tile.rasterize_grid import rasterize_grid
 from tilewright.passes.tile.select_async_copies import select_async_copies
 from tilewright.passes.tile.select_copies import select_copies
 from tilewright.passes.tile.select_instructions import select_instructions
+from tilewright.passes.tile.share_packing import share_packing
 from tilewright.passes.tile.simplify import simplify
 from tilewright.passes.tile.specialize_warps import specialize_warps
 from tilewright.passes.tile.stage_epilogue import stage_epilogue
@@ -53,6 +54,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(check_tiles, "before anything changes: it speaks of the tiles that the author wrote", _one_thread),
     Step(privatize_operators, "early: what threads do alone is no work of the block"),
     Step(simplify, "early: what never runs asks nothing of the passes behind", _one_thread),
+    Step(share_packing, "before tiles are forwarded or laid out: some of them go", _one_thread),
     Step(forward_operands, "before layouts: an operand that is not staged needs none", _one_thread),
     Step(plan_operand_layouts, "while gemms are whole: they say how their operands want to lie", _one_thread),
     Step(promote_sums, "before instructions and roles: what is left are gemms like any other", _many_threads),

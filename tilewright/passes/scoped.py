@@ -37,7 +37,7 @@ def fresh(statement: T) -> T:
     vars: dict[Var, Expr] = {}
     buffers: dict[Buffer, Buffer] = {}
     for node in walk(statement):
-        if isinstance(node, (nodes.Let, nodes.For)):
+        if isinstance(node, (nodes.Let, nodes.For, nodes.Pipelined)):
             vars[node.var] = replace(node.var)
         elif isinstance(node, nodes.Parallel):
             vars.update((var, replace(var)) for var in node.vars)

@@ -13,11 +13,13 @@ Micro-kernels already speak of the memory itself; this pass is for everything el
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 from tilewright.errors import InternalError
 from tilewright.ir.nodes import Allocate, Buffer, Function, Load, Region, Seq, Statement, Store, cast
+from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter
 from tilewright.passes.context import Context
 from tilewright.passes.tile.plan_operand_layouts import FACT, PhysicalOperand
@@ -88,7 +90,7 @@ class _Tiles(Rewriter):
 
 
 class _Weights(Rewriter):
-    """Reads of single elements go through one flat view, declared where the kernel begins."""
+    """Accesses of single elements go through one flat view, declared where the kernel begins."""
 
     def __init__(self, operands: dict[Buffer, PhysicalOperand]) -> None:
         self.operands = operands
@@ -103,13 +105,21 @@ class _Weights(Rewriter):
         return replace(kernel, body=Seq((*views, *body.statements), span=body.span))
 
     def visit_Load(self, load: Load) -> Any:
-        operand = self.operands.get(load.buffer)
-        made = self.generic(load)
+        return self.placed(load)
+
+    def visit_Store(self, store: Store) -> Any:
+        return self.placed(store)
+
+    def placed(self, access: Any) -> Any:
+        """A load or store of the element's place in the flat view."""
+        operand = self.operands.get(access.buffer)
+        made = self.generic(access)
         if operand is None:
             return made
-        if load.buffer not in self.used:
-            weight = load.buffer
+        if access.buffer not in self.used:
+            weight = access.buffer
+            size = operand.layout.size * math.prod(operand.leading)
             self.used[weight] = Buffer(
-                f"{weight.name}_elements", (operand.layout.size,), weight.dtype, "register", source=weight
+                f"{weight.name}_elements", (size,), weight.dtype, "register", source=root(weight)
             )
-        return replace(made, buffer=self.used[load.buffer], indices=(operand.layout.position(*made.indices),))
+        return replace(made, buffer=self.used[access.buffer], indices=(operand.position(made.indices),))

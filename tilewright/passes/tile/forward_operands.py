@@ -47,7 +47,7 @@ from tilewright.ops.decode import Decode
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
-from tilewright.passes.tile.plan_operand_layouts import LANE_BYTES, first_match
+from tilewright.passes.tile.plan_operand_layouts import LANE_BYTES, first_match, shifts_left
 
 ROWS = "staged_rows"
 """Fact: for a gemm's left region, the global region that was copied into it, beyond whose end rows are zero."""
@@ -71,19 +71,20 @@ class _Staging:
 
 
 def _forward(kernel: Kernel, context: Context) -> Kernel:
-    staged = _staged(kernel)
+    staged = staged_tiles(kernel)
     changes: dict[Gemm, dict[str, Region]] = {}
-    readers = _reader_counts(kernel)
+    readers = reader_counts(kernel)
     served: dict[Buffer, int] = {}
     safe = {buffer for buffer, _ in kernel.safe_values}
     rows: dict[Region, Region] = context.facts.setdefault(ROWS, {})
-    for gemm, visible in _gemms(kernel.body, {}):
+    for gemm, visible in gemms_with_fillings(kernel.body, {}):
         for name in ("a", "b"):
             region: Region = getattr(gemm, name)
             filled = staged.get(region.buffer)
             if filled is None or visible.get(region.buffer) is not filled.statement or not region.is_whole:
                 continue
-            if name == "a" and gemm.m > FEW_ROWS and not _leaves_room(gemm, context):
+            copied = gemm.m > FEW_ROWS and not _leaves_room(gemm, context) and not _is_shifted(gemm, context)
+            if name == "a" and copied:
                 if isinstance(filled.statement, Copy) and filled.source.buffer not in safe:
                     rows[region] = filled.source
             elif _suits(gemm, name, filled, context):
@@ -93,6 +94,12 @@ def _forward(kernel: Kernel, context: Context) -> Kernel:
         return kernel
     dead = {buffer for buffer, count in served.items() if count == readers.get(buffer)}
     return replace(kernel, body=_Apply(changes, dead)(kernel.body))
+
+
+def _is_shifted(gemm: Gemm, context: Context) -> bool:
+    """Whether rows of a are copied in any case, on their way into the instruction's range."""
+    plan = first_match(gemm.a.dtype, gemm.b.dtype, context.arch)
+    return plan is not None and shifts_left(gemm, plan, context.arch) is not None
 
 
 def _leaves_room(gemm: Gemm, context: Context) -> bool:
@@ -130,7 +137,7 @@ def _reads_memory(expr: Expr) -> bool:
     return any(isinstance(node, Load) for node in walk(expr))
 
 
-def _staged(kernel: Kernel) -> dict[Buffer, _Staging]:
+def staged_tiles(kernel: Kernel) -> dict[Buffer, _Staging]:
     """Tiles that exactly one copy (or plain decode) of a read-only global region writes."""
     writers: dict[Buffer, list[Any]] = {}
     views: set[Buffer] = set()
@@ -174,7 +181,7 @@ def _holds(target: Any, low: float, high: float) -> bool:
     return bool(max(-low, high) <= 1 << (target.mantissa_bits + 1))
 
 
-def _reader_counts(kernel: Kernel) -> dict[Buffer, int]:
+def reader_counts(kernel: Kernel) -> dict[Buffer, int]:
     counts: dict[Buffer, int] = {}
     for node in walk(kernel.body):
         if isinstance(node, TileOperator):
@@ -185,22 +192,22 @@ def _reader_counts(kernel: Kernel) -> dict[Buffer, int]:
     return counts
 
 
-def _gemms(node: Statement, visible: dict[Buffer, Any]) -> Iterator[tuple[Gemm, dict[Buffer, Any]]]:
+def gemms_with_fillings(node: Statement, visible: dict[Buffer, Any]) -> Iterator[tuple[Gemm, dict[Buffer, Any]]]:
     """Every gemm with the fillings that surely happened before it, in the same iteration of every loop."""
     if isinstance(node, Seq):
         here = dict(visible)
         for statement in node.statements:
-            yield from _gemms(statement, here)
+            yield from gemms_with_fillings(statement, here)
             if isinstance(statement, (Copy, Decode)):
                 here[statement.destination.buffer] = statement
     elif isinstance(node, Gemm):
         yield node, visible
     elif isinstance(node, (For, Pipelined, While, Parallel)):
-        yield from _gemms(node.body, visible)
+        yield from gemms_with_fillings(node.body, visible)
     elif isinstance(node, If):
-        yield from _gemms(node.then, visible)
+        yield from gemms_with_fillings(node.then, visible)
         if node.otherwise is not None:
-            yield from _gemms(node.otherwise, visible)
+            yield from gemms_with_fillings(node.otherwise, visible)
 
 
 class _Apply(Rewriter):

@@ -14,15 +14,26 @@ After: the same text, and for ``tile`` the fact ``panels1[nk 64x128: 16 lanes, r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir.dtypes import UINT8, DType
-from tilewright.ir.nodes import Allocate, Buffer, Function, Load, Region, Statement, TileOperator
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Expr,
+    Function,
+    Load,
+    Region,
+    Statement,
+    TileOperator,
+    const,
+    index_binary,
+)
 from tilewright.ir.visitor import children, walk
 from tilewright.layout.panels import PanelLayout
 from tilewright.machine.arch import Arch
-from tilewright.machine.dot import DotInstruction, OperandPlan, match_operands
+from tilewright.machine.dot import DotInstruction, OperandPlan, match_left_offset, match_operands
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 
@@ -41,11 +52,27 @@ class PhysicalOperand:
     ----------
     memory : one-dimensional; bytes for codes of fewer than eight bits, else elements.
     declare : statements that bring `memory` into being, for views of parameters.
+    leading : extents of the dimensions before the matrix, in a workspace of several tiles.
     """
 
     memory: Buffer
     layout: PanelLayout
     declare: tuple[Statement, ...] = ()
+    leading: tuple[int, ...] = ()
+
+    def tile(self, indices: Sequence[Expr]) -> Expr:
+        """Number of the tile that an element or region starts in, from its indices."""
+        number: Expr = const(0)
+        for index, extent in zip(indices, self.leading):
+            number = index_binary("add", index_binary("mul", number, extent), index)
+        return number
+
+    def position(self, indices: Sequence[Expr]) -> Expr:
+        """Place of one element in the memory."""
+        within = self.layout.position(*indices[len(self.leading) :])
+        if not self.leading:
+            return within
+        return index_binary("add", index_binary("mul", self.tile(indices), self.layout.size), within)
 
 
 def physical_operand(region: Region, context: Context) -> PhysicalOperand | None:
@@ -55,7 +82,7 @@ def physical_operand(region: Region, context: Context) -> PhysicalOperand | None
     if operand is None or region.buffer.scope != "global":
         return operand
     memory = replace(operand.memory)  # a view of its own for every place that declares one
-    return PhysicalOperand(memory, operand.layout, (Allocate(memory),))
+    return PhysicalOperand(memory, operand.layout, (Allocate(memory),), operand.leading)
 
 
 def plan_operand_layouts(function: Function, context: Context) -> Function:
@@ -115,14 +142,14 @@ def _tiles(function: Function, gemms: list[Gemm], arch: Arch) -> Iterator[tuple[
     other_uses = _other_uses(function)
     wanted: dict[Buffer, set[tuple[PanelLayout, DType] | None]] = {}
     for gemm in gemms:
-        wanted.setdefault(gemm.b.buffer, set()).add(_tile_layout(gemm, arch))
+        wanted.setdefault(gemm.b.buffer, set()).add(tile_layout(gemm, arch))
     for buffer, layouts in wanted.items():
         found = next(iter(layouts))
         if len(layouts) == 1 and found is not None and buffer not in other_uses:
             yield buffer, *found
 
 
-def _tile_layout(gemm: Gemm, arch: Arch) -> tuple[PanelLayout, DType] | None:
+def tile_layout(gemm: Gemm, arch: Arch) -> tuple[PanelLayout, DType] | None:
     """The panel layout for the right operand of one gemm, or None where it should stay as it is."""
     tile = gemm.b.buffer
     if (
@@ -147,6 +174,22 @@ def _tile_layout(gemm: Gemm, arch: Arch) -> tuple[PanelLayout, DType] | None:
 def first_match(a: DType, b: DType, arch: Arch) -> OperandPlan | None:
     """The machine's best way to multiply an `a` by a `b`."""
     return next((plan for i in _instructions(arch) if (plan := match_operands(i, a, b)) is not None), None)
+
+
+MANY_ROWS = 32
+"""From here on, shifting a once costs less than summing its rows for a shifted b."""
+
+
+def shifts_left(gemm: Gemm, plan: OperandPlan, arch: Arch) -> OperandPlan | None:
+    """A plan of equal cost that shifts the rows of a instead of b, where that pays."""
+    if not plan.offset or gemm.m < MANY_ROWS or gemm.b.buffer.packed:
+        return None
+    kind = (plan.instruction.depth, plan.instruction.lanes, plan.instruction.uops)
+    for instruction in _instructions(arch):
+        other = match_left_offset(instruction, gemm.a.dtype, gemm.b.dtype)
+        if other is not None and (instruction.depth, instruction.lanes, instruction.uops) == kind:
+            return other
+    return None
 
 
 def _other_uses(function: Function) -> set[Buffer]:

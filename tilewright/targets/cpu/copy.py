@@ -13,6 +13,7 @@ from tilewright.ir.nodes import (
     Allocate,
     Buffer,
     Call,
+    Const,
     Evaluate,
     Expr,
     Extent,
@@ -42,15 +43,23 @@ WORD = 4
 def lower_copy(op: Copy, context: Context) -> Statement | None:
     """Vectors packed at once, or None where the tile lies row by row or no such way exists."""
     physical = physical_operand(op.destination, context)
-    if physical is None or op.destination.buffer.scope == "global" or not op.destination.is_whole:
+    if physical is None or op.destination.buffer.packed or not _is_whole_tile(op.destination, physical):
         return None
-    if len(op.source.extents) < 2 or op.source.extents[-2:] != op.destination.extents or op.source.buffer.packed:
+    if len(op.source.extents) < 2 or op.source.extents[-2:] != op.destination.extents[-2:] or op.source.buffer.packed:
         return None
     strides = op.source.buffer.strides
     if op.source.dtype.is_packed or (strides is not None and strides[-1] != 1):
         return None
     found = _method(op, physical)
     return None if found is None else _Packing(op, physical, *found).statement()
+
+
+def _is_whole_tile(region: Region, physical: PhysicalOperand) -> bool:
+    """Whether the region is one tile, of several in a workspace."""
+    leading = len(physical.leading)
+    inner = Region(region.buffer, region.starts[leading:], region.extents[leading:])
+    zero = all(isinstance(start, Const) and start.value == 0 for start in inner.starts)
+    return zero and inner.extents == region.buffer.shape[leading:] and all(e == 1 for e in region.extents[:leading])
 
 
 def _method(op: Copy, physical: PhysicalOperand) -> tuple[str, int, int] | None:
@@ -83,14 +92,14 @@ class _Packing:
     def statement(self) -> Statement | None:
         extents = static_extents(self.op.destination)
         assert extents is not None
-        tall, wide = extents
+        tall, wide = extents[-2:]
         if tall % self.rows or wide % self.columns:
             return None
         limits = inside(self.op.source, 0), inside(self.op.source, 1)
         source = self._flat_source()
         body = loop("row", 0, tall, lambda row: loop("column", 0, wide, lambda column: self._block(source, row, column, limits),
                                                      step=self.columns), step=self.rows)  # fmt: skip
-        return Seq((*self.before, *body), span=self.op.span)
+        return Seq((*self.physical.declare, *self.before, *body), span=self.op.span)
 
     def _flat_source(self) -> Buffer:
         """The source's memory, read only where a block lies inside: nobody need guard it."""
@@ -118,7 +127,8 @@ class _Packing:
         def one(i: Expr, j: Expr) -> list[Statement]:
             at = add(row, i), add(column, j)
             value = Load(self.op.source.dtype, self.op.source.buffer, full_index(self.op.source, at))
-            return [Store(self.op.destination.buffer, at, cast(value, self.op.destination.dtype))]
+            to = full_index(self.op.destination, at)
+            return [Store(self.op.destination.buffer, to, cast(value, self.op.destination.dtype))]
 
         return loop("i", 0, self.rows, lambda i: loop("j", 0, self.columns, lambda j: one(i, j)))
 
@@ -131,7 +141,7 @@ class _Packing:
         for start, step in zip(starts, strides, strict=True):
             at = add(at, index_binary("mul", start, step))
         at = add(at, add(index_binary("mul", row, stride), column))
-        place = layout.position(row, column)
+        place = self.physical.position((*self.op.destination.starts[: len(self.physical.leading)], row, column))
         if self.method == "vectors":
             wide = memory.dtype.with_lanes(layout.lanes)
             return [Store(memory, (place,), cast(load_vector(source, layout.lanes, at), wide))]

@@ -81,6 +81,9 @@ class _Host(CpuStatements):
 
     def text(self) -> str:
         signature = ", ".join(self._parameter(p) for p in self.parameters) or "void"
+        for node in walk(self.function.body):
+            if isinstance(node, nodes.Allocate) and node.buffer.scope == "global":
+                self.names.of(node.buffer)  # before any branch: they are freed at the end of the function
         self.statement(self.function.body)
         workspaces = [f"  {self.type_name(b.dtype)} *{self.names.of(b)} = NULL;" for b in self.workspaces]
         freed = [f"  free({self.names.of(b)});" for b in self.workspaces]

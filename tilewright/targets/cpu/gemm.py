@@ -25,10 +25,11 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.machine.dot import DotInstruction, OperandPlan, match_left_offset, match_operands
+from tilewright.machine.dot import DotInstruction, OperandPlan, match_operands
 from tilewright.ops.base import full_index, zero
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
+from tilewright.passes.tile.plan_operand_layouts import shifts_left
 from tilewright.targets.cpu.microkernels import (
     Left,
     MicroKernel,
@@ -52,25 +53,8 @@ def lower_gemm(op: Gemm, context: Context) -> Statement | None:
             continue
         chunk = _chunk(op, plan)
         if chunk is not None:
-            return _Lowering(op, context, _cheaper(op, plan, context), chunk).statement()
+            return _Lowering(op, context, shifts_left(op, plan, context.arch) or plan, chunk).statement()
     return None
-
-
-MANY_ROWS = 32
-"""From here on, shifting a once costs less than summing its rows for a shifted b."""
-
-
-def _cheaper(op: Gemm, plan: OperandPlan, context: Context) -> OperandPlan:
-    """`plan`, or one of equal cost that shifts the rows of a instead of b."""
-    if not plan.offset or op.m < MANY_ROWS or op.b.buffer.packed:
-        return plan
-    for instruction in context.arch.matrix_instructions:
-        other = match_left_offset(instruction, op.a.dtype, op.b.dtype)
-        same_kind = (instruction.depth, instruction.lanes, instruction.uops) == (
-            plan.instruction.depth, plan.instruction.lanes, plan.instruction.uops)  # fmt: skip
-        if other is not None and same_kind:
-            return other
-    return plan
 
 
 def _accumulates(instruction: DotInstruction, op: Gemm) -> bool:

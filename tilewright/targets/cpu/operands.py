@@ -163,6 +163,8 @@ class Operands:
         if self.chunk % layout.step:
             return None
         panel = index_binary("floordiv", starts[n_axis], layout.lanes)
+        if physical.leading:
+            panel = add(mul(physical.tile(op.b.starts), layout.panels), panel)
         first = index_binary("floordiv", starts[k_axis], layout.step)
         self.before += physical.declare
         stored = physical.memory.dtype if op.b.dtype.is_float else op.b.dtype

@@ -1,0 +1,77 @@
+"""Tiles that many blocks fill alike are filled once, in a kernel before; others stay where they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.ir.nodes import Function, If, Kernel
+from tilewright.ir.visitor import walk
+from tilewright.kernels.matmul import linear, matmul
+from tilewright.ops.copy import Copy
+from tilewright.passes.context import Context
+from tilewright.passes.tile.share_packing import share_packing
+from tilewright.targets.cpu.arch import arch
+
+RNG = np.random.default_rng(5)
+
+
+def shared(dtype: str, N: int, K: int, **options: Any) -> Function:
+    a, b = np.zeros((8, K), np.float32), np.zeros((K, N), np.float32)
+    sums = "int32" if dtype == "int8" else "float32"
+    program = matmul.trace(a, b, dtype=dtype, accumulate=sums, out=sums, **options)
+    return share_packing(program.function, Context(arch({"arch": "avx512-vnni"})))
+
+
+def kernels(function: Function) -> int:
+    return sum(isinstance(node, Kernel) for node in walk(function.body))
+
+
+def test_both_operands_where_the_grid_has_rows_and_columns():
+    function = shared("float32", 512, 256)
+    assert kernels(function) == 5  # a; where there are several rows of blocks b and the product, else the product
+    assert any(isinstance(node, If) for node in walk(function.body))
+
+
+def test_one_column_of_blocks_shares_only_the_right_operand():
+    assert kernels(shared("float32", 128, 256)) == 3
+
+
+def test_shifted_rows_are_copied_by_each_block():
+    assert kernels(shared("int8", 512, 1024)) == 3
+
+
+def test_packed_weights_are_left_alone():
+    function = linear.trace(512, 256).function
+    made = share_packing(function, Context(arch({"arch": "avx512-vnni"})))
+    copies = [node for node in walk(made.body) if isinstance(node, Copy)]
+    assert kernels(made) == 2
+    assert [copy.source.buffer.name for copy in copies] == ["A", "W", "c"]
+
+
+def test_a_grid_without_neighbours_is_left_alone():
+    function = linear.trace(96, 256).function
+    assert share_packing(function, Context(arch({"arch": "avx512-vnni"}))) is function
+
+
+@pytest.mark.parametrize("transpose_B", [False, True])
+@pytest.mark.parametrize("dtype", ["int8", "float32", "bfloat16"])
+def test_products_of_every_number_of_rows_of_blocks(dtype: str, transpose_B: bool):
+    N, K = 150, 333
+    carrier = np.float32 if dtype == "bfloat16" else np.dtype(dtype)
+    b = RNG.integers(-8, 8, (N, K) if transpose_B else (K, N)).astype(carrier)
+    options = {"block_M": 64, "block_N": 48, "block_K": 64, "transpose_B": transpose_B}
+    sums = "int32" if dtype == "int8" else "float32"
+    for M in (1, 63, 64, 65, 200):
+        a = RNG.integers(-8, 8, (M, K)).astype(carrier)
+        exact = a.astype(np.int64) @ (b.T if transpose_B else b).astype(np.int64)
+        if dtype == "bfloat16":
+            import ml_dtypes
+
+            given = a.astype(ml_dtypes.bfloat16), b.astype(ml_dtypes.bfloat16)
+        else:
+            given = a, b
+        found = matmul(*given, dtype=dtype, accumulate=sums, out=sums, **options)
+        assert np.array_equal(found, exact), M
