@@ -13,12 +13,23 @@ Micro-kernels already speak of the memory itself; this pass is for everything el
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
 from tilewright.errors import InternalError
-from tilewright.ir.nodes import Allocate, Buffer, Function, Load, Region, Seq, Statement, Store, cast
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Extent,
+    Function,
+    Load,
+    Region,
+    Seq,
+    Statement,
+    Store,
+    cast,
+    index_binary,
+)
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter
 from tilewright.passes.context import Context
@@ -118,7 +129,10 @@ class _Weights(Rewriter):
             return made
         if access.buffer not in self.used:
             weight = access.buffer
-            size = operand.layout.size * math.prod(operand.leading)
+            size: Extent = operand.layout.size
+            for extent in operand.leading:
+                both = isinstance(size, int) and isinstance(extent, int)
+                size = size * extent if both else index_binary("mul", size, extent)  # type: ignore[operator]
             self.used[weight] = Buffer(
                 f"{weight.name}_elements", (size,), weight.dtype, "register", source=root(weight)
             )

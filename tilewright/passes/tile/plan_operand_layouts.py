@@ -22,6 +22,7 @@ from tilewright.ir.nodes import (
     Allocate,
     Buffer,
     Expr,
+    Extent,
     Function,
     Load,
     Region,
@@ -58,7 +59,7 @@ class PhysicalOperand:
     memory: Buffer
     layout: PanelLayout
     declare: tuple[Statement, ...] = ()
-    leading: tuple[int, ...] = ()
+    leading: tuple[Extent, ...] = ()
 
     def tile(self, indices: Sequence[Expr]) -> Expr:
         """Number of the tile that an element or region starts in, from its indices."""

@@ -218,10 +218,11 @@ def _shared_tiles(kernel: Kernel, context: Context) -> list[_Shared]:
             copy = filled.statement
             if not isinstance(copy, Copy) or copy not in loops or not region.is_whole or not _is_plain(copy, safe):
                 continue
+            form: tuple[PanelLayout | None, DType] | None
             form = _left_form(gemm, context) if region is gemm.a else tile_layout(gemm, context.arch)
             places = _places(copy, {**grid, **loops[copy]})
             if form is not None and places is not None and not set(grid) <= set(places):
-                found.append(_shared(copy, *form, places))
+                found.append(_shared(copy, form[0], form[1], places))
     return found
 
 
@@ -272,7 +273,9 @@ def _loops_around_copies(node: Statement, around: dict[Var, Extent]) -> Iterator
             yield from _loops_around_copies(statement, around)
     elif isinstance(node, (For, Pipelined)):
         step = node.step if isinstance(node, For) else const(1)
-        start, stop = node.start, node.stop
-        known = isinstance(start, Const) and isinstance(stop, Const) and isinstance(step, Const)
-        if known and (start.value, step.value) == (0, 1):  # type: ignore[union-attr]
-            yield from _loops_around_copies(node.body, {**around, node.var: int(stop.value)})  # type: ignore[union-attr]
+        if isinstance(node.stop, Const) and (_number(node.start), _number(step)) == (0, 1):
+            yield from _loops_around_copies(node.body, {**around, node.var: int(node.stop.value)})
+
+
+def _number(value: Expr) -> int | None:
+    return int(value.value) if isinstance(value, Const) else None
