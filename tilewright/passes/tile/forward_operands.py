@@ -182,6 +182,7 @@ def _holds(target: Any, low: float, high: float) -> bool:
 
 
 def reader_counts(kernel: Kernel) -> dict[Buffer, int]:
+    """How often each buffer is read, by operators and by single loads."""
     counts: dict[Buffer, int] = {}
     for node in walk(kernel.body):
         if isinstance(node, TileOperator):
