@@ -11,16 +11,20 @@ Verdicts are those of `planted_faults`.
 
 from __future__ import annotations
 
+import argparse
 import collections
+import datetime
 import random
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import repository_programs as programs
-from planted_faults import HARMLESS_SCHEDULES, TRIED
+from planted_faults import HARMLESS_SCHEDULES, TRIED, in_child
 from repository_programs import Program, differences
 
 from tilewright import compiler
@@ -575,3 +579,106 @@ def _schedules(count: int) -> Iterator[tuple[str, int, int]]:
         yield schedule, seed, 0x7FF7A5A57FF7A5A5
     for i in range(count):
         yield ("late", "early", "random")[i % 3], 4 + i, random.Random(i).getrandbits(64)
+
+
+# The whole hunt ------------------------------------------------------------------------------------
+
+Verdict = tuple[str, Site, str, str]
+"""Kernel, fault, class, and what tells."""
+
+REASONS: tuple[tuple[str, str, str], ...] = (
+    (r"^stride doubled", r"argument 2", "the leading offset of swizzled K-major tiles is not read"),
+    (r"moved", r"", "the two statements commute, or a wait or barrier of the same kind follows before anything depends on their order"),
+    (r"pending", r"by -1$", "the wait covers more than it must"),
+    (r"pending", r"", "a later wait covers the same copies, or there are none to wait for at this problem's sizes"),
+    (r"left out", r"^(sync_|named_)", "another barrier on every path orders the same accesses"),
+    (r"left out", r"^cp_async", "the copies join the group that follows, for which the loop waits"),
+    (r"left out|iteration", r"release|arrive", "nobody waits for the last release of a slot"),
+    (r"count", r"named_barrier", "every thread of that barrier takes the other id, which is free"),
+    (r"^loop", r"", "everything in the extra iteration, or in the one left out, lies outside of the tensors"),
+    (r"guard", r"", "the guard holds for all at this problem's sizes, or what lies behind it is done twice or not used"),
+    (r"constant|operator|slot|coordinate", r"", "the value is the same for all threads at this problem's sizes, or names another free place for all alike"),
+    (r"", r"", "what it does is done again, or undone, before anybody looks"),
+)  # fmt: skip
+"""Why a fault does no harm: the first entry whose patterns fit its kind and its place."""
+
+
+def reason(site: Site) -> str:
+    """The reason why a harmless fault is one."""
+    return next(why for kind, what, why in REASONS if re.search(kind, site.kind) and re.search(what, site.what))
+
+
+def hunt(
+    most: int = MOST, names: set[str] | None = None, sample: int | None = None, say: bool = False
+) -> list[Verdict]:
+    """Plant faults in every kernel (`sample` of each where given) and judge them, each in a process of its own."""
+    found: list[Verdict] = []
+    for program, architecture in kernels_to_plant_in():
+        if names is not None and program.name not in names:
+            continue
+        one = prepare(program, architecture, most)
+        for site in one.sites if sample is None else random.Random(7).sample(one.sites, sample):
+            verdict, detail = in_child(judge, one, site)
+            found.append((one.name, site, verdict, detail))
+            if say and verdict not in ("reported", "wrong", "invalid"):
+                print(f"{one.name} {verdict} {detail} | {site.kind} {site.line} {site.what}", flush=True)
+    return found
+
+
+def caught_share(verdicts: Sequence[Verdict]) -> float:
+    """Share of the faults that do harm and were caught."""
+    counts = collections.Counter(verdict for _, _, verdict, _ in verdicts)
+    caught = counts["reported"] + counts["wrong"] + counts["hung"] + counts["crashed"]
+    return caught / max(1, caught + counts["missed"])
+
+
+def table(verdicts: Sequence[Verdict]) -> str:
+    """The result as a section of a page."""
+    counts = collections.Counter(verdict for _, _, verdict, _ in verdicts)
+    lines = [
+        f"{datetime.date.today().isoformat()}: {len(verdicts)} faults. " + ", ".join(f"{verdict} {count}" for verdict, count in counts.most_common()) + ".",
+        f"Caught of those that do harm: {100 * caught_share(verdicts):.2f} %.", "",
+        "| kernel | reported | wrong | hung, crashed | missed | harmless | invalid |", "| --- | --- | --- | --- | --- | --- | --- |",
+    ]  # fmt: skip
+    for name in dict.fromkeys(name for name, _, _, _ in verdicts):
+        c = collections.Counter(verdict for other, _, verdict, _ in verdicts if other == name)
+        lines.append(
+            f"| {name} | {c['reported']} | {c['wrong']} | {c['hung'] + c['crashed']} | {c['missed']} | {c['harmless']} | {c['invalid']} |"
+        )
+    lines += ["", "| kind | reported | wrong | harmless | other |", "| --- | --- | --- | --- | --- |"]
+    for kind in sorted({site.kind for _, site, _, _ in verdicts}):
+        c = collections.Counter(verdict for _, site, verdict, _ in verdicts if site.kind == kind)
+        rest = sum(c.values()) - c["reported"] - c["wrong"] - c["harmless"]
+        lines.append(f"| {kind} | {c['reported']} | {c['wrong']} | {c['harmless']} | {rest} |")
+    for wanted in ("missed", "hung", "crashed"):
+        if counts[wanted]:
+            lines += ["", f"{wanted.capitalize()}:", ""]
+            lines += [
+                f"- {name}: {site.kind}, {site.what} {detail}".rstrip()
+                for name, site, verdict, detail in verdicts
+                if verdict == wanted
+            ]
+    lines += ["", "Harmless, by reason:", ""]
+    for _, _, why in REASONS:
+        places = [
+            f"{name}: {site.kind}, `{site.what}`"
+            for name, site, verdict, _ in verdicts
+            if verdict == "harmless" and reason(site) == why
+        ]
+        if places:
+            lines += [f"**{why[0].upper()}{why[1:]}** ({len(places)})", "", "; ".join(places), ""]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--most", type=int, default=MOST)
+    parser.add_argument("--kernels", nargs="*")
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    text = table(hunt(options.most, set(options.kernels) if options.kernels else None, say=True))
+    (options.output.write_text if options.output else print)(text)
+
+
+if __name__ == "__main__":
+    main()
