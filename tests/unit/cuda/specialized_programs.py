@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 
 import tilewright.language as T
+from tilewright.kernels.attention import flash_attention
 
 
 @dataclass(frozen=True)
@@ -551,6 +552,44 @@ def sparse_decode_expected(q, k, v, indices, counts):
     return result
 
 
+def walking(A, B, steps):
+    """Where to load from is kept in a scalar that conditions move on; the bound of the loop is one too."""
+    A: T.Tensor((64, 512), "float16")
+    B: T.Tensor((64, 512), "float16")
+    steps: T.Tensor((6,), "int32")
+    C = T.empty((64, 64), "float32")
+    with T.Kernel(1, threads=128):
+        a = T.alloc_shared((64, 64), "float16")
+        b = T.alloc_shared((64, 64), "float16")
+        c = T.alloc_fragment((64, 64), "float32")
+        place = T.alloc_var("int32", 0)
+        T.clear(c)
+        for k in T.Pipelined(6, num_stages=3):
+            if steps[k] > 0:
+                place = place + steps[k]
+            if place < 8:
+                T.copy(A[0, place * 64], a)
+                T.copy(B[0, place * 64], b)
+                T.gemm(a, b, c, transpose_B=True)
+        T.copy(c, C)
+    return C
+
+
+def walking_expected(a, b, steps):
+    places = [place for place in np.cumsum(np.maximum(steps, 0)) if place < 8]
+    return sum(product(a[:, p * 64 : p * 64 + 64], b[:, p * 64 : p * 64 + 64].T) for p in places)
+
+
+def attention_expected(q, k, v, causal=False):
+    k, v = (np.repeat(one.astype(np.float64), q.shape[1] // one.shape[1], 1) for one in (k, v))
+    scores = q.astype(np.float64) @ k.swapaxes(2, 3) * q.shape[-1] ** -0.5
+    if causal:
+        rows, columns = scores.shape[2:]
+        scores = np.where(np.arange(columns) <= np.arange(rows)[:, None] + columns - rows, scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ v
+
+
 # All of them --------------------------------------------------------------------------------------
 
 
@@ -586,6 +625,8 @@ BLOCKS = np.random.default_rng(1).integers(0, 2, (2, 2, 4)).astype(np.int32)
 A, B = integers(128, 512), integers(64, 512, seed=1)
 WIDE_A, SMALL_A, ODD_A, TINY_A = integers(128, 256), integers(64, 256), integers(70, 256), integers(64, 128)
 WIDE_B, OTHER_B = integers(64, 256, seed=1), integers(64, 256, seed=2)
+SMALL_WIDE = integers(64, 512, seed=7)
+HEADS = tuple(integers(1, heads, rows, 64, seed=8) for heads, rows in ((2, 150), (1, 201), (1, 201)))
 BYTES = np.random.default_rng(2).integers(0, 256, (64, 128)).astype(np.uint8)
 CP_ASYNC, MIXED, SIMT = (
     ("LDGSTS", "ARRIVES.LDGSTSBAR", "HGMMA"),
@@ -621,6 +662,11 @@ PROGRAMS = [
     Program("no trips", counted, (ODD_A, WIDE_B, 1), counted_expected),
     Program("shorter than the pipeline", counted, (ODD_A, WIDE_B, 3), counted_expected),
     Program("counted at launch", counted, (ODD_A, WIDE_B, 8), counted_expected),
+    Program("walking", walking, (SMALL_WIDE, B, np.array([0, 2, -1, 3, 1, 9], np.int32)), walking_expected),
+    Program("attention", flash_attention.direct.function, HEADS, attention_expected,
+            {"dtype": "float16", "block_M": 128, "threads": 256}, tolerance=3e-3),
+    Program("causal attention", flash_attention.direct.function, HEADS, lambda *heads: attention_expected(*heads, causal=True),
+            {"dtype": "float16", "causal": True, "num_stages": 1}, tolerance=3e-3),
     Program("block sparse attention", sparse_attention, _attention_inputs(2), sparse_attention_expected, tolerance=2e-3),
     Program("seer attention", sparse_attention, _attention_inputs(2), sparse_attention_expected, {"stages": 1},
             tolerance=2e-3),

@@ -10,6 +10,7 @@ from specialized_programs import PROGRAMS, integers, plain, product
 
 import tilewright.language as T
 from tilewright.interpreter import interpret
+from tilewright.kernels.attention import flash_attention
 from tilewright.targets.cuda.compiler import compile_text
 
 SCHEDULES = (("late", 0), ("early", 0), ("random", 1))
@@ -195,3 +196,16 @@ def test_sizes_known_at_launch_keep_the_asynchronous_instructions():
         counts.append(Counter(re.findall(r"\b(UTMALDG|IGMMA|SYNCS\.PHASECHK\S*|LDGSTS|LDG|WARPGROUP\.ARRIVE)\b", text)))
     of_loops = [{name: count[name] for name in ("UTMALDG", "IGMMA", "LDGSTS", "WARPGROUP.ARRIVE")} for count in counts]
     assert of_loops[0] == of_loops[1] == of_loops[2] and of_loops[0]["UTMALDG"] and of_loops[0]["IGMMA"]
+
+
+def test_softmax_runs_beside_the_second_product():
+    """The next scores and the last weighted sum are both under way before either is waited for."""
+    heads = tuple(np.zeros((1, 1, 512, 128), np.float16) for _ in range(3))
+    function = flash_attention.direct.function
+    kernel = on("sm_90a", function).compile(*heads, dtype="float16", block_M=128, block_N=128, threads=256)
+    loop = kernel.get_kernel_source().split("for (int32_t n = 1;")[1]
+    events = re.findall(r"wgmma_(ss|rs|commit|wait<\d>)|fast_exp2", loop)
+    runs = [one for one, before in zip(events, ["", *events], strict=False) if one != before]
+    assert runs[:8] == ["ss", "commit", "rs", "commit", "wait<1>", "", "wait<0>", "rs"]
+    binary = compile_text(kernel.get_kernel_source(), kernel.arch)
+    assert binary.warnings == ()  # where the compiler puts asynchronous products in sequence it says so

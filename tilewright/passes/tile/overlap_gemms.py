@@ -137,7 +137,6 @@ class _Roles(Rewriter):
 
     def __init__(self, channels: dict[str, Channel], plans: dict[Gemm, GemmPlan]) -> None:
         self.channels, self.plans = channels, plans
-        self.slots = {buffer for channel in channels.values() for buffer in channel.buffers}
         self.role: Role | None = None
         self.tokens = 0
 
@@ -180,7 +179,9 @@ class _Roles(Rewriter):
                 releases.append(statement)
         turns = [turns_of(loop, home, release.iteration) for release in releases]
         known = [one for one in turns if one is not None]
-        read = {region.buffer for region in (gemm.a, gemm.b)} & self.slots
+        inside = {node.channel for node in walk(loop.body) if isinstance(node, Release)}
+        handed = {buffer for name in inside for buffer in self.channels[name].buffers}
+        read = {region.buffer for region in (gemm.a, gemm.b)} & handed
         freed = {buffer for release in releases for buffer in self.channels[release.channel].buffers}
         shallow = any(self.channels[release.channel].stages < 2 for release in releases)
         if len(known) != len(turns) or not read <= freed or shallow or not known:

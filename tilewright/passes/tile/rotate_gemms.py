@@ -151,8 +151,12 @@ class _Rotation:
         if not self.last:
             return False
         behind = self.last[self.last.index(self.gemm) + 1 :]
-        if not all(isinstance(one, Release) for one in behind):
-            return False
+        received = {one.channel for one in self.last if isinstance(one, Receive)}
+        for one in behind:
+            if not isinstance(one, Release):
+                return False
+            if one.channel not in received and self.channels[one.channel].stages < 2:
+                return False  # its slot is still held when the next iteration asks for one
         if any(self._disturbs(one) for one in self.opening):
             return False
         first = self.opening[-1]
