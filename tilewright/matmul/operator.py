@@ -256,12 +256,21 @@ class Matmul:
         self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
     ) -> Product:
         """A product with raw tensors: nothing of them is remembered."""
+        given, operands = self._checked(A, W, scale, zeros, bias, output, a_scale, residual)
+        shape = (*A.shape[:-1], self.config.N)
+        result = operands.out.reshape(shape) if output is None else output
+        return Product(self._prepared(given, A), operands, result)
+
+    def _checked(
+        self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
+    ) -> tuple[dict[str, Any], Operands]:
+        """The weight's tensors by name and the operands of the call, each of the shape and type that the config says."""
         config, device = self.config, device_of(A)
         facts, request = config.facts(), config.request()
         width = facts.K // dtype(request.activations).per_byte
         if not A.shape or A.shape[-1] != width:
             raise WrongArgumentShape(f"A has shape {list(A.shape)}, expected [..., {width}]")
-        leading, rows = tuple(A.shape[:-1]), int(np.prod(A.shape[:-1], dtype=np.int64))
+        rows = int(np.prod(A.shape[:-1], dtype=np.int64))
         packed_zeros = facts.zeros == "packed"
         grouped = None if facts.scale is None else (facts.scale.rows, facts.scale.columns)
         points = None if facts.zero_point is None else (facts.zero_point.rows, facts.zero_point.columns)
@@ -290,8 +299,7 @@ class Matmul:
             shaped("bias", bias, (facts.N,), request.bias and dtype(request.bias)),
             shaped("residual", residual, (rows, facts.N), dtype(request.out)), result,
         )  # fmt: skip
-        prepared = self._prepared({name: array for name, array in given.items() if array is not None}, A)
-        return Product(prepared, operands, result.reshape((*leading, facts.N)) if output is None else output)
+        return {name: array for name, array in given.items() if array is not None}, operands
 
     def _prepared(self, given: dict[str, Any], example: Any) -> Prepared | Quantizing:
         machine, request = Machine(self.target, self.arch), self.config.request()

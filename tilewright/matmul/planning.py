@@ -132,4 +132,8 @@ def _multiplies(arch: Arch, of: DType) -> bool:
 
 def table_of(of: Format, whole: int) -> np.ndarray:
     """Values of the codes as the kernel looks them up, float32."""
-    return np.ones(1, np.float32) if of.is_dense else (np.nan_to_num(of.table, nan=0.0) * whole).astype(np.float32)
+    return (
+        np.ones(1, np.float32)
+        if of.is_dense
+        else (np.where(np.isnan(of.table), 0.0, of.table) * whole).astype(np.float32)
+    )

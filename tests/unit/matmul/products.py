@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
 from tilewright.formats import number_format
+from tilewright.interpreter import interpret
 from tilewright.ir.dtypes import dtype, pack
+from tilewright.ir.nodes import Function
+from tilewright.kernels.general_matmul import general_matmul
+from tilewright.kernels.recipe import Recipe
+from tilewright.matmul.operator import Matmul
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.product import Product
+from tilewright.matmul.tiers.base import Machine
+from tilewright.matmul.tiers.general import GeneralCall
 from tilewright.quant import QuantizedWeight
 
 MACHINES = ["cpu", "cuda -arch=sm_80", "cuda -arch=sm_90a"]
@@ -26,6 +34,25 @@ def product(x: np.ndarray, weight: QuantizedWeight, target: str = "cpu", **optio
         options["out"] = np.full((*given.shape[:-1], weight.shape[0]), 77, name)
     made = Product.of(x, PackedWeight.pack(weight), target=target, **options)
     return made.run() if target == "cpu" else made.emulate()
+
+
+def interpreted(operator: Matmul, *arguments: Any, **named: Any) -> np.ndarray:
+    """A call of a `Matmul` on raw arrays, its traced program run by the interpreter: no compiler, the same arithmetic."""
+    names = ("A", "W", "scale", "zeros", "bias", "output", "a_scale", "residual")
+    given = {**dict.fromkeys(names), **dict(zip(names, arguments)), **named}
+    A, W, *rest = (given[name] for name in names)
+    held, operands = operator._checked(A.T if operator.layout[0] == "t" else A, W, *rest)
+    operands.out[...] = 77
+    recipe = operator._recipe
+    call = GeneralCall(recipe, Machine(operator.target, operator.arch), A, {})
+    interpret(traced(recipe), list(call.arguments(operands, call.held(held))))
+    return operands.out
+
+
+@functools.cache
+def traced(recipe: Recipe) -> Function:
+    """The general kernel's program."""
+    return general_matmul.trace(recipe).function
 
 
 def close(found: np.ndarray, x: np.ndarray, dense: np.ndarray, operand: str = "float32", out: str = "float32") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -46,8 +47,7 @@ class GeneralCall:
     """The general kernel of a recipe on a machine, with one element in the place of each tensor that it does not use."""
 
     def __init__(self, recipe: Recipe, machine: Machine, example: Any, options: Mapping[str, int]) -> None:
-        self.recipe, self.example = recipe, example
-        self.kernel: Kernel = compile(general_matmul.trace(recipe, **options), target=machine.arch)
+        self.recipe, self.machine, self.example, self.options = recipe, machine, example, options
         absent = {
             "table": table_of(recipe.format, recipe.whole),
             "scales": np.ones((1, 1), dtype(recipe.scale.dtype).numpy),
@@ -62,6 +62,11 @@ class GeneralCall:
             "residual": np.zeros((1, 1), dtype(recipe.out).numpy),
         }
         self._absent = {name: placed_like(array, example) for name, array in absent.items()}
+
+    @functools.cached_property
+    def kernel(self) -> Kernel:
+        """The kernel, compiled at first use."""
+        return compile(general_matmul.trace(self.recipe, **self.options), target=self.machine.arch)
 
     def held(self, arrays: dict[str, Any]) -> list[Any]:
         """The weight's tensors in the kernel's order; those that the recipe leaves out are not passed."""
