@@ -16,6 +16,7 @@ from tilewright.matmul.product import Product
 from tilewright.matmul.tiers.base import Operands
 from tilewright.matmul.torch_operators import handle_of, register_operators
 from tilewright.quant import QuantizedWeight, quantize
+from tilewright.quant.files import metadata_bytes, read_metadata
 
 register_operators()
 
@@ -225,15 +226,20 @@ class Linear(torch.nn.Module):
         """The weight that activations are multiplied by in effect, ``[N, K]`` float32."""
         return torch.from_numpy(self.weight.to_dense().astype(np.float32)).to(self.qweight.device)
 
-    def get_extra_state(self) -> dict[str, Any]:
-        """What buffers do not say of the weight."""
-        return {"block": tuple(self.block), "zeros_mode": self.zeros_mode, "tensor_scale": self.tensor_scale,
-                "W_dtype": self.W_dtype, "layout": self.weight.layout}  # fmt: skip
+    def get_extra_state(self) -> torch.Tensor:
+        """What buffers do not say of the weight, as bytes: a state dict holds nothing but tensors."""
+        return as_torch(metadata_bytes(self.weight), "cpu")  # type: ignore[no-any-return]
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Inverse of `get_extra_state`."""
-        self.block, self.zeros_mode = tuple(state["block"]), state["zeros_mode"]
-        self.tensor_scale, self.W_dtype = state["tensor_scale"], state["W_dtype"]
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        """Inverse of `get_extra_state`.
+
+        Raises
+        ------
+        InvalidTensor : bytes that are no metadata, or those of a newer version.
+        """
+        about = read_metadata(state, "_extra_state")
+        self.block, self.zeros_mode = about["block"], about["zeros_mode"]
+        self.tensor_scale, self.W_dtype = about["tensor_scale"], about["format"]
         self._packed, self._fast = None, {}
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.ir.dtypes import dtype as dtype_of
-from tilewright.kernels.recipe import Grouped, Recipe
+from tilewright.kernels.recipe import TILE_ROWS, Grouped, Recipe, tile_place
 
 FEW_ROWS = 16
 """Up to here blocks have so many rows, so that short batches waste nothing."""
@@ -27,7 +27,7 @@ def decoded(code: Any, recipe: Recipe, table: Any) -> Any:
         if of.name == "int1":
             return code * 2 - 1
         sign = 1 << (of.bits - 1) if of.kind == "int" else 0
-        return (code ^ sign) - sign
+        return code - sign if recipe.offset_binary else (code ^ sign) - sign
     if of.name in NATIVE and recipe.whole == 1:
         return T.cast(T.reinterpret(T.cast(code, "uint8"), NATIVE[of.name]), "float32")
     return table[code]
@@ -79,7 +79,7 @@ def general_matmul(
     Returns
     -------
     kernel of ``A[M, columns]``, ``activation_scales`` (``[1, 1]``, ``[M, 1]`` or ``[M, groups]``), ``W`` (bytes ``[N, row_bytes]``,
-    dense formats ``[N, K]``), ``table`` (values of the codes), ``scales``, ``zeros`` and ``multipliers`` (as their `Grouped`
+    dense formats ``[N, K]``; in tiles ``[N / 16, K / columns, bytes]``), ``table`` (values of the codes), ``scales``, ``zeros`` and ``multipliers`` (as their `Grouped`
     says), ``factor[1]``, ``slots``, ``divisors[columns]``, ``gathered[K]`` (int32, column of A, negative for none), ``bias[N]``,
     ``residual[M, N]`` and ``C[M, N]``.
     """
@@ -91,10 +91,17 @@ def general_matmul(
     block_K = next(size for size in (64, 32, 16) if size == 16 or span % size == 0) if period else 64
     tile_bytes = block_K * bits // 8
     per_word = 32 // bits if r.slots else 1
-    dense = r.format.is_dense
+    dense, own = r.format.is_dense, r.format.dtype
     wide = "float64" if r.accumulate == "float64" else "float32"
     copied = r.left == r.activations and not (r.gather or r.divisors or r.activation_scales == "element")
-    native = r.is_native
+    native, tiled = r.is_native, r.tiles[1] > 0
+    as_stored = own is not None and (dense or native)
+    code_type = own.name if as_stored else "uint8"
+    code_tile: tuple[int, ...] = (block_N, tile_bytes)
+    if tiled:
+        block_K = max(block_K, r.tiles[0])
+        tile_codes = TILE_ROWS * r.tiles[0]
+        code_tile = (block_N // TILE_ROWS, block_K // r.tiles[0], tile_codes if as_stored else tile_codes * bits // 8)
 
     @T.macro
     def convert(
@@ -127,10 +134,12 @@ def general_matmul(
     ) -> None:
         """A tile of codes as the numbers that are multiplied."""
         for i, j in T.Parallel(block_N, block_K):
-            bit = j * bits
+            place = tile_place(i % TILE_ROWS, j % r.tiles[0], r.tiles) if tiled else j
+            bit = place * bits
             if r.slots:
-                bit = j // per_word * 32 + slots[j % per_word] * bits
-            code = T.cast(codes[i, bit // 8], "int32") >> bit % 8
+                bit = place // per_word * 32 + slots[place % per_word] * bits
+            byte = codes[i // TILE_ROWS, j // r.tiles[0], bit // 8] if tiled else codes[i, bit // 8]
+            code = T.cast(byte, "int32") >> bit % 8
             if 8 % bits:
                 following = T.min(bit // 8 + 1, tile_bytes - 1)
                 code = code | T.cast(codes[i, following], "int32") << 8 - bit % 8
@@ -159,7 +168,7 @@ def general_matmul(
         with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
             A_shared = T.alloc_shared((block_M, block_K), r.left)
             W_shared = T.alloc_shared((block_N, block_K), r.right)
-            codes = None if native or dense else T.alloc_shared((block_N, tile_bytes), "uint8")
+            codes = None if as_stored and not tiled else T.alloc_shared(code_tile, code_type)
             partial = T.alloc_fragment((block_M, block_N), r.accumulate)
             if period:
                 total = T.alloc_fragment((block_M, block_N), wide)
@@ -172,13 +181,20 @@ def general_matmul(
                         T.copy(A[by * block_M, first], A_shared)
                     else:
                         convert(A, activation_scales, divisors, gathered, A_shared, by * block_M, first)
-                    if native:
+                    if tiled:
+                        T.copy(W[bx * (block_N // TILE_ROWS), first // r.tiles[0], 0], codes)
+                    if tiled and as_stored:
+                        for i, j in T.Parallel(block_N, block_K):
+                            place = tile_place(i % TILE_ROWS, j % r.tiles[0], r.tiles)
+                            W_shared[i, j] = T.cast(codes[i // TILE_ROWS, j // r.tiles[0], place], r.right)
+                    elif native:
                         T.copy(W[bx * block_N, first], W_shared)
                     elif dense:
                         for i, j in T.Parallel(block_N, block_K):
                             W_shared[i, j] = T.cast(W[bx * block_N + i, first + j], r.right)
                     else:
-                        T.copy(W[bx * block_N, first * bits // 8], codes)
+                        if not tiled:
+                            T.copy(W[bx * block_N, first * bits // 8], codes)
                         decode(codes, table, scales, zeros, multipliers, slots, W_shared, bx * block_N, first)
                     T.gemm(A_shared, W_shared, partial, transpose_B=True)
                 if period:
@@ -216,8 +232,9 @@ def general_matmul(
     packed_zeros = r.zeros == "packed"
     zero_shape = (groups, -(-N * bits // 8)) if packed_zeros else (r.zero_point.rows, r.zero_point.columns)
     multiplier = r.multiplier or Grouped("int8")
-    own = r.format.dtype
-    weight = T.Tensor((N, K), own.name) if own and (dense or native) else T.Tensor((N, r.row_bytes), "uint8")
+    weight = T.Tensor((N, K if as_stored else r.row_bytes), code_type)
+    if tiled:
+        weight = T.Tensor((N // TILE_ROWS, K // r.tiles[0], code_tile[-1]), code_type)
 
     @T.prim_func
     def general_matmul(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright.formats import Format
 
@@ -33,6 +34,30 @@ class Grouped:
 UNUSED = Grouped("float32")
 
 
+TILE_ROWS = 16
+"""Rows of the tiles that BitBLAS cuts weights into."""
+
+
+def tile_place(i: Any, j: Any, tiles: tuple[int, int]) -> Any:
+    """Place of element (i, j) among the codes of a tile of BitBLAS's, for integers, arrays and expressions.
+
+    With ``h`` for half of the tile's columns and ``q = h / 4``::
+
+        stage 1   i * columns + j                                                             row by row
+        stage 2   (16 * (i // 8) + 8 * (j // h) + i % 8) * h + j % h                          as ldmatrix reads rows
+        stage 3   (i % 8 * 4 + j % h // q) * h + (2 * (i // 8) + j // h) * q + j % q          as mma holds elements
+
+    Source: BitBLAS's `LadderPermutate` (Wang et al., "Ladder", OSDI 2024).
+    """
+    columns, stage = tiles
+    half, quarter = columns // 2, columns // 8
+    if stage == 1:
+        return i * columns + j
+    if stage == 2:
+        return (16 * (i // 8) + 8 * (j // half) + i % 8) * half + j % half
+    return (i % 8 * 4 + j % half // quarter) * half + (2 * (i // 8) + j // half) * quarter + j % quarter
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """``C = function((A a_scale) ((values - zeros) multipliers scales)^T factor + bias) + residual``, and how to compute it.
@@ -53,6 +78,9 @@ class Recipe:
     factor : whether the result is multiplied by one more number.
     whole : table values were multiplied by this to be whole numbers.
     slots : place of every code within its 32-bit word; empty where codes lie in order.
+    tiles : columns of the tiles of 16 rows that the weight is cut into, and the stage of BitBLAS's permutation inside them
+        (see `tile_place`); (0, 0) for rows.
+    offset_binary : signed codes are values plus half their range, not two's complement.
     activation_scales : ``"none"``, ``"tensor"``, ``"token"``, ``"group"`` (of `activation_group` columns, scaling
         partial sums) or ``"element"`` (the same, each element scaled before it is rounded to `left`).
     divisors : A is divided by a vector first (SmoothQuant).
@@ -80,6 +108,8 @@ class Recipe:
     factor: bool = False
     whole: int = 1
     slots: tuple[int, ...] = ()
+    tiles: tuple[int, int] = (0, 0)
+    offset_binary: bool = False
     activation_scales: str = "none"
     activation_group: int = 0
     activation_scale_dtype: str = "float32"

@@ -31,6 +31,8 @@ class WeightFacts:
     divisors: bool = False
     gather: bool = False
     slots: tuple[int, ...] = ()
+    tiles: tuple[int, int] = (0, 0)
+    offset_binary: bool = False
     exact_in: tuple[str, ...] = ()
 
     @property

@@ -86,6 +86,10 @@ class Matmul:
             return [facts.N, facts.K]
         return [facts.N, -(-facts.K * facts.format.bits // 8)]
 
+    def _code_shape(self) -> tuple[int, ...]:
+        """The shape in which the kernel takes a raw weight."""
+        return tuple(self.retrieve_weight_shape())
+
     def transform_weight(self, weight: Any, scale: Any = None, zeros: Any = None, bias: Any = None) -> Any:
         """Pack a weight of numbers (integer formats) or codes into the bytes that `forward` takes.
 
@@ -281,9 +285,7 @@ class Matmul:
             a_scales = (rows, -(-facts.K // request.activation_group))
         shaped = _Shaped(device)
         given = {
-            "codes": shaped(
-                "W", W, tuple(self.retrieve_weight_shape()), config.format.dtype if facts.format.is_dense else None
-            ),
+            "codes": shaped("W", W, self._code_shape(), config.format.dtype if facts.format.is_dense else None),
             "scales": shaped("scale", scale, grouped, facts.scale and dtype(facts.scale.dtype)),
             "zeros": shaped(
                 "zeros", zeros, points, None if packed_zeros else facts.zero_point and dtype(facts.zero_point.dtype)
@@ -380,7 +382,7 @@ class Matmul:
         arguments, named = random_operands(self.config, self._rows(None), device)
 
         def build(options: Candidate) -> Matmul:
-            trial = Matmul(self.config, self.name, self._target)
+            trial = type(self)(self.config, self.name, self._target)
             trial._options = dict(options)
             trial.forward(*arguments, **named)
             return trial

@@ -48,7 +48,7 @@ def recipe_for(facts: WeightFacts, numbers: np.ndarray | None, request: Request,
         along_k = facts.scale.varies_along_k
         scaled = "weight" if weight_scaled else "sums" if along_k else "result"
         # A word of interleaved codes belongs to one tile.
-        if scaled == "sums" and facts.group % (32 if facts.slots else RUN):
+        if scaled == "sums" and facts.group % (facts.tiles[0] or (32 if facts.slots else RUN)):
             scaled = "weight"
     activation_scales = request.activation_scales
     if activation_scales == "group" and (request.activation_group % RUN or facts.gather):
@@ -62,7 +62,7 @@ def recipe_for(facts: WeightFacts, numbers: np.ndarray | None, request: Request,
         right=right, accumulate="int32" if integers else "float64" if left == "float64" else "float32",
         group=facts.group, scaled=scaled, zeros=facts.zeros, zero=facts.zero * whole, scale=facts.scale or UNUSED,
         zero_point=facts.zero_point or UNUSED, multiplier=facts.multiplier, factor=facts.factor or whole > 1,
-        whole=whole, slots=facts.slots, activation_scales=activation_scales, activation_group=request.activation_group,
+        whole=whole, slots=facts.slots, tiles=facts.tiles, offset_binary=facts.offset_binary, activation_scales=activation_scales, activation_group=request.activation_group,
         activation_scale_dtype=request.activation_scale_dtype, divisors=facts.divisors and not request.divided,
         gather=facts.gather, bias=request.bias, residual=request.residual, function=request.function, out=request.out,
     )  # fmt: skip

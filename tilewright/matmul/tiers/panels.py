@@ -32,7 +32,7 @@ class Panels:
             (own is None or not own.is_integer or own.bits == 1, f"it unpacks integers of 2, 4 and 8 bits, not {facts.format}"),
             (facts.gather or facts.K % facts.group != 0, "groups are not whole runs of columns"),
             (facts.zeros not in ("none", "one", "groups"), f"zeros of mode {facts.zeros}"),
-            (facts.multiplier or facts.divisors or facts.slots, "second-level scales or divisors"),
+            (facts.multiplier or facts.divisors or facts.slots or facts.tiles[1], "second-level scales or divisors"),
             (bool(epilogue), "the call has an epilogue"),
             (not dtype(request.out).is_float, f"results of {request.out}"),
             (request.activation_scales == "group", "activation scales of groups"),

@@ -35,7 +35,7 @@ class Scaled:
             (request.quantize is not None, "activations are quantised first"),
             (along_k, "weight scales of groups"),
             (facts.zeros != "none" or facts.multiplier is not None, "zeros or second-level scales"),
-            (facts.gather or bool(facts.slots), "columns or codes in another order"),
+            (facts.gather or bool(facts.slots or facts.tiles[1]), "columns or codes in another order"),
             (facts.divisors and not request.divided, "divisors of activations"),
             (request.activation_scales == "group", "activation scales of groups"),
             (request.residual or request.function is not None, "an activation function or a residual"),

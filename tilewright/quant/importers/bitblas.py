@@ -9,25 +9,21 @@ import numpy as np
 
 from tilewright.errors import InvalidTensor
 from tilewright.formats import WORD_ORDERS, Format, number_format, pack_plain, unpack_plain
+from tilewright.kernels.recipe import TILE_ROWS as ROWS
+from tilewright.kernels.recipe import tile_place
 from tilewright.quant.importers.arrays import FLOATS, as_array, expect
 from tilewright.quant.importers.assemble import assemble, fields, plain_zeros
 from tilewright.quant.weight import QuantizedWeight
-
-ROWS = 16
-"""Rows of a tile of the propagated forms."""
 
 
 @dataclass(frozen=True, slots=True)
 class BitblasOrder:
     """Where BitBLAS keeps the code of an element.
 
-    With ``h`` for half of `columns`, ``q = h / 4``, ``i = n % 16``, ``j = k % columns`` and the tile number
-    ``t = n // 16 * (K / columns) + k // columns``, the place of element (n, k) in the sequence of codes is::
+    In rows (stage 0) the place of element (n, k) in the sequence of codes is ``n * K + k``; in tiles of 16 rows it is, with the
+    formulas of `kernels.recipe.tile_place` for the places inside one::
 
-        stage 0   n * K + k                                                  rows
-        stage 1   t * 16 * columns + i * columns + j                         tiles of 16 x columns
-        stage 2   t * 16 * columns + (16 * (i // 8) + 8 * (j // h) + i % 8) * h + j % h       rows as ldmatrix reads them
-        stage 3   t * 16 * columns + (i % 8 * 4 + j % h // q) * h + (2 * (i // 8) + j // h) * q + j % q      as mma holds them
+        (n // 16 * (K / columns) + k // columns) * 16 * columns + tile_place(n % 16, k % columns)
 
     The code at place e is bits ``bits * s`` to ``bits * s + bits`` of the 32-bit word ``e // w``, where a word holds
     ``w = 32 / bits`` codes and ``s`` is the slot with ``order[s] == e % w``; without fast decoding ``s = e % w``.
@@ -51,14 +47,8 @@ class BitblasOrder:
         """Place of elements (n, k) of a weight with K columns in the sequence of codes; for integers and arrays."""
         if self.stage == 0:
             return n * K + k
-        half, quarter = self.columns // 2, self.columns // 8
-        i, j = n % ROWS, k % self.columns
         tile = (n // ROWS * (K // self.columns) + k // self.columns) * ROWS * self.columns
-        if self.stage == 1:
-            return tile + i * self.columns + j
-        if self.stage == 2:
-            return tile + (16 * (i // 8) + 8 * (j // half) + i % 8) * half + j % half
-        return tile + (i % 8 * 4 + j % half // quarter) * half + (2 * (i // 8) + j // half) * quarter + j % quarter
+        return tile + tile_place(n % ROWS, k % self.columns, (self.columns, self.stage))
 
     def check(self, N: int, K: int, name: str = "the weight") -> None:
         """Whether a weight of N rows and K columns has this form.
@@ -165,6 +155,7 @@ def from_bitblas(
     zeros_mode: str = "original",
     propagate_b: int = 0,
     fast_decoding: bool = False,
+    native: bool = False,
     name: str = "",
 ) -> QuantizedWeight:
     """A weight as BitBLAS's ``transform_weight`` and its checkpoints have it; see `BitblasOrder` for the formula.
@@ -178,6 +169,7 @@ def from_bitblas(
     N, K : of the weight.
     group_size : -1 for K.
     zeros_mode, propagate_b, fast_decoding : as the operator's configuration has them.
+    native : signed codes are two's complement, as where W is multiplied in its own type.
     name : what messages call the weight.
 
     Raises
@@ -191,7 +183,8 @@ def from_bitblas(
     flat = np.reshape(as_array(qweight), -1)
     kinds = ["int8", "uint8", "float8_e4m3fn", "float8_e5m2"]
     packed = expect(f"{name}.qweight", flat, kinds, [N * K // share], "[N * K * bits / 8]").view(np.uint8)
-    codes = stored_codes(order.unpack(packed, N, K), of)
+    codes = order.unpack(packed, N, K)
+    codes = codes if native else stored_codes(codes, of)
     group = K if group_size == -1 else group_size
     groups = -(-K // group)
     factors = None

@@ -1,0 +1,138 @@
+"""BitBLAS's operator cache: operators by their configuration, in memory and as files.
+
+A directory on disk holds one directory an operator: its configuration, what tuning chose, its source.  Compiled
+kernels are not in it: tilewright keeps those itself, under keys of everything that can change them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import threading
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from tilewright.compat.bitblas.common import BITBLAS_DEFAULT_CACHE_PATH
+from tilewright.compat.bitblas.ops.general_matmul import Matmul, MatmulConfig
+from tilewright.errors import InvalidCheckpoint
+
+_database = [BITBLAS_DEFAULT_CACHE_PATH]
+_RECORD = "operator.json"
+
+
+def get_database_path() -> str:
+    """Where operators are saved."""
+    return _database[0]
+
+
+def set_database_path(path: str) -> None:
+    """Save operators elsewhere."""
+    _database[0] = str(path)
+
+
+class OperatorCache:
+    """Operators by their configuration."""
+
+    def __init__(self) -> None:
+        self.cache: dict[MatmulConfig, Matmul] = {}
+        self._lock = threading.RLock()
+
+    def add(self, config: MatmulConfig, op_inst: Matmul) -> None:
+        """Keep an operator."""
+        with self._lock:
+            self.cache[config] = op_inst
+
+    def get(self, config: MatmulConfig) -> Matmul | None:
+        """The operator of a configuration, None where there is none."""
+        with self._lock:
+            return self.cache.get(config)
+
+    def exists(self, config: MatmulConfig) -> bool:
+        """Whether there is an operator of a configuration."""
+        with self._lock:
+            return config in self.cache
+
+    def clear(self) -> None:
+        """Forget all operators."""
+        with self._lock:
+            self.cache.clear()
+
+    def size(self) -> int:
+        """How many operators there are."""
+        with self._lock:
+            return len(self.cache)
+
+    def save_into_database(self, database_path: str | None = None, target: Any = None) -> None:
+        """Write every operator (those for `target`, where one is given) to a directory of its own.
+
+        Each appears there whole or not at all, and replaces an earlier one: other processes may do the same.
+
+        Raises
+        ------
+        InvalidCheckpoint : the place cannot be written to.
+        """
+        with self._lock:
+            operators = list(self.cache.items())
+        for config, operator in operators:
+            if target is None or _directory(target) == _directory(operator):
+                _save(Path(database_path or get_database_path()) / _directory(operator), config, operator)
+
+    def load_from_database(self, database_path: str | None = None, target: Any = None) -> None:
+        """Add the operators that were saved for a target, by default the best machine here.
+
+        Raises
+        ------
+        InvalidCheckpoint : a record that cannot be read.
+        """
+        root = Path(database_path or get_database_path())
+        for record in sorted(root.glob(f"{_directory(target)}/*/{_RECORD}")):
+            try:
+                saved = json.loads(record.read_text(encoding="utf-8"))
+                config = MatmulConfig(**saved["config"])
+                operator = Matmul(config, saved["name"], saved["target"], enable_tuning=False, from_database=True)
+                operator._options = saved["options"]
+            except (ValueError, KeyError, TypeError) as error:
+                raise InvalidCheckpoint(f"{record} holds no operator: {error!r}", hint="delete its directory") from None
+            self.add(config, operator)
+
+
+def _directory(target: Any) -> str:
+    """A name for a target, or for that of an operator."""
+    if isinstance(target, Matmul):
+        return f"{target.arch.target}-{target.arch.name}"
+    probe = Matmul(MatmulConfig(M=1, N=16, K=16), target=target)
+    return f"{probe.arch.target}-{probe.arch.name}"
+
+
+def _save(root: Path, config: MatmulConfig, operator: Matmul) -> None:
+    given = {field.name: getattr(config, field.name) for field in fields(config)}
+    record = {
+        "config": given, "name": operator.name, "target": f"{operator.target.name} -arch={operator.arch.name}",
+        "options": operator._options,
+    }  # fmt: skip
+    text = json.dumps(record, indent=2)
+    place = root / hashlib.sha256(repr(config).encode()).hexdigest()
+    unfinished = root / f".{place.name}.{os.getpid()}.unfinished"
+    try:
+        unfinished.mkdir(parents=True)
+        (unfinished / _RECORD).write_text(text + "\n", encoding="utf-8")
+        (unfinished / "source.txt").write_text(operator.get_source(), encoding="utf-8")
+        if place.exists():
+            shutil.rmtree(place)
+        os.replace(unfinished, place)
+    except OSError as error:
+        raise InvalidCheckpoint(f"{place} cannot be written: {error.strerror}") from None
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+global_operator_cache = OperatorCache()
+
+
+def load_global_ops_cache(database_path: str | None = None, target: Any = None) -> OperatorCache:
+    """Fill the cache that all share from a directory."""
+    global_operator_cache.load_from_database(database_path, target)
+    return global_operator_cache

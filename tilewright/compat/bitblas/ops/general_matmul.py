@@ -1,0 +1,276 @@
+"""BitBLAS's ``MatmulConfig`` and ``Matmul``: its defaults, its packed bytes, read as they are by the general kernel."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.compat.bitblas.ops.permutes import on_arrays
+from tilewright.compat.bitblas.utils import target_name
+from tilewright.errors import NoDevice, NotRepresentable
+from tilewright.formats import Format
+from tilewright.ir.dtypes import dtype
+from tilewright.matmul.config import MatmulConfig as OwnConfig
+from tilewright.matmul.config import OptimizeStrategy, TransformKind
+from tilewright.matmul.facts import WeightFacts
+from tilewright.matmul.operator import Matmul as OwnMatmul
+from tilewright.quant.importers.bitblas import BitblasOrder, bitblas_order, stored_codes
+from tilewright.runtime.tensors import is_torch
+from tilewright.tuning import Outcome
+
+logger = logging.getLogger("bitblas")
+
+DYNAMIC_M = (1, 16, 32, 64, 128, 256, 512, 1024)
+
+BITBLAS_TRICK_DTYPE_MAP: dict[str, tuple[str, int]] = {
+    "float64": ("fp", 64), "float32": ("fp", 32), "float16": ("fp", 16), "bfloat16": ("bf", 16), "nf4": ("nf", 4),
+    "fp4_e2m1": ("fp", 4), "e4m3_float8": ("fp_e4m3", 8), "e5m2_float8": ("fp_e5m2", 8),
+    **{f"{kind}{bits}": (kind, bits) for kind in ("int", "uint") for bits in (32, 16, 8, 4, 2, 1)},
+}  # fmt: skip
+"""BitBLAS's source format and bits by the name of a type."""
+
+_FLOAT8 = ("e4m3_float8", "e5m2_float8")
+
+
+@dataclass(frozen=True)
+class MatmulConfig(OwnConfig):
+    """`tilewright.matmul.MatmulConfig` with BitBLAS's defaults: of M, accum_dtype, fast_decoding and propagate_b.
+
+    ``propagate_a`` says nothing here: A is always row-major.  ``propagate_b`` (a number, a bool or a `TransformKind`) is the
+    order of packed weights; None is BitBLAS's choice.
+    """
+
+    accum_dtype: str | None = "float16"
+
+    def __post_init__(self) -> None:
+        def put(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
+        put("optimize_stratety", OptimizeStrategy(self.optimize_stratety))
+        batching = self.optimize_stratety == OptimizeStrategy.ContigousBatching
+        if self.M is None:
+            put("M", DYNAMIC_M[1:] if batching else DYNAMIC_M)
+        super().__post_init__()
+        for name in ("propagate_a", "propagate_b"):
+            put(name, _transform_kind(getattr(self, name)))
+        put("fast_decoding", self._fast_decoding() if self.fast_decoding is None else bool(self.fast_decoding))
+        put("propagate_b", self._propagate_b(batching))
+        put("propagate_a", TransformKind.NonTransform)
+        if self.native and self.A_dtype not in ("int4", "uint4", "uint8", "float32", "float64"):
+            put("storage_dtype", self.W_dtype)
+
+    @property
+    def native(self) -> bool:
+        """Whether W is multiplied in the type that it is stored in."""
+        return self.A_dtype == self.W_dtype or (self.A_dtype in _FLOAT8 and self.W_dtype in _FLOAT8)
+
+    def _fast_decoding(self) -> bool:
+        """BitBLAS interleaves integers of less than 8 bits, but for bfloat16 and for 4 beside 8 bits."""
+        no_integer = "int" not in self.W_dtype or self.W_dtype in ("int8", "uint8")
+        four_by_eight = self.W_dtype in ("int4", "uint4") and self.A_dtype == "int8"
+        return not (no_integer or self.native or four_by_eight or self.A_dtype == "bfloat16")
+
+    def _propagate_b(self, batching: bool) -> TransformKind:
+        """BitBLAS's choice where none is given, and where it overrules one."""
+        assert isinstance(self.N, int) and isinstance(self.K, int)
+        static = isinstance(self.M, int)
+        quantized = self.with_zeros and self.zeros_mode == "quantized"
+        found = TransformKind.LDMatrixTransform
+        if self.M == 1 or self.N % 16 or self.K % 16 or not static or quantized:
+            found = TransformKind.NonTransform
+        if self.propagate_b is not None:
+            found = self.propagate_b
+        if batching and self.M != 1:
+            found = TransformKind.LDMatrixTransform
+        if self.A_dtype in (*_FLOAT8, "bfloat16"):
+            return TransformKind.NonTransform
+        if self.A_dtype in ("int4", "uint4") and found == TransformKind.IntraWarpTransform:
+            return TransformKind.LDMatrixTransform
+        # Its own choice never cuts a weight into tiles that do not come out even.
+        columns = 16 if self.A_dtype == "float16" else 32
+        return TransformKind.NonTransform if self.propagate_b is None and self.K % columns else found
+
+    @property
+    def order(self) -> BitblasOrder:
+        """The order of packed weights."""
+        return bitblas_order(self.format.bits, self.A_dtype, int(self.propagate_b), bool(self.fast_decoding))
+
+    def facts(self) -> WeightFacts:
+        """The weight as BitBLAS's bytes carry it."""
+        order, known = self.order, super().facts()
+        slots = () if order.order is None else tuple(int(place) for place in np.argsort(order.order))
+        tiles = (order.columns, order.stage) if order.stage else (0, 0)
+        offset = known.format.kind == "int" and 1 < known.format.bits < 8 and not self.native
+        return replace(known, slots=slots, tiles=tiles, offset_binary=offset)
+
+
+def _transform_kind(value: Any) -> TransformKind | None:
+    if value is None or isinstance(value, TransformKind):
+        return value
+    if isinstance(value, bool):
+        return TransformKind.LDMatrixTransform if value else TransformKind.NonTransform
+    return TransformKind(value)
+
+
+class Matmul(OwnMatmul):
+    """BitBLAS's ``Matmul``: weights are its packed bytes, read in their order by the kernel at every call.
+
+    Parameters
+    ----------
+    config : a `MatmulConfig`.
+    target : ``"cuda"``, ``"cuda -arch=sm_80"``, ``"cpu"``, an object of ``bitblas.tvm``; None for the best machine here.
+    enable_tuning : accepted; tuning is `hardware_aware_finetune`.
+    """
+
+    BITBLAS_TRICK_DTYPE_MAP = BITBLAS_TRICK_DTYPE_MAP
+
+    config: MatmulConfig
+
+    def __init__(
+        self,
+        config: MatmulConfig,
+        name: str = "matmul",
+        target: Any = None,
+        enable_tuning: bool = True,
+        from_database: bool = False,
+        backend: str = "tl",
+    ) -> None:
+        super().__init__(config, name, target_name(target), enable_tuning, from_database, backend)
+        config.order.check(*self._size)
+        if config.with_zeros and self.source_format == "int":
+            logger.warning("zeros beside %s weights: they are subtracted from the signed numbers", config.W_dtype)
+        self.dynamic_range = {"m": config.M} if isinstance(config.M, tuple) else None
+        self.workspace = None
+
+    @property
+    def _size(self) -> tuple[int, int]:
+        facts = self.config.facts()
+        return facts.N, facts.K
+
+    @property
+    def source_format(self) -> str:  # type: ignore[override]
+        """BitBLAS's kind of the weight's numbers: ``"int"``, ``"uint"``, ``"nf"``, ``"fp"``, ``"fp_e4m3"``, ..."""
+        return BITBLAS_TRICK_DTYPE_MAP.get(self.config.W_dtype, (self.config.format.kind, 0))[0]
+
+    @property
+    def lut(self) -> Any:
+        """The sixteen numbers of nf4 in A's type, None for other formats."""
+        if self.config.format.kind != "codebook":
+            return None
+        return on_arrays(lambda values: values.astype(dtype(self.A_dtype).numpy), self.config.format.table)
+
+    # Weights ------------------------------------------------------------------------------------------
+
+    def retrieve_weight_shape(self) -> list[int]:
+        """``[N, K * bits / 8]``; with propagate_b ``[N / 16, K / columns, 16, columns * bits / 8]``."""
+        return self.config.order.shape(*self._size)
+
+    def _code_shape(self) -> tuple[int, ...]:
+        shape = self.retrieve_weight_shape()
+        return (shape[0], shape[1], shape[2] * shape[3]) if len(shape) == 4 else tuple(shape)
+
+    def _raw(self, A: Any, W: Any, *rest: Any) -> Any:
+        expected = self._code_shape()
+        if hasattr(W, "reshape") and int(np.prod(W.shape)) == int(np.prod(expected)):
+            W = W.reshape(expected)
+            if not self.config.format.is_dense and "float8" in str(W.dtype):
+                W = W.view(_unsigned(W))
+        return super()._raw(A, W, *rest)
+
+    @property
+    def weight_transform(self) -> Callable[[Any], Any] | None:  # type: ignore[override]
+        """From stored codes ``[N, K]``, one an element, to ``[N, K * bits / 8]``; None where they stay as they are."""
+        order, of = self.config.order, self.config.format
+        if order.bits >= 8 and not order.stage:
+            return None
+
+        def transform(codes: Any) -> Any:
+            return on_arrays(lambda array: _packed(array, order, of), codes)
+
+        return transform
+
+    def transform_weight(self, weight: Any, scale: Any = None, zeros: Any = None, bias: Any = None) -> Any:
+        """Numbers ``[N, K]`` (-8 to 7 for int4; codes for nf4 and fp4) to BitBLAS's packed bytes.
+
+        Only the weight is given back, as BitBLAS does.
+
+        Raises
+        ------
+        NotRepresentable : a number that the format does not have, named with its index.
+        """
+
+        def transform(array: np.ndarray) -> np.ndarray:
+            of, order = self.config.format, self.config.order
+            if of.is_dense or (array.dtype.itemsize == 1 and array.dtype.kind in "fV"):
+                return _packed(array, order, of)
+            if of.kind in ("int", "uint"):
+                codes = of.exact(array.astype(np.float64))
+                codes = codes if self.config.native else stored_codes(codes, of)
+            else:
+                codes = array.astype(np.int64)
+            return _packed(codes, order, of)
+
+        return on_arrays(transform, weight)
+
+    def transform_input(self, input_tensor: Any) -> Any:
+        """A as it is: no kernel wants it otherwise."""
+        return input_tensor
+
+    # What was made ------------------------------------------------------------------------------------
+
+    def hardware_aware_finetune(self, topk: int = 20, target: Any = None, parallel_build: bool = True) -> list[Outcome]:
+        """Measure up to `topk` ways to divide the product on the machine here and keep the fastest.
+
+        Where the target is not here nothing can be measured, and the product stays as the machine's model divides it.
+        """
+        try:
+            return super().hardware_aware_finetune(topk, target, parallel_build)
+        except NoDevice as error:
+            logger.info("not tuned: %s", error.message)
+            return []
+
+    def profile_latency(self, M: int | None = None, dynamic_symbolic_constraints: Any = None) -> float:
+        """Median milliseconds of a call on random operands over the whole range of their types.
+
+        Parameters
+        ----------
+        M : rows; the largest that the config names by default.
+        dynamic_symbolic_constraints : ``{"m": rows}``, BitBLAS's way to say the same.
+        """
+        return super().profile_latency(M or (dynamic_symbolic_constraints or {}).get("m"))
+
+    @property
+    def lib(self) -> Any:
+        """The compiled kernel."""
+        return self.kernel
+
+    torch_func = rt_mod = lib
+
+    def cleanup(self) -> None:
+        """Nothing is held that would have to be given back."""
+
+
+def _unsigned(array: Any) -> Any:
+    if not is_torch(array):
+        return np.uint8
+    import torch
+
+    return torch.uint8
+
+
+def _packed(array: np.ndarray, order: BitblasOrder, of: Format) -> np.ndarray:
+    """Stored codes in BitBLAS's order, as int8 where they are codes."""
+    if array.ndim == 4:
+        array = array.reshape(-1, array.shape[1] * array.shape[3])
+    if of.is_dense or (array.dtype.itemsize == 1 and array.dtype.kind in "fV"):
+        return order.pack(array)
+    if of.bits < 8:
+        wrong = (array < 0) | (array >= 1 << of.bits)
+        if wrong.any():
+            place = tuple(int(i) for i in np.argwhere(wrong)[0])
+            raise NotRepresentable(f"{array[place]:g}", place, f"a code of {of.name}", f"0 to {(1 << of.bits) - 1}")
+    return order.pack(array.astype(np.uint8)).view(np.int8)

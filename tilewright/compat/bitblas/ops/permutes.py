@@ -1,0 +1,162 @@
+"""``LadderPermutate``, ``QuantCompress`` and ``LOP3Permutate``: the steps from codes to BitBLAS's packed bytes, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.compat.bitblas.quantization.utils import general_compress, interleave_weight
+from tilewright.errors import InvalidTensor, Unsupported
+from tilewright.matmul.arrays import as_numpy, as_torch
+from tilewright.quant.importers.bitblas import bitblas_order
+from tilewright.runtime.tensors import is_torch
+
+
+def on_arrays(function: Callable[[np.ndarray], np.ndarray], tensor: Any, out: Any = None) -> Any:
+    """A function of NumPy arrays on a tensor of either library; the result on the tensor's device, or in `out`."""
+    made = function(as_numpy(tensor))
+    result = as_torch(np.ascontiguousarray(made), tensor.device) if is_torch(tensor) else made
+    if out is None:
+        return result
+    if is_torch(out):
+        out.copy_(result.reshape(out.shape))
+    else:
+        out[...] = np.reshape(result, out.shape)
+    return out
+
+
+@dataclass(frozen=True)
+class LadderPermutateConfig:
+    """See BitBLAS: the order of the elements of a weight ``[M, N]`` in tiles of 16 rows."""
+
+    M: int
+    N: int
+    datatype: str = "float16"
+    dequantize_bits: int = -1
+    storage_dtype: str = "float16"
+    propagate_kind: str = "B"
+    transpose_matrix: bool = False
+    transform_kind: int = 2
+    target_instruction: str = "nvidia-mma"
+
+
+@dataclass(frozen=True)
+class QuantCompressConfig:
+    """See BitBLAS: codes ``[M, N]`` of `dequantize_bits` bits, packed."""
+
+    M: int
+    N: int
+    input_dtype: str = "int8"
+    storage_dtype: str = "int8"
+    dequantize_bits: int = 4
+
+
+@dataclass(frozen=True)
+class LOP3PermutateConfig:
+    """See BitBLAS: the order of codes within words, for decoding to `datatype`."""
+
+    M: int
+    N: int
+    datatype: str = "float16"
+    dequantize_bits: int = 4
+    storage_dtype: str = "int8"
+    propagate_kind: str = "B"
+    transpose_matrix: bool = False
+    transform_kind: int = 0
+    target_instruction: str = "nvidia-mma"
+
+
+class _Step:
+    """A step as an operator with BitBLAS's methods."""
+
+    def __init__(self, config: Any, name: str = "permutate", target: Any = "llvm", **options: Any) -> None:
+        self.config, self.name, self.target = config, name, target
+
+    def step(self, array: np.ndarray) -> np.ndarray:
+        """The step on an array."""
+        raise NotImplementedError
+
+    def forward(self, inp: Any, out: Any = None) -> Any:
+        """The step on a tensor; written to `out` where given."""
+        return on_arrays(self.step, inp, out)
+
+    __call__ = forward
+
+
+class LadderPermutate(_Step):
+    """Rows to tiles: stage 1 cuts, 2 moves rows to where ldmatrix looks for them, 3 to the registers of mma.
+
+    Raises
+    ------
+    Unsupported : weights that are not transposed, or the operand A.
+    InvalidTensor : tiles that a matrix does not fill.
+    """
+
+    config: LadderPermutateConfig
+
+    def __init__(
+        self, config: LadderPermutateConfig, name: str = "permutate", target: Any = "llvm", **options: Any
+    ) -> None:
+        super().__init__(config, name, target)
+        if config.propagate_kind != "B" or not config.transpose_matrix:
+            raise Unsupported("permuting the left operand, or one that is not transposed", ("B of the layout nt",))
+
+    def step(self, array: np.ndarray) -> np.ndarray:
+        """``[M, N]`` to ``[M / 16, N / columns, 16, columns]``."""
+        config = self.config
+        order = bitblas_order(16, config.datatype, config.transform_kind, False)
+        if not 0 < config.dequantize_bits < 8:
+            return order.pack(array).reshape(order.shape(config.M, config.N))
+        share = 8 // config.dequantize_bits
+        whole = bitblas_order(config.dequantize_bits, config.datatype, config.transform_kind, False)
+        packed = whole.pack(np.ascontiguousarray(_codes(array, config.dequantize_bits)))
+        return packed.reshape(config.M // 16, config.N // order.columns, 16, order.columns // share).view(array.dtype)
+
+    def retrieve_output_shape(self) -> list[int]:
+        """Shape of the result."""
+        return bitblas_order(16, self.config.datatype, self.config.transform_kind, False).shape(
+            self.config.M, self.config.N
+        )
+
+
+def _codes(packed: np.ndarray, bits: int) -> np.ndarray:
+    from tilewright.formats import unpack_plain
+
+    return unpack_plain(packed.view(np.uint8), packed.shape[-1] * 8 // bits, bits)
+
+
+class QuantCompress(_Step):
+    """Codes, one an element, to bytes.  Raises NotRepresentable for what is no code."""
+
+    config: QuantCompressConfig
+
+    def step(self, array: np.ndarray) -> np.ndarray:
+        """``[M, N]`` to ``[M, N * bits / 8]``."""
+        flat = array.reshape(self.config.M, -1)
+        return general_compress(flat, self.config.dequantize_bits, np.dtype(self.config.storage_dtype))
+
+    def retrieve_qweight_shape(self) -> list[int]:
+        """Shape of the result."""
+        return [self.config.M, self.config.N * self.config.dequantize_bits // 8]
+
+
+class LOP3Permutate(_Step):
+    """The codes of every 32-bit word in the order of fast decoding."""
+
+    config: LOP3PermutateConfig
+
+    def step(self, array: np.ndarray) -> np.ndarray:
+        """Bytes to bytes of the same shape."""
+        if array.dtype.itemsize != 1:
+            raise InvalidTensor(f"packed weights are bytes, not {array.dtype}")
+        target = "int8" if self.config.datatype == "uint8" else self.config.datatype
+        return interleave_weight(array, self.config.dequantize_bits, target).reshape(array.shape)
+
+    def retrieve_weight_shape(self) -> list[int]:
+        """Shape of the result."""
+        return [self.config.M, self.config.N * self.config.dequantize_bits // 8]
+
+    retrieve_2d_weight_shape = retrieve_weight_shape

@@ -1,0 +1,50 @@
+"""What programs ask of ``bitblas.tvm``: the architecture in a target's name, and a directory for a while."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import types
+from pathlib import Path
+
+
+class Target:
+    """A target by its name, ``"cuda -arch=sm_80"`` for example.
+
+    Attributes
+    ----------
+    arch : what follows ``-arch=``, empty without.
+    kind : an object whose ``name`` is the first word.
+    """
+
+    def __init__(self, name: object) -> None:
+        self.text = str(name)
+        words = self.text.split() or [""]
+        self.kind = types.SimpleNamespace(name=words[0])
+        found = re.search(r"-arch=(\S+)", self.text)
+        self.arch = found[1] if found else ""
+
+    def __str__(self) -> str:
+        return self.text
+
+    __repr__ = __str__
+
+
+class _TemporaryDirectory:
+    """A directory that is deleted with this object."""
+
+    def __init__(self) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="bitblas-")
+        self.temp_dir = self._directory.name
+
+    def relpath(self, name: str) -> str:
+        """A path in it."""
+        return str(Path(self.temp_dir) / name)
+
+    def remove(self) -> None:
+        """Delete it now."""
+        self._directory.cleanup()
+
+
+target = types.SimpleNamespace(Target=Target)
+contrib = types.SimpleNamespace(utils=types.SimpleNamespace(tempdir=_TemporaryDirectory))
