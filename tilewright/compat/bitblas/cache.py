@@ -17,6 +17,7 @@ from typing import Any
 
 from tilewright.compat.bitblas.common import BITBLAS_DEFAULT_CACHE_PATH
 from tilewright.compat.bitblas.ops.general_matmul import Matmul, MatmulConfig
+from tilewright.compat.bitblas.utils import name_of
 from tilewright.errors import InvalidCheckpoint
 
 _database = [BITBLAS_DEFAULT_CACHE_PATH]
@@ -110,7 +111,7 @@ def _directory(target: Any) -> str:
 def _save(root: Path, config: MatmulConfig, operator: Matmul) -> None:
     given = {field.name: getattr(config, field.name) for field in fields(config)}
     record = {
-        "config": given, "name": operator.name, "target": f"{operator.target.name} -arch={operator.arch.name}",
+        "config": given, "name": operator.name, "target": name_of(operator.target, operator.arch),
         "options": operator._options,
     }  # fmt: skip
     text = json.dumps(record, indent=2)

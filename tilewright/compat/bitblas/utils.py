@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.machine.arch import Arch
+from tilewright.targets.base import Target
 from tilewright.targets.registry import resolve
 
 
 def auto_detect_nvidia_target(gpu_id: int = 0) -> str:
-    """The name of the best machine here: ``"cuda -arch=sm_90a"`` with a GPU, ``"cpu -arch=..."`` without one."""
+    """The name of the best machine here: ``"cuda -arch=sm_90a"`` with a GPU, ``"cpu"`` without one."""
     target, arch = resolve("auto")
-    return f"{target.name} -arch={arch.name}"
+    return name_of(target, arch)
+
+
+def name_of(target: Target, arch: Arch) -> str:
+    """What `resolve` takes for a machine; a processor is known by what it is, not by a name."""
+    return f"{target.name} -arch={arch.name}" if arch.has_threads else target.name
 
 
 def target_name(target: Any) -> str:
