@@ -96,7 +96,7 @@ def general_matmul(
     copied = r.left == r.activations and not (r.gather or r.divisors or r.activation_scales == "element")
     native, tiled = r.is_native, r.tiles[1] > 0
     as_stored = own is not None and (dense or native)
-    code_type = own.name if as_stored else "uint8"
+    code_type = own.name if own is not None and as_stored else "uint8"
     code_tile: tuple[int, ...] = (block_N, tile_bytes)
     if tiled:
         block_K = max(block_K, r.tiles[0])
@@ -168,7 +168,7 @@ def general_matmul(
         with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
             A_shared = T.alloc_shared((block_M, block_K), r.left)
             W_shared = T.alloc_shared((block_N, block_K), r.right)
-            codes = None if as_stored and not tiled else T.alloc_shared(code_tile, code_type)
+            codes: Any = None if as_stored and not tiled else T.alloc_shared(code_tile, code_type)
             partial = T.alloc_fragment((block_M, block_N), r.accumulate)
             if period:
                 total = T.alloc_fragment((block_M, block_N), wide)
