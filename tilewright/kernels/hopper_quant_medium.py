@@ -37,8 +37,10 @@ def medium_quant_matmul(
     tiles: int = 2,
     records: int = 4,
     weight_stages: int = 2,
-    stages: int = 8,
+    stages: int = 6,
+    halves: int = 2,
     cluster: int = 1,
+    sharing: int = 1,
 ) -> Any:
     """Product of any number of rows with ``(codes - offset) * scales``, or with the zeros of groups instead of the offset.
 
@@ -50,8 +52,10 @@ def medium_quant_matmul(
     zeros_mode : with zeros: ``"original"``, ``(codes - zeros) * scales``, or ``"rescale"``, ``codes * scales - zeros``.
     warpgroups, tiles : a block has ``64 * warpgroups * tiles`` rows of W; each warpgroup decodes `tiles` times 64.
     records : groups of 128 columns in one copy of weights, at most 4; longer copies are faster.
-    weight_stages, stages : copies of weights, and of 64 columns of A, on their way.
+    weight_stages, stages : copies of weights, and of columns of A, on their way.
+    halves : times 64 columns of A in one slot: 1 or 2.
     cluster : blocks that divide K among them.
+    sharing : blocks that send one another the columns of A, where K is not divided.
 
     Returns
     -------
@@ -63,25 +67,29 @@ def medium_quant_matmul(
     down, across, words = form.shape(N, K)
     rows = 64 * warpgroups * tiles
     parts = rows // form.rows
-    blocks = -(-down // parts)
-    chunks = across // records
+    blocks = -(-down // (parts * sharing)) * sharing
+    chunks, slots = across // records, 2 * records // halves
     count = -(-chunks // cluster)  # behind the last chunk A reads as zero, whatever the weights
     share = rows // cluster
+    a_bytes, w_bytes = 2 * stages * halves * tokens * HALF, 4 * weight_stages * parts * records * words
     kept = "float32" if cluster > 1 else out
     row_of_sums = rows + PADDING * 8 // dtype_of(kept).bits
 
     @T.prim_func
     def some_rows(W: T.Tensor((down, across, words), "uint32"), A: T.Tensor((M, K), dtype), C: T.Tensor((M, N), out)):
         grid = (blocks * cluster, T.ceildiv(M, tokens))
-        with T.Kernel(*grid, threads=128 * (warpgroups + 1), cluster_dims=(cluster, 1, 1)) as (block, of_tokens):
+        with T.Kernel(*grid, threads=128 * (warpgroups + 1), cluster_dims=(cluster * sharing, 1, 1)) as (
+            block,
+            of_tokens,
+        ):
             tile, rank = block // cluster, block % cluster
             first = rank * count
-            a_ring = T.alloc_shared((stages, tokens, HALF), dtype)
+            a_ring = T.alloc_shared((stages, halves, tokens, HALF), dtype)
             w_ring = T.alloc_shared((weight_stages, parts, records, words), "uint32")
-            activations = T.channel(a_ring, writers="activations", readers="consumers")
+            scope = "cluster" if sharing > 1 else "block"
+            activations = T.channel(a_ring, writers="activations", readers="consumers", scope=scope)
             weights = T.channel(w_ring, writers="weights", readers="consumers")
-            larger = a_ring if 2 * stages * tokens * HALF > 4 * weight_stages * parts * records * words else w_ring
-            sums = T.alias(larger, (tokens, row_of_sums), kept)
+            sums = T.alias(a_ring if a_bytes > w_bytes else w_ring, (tokens, row_of_sums), kept)
             with T.roles():
                 with T.role("consumers", warps=4 * warpgroups, registers=consumer_registers(warpgroups)):
                     total = T.alloc_fragment((rows, tokens), "float32")
@@ -90,20 +98,22 @@ def medium_quant_matmul(
                     for chunk in T.serial(count):
                         w_slot = weights.receive(chunk)
                         for half in list(range(2 * records)):
-                            number = chunk * 2 * records + half
+                            number = chunk * slots + half // halves
                             operand = codes[half % 2]
                             T.unpack(
                                 w_ring[w_slot, :, half // 2, :], form, operand, first=HALF * (half % 2), offset=offset,
                                 scaled=True, zeros_mode=zeros_mode,
                             )  # fmt: skip
-                            a_slot = activations.receive(number)
-                            T.wgmma_gemm(operand, a_ring[a_slot, :, :], total, transpose_B=True)
+                            if half % halves == 0:
+                                activations.receive(number)
+                            a_slot = a_ring[number % stages, half % halves, :, :]
+                            T.wgmma_gemm(operand, a_slot, total, transpose_B=True)
                             T.wait_wgmma(1)
-                            if number > 0:
+                            if half % halves == 0 and number > 0:
                                 activations.release(number - 1)
                         weights.release(chunk)
                     T.wait_wgmma(0)
-                    activations.release(count * 2 * records - 1)
+                    activations.release(count * slots - 1)
                     T.pdl_sync()
                     T.sync_threads()
                     for i, j in T.Parallel(rows, tokens):
@@ -139,12 +149,14 @@ def medium_quant_matmul(
                 with T.role("activations", warps=3, registers=40):
                     T.pdl_sync()
                     T.pdl_trigger()
-                    for number in T.serial(count * 2 * records):
+                    for number in T.serial(count * slots):
                         slot = activations.acquire(number)
-                        T.copy(
-                            A[of_tokens * tokens, first * records * COLUMNS + number * HALF], a_ring[slot, :, :],
-                            eviction_policy="evict_last",
-                        )  # fmt: skip
+                        column = first * records * COLUMNS + number * halves * HALF
+                        for half in list(range(halves)):
+                            T.copy(
+                                A[of_tokens * tokens, column + half * HALF], a_ring[slot, half, :, :],
+                                multicast=sharing > 1,
+                            )  # fmt: skip
                         activations.publish(number)
                     if cluster > 1:
                         T.sync_cluster()
@@ -166,16 +178,19 @@ def medium_quant_choice(N: int, K: int, M: int, form: FragmentRecords) -> dict[s
     of A take tiles of 256, of which there are enough for all multiprocessors.
     """
     tokens = next((n for n in (16, 32, 64, 128) if n >= M), 256)
-    wide = N >= 100 * 256
+    if tokens == 256 and -(-N // 128) * -(-M // 256) < 100:
+        tokens = 128
+    wide = -(-N // 256) * -(-M // tokens) >= 100
     tiles, cluster = (1, 1) if tokens == 256 else (2, 1) if wide else (1, 2)
     records = 2 if tokens == 256 or (tokens == 64 and wide) or (tokens == 128 and not wide) else 4
+    halves = 1 if tokens >= 128 else 2
     room = SHARED_BYTES - 1024
-    weights, activations = 128 * tiles // form.rows * records * form.words * 4, 2 * HALF * tokens
+    weights, activations = 128 * tiles // form.rows * records * form.words * 4, 2 * HALF * halves * tokens
     sums = (128 * tiles + 8) * tokens * (4 if cluster > 1 else 2)
     fewest = 2 if tokens == 256 else max(2, -(-sums // weights))
-    stages = max(2, min(12 if tokens <= 32 else 8, (room - fewest * weights) // activations))
+    stages = max(2, min(8 // halves + 2 * (tokens <= 32), (room - fewest * weights) // activations))
     weight_stages = min(5, (room - stages * activations) // weights)
     return {
-        "tokens": tokens, "tiles": tiles, "records": records, "cluster": cluster, "stages": stages,
-        "weight_stages": weight_stages,
+        "tokens": tokens, "tiles": tiles, "records": records, "cluster": cluster, "stages": stages, "halves": halves,
+        "weight_stages": weight_stages, "sharing": 2 if tokens == 256 else 1,
     }  # fmt: skip

@@ -21,6 +21,7 @@ CASES = {
     "zeros, groups of 32": ((4, "float16", 32, "original"), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 4}),
     "zeros that are scaled, bfloat16": ((4, "bfloat16", 64, "rescale"), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 1}),
     "bytes as bfloat16": ((8, "bfloat16", 128, None), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 1}),
+    "blocks that send one another activations": ((4, "float16", 128, None), (200, 256, 20), {"tokens": 32, "tiles": 1, "records": 1, "halves": 1, "sharing": 2}),
     "two bits, records of 32 rows": ((2, "float16", 128, None), (256, 512, 9), {"tokens": 16, "tiles": 2, "records": 1}),
 }  # fmt: skip
 
@@ -70,7 +71,9 @@ def test_interpreted_as_exact(name: str) -> None:
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("name", ["K over a cluster", "zeros, groups of 32", "two bits, records of 32 rows"])
+@pytest.mark.parametrize(
+    "name", ["K over a cluster", "zeros, groups of 32", "blocks that send one another activations"]
+)
 def test_emulated_as_interpreted(name: str) -> None:
     kernel, (words, a, exact, bound), c = run(name)
     kernel.emulate(words, a, c)
