@@ -109,6 +109,8 @@ register(Intrinsic("all_of", 1, None))
 # A kernel that begins before the one before it has ended: waits until that has; lets the next one begin.
 register(Intrinsic("griddepcontrol_wait", 0, None, pure=False))
 register(Intrinsic("griddepcontrol_launch_dependents", 0, None, pure=False))
+# A fragment (as a Region) whose asynchronous products have been waited for, while others run on.
+register(Intrinsic("settle", 1, None, pure=False))
 # A meeting of all threads of all blocks of a cluster; which of them this block is.
 register(Intrinsic("cluster_sync", 0, None, pure=False, collective=True))
 register(Intrinsic("cluster_rank", 0, None))

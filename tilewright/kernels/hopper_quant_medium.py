@@ -41,6 +41,7 @@ def medium_quant_matmul(
     halves: int = 2,
     cluster: int = 1,
     sharing: int = 1,
+    promoted: bool = False,
 ) -> Any:
     """Product of any number of rows with ``(codes - offset) * scales``, or with the zeros of groups instead of the offset.
 
@@ -56,6 +57,7 @@ def medium_quant_matmul(
     halves : times 64 columns of A in one slot: 1 or 2.
     cluster : blocks that divide K among them.
     sharing : blocks that send one another the columns of A, where K is not divided.
+    promoted : scales are applied to float32 sums of groups of 128 instead of codes: less work for few rows, more for many.
 
     Returns
     -------
@@ -74,6 +76,53 @@ def medium_quant_matmul(
     a_bytes, w_bytes = 2 * stages * halves * tokens * HALF, 4 * weight_stages * parts * records * words
     kept = "float32" if cluster > 1 else out
     row_of_sums = rows + PADDING * 8 // dtype_of(kept).bits
+
+    @T.macro
+    def multiply(a_ring: Any, w_ring: Any, activations: Any, weights: Any, codes: Any, total: Any) -> None:
+        """Codes are scaled in registers; one accumulator takes all products."""
+        for chunk in T.serial(count):
+            w_slot = weights.receive(chunk)
+            for half in list(range(2 * records)):
+                number = chunk * slots + half // halves
+                operand = codes[half % 2]
+                T.unpack(
+                    w_ring[w_slot, :, half // 2, :], form, operand, first=HALF * (half % 2), offset=offset, scaled=True,
+                    zeros_mode=zeros_mode,
+                )  # fmt: skip
+                if half % halves == 0:
+                    activations.receive(number)
+                T.wgmma_gemm(operand, a_ring[number % stages, half % halves, :, :], total, transpose_B=True)
+                T.wait_wgmma(1)
+                if half % halves == 0 and number > 0:
+                    activations.release(number - 1)
+            weights.release(chunk)
+        T.wait_wgmma(0)
+        activations.release(count * slots - 1)
+
+    @T.macro
+    def multiply_by_groups(a_ring: Any, w_ring: Any, activations: Any, weights: Any, codes: Any, total: Any) -> None:
+        """An accumulator takes a group's products, and the next codes are decoded meanwhile; then its sum is scaled."""
+        sums = T.alloc_fragment((rows, tokens), "float32")
+        scale = T.alloc_fragment((rows,), "float32")
+        for chunk in T.serial(count):
+            w_slot = weights.receive(chunk)
+            T.unpack(w_ring[w_slot, :, 0, :], form, codes[0], offset=offset)
+            for record in list(range(records)):
+                number = chunk * records + record
+                activations.receive(number)
+                a_slot = number % stages
+                T.wgmma_gemm(codes[0], a_ring[a_slot, 0, :, :], sums, transpose_B=True, clear_accum=True)
+                T.unpack(w_ring[w_slot, :, record, :], form, codes[1], scale, first=HALF, offset=offset)
+                T.wgmma_gemm(codes[1], a_ring[a_slot, 1, :, :], sums, transpose_B=True)
+                if record < records - 1:
+                    T.wait_wgmma(1)
+                    T.unpack(w_ring[w_slot, :, record + 1, :], form, codes[0], offset=offset)
+                else:
+                    weights.release(chunk)
+                T.wait_wgmma(0)
+                activations.release(number)
+                for i, j in T.Parallel(rows, tokens):
+                    total[i, j] += sums[i, j] * scale[i]
 
     @T.prim_func
     def some_rows(W: T.Tensor((down, across, words), "uint32"), A: T.Tensor((M, K), dtype), C: T.Tensor((M, N), out)):
@@ -95,25 +144,10 @@ def medium_quant_matmul(
                     total = T.alloc_fragment((rows, tokens), "float32")
                     codes = [T.alloc_fragment((rows, HALF), dtype) for _ in range(2)]
                     T.clear(total)
-                    for chunk in T.serial(count):
-                        w_slot = weights.receive(chunk)
-                        for half in list(range(2 * records)):
-                            number = chunk * slots + half // halves
-                            operand = codes[half % 2]
-                            T.unpack(
-                                w_ring[w_slot, :, half // 2, :], form, operand, first=HALF * (half % 2), offset=offset,
-                                scaled=True, zeros_mode=zeros_mode,
-                            )  # fmt: skip
-                            if half % halves == 0:
-                                activations.receive(number)
-                            a_slot = a_ring[number % stages, half % halves, :, :]
-                            T.wgmma_gemm(operand, a_slot, total, transpose_B=True)
-                            T.wait_wgmma(1)
-                            if half % halves == 0 and number > 0:
-                                activations.release(number - 1)
-                        weights.release(chunk)
-                    T.wait_wgmma(0)
-                    activations.release(count * slots - 1)
+                    if promoted:
+                        multiply_by_groups(a_ring, w_ring, activations, weights, codes, total)
+                    else:
+                        multiply(a_ring, w_ring, activations, weights, codes, total)
                     T.pdl_sync()
                     T.sync_threads()
                     for i, j in T.Parallel(rows, tokens):

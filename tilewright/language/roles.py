@@ -25,7 +25,7 @@ from tilewright import ops
 from tilewright.ir import nodes
 from tilewright.ir.nodes import CHANNEL_SCOPES, Buffer, ChannelStatement, Role, Var, index_binary
 from tilewright.language.branches import BlockContext
-from tilewright.language.buffers import BufferProxy
+from tilewright.language.buffers import BufferProxy, region_of
 from tilewright.language.builder import Builder, Frame, current, in_kernel, record
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import MisplacedRole, NumberExpected, TileExpected
@@ -221,10 +221,19 @@ def wgmma_gemm(
 
 
 @author_facing
-def wait_wgmma(pending: Any = 0) -> None:
-    """Wait until at most `pending` of this role's `wgmma_gemm` are unfinished."""
-    in_kernel("T.wait_wgmma")
+def wait_wgmma(pending: Any = 0, *finished: Any) -> None:
+    """Wait until at most `pending` of this role's `wgmma_gemm` are unfinished.
+
+    Parameters
+    ----------
+    pending : how many may still run.
+    finished : accumulators of none of these, which are read or written while they run.
+    """
+    builder = in_kernel("T.wait_wgmma")
     count = constant(pending, "the argument of T.wait_wgmma")
     if not 0 <= count <= 7:
         raise NumberExpected("the argument of T.wait_wgmma", "0 to 7", str(count))
     record(nodes.Wait(WGMMA, count, span=statement_here()))
+    for fragment in finished if count else ():
+        region = region_of(fragment, "an accumulator of T.wait_wgmma")
+        builder.append(nodes.Evaluate(nodes.Call(nodes.dtypes.BOOL, "settle", (region,)), span=statement_here()))

@@ -184,6 +184,11 @@ class Assign(ScopedRewriter):
 
     def visit_Evaluate(self, evaluate: Evaluate) -> Any:
         value = evaluate.value
+        if isinstance(value, Call) and value.function == "settle":
+            assert isinstance(value.arguments[0], Region)
+            registers = self.map_buffer(value.arguments[0].buffer)
+            whole = Region(registers, (const(0),), (registers.size,))
+            return replace(evaluate, value=Call(BOOL, "wgmma_fence_registers", (whole,)))
         if self.barriers and isinstance(value, Call) and value.function == "sync_threads":
             if self.single_warp:
                 return replace(evaluate, value=Call(BOOL, "sync_warp", ()))
