@@ -17,6 +17,7 @@ number of rows of activations and every kernel.
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -39,6 +40,9 @@ ACROSS = 4
 TILE = 16
 """Rows that one warp's instruction takes."""
 
+E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
+"""Values of the codes of four-bit floats."""
+
 _LANES, _VECTOR = 32, 4
 
 
@@ -52,7 +56,8 @@ class FragmentRecords:
     bits : of a code: 1, 2, 4 or 8.
     operand : what codes become in registers; its width decides the order.
     scale, zero : types of the scales and zeros that a record holds; None where it holds none.
-    group : columns that share a scale and a zero: 32, 64, or 128 for that and more.
+    group : columns that share a scale and a zero: 16, 32, 64, or 128 for that and more.
+    values : the number that each code of 4 bits stands for, exact in the operand's type; None where a code is its own.
 
     Raises
     ------
@@ -64,6 +69,7 @@ class FragmentRecords:
     scale: DType | None = None
     zero: DType | None = None
     group: int = COLUMNS
+    values: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.bits not in (1, 2, 4, 8) or self.operand.bits not in (8, 16) or self.bits > self.operand.bits:
@@ -77,9 +83,28 @@ class FragmentRecords:
                 hint=f"groups of 16, 32, 64, or {COLUMNS} for all that are multiples of it",
             )
 
+        if self.values is not None and (self.bits != 4 or len(self.values) != 16 or not self._holds_values()):
+            raise InvalidLayout(
+                f"{len(self.values)} values of codes of {self.bits} bits cannot be looked up as {self.operand}",
+                hint="16 numbers that the operand's 16-bit type holds exactly, for codes of 4 bits",
+            )
+
+    def _holds_values(self) -> bool:
+        """Whether the operand's type has every value."""
+        wanted = np.array(self.values, np.float64)
+        return self.operand.bits == 16 and bool((wanted.astype(self.operand.numpy).astype(np.float64) == wanted).all())
+
+    @property
+    def is_e2m1(self) -> bool:
+        """Whether codes are the small floats of two exponent bits and one of mantissa."""
+        return self.values == E2M1
+
     def __str__(self) -> str:
         parts = [f"u{self.bits} as {self.operand}", f"{self.rows}x{COLUMNS}", f"groups of {self.group}"]
         parts += [f"{name} {dtype}" for name, dtype in (("scales", self.scale), ("zeros", self.zero)) if dtype]
+        if self.values is not None:
+            table = np.array(self.values, np.float64).tobytes()
+            parts.append("e2m1" if self.is_e2m1 else f"values {zlib.crc32(table):08x}")
         return f"fragments1[{', '.join(parts)}]"
 
     # Sizes --------------------------------------------------------------------------------------
@@ -227,10 +252,12 @@ class FragmentRecords:
     @property
     def raw_bias(self) -> int:
         """What `raw` codes of bfloat16 are too large by: 128 is the number whose last bits are units."""
-        return 128 if self.operand == ALL["bfloat16"] else 0
+        return 128 if self.operand == ALL["bfloat16"] and self.values is None else 0
 
     def raw_unit(self, h: int) -> float:
         """What `raw` codes are multiples of, in rows ``g + 8 h``: a masked field of a half is a subnormal number."""
+        if self.values is not None:
+            return 2.0**-14 if self.is_e2m1 and self.operand == ALL["float16"] else 1.0
         if self.operand != ALL["float16"]:
             return 1.0
         return 2.0 ** (-24 if self.is_shifted(h) else -24 + h * self.bits)

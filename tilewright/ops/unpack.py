@@ -95,6 +95,8 @@ class Unpack(TileOperator):
             yield f"codes of {self.form} cannot be scaled here: scales of type {self.form.operand} and an offset are needed"
         if self.zeros_mode is not None and (not self.scaled or self.form.zero != self.form.operand):
             yield f"zeros of {self.form} cannot be applied here: they go with scaled codes, in type {self.form.operand}"
+        if self.form.values is not None and self.offset not in (None, 0):
+            yield f"codes of {self.form} stand for values, from which no offset is subtracted"
         if self.zeros_mode not in (None, "original", "rescale"):
             yield f"zeros_mode is {self.zeros_mode!r}, but should be one of original, rescale"
 
@@ -123,6 +125,8 @@ class Unpack(TileOperator):
     def _values(self, records: np.ndarray) -> np.ndarray:
         all_codes = self.form.record(self._records(), 1).unpack(records, "codes").astype(np.float64)
         codes = all_codes[:, self.first : self.first + self.columns]
+        if self.form.values is not None:
+            codes = np.array(self.form.values)[codes.astype(int)]
         operand = self.form.operand
         if self.offset is not None:
             values = codes - self.offset
@@ -170,6 +174,8 @@ class Unpack(TileOperator):
             "codes", form.codes(), ALL[f"uint{form.bits}"], (index_binary("floormod", i, form.rows), column), i
         )
         value = cast(cast(unsigned, INT32), FLOAT32)
+        if form.values is not None:
+            value = self._look_up(cast(unsigned, INT32), form.values)
         if self.offset is not None:
             value = binary("sub", value, const(float(self.offset), FLOAT32))
             if self.scaled:
@@ -185,6 +191,14 @@ class Unpack(TileOperator):
             unit = Select(FLOAT32, upper, *(const(form.raw_unit(h), FLOAT32) for h in (0, 1)))
             value = binary("mul", binary("add", value, const(float(form.raw_bias), FLOAT32)), unit)
         return store_element(self.codes, (i, j), value)
+
+    def _look_up(self, code: Expr, values: Sequence[float]) -> Expr:
+        """The value of a code: a choice for each bit, the highest first."""
+        if len(values) == 1:
+            return const(float(values[0]), FLOAT32)
+        half = len(values) // 2
+        upper = binary("ne", binary("and", code, const(half)), const(0))
+        return Select(FLOAT32, upper, self._look_up(code, values[half:]), self._look_up(code, values[:half]))
 
     def _lower_line(self, operand: Region, field: str) -> Callable[[Var], Statement]:
         return lambda i: store_element(operand, (i,), self._line_value(field, i))

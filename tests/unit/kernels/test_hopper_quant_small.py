@@ -10,7 +10,7 @@ import pytest
 import tilewright
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.hopper_quant_small import small_quant_choice, small_quant_matmul
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.machine.fragment_records import E2M1, FragmentRecords
 
 TARGET = "cuda -arch=sm_90a"
 EPSILON = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -99,3 +99,40 @@ def test_no_register_spills_where_it_counts() -> None:
         choice = small_quant_choice(28672, 8192, M, form)
         resources = kernel(28672, 8192, form, **choice).resources()["few_rows_kernel"]
         assert resources["spill_store_bytes"] == 0 and resources["stack_bytes"] == 0
+
+
+NF4 = (-1.0, -0.696, -0.525, -0.395, -0.284, -0.185, -0.091, 0.0, 0.08, 0.161, 0.246, 0.338, 0.441, 0.563, 0.723, 1.0)
+
+
+def looked_up(
+    operand: str, values: tuple[float, ...], scale: str, group: int
+) -> tuple[Any, tuple[np.ndarray, ...], Any]:
+    """A kernel whose codes stand for values, its arguments, and the exact product."""
+    dtype = ALL[operand]
+    exact_values = np.array(values).astype(dtype.numpy).astype(np.float64)
+    form = FragmentRecords(4, dtype, ALL[scale], group=group, values=tuple(map(float, exact_values)))
+    N, K, M = 40, 512, 3
+    rng = np.random.default_rng(1)
+    codes = rng.integers(0, 16, (N, K)).astype(np.uint8)
+    codes[0, :16] = np.arange(16)
+    scales = (2.0 ** rng.integers(-4, 3, (N, K // group))).astype(ALL[scale].numpy)
+    a = rng.standard_normal((M, K)).astype(dtype.numpy)
+    weights = exact_values[codes] * np.repeat(scales.astype(np.float64), group, axis=1)
+    made = kernel(N, K, form, offset=0, warps=2, records=2, blocks=2)
+    arguments = form.pack({"codes": codes, "scales": scales}), a, np.full((M, N), np.nan, dtype.numpy)
+    return made, arguments, (a.astype(np.float64) @ weights.T, np.abs(a.astype(np.float64)) @ np.abs(weights).T)
+
+
+@pytest.mark.parametrize(
+    ("operand", "values", "scale", "group"),
+    [("float16", E2M1, "float16", 128), ("bfloat16", E2M1, "float8_e8m0fnu", 32), ("float16", NF4, "float16", 64)],
+)
+def test_codes_that_stand_for_values(operand: str, values: tuple[float, ...], scale: str, group: int) -> None:
+    made, (words, a, c), (exact, magnitude) = looked_up(operand, values, scale, group)
+    bound = np.abs(exact) * EPSILON[operand] + magnitude * 2.0**-21
+    made.interpret(words, a, c)
+    assert (np.abs(c.astype(np.float64) - exact) <= bound).all()
+    if values is NF4:
+        again = np.full_like(c, np.nan)
+        made.emulate(words, a, again)
+        assert (np.abs(again.astype(np.float64) - exact) <= bound).all()

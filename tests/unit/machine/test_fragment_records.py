@@ -11,7 +11,7 @@ from tilewright.errors import InvalidLayout
 from tilewright.ir.dtypes import ALL
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
-from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
+from tilewright.machine.fragment_records import COLUMNS, E2M1, FragmentRecords
 from tilewright.targets.cuda.instructions import mma_a
 
 HALF, BRAIN, BYTE = (ALL[name] for name in ("float16", "bfloat16", "int8"))
@@ -94,3 +94,10 @@ def test_what_has_no_order_is_said(bits: int, group: int, message: str) -> None:
     with pytest.raises(InvalidLayout) as caught:
         FragmentRecords(bits, HALF, HALF, group=group)
     assert caught.value.message == message
+
+
+def test_values_must_be_held_exactly() -> None:
+    assert str(FragmentRecords(4, HALF, HALF, values=E2M1)).endswith("scales float16, e2m1]")
+    with pytest.raises(InvalidLayout) as caught:
+        FragmentRecords(4, HALF, HALF, values=(0.1,) * 16)
+    assert caught.value.message == "16 values of codes of 4 bits cannot be looked up as float16"

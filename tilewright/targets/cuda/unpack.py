@@ -45,6 +45,9 @@ WARP = 32
 AND_OR = 0xEA
 """The table of ``(a & b) | c``."""
 
+CHOOSE = 0xCA
+"""The table of ``a ? b : c``."""
+
 _HALF = ALL["float16"]
 
 
@@ -79,12 +82,16 @@ class _Unpack:
             row = self._row(layout, number * per_tile * self.unpack.form.packed)
             words, first = self._load(row, made)
             scales = self._scales(row, made)
+            tables = self._tables(words, made)
             for q in range(per_tile // 2):
                 column = self.unpack.first + q * (step // 2)
                 group = column // self.unpack.form.group - self.unpack.first // self.unpack.form.group
                 for h in (0, 1):
                     word, field = self.unpack.form.place(h, column // (step // 2))
-                    code = self._decoded(Load(UINT32, words, (const(word - first),)), h, field)
+                    if tables:
+                        code = tables[word - first][field]
+                    else:
+                        code = self._decoded(Load(UINT32, words, (const(word - first),)), h, field)
                     value = self._scaled(code, scales[group][h]) if scales else code
                     place = number * per_tile + q // 2 * 4 + h + 2 * (q % 2)
                     whole = Region(registers, (const(0),), (registers.size,))
@@ -153,6 +160,8 @@ class _Unpack:
         """Two codes of a word, one for each half of a register."""
         form, offset = self.unpack.form, self.unpack.offset
         half = form.operand == _HALF
+        if form.is_e2m1:
+            return self._small_float(word, field)
         if form.bits == 8 and not half:
             return self._wide_bytes(word, field)
         kept = h * form.bits if not form.is_shifted(h) else 0
@@ -164,6 +173,75 @@ class _Unpack:
         bias = const(0x64006400 if half else 0x43004300, UINT32)
         value = Call(UINT32, "lop3", (const(AND_OR), value, const(mask, UINT32), bias))
         return value if offset is None else self._less(value, offset, kept, "f16x2" if half else "bf16x2")
+
+    def _small_float(self, word: Expr, field: int) -> Expr:
+        """Two codes of e2m1: sign, exponent and mantissa in their places are the value times a power of two."""
+        half = self.unpack.form.operand == _HALF
+        signs, others = (
+            self._shifted(word, 12 - 4 * field),
+            self._shifted(word, 9 - 4 * field if half else 6 - 4 * field),
+        )
+        magnitude = binary("and", others, const(0x0E000E00 if half else 0x01C001C0, UINT32))
+        value = Call(UINT32, "lop3", (const(AND_OR), signs, const(0x80008000, UINT32), magnitude))
+        if half and self.unpack.offset is None:
+            return value
+        return Call(
+            UINT32,
+            "mul_f16x2" if half else "mul_bf16x2",
+            (value, _pair(2.0**14 if half else 2.0**126, str(self.unpack.form.operand))),
+        )
+
+    @staticmethod
+    def _shifted(word: Expr, left: int) -> Expr:
+        """A word shifted to the left, or to the right for less than nothing."""
+        if left == 0:
+            return word
+        return binary("shl" if left > 0 else "shr", word, const(abs(left), UINT32))
+
+    def _tables(self, words: Buffer, made: list[Statement]) -> list[list[Expr]]:
+        """For each word the registers of its four fields, looked up byte by byte; none where codes are decoded otherwise."""
+        form = self.unpack.form
+        if form.values is None or form.is_e2m1:
+            return []
+        bits = np.array(form.values).astype(form.operand.numpy).view(np.uint16)
+        planes = [(bits >> shift & 0xFF).astype(np.uint8).view(np.uint32) for shift in (0, 8)]
+        found = []
+        for number in range(words.size):
+            pairs = []
+            for end in (0, 16):  # elements of registers
+                word = self._shifted(Load(UINT32, words, (const(number),)), -end)
+                low, high = (self._looked_up(word, plane, made) for plane in planes)
+                pairs.append(
+                    [
+                        self._named("pair", Call(UINT32, "prmt", (low, high, const(s, UINT32))), made)
+                        for s in (0x5140, 0x7362)
+                    ]
+                )
+            found.append(
+                [
+                    Call(UINT32, "prmt", (pairs[0][f // 2], pairs[1][f // 2], const((0x5410, 0x7632)[f % 2], UINT32)))
+                    for f in range(4)
+                ]
+            )
+        return found
+
+    def _looked_up(self, word: Expr, plane: np.ndarray, made: list[Statement]) -> Expr:
+        """For the four lowest fields of a word, bytes of a table of 16: of its halves, chosen by the highest bit."""
+        selector = self._named("selector", binary("and", word, const(0x7777, UINT32)), made)
+        halves = [
+            Call(UINT32, "prmt", (const(int(plane[i]), UINT32), const(int(plane[i + 1]), UINT32), selector))
+            for i in (0, 2)
+        ]
+        ones = const(0x80808080, UINT32)  # a selected sign is repeated where the selector's highest bit says so
+        signs = Call(UINT32, "prmt", (ones, ones, binary("and", word, const(0x8888, UINT32))))
+        single = binary("and", signs, const(0x01010101, UINT32))
+        mask = self._named("mask", binary("mul", single, const(255, UINT32)), made)
+        return self._named("looked_up", Call(UINT32, "lop3", (const(CHOOSE), mask, halves[1], halves[0])), made)
+
+    def _named(self, name: str, value: Expr, made: list[Statement]) -> Var:
+        var = Var(UINT32, name)
+        made.append(Let(var, value, span=self.unpack.span))
+        return var
 
     @staticmethod
     def _less(value: Expr, offset: int, kept: int, kind: str) -> Expr:
