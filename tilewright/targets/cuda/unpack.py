@@ -205,7 +205,7 @@ class _Unpack:
             return []
         bits = np.array(form.values).astype(form.operand.numpy).view(np.uint16)
         planes = [(bits >> shift & 0xFF).astype(np.uint8).view(np.uint32) for shift in (0, 8)]
-        found = []
+        found: list[list[Expr]] = []
         for number in range(words.size):
             pairs = []
             for end in (0, 16):  # elements of registers
