@@ -171,9 +171,6 @@ class _Specialize(ScopedRewriter):
             planned = next((loop for loop in loops if loop.order is not None or loop.stage is not None), None)
             if planned is not None:
                 return _Refusal("the author planned its stages", planned)
-        for loop in loops:
-            if loop.order is not None or loop.stage is not None:
-                plan_pipeline(loop, {})
         wanted = {loop: self.context.schedule.num_stages or loop.num_stages for loop in loops}
         anchor = next(
             position for position, statement in enumerate(kernel.body.statements)
@@ -181,6 +178,9 @@ class _Specialize(ScopedRewriter):
         )  # fmt: skip
         survey = Survey(kernel, anchor)
         plan = plan_links(survey, wanted)
+        misfit = next((found for loop in loops if (found := _plan_misfit(loop, plan)) is not None), None)
+        if misfit is not None:
+            return misfit
         if plan.refused and not (asked and plan.links):
             statement, reason = plan.refused[0]
             return _Refusal(reason, statement)
@@ -206,6 +206,27 @@ def _kernel_misfit(kernel: Kernel, context: Context, asked: bool) -> _Refusal | 
     if kernel.threads[1:] != (1, 1) or threads % GROUP or threads + GROUP > context.arch.max_threads:
         return _Refusal(f"{threads} threads are no warpgroups with room for one more")
     return None
+
+
+def _plan_misfit(loop: Pipelined, plan: Plan) -> _Refusal | None:
+    """Why roles would not keep to an author's plan: the producer runs ahead, and the others stay in their order.
+
+    Raises
+    ------
+    PipelinePlanError : the plan has another length, or breaks a dependence.
+    """
+    if loop.order is None and loop.stage is None:
+        return None
+    planned = plan_pipeline(loop, {})
+    work = [number for number in planned.in_order() if planned.statements[number] not in plan.moved]
+    for number in work:
+        if planned.stages[number] != planned.depth:
+            return _Refusal("the author's plan runs it ahead of its iteration, and roles run loads alone ahead",
+                            planned.statements[number])  # fmt: skip
+    late = next((number for place, number in enumerate(work) if number != sorted(work)[place]), None)
+    if late is None:
+        return None
+    return _Refusal("the author's plan changes the order of the work, which roles keep", planned.statements[late])
 
 
 @dataclass(slots=True)
