@@ -10,6 +10,7 @@ they are one small product of the groups' sums of A with ``zeros * scales``.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import tilewright
@@ -28,6 +29,29 @@ class InvalidGroup(TilewrightError):
             f"groups of {group} do not divide K = {K}",
             hint="pad K to a multiple of the group, or take one group for all of K (group=K)",
         )
+
+
+class InvalidOption(TilewrightError):
+    """An option of `quant_matmul` whose value is none of those it may have."""
+
+    def __init__(self, name: str, value: object, expected: str) -> None:
+        super().__init__(f"{name} is {value!r}, expected {expected}", hint="see the docstring of quant_matmul")
+
+
+def _check_options(weights: str, zero: Any, activations: str, out: str, arithmetic: str) -> None:
+    """Raise InvalidOption for the first option that has an impossible value."""
+    codes = tilewright.dtype(weights)
+    if not codes.is_integer or codes.bits > 8:
+        raise InvalidOption("weights", weights, "an integer type of at most 8 bits")
+    number = isinstance(zero, (int, float)) and not isinstance(zero, bool) and math.isfinite(zero)
+    if zero is not None and not number:
+        raise InvalidOption("zero", zero, "a number, or None where the kernel takes a tensor of zero points")
+    if activations != "int8" and not tilewright.dtype(activations).is_float:
+        raise InvalidOption("activations", activations, "a float type or 'int8'")
+    if not tilewright.dtype(out).is_float:
+        raise InvalidOption("out", out, "a float type")
+    if arithmetic not in ("int8", "float32"):
+        raise InvalidOption("arithmetic", arithmetic, "'int8' or 'float32'")
 
 
 @tilewright.jit
@@ -63,7 +87,14 @@ def quant_matmul(
     Raises
     ------
     InvalidGroup : `group` does not divide K.
+    InvalidOption : another option has an impossible value.
+
+    Notes
+    -----
+    Scales are used as they are: a NaN or an infinity among them gives NaN in its column, as in any product.
+    A `PackedWeight` refuses such scales when it is made, once instead of at every call.
     """
+    _check_options(weights, zero, activations, out, arithmetic)
     if group <= 0 or K % group:
         raise InvalidGroup(group, K)
     groups = K // group

@@ -9,7 +9,7 @@ import pytest
 
 import tilewright
 from tilewright.kernels.matmul import linear, matmul
-from tilewright.kernels.quant_matmul import InvalidGroup, quant_matmul
+from tilewright.kernels.quant_matmul import InvalidGroup, InvalidOption, quant_matmul
 
 
 def random(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
@@ -113,6 +113,35 @@ def test_quantised(sizes: tuple[int, int, int], weights: str, group: int, zero: 
 def test_groups_must_divide() -> None:
     with pytest.raises(InvalidGroup, match="groups of 100 do not divide K = 256"):
         quant_matmul(64, 256, group=100)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("zero", "none", "a number, or None where the kernel takes a tensor of zero points"),
+        ("zero", float("nan"), "a number, or None where the kernel takes a tensor of zero points"),
+        ("weights", "int16", "an integer type of at most 8 bits"),
+        ("activations", "int32", "a float type or 'int8'"),
+        ("out", "int8", "a float type"),
+        ("arithmetic", "int4", "'int8' or 'float32'"),
+    ],
+)
+def test_impossible_options_are_named(option: str, value: Any, expected: str) -> None:
+    with pytest.raises(InvalidOption) as caught:
+        quant_matmul(64, 256, **{option: value})
+    assert f"{option} is {value!r}, expected {expected}" in str(caught.value)
+
+
+FORMATS = [f"{sign}int{bits}" for bits in (1, 2, 4, 8) for sign in ("", "u")]
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("activations", [("int8", "int8"), ("bfloat16", "int8"), ("float32", "float32")], ids=str)
+@pytest.mark.parametrize("weights", FORMATS)
+def test_every_width_of_codes(weights: str, activations: tuple[str, str]) -> None:
+    zero = 0.0 if weights.startswith("int") else None
+    for rows in (3, 45):
+        quantised(rows, 50, 192, weights, 64, zero, *activations, "float32")
 
 
 def test_few_rows_unpack_codes_in_registers_and_many_rows_a_tile_of_them() -> None:
