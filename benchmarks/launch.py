@@ -2,7 +2,7 @@
 
     python benchmarks/launch.py
 
-Microseconds of one call among many that are not waited for, the least of several rounds.
+Microseconds of one call among many that are not waited for, the least of several rounds in turn.
 """
 
 from __future__ import annotations
@@ -42,18 +42,19 @@ def add_direct(A, B):
     return C
 
 
-def microseconds(call: Callable[[], Any], count: int = 400, rounds: int = 15) -> float:
-    """Host time of one call: the queue is empty at the start of a round and never full in it."""
-    for _ in range(20):
-        call()
-    best = 1e9
+def microseconds(cases: dict[str, Callable[[], Any]], count: int = 200, rounds: int = 25) -> dict[str, float]:
+    """Host time of one call of each, in turn: the queue is empty at the start of a round and never full in it."""
+    best = dict.fromkeys(cases, 1e9)
     for _ in range(rounds):
-        torch.cuda.synchronize()
-        started = time.perf_counter()
-        for _ in range(count):
-            call()
-        best = min(best, (time.perf_counter() - started) / count)
-    return best * 1e6
+        for name, call in cases.items():
+            for _ in range(10):
+                call()
+            torch.cuda.synchronize()
+            started = time.perf_counter()
+            for _ in range(count):
+                call()
+            best[name] = min(best[name], (time.perf_counter() - started) / count)
+    return {name: seconds * 1e6 for name, seconds in best.items()}
 
 
 def driver_calls() -> dict[str, Callable[[], Any]]:
@@ -104,8 +105,8 @@ def main() -> None:
         "torch's current stream": lambda: torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice()),
         "an empty call": lambda: None,
     } | driver_calls()
-    for name, call in cases.items():
-        print(f"{name:48s} {microseconds(call):7.2f} us", flush=True)
+    for name, found in microseconds(cases).items():
+        print(f"{name:48s} {found:7.2f} us", flush=True)
 
 
 if __name__ == "__main__":
