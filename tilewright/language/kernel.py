@@ -41,7 +41,10 @@ class KernelContext(BlockContext):
         if len(self.names) > 1 and len(self.names) != len(self.grid):
             raise WrongUnpacking("T.Kernel", len(self.grid), len(self.names)).at(self.span)
         names = self.names if len(self.names) == len(self.grid) else ("bx", "by", "bz")[: len(self.grid)]
-        self.block_vars = tuple(Var(INT32, name) for name in names)
+        self.block_vars = tuple(
+            Var(extent.dtype if isinstance(extent, Expr) else INT32, name)
+            for name, extent in zip(names, self.grid, strict=True)
+        )
         self.thread_vars = (Var(INT32, "tx"), Var(INT32, "ty"), Var(INT32, "tz"))
         self.frame = builder.push("T.Kernel", self.span)
         builder.kernel = self

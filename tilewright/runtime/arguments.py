@@ -196,6 +196,12 @@ class Binder:
                 f"size {unbound[0]!r} cannot be told from the arguments",
                 hint="a symbolic size must be a whole extent of some argument's shape",
             )
+        for var, value in sizes.items():
+            if isinstance(value, int) and not var.dtype.minimum <= value <= var.dtype.maximum:
+                raise errors.WrongArgumentShape(
+                    f"{origin.get(var, var.name)} is {value}, and {var.name!r} is an {var.dtype}",
+                    hint=f"declare it with 64 bits: T.dynamic({var.name!r}, 'int64')",
+                )
         for param, view in views.items():
             self._check_shape(param, view, sizes, origin)
         for buffer in self.function.outputs:

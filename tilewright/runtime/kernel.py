@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compiler import Program, compile_function
+from tilewright.compiler import Program
 from tilewright.errors import NoDeviceCode, TilewrightWarning
 from tilewright.interpreter import interpret
 from tilewright.ir.dtypes import dtype
@@ -30,6 +30,7 @@ from tilewright.runtime.facts import FactClass, FactClasses
 from tilewright.runtime.packing import pack_operands, packed_sizes, unpack_operand
 from tilewright.runtime.plans import MISSED, Device, Plans
 from tilewright.runtime.profiler import Profiler
+from tilewright.runtime.programs import lowered
 from tilewright.runtime.tensors import is_torch
 from tilewright.targets.base import Target
 from tilewright.targets.cuda.arch import CudaArch
@@ -73,7 +74,7 @@ class Kernel:
         self._classes = FactClasses(function) if arch.has_threads else None
         self._facts = facts or (self._classes.best if self._classes else ())
         told = self._classes.assuming(self._facts) if self._classes else function
-        self.program: Program = compile_function(told, target, arch, self.schedule)
+        self.program: Program = lowered(told, target, arch, self.schedule)
         for diagnostic in self.program.diagnostics:
             if diagnostic.kind == "warning":
                 warnings.warn(str(diagnostic), TilewrightWarning, stacklevel=3)
@@ -81,7 +82,11 @@ class Kernel:
         self._lock = threading.Lock()
         self._variants: dict[FactClass, Kernel] = {self._facts: self}
         device = "cpu" if target.name == "cpu" else target.name
-        self._binder = Binder(function, device, packed_sizes(self.program.final))
+        packed = packed_sizes(self.program.final)
+        # A program that comes from disk has parameters of its own, in the same order.
+        places = zip(function.params, self.program.final.params, strict=True)
+        sizes = {param: packed[made] for param, made in places if isinstance(param, Buffer) and made in packed}
+        self._binder = Binder(function, device, sizes)
         self.plans = Plans(function, self._binder.written - set(function.outputs))
 
     def __repr__(self) -> str:

@@ -55,6 +55,11 @@ def test_warpgroups_share_columns_where_spans_begin(transpose_B, width):
     check(Case("sm_90a", "float16", False, transpose_B, (64, width, 64), 256, 2, (192, 192, 40)))
 
 
+def test_ends_of_rows_that_are_hard_to_prove():
+    """24 vectors of two a row, dealt to 256 threads, in rows of 66."""
+    check(Case("sm_90a", "uint8", False, False, (16, 48, 48), 256, 3, (77, 130, 66)))
+
+
 @pytest.mark.proof
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("seed", range(6))

@@ -276,3 +276,14 @@ def test_plans_of_kernels_that_write_arguments_look_for_overlaps():
             kernel(memory[:4], overlapping)
     kernel(memory[4:8], memory[8:])
     assert (memory[8:] == 4).all()
+
+
+def test_sizes_that_their_variable_cannot_hold_are_named():
+    kernel = tilewright.compile(_doubled(), out_idx=-1, target="cpu")
+    vast = np.lib.stride_tricks.as_strided(np.zeros(4, np.float32), (1 << 31, 4), (16, 4))
+    with pytest.raises(errors.WrongArgumentShape) as caught:
+        kernel(vast)
+    assert str(caught.value) == (
+        "dimension 0 of 'A' is 2147483648, and 'n' is an int32\n"
+        "  help: declare it with 64 bits: T.dynamic('n', 'int64')"
+    )

@@ -169,3 +169,19 @@ def test_tails_cost_no_vector_width(length, offset):
     assert np.array_equal(y, x * 2)
     text = kernel.variant(x, y).get_kernel_source()
     assert re.findall(r"load_fragment<(\d)>", text) == {0: ["4"], 1: [], 2: ["2"]}[offset]
+
+
+def test_indices_have_as_many_bits_as_their_sizes():
+    N = T.dynamic("N", "int64")
+
+    @T.prim_func
+    def twice(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, 512), threads=128) as block:
+            for i in T.Parallel(512):
+                Y[block * 512 + i] = X[block * 512 + i] * 2
+
+    kernel = tilewright.compile(twice, target="cuda -arch=sm_80")
+    x, y = np.ones(1021, np.float32), np.zeros(1021, np.float32)
+    kernel.emulate(x, y)
+    assert (y == 2).all()
+    assert "const int64_t block = blockIdx.x" in kernel.get_kernel_source()

@@ -299,6 +299,14 @@ class Assign(ScopedRewriter):
                     condition = test if condition is None else binary("all", condition, test)
         return condition
 
+    def is_outside(self, buffer: Buffer, indices: Sequence[Expr]) -> bool:
+        """Whether an access is out of bounds whatever happens."""
+        prove = self.analyzer.prove
+        return any(
+            prove(index_binary("lt", index, 0)) or prove(index_binary("ge", index, extent))
+            for index, extent in zip(indices, buffer.shape, strict=True)
+        )
+
     # Operators -----------------------------------------------------------------------------------
 
     def visit_TileOperator(self, operator: TileOperator) -> Statement:

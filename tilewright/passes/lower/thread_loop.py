@@ -250,6 +250,12 @@ class ThreadLoop:
         if guard is None:
             return [allocated, moved]
         lane = Var(INT32, "lane")
+        if self.owner.is_outside(vector.buffer, vector.indices):
+            fill = Store(vector.part, (lane,), self.safe(vector.buffer), span=self.loop.span)
+            return [
+                allocated,
+                For(lane, const(0), const(self.width), const(1), seq(fill), "unroll", span=self.loop.span),
+            ]
         value = self._at_the_edge(vector, lane)
         single = Store(vector.part, (lane,), value, span=self.loop.span)
         rest = For(lane, const(0), const(self.width), const(1), seq(single), "unroll", span=self.loop.span)
@@ -262,8 +268,7 @@ class ThreadLoop:
             return self.safe(buffer)
         indices = self._of_lane(vector, lane)
         made, places = self.owner.physical(buffer, indices)
-        guard = self.owner.guard(buffer, indices)
-        assert guard is not None
+        guard = self._lane_guard(buffer, indices, lane)
         return nodes.Select(buffer.dtype, guard, Load(buffer.dtype, made, places), self.safe(buffer))
 
     def _store(self, vector: _Vector) -> list[Statement]:
@@ -273,13 +278,14 @@ class ThreadLoop:
         guard = self._whole_guard(vector)
         if guard is None:
             return [moved]
+        if self.owner.is_outside(vector.buffer, vector.indices):
+            return []
         if self._ends_with_vectors(vector.buffer):
             return [If(guard, seq(moved), span=self.loop.span)]
         lane = Var(INT32, "lane")
         indices = self._of_lane(vector, lane)
         made, places = self.owner.physical(vector.buffer, indices)
-        inside = self.owner.guard(vector.buffer, indices)
-        assert inside is not None
+        inside = self._lane_guard(vector.buffer, indices, lane)
         single = Store(made, places, Load(vector.buffer.dtype, vector.part, (lane,)), span=self.loop.span)
         body = seq(If(inside, seq(single), span=self.loop.span))
         rest = For(lane, const(0), const(self.width), const(1), body, "unroll", span=self.loop.span)
@@ -288,13 +294,17 @@ class ThreadLoop:
     def _whole_guard(self, vector: _Vector) -> Expr | None:
         """The condition under which all elements of a vector are in bounds; None where they always are."""
         guard = self.owner.guard(vector.buffer, vector.indices)
-        if guard is None or self._ends_with_vectors(vector.buffer):
-            return guard
         last = index_binary("add", vector.indices[-1], self.width - 1)
         with self.owner.analyzer.scope():
-            self.owner.analyzer.assume(guard)
+            if guard is not None:
+                self.owner.analyzer.assume(guard)
             ends = self.owner.guard(vector.buffer, (*vector.indices[:-1], last))
-        return guard if ends is None else binary("all", guard, ends)
+        return guard if ends is None else ends if guard is None else binary("all", guard, ends)
+
+    def _lane_guard(self, buffer: Buffer, indices: Sequence[Expr], lane: Var) -> Expr:
+        with self.owner.analyzer.scope():
+            self.owner.analyzer.bind_extent(lane, self.width)
+            return self.owner.guard(buffer, indices) or const(True)
 
     def _of_lane(self, vector: _Vector, lane: Var) -> tuple[Expr, ...]:
         return (*vector.indices[:-1], index_binary("add", vector.indices[-1], lane))

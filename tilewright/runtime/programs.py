@@ -1,0 +1,107 @@
+"""Lowered programs on disk, so that a process that meets a known program only reads what the last one made of it.
+
+A program's key is the whole traced function (the author's lines included), the machine, the schedule, and the state
+of this package's own files.  What the passes went through is not kept: it is made again where somebody looks.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, overload
+
+import tilewright
+from tilewright.compiler import Program, compile_function
+from tilewright.ir.nodes import Function
+from tilewright.machine.arch import Arch
+from tilewright.options import options
+from tilewright.passes.context import Schedule
+from tilewright.passes.manager import Trace
+from tilewright.runtime.cache import cached, digest
+from tilewright.targets.base import Target
+
+FILE = "program.pickle"
+
+
+def lowered(function: Function, target: Target, arch: Arch, schedule: Schedule) -> Program:
+    """What `compile_function` makes of a function, from disk where it was made before.
+
+    Raises
+    ------
+    TilewrightError : the program asks for something that the machine or the language does not have.
+    """
+    settings = options()
+    if not settings.cache or settings.verify or settings.dump:
+        return compile_function(function, target, arch, schedule)
+    key = _key(function, target, arch, schedule)
+    if key is None:
+        return compile_function(function, target, arch, schedule)
+    fresh: list[Program] = []
+
+    def build(directory: Path) -> None:
+        program = compile_function(function, target, arch, schedule)
+        fresh.append(program)
+        kept = (program.traced, program.final, program.source, program.diagnostics, program.choices)
+        (directory / FILE).write_bytes(pickle.dumps(kept, pickle.HIGHEST_PROTOCOL))
+
+    entry = cached(key, build)
+    if fresh:
+        return fresh[0]
+    traced, final, source, diagnostics, choices = pickle.loads((entry / FILE).read_bytes())
+    traces = _Traces(lambda: compile_function(function, target, arch, schedule).traces)
+    return Program(traced, final, traces, source, target, arch, diagnostics, choices)  # type: ignore[arg-type]
+
+
+class _Traces(Sequence[Trace]):
+    """The traces of a program that came from disk, made when they are asked for."""
+
+    def __init__(self, make: Callable[[], Sequence[Trace]]) -> None:
+        self._make = make
+
+    @functools.cached_property
+    def _made(self) -> Sequence[Trace]:
+        return self._make()
+
+    @overload
+    def __getitem__(self, index: int) -> Trace: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Trace]: ...
+    def __getitem__(self, index: int | slice) -> Trace | Sequence[Trace]:
+        return self._made[index]
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def __iter__(self) -> Iterator[Trace]:
+        return iter(self._made)
+
+
+def _key(function: Function, target: Target, arch: Arch, schedule: Schedule) -> str | None:
+    """The key of a program; None where the author put something into it that cannot be written down."""
+    try:
+        # A set's order differs from process to process.
+        machine = (sorted(arch.features), replace(arch, features=frozenset()))
+        written = pickle.dumps((function, machine, schedule), pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, TypeError, AttributeError, RecursionError):
+        return None
+    return digest("program", written, target.name, sys.version, package_state())
+
+
+@functools.cache
+def package_state() -> str:
+    """The names, sizes and times of this package's files: what lowering depends on."""
+    found: list[tuple[str, int, int]] = []
+    waiting: list[Any] = [Path(tilewright.__file__).parent]
+    while waiting:
+        for entry in os.scandir(waiting.pop()):
+            if entry.is_dir() and entry.name != "__pycache__":
+                waiting.append(entry.path)
+            elif entry.name.endswith((".py", ".cuh", ".h", ".c")):
+                facts = entry.stat()
+                found.append((entry.path, facts.st_size, facts.st_mtime_ns))
+    return repr(sorted(found))
