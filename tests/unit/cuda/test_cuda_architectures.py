@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "emulator"))
 
-from repository_programs import ALL  # noqa: E402
+from repository_programs import ALL
 
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_103a", "sm_120", "sm_120a")
 FORMS = [
