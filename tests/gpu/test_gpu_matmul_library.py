@@ -16,10 +16,13 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(detect() is None, reason="no G
 
 N, K = 320, 512
 CASES = {
-    "W4A16": ("int4", {"group": 128}, "float16", None),
-    "W4A16 zeros": ("uint4", {"group": 64, "zeros": "group"}, "bfloat16", None),
+    "W4A16": ("int4", {"group": 128, "scale_dtype": "float16"}, "float16", None),
+    "W4A16 zeros": ("uint4", {"group": 64, "zeros": "group", "scale_dtype": "bfloat16"}, "bfloat16", None),
+    "W8A16": ("int8", {"group": None, "scale_dtype": "float16"}, "float16", None),
+    "W1A16": ("int1", {"group": 128, "scale_dtype": "float16"}, "float16", None),
+    "float32 scales": ("int4", {"group": 128}, "float16", None),
     "W3A16": ("int3", {"group": 32}, "float16", None),
-    "W2A16": ("int2", {"group": 128}, "float16", None),
+    "W2A16": ("int2", {"group": 128, "scale_dtype": "float16"}, "float16", None),
     "mxfp4": ("mxfp4", {}, "bfloat16", None),
     "nvfp4": ("nvfp4", {}, "float16", None),
     "nf4": ("nf4", {"group": 64}, "float16", None),

@@ -9,6 +9,7 @@ import numpy as np
 
 from tilewright.formats import unpack_plain
 from tilewright.ir.dtypes import ALL, dtype
+from tilewright.kernels.hopper_quant_medium import medium_quant_choice, medium_quant_matmul
 from tilewright.kernels.hopper_quant_small import small_quant_choice, small_quant_matmul
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
@@ -19,7 +20,10 @@ from tilewright.matmul.tiers.base import Machine, Prepared
 from tilewright.runtime.tensors import is_torch
 from tilewright.specialization import compile
 
-KERNELS: tuple[tuple[int, Any, Callable[..., dict[str, int]]], ...] = ((16, small_quant_matmul, small_quant_choice),)
+KERNELS: tuple[tuple[int, Any, Callable[..., dict[str, int]]], ...] = (
+    (16, small_quant_matmul, small_quant_choice),
+    (1 << 30, medium_quant_matmul, medium_quant_choice),
+)
 """Most rows, kernel, and the sizes that it is called with."""
 
 
@@ -30,7 +34,7 @@ class Fragments:
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""
-        of, most = facts.format, KERNELS[-1][0]
+        of = facts.format
         epilogue = request.bias or request.residual or request.function
         reasons = (
             (not arch.has("wgmma"), f"it is for Hopper, not {arch.target} {arch.name}"),
@@ -39,15 +43,15 @@ class Fragments:
             (facts.scale is None, "there are no scales"),
             (request.activations not in facts.exact_in, f"scales or zeros that are no {request.activations} numbers"),
             (facts.groups > 1 and facts.group % COLUMNS != 0 and facts.group not in (16, 32, 64), f"groups of {facts.group}"),
-            (facts.zeros not in ("none", "one", "groups"), f"zeros of mode {facts.zeros}"),
+            (facts.zeros not in ("none", "one", "groups", "rescale"), f"zeros of mode {facts.zeros}"),
             (of.name == "int1" and facts.zeros != "none", "zeros of -1 and 1"),
+            (of.name == "int1" and request.rows > KERNELS[0][0], "codes of -1 and 1 have an offset of one half"),
             (facts.gather or facts.divisors or facts.multiplier is not None, "act-order, divisors or second-level scales"),
             (bool(facts.slots), "codes in another order"),
             (request.activation_scales != "none" or request.quantize is not None, "scaled activations"),
             (bool(epilogue), "the call has an epilogue"),
             (not dtype(request.out).is_float, f"results of {request.out}"),
             (facts.K % 8 != 0, "rows that do not begin at multiples of 16 bytes"),
-            (not 0 < request.rows <= most, f"more than {most} rows"),
         )  # fmt: skip
         return next((reason for holds, reason in reasons if holds), None)
 
@@ -55,10 +59,12 @@ class Fragments:
         """See `Tier`."""
         facts, operand = weight.facts, ALL[request.activations]
         group = facts.group if facts.groups > 1 and facts.group in (16, 32, 64) else COLUMNS
-        form = FragmentRecords(facts.format.bits, operand, operand, operand if facts.zeros == "groups" else None, group)
+        mode = {"groups": "original", "rescale": "rescale"}.get(facts.zeros)
+        form = FragmentRecords(facts.format.bits, operand, operand, operand if mode else None, group)
         factory, sizes = next((factory, sizes) for most, factory, sizes in KERNELS if request.rows <= most)
         function = factory.trace(
             facts.N, facts.K, form, out=request.out, offset=_offset(facts),
+            **({"zeros_mode": mode} if mode else {}),
             **sizes(facts.N, facts.K, request.rows, form),
         )  # fmt: skip
         records = weight.derived((self.name, str(form), type(example)), lambda: _records(weight, form, example))
@@ -70,6 +76,8 @@ def _offset(facts: WeightFacts) -> float:
     """What unsigned codes are too large by: those of signed formats are taken with their highest bit turned."""
     if facts.format.name == "int1":
         return 0.5
+    if facts.zeros in ("groups", "rescale"):
+        return 0.0
     return float(1 << facts.format.bits - 1) if facts.format.kind == "int" else facts.zero
 
 
