@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from tilewright.errors import TilewrightError
     from tilewright.ir.dtypes import dtype, pack, unpack
-    from tilewright.matmul import Matmul, MatmulConfig, PackedWeight, quant_matmul
+    from tilewright.matmul import Matmul, MatmulConfig, PackedWeight, grouped_matmul, quant_bmm, quant_matmul
     from tilewright.nn import Linear
     from tilewright.runtime.kernel import Kernel
     from tilewright.runtime.profiler import do_bench
@@ -26,8 +26,10 @@ _HOMES = {
     "compile": "tilewright.specialization",
     "do_bench": "tilewright.runtime.profiler",
     "dtype": "tilewright.ir.dtypes",
+    "grouped_matmul": "tilewright.matmul",
     "jit": "tilewright.specialization",
     "pack": "tilewright.ir.dtypes",
+    "quant_bmm": "tilewright.matmul",
     "quant_matmul": "tilewright.matmul",
     "unpack": "tilewright.ir.dtypes",
 }
@@ -35,8 +37,8 @@ _HOMES = {
 mention tilewright start at once; no public name is the name of a module, or the module would hide it."""
 
 __all__ = [
-    "Kernel", "Linear", "Matmul", "MatmulConfig", "PackedWeight", "TilewrightError", "__version__", "compile", "do_bench", "dtype", "jit", "pack",
-    "quant_matmul", "unpack",
+    "Kernel", "Linear", "Matmul", "MatmulConfig", "PackedWeight", "TilewrightError", "__version__", "compile", "do_bench", "dtype", "grouped_matmul", "jit", "pack",
+    "quant_bmm", "quant_matmul", "unpack",
 ]  # fmt: skip
 
 

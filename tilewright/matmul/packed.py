@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tilewright.errors import CannotQuantize
+from tilewright.checkpoints.safetensors import SafetensorsFile, save_safetensors
+from tilewright.errors import CannotQuantize, InvalidCheckpoint
 from tilewright.formats import Format, number_format, pack_plain, unpack_plain
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.recipe import Grouped
@@ -119,6 +122,45 @@ class PackedWeight:
             self.format, self.shape, arrays, block=self.block, zeros_mode=self.zeros_mode,
             tensor_scale=self.tensor_scale, layout=self.layout,
         )  # fmt: skip
+
+    def save(self, path: str | Path) -> None:
+        """Write a safetensors file: the arrays, and in its metadata what they do not say.
+
+        Raises
+        ------
+        InvalidCheckpoint : the place cannot be written to.
+        """
+        arrays = {name: as_numpy(array) for name, array in self.arrays.items()}
+        metadata = {
+            "layout": self.layout,
+            "format": self.format.name,
+            "shape": json.dumps(self.shape),
+            "block": json.dumps(self.block),
+            "zeros_mode": self.zeros_mode,
+            "tensor_scale": self.tensor_scale.hex(),
+        }
+        save_safetensors(path, arrays, {f"tilewright.{name}": value for name, value in metadata.items()})
+
+    @classmethod
+    def load(cls, path: str | Path, device: Any = None) -> PackedWeight:
+        """Read a file that `save` wrote.
+
+        Raises
+        ------
+        InvalidCheckpoint : it is none, or of a layout that this version does not know.
+        """
+        file = SafetensorsFile(path)
+        given = {name.removeprefix("tilewright."): value for name, value in file.metadata.items()}
+        if given.get("layout") != LAYOUT:
+            raise InvalidCheckpoint(
+                f"{path} holds a weight of layout {given.get('layout')!r}", hint=f"this version reads {LAYOUT!r}"
+            )
+        made = cls(
+            given["format"], json.loads(given["shape"]), {name: np.array(file[name]) for name in file},
+            block=tuple(json.loads(given["block"])), zeros_mode=given["zeros_mode"],
+            tensor_scale=float.fromhex(given["tensor_scale"]),
+        )  # fmt: skip
+        return made if device is None else made.to(device)
 
     def derived(self, key: Any, make: Callable[[], Any]) -> Any:
         """Another form of the weight, which some kernels read: made once for each key."""

@@ -1,0 +1,72 @@
+"""Runs of rows with a weight each, batches, and weights in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from products import close
+
+from tilewright.checkpoints.safetensors import save_safetensors
+from tilewright.errors import InvalidCheckpoint, WrongArgumentShape
+from tilewright.matmul import PackedWeight, grouped_matmul, quant_bmm, quant_matmul
+from tilewright.quant import QuantizedWeight, quantize
+
+RNG = np.random.default_rng(0)
+N, K = 20, 64
+
+
+@pytest.fixture(scope="module")
+def experts() -> list[PackedWeight]:
+    return [PackedWeight.pack(quantize(RNG.standard_normal((N, K)), "int4", group=32)) for _ in range(3)]
+
+
+def test_runs_of_rows(experts: list[PackedWeight]) -> None:
+    x = RNG.standard_normal((9, K)).astype(np.float32)
+    found = grouped_matmul(x, experts, [4, 0, 5])
+    for rows, expert in ((slice(0, 4), experts[0]), (slice(4, 9), experts[2])):
+        close(found[rows], x[rows], expert.to_dense())
+    assert grouped_matmul(x[:0], experts, [0, 0, 0]).shape == (0, N)
+    np.testing.assert_array_equal(grouped_matmul(x, experts, [0, 9, 0]), quant_matmul(x, experts[1]))
+
+
+def test_batches(experts: list[PackedWeight]) -> None:
+    x = RNG.standard_normal((3, 2, K)).astype(np.float32)
+    found = quant_bmm(x, experts)
+    for one, given, expert in zip(found, x, experts):
+        close(one, given, expert.to_dense())
+
+
+def test_what_does_not_fit_is_named(experts: list[PackedWeight]) -> None:
+    x = np.zeros((9, K), np.float32)
+    with pytest.raises(WrongArgumentShape, match="3 runs of 8 rows were given for 3 weights and 9 rows"):
+        grouped_matmul(x, experts, [4, 0, 4])
+    with pytest.raises(WrongArgumentShape, match=r"x has shape \[9, 64\], expected \[3, M, K\]"):
+        quant_bmm(x, experts)
+
+
+def weights() -> dict[str, QuantizedWeight]:
+    made = quantize(RNG.standard_normal((6, 40)), "uint4", group=20, zeros="group")
+    order = RNG.permutation(np.arange(40) // 20).astype(np.int32)
+    return {
+        "nvfp4": quantize(RNG.standard_normal((6, 40)), "nvfp4"),
+        "act-order": QuantizedWeight(made.codes, made.format, made.scales, made.zeros, block=made.block, g_idx=order),
+        "divisors": quantize(RNG.standard_normal((6, 40)), "int3", group=None, divisors=RNG.uniform(1, 2, 40)),
+    }
+
+
+@pytest.mark.parametrize("kind", weights())
+def test_files_give_back_what_was_saved(kind: str, tmp_path: Path) -> None:
+    weight = weights()[kind]
+    PackedWeight.pack(weight).save(tmp_path / "weight.safetensors")
+    back = PackedWeight.load(tmp_path / "weight.safetensors").unpack()
+    np.testing.assert_array_equal(back.codes, weight.codes)
+    np.testing.assert_array_equal(back.to_dense(), weight.to_dense())
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    save_safetensors(tmp_path / "other", {"codes": np.zeros(4, np.uint8)}, {"tilewright.layout": "plain/9"})
+    with pytest.raises(InvalidCheckpoint) as caught:
+        PackedWeight.load(tmp_path / "other")
+    assert "holds a weight of layout 'plain/9'\n  help: this version reads 'plain/1'" in str(caught.value)
