@@ -44,7 +44,7 @@ CASES = ",".join(
     for size in sizes.split()
 )  # fmt: skip
 PAUSE = 0.015
-SPIN_CYCLES = 1_000_000
+SPIN_CYCLES = 4_000_000
 FLUSH_BYTES = 256 << 20
 
 Run = Callable[[], Any]

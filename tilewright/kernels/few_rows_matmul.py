@@ -13,20 +13,25 @@ import tilewright
 import tilewright.language as T
 from tilewright.errors import TilewrightError
 from tilewright.kernels.dense_matmul import sum_type
-from tilewright.kernels.tiles import CORES, FEW_ROWS
+from tilewright.kernels.tiles import CORES, FEW_ROWS, SHARED_BYTES
 
 ROW_BYTES = 128
 BLOCK_N = 64
-STAGES = 8
-RESIDENT = 2
-"""Blocks of a multiprocessor at once."""
+MOST_STAGES, LEAST_STAGES = 8, 4
+MOST_RESIDENT = 5
+"""Blocks of a multiprocessor that run at once with rings deep enough."""
 
 BANDWIDTH = 4e12
 """Bytes a second that are read."""
 
 SECOND_KERNEL = 2.5e-6
-IDLE_COST = 0.25
-"""Seconds that the second kernel takes besides its reads, and what share of idleness is lost."""
+"""Seconds that the second kernel takes besides its reads."""
+
+IDLE_COST = 0.85
+"""Share of the time that is lost where half of the multiprocessors have nothing to do; a few cost nearly nothing."""
+
+RESERVED = 2 << 10
+"""Bytes of shared memory of a block beside its ring."""
 
 MOST_SPLITS = 16
 LEAST_STEPS = 8
@@ -50,15 +55,23 @@ def choose_splits(N: int, K: int, dtype: str = "bfloat16", rows: int = 1, cores:
     """
     size = tilewright.dtype(dtype).storage_bytes
     steps = -(-K // (ROW_BYTES // size))
-    tiles, slots = -(-N // BLOCK_N), cores * RESIDENT
+    tiles = -(-N // BLOCK_N)
     alone = N * K * size / BANDWIDTH
 
     def seconds(splits: int) -> float:
-        waves = -(-tiles * splits // slots) * slots * -(-steps // splits) / (tiles * steps)
+        waves = -(-tiles * splits // cores) * cores * -(-steps // splits) / (tiles * steps)
         parts = SECOND_KERNEL + 8 * splits * rows * N / BANDWIDTH if splits > 1 else 0.0
-        return alone * (1 + IDLE_COST * (waves - 1)) + parts
+        return alone * (1 + IDLE_COST * (waves - 1) ** 2) + parts
 
     return min((n for n in range(1, MOST_SPLITS + 1) if n == 1 or steps // n >= LEAST_STEPS), key=seconds)
+
+
+def choose_stages(blocks: int, stage_bytes: int, cores: int = CORES) -> int:
+    """Slots of a ring: so many that all blocks run at once, where their rings are then still deep enough."""
+    resident = -(-blocks // cores)
+    if resident > MOST_RESIDENT:
+        return MOST_STAGES
+    return max(LEAST_STAGES, min(MOST_STAGES, (SHARED_BYTES // resident - RESERVED) // stage_bytes))
 
 
 @tilewright.jit
@@ -69,7 +82,7 @@ def few_rows_matmul(
     out: str | None = None,
     rows: int = 16,
     splits: int | None = None,
-    stages: int = STAGES,
+    stages: int | None = None,
 ) -> Any:
     """Product of at most `rows` rows with a weight.
 
@@ -80,7 +93,7 @@ def few_rows_matmul(
     out : type of the result; that of the sums where not given.
     rows : what the kernel has room for, up to 64; calls with fewer work too.
     splits : parts of K; None for as many as keep the machine busy.
-    stages : slots of a block's ring of tiles.
+    stages : slots of a block's ring of tiles; None for as many as let all blocks run at once.
 
     Returns
     -------
@@ -99,6 +112,7 @@ def few_rows_matmul(
     block_K = ROW_BYTES // tilewright.dtype(dtype).storage_bytes
     whole = -(-K // block_K)
     steps = -(-whole // parts)
+    slots = stages or choose_stages(-(-N // block_N) * parts, (block_N + room) * ROW_BYTES)
     M = T.dynamic("M")
 
     @T.macro
@@ -108,7 +122,7 @@ def few_rows_matmul(
             b = T.alloc_shared((block_N, block_K), dtype)
             total = T.alloc_fragment((block_N, room), sums)
             T.clear(total)
-            for k in T.Pipelined(steps, num_stages=stages):
+            for k in T.Pipelined(steps, num_stages=slots):
                 T.copy(B[bn * block_N, (part * steps + k) * block_K], b)
                 T.copy(A[0, (part * steps + k) * block_K], a)
                 T.gemm(b, a, total, transpose_B=True)

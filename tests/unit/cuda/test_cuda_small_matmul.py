@@ -6,7 +6,7 @@ from cuda_gemm import operands, product
 from test_cuda_dense import on_hopper, run
 
 import tilewright
-from tilewright.kernels.few_rows_matmul import TooManyRows, choose_splits, few_rows_matmul
+from tilewright.kernels.few_rows_matmul import TooManyRows, choose_splits, choose_stages, few_rows_matmul
 from tilewright.kernels.token_quantization import LARGEST, quantize_activations
 
 
@@ -30,9 +30,15 @@ def test_rows_beyond_an_instruction():
 
 
 def test_k_is_split_where_blocks_are_few():
-    assert choose_splits(64 * 264, 8192) == 1
-    assert choose_splits(64 * 66, 8192) == 4
+    assert choose_splits(64 * 132, 8192) == 1
+    assert choose_splits(64 * 33, 8192) == 4
     assert choose_splits(64, 64) == 1
+
+
+def test_rings_let_all_blocks_run_at_once():
+    assert choose_stages(132, 10 << 10) == 8
+    assert choose_stages(4 * 132, 10 << 10) == 5
+    assert choose_stages(100 * 132, 10 << 10) == 8
 
 
 @pytest.mark.parametrize(
