@@ -48,6 +48,11 @@ class TooManyRows(TilewrightError):
         super().__init__(f"{rows} rows are more than {FEW_ROWS}", hint="dense_matmul is made for many rows")
 
 
+def weight_rows(rows: int) -> int:
+    """Rows of the weight in a tile: more of them for more rows of A, which are read again for each tile."""
+    return BLOCK_N if rows <= FEW_ROWS // 2 else 2 * BLOCK_N
+
+
 def choose_splits(N: int, K: int, dtype: str = "bfloat16", rows: int = 1, cores: int = CORES) -> int:
     """Parts of K that take the least time: parts that are written and added up, against multiprocessors without work.
 
@@ -55,7 +60,7 @@ def choose_splits(N: int, K: int, dtype: str = "bfloat16", rows: int = 1, cores:
     """
     size = tilewright.dtype(dtype).storage_bytes
     steps = -(-K // (ROW_BYTES // size))
-    tiles = -(-N // BLOCK_N)
+    tiles = -(-N // weight_rows(rows))
     alone = N * K * size / BANDWIDTH
 
     def seconds(splits: int) -> float:
@@ -106,7 +111,7 @@ def few_rows_matmul(
     if rows > FEW_ROWS:
         raise TooManyRows(rows)
     room = next(size for size in (8, 16, 32, 64) if size >= rows)
-    block_N = BLOCK_N if room <= 32 else 2 * BLOCK_N  # rows of A are read once for each tile of the weight
+    block_N = weight_rows(rows)
     parts = splits or choose_splits(N, K, dtype, rows)
     sums, result = sum_type(dtype), out or sum_type(dtype)
     block_K = ROW_BYTES // tilewright.dtype(dtype).storage_bytes

@@ -1,0 +1,101 @@
+"""Dense products on the GPU: clusters, persistent grids, scales, split K; exact on integers, the same bits every time."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.kernels.block_scaled_matmul import block_scaled_matmul
+from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
+from tilewright.kernels.few_rows_matmul import few_rows_matmul
+from tilewright.kernels.tiles import Tiles
+from tilewright.kernels.token_quantization import quantize_activations
+from tilewright.targets.cuda.arch import detect
+
+torch = pytest.importorskip("torch")
+
+ARCH = detect()
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(ARCH is None or not ARCH.has("wgmma"), reason="no Hopper GPU here"),
+]
+
+REPEATS = 100
+
+
+def integers(rows, columns, limit=127, dtype=torch.int8):
+    return torch.randint(-limit, limit + 1, (rows, columns), device="cuda").to(dtype)
+
+
+def repeated(kernel, shape, dtype, *arguments):
+    """The result, the same bits in 100 runs into outputs that hold something else."""
+    first = torch.full(shape, 77, device="cuda", dtype=dtype)
+    kernel(*arguments, first)
+    for _ in range(REPEATS):
+        again = torch.full(shape, 3, device="cuda", dtype=dtype)
+        kernel(*arguments, again)
+        assert torch.equal(again.view(torch.uint8), first.view(torch.uint8))
+    return first
+
+
+@pytest.mark.parametrize("transpose_A, transpose_B", [(False, True), (False, False), (True, True), (True, False)])
+@pytest.mark.parametrize("dtype, limit", [(torch.bfloat16, 3), (torch.int8, 127)])
+@pytest.mark.parametrize("M, N, K", [(1000, 1536, 512), (2064, 4096, 256)])
+def test_every_order(M, N, K, dtype, limit, transpose_A, transpose_B):
+    torch.manual_seed(0)
+    a, b = integers(M, K, limit, dtype), integers(N, K, limit, dtype)
+    exact = a.double() @ b.double().T
+    tiles = Tiles(128, 256, 128 // a.itemsize, 4, 256, (1, 2))
+    name = str(dtype).removeprefix("torch.")
+    kernel = dense_matmul(N, K, name, None, None, transpose_A, transpose_B, tiles)
+    out = torch.int32 if dtype == torch.int8 else torch.float32
+    given = a.T.contiguous() if transpose_A else a, b if transpose_B else b.T.contiguous()
+    assert torch.equal(repeated(kernel, (M, N), out, *given).double(), exact)
+
+
+@pytest.mark.parametrize("M", [1, 130, 2064])
+def test_scales(M):
+    torch.manual_seed(0)
+    N, K = 1536, 640
+    a, b = integers(M, K), integers(N, K)
+    scales_A, scales_B = (torch.rand(size, device="cuda") * 0.01 for size in (M, N))
+    found = repeated(scaled_matmul(N, K, "int8"), (M, N), torch.bfloat16, a, b, scales_A, scales_B).double()
+    exact = (a.double() @ b.double().T) * scales_A.double()[:, None] * scales_B.double()
+    assert ((found - exact).abs() <= 2.0**-8 * exact.abs() + 1e-30).all()
+
+
+@pytest.mark.parametrize("M", [1, 64, 300, 2064])
+def test_blocks(M):
+    torch.manual_seed(0)
+    N, K = 1536, 1024
+    e4m3 = torch.float8_e4m3fn
+    a, b = (torch.randn(rows, K, device="cuda").to(e4m3) for rows in (M, N))
+    scales_A, scales_B = (torch.rand(shape, device="cuda") + 0.5 for shape in ((K // 128, M), (N // 128, K // 128)))
+    wide_A = a.double() * scales_A.double().T.repeat_interleave(128, 1)
+    wide_B = b.double() * scales_B.double().repeat_interleave(128, 0).repeat_interleave(128, 1)
+    exact, size = wide_A @ wide_B.T, wide_A.abs() @ wide_B.abs().T
+    for tiles in (None, Tiles(64, 64, 128, 8, 128), Tiles(128, 128, 128, 4, 256)):
+        kernel = block_scaled_matmul(N, K, tiles=tiles)
+        found = repeated(kernel, (M, N), torch.bfloat16, a, b, scales_A, scales_B).double()
+        assert ((found - exact).abs() <= 128 * 2.0**-14 * size + 2.0**-8 * exact.abs()).all()
+
+
+@pytest.mark.parametrize("M", [1, 7, 16, 33, 64])
+@pytest.mark.parametrize("N, K", [(4096, 4096), (1000, 8192)])
+def test_a_few_rows(M, N, K):
+    torch.manual_seed(0)
+    a, b = integers(M, K), integers(N, K)
+    found = repeated(few_rows_matmul(N, K, "int8", rows=M), (M, N), torch.int32, a, b)
+    assert torch.equal(found.double(), a.double() @ b.double().T)
+
+
+@pytest.mark.parametrize("out, group", [("int8", None), ("float8_e4m3fn", 128)])
+def test_activations(out, group):
+    torch.manual_seed(0)
+    M, K = 77, 4096
+    x = torch.randn(M, K, device="cuda", dtype=torch.bfloat16)
+    codes = torch.empty(M, K, device="cuda", dtype=getattr(torch, out))
+    scales = torch.empty((K // group, M) if group else (M,), device="cuda")
+    quantize_activations(K, "bfloat16", out, group)(x, codes, scales)
+    wide = scales.T.repeat_interleave(group, 1) if group else scales[:, None]
+    half = 0.5 if out == "int8" else 16.0  # of the last place of the largest code
+    assert ((codes.float() * wide - x.float()).abs() <= 1.001 * half * wide).all()
