@@ -67,12 +67,20 @@ extern "C" tw_u32 tilewright_shapes_NUMBER(tw_u32* out) { return tilewright_entr
 """What is put behind a text, so that each of its kernels can be called with an array of pointers to its arguments."""
 
 
+LANGUAGE = ("-x", "c++")
+
+
 @dataclass(frozen=True, slots=True)
 class Compiler:
     """A C++ compiler: the words of its command and its version."""
 
     command: tuple[str, ...]
     version: str
+
+    @property
+    def linker(self) -> tuple[str, ...]:
+        """The command that links objects: without the words that say what its input is written in."""
+        return self.command[:-2] if self.command[-2:] == LANGUAGE else self.command
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +102,7 @@ def find_compiler(wanted: str = "") -> Compiler:
     """
     candidates: list[tuple[str, ...]] = []
     if wanted:
-        candidates.append((*shlex.split(wanted), "-x", "c++"))
+        candidates.append((*shlex.split(wanted), *LANGUAGE))
     else:
         candidates += [(name,) for name in ("g++", "clang++", "c++") if shutil.which(name)]
         if importlib.util.find_spec("ziglang"):
@@ -258,7 +266,6 @@ def _build(whole: str, instance: str, vocabulary: str, flags: Sequence[str], pla
     entries = "".join(ENTRY_OF.replace("NUMBER", str(i)).replace("KERNEL", kernel) for i, kernel in enumerate(kernels))
     source.write_text(f"{whole}{ENTRY}{entries}")
     _run([*command, "-c", str(source), "-o", compiled], "this kernel's text")
-    linker = [word for word in compiler.command if word not in ("-x", "c++")]
-    _run([*linker, "-shared", compiled, str(library), "-lm", "-o", linked], "to link this kernel")
+    _run([*compiler.linker, "-shared", compiled, str(library), "-lm", "-o", linked], "to link this kernel")
     (scratch / "kernels").write_text("\n".join(kernels))
     _finish(scratch, place)

@@ -9,7 +9,8 @@
 #include <mutex>
 #include <vector>
 
-#if !defined(__x86_64__) && !defined(__aarch64__)
+#if defined(TW_UCONTEXT) || (!defined(__x86_64__) && !defined(__aarch64__))   // the first to try that way on any machine
+#define TW_BY_UCONTEXT
 #include <ucontext.h>
 #endif
 
@@ -50,7 +51,7 @@ void release_stack(Fibre& fibre) {
   fibre.stack = nullptr;
 }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(TW_BY_UCONTEXT)
 
 extern "C" void tilewright_switch_stack(void** save, void* load);
 asm(R"(
@@ -90,7 +91,7 @@ void prepare(Fibre& fibre, void (*entry)()) {
 
 void switch_to(Fibre& from, Fibre& to) { tilewright_switch_stack(&from.stack_pointer, to.stack_pointer); }
 
-#elif defined(__aarch64__)
+#elif defined(__aarch64__) && !defined(TW_BY_UCONTEXT)
 
 extern "C" void tilewright_switch_stack(void** save, void* load);
 #if defined(__APPLE__)
