@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from tilewright.conversion import convert_checkpoint, load_quantized, quantize
     from tilewright.errors import TilewrightError
     from tilewright.ir.dtypes import dtype, pack, unpack
     from tilewright.matmul import Matmul, MatmulConfig, PackedWeight, grouped_matmul, quant_bmm, quant_matmul
@@ -24,21 +25,25 @@ _HOMES = {
     "PackedWeight": "tilewright.matmul",
     "TilewrightError": "tilewright.errors",
     "compile": "tilewright.specialization",
+    "convert_checkpoint": "tilewright.conversion",
     "do_bench": "tilewright.runtime.profiler",
     "dtype": "tilewright.ir.dtypes",
     "grouped_matmul": "tilewright.matmul",
     "jit": "tilewright.specialization",
+    "load_quantized": "tilewright.conversion",
     "pack": "tilewright.ir.dtypes",
     "quant_bmm": "tilewright.matmul",
     "quant_matmul": "tilewright.matmul",
+    "quantize": "tilewright.conversion",
     "unpack": "tilewright.ir.dtypes",
 }
 """Where each public name lives.  A room is loaded when something of it is first used, so that programs which only
 mention tilewright start at once; no public name is the name of a module, or the module would hide it."""
 
 __all__ = [
-    "Kernel", "Linear", "Matmul", "MatmulConfig", "PackedWeight", "TilewrightError", "__version__", "compile", "do_bench", "dtype", "grouped_matmul", "jit", "pack",
-    "quant_bmm", "quant_matmul", "unpack",
+    "Kernel", "Linear", "Matmul", "MatmulConfig", "PackedWeight", "TilewrightError", "__version__", "compile",
+    "convert_checkpoint", "do_bench", "dtype", "grouped_matmul", "jit", "load_quantized", "pack", "quant_bmm", "quant_matmul",
+    "quantize", "unpack",
 ]  # fmt: skip
 
 

@@ -1,0 +1,232 @@
+"""Quantising torch models and single weights, and loading converted checkpoints into models.
+
+torch and the layers that need it are imported when a model is given, not before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.checkpoints import open_checkpoint
+from tilewright.conversion.checkpoint import SKIPPED
+from tilewright.conversion.layers import quantization_settings, read_layer, recognise
+from tilewright.conversion.schemes import QuantizationScheme, finite_weight, quantization_scheme
+from tilewright.errors import CannotQuantize, MissingTensor
+from tilewright.formats import SCHEMES
+from tilewright.matmul.arrays import as_numpy, as_torch
+from tilewright.progress import Progress
+from tilewright.quant.gptq import Hessian, gptq_quantize
+from tilewright.quant.weight import QuantizedWeight
+
+METHODS = ("nearest", "gptq")
+
+
+def quantize(
+    model_or_weight: Any,
+    scheme: str | QuantizationScheme = "w4a16",
+    *,
+    calibration: Iterable[Any] | None = None,
+    method: str | None = None,
+    act_order: bool = False,
+    damping: float = 0.01,
+    skip: str = SKIPPED,
+    run: Callable[[Any, Any], Any] | None = None,
+    progress: Progress | None = None,
+) -> Any:
+    """Quantise a weight, or every linear layer of a torch model in place.
+
+    Parameters
+    ----------
+    model_or_weight : a weight ``[N, K]`` (an array or a tensor of floats), or a `torch.nn.Module`.
+    scheme : as in `conversion.quantization_scheme`: ``"w4a16"``, ``"w8a8"``, ``"uint4-g64-asym"``, ``"mxfp4"``, ...
+    calibration : inputs of the model, one batch at a time; with them weights are rounded by GPTQ.
+    method : ``"nearest"`` or ``"gptq"``; by default GPTQ with calibration, to nearest without.
+    act_order, damping : of GPTQ, see `quant.gptq.gptq_quantize`.
+    skip : a regular expression; layers with a match in their name stay as they are.
+    run : how a batch is given to the model; by default ``model(**batch)`` for mappings, ``model(*batch)`` for tuples
+        and lists, ``model(batch)`` else.
+    progress : a bar to move on, one step a layer; by default one of its own.
+
+    Returns
+    -------
+    a `QuantizedWeight` for a weight; the model itself, whose `torch.nn.Linear` layers have become `tilewright.Linear`.
+
+    Raises
+    ------
+    CannotQuantize : weights that are not finite, no layer to quantise, calibration that reaches no layer.
+
+    Notes
+    -----
+    Calibrated layers are rounded block after block (the children of the model's longest list of modules), each with inputs from
+    the model as quantised so far, as Frantar et al. do; every block costs one run over the calibration.
+    """
+    how = quantization_scheme(scheme)
+    if type(model_or_weight).__module__.partition(".")[0] != "torch" and not _is_module(model_or_weight):
+        return how.quantize(finite_weight("the weight", np.asarray(model_or_weight)))
+    if not _is_module(model_or_weight):
+        return how.quantize(finite_weight("the weight", as_numpy(model_or_weight.detach().float())))
+    method = method or ("nearest" if calibration is None else "gptq")
+    if method not in METHODS or (method == "gptq") != (calibration is not None):
+        wanted = "calibration batches" if method == "gptq" else "no calibration"
+        known = method in METHODS
+        raise CannotQuantize(
+            f"the method {method!r} takes {wanted}" if known else f"no method {method!r}", hint="nearest, gptq"
+        )
+    layers = _layers(model_or_weight, skip)
+    with progress or Progress(len(layers)) as bar:
+        if calibration is None:
+            for name, linear in layers.items():
+                bar.step(name)
+                weight = how.quantize(finite_weight(f"{name}.weight", as_numpy(linear.weight.float())))
+                _replace(model_or_weight, name, linear, weight, how)
+        else:
+            rounding = _Calibrated(model_or_weight, how, list(calibration), run or _call, act_order, damping, bar)
+            for block in _blocks(model_or_weight, layers):
+                rounding.quantise(block)
+    return model_or_weight
+
+
+def load_quantized(model: Any, checkpoint: str | Path, *, progress: Progress | None = None) -> Any:
+    """Fill a torch model from a quantised checkpoint, ours or any that `convert_checkpoint` reads.
+
+    The linear layers whose weights are quantised there become `tilewright.Linear`; all other tensors are loaded as they are.
+
+    Raises
+    ------
+    MissingTensor : a parameter of the model that the checkpoint lacks, or a quantised weight for which it has no layer.
+    InvalidCheckpoint, InvalidTensor : see `convert_checkpoint`.
+    """
+    source = open_checkpoint(checkpoint)
+    settings = quantization_settings(source.config)
+    found = recognise(source, settings)
+    known = dict(model.named_modules())
+    absorbed = {name for layer in found for name in layer.tensors}
+    how = QuantizationScheme("", "int8", activations=settings.get("activations"))
+    with progress or Progress(len(found)) as bar:
+        for layer in found:
+            bar.step(layer.name)
+            for name, weight in read_layer(source, layer, settings).items():
+                if not hasattr(known.get(name), "in_features"):
+                    raise MissingTensor(f"the checkpoint has a quantised weight {name}, the model no such linear layer")
+                _replace(model, name, known[name], weight, how)
+    fresh = {f"{layer.name}." for layer in found}
+    state = model.state_dict()
+    for name, tensor in state.items():
+        quantised = any(name.startswith(prefix) for prefix in fresh) and not name.endswith(".bias")
+        if quantised:
+            continue
+        if name not in source or name in absorbed:
+            raise MissingTensor(f"{name} is missing: the model has such a tensor")
+        tensor.copy_(as_torch(source[name], "cpu").reshape(tensor.shape))
+    return model
+
+
+def _is_module(candidate: Any) -> bool:
+    return hasattr(candidate, "named_modules") and hasattr(candidate, "state_dict")
+
+
+def _layers(model: Any, skip: str) -> dict[str, Any]:
+    import torch
+
+    pattern = re.compile(skip)
+    found = {n: m for n, m in model.named_modules() if type(m) is torch.nn.Linear and n and not pattern.search(n)}
+    if not found:
+        raise CannotQuantize("the model has no linear layer to quantise", hint="is what it has named by skip= ?")
+    return found
+
+
+def _replace(model: Any, name: str, old: Any, weight: QuantizedWeight, how: QuantizationScheme) -> None:
+    from tilewright.nn import Linear
+
+    parent, _, last = name.rpartition(".")
+    device = next((tensor.device for tensor in (*old.parameters(), *old.buffers())), None)
+    made = Linear.from_quantized(weight, old.bias, activations=how.activations, device=device)
+    setattr(model.get_submodule(parent), last, made.train(old.training))
+
+
+def _blocks(model: Any, layers: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Layers by the child of the longest list of modules that they are in, in their order; those outside last."""
+    import torch
+
+    lists = [
+        (n, m)
+        for n, m in model.named_modules()
+        if isinstance(m, (torch.nn.ModuleList, torch.nn.Sequential)) and len(m) > 1
+    ]
+    longest = max(lists, key=lambda entry: len(entry[1]), default=("", ()))[0]
+    start = f"{longest}." if longest else ""
+    groups: dict[str, dict[str, Any]] = {}
+    for name, layer in layers.items():
+        inside = bool(lists) and name.startswith(start)
+        key = name[len(start) :].partition(".")[0] if inside else "outside"
+        groups.setdefault(key, {})[name] = layer
+    outside = groups.pop("outside", None)
+    return [*groups.values(), *([outside] if outside else [])]
+
+
+class _Calibrated:
+    """GPTQ over blocks of a model's layers."""
+
+    def __init__(
+        self,
+        model: Any,
+        how: QuantizationScheme,
+        batches: list[Any],
+        run: Callable[[Any, Any], Any],
+        act_order: bool,
+        damping: float,
+        bar: Progress,
+    ) -> None:
+        if how.format in SCHEMES:
+            raise CannotQuantize(
+                f"{how.name} has scales that GPTQ does not choose", hint="round it to nearest: no calibration"
+            )
+        self.model, self.how, self.batches, self.run, self.bar = model, how, batches, run, bar
+        self.options = {
+            "group": how.group, "zeros": how.zeros, "scale_dtype": how.scale_dtype, "act_order": act_order, "damping": damping,
+        }  # fmt: skip
+
+    def quantise(self, block: Mapping[str, Any]) -> None:
+        """Round the layers of a block with inputs from one run over the calibration."""
+        hessians = self._hessians(block)
+        for name, linear in block.items():
+            self.bar.step(name)
+            if not hessians[name].count:
+                raise CannotQuantize(
+                    f"no calibration input reaches {name}", hint="leave it out with skip=, or use more inputs"
+                )
+            wide = finite_weight(f"{name}.weight", as_numpy(linear.weight.float()))
+            weight = gptq_quantize(wide, hessians[name], self.how.format, **self.options)  # type: ignore[arg-type]
+            _replace(self.model, name, linear, weight, self.how)
+
+    def _hessians(self, block: Mapping[str, Any]) -> dict[str, Hessian]:
+        import torch
+
+        hessians = {name: Hessian(linear.in_features) for name, linear in block.items()}
+
+        def listen(name: str) -> Callable[..., None]:
+            def take(module: Any, inputs: tuple[Any, ...], result: Any) -> None:
+                hessians[name].add(as_numpy(inputs[0].detach().float()))
+
+            return take
+
+        hooks = [linear.register_forward_hook(listen(name)) for name, linear in block.items()]
+        try:
+            with torch.no_grad():
+                for batch in self.batches:
+                    self.run(self.model, batch)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return hessians
+
+
+def _call(model: Any, batch: Any) -> Any:
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)
