@@ -6,6 +6,7 @@ Targets give their matrix instructions a meaning with `read_each`, `write_each` 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -80,22 +81,42 @@ def write_each(state: Evaluator, region: Region, values: np.ndarray) -> None:
     place.scatter(offsets[active], values[active])
 
 
-def _shuffle_xor(state: Evaluator, node: Call) -> Any:
-    """The value of the thread whose number in the warp differs in the bits of the second argument."""
-    value, distance = (argument for argument in node.arguments if isinstance(argument, Expr))
-    if not state.lanes:
-        raise InternalError(f"{node.function} outside threads", span=state.span)
-    values = np.broadcast_to(carried(state.value(value), value.dtype), state.lanes)
-    threads = np.arange(state.lanes[-1])
-    source = threads ^ state.uniform(distance)
-    source = np.where((source < len(threads)) & (source // WARP == threads // WARP), source, threads)
-    active = active_threads(state)
-    if np.logical_and(active, ~active[..., source]).any():
-        raise DivergentThreads(
-            f"{node.function} reads a thread that does not take part",
-            hint="move it out of the condition: all threads of a warp must meet there",
-        )
-    return values[..., source]
+def _shuffled(from_lane: Callable[[np.ndarray, Any], Any]) -> Callable[[Evaluator, Call], Any]:
+    """The value of another thread of the warp: `from_lane` gives its lane; the own value where there is no such lane."""
+
+    def run(state: Evaluator, node: Call) -> Any:
+        value, by = (argument for argument in node.arguments if isinstance(argument, Expr))
+        if not state.lanes:
+            raise InternalError(f"{node.function} outside threads", span=state.span)
+        values = np.broadcast_to(carried(state.value(value), value.dtype), state.lanes)
+        threads = np.arange(state.lanes[-1])
+        lane = threads % WARP
+        wanted = np.broadcast_to(from_lane(lane, np.asarray(state.value(by))), state.lanes)
+        source = threads - lane + wanted
+        source = np.where((wanted >= 0) & (wanted < WARP) & (source < len(threads)), source, threads)
+        active = active_threads(state)
+        if np.logical_and(active, ~np.take_along_axis(active, source, -1)).any():
+            raise DivergentThreads(
+                f"{node.function} reads a thread that does not take part",
+                hint="move it out of the condition: all threads of a warp must meet there",
+            )
+        return np.take_along_axis(values, source, -1)
+
+    return run
 
 
-SPECIAL_CALLS["shuffle_xor"] = _shuffle_xor
+def _ballot(state: Evaluator, node: Call) -> Any:
+    """A word a warp whose bits are the conditions of its threads."""
+    (condition,) = (argument for argument in node.arguments if isinstance(argument, Expr))
+    active = whole_warps(state, node.function)
+    held = np.broadcast_to(np.asarray(state.value(condition)).astype(bool), state.lanes) & active
+    warps = held.reshape(*state.lanes[:-1], -1, WARP)
+    words = (warps * (np.uint32(1) << np.arange(WARP, dtype=np.uint32))).sum(-1, dtype=np.uint32)
+    return np.repeat(words, WARP, axis=-1)
+
+
+SPECIAL_CALLS["shuffle"] = _shuffled(lambda lane, by: by % WARP)
+SPECIAL_CALLS["shuffle_xor"] = _shuffled(lambda lane, by: lane ^ by)
+SPECIAL_CALLS["shuffle_up"] = _shuffled(lambda lane, by: lane - by)
+SPECIAL_CALLS["shuffle_down"] = _shuffled(lambda lane, by: lane + by)
+SPECIAL_CALLS["ballot"] = _ballot

@@ -123,4 +123,7 @@ for _name, _fold in (
     ("all", np.logical_and), ("any", np.logical_or),
 ):  # fmt: skip
     register(Intrinsic(f"lanes_{_name}", 1, functools.partial(_fold.reduce, axis=-1)))
-register(Intrinsic("shuffle_xor", 2, None, collective=True))
+# Threads of a warp tell one another a value, by lane or by distance, and whether a condition holds, one bit a lane.
+for _name in ("shuffle", "shuffle_xor", "shuffle_up", "shuffle_down"):
+    register(Intrinsic(_name, 2, None, collective=True))
+register(Intrinsic("ballot", 1, None, collective=True))

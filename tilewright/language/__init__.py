@@ -122,12 +122,13 @@ from tilewright.language.tile_ops import (
     unpack,
 )  # fmt: skip
 from tilewright.language.trace import PrimFunc, prim_func
+from tilewright.language.warps import WARP_WORDS
 
 Buffer = Tensor
 Serial, Unroll, Vectorized = serial, unroll, vectorized
 
 _NAMED: dict[str, Any] = {
-    **FUNCTIONS, **REDUCTIONS, **ATOMICS, **TYPES, "abs": abs_, "max": max_, "min": min_, "print": print_,
+    **FUNCTIONS, **REDUCTIONS, **ATOMICS, **TYPES, **WARP_WORDS, "abs": abs_, "max": max_, "min": min_, "print": print_,
 }  # fmt: skip
 globals().update(_NAMED)
 

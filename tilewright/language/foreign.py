@@ -20,7 +20,6 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
     ),
     "write T.reduce_sum, T.reduce_max or T.reduce_min on a tile": (
         "alloc_reducer", "comm_reducer", "finalize_reducer", "reducer_init", "reducer_update", "tvm_thread_allreduce",
-        "warp_reduce_max", "warp_reduce_min", "warp_reduce_sum",
     ),
     "write `with T.Kernel(...)` and T.get_thread_binding()": ("env_thread", "launch_thread", "thread_binding"),
     "write `for ... in T.Persistent(domain, wave_size, index)`": ("BaseTileScheduler", "PersistentTileScheduler"),

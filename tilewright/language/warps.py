@@ -1,0 +1,128 @@
+"""Words for the threads of a warp: which one this is, and what all of them tell one another.
+
+All threads of the warp must meet in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import BOOL, INT32, UINT32
+from tilewright.ir.nodes import Binary, Call, Expr, Let, Var, binary, const, index_binary
+from tilewright.language.builder import in_kernel
+from tilewright.language.interface import author_facing
+from tilewright.language.kernel import get_thread_binding, get_thread_extents
+from tilewright.language.proxies import Scalar, as_expr
+from tilewright.language.source import statement_here
+
+WARP, WARPGROUP = 32, 128
+
+
+def _named(value: Expr, name: str) -> Scalar:
+    """A value under a name of its own: the threads meet once, here."""
+    builder = in_kernel("a word for warps")
+    var = Var(value.dtype, builder.take_name(name))
+    builder.append(Let(var, value, span=statement_here()))
+    return Scalar(var, builder.frame)
+
+
+def _thread() -> Expr:
+    """Index of the thread in its block, x fastest."""
+    total: Expr = const(0)
+    stride = 1
+    for dim, extent in enumerate(get_thread_extents()):
+        if extent > 1:
+            index = as_expr(get_thread_binding(dim), INT32)
+            total = index_binary("add", total, index_binary("mul", index, stride))
+        stride *= extent
+    return total
+
+
+@author_facing
+def get_lane_idx() -> Scalar:
+    """The thread's index in its warp, 0 to 31."""
+    return _named(index_binary("floormod", _thread(), WARP), "lane")
+
+
+@author_facing
+def get_warp_idx() -> Scalar:
+    """The index of the thread's warp in the block."""
+    return _named(index_binary("floordiv", _thread(), WARP), "warp")
+
+
+@author_facing
+def get_warp_group_idx() -> Scalar:
+    """The index of the thread's warpgroup (four warps) in the block."""
+    return _named(index_binary("floordiv", _thread(), WARPGROUP), "warpgroup")
+
+
+def _shuffle(function: str, name: str, meaning: str) -> Callable[[Any, Any], Scalar]:
+    def call(value: Any, lane: Any) -> Scalar:
+        operand = as_expr(value, what=f"the value of T.{name}")
+        return _named(Call(operand.dtype, function, (operand, as_expr(lane, INT32))), "other")
+
+    call.__name__, call.__doc__ = name, f"The value that {meaning}."
+    return author_facing(call)
+
+
+shfl_sync = _shuffle("shuffle", "shfl_sync", "lane `lane` of the warp has")
+shfl_xor = _shuffle("shuffle_xor", "shfl_xor", "the lane whose index differs in the bits `lane` has")
+shfl_up = _shuffle("shuffle_up", "shfl_up", "the lane `lane` below has; the own one where there is none")
+shfl_down = _shuffle("shuffle_down", "shfl_down", "the lane `lane` above has; the own one where there is none")
+
+
+def _ballot(condition: Any, what: str) -> Expr:
+    return Call(UINT32, "ballot", (as_expr(condition, BOOL, f"the condition of {what}"),))
+
+
+@author_facing
+def ballot_sync(condition: Any) -> Scalar:
+    """A word whose bit i is the condition of lane i."""
+    return _named(_ballot(condition, "T.ballot_sync"), "votes")
+
+
+@author_facing
+def any_sync(condition: Any) -> Scalar:
+    """Whether the condition holds in some lane of the warp."""
+    votes = _named(_ballot(condition, "T.any_sync"), "votes")
+    return _named(binary("ne", as_expr(votes), const(0, UINT32)), "found")
+
+
+@author_facing
+def all_sync(condition: Any) -> Scalar:
+    """Whether the condition holds in every lane of the warp."""
+    opposite = nodes.Unary(BOOL, "not", as_expr(condition, BOOL, "the condition of T.all_sync"))
+    votes = _named(Call(UINT32, "ballot", (opposite,)), "votes")
+    return _named(binary("eq", as_expr(votes), const(0, UINT32)), "held")
+
+
+def _reduction(op: str, name: str) -> Callable[[Any], Scalar]:
+    def call(value: Any) -> Scalar:
+        total = as_expr(value, what=f"the value of T.{name}")
+        for distance in (16, 8, 4, 2, 1):
+            mine = as_expr(_named(total, "part"))
+            other = as_expr(shfl_xor(Scalar(mine, in_kernel(name).frame), distance))
+            total = Binary(mine.dtype, op, mine, other)
+        return _named(total, "total")
+
+    call.__name__, call.__doc__ = name, "The values of all lanes of the warp combined, in every lane."
+    return author_facing(call)
+
+
+warp_reduce_sum, warp_reduce_max, warp_reduce_min = (
+    _reduction("add", "warp_reduce_sum"), _reduction("max", "warp_reduce_max"), _reduction("min", "warp_reduce_min"),
+)  # fmt: skip
+warp_reduce_bitand, warp_reduce_bitor = (
+    _reduction("and", "warp_reduce_bitand"), _reduction("or", "warp_reduce_bitor"),
+)  # fmt: skip
+
+WARP_WORDS: dict[str, Any] = {
+    word.__name__: word
+    for word in (
+        get_lane_idx, get_warp_idx, get_warp_group_idx, shfl_sync, shfl_xor, shfl_up, shfl_down, ballot_sync, any_sync,
+        all_sync, warp_reduce_sum, warp_reduce_max, warp_reduce_min, warp_reduce_bitand, warp_reduce_bitor,
+    )
+} | {"get_warp_idx_sync": get_warp_idx, "ballot": ballot_sync}  # fmt: skip
+"""Every word, under the names of the language."""
