@@ -19,9 +19,10 @@ import torch
 
 import tilewright
 from tilewright.ir.dtypes import ALL
-from tilewright.kernels.hopper_quant_medium import medium_quant_choice, medium_quant_matmul
-from tilewright.kernels.hopper_quant_small import small_quant_choice, small_quant_matmul
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.kernels.hopper_quant import chosen
+from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
+from tilewright.kernels.hopper_quant_small import small_quant_matmul
+from tilewright.machine.fragment_records import E2M1, FragmentRecords
 
 CASES = "28672x8192x1,28672x8192x8,28672x8192x16,8192x28672x1,8192x28672x8,8192x28672x16,4096x4096x1,4096x4096x8,4096x4096x16"
 FLUSH_BYTES, ROTATED_BYTES, LAUNCHES = 256 << 20, 300 << 20, 16
@@ -109,21 +110,22 @@ def case(n: int, k: int, m: int, options: argparse.Namespace) -> None:
     """One shape: ours, with the choices asked for, the model's text where it has it, and torch."""
     torch.manual_seed(0)
     dtype = ALL["float16"]
-    form = FragmentRecords(4, dtype, dtype)
-    codes = torch.randint(0, 16, (n, k), device="cuda", dtype=torch.uint8)
-    scales = (torch.rand(n, k // 128, device="cuda") * 0.02 + 0.01).half()
+    form = FragmentRecords(options.bits, dtype, dtype, group=options.group, values=E2M1 if options.e2m1 else None)
+    offset = 0 if options.e2m1 else 1 << (options.bits - 1)
+    codes = torch.randint(0, 1 << options.bits, (n, k), device="cuda", dtype=torch.uint8)
+    scales = (torch.rand(n, k // form.group, device="cuda") * 0.02 + 0.01).half()
     a = torch.randn(m, k, device="cuda").half()
-    dense = ((codes.half() - 8) * scales.repeat_interleave(128, 1)).half()
-    exact = a.float() @ ((codes.float() - 8) * scales.float().repeat_interleave(128, 1)).T
+    numbers = torch.tensor(E2M1, device="cuda")[codes.long()] if options.e2m1 else codes.float() - offset
+    exact_weights = numbers * scales.float().repeat_interleave(form.group, 1)
+    dense, exact = exact_weights.half(), a.float() @ exact_weights.T
     words = packed(form, codes, scales)
     copies = [words.clone() for _ in range(max(1, ROTATED_BYTES // (words.numel() * 4)))]
     out = torch.empty(m, n, device="cuda", dtype=torch.float16)
     print(f"{n}x{k} M={m}", flush=True)
-    chosen = [small_quant_choice(n, k, m, form)] if m <= 16 else []
-    chosen += [medium_quant_choice(n, k, m, form)] if m >= 16 else []
-    for choice in [*chosen, *options.choices]:
+    for choice in [chosen(n, k, m, form)[0], *options.choices]:
         try:
-            kernel = (small_quant_matmul if "warps" in choice else medium_quant_matmul)(n, k, form, **choice)
+            factory = small_quant_matmul if "warps" in choice else medium_quant_matmul
+            kernel = factory(n, k, form, offset=offset, **choice)
 
             def run(launch: int, kernel: Any = kernel) -> Any:
                 kernel(copies[launch % len(copies)], a, out)
@@ -132,7 +134,7 @@ def case(n: int, k: int, m: int, options: argparse.Namespace) -> None:
             report(" ".join(f"{key}{value}" for key, value in choice.items()), run, exact, options)
         except tilewright.TilewrightError as error:
             print(f"  {choice}: {type(error).__name__}: {str(error).splitlines()[0]}")
-    if k == 8192 and m <= 8:
+    if k == 8192 and m <= 8 and (options.bits, options.group, options.e2m1) == (4, 128, False):
         from models import W4A16
 
         model = W4A16(dependent=True)
@@ -144,6 +146,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", default=CASES)
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--bits", type=int, default=4)
+    parser.add_argument("--group", type=int, default=128)
+    parser.add_argument("--e2m1", action="store_true", help="codes stand for small floats")
     parser.add_argument("--choices", default="[]", help="further choices of the kernel, a Python list of dicts")
     options = parser.parse_args()
     options.choices = eval(options.choices)

@@ -216,15 +216,20 @@ def medium_quant_choice(N: int, K: int, M: int, form: FragmentRecords) -> dict[s
         tokens = 128
     wide = -(-N // 256) * -(-M // tokens) >= 100
     tiles, cluster = (1, 1) if tokens == 256 else (2, 1) if wide else (1, 2)
-    records = 2 if tokens == 256 or (tokens == 64 and wide) or (tokens == 128 and not wide) else 4
+    promoted = tokens <= 32 and form.group == COLUMNS and form.zero is None
+    short = tokens == 256 or (promoted or tokens == 64 if wide else tokens == 128)
     halves = 1 if tokens >= 128 else 2
     room = SHARED_BYTES - 1024
-    weights, activations = 128 * tiles // form.rows * records * form.words * 4, 2 * HALF * halves * tokens
+    activations = 2 * HALF * halves * tokens
     sums = (128 * tiles + 8) * tokens * (4 if cluster > 1 else 2)
-    fewest = 2 if tokens == 256 else max(2, -(-sums // weights))
-    stages = max(2, min(8 // halves + 2 * (tokens <= 32), (room - fewest * weights) // activations))
+    for records in (2, 1) if short else (4, 2, 1):
+        weights = 128 * tiles // form.rows * records * form.words * 4
+        fewest = 2 if tokens == 256 else max(2, -(-sums // weights))
+        stages = min(8 // halves + 2 * (tokens <= 32), (room - fewest * weights) // activations)
+        if stages >= 2:
+            break
     weight_stages = min(5, (room - stages * activations) // weights)
     return {
         "tokens": tokens, "tiles": tiles, "records": records, "cluster": cluster, "stages": stages, "halves": halves,
-        "weight_stages": weight_stages, "sharing": 2 if tokens == 256 else 1,
+        "weight_stages": weight_stages, "sharing": 2 if tokens == 256 else 1, "promoted": promoted,
     }  # fmt: skip

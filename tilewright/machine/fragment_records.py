@@ -95,6 +95,11 @@ class FragmentRecords:
         return self.operand.bits == 16 and bool((wanted.astype(self.operand.numpy).astype(np.float64) == wanted).all())
 
     @property
+    def scales_codes(self) -> bool:
+        """Whether scales are of the operand's type, or powers of two that it has: then codes can be scaled in registers."""
+        return self.scale == self.operand or (self.scale, self.operand) == (ALL["float8_e8m0fnu"], ALL["bfloat16"])
+
+    @property
     def is_e2m1(self) -> bool:
         """Whether codes are the small floats of two exponent bits and one of mantissa."""
         return self.values == E2M1
@@ -215,7 +220,7 @@ class FragmentRecords:
         ----------
         parts : ``codes`` (rows, columns), unsigned; ``scales`` and ``zeros`` where records hold them, (rows, groups)
             with groups of `group` columns, or wider ones that are multiples of 128.
-        padding : the code of what is added at the ends; scales and zeros there are 0.
+        padding : the code of what is added at the ends; scales and zeros there are 0, or 1 where their type has no 0.
 
         Returns
         -------
@@ -229,7 +234,8 @@ class FragmentRecords:
             array = np.asarray(parts[field.name])
             if field.name != "codes":
                 array = self._spread(array, columns)
-            room = np.full(layout.shape(field.name), padding if field.name == "codes" else 0, field.dtype.numpy)
+            ending = padding if field.name == "codes" else int(field.dtype == ALL["float8_e8m0fnu"])
+            room = np.full(layout.shape(field.name), ending, field.dtype.numpy)
             room[: array.shape[0], : array.shape[1]] = array.astype(field.dtype.numpy)
             padded[field.name] = room
         return layout.pack(padded).view(np.uint32).reshape(down, across, words)

@@ -91,7 +91,7 @@ class Unpack(TileOperator):
                 yield f"{self.form} holds no {field}"
             if operand.dtype != FLOAT32 or operand.tile_shape != (self.rows,):
                 yield f"the {name} is {operand.dtype} of shape {shape_text(operand)}, expected float32 of ({self.rows})"
-        if self.scaled and (self.form.scale is None or self.form.scale != self.form.operand or self.offset is None):
+        if self.scaled and (not self.form.scales_codes or self.offset is None):
             yield f"codes of {self.form} cannot be scaled here: scales of type {self.form.operand} and an offset are needed"
         if self.zeros_mode is not None and (not self.scaled or self.form.zero != self.form.operand):
             yield f"zeros of {self.form} cannot be applied here: they go with scaled codes, in type {self.form.operand}"

@@ -296,9 +296,16 @@ class _Unpack:
         """Numbers of rows g and g + 8 of a tile, each twice in a word."""
         own = index_binary("add", row, index_binary("floordiv", self._lane, 4))
         number = self._line_number(own, group)
-        word = index_binary("add", index_binary("floordiv", number, 2), self.unpack.form.offset(field) // 4)
+        share = 4 if field == "scales" and self.unpack.form.scale == ALL["float8_e8m0fnu"] else 2
+        word = index_binary("add", index_binary("floordiv", number, share), self.unpack.form.offset(field) // 4)
         both = Var(UINT32, field)
-        made.append(Let(both, self._word(row, self.block.simplify(word)), span=self.unpack.span))
+        value = self._word(row, self.block.simplify(word))
+        if share == 4:  # bytes of rows g and g + 8; an exponent alone is a bfloat16 (2^-127 counts as zero)
+            shift = self.block.simplify(index_binary("mul", index_binary("floormod", number, share), 8))
+            made.append(Let(both, binary("shr", value, cast(shift, UINT32)), span=self.unpack.span))
+            spread = [Call(UINT32, "prmt", (both, const(0, UINT32), const(s, UINT32))) for s in (0x4040, 0x4141)]
+            return [self._named("scale", binary("shl", pair, const(7, UINT32)), made) for pair in spread]
+        made.append(Let(both, value, span=self.unpack.span))
         return [Call(UINT32, "prmt", (both, both, const(selector, UINT32))) for selector in (0x1010, 0x3232)]
 
     def _line_number(self, row: Expr, group: int | None = None) -> Expr:

@@ -1,0 +1,54 @@
+"""Which kernel serves how many rows: choices that cover every problem and compile without spilling."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.ir.dtypes import ALL
+from tilewright.kernels.hopper_quant import chosen
+from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
+from tilewright.kernels.hopper_quant_small import small_quant_matmul
+from tilewright.machine.fragment_records import E2M1, FragmentRecords
+
+HALF, BRAIN = ALL["float16"], ALL["bfloat16"]
+SHAPES = [
+    (28672, 8192),
+    (8192, 28672),
+    (4096, 4096),
+    (14336, 4096),
+    (4096, 14336),
+    (7168, 18432),
+    (1000, 700),
+    (33, 64),
+]
+FORMS = [
+    FragmentRecords(4, HALF, HALF), FragmentRecords(2, HALF, HALF), FragmentRecords(1, BRAIN, BRAIN),
+    FragmentRecords(8, BRAIN, BRAIN, group=64), FragmentRecords(4, HALF, HALF, HALF, 32),
+    FragmentRecords(4, BRAIN, ALL["float8_e8m0fnu"], group=32, values=E2M1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_choices_fit_a_multiprocessor_and_cover_the_columns(form: FragmentRecords) -> None:
+    for N, K in SHAPES:
+        _, across, words = form.shape(N, K)
+        for M in (1, 8, 9, 16, 17, 33, 64, 100, 128, 200, 4096):
+            sizes, factory = chosen(N, K, M, form)
+            assert min(sizes.values()) >= 0 and across % sizes["records"] == 0
+            if factory is small_quant_matmul:
+                assert sizes["tokens"] >= M and sizes["stages"] >= 1
+                assert sizes["cluster"] * sizes["warps"] * sizes["records"] >= across
+                ring = sizes["warps"] * sizes["stages"] * sizes["records"] * words * 4
+            else:
+                assert factory is medium_quant_matmul and sizes["weight_stages"] >= 2 and sizes["stages"] >= 2
+                parts = 128 * sizes["tiles"] // form.rows
+                ring = sizes["weight_stages"] * parts * sizes["records"] * words * 4
+                ring += sizes["stages"] * sizes["halves"] * sizes["tokens"] * 128
+            assert ring < 227 << 10
+
+
+def test_few_rows_of_very_long_columns_go_to_the_other_kernel() -> None:
+    form = FragmentRecords(4, HALF, HALF)
+    assert chosen(28672, 8192, 16, form)[1] is small_quant_matmul
+    assert chosen(8192, 28672, 16, form)[1] is medium_quant_matmul
+    assert chosen(8192, 28672, 1, form)[1] is small_quant_matmul

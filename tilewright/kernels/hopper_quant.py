@@ -1,0 +1,45 @@
+"""``C = A W^T`` on Hopper with W in low-bit records: which kernel serves how many rows of A."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.kernels.hopper_quant_medium import medium_quant_choice, medium_quant_matmul
+from tilewright.kernels.hopper_quant_small import RESIDENT, small_quant_choice, small_quant_matmul
+from tilewright.machine.fragment_records import FragmentRecords
+
+FEW = 16
+"""Rows that the kernel for a few serves."""
+
+
+def hopper_quant_matmul(
+    N: int, K: int, M: int, form: FragmentRecords, out: str = "float16", offset: int = 8, zeros_mode: str | None = None
+) -> Any:
+    """The kernel for up to `M` rows of A, compiled for the target at hand.
+
+    Parameters
+    ----------
+    form : order of W: `FragmentRecords`, whose `pack` makes the words.
+    out : type of C, a float.
+    offset : what all codes are too large by; 0 where the form holds zeros or values.
+    zeros_mode : where the form holds zeros: ``"original"``, ``(codes - zeros) * scales``, or ``"rescale"``,
+        ``codes * scales - zeros``.
+
+    Returns
+    -------
+    kernel of ``W`` (uint32, ``form.shape(N, K)``), ``A[M, K]`` of the form's operand type, rows at multiples of 16 bytes, and
+    ``C[M, N]``.  For more than 16 rows it serves any number; scales (and zeros) are then of the operand's type, or
+    e8m0 for bfloat16.
+    """
+    choice, factory = chosen(N, K, M, form)
+    mode = {"zeros_mode": zeros_mode or "original"} if factory is small_quant_matmul else {"zeros_mode": zeros_mode}
+    return factory(N, K, form, out=out, offset=offset, **mode, **choice)
+
+
+def chosen(N: int, K: int, M: int, form: FragmentRecords) -> tuple[dict[str, Any], Any]:
+    """Sizes, and the kernel that takes them."""
+    small = small_quant_choice(N, K, M, form) if M <= FEW else {}
+    covers = M <= FEW and small["stages"] > 0 and small["cluster"] < max(RESIDENT)
+    if covers or (M <= FEW and not form.scales_codes):
+        return small, small_quant_matmul
+    return medium_quant_choice(N, K, M, form), medium_quant_matmul
