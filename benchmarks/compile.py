@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from importlib.metadata import requires
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
@@ -72,8 +72,8 @@ def main() -> None:
     package = REPOSITORY / "tilewright"
     size = sum(path.stat().st_size for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     print(f"\npackage: {size / 1e6:.2f} MB")
-    brought = [one for one in requires("tilewright") or [] if "cuda" in one.split(";")[-1]]
-    print("extra cuda:", ", ".join(one.split(";")[0].strip() for one in brought))
+    brought = re.search(r"^cuda = (\[.*?\])", (REPOSITORY / "pyproject.toml").read_text(), re.M | re.S)
+    print("extra cuda:", brought[1] if brought else "nothing")
 
 
 if __name__ == "__main__":
