@@ -60,8 +60,8 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
+from tilewright.passes.tile.divide_roles import SPECIALIZED
 from tilewright.passes.tile.select_copies import channel_copies
-from tilewright.passes.tile.specialize_warps import SPECIALIZED
 
 CLUSTER = "cluster"
 BLOCKS = 2

@@ -74,10 +74,10 @@ from tilewright.ir.visitor import Rewriter, variables, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, map_kernels
+from tilewright.passes.tile.divide_roles import SPECIALIZED
 from tilewright.passes.tile.form_clusters import CLUSTER, depending, load_bytes
 from tilewright.passes.tile.rasterize_grid import RASTER, panel_place, within
 from tilewright.passes.tile.select_copies import channel_copies
-from tilewright.passes.tile.specialize_warps import SPECIALIZED
 from tilewright.passes.tile.stage_epilogue import shared_bytes
 
 PERSISTENT = "persistent"

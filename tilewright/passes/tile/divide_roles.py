@@ -1,0 +1,349 @@
+"""Divides a kernel into its two roles: each a slice of the program, under the loops and conditions around its statements.
+
+`specialize_warps` shows a kernel before and after, and decides where this is done.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import INT32
+from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.nodes import (
+    Acquire,
+    Allocate,
+    Assume,
+    Break,
+    Buffer,
+    Channel,
+    Continue,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Pipelined,
+    Publish,
+    Receive,
+    Release,
+    Return,
+    Role,
+    Roles,
+    Seq,
+    Statement,
+    Store,
+    Var,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.ir.visitor import Rewriter, walk
+from tilewright.layout.algebra import expand
+from tilewright.ops.copy import Copy
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import fresh, redirected
+from tilewright.passes.tile.divide_prelude import divide_prelude
+from tilewright.passes.tile.inject_pipeline import plain_loop
+from tilewright.passes.tile.role_links import Link, Plan
+from tilewright.passes.tile.role_survey import bodies
+from tilewright.passes.tile.select_copies import engine_misfit, thread_misfit
+from tilewright.passes.tile.select_instructions import WARP, descriptor_tiles, gemms_of, plan_gemm
+
+GROUP = 128
+REGISTERS = 65536
+"""Of a multiprocessor."""
+
+SPECIALIZED = "specialized"
+"""Attribute of kernels whose roles the compiler made, so that it may also deal their tiles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a kernel stays whole, and the statement that is in the way, where one is."""
+
+    reason: str
+    statement: Statement | None = None
+
+    def __str__(self) -> str:
+        line = self.statement.span.line if self.statement is not None and self.statement.span else None
+        return self.reason if line is None else f"line {line}: {self.reason}"
+
+
+@dataclass(slots=True)
+class Division:
+    """One kernel while it is divided."""
+
+    source: Kernel
+    plan: Plan
+    wanted: dict[Pipelined, int]
+    anchor: int
+    rings: dict[Buffer, Buffer] = field(default_factory=dict)
+    channels: dict[Link, str] = field(default_factory=dict)
+    numbers: dict[tuple[Link, Seq], Expr] = field(default_factory=dict)
+    """The running number of each channel in each of its sequences."""
+    counters: dict[Var, Buffer] = field(default_factory=dict)
+    """Numbers that no loop's variable says: the scalar that counts on."""
+
+    def __post_init__(self) -> None:
+        links = self.plan.links
+        counted: dict[Seq, Var] = {}
+        for link in links:
+            self.channels[link] = "loads" if len(links) == 1 else f"{link.tiles[0].name}_loads"
+            for tile in link.tiles:
+                self.rings[tile] = replace(tile, name=f"{tile.name}_ring", shape=(link.stages, *tile.shape))
+            several = len(link.stretches) > 1
+            counter = self._counter() if several else None
+            for stretch in link.stretches:
+                home = stretch.home
+                number: Expr | None = None if several else counted.get(home) or self._loop_number(home)
+                if number is None:
+                    number, counter = self._number(counter)
+                    if not several:
+                        counted[home] = number
+                self.numbers[link, home] = number
+
+    def _counter(self) -> Buffer:
+        used = len(set(self.counters.values()))
+        return Buffer(f"turns{used or ''}", (), INT32, "scalar")
+
+    def _number(self, counter: Buffer | None) -> tuple[Var, Buffer]:
+        """A name for what a counter says, and the counter, a new one where none is given."""
+        counter = counter or self._counter()
+        number = Var(INT32, counter.name.replace("turns", "turn"))
+        self.counters[number] = counter
+        return number, counter
+
+    def _loop_number(self, home: Seq) -> Expr | None:
+        """How often a sequence was reached before, where at most one loop and no condition is around it."""
+        site = next(site for site in self.plan.survey.sites if site.position_in(home) is not None)
+        around: list[Statement] = []
+        for body, position in site.steps:
+            if body is home:
+                break
+            if not isinstance(body.statements[position], Seq):
+                around.append(body.statements[position])
+        if not around:
+            return const(0)
+        loop = around[0]
+        if len(around) > 1 or not isinstance(loop, (For, Pipelined)):
+            return None
+        if isinstance(loop, For) and not (isinstance(loop.step, nodes.Const) and loop.step.value == 1):
+            return None
+        return index_binary("sub", loop.var, nodes.cast(loop.start, loop.var.dtype))
+
+    # The kernel -----------------------------------------------------------------------------------
+
+    def kernel(self) -> Kernel | str:
+        """The divided kernel, or why it cannot be."""
+        body = self.source.body
+        prelude = divide_prelude(self.plan, self.anchor)
+        if isinstance(prelude, str):
+            return prelude
+        after = [one for one in body.statements if one not in prelude]
+        if any(isinstance(node, Return) for one in after for node in walk(one)):
+            return "a thread may return before the loop is done"
+        consumer, producer = (self._role(after, prelude, moves) for moves in (False, True))
+        threads = self.source.num_threads
+        producing, consuming = _registers(threads, self._is_light())
+        span = next(iter(self.wanted)).span
+        rings = [Allocate(self.rings[tile], span=self._span(tile)) for link in self.plan.links for tile in link.tiles]
+        channels = [
+            Channel(name, tuple(self.rings[tile] for tile in link.tiles), link.stages, ("producer",), ("consumer",), span=span)
+            for link, name in self.channels.items()
+        ]  # fmt: skip
+        roles = Roles(
+            (
+                Role("consumer", threads // WARP, consumer, consuming, span=span),
+                Role("producer", GROUP // WARP, fresh(producer), producing, span=span),
+            ),
+            span=span,
+        )
+        kept = [one for one in prelude if not (isinstance(one, Allocate) and one.buffer in self.rings)]
+        layouts = [
+            (self.rings[one], expand(layout, self.rings[one].static_shape[0])) if one in self.rings else (one, layout)
+            for one, layout in self.source.layouts
+        ]
+        made = seq(kept, rings, channels, roles)
+        return replace(self.source, body=replace(body, statements=made.statements), layouts=tuple(layouts),
+                       threads=(threads + GROUP, 1, 1),
+                       attributes=(*self.source.attributes, (SPECIALIZED, True)))  # fmt: skip
+
+    def _span(self, tile: Buffer) -> Any:
+        return next(
+            (one.span for one in walk(self.source.body) if isinstance(one, Allocate) and one.buffer is tile), None
+        )
+
+    def _is_light(self) -> bool:
+        return all(isinstance(one, Copy) for one in self.plan.moved)
+
+    def misfit(self, made: Kernel, context: Context, analyzer: Analyzer, asked: bool) -> Refusal | None:
+        """Why the divided kernel would be no gain, or does not fit the machine."""
+        needed = sum(one.dtype.nbytes(one.size) for one in _shared(made)) + 16 * sum(
+            one.stages for one in self.plan.links
+        )
+        if needed > context.arch.shared_bytes:
+            return Refusal(f"its tiles take {needed} bytes of {context.arch.shared_bytes} of shared memory")
+        if asked:
+            return None
+        producer = next(node for node in walk(made) if isinstance(node, Role) and node.name == "producer")
+        for copy in walk(producer):
+            if isinstance(copy, Copy) and copy.destination.buffer in self.rings.values():
+                reason = engine_misfit(copy, made, context, analyzer)
+                if reason is not None and thread_misfit(copy, made, context, analyzer) is not None:
+                    return Refusal(reason, copy)
+        reasons = []
+        tiles = descriptor_tiles(made)
+        for gemm, threads in gemms_of(made).items():
+            plan, refused = plan_gemm(gemm, threads, context.arch, gemm.a.buffer.scope == "fragment", tiles)
+            if plan is not None and plan.instruction.asynchronous:
+                return None
+            reasons.append(f"no warpgroup instruction executes its gemm{refused}")
+        return Refusal(reasons[0] if reasons else "it loads no tiles for gemms")
+
+    # One role -------------------------------------------------------------------------------------
+
+    def _role(self, statements: Sequence[Statement], prelude: Iterable[Statement], moves: bool) -> Seq:
+        """What a role does of some statements of the kernel's body."""
+        slicing = _Slice(self, moves)
+        whole = self.source.body
+        body = slicing.sequence(whole, [one for one in whole.statements if one in statements])
+        counters = [Allocate(counter, const(0)) for counter in dict.fromkeys(self.counters.values())]
+        return _pruned(seq(counters, body.statements))
+
+    def slots(self, home: Seq) -> dict[Buffer, tuple[Buffer, Expr]]:
+        """The slots that stand for tiles in a sequence."""
+        return {
+            tile: (self.rings[tile], index_binary("floormod", self.numbers[link, home], link.stages))
+            for link in self.plan.links
+            if link.at(home) is not None
+            for tile in link.tiles
+        }
+
+
+@dataclass(slots=True)
+class _Slice:
+    """The statements of one role, under the loops and conditions around them."""
+
+    division: Division
+    moves: bool
+
+    def sequence(self, body: Seq, statements: Sequence[Statement] | None = None) -> Seq:
+        """A role's part of a sequence (of some of its statements, where these are given)."""
+        division, made = self.division, list[Statement]()
+        found = [(link, stretch) for link in division.plan.links if (stretch := link.at(body)) is not None]
+        ends = {link: stretch.filled if self.moves else stretch.read for link, stretch in found}
+        enter, leave = (Acquire, Publish) if self.moves else (Receive, Release)
+        counted: set[Expr] = set()
+        for position, statement in enumerate(body.statements):
+            for link, (begin, _) in ends.items():
+                if begin == position:
+                    number = division.numbers[link, body]
+                    if number in division.counters and number not in counted:
+                        counted.add(number)
+                        made += _next_turn(number, division.counters[number])
+                    made.append(enter(division.channels[link], number, span=statement.span))
+            if statements is None or statement in statements:
+                made += self.part(statement)
+            for link, (_, end) in ends.items():
+                if end == position:
+                    made.append(leave(division.channels[link], division.numbers[link, body], span=statement.span))
+        slots = division.slots(body)
+        result = replace(body, statements=tuple(made))
+        return redirected(result, slots) if slots else result
+
+    def part(self, statement: Statement) -> list[Statement]:
+        """What a role does of one statement."""
+        if bodies(statement):
+            return self._control(statement)
+        if isinstance(statement, Allocate):
+            return [] if statement.buffer in self.division.rings else [statement]
+        if isinstance(statement, (Let, Break, Continue)):
+            return [statement]
+        plan = self.division.plan
+        counts = isinstance(statement, Store) and statement.buffer in plan.scalars
+        return [statement] if counts or (statement in plan.moved) == self.moves else []
+
+    def _control(self, statement: Statement) -> list[Statement]:
+        if self.moves and not self._works(statement):
+            return []
+        if isinstance(statement, Seq):
+            return [self.sequence(statement)]
+        if isinstance(statement, If):
+            otherwise = None if statement.otherwise is None else self.sequence(statement.otherwise)
+            return [replace(statement, then=self.sequence(statement.then), otherwise=otherwise)]
+        made = replace(statement, body=self.sequence(statement.body))  # type: ignore[attr-defined, call-arg]
+        if isinstance(made, Pipelined) and (self.moves or statement in self.division.wanted):
+            return [plain_loop(made)]
+        return [made]
+
+    def _works(self, statement: Statement) -> bool:
+        """Whether the producer has anything to do in a statement."""
+        plan = self.division.plan
+        return any(
+            node in plan.moved
+            or isinstance(node, (Break, Continue))
+            or (isinstance(node, Store) and node.buffer in plan.scalars)
+            for node in walk(statement)
+            if isinstance(node, Statement)
+        )
+
+
+def _next_turn(number: Var, counter: Buffer) -> list[Statement]:
+    """Names what a counter says, and counts on."""
+    not_negative = Assume(index_binary("ge", number, 0))
+    return [Let(number, Load(INT32, counter, ())), not_negative, Store(counter, (), index_binary("add", number, 1))]
+
+
+def _pruned(body: Seq) -> Seq:
+    """A body without the names and buffers that nothing in it uses."""
+    while True:
+        mentioned = Counter(node for node in walk(body) if isinstance(node, (Var, Buffer)))
+        for node in list(mentioned):
+            if isinstance(node, Buffer) and node.source is not None:
+                mentioned[node.source] += 1
+        unused: set[Statement] = {
+            node for node in walk(body)
+            if (isinstance(node, Let) and mentioned[node.var] == 1 and _is_pure(node.value))
+            or (isinstance(node, Allocate) and mentioned[node.buffer] == 1)
+        }  # fmt: skip
+        if not unused:
+            return body
+        body = _Without(unused)(body)
+
+
+def _is_pure(value: Expr) -> bool:
+    return all(not isinstance(node, nodes.Call) or INTRINSICS[node.function].pure for node in walk(value))
+
+
+class _Without(Rewriter):
+    def __init__(self, unwanted: set[Statement]) -> None:
+        self.unwanted = unwanted
+
+    def visit_Let(self, let: Let) -> Any:
+        return None if let in self.unwanted else let
+
+    def visit_Allocate(self, allocate: Allocate) -> Any:
+        return None if allocate in self.unwanted else allocate
+
+
+def _shared(kernel: Kernel) -> list[Buffer]:
+    """The shared tiles of a kernel that own memory."""
+    found = [node.buffer for node in walk(kernel.body) if isinstance(node, Allocate)]
+    return [one for one in found if one.scope == "shared" and one.source is None]
+
+
+def _registers(threads: int, is_light: bool) -> tuple[int | None, int | None]:
+    """Registers of a producer's and a consumer's thread, where the even share would be too small."""
+    if threads <= GROUP:
+        return None, None
+    producing = (40 if threads <= 2 * GROUP else 32) if is_light else 80
+    share = REGISTERS // (threads + GROUP) // 8 * 8
+    given = share * (threads + GROUP)  # what a block gets when it starts is all there is to share out
+    consuming = min(240, (given - producing * GROUP) // threads // 8 * 8)
+    return producing, consuming
