@@ -40,6 +40,7 @@ def chosen(N: int, K: int, M: int, form: FragmentRecords) -> tuple[dict[str, Any
     """Sizes, and the kernel that takes them."""
     small = small_quant_choice(N, K, M, form) if M <= FEW else {}
     covers = M <= FEW and small["stages"] > 0 and small["cluster"] < max(RESIDENT)
+    covers = covers and not (M > 8 and (form.sets > 1 or form.rows > 32))  # too many sums for a worker's registers
     if covers or (M <= FEW and not form.scales_codes):
         return small, small_quant_matmul
     return medium_quant_choice(N, K, M, form), medium_quant_matmul

@@ -213,7 +213,7 @@ def small_quant_choice(N: int, K: int, M: int, form: FragmentRecords) -> dict[st
     records make longer copies, which are the faster ones.
     """
     tokens = 8 if M <= 8 else 16
-    most = 16 if tokens == 8 else 8
+    most = 16 if tokens == 8 and form.rows == 16 and form.sets == 1 else 8  # the others want more registers a worker
     chunks = -(-K // (4 * COLUMNS))
     records, units = (4, chunks) if chunks >= 12 or tokens == 16 else (2, 2 * chunks)
     cluster = next((c for c in RESIDENT if units <= c * most), max(RESIDENT))
