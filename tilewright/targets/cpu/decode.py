@@ -11,7 +11,7 @@ from tilewright.machine.dot import OperandPlan
 from tilewright.ops.base import static_extents
 from tilewright.ops.decode import Decode
 from tilewright.passes.context import Context
-from tilewright.passes.tile.plan_operand_layouts import PhysicalOperand, first_match, physical_operand
+from tilewright.passes.tile.plan_operand_layouts import PhysicalOperand, physical_operand
 from tilewright.targets.cpu.microkernels import PanelRight, add, is_multiple, loop, mul, reinterpret
 from tilewright.targets.cpu.operands import inside
 
@@ -23,8 +23,10 @@ def lower_decode(op: Decode, context: Context) -> Statement | None:
     source, tile = physical_operand(op.source, context), physical_operand(op.destination, context)
     if source is None or tile is None or not _alike(op, source, tile):
         return None
-    plan = first_match(tile.memory.dtype, tile.memory.dtype, context.arch)
-    return None if plan is None else _unpack(op, source, tile, plan)
+    for instruction in context.arch.matrix_instructions:
+        if instruction.vector.bits == 8 and instruction.depth == tile.layout.run:
+            return _unpack(op, source, tile, OperandPlan(instruction))
+    return None
 
 
 def _alike(op: Decode, source: PhysicalOperand, tile: PhysicalOperand) -> bool:
@@ -54,9 +56,7 @@ def _unpack(op: Decode, source: PhysicalOperand, tile: PhysicalOperand, plan: Op
     starts = op.source.starts[-2:]
     panel = index_binary("floordiv", starts[n_axis], codes.lanes)
     first = index_binary("floordiv", starts[k_axis], codes.step)
-    right = PanelRight(
-        source.memory, codes, op.source.dtype, OperandPlan(plan.instruction), panel, first, streamed=True
-    )
+    right = PanelRight(source.memory, codes, op.source.dtype, plan, panel, first, streamed=True)
     exist = index_binary(
         "min", index_binary("floordiv", add(inside(op.source, n_axis), codes.lanes - 1), codes.lanes), bytes_.panels
     )
