@@ -48,9 +48,10 @@ class TooManyRows(TilewrightError):
         super().__init__(f"{rows} rows are more than {FEW_ROWS}", hint="dense_matmul is made for many rows")
 
 
-def weight_rows(rows: int) -> int:
-    """Rows of the weight in a tile: more of them for more rows of A, which are read again for each tile."""
-    return BLOCK_N if rows <= FEW_ROWS // 2 else 2 * BLOCK_N
+def weight_rows(N: int, rows: int, cores: int = CORES) -> int:
+    """Rows of the weight in a tile: twice as many where there are many rows of A, which are read again for each tile,
+    and tiles enough for all multiprocessors."""
+    return 2 * BLOCK_N if rows > FEW_ROWS // 2 and N >= 2 * BLOCK_N * cores else BLOCK_N
 
 
 def choose_splits(N: int, K: int, dtype: str = "bfloat16", rows: int = 1, cores: int = CORES) -> int:
@@ -60,7 +61,7 @@ def choose_splits(N: int, K: int, dtype: str = "bfloat16", rows: int = 1, cores:
     """
     size = tilewright.dtype(dtype).storage_bytes
     steps = -(-K // (ROW_BYTES // size))
-    tiles = -(-N // weight_rows(rows))
+    tiles = -(-N // weight_rows(N, rows, cores))
     alone = N * K * size / BANDWIDTH
 
     def seconds(splits: int) -> float:
@@ -111,7 +112,7 @@ def few_rows_matmul(
     if rows > FEW_ROWS:
         raise TooManyRows(rows)
     room = next(size for size in (8, 16, 32, 64) if size >= rows)
-    block_N = weight_rows(rows)
+    block_N = weight_rows(N, rows)
     parts = splits or choose_splits(N, K, dtype, rows)
     sums, result = sum_type(dtype), out or sum_type(dtype)
     block_K = ROW_BYTES // tilewright.dtype(dtype).storage_bytes
