@@ -51,7 +51,7 @@ class TooManyRows(TilewrightError):
 def weight_rows(N: int, rows: int, cores: int = CORES) -> int:
     """Rows of the weight in a tile: twice as many where there are many rows of A, which are read again for each tile,
     and tiles enough for all multiprocessors."""
-    return 2 * BLOCK_N if rows > FEW_ROWS // 2 and N >= 2 * BLOCK_N * cores else BLOCK_N
+    return 2 * BLOCK_N if rows > FEW_ROWS // 2 and 2 * BLOCK_N * cores <= N else BLOCK_N
 
 
 def choose_splits(N: int, K: int, dtype: str = "bfloat16", rows: int = 1, cores: int = CORES) -> int:
