@@ -326,6 +326,7 @@ def _again(product: Product) -> Callable[[torch.Tensor], torch.Tensor | None]:
     matrix, shape, empty = tuple(first.activations.shape), tuple(product.result.shape), torch.empty
     bias, dtype, device = first.bias, product.result.dtype, product.result.device
     flat = (matrix[0], shape[-1])
+    is_flat = flat == shape  # then so are the activations: a view of either would cost microseconds for nothing
 
     def run(x: torch.Tensor) -> torch.Tensor | None:
         if (x.requires_grad and torch.is_grad_enabled()) or torch.is_autocast_enabled(device.type):
@@ -333,8 +334,8 @@ def _again(product: Product) -> Callable[[torch.Tensor], torch.Tensor | None]:
         if device.type != "cpu" and x.data_ptr() % ALIGNMENT:
             return None
         out = empty(flat, dtype=dtype, device=device)
-        prepared(Operands(x.view(matrix), None, bias, None, out))
-        return out.view(shape)
+        prepared(Operands(x if is_flat else x.view(matrix), None, bias, None, out))
+        return out if is_flat else out.view(shape)
 
     return run
 
