@@ -21,6 +21,7 @@ import test_cuda_replicas as replicas
 from cuda_gemm import matmul as gemm
 from cuda_gemm import on
 from hopper_gemm import roles_matmul
+from matmul_programs import DIRECT, HOPPER_KERNELS, KERNELS
 
 from tilewright.kernels.attention import flash_attention
 from tilewright.kernels.decode_matmul import decode_matmul
@@ -131,6 +132,11 @@ LIBRARY = (
     Program("rms_norm_of_long_rows", direct(rms_norm_of_long_rows, WIDE, WEIGHT), bound=2e-6),
     Program("rms_norm_of_short_rows", direct(rms_norm_of_short_rows, WIDE[:, :1280].copy(), WEIGHT[:1280].copy()), bound=2e-6),
     Program("softmax_of_long_rows", direct(softmax_of_long_rows, WIDE), bound=2e-6),
+    *(Program(name, factory(kernel, arguments, *options["sizes"], **{k: v for k, v in options.items() if k != "sizes"}), HOPPER, 2e-6)
+      for name, (kernel, arguments, options) in HOPPER_KERNELS.items()),
+    *(Program(name, factory(kernel, arguments, *options["sizes"], **{k: v for k, v in options.items() if k != "sizes"}), bound=2e-6)
+      for name, (kernel, arguments, options) in KERNELS.items()),
+    *(Program(name, direct(function, *arguments), bound=2e-6) for name, (function, arguments) in DIRECT.items()),
     Program("softmax_of_short_rows", direct(softmax_of_short_rows, WIDE[:, :1280].copy()), bound=2e-6),
 )  # fmt: skip
 """The kernels of `tilewright/kernels`."""

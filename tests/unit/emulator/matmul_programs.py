@@ -1,0 +1,82 @@
+"""The matmul library's kernels with small arguments: sums of small integers and scales that are powers of two, so that bits agree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.formats import number_format
+from tilewright.ir.dtypes import ALL
+from tilewright.kernels.block_scaled_matmul import block_scaled_matmul
+from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
+from tilewright.kernels.few_rows_matmul import few_rows_matmul
+from tilewright.kernels.general_matmul import general_matmul
+from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
+from tilewright.kernels.hopper_quant_small import small_quant_matmul
+from tilewright.kernels.recipe import Recipe
+from tilewright.kernels.tiles import Tiles
+from tilewright.kernels.token_quantization import quantize_activations, quantize_tokens
+from tilewright.machine.fragment_records import FragmentRecords
+
+SMALL = Tiles(64, 32, 64, 2, 128)
+
+
+def whole(*shape: int, dtype: str, seed: int = 0, size: int = 4) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-size, size + 1, shape).astype(ALL[dtype].numpy)
+
+
+def powers(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.exp2(np.random.default_rng(seed).integers(-2, 3, shape)).astype(np.float32)
+
+
+def rubbish(*shape: int, dtype: str = "float32") -> np.ndarray:
+    return np.full(shape, 77, ALL[dtype].numpy)
+
+
+def quantised(kernel: Any, tokens: int, **sizes: int) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """A kernel on weights in fragment order, 4 bits in groups of 128."""
+    N, K, M = 80, 512, 5
+    form = FragmentRecords(4, ALL["float16"], ALL["float16"])
+    codes = np.random.default_rng(1).integers(0, 16, (N, K)).astype(np.uint8)
+    words = form.pack({"codes": codes, "scales": powers(N, K // 128).astype(np.float16)})
+    arguments = (words, whole(M, K, dtype="float16", size=1), rubbish(M, N, dtype="float16"))
+    return kernel, arguments, {"sizes": (N, K, form), "tokens": tokens, **sizes}
+
+
+def general() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The kernel for everything, on int8 by uint4."""
+    N, K, M = 40, 128, 20
+    recipe = Recipe(N, K, K, number_format("uint4"), "int8", "int8", "int8", "int32", 64, out="int32")
+    weight = np.random.default_rng(2).integers(0, 256, (N, K // 2)).astype(np.uint8)
+    one = np.zeros((1, 1), np.float32)
+    rest = (one, one, np.zeros((1, 1), np.int8), one[0], np.zeros(1, np.int32), one[0], np.zeros(1, np.int32), one[0])
+    table = np.arange(16, dtype=np.float32)
+    arguments = (whole(M, K, dtype="int8", size=100), one, weight, table, *rest, np.zeros((1, 1), np.int32))
+    return general_matmul, (*arguments, rubbish(M, N, dtype="int32")), {"sizes": (recipe,), "block_N": 32}
+
+
+M, N, K = 70, 40, 144
+S8 = (whole(M, K, dtype="int8", size=100), whole(N, K, dtype="int8", size=100, seed=1))
+E4M3 = (whole(M, 256, dtype="float8_e4m3fn"), whole(N, 256, dtype="float8_e4m3fn", seed=1))
+BF16 = (whole(9, K, dtype="bfloat16"), whole(N, K, dtype="bfloat16", seed=1))
+TOKENS = np.random.default_rng(3).standard_normal((5, 256)).astype(np.float32)
+
+HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
+    "dense_matmul": (dense_matmul, (*S8, rubbish(M, N, dtype="int32")), {"sizes": (N, K, "int8"), "tiles": SMALL}),
+    "scaled_matmul": (scaled_matmul, (*S8, powers(M), powers(N, seed=1), rubbish(M, N)), {"sizes": (N, K, "int8"), "out": "float32", "tiles": SMALL}),
+    "block_scaled_matmul": (block_scaled_matmul, (*E4M3, powers(2, M), powers(1, 2), rubbish(M, N)), {"sizes": (N, 256), "out": "float32", "tiles": Tiles(64, 32, 128, 2, 128)}),
+    "few_rows_matmul": (few_rows_matmul, (*BF16, rubbish(9, N)), {"sizes": (N, K), "rows": 9, "splits": 2, "stages": 2}),
+    "small_quant_matmul": quantised(small_quant_matmul, 8, warps=2, records=2, blocks=2),
+    "medium_quant_matmul": quantised(medium_quant_matmul, 16, tiles=1, records=1),
+}  # fmt: skip
+"""Kernels for Hopper alone: the kernel, its arguments, and ``sizes`` and options of its factory."""
+
+KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
+    "general_matmul": general(),
+    "quantize_activations": (quantize_activations, (TOKENS.astype(ALL["bfloat16"].numpy), rubbish(5, 256, dtype="int8"), rubbish(5)), {"sizes": (256,)}),
+}  # fmt: skip
+"""The same for kernels of every architecture."""
+
+DIRECT = {"quantize_tokens": (quantize_tokens, (TOKENS,))}
+"""Direct functions and their arguments."""
