@@ -33,6 +33,7 @@ from tilewright.passes.tile.rasterize_grid import rasterize_grid
 from tilewright.passes.tile.select_async_copies import select_async_copies
 from tilewright.passes.tile.select_copies import select_copies
 from tilewright.passes.tile.select_instructions import select_instructions
+from tilewright.passes.tile.separate_views import separate_views
 from tilewright.passes.tile.share_packing import share_packing
 from tilewright.passes.tile.simplify import simplify
 from tilewright.passes.tile.specialize_warps import specialize_warps
@@ -57,6 +58,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(share_packing, "before tiles are forwarded or laid out: some of them go", _one_thread),
     Step(forward_operands, "before layouts: an operand that is not staged needs none", _one_thread),
     Step(plan_operand_layouts, "while gemms are whole: they say how their operands want to lie", _one_thread),
+    Step(separate_views, "before anything is said of fragments: there are no others from here on", _many_threads),
     Step(promote_sums, "before instructions and roles: what is left are gemms like any other", _many_threads),
     Step(specialize_warps, "before all that loads: roles decide who does, and by which instruction", _many_threads),
     Step(form_clusters, "roles are known: which loads neighbours share can be seen", _many_threads),

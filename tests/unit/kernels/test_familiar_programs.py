@@ -6,6 +6,7 @@ import pytest
 
 import tilewright
 import tilewright.language as T
+from tilewright.passes.tile.separate_views import FragmentReinterpreted
 
 RNG = np.random.default_rng(11)
 
@@ -242,7 +243,47 @@ def two_kernels(H=64, splits=3, block=32):
     return main, (q, k, v, *empty), expected, 2e-3
 
 
-PROGRAMS = [product_of_a_row, copies_of_own_tiles, split_sums, decoded_weight, ragged_groups, two_kernels, few_heads]
+def reshaped_accumulator():
+    """An accumulator seen in other shapes: its elements are in registers of many threads."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 64), "float16"),
+        B: T.Tensor((64, 64), "float16"),
+        flat: T.Tensor((4096,), "float32"),
+        sums: T.Tensor((32,), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            A_shared = T.alloc_shared((64, 64), "float16")
+            B_shared = T.alloc_shared((64, 64), "float16")
+            product = T.alloc_fragment((64, 64), "float32")
+            total = T.alloc_fragment((32,), "float32")
+            T.copy(A, A_shared)
+            T.copy(B, B_shared)
+            T.clear(product)
+            T.gemm(A_shared, B_shared, product)
+            line = T.reshape(product, (4096,))
+            for i in T.Parallel(4096):
+                line[i] = line[i] * 2
+                flat[i] = line[i]
+            T.reduce_sum(T.reshape(product, (32, 128)), total, dim=1)
+            T.copy(total, sums)
+
+    a, b = (RNG.integers(-3, 4, (64, 64)).astype(np.float16) for _ in range(2))
+    expected = (2 * (a.astype(float) @ b.astype(float))).reshape(32, 128).sum(1)
+    return main, (a, b, np.full(4096, np.nan, np.float32), np.full(32, np.nan, np.float32)), expected, 0.0
+
+
+PROGRAMS = [
+    product_of_a_row,
+    copies_of_own_tiles,
+    split_sums,
+    decoded_weight,
+    ragged_groups,
+    two_kernels,
+    few_heads,
+    reshaped_accumulator,
+]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
@@ -253,6 +294,21 @@ def test_program(program, how):
     run = {"interpreter": kernel.interpret, "cpu": kernel}.get(how, kernel.emulate)
     run(*arguments)
     assert np.abs(arguments[-1] - expected).max() <= tolerance
+
+
+def test_a_fragment_of_other_elements_has_no_registers():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), B: T.Tensor((128,), "float16")):
+        with T.Kernel(1, threads=32):
+            tile = T.alloc_fragment((64,), "float32")
+            T.copy(A, tile)
+            T.copy(T.view(tile, (128,), "float16"), B)
+
+    with pytest.raises(FragmentReinterpreted) as error:
+        tilewright.compile(main, target="cuda -arch=sm_80")
+    assert str(error.value).splitlines()[0] == (
+        "'tile_view' sees the fragment 'tile' as elements of another size, which lie in registers of several threads"
+    )
 
 
 def test_vector_loops_of_threads_move_vectors():

@@ -413,10 +413,10 @@ class _Exchange(Rewriter):
         place = f"line {loop.span.line}: " if loop.span else ""
         names = ", ".join(sorted(buffer.name for buffer in fragments))
         self.notes.append(f"{place}loop: {names} through shared memory (its elements are in other threads)")
-        return through_shared(loop, fragments, {buffer for buffer in fragments if _overwrites(loop, buffer)})
+        return through_shared(loop, fragments, {buffer for buffer in fragments if overwrites(loop, buffer)})
 
 
-def _overwrites(loop: Parallel, buffer: Buffer) -> bool:
+def overwrites(loop: Parallel, buffer: Buffer) -> bool:
     """Whether the loop stores to every element of a fragment."""
     for statement in loop.body.statements:
         if isinstance(statement, Store) and statement.buffer is buffer:
