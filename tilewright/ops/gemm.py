@@ -171,14 +171,9 @@ class Gemm(TileOperator):
         a = as_shape(operands["a"], shape_of_rank(self.a, 2))
         b = as_shape(operands["b"], shape_of_rank(self.b, 2))
         old = None if self.clear is True else as_shape(operands["c"], (self.m, self.n))
-        if self.c.dtype.is_integer:
-            total = integer_product(a.T if self.transpose_a else a, b.T if self.transpose_b else b)
-            return (wrap(total if old is None else total + old.astype(total.dtype), self.c.dtype),)
-        a, b = self._scaled(a, operands.get("scale_a"), True), self._scaled(b, operands.get("scale_b"), False)
-        with np.errstate(invalid="ignore", over="ignore"):
-            product = (a.T if self.transpose_a else a) @ (b.T if self.transpose_b else b)
-            product = product if old is None else product + old.astype(np.float64)
-        return (round_float(product, self.c.dtype),)
+        if not self.c.dtype.is_integer:
+            a, b = self._scaled(a, operands.get("scale_a"), True), self._scaled(b, operands.get("scale_b"), False)
+        return (accumulated(a.T if self.transpose_a else a, b.T if self.transpose_b else b, old, self.c.dtype),)
 
     def _operands(self) -> Iterator[str]:
         """Names of the fields that `effects` reads, in its order."""
@@ -205,10 +200,7 @@ class Gemm(TileOperator):
         """One element of c: a scalar accumulator over k."""
         integers = self.c.dtype.is_integer
         wide: DType = self.c.dtype if integers else compute_dtype(self.a.dtype, self.b.dtype, self.c.dtype)
-        old = cast(element(self.c, (i, j)), wide)
-        first: Expr = zero(wide) if self.clear is True else old
-        if isinstance(self.clear, Expr):
-            first = Select(wide, self.clear, zero(wide), old)
+        first = first_value(self.c, (i, j), self.clear, wide)
         total = accumulator("total", wide)
 
         def step(k: Var) -> list[Statement]:
@@ -238,6 +230,25 @@ def _matrix(region: Region) -> tuple[int, int]:
     if shape is None or not all(isinstance(extent, int) for extent in shape):
         raise ValueError(f"a region of shape {shape_text(region)} is not a matrix of known size")
     return shape  # type: ignore[return-value]
+
+
+def first_value(c: Region, index: tuple[Expr, ...], clear: bool | Expr, wide: DType) -> Expr:
+    """What the sum of one element of c begins with: zero where `clear` holds, else what c holds."""
+    old = cast(element(c, index), wide)
+    if isinstance(clear, Expr):
+        return Select(wide, clear, zero(wide), old)
+    return zero(wide) if clear else old
+
+
+def accumulated(a: np.ndarray, b: np.ndarray, old: np.ndarray | None, dtype: DType) -> np.ndarray:
+    """``old + a @ b`` as `dtype`, summed exactly (integers) or in float64, and brought to `dtype` once."""
+    if dtype.is_integer:
+        total = integer_product(a, b)
+        return wrap(total if old is None else total + old.astype(total.dtype), dtype)
+    with np.errstate(invalid="ignore", over="ignore"):
+        product = a.astype(np.float64) @ b.astype(np.float64)
+        product = product if old is None else product + old.astype(np.float64)
+    return round_float(product, dtype)
 
 
 def integer_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:

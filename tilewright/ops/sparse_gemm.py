@@ -13,7 +13,6 @@ from tilewright.ir.nodes import (
     Effects,
     Expr,
     Region,
-    Select,
     Statement,
     TileOperator,
     Var,
@@ -37,10 +36,8 @@ from tilewright.ops.base import (
     shape_of_rank,
     shape_text,
     store_element,
-    zero,
 )
-from tilewright.ops.gemm import POLICIES, integer_product
-from tilewright.ops.rounding import round_float, wrap
+from tilewright.ops.gemm import POLICIES, accumulated, first_value
 
 
 @tile_operator("sparse_gemm")
@@ -119,14 +116,7 @@ class SparseGemm(TileOperator):
             as_shape(one, shape_of_rank(region, 2)) for one, region in zip(reads, (self.a, self.metadata, self.b))
         )
         old = None if self.clear is True else as_shape(reads[3], (self.m, self.n))
-        a, right = expand(kept, metadata), b.T if self.transpose_b else b
-        if self.c.dtype.is_integer:
-            total = integer_product(a, right)
-            return (wrap(total if old is None else total + old.astype(total.dtype), self.c.dtype),)
-        with np.errstate(invalid="ignore", over="ignore"):
-            product = a.astype(np.float64) @ right.astype(np.float64)
-            product = product if old is None else product + old.astype(np.float64)
-        return (round_float(product, self.c.dtype),)
+        return (accumulated(expand(kept, metadata), b.T if self.transpose_b else b, old, self.c.dtype),)
 
     def lower(self) -> Statement:
         return parallel((self.m, self.n), self._lower_element, span=self.span)
@@ -135,10 +125,7 @@ class SparseGemm(TileOperator):
         """One element of c: a scalar accumulator over what was kept."""
         integers = self.c.dtype.is_integer
         wide: DType = self.c.dtype if integers else compute_dtype(self.a.dtype, self.b.dtype, self.c.dtype)
-        old = cast(element(self.c, (i, j)), wide)
-        first: Expr = zero(wide) if self.clear is True else old
-        if isinstance(self.clear, Expr):
-            first = Select(wide, self.clear, zero(wide), old)
+        first = first_value(self.c, (i, j), self.clear, wide)
         total = accumulator("total", wide)
 
         def step(kept: Var) -> list[Statement]:
