@@ -64,7 +64,7 @@ def ours(M: int, dtype: str, N: int, K: int, tried: list[Tiles]) -> dict[str, Ti
 
 
 def torch_type(dtype: str) -> torch.dtype:
-    return {"tfloat32": torch.float32}.get(dtype) or getattr(torch, dtype)  # type: ignore[no-any-return]
+    return {"tfloat32": torch.float32}.get(dtype) or getattr(torch, dtype)
 
 
 def random(rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
@@ -95,7 +95,7 @@ def models(a: torch.Tensor, b: torch.Tensor) -> Runs:
 
     c = torch.empty(a.shape[0], b.shape[0], device="cuda", dtype=torch.bfloat16)
     made = {f"model {tile.bm}x{tile.bn}": Gemm(tile) for tile in TILES.values()}
-    return {name: lambda gemm=gemm: (gemm(a, b, c), c)[1] for name, gemm in made.items()}  # type: ignore[misc]
+    return {name: lambda gemm=gemm: (gemm(a, b, c), c)[1] for name, gemm in made.items()}
 
 
 def output(kernel: Any, M: int, N: int, dtype: torch.dtype, *arguments: Any) -> Run:
@@ -110,7 +110,7 @@ def integers(M: int, N: int, K: int, tried: list[Tiles]) -> Runs:
     scales_a, scales_b = (torch.rand(size, device="cuda") * 1e-3 + 1e-3 for size in (M, N))
     runs: Runs = {"cublaslt int32": lambda: torch._int_mm(a, b.T)}
     reference = (runs["cublaslt int32"]().double() * scales_a[:, None].double() * scales_b.double()).to(torch.bfloat16)
-    runs["cublaslt int32"].expected = reference  # type: ignore[attr-defined]
+    runs["cublaslt int32"].expected = reference
     for name, tiles in ours(M, "int8", N, K, tried).items():
         kernel = scaled_matmul(N, K, "int8", tiles=tiles)
         runs[name] = output(kernel, M, N, torch.bfloat16, a, b, scales_a, scales_b)
@@ -156,7 +156,7 @@ def blocks(M: int, N: int, K: int, tried: list[Tiles]) -> Runs:
     except RuntimeError as error:
         print(f"  scaled_mm: {str(error).splitlines()[0]}")
     first = next(iter(runs.values()))
-    first.expected = expected  # type: ignore[attr-defined]
+    first.expected = expected
     for name, tiles in {
         "tilewright": block_tiles(M, N),
         **{f"  {t.block_M}x{t.block_N} {t.cluster}": t for t in tried},
@@ -251,13 +251,13 @@ def asked_tiles(text: str) -> list[Tiles]:
         word, _, cluster = word.partition("/")
         block_M, block_N = map(int, word.split("x"))
         pair = tuple(map(int, cluster.split("x"))) if cluster else None
-        found.append(Tiles(block_M, block_N, 0, int(stages or 0), int(threads or 256), pair))  # type: ignore[arg-type]
+        found.append(Tiles(block_M, block_N, 0, int(stages or 0), int(threads or 256), pair))
     return found
 
 
 def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = True
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", default=CASES)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--tiles", default="")

@@ -127,9 +127,7 @@ def _is_zero(state: State, form: Linear) -> bool | None:
 
 
 def _comparison(state: State, op: str, left: Linear, right: Linear, dtype: DType) -> Expr:
-    return state.interner.node(  # type: ignore[no-any-return]
-        Binary, BOOL, op, rebuild(state, left, dtype), rebuild(state, right, dtype)
-    )
+    return state.interner.node(Binary, BOOL, op, rebuild(state, left, dtype), rebuild(state, right, dtype))
 
 
 def extremum(state: State, op: str, a: Linear, b: Linear, dtype: DType) -> Linear:

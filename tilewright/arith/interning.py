@@ -80,7 +80,7 @@ def _field_key(value: Any) -> Hashable:
         return (value.buffer, *map(_field_key, value.starts), *map(_field_key, value.extents))
     if isinstance(value, tuple):
         return tuple(map(_field_key, value))
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def _spell(table: Interner, expr: Expr) -> str:

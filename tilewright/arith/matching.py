@@ -152,7 +152,7 @@ def _build(state: State, pattern: Pattern, bindings: dict[str, Expr], dtype: DTy
         return state.interner.literal(BOOL if isinstance(value, bool) else dtype, value)
     parts = [_build(state, inner, bindings, dtype, operand) for inner in pattern[2:]]
     if kind is Binary:
-        return state.interner.node(Binary, result_dtype(pattern[1], parts[0].dtype), pattern[1], *parts)  # type: ignore[no-any-return]
+        return state.interner.node(Binary, result_dtype(pattern[1], parts[0].dtype), pattern[1], *parts)
     if kind is Unary:
-        return state.interner.node(Unary, parts[0].dtype, pattern[1], *parts)  # type: ignore[no-any-return]
-    return state.interner.node(Select, parts[1].dtype, *parts)  # type: ignore[no-any-return]
+        return state.interner.node(Unary, parts[0].dtype, pattern[1], *parts)
+    return state.interner.node(Select, parts[1].dtype, *parts)

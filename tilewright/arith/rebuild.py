@@ -73,7 +73,7 @@ def _narrowed(state: State, form: Linear, dtype: DType) -> Expr | None:
         largest += max(abs(low), abs(high), abs(coefficient))
     if largest > INT32.maximum:
         return None
-    return state.interner.node(Cast, dtype, rebuild(state, form, INT32))  # type: ignore[no-any-return]
+    return state.interner.node(Cast, dtype, rebuild(state, form, INT32))
 
 
 def _sum(state: State, form: Linear, dtype: DType) -> Expr:
@@ -113,7 +113,7 @@ def _times(state: State, value: Expr, coefficient: int, dtype: DType) -> Expr:
     if coefficient == 1:
         return value
     if coefficient == -1:
-        return state.interner.node(Unary, dtype, "neg", value)  # type: ignore[no-any-return]
+        return state.interner.node(Unary, dtype, "neg", value)
     return state.interner.binary(dtype, "mul", value, state.interner.literal(dtype, wrapped(coefficient, dtype)))
 
 
@@ -157,4 +157,4 @@ def _shared_atom(state: State, terms: dict[Monomial, int]) -> Expr | None:
 
 
 def _converted(state: State, atom: Expr, dtype: DType) -> Expr:
-    return atom if atom.dtype == dtype else state.interner.node(Cast, dtype, atom)  # type: ignore[no-any-return]
+    return atom if atom.dtype == dtype else state.interner.node(Cast, dtype, atom)

@@ -71,7 +71,7 @@ def read_each(state: Evaluator, region: Region) -> np.ndarray:
     missing = np.logical_and(place.unwritten(offsets), active_threads(state)[..., None])
     if missing.any():
         raise UninitializedRead(place.name, place.index_text(int(offsets.reshape(-1)[int(np.argmax(missing))])))
-    return place.gather(offsets)  # type: ignore[no-any-return]
+    return place.gather(offsets)
 
 
 def write_each(state: Evaluator, region: Region, values: np.ndarray) -> None:

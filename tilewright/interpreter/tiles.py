@@ -108,7 +108,7 @@ def _read_lanes(place: View, starts: tuple[int, ...], extents: tuple[int, ...], 
     missing = missing if mask is None else missing & np.broadcast_to(mask, place.lanes)[spread]
     if np.any(missing):
         raise UninitializedRead(place.name, place.index_text(int(offsets.reshape(-1)[int(np.argmax(missing))])))
-    return place.gather(offsets)  # type: ignore[no-any-return]
+    return place.gather(offsets)
 
 
 def _window(place: View, data: np.ndarray, starts: tuple[int, ...], extents: tuple[int, ...]) -> np.ndarray:

@@ -272,7 +272,7 @@ class Rewrite(ast.NodeTransformer):
         return [node]
 
     def visit_Raise(self, node: ast.Raise) -> list[ast.stmt]:
-        return [_place(ast.Expr(self.call("before_raise", at=node)), node), self.generic_visit(node)]  # type: ignore[list-item]
+        return [_place(ast.Expr(self.call("before_raise", at=node)), node), self.generic_visit(node)]
 
     def visit_Assert(self, node: ast.Assert) -> ast.stmt:
         message = _thunk(self.visit(node.msg)) if node.msg else _thunk(ast.Constant(None))

@@ -208,7 +208,7 @@ class _Fold(Rewriter):
         return made if made is node else nodes.cast(made.value, made.dtype)
 
     def visit_Broadcast(self, node: nodes.Broadcast) -> Expr:
-        return self.generic(node)  # type: ignore[no-any-return]
+        return self.generic(node)
 
 
 def redirected(node: N, slots: Mapping[Buffer, tuple[Buffer, Expr]]) -> N:

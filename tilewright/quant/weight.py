@@ -130,7 +130,7 @@ class QuantizedWeight:
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.codes.shape  # type: ignore[return-value]
+        return self.codes.shape
 
     @property
     def group(self) -> int:

@@ -198,7 +198,7 @@ class Assign(ScopedRewriter):
 
     def visit_Region(self, region: Region) -> Region:
         if region.buffer.scope != "shared":
-            return self.generic(region)  # type: ignore[no-any-return]
+            return self.generic(region)
         buffer, places = self.physical(region.buffer, [self.visit(start) for start in region.starts])
         return Region(buffer, places, (1,) * len(places))
 

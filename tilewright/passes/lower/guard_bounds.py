@@ -167,7 +167,7 @@ class _Guard(ScopedRewriter):
         if any(self.decided.get(bound.name) is False for bound in bounds):
             return None
         if not bounds:
-            return self.generic(statement)  # type: ignore[no-any-return]
+            return self.generic(statement)
         condition = self.conjunction(bounds)
         with self.analyzer.scope():
             self.analyzer.assume(condition)

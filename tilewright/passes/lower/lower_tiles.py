@@ -48,7 +48,7 @@ class _Lower(Rewriter):
             lowered = operator.lower()
         if lowered.span is None:
             lowered = replace(lowered, span=operator.span)
-        return self.visit(lowered)  # type: ignore[no-any-return]
+        return self.visit(lowered)
 
     def visit_Pipelined(self, loop: Pipelined) -> Statement:
         """What is left of pipelines on a machine whose copies are not asynchronous."""

@@ -70,7 +70,7 @@ class ThreadLoop:
 
     @property
     def layout(self) -> Layout:
-        return self.loop.layout  # type: ignore[no-any-return]
+        return self.loop.layout
 
     def run(self) -> Statement:
         owner, loop = self.owner, self.loop

@@ -225,7 +225,7 @@ class Lanes:
         if all(value.dtype.lanes == 1 for value in values.values()):
             return replace(expr, **values)  # type: ignore[arg-type]
         wide = {name: self.widened(value) for name, value in values.items()}
-        return replace(expr, dtype=expr.dtype.with_lanes(self.lanes), **wide)  # type: ignore[arg-type]
+        return replace(expr, dtype=expr.dtype.with_lanes(self.lanes), **wide)
 
     def load(self, load: Load) -> Expr:
         if load.buffer.scope == "scalar":

@@ -93,11 +93,11 @@ class _Privatize(Rewriter):
         return _serial(replace(operator.lower(), span=operator.span)) if operator in self.private else operator
 
     def visit_Parallel(self, loop: Parallel) -> Statement:
-        return _serial(loop) if loop in self.private else self.generic(loop)  # type: ignore[no-any-return]
+        return _serial(loop) if loop in self.private else self.generic(loop)
 
 
 def _serial(statement: Statement) -> Statement:
-    return _Serial()(statement)  # type: ignore[no-any-return]
+    return _Serial()(statement)
 
 
 class _Serial(Rewriter):

@@ -206,7 +206,7 @@ class _Planner:
             inner = {id(node) for loop in walk(statement) if isinstance(loop, LOOPS) for node in walk(loop.body)}
             for node in walk(statement):
                 if isinstance(node, (Break, Continue)) and id(node) not in inner:
-                    return node  # type: ignore[no-any-return]
+                    return node
         return None
 
     # Values ---------------------------------------------------------------------------------------

@@ -144,7 +144,7 @@ class _Select(ScopedRewriter):
 
     @property
     def _choices(self) -> list[str]:
-        return self.context.facts.setdefault("choices", [])  # type: ignore[no-any-return]
+        return self.context.facts.setdefault("choices", [])
 
     def _size(self, copy: Copy) -> int | str:
         if self.instruction is None:

@@ -86,7 +86,7 @@ class _Separate(Rewriter):
         """`statement` on fragments of its own for the views in it: filled where `needed`, copied back where `written`."""
         views = sorted((b for b in needed | written if _is_view(b) and not _is_same(b)), key=lambda view: view.name)
         if not views:
-            return self.generic(statement)  # type: ignore[no-any-return]
+            return self.generic(statement)
         for view in views:
             _check(view, statement)
         own = {view: replace(view, source=None) for view in views}

@@ -112,7 +112,7 @@ class _Specialize(ScopedRewriter):
 
     @property
     def _choices(self) -> list[str]:
-        return self.context.facts.setdefault("choices", [])  # type: ignore[no-any-return]
+        return self.context.facts.setdefault("choices", [])
 
     def _divided(self, kernel: Kernel, loops: Sequence[Pipelined], asked: bool) -> Kernel | Refusal:
         """The kernel with two roles, or why there are none."""

@@ -133,7 +133,7 @@ def _linux(family: str) -> tuple[frozenset[str], tuple[int, int, int]]:
         text = ""
     lines = [line.partition(":")[2].split() for line in text.splitlines() if line.startswith(("flags", "Features"))]
     present = set(lines[0]) if lines else set()
-    table = {ours: theirs[0] for ours, theirs in (X86_FLAGS if family == "x86_64" else ARM_FEATURES).items()}  # type: ignore[attr-defined]
+    table = {ours: theirs[0] for ours, theirs in (X86_FLAGS if family == "x86_64" else ARM_FEATURES).items()}
     return frozenset(ours for ours, theirs in table.items() if theirs in present), _linux_caches()
 
 

@@ -107,7 +107,7 @@ class _Packing:
         size = expr(1)
         for extent in buffer.shape:
             size = index_binary("mul", size, extent)
-        flat: Extent = int(size.value) if hasattr(size, "value") else size  # type: ignore[attr-defined]
+        flat: Extent = int(size.value) if hasattr(size, "value") else size
         view = Buffer(f"{buffer.name}_rows", (flat,), buffer.dtype, "local", source=buffer)
         self.before.append(Allocate(view))
         return view

@@ -164,7 +164,7 @@ class _Recorder:
             "launch": prepared.launch, "kernel": prepared.function_on(self.device), "again": self._again,
         }  # fmt: skip
         exec(compile("\n".join(text), "<launch>", "exec"), given)
-        return given["run"]  # type: ignore[no-any-return]
+        return given["run"]
 
     def _again(self, result: int, config: Any, function: Any, addresses: Any) -> None:
         self.prepared.refused(result, config, function, addresses, self.grid)
