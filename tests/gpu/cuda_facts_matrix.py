@@ -40,6 +40,8 @@ def facts(arch: Any) -> Iterator[Fact]:
     for instruction in arch.matrix_instructions:
         if not instruction.asynchronous:
             yield kernel_name(instruction), lambda runner, one=instruction: check_mma(runner, one)
+            if instruction.function.endswith("_through_half"):
+                yield f"{kernel_name(instruction)}_codes", lambda runner, one=instruction: check_codes(runner, one)
     for count in (1, 2, 4):
         for suffix in ("", "_trans"):
             yield f"ldmatrix_x{count}{suffix}", lambda runner, c=count, s=suffix: check_ldmatrix(runner, c, s)
@@ -89,6 +91,46 @@ def check_mma(runner: Any, one: MatrixInstruction) -> None:
          places(one.d_fragment, 32, one.n)],
     )  # fmt: skip
     np.testing.assert_array_equal(result.astype(np.float64), (a @ b + d).astype(np.float64))
+
+
+def check_codes(runner: Any, one: MatrixInstruction) -> None:
+    """Every code of both operands arrives as the number that it is, NaN as NaN: products with 1, eight of k at a time."""
+    assert one.a_fragment is not None and one.b_fragment is not None
+    places_of = [
+        places(one.a_fragment, 32, one.k),
+        places(one.b_fragment, 32, one.n),
+        places(one.d_fragment, 32, one.n),
+    ]
+
+    def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        result = np.zeros((one.m, one.n), one.accumulator.numpy)
+        runner.run(text("facts_matrix"), kernel_name(one), 1, 32, [a, b, result, *places_of])
+        return result.astype(np.float32)
+
+    for kind in (one.a, one.b):
+        codes = np.arange(256, dtype=np.uint8).view(kind.numpy)
+        numbers = codes.astype(np.float32)
+        finite = np.where(np.isfinite(numbers), codes, np.zeros_like(codes))
+        for first in range(0, one.k, 8):
+            if kind is one.a:
+                chosen = np.eye(one.k, one.n, -first).astype(one.b.numpy)
+                for block in np.resize(finite, (-(-256 // (one.m * one.k)), one.m, one.k)):
+                    np.testing.assert_array_equal(
+                        product(np.ascontiguousarray(block), chosen), block[:, first : first + 8].astype(np.float32)
+                    )
+            else:
+                chosen = np.eye(one.m, one.k, first).astype(one.a.numpy)[:8]
+                left = np.zeros((one.m, one.k), one.a.numpy)
+                left[:8] = chosen
+                for block in np.resize(finite, (256 // (one.k * one.n), one.k, one.n)):
+                    found = product(left, np.ascontiguousarray(block))
+                    np.testing.assert_array_equal(found[:8], block[first : first + 8].astype(np.float32))
+    a, b = np.ones((one.m, one.k), one.a.numpy), np.ones((one.k, one.n), one.b.numpy)
+    for code in range(256):
+        if not np.isfinite(np.uint8(code).view(one.a.numpy).astype(np.float32)):
+            a[0, 0] = np.uint8(code).view(one.a.numpy)
+            found = product(a, b)
+            assert not np.isfinite(found[0]).any() and np.isfinite(found[1:]).all(), f"code {code:#x}"
 
 
 # ldmatrix and stmatrix ----------------------------------------------------------------------------

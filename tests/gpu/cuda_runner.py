@@ -68,7 +68,7 @@ class DeviceRunner:
 
     Attributes
     ----------
-    arch : of the GPU.
+    arch : of the GPU, or an older one, whose code it runs too.
     """
 
     arch: Arch = field(default_factory=lambda: detect())  # type: ignore[assignment]
@@ -99,7 +99,8 @@ class DeviceRunner:
                     values.append(value)
                 shape = LaunchShape(threads, shared, (cluster, 1, 1), cooperative)
                 if (source, kernel) not in self.kernels:
-                    self.kernels[source, kernel] = Kernel(self.compile(source).cubin, kernel, tuple(codes))
+                    binary = self.compile(source)
+                    self.kernels[source, kernel] = Kernel(binary.cubin, kernel, tuple(codes), binary.ptx)
                 self.kernels[source, kernel].prepare(shape)((grid, 1, 1), values)
                 self.driver.check(self.driver.library.cuCtxSynchronize(), "cuCtxSynchronize", f"running {kernel}")
                 memory.copy_back()

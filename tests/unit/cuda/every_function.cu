@@ -37,6 +37,8 @@ TW_KERNEL(128, 1) matrices(const void* p, void* q) {
   PRODUCT(mma_m16n8k16, tw::half, 4, tw::half, 8, tw::half, 4);
   PRODUCT(mma_m16n8k16, int32_t, 4, int8_t, 8, int8_t, 4);
   PRODUCT(mma_m16n8k16, int32_t, 4, uint8_t, 8, uint8_t, 4);
+  PRODUCT(mma_m16n8k16, int32_t, 4, int8_t, 8, uint8_t, 4);
+  PRODUCT(mma_m16n8k16, int32_t, 4, uint8_t, 8, int8_t, 4);
   PRODUCT(mma_m16n8k8, float, 4, tw::half, 4, tw::half, 2);
   PRODUCT(mma_m16n8k8, float, 4, tw::bfloat16, 4, tw::bfloat16, 2);
   PRODUCT(mma_m16n8k8, float, 4, tw::tfloat32, 4, tw::tfloat32, 2);
@@ -48,6 +50,10 @@ TW_KERNEL(128, 1) matrices(const void* p, void* q) {
   PRODUCT(mma_m16n8k32, int32_t, 4, int8_t, 16, uint8_t, 8);
   PRODUCT(mma_m16n8k32, int32_t, 4, uint8_t, 16, int8_t, 8);
   PRODUCT(mma_m8n8k4, double, 2, double, 1, double, 1);
+  PRODUCT(mma_m16n8k32_through_half, float, 4, tw::float8_e4m3, 16, tw::float8_e5m2, 8);
+  PRODUCT(mma_m16n8k32_through_half, tw::half, 4, tw::float8_e5m2, 16, tw::float8_e4m3, 8);
+  PRODUCT(mma_m16n8k16_through_half, float, 4, tw::float8_e5m2, 8, tw::float8_e4m3, 4);
+  PRODUCT(mma_m16n8k16_through_half, tw::half, 4, tw::float8_e4m3, 8, tw::float8_e5m2, 4);
 #if __CUDA_ARCH__ >= 890
   PRODUCT(mma_m16n8k32, float, 4, tw::float8_e4m3, 16, tw::float8_e4m3, 8);
   PRODUCT(mma_m16n8k32, float, 4, tw::float8_e5m2, 16, tw::float8_e5m2, 8);

@@ -23,9 +23,8 @@ def check(case, schedules=("random",), interpret=False):
         if interpret:
             assert case.wrong(a, b, kernel.interpret(a, b)) is None
         found = opcodes(kernel)
-    if not case.dtype.startswith("float8"):
-        assert found["STL"] == found["LDL"] == 0, f"{case} uses local memory"
-        assert any(found[unit] for unit in UNITS), f"{case}: {kernel.explain()}"
+    assert found["STL"] == found["LDL"] == 0, f"{case} uses local memory"
+    assert any(found[unit] for unit in UNITS), f"{case}: {kernel.explain()}"
     size = max(1, dtype_of(case.dtype).bits // 8)
     if all(operand.shape[1] * size % 4 == 0 for operand in (a, b)) and case.stages:
         assert found["LDGSTS"] or found["UTMALDG"], f"{case}: {kernel.explain()}"

@@ -157,12 +157,18 @@ def _warp_instructions(arch: Arch, rate: int) -> list[MatrixInstruction]:
     # The half-depth forms serve tiles whose k is no multiple of the full one.
     found += [
         _mma("m16n8k8", F16, F16, F32, 8, rate // 2), _mma("m16n8k8", BF16, BF16, F32, 8, rate // 2),
-        _mma("m16n8k4", TF32, TF32, F32, 4, rate // 4), _mma("m16n8k16", S8, S8, S32, 16, rate),
-        _mma("m16n8k16", U8, U8, S32, 16, rate),
+        _mma("m16n8k4", TF32, TF32, F32, 4, rate // 4),
+        *(_mma("m16n8k16", a, b, S32, 16, rate) for a in (S8, U8) for b in (S8, U8)),
     ]  # fmt: skip
     if arch.has("mma_fp8"):
         found += [_mma("m16n8k32", a, b, F32, 32, 2 * rate) for a in (E4M3, E5M2) for b in (E4M3, E5M2)]
         found += [_mma("m16n8k32", a, a, F16, 32, 2 * rate) for a in (E4M3, E5M2)]
+    # A half holds every fp8 number, so the products are the same where the matrix unit takes halves alone.
+    for accumulator in (F32, F16):
+        found += [
+            _mma(f"m16n8k{k}_through_half", a, b, accumulator, k, rate * k // 32)
+            for k in (32, 16) for a in (E4M3, E5M2) for b in (E4M3, E5M2)
+        ]  # fmt: skip
     if arch.has("stmatrix"):  # the shapes of doubles that arrived with sm_90
         found.append(_mma_f64("m16n8k8", 16, 8, F64_A8, F64_B8, mma_d(), rate // 16))
     found.append(_mma_f64("m8n8k4", 8, 4, F64_A4, F64_B4, F64_D8, rate // 32))

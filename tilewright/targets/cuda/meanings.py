@@ -146,5 +146,8 @@ SPECIAL_CALLS["cp_async_commit"] = SPECIAL_CALLS["cp_async_wait"] = _landed
 SPECIAL_CALLS["fence_proxy_async_shared"] = _landed
 SPECIAL_CALLS["ldmatrix"] = _load_matrices(False)
 SPECIAL_CALLS["ldmatrix_trans"] = _load_matrices(True)
-for _name in ("mma_m16n8k16", "mma_m16n8k8", "mma_m16n8k4", "mma_m16n8k32", "mma_m8n8k4"):
+for _name in (
+    "mma_m16n8k16", "mma_m16n8k8", "mma_m16n8k4", "mma_m16n8k32", "mma_m8n8k4", "mma_m16n8k16_through_half",
+    "mma_m16n8k32_through_half",
+):  # fmt: skip
     SPECIAL_CALLS[_name] = _multiply

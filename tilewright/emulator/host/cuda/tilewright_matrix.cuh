@@ -47,6 +47,8 @@ TW_MMA(mma_m16n8k4, 16, 4)
 TW_MMA(mma_m16n8k8, 16, 8)
 TW_MMA(mma_m16n8k16, 16, 16)
 TW_MMA(mma_m16n8k32, 16, 32)
+TW_MMA(mma_m16n8k16_through_half, 16, 16)
+TW_MMA(mma_m16n8k32_through_half, 16, 32)
 TW_MMA(mma_m8n8k4, 8, 4)
 #undef TW_MMA
 #define TW_MMA_SPARSE(NAME, K)                                                                                              \

@@ -113,12 +113,30 @@ TW_MMA_4_2(mma_m16n8k32, "m16n8k32.row.col.s32.s8.u8.s32", int32_t, "r", int8_t,
 TW_MMA_4_2(mma_m16n8k32, "m16n8k32.row.col.s32.u8.s8.s32", int32_t, "r", uint8_t, 16, int8_t, 8)
 TW_MMA_2_1(mma_m16n8k16, "m16n8k16.row.col.s32.s8.s8.s32", int32_t, "r", int8_t, 8, int8_t, 4)
 TW_MMA_2_1(mma_m16n8k16, "m16n8k16.row.col.s32.u8.u8.s32", int32_t, "r", uint8_t, 8, uint8_t, 4)
+TW_MMA_2_1(mma_m16n8k16, "m16n8k16.row.col.s32.s8.u8.s32", int32_t, "r", int8_t, 8, uint8_t, 4)
+TW_MMA_2_1(mma_m16n8k16, "m16n8k16.row.col.s32.u8.s8.s32", int32_t, "r", uint8_t, 8, int8_t, 4)
 TW_MMA_4_2(mma_m16n8k32, "m16n8k32.row.col.f32.e4m3.e4m3.f32", float, "f", float8_e4m3, 16, float8_e4m3, 8)
 TW_MMA_4_2(mma_m16n8k32, "m16n8k32.row.col.f32.e5m2.e5m2.f32", float, "f", float8_e5m2, 16, float8_e5m2, 8)
 TW_MMA_4_2(mma_m16n8k32, "m16n8k32.row.col.f32.e4m3.e5m2.f32", float, "f", float8_e4m3, 16, float8_e5m2, 8)
 TW_MMA_4_2(mma_m16n8k32, "m16n8k32.row.col.f32.e5m2.e4m3.f32", float, "f", float8_e5m2, 16, float8_e4m3, 8)
 TW_MMA_HALF_4_2(mma_m16n8k32, "m16n8k32.row.col.f16.e4m3.e4m3.f16", float8_e4m3, 16, float8_e4m3, 8)
 TW_MMA_HALF_4_2(mma_m16n8k32, "m16n8k32.row.col.f16.e5m2.e5m2.f16", float8_e5m2, 16, float8_e5m2, 8)
+// ---- fp8 on matrix units of halves: each code becomes a half, exactly; k comes in the order of a's and b's registers ---------
+template <class D, class A, class B>
+TW_DEVICE void mma_m16n8k16_through_half(Fragment<D, 4>& d, const Fragment<A, 8>& a, const Fragment<B, 4>& b) {
+  const uint32_t *x = TW_WORDS(a), *y = TW_WORDS(b);
+  Fragment<half, 8> left;
+  Fragment<half, 4> right;
+  set_word(left, 0, halves<false>(A{}, x[0])), set_word(left, 1, halves<false>(A{}, x[1]));
+  set_word(left, 2, halves<true>(A{}, x[0])), set_word(left, 3, halves<true>(A{}, x[1]));
+  set_word(right, 0, halves<false>(B{}, y[0])), set_word(right, 1, halves<true>(B{}, y[0]));
+  mma_m16n8k16(d, left, right);
+}
+template <class D, class A, class B>
+TW_DEVICE void mma_m16n8k32_through_half(Fragment<D, 4>& d, const Fragment<A, 16>& a, const Fragment<B, 8>& b) {
+  mma_m16n8k16_through_half(d, slice<8>(a, 0), slice<4>(b, 0));
+  mma_m16n8k16_through_half(d, slice<8>(a, 8), slice<4>(b, 4));
+}
 // ---- mma.sp: a holds two of every four elements along k; `metadata` has their places, in the lanes that SELECTOR names ----
 #define TW_MMA_SPARSE_4_4(NAME, PTX, D, C, A, B, N)                                                                            \
   template <int SELECTOR = 0>                                                                                                  \

@@ -58,6 +58,20 @@ TW_DEVICE uint32_t pack_e4m3x4(float x0, float x1, float x2, float x3) {
          uint32_t(convert<float8_e4m3>(x3).bits) << 24;
 #endif
 }
+// Two fp8 codes of a word as a pair of halves, exactly, subnormals and NaN included: codes 0 and 1, or 2 and 3.
+template <bool HIGH> TW_DEVICE uint32_t halves(float8_e5m2, uint32_t codes) { return prmt(codes, 0, HIGH ? 0x3424 : 0x1404); }
+template <bool HIGH> TW_DEVICE uint32_t halves(float8_e4m3, uint32_t codes) {
+#if __CUDA_ARCH__ >= 890
+  uint32_t pair;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(uint16_t(HIGH ? codes >> 16 : codes)));
+  return pair;
+#else
+  const uint32_t high_bytes = prmt(codes, 0, HIGH ? 0x3424 : 0x1404), magnitude = high_bytes & 0x7F007F00u;
+  // Exponent and mantissa where a half has its own are the value times 2^-8; the code of NaN becomes 480, one exponent bit from NaN.
+  const uint32_t nan = ((magnitude + 0x01000100u) & 0x80008000u) >> 2;
+  return mul_f16x2((high_bytes & 0x80008000u) | magnitude >> 1, 0x5C005C00u) | nan;
+#endif
+}
 // Four integers to four signed bytes, saturating.
 TW_DEVICE uint32_t pack_s8x4(int32_t x0, int32_t x1, int32_t x2, int32_t x3) {
   uint32_t high, d;
