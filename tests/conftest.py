@@ -28,6 +28,17 @@ hypothesis.settings.load_profile("tilewright")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="rewrite what .tile files expect")
+    parser.addoption("--slice", default="1/1", help="I/N: of the tests chosen, every N-th from the I-th on")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep a slice of the tests that names and marks have chosen: the long proofs in pieces, on several machines or one after another."""
+    number, count = map(int, config.getoption("--slice").split("/"))
+    if count > 1:
+        kept = items[number - 1 :: count]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+        items[:] = kept
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import collections
 import linecache
+import multiprocessing
 import random
 import sys
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -394,22 +396,49 @@ def verdict(seed: int, schedules: Sequence[tuple[str, int]] = SCHEDULES, device:
     return "agrees"
 
 
+def _line(task: tuple[int, bool]) -> str:
+    """A seed's verdict in one line of a log."""
+    seed, device = task
+    found = verdict(seed, device=device)
+    return f"{seed} {program_of(seed).architecture} " + found.replace("\n", " | ")[:900]
+
+
+def hunt(seeds: Sequence[int], log: Path | None, workers: int, seconds: float, device: bool = False) -> None:
+    """Judge seeds in several processes until the time is over; a log is gone on with where an earlier hunt stopped."""
+    known = log.read_text().splitlines() if log is not None and log.exists() else []
+    done = {int(line.split()[0]) for line in known}
+    end = time.monotonic() + seconds
+    lines = [line for line in known if int(line.split()[0]) in set(seeds)]
+    tasks = [(seed, device) for seed in seeds if seed not in done]
+    with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=50) as pool:
+        for line in pool.imap_unordered(_line, tasks):
+            lines.append(line)
+            if log is not None:
+                with log.open("a") as out:
+                    out.write(line + "\n")
+            if line.split()[2] != "agrees":
+                print(line[:420], flush=True)
+            if time.monotonic() > end:
+                print(f"the time is over: {len(seeds) - len(lines)} seeds are left")
+                pool.terminate()
+                break
+    print(dict(collections.Counter(line.split(maxsplit=2)[2].split(":")[0] for line in lines)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seeds", type=int, nargs="+", help="one seed, or the first and the last")
     parser.add_argument("--device", action="store_true")
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--seconds", type=float, default=1e9, help="after which no more seeds are judged")
+    parser.add_argument("--log", type=Path, help="a line for each seed; seeds that it holds already are left out")
     options = parser.parse_args()
     if len(options.seeds) == 1:
         print(program_of(options.seeds[0]).text)
         print(program_of(options.seeds[0]).architecture, verdict(options.seeds[0], device=options.device))
         return
-    counts: collections.Counter[str] = collections.Counter()
-    for seed in range(options.seeds[0], options.seeds[1] + 1):
-        found = verdict(seed, device=options.device)
-        counts[found.split(":")[0]] += 1
-        if found != "agrees":
-            print(seed, program_of(seed).architecture, found.replace("\n", " | ")[:420], flush=True)
-    print(dict(counts))
+    seeds = range(options.seeds[0], options.seeds[1] + 1)
+    hunt(seeds, options.log, options.workers, options.seconds, options.device)
 
 
 if __name__ == "__main__":

@@ -151,3 +151,63 @@ def test_a_tensor_is_overwritten_by_other_threads():
     expected = np.zeros((2, 64), np.float32)
     expected[1] = np.arange(64)[::-1]
     check(overwritten, tile(2, 64) + 1, expected, changes=True)
+
+
+def totals_of_one_loop(A):
+    """Eight threads hold each total; one loop reads it from memory, changes it there, and leaves it to all of them."""
+    A: T.Tensor((4, 8, 8), "float32")
+    C = T.empty((8, 8), "float32")
+    with T.Kernel(1, threads=128):
+        a = T.alloc_fragment((8, 8), "float32")
+        s = T.alloc_fragment((8,), "float32")
+        total = T.alloc_shared((8,), "float32")
+        T.clear(total)
+        for k in T.serial(4):
+            T.copy(A[k, 0, 0], a)
+            T.reduce_sum(a, s, dim=1)
+            for i in T.Parallel(8):
+                if k != 2:
+                    s[i] = total[i] + s[i]
+                    total[i] = s[i]
+            for i, j in T.Parallel(8, 8):
+                a[i, j] = a[i, j] + s[i]
+        T.copy(a, C)
+    return C
+
+
+def test_totals_read_and_written_in_one_loop():
+    a = tile(4, 8, 8)
+    check(totals_of_one_loop, a, a[3] + a[[0, 1, 3]].sum((0, 2))[:, None])
+
+
+def test_a_loop_whose_work_happens_once_says_so():
+    assert (
+        "loop: s through shared memory (what it does to memory happens once)"
+        in on("sm_80", totals_of_one_loop).compile(tile(4, 8, 8)).explain()
+    )
+
+
+def tickets(A):
+    """What an atomic gives back, in every thread that holds the element."""
+    A: T.Tensor((8, 8), "int32")
+    C = T.empty((8, 8), "int32")
+    with T.Kernel(1, threads=64):
+        a = T.alloc_fragment((8, 8), "int32")
+        s = T.alloc_fragment((8,), "int32")
+        T.copy(A, a)
+        T.reduce_sum(a, s, dim=1)
+        for i in T.Parallel(8):
+            s[i] = T.atomic_add(A[i, 7], s[i], return_prev=True)
+        for i, j in T.Parallel(8, 8):
+            C[i, j] = s[i] + j
+    return C
+
+
+def test_an_atomic_of_a_value_that_several_threads_hold_happens_once():
+    a = tile(8, 8).astype(np.int32)
+    for arch in ("sm_80", "sm_90a"):
+        kernel = on(arch, tickets).compile(a)
+        for run in (kernel.interpret, *(_emulated(kernel, *one) for one in SCHEDULES)):
+            given = a.copy()
+            assert np.array_equal(run(given), a[:, 7:] + np.arange(8))
+            assert np.array_equal(given[:, 7], a[:, 7] + a.sum(1))

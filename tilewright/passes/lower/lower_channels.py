@@ -26,7 +26,7 @@ After::
     if tx % 128 == 0:
         mbarrier_arrive(ring_empty[k % 4])
 
-A role that only drives the copy engine is the work of one thread.  Where threads themselves fill or read a slot, one
+A role that only drives the copy engine is the work of one thread; so is, in another role, a channel that only the engine fills.  Where threads themselves fill or read a slot, one
 lane arrives for its warp, behind a meeting of its lanes (and a fence where matrix instructions read what they wrote by
 descriptor).  For cp.async copies each thread leaves an arrival that follows them when they land; the fence then stands
 behind the reader's wait.  The slots of a channel of scope ``"warp"`` have no second barrier: what a warp has read it
@@ -310,11 +310,16 @@ class _Lower(Rewriter):
         ring, number = self.rings[statement.channel], statement.iteration
         self.held[statement.channel] = number
         channel = ring.channel
+        assert self.role is not None
+        # Warps that leave no arrival in the slot must not wait for it either: nothing would keep them from falling behind
+        # by a whole turn of the ring, and a parity says nothing of a phase that is two ago.
+        wait_alone = _ways(channel, self.role) <= {BY_ENGINE}
         made: list[Statement] = []
         if not channel.is_private:
             wait = call("mbarrier_wait", self._slot(ring.empty, channel.stages, number),
                         self._parity(channel.stages, number, True))  # fmt: skip
-            made.append(replace(wait, span=statement.span))
+            wait = replace(wait, span=statement.span)
+            made.append(self._first_thread(wait) if wait_alone else wait)
         end = next(
             (i for i, other in enumerate(rest) if isinstance(other, Publish) and other.channel == channel.name), None
         )

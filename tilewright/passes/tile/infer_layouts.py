@@ -4,7 +4,8 @@ Gemms are the anchors: their instructions fix the fragments that they touch.  Fr
 reductions (a reduced dimension's threads hold copies) and along parallel loops (whoever holds an element works
 on it).  Loops that nothing reaches are dealt out for coalesced access.  Shared tiles get the swizzle that their
 readers need.  A loop that two fragments want differently follows one of them; what it touches of the other
-goes through a shared tile.
+goes through a shared tile.  So does everything of a loop that several threads would repeat, where its work may be
+done only once: it reads memory that it writes, or uses what an atomic gives back.
 
 The result stands in the kernel (`Kernel.layouts`, `Parallel.layout`), so it prints and later passes only read it.
 """
@@ -46,7 +47,7 @@ from tilewright.passes.tile.select_copies import by_bytes, slot_buffers
 from tilewright.passes.tile.select_instructions import FACT, WARP, GemmPlan
 from tilewright.passes.tile.stage_epilogue import FACT as STAGING
 from tilewright.passes.tile.stage_epilogue import Staging
-from tilewright.passes.tile.through_shared import through_shared
+from tilewright.passes.tile.through_shared import happens_once, through_shared
 
 
 def infer_layouts(function: Function, context: Context) -> Function:
@@ -296,13 +297,14 @@ class _Inference:
     # What has to change hands -------------------------------------------------------------------
 
     def _strangers(self) -> dict[Parallel, set[Buffer]]:
-        """Fragments that loops index plainly, held by other threads than run the loop."""
+        """Fragments that loops index plainly, held by other threads than run the loop, or by several where one has to."""
         found: dict[Parallel, set[Buffer]] = {}
         for one in self.loops:
+            once = one.layout is not None and _has_copies(one.layout) and happens_once(one.loop)
             for access in one.accesses:
                 if access.axes is None or one.layout is None:
                     continue
-                if not holds(self.known[access.buffer], one.layout, access.axes):
+                if once or not holds(self.known[access.buffer], one.layout, access.axes):
                     found.setdefault(one.loop, set()).add(access.buffer)
         return found
 
@@ -334,6 +336,11 @@ class _Inference:
                     continue
                 span = widest_span(buffer.static_shape, buffer.dtype.bits) if buffer in matrix else None
                 self.known[buffer] = shared_rows(buffer.static_shape, buffer.dtype.bits, span)
+
+
+def _has_copies(layout: Layout) -> bool:
+    """Whether several threads have the same elements."""
+    return any(one.place == "thread" and one.extent > 1 for one in layout.replicas)
 
 
 def accesses_of(loop: Parallel) -> Iterator[Access]:
@@ -412,8 +419,12 @@ class _Exchange(Rewriter):
         fragments = self.strangers[loop]
         place = f"line {loop.span.line}: " if loop.span else ""
         names = ", ".join(sorted(buffer.name for buffer in fragments))
-        self.notes.append(f"{place}loop: {names} through shared memory (its elements are in other threads)")
+        self.notes.append(f"{place}loop: {names} through shared memory ({self.why(loop)})")
         return through_shared(loop, fragments, {buffer for buffer in fragments if overwrites(loop, buffer)})
+
+    @staticmethod
+    def why(loop: Parallel) -> str:
+        return "what it does to memory happens once" if happens_once(loop) else "its elements are in other threads"
 
 
 def overwrites(loop: Parallel, buffer: Buffer) -> bool:

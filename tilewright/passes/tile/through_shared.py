@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tilewright.ir.nodes import Allocate, Buffer, Load, Statement, Store, seq, whole
+from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Call,
+    Evaluate,
+    Let,
+    Load,
+    Parallel,
+    Region,
+    Statement,
+    Store,
+    seq,
+    whole,
+)
+from tilewright.ir.signature import root
 from tilewright.ir.visitor import substitute, walk
 from tilewright.ops.copy import Copy
 
@@ -32,3 +47,25 @@ def through_shared(statement: Statement, fragments: Collection[Buffer], fresh: C
         if buffer in stored:
             after.append(Copy(whole(tile), whole(buffer), span=statement.span).lower())
     return seq(before, substitute(statement, buffers=tiles), after)
+
+
+def happens_once(loop: Parallel) -> bool:
+    """Whether an element's work must not be repeated by all threads that hold it, although all need what it leaves in registers.
+
+    One of them would write to memory what the others still have to read, or each would have an effect of its own.
+    """
+    nodes = list(walk(loop.body))
+    if not any(isinstance(node, Store) and node.buffer.scope == "fragment" for node in nodes):
+        return False
+    memory = ("global", "shared")
+    read = {root(node.buffer) for node in nodes if isinstance(node, Load) and node.buffer.scope in memory}
+    changed = {root(node.buffer) for node in nodes if isinstance(node, Store) and node.buffer.scope in memory}
+    for node in nodes:
+        value = node.value if isinstance(node, (Let, Store)) else None
+        if value is not None and any(
+            isinstance(one, Call) and not INTRINSICS[one.function].pure for one in walk(value)
+        ):
+            return True
+        if isinstance(node, Evaluate) and isinstance(node.value, Call) and not INTRINSICS[node.value.function].pure:
+            changed |= {root(one.buffer) for one in walk(node.value) if isinstance(one, Region)}
+    return bool(read & changed)
