@@ -85,19 +85,12 @@ TW_DEVICE double to_double(int8_t x) { return x; }
 TW_DEVICE double to_double(uint8_t x) { return x; }
 TW_DEVICE double to_double(bool x) { return x; }
 
-template <class T> struct is_small_float { static constexpr bool value = false; };
-template <> struct is_small_float<half> { static constexpr bool value = true; };
-template <> struct is_small_float<bfloat16> { static constexpr bool value = true; };
-template <> struct is_small_float<float8_e4m3> { static constexpr bool value = true; };
-template <> struct is_small_float<float8_e5m2> { static constexpr bool value = true; };
-template <> struct is_small_float<float8_e8m0> { static constexpr bool value = true; };
-template <> struct is_small_float<float4_e2m1> { static constexpr bool value = true; };
-template <> struct is_small_float<tfloat32> { static constexpr bool value = true; };
-template <class A, class B> struct same_type { static constexpr bool value = false; };
-template <class A> struct same_type<A, A> { static constexpr bool value = true; };
-template <class T> struct is_wide_float { static constexpr bool value = same_type<T, float>::value || same_type<T, double>::value; };
-
-template <class To> TW_DEVICE To truncate_saturate(double x) {
+template <class To, class From> TW_DEVICE To rounded(From x) {
+  To to;
+  from_double(to, to_double(x));
+  return to;
+}
+template <class To> TW_DEVICE To truncated(double x) {
   if (x != x) return 0;
   const bool is_signed = To(-1) < To(0);
   const int bits = int(sizeof(To)) * 8 - (is_signed ? 1 : 0);
@@ -108,43 +101,13 @@ template <class To> TW_DEVICE To truncate_saturate(double x) {
   return To(x);
 }
 
-template <class To, class From> TW_DEVICE To convert(From x) {
-  if constexpr (same_type<To, From>::value) {
-    return x;
-  } else if constexpr (is_small_float<To>::value) {
-    To to;
-    from_double(to, to_double(x));
-    return to;
-  } else if constexpr (is_small_float<From>::value) {
-    return convert<To>(to_float(x));
-  } else if constexpr (is_wide_float<From>::value && same_type<To, bool>::value) {
-    return x != From(0);
-  } else if constexpr (is_wide_float<From>::value && !is_wide_float<To>::value) {
-    return truncate_saturate<To>(x);
-  } else {
-    return static_cast<To>(x);
-  }
-}
+}  // namespace tw
 
-#define TW_SMALL_FLOAT(T)                                                                        \
-  TW_DEVICE T operator+(T a, T b) { return convert<T>(to_float(a) + to_float(b)); }              \
-  TW_DEVICE T operator-(T a, T b) { return convert<T>(to_float(a) - to_float(b)); }              \
-  TW_DEVICE T operator*(T a, T b) { return convert<T>(to_float(a) * to_float(b)); }              \
-  TW_DEVICE T operator/(T a, T b) { return convert<T>(to_float(a) / to_float(b)); }              \
-  TW_DEVICE T operator-(T a) { return convert<T>(-to_float(a)); }                                \
-  TW_DEVICE bool operator==(T a, T b) { return to_float(a) == to_float(b); }                     \
-  TW_DEVICE bool operator!=(T a, T b) { return to_float(a) != to_float(b); }                     \
-  TW_DEVICE bool operator<(T a, T b) { return to_float(a) < to_float(b); }                       \
-  TW_DEVICE bool operator<=(T a, T b) { return to_float(a) <= to_float(b); }                     \
-  TW_DEVICE bool operator>(T a, T b) { return to_float(a) > to_float(b); }                       \
-  TW_DEVICE bool operator>=(T a, T b) { return to_float(a) >= to_float(b); }
-TW_SMALL_FLOAT(half)
-TW_SMALL_FLOAT(bfloat16)
-TW_SMALL_FLOAT(float8_e4m3)
-TW_SMALL_FLOAT(float8_e5m2)
-TW_SMALL_FLOAT(float8_e8m0)
-TW_SMALL_FLOAT(float4_e2m1)
-TW_SMALL_FLOAT(tfloat32)
-#undef TW_SMALL_FLOAT
+#include "tilewright_small_floats.cuh"   // the device's own file
+
+namespace tw {
+
+TW_ARITHMETIC(half)
+TW_ARITHMETIC(bfloat16)
 
 }  // namespace tw

@@ -98,64 +98,23 @@ template <class F> TW_DEVICE void to_integer(uint16_t& to, F x) { int32_t y; to_
 template <class F> TW_DEVICE void to_integer(int8_t& to, F x) { int32_t y; to_integer(y, x); to = int8_t(min(max(y, -128), 127)); }
 template <class F> TW_DEVICE void to_integer(uint8_t& to, F x) { int32_t y; to_integer(y, x); to = uint8_t(min(max(y, 0), 255)); }
 
-// ---- convert<To>(value) --------------------------------------------------------------------------------------------
-template <class T> struct is_small_float { static constexpr bool value = false; };
-template <> struct is_small_float<half> { static constexpr bool value = true; };
-template <> struct is_small_float<bfloat16> { static constexpr bool value = true; };
-template <> struct is_small_float<float8_e4m3> { static constexpr bool value = true; };
-template <> struct is_small_float<float8_e5m2> { static constexpr bool value = true; };
-template <> struct is_small_float<float8_e8m0> { static constexpr bool value = true; };
-template <> struct is_small_float<float4_e2m1> { static constexpr bool value = true; };
-template <> struct is_small_float<tfloat32> { static constexpr bool value = true; };
-template <class A, class B> struct same_type { static constexpr bool value = false; };
-template <class A> struct same_type<A, A> { static constexpr bool value = true; };
-template <class T> struct is_wide_float { static constexpr bool value = same_type<T, float>::value || same_type<T, double>::value; };
-
-template <class To, class From> TW_DEVICE To convert(From x) {
-  if constexpr (same_type<To, From>::value) {
-    return x;
-  } else if constexpr (is_small_float<To>::value) {
-    To to;
-    from_float(to, to_float_odd(x));
-    return to;
-  } else if constexpr (is_small_float<From>::value) {
-    return convert<To>(to_float(x));                               // exact, so the second conversion rounds alone
-  } else if constexpr (is_wide_float<From>::value && same_type<To, bool>::value) {
-    return x != From(0);
-  } else if constexpr (is_wide_float<From>::value && !is_wide_float<To>::value) {
-    To to;
-    to_integer(to, x);
-    return to;
-  } else {
-    return static_cast<To>(x);
-  }
+// ---- what convert asks for ------------------------------------------------------------------------------------------
+template <class To, class From> TW_DEVICE To rounded(From x) {
+  To to;
+  from_float(to, to_float_odd(x));
+  return to;
+}
+template <class To, class From> TW_DEVICE To truncated(From x) {
+  To to;
+  to_integer(to, x);
+  return to;
 }
 
-// ---- arithmetic of small floats: each operation rounds to its own type --------------------------------------------------
-// Twice the mantissa and two bits more than the type has are enough for a float's rounding to change nothing.
-#define TW_COMPARISONS(T)                                                                                        \
-  TW_DEVICE bool operator==(T a, T b) { return to_float(a) == to_float(b); }                                     \
-  TW_DEVICE bool operator!=(T a, T b) { return to_float(a) != to_float(b); }                                     \
-  TW_DEVICE bool operator<(T a, T b) { return to_float(a) < to_float(b); }                                       \
-  TW_DEVICE bool operator<=(T a, T b) { return to_float(a) <= to_float(b); }                                     \
-  TW_DEVICE bool operator>(T a, T b) { return to_float(a) > to_float(b); }                                       \
-  TW_DEVICE bool operator>=(T a, T b) { return to_float(a) >= to_float(b); }
-#define TW_SMALL_FLOAT(T)                                                                                        \
-  TW_COMPARISONS(T)                                                                                              \
-  TW_DEVICE T operator+(T a, T b) { return convert<T>(to_float(a) + to_float(b)); }                              \
-  TW_DEVICE T operator-(T a, T b) { return convert<T>(to_float(a) - to_float(b)); }                              \
-  TW_DEVICE T operator*(T a, T b) { return convert<T>(to_float(a) * to_float(b)); }                              \
-  TW_DEVICE T operator/(T a, T b) { return convert<T>(to_float(a) / to_float(b)); }                              \
-  TW_DEVICE T operator-(T a) { return convert<T>(-to_float(a)); }
-TW_COMPARISONS(half)
-TW_COMPARISONS(bfloat16)
-TW_SMALL_FLOAT(float8_e4m3)
-TW_SMALL_FLOAT(float8_e5m2)
-TW_SMALL_FLOAT(float8_e8m0)
-TW_SMALL_FLOAT(float4_e2m1)
-TW_SMALL_FLOAT(tfloat32)
-#undef TW_SMALL_FLOAT
-#undef TW_COMPARISONS
+}  // namespace tw
+
+#include "tilewright_small_floats.cuh"
+
+namespace tw {
 
 // half and bfloat16 have instructions of their own; bfloat16's one is fma, and its tiny quotients need more bits than a float has.
 TW_DEVICE half operator+(half a, half b) { half d; asm("add.rn.f16 %0, %1, %2;" : "=h"(d.bits) : "h"(a.bits), "h"(b.bits)); return d; }
