@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 import tilewright
+from tilewright.kernels.activation_quantization import quantize_activations
 from tilewright.kernels.attention import flash_attention
 from tilewright.kernels.elementwise import elementwise
 from tilewright.kernels.matmul import linear, matmul
@@ -36,7 +37,6 @@ from tilewright.kernels.quant_matmul import quant_matmul
 from tilewright.kernels.rms_norm import rms_norm_of_long_rows, rms_norm_of_short_rows
 from tilewright.kernels.rows import rows_at_once
 from tilewright.kernels.softmax import softmax_of_long_rows, softmax_of_short_rows
-from tilewright.kernels.token_quantization import quantize_tokens
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 HAS_ONNX = importlib.util.find_spec("onnxruntime") is not None and importlib.util.find_spec("onnx") is not None
@@ -286,8 +286,8 @@ def rms_norm_of(m: int, n: int, threads: int) -> Rivals:
 
 
 def token_quantisation(m: int, n: int, threads: int) -> Rivals:
-    x, codes, scales = _random((m, n), "float32"), np.empty((m, n), np.int8), np.empty(m, np.float32)
-    kernel, moved = into_given_memory(quantize_tokens.compile(x)), x.nbytes + codes.nbytes
+    x, codes, scales = _random((m, n), "float32"), np.empty((m, n), np.int8), np.empty((m, 1), np.float32)
+    kernel, moved = quantize_activations(n, "float32"), x.nbytes + codes.nbytes
     return Rivals(0, lambda: kernel(x, codes, scales), {"memcpy": copying(moved, threads)}, moved)
 
 

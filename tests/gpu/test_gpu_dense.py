@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tilewright.kernels.activation_quantization import LARGEST, quantize_activations
 from tilewright.kernels.block_scaled_matmul import block_scaled_matmul
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
 from tilewright.kernels.tiles import Tiles
-from tilewright.kernels.token_quantization import quantize_activations
 from tilewright.targets.cuda.arch import detect
 
 torch = pytest.importorskip("torch")
@@ -88,14 +88,35 @@ def test_a_few_rows(M, N, K):
     assert torch.equal(found.double(), a.double() @ b.double().T)
 
 
-@pytest.mark.parametrize("out, group", [("int8", None), ("float8_e4m3fn", 128)])
-def test_activations(out, group):
+@pytest.mark.parametrize("out", LARGEST)
+@pytest.mark.parametrize(
+    "M, K, options",
+    [
+        (77, 4096, {}),
+        (1000, 96, {}),
+        (3, 40000, {}),
+        (77, 4096, {"group": 128, "by_group": True}),
+        (33, 1000, {"group": 64}),
+        (77, 4096, {"tensor": True}),
+        (2000, 100, {"tensor": True}),
+    ],
+)
+def test_activations(M, K, options, out):
     torch.manual_seed(0)
-    M, K = 77, 4096
+    group, tensor = options.get("group") or K, "tensor" in options
     x = torch.randn(M, K, device="cuda", dtype=torch.bfloat16)
+    shape = (1, 1) if tensor else (M, -(-K // group))
     codes = torch.empty(M, K, device="cuda", dtype=getattr(torch, out))
-    scales = torch.empty((K // group, M) if group else (M,), device="cuda")
-    quantize_activations(K, "bfloat16", out, group)(x, codes, scales)
-    wide = scales.T.repeat_interleave(group, 1) if group else scales[:, None]
-    half = 0.5 if out == "int8" else 16.0  # of the last place of the largest code
-    assert ((codes.float() * wide - x.float()).abs() <= 1.001 * half * wide).all()
+    scales = torch.empty(shape[::-1] if options.get("by_group") else shape, device="cuda")
+    quantize_activations(K, "bfloat16", out, **options)(x, codes, scales)
+    wide = torch.nn.functional.pad(x.float(), (0, -K % group)).reshape(M, -1, group)
+    largest = wide.abs().amax(-1)
+    largest = largest.amax().expand_as(largest) if tensor else largest
+    scaled = (wide * (LARGEST[out] / largest)[..., None]).reshape(M, -1)[:, :K]
+    meant = (scaled.round() if out == "int8" else scaled).to(codes.dtype)
+    # Divisions are not rounded alike everywhere: next to a tie the neighbour is as good.
+    away = (codes.float() - meant.float()).abs()
+    assert (away > 0).float().mean() < 1e-3
+    assert (away <= (1.0 if out == "int8" else 2.0**-2 * meant.float().abs() + 2.0**-9)).all()
+    given = scales.T if options.get("by_group") else scales
+    assert torch.allclose(given.expand(M, -1), largest / LARGEST[out], rtol=1e-6)

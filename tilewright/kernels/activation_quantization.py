@@ -1,6 +1,7 @@
-"""Activations as int8 or 8-bit floats with one scale a token: each row's largest magnitude becomes the type's largest value.
+"""Activations in 8 bits: ``codes = x / scale``, rounded to nearest, a scale for each token, group of columns, or tensor.
 
-``scale = max |x| / limit``, ``code = round(x * (limit / max |x|))``, both in float32; a row of zeros has scale 0.
+The scale is the largest magnitude over the type's largest code, and ``code = round(x * (limit / largest))``, both in
+float32; what is all zero has scale 0.  The formula is that of dynamic quantisation everywhere, in PyTorch and vLLM for example.
 """
 
 from __future__ import annotations
@@ -9,84 +10,199 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
-from tilewright.ir.dtypes import dtype as dtype_of
-from tilewright.kernels.rows import BLOCK_ELEMENTS
 
-SHARE = 1024
-"""Elements that a block reads at once of a row that it cannot hold whole."""
+LARGEST = {"int8": 127.0, "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
+"""The largest code of each type."""
+
+LEAST = 1e-33
+"""Magnitudes below this are as good as zero: the inverse of their scale would be no float32 number."""
+
+AT_ONCE = 1 << 15
+"""Elements of a token that a block holds in registers, 64 to a thread; longer tokens are read twice."""
+
+SHARE = 4096
+"""Elements that a block holds of what is cut: of groups, of a tensor, of a token that is too long."""
+
+BLOCKS = 1024
+"""Blocks that look for the largest magnitude of a tensor."""
 
 
-def limit_of(to: str) -> float:
-    """The largest magnitude of a type that activations are quantised to."""
-    return 127.0 if to == "int8" else float(dtype_of(to).maximum)
+def inverse_of(largest: Any, to: str) -> Any:
+    """What numbers of at most this magnitude are multiplied by to become codes."""
+    return T.if_then_else(largest > LEAST, LARGEST[to] / largest, 0.0)
+
+
+@T.macro
+def quantize_rows(tile: Any, scales: Any, to: str) -> None:
+    """Replace the rows of a tile of float32 by their codes (as float32), and put the scale of each into ``scales[row]``."""
+    rows, columns = tile.shape
+    inverse = T.alloc_fragment((rows,), "float32")
+    T.reduce_absmax(tile, scales, dim=1)
+    for i in T.Parallel(rows):
+        inverse[i] = inverse_of(scales[i], to)
+        scales[i] = scales[i] / LARGEST[to]
+    for i, k in T.Parallel(rows, columns):
+        scaled = tile[i, k] * inverse[i]
+        tile[i, k] = T.round(scaled) if to == "int8" else scaled
 
 
 @tilewright.jit
 def quantize_activations(
-    K: int, dtype: str = "float16", to: str = "int8", divisors: bool = False, threads: int = 128
+    K: int,
+    dtype: str = "bfloat16",
+    to: str = "int8",
+    group: int | None = None,
+    tensor: bool = False,
+    divisors: bool = False,
+    by_group: bool = False,
 ) -> Any:
-    """One scale a token.
+    """Quantise every row of an activation.
 
     Parameters
     ----------
     K : elements of a token.
-    dtype : of the activations.
+    dtype : of the activations, a float.
     to : ``"int8"``, ``"float8_e4m3fn"`` or ``"float8_e5m2"``.
+    group : columns that share a scale; None for one scale a token.  The last group may be cut.
+    tensor : one scale for all.
     divisors : whether activations are divided by a vector first (SmoothQuant).
+    by_group : scales are ``[groups, M]``, those of a group side by side, as `block_scaled_matmul` takes them.
 
     Returns
     -------
-    kernel of ``X[M, K]``, ``divisors[K]`` (float32; ``[1]`` where there are none), ``codes[M, K]`` and ``scales[M, 1]`` (float32);
-    any M.
+    kernel of ``X[M, K]``, with `divisors` then ``divisors[K]`` (float32), ``codes[M, K]`` and ``scales[M, groups]``
+    (float32), ``[M, 1]`` for tokens and ``[1, 1]`` for a tensor; any M.
+
+    Notes
+    -----
+    A launch begins before the previous kernel has ended, and lets the next one begin before it has (`T.pdl_sync`).
     """
-    M, limit = T.dynamic("M"), limit_of(to)
-    whole = 0 < K <= BLOCK_ELEMENTS
-    share = K if whole else SHARE
+    M, width = T.dynamic("M"), group or K
+    groups = -(-K // width)
+    if tensor:
+        rows, across, threads = max(1, SHARE // K), -(-K // SHARE), 256
+        shape = rows, min(K, SHARE)
+    elif group is None and K > AT_ONCE:
+        rows, across, threads = 1, -(-K // SHARE), 256
+        shape = 1, SHARE
+    elif group is None:
+        rows, across = max(1, SHARE // (4 * K)), 1
+        threads = 128 if K < SHARE else 256 if 2 * K <= AT_ONCE else 512
+        shape = rows, K
+    else:
+        # Groups of a token side by side, and those of several tokens where a token has few.
+        at_once = min(groups, max(1, SHARE // width))
+        rows, across, threads = max(1, SHARE // (width * at_once)), -(-groups // at_once), 256
+        shape = rows * at_once, width
+    per_row = shape[0] // rows
+    """Rows of the tile for each row of X."""
 
     @T.macro
-    def load(X: Any, vector: Any, m: Any, first: Any, tile: Any) -> None:
-        for one, k in T.Parallel(1, share):
-            column = first + k
-            value = T.cast(X[m, column], "float32")
-            tile[one, k] = value / T.if_then_else(column < K, vector[column], 1.0) if divisors else value
+    def load(X: Any, vector: Any, first: Any, share: Any, tile: Any) -> None:
+        for i, k in T.Parallel(*shape):
+            column = (share * per_row + i % per_row) * shape[1] + k
+            value = T.cast(X[first + i // per_row, column], "float32")
+            # Behind the last column a divisor reads as zero.
+            tile[i, k] = value if vector is None else value / T.if_then_else(column < K, vector[column], 1.0)
 
     @T.macro
-    def write(codes: Any, m: Any, first: Any, tile: Any, inverse: Any) -> None:
-        for one, k in T.Parallel(1, share):
-            scaled = tile[one, k] * inverse
-            codes[m, first + k] = T.cast(T.round(scaled) if to == "int8" else scaled, to)
+    def store(codes: Any, first: Any, share: Any, tile: Any) -> None:
+        for i, k in T.Parallel(*shape):
+            codes[first + i // per_row, (share * per_row + i % per_row) * shape[1] + k] = T.cast(tile[i, k], to)
+
+    @T.macro
+    def quantize_whole(X: Any, vector: Any, codes: Any, scales: Any) -> None:
+        """A block has all that shares a scale: every element is read once."""
+        with T.Kernel(across, T.ceildiv(M, rows), threads=threads) as (share, bm):
+            T.pdl_sync()
+            T.pdl_trigger()
+            tile = T.alloc_fragment(shape, "float32")
+            scale = T.alloc_fragment((shape[0],), "float32")
+            load(X, vector, bm * rows, share, tile)
+            quantize_rows(tile, scale, to)
+            store(codes, bm * rows, share, tile)
+            for i in T.Parallel(shape[0]):
+                m, g = bm * rows + i // per_row, share * per_row + i % per_row
+                if by_group:
+                    scales[g, m] = scale[i]
+                else:
+                    scales[m, g] = scale[i]
+
+    @T.macro
+    def write(X: Any, vector: Any, codes: Any, first: Any, share: Any, inverse: Any) -> None:
+        tile = T.alloc_fragment(shape, "float32")
+        load(X, vector, first, share, tile)
+        for i, k in T.Parallel(*shape):
+            scaled = tile[i, k] * inverse
+            tile[i, k] = T.round(scaled) if to == "int8" else scaled
+        store(codes, first, share, tile)
+
+    @T.macro
+    def largest_of(X: Any, vector: Any, first: Any, most: Any) -> None:
+        """Raise ``most[0]`` to the largest magnitude of a block's rows."""
+        tile = T.alloc_fragment(shape, "float32")
+        of_rows = T.alloc_fragment((shape[0],), "float32")
+        found = T.alloc_fragment((1,), "float32")
+        for share in T.serial(across):
+            load(X, vector, first, share, tile)
+            T.reduce_absmax(tile, of_rows, dim=1)
+            T.reduce_max(of_rows, found, dim=0)
+            for one in T.Parallel(1):
+                most[one] = T.max(most[one], found[one])
+
+    @T.macro
+    def quantize_long(X: Any, vector: Any, codes: Any, scales: Any) -> None:
+        """A token that no block holds: it is read again, from the cache as a rule."""
+        with T.Kernel(M, threads=threads) as m:
+            T.pdl_sync()
+            T.pdl_trigger()
+            most = T.alloc_fragment((1,), "float32")
+            T.clear(most)
+            largest_of(X, vector, m, most)
+            for share in T.serial(across):
+                write(X, vector, codes, m, share, inverse_of(most[0], to))
+            for one in T.Parallel(1):
+                scales[m, one] = most[one] / LARGEST[to]
+
+    @T.macro
+    def quantize_tensor(X: Any, vector: Any, codes: Any, scales: Any) -> None:
+        """The largest magnitudes of parts first, then everything once more."""
+        parts = T.alloc_global((BLOCKS,), "float32")
+        with T.Kernel(BLOCKS, threads=threads) as block:
+            T.pdl_sync()
+            most = T.alloc_fragment((1,), "float32")
+            T.clear(most)
+            for turn in T.serial(T.ceildiv(M, rows * BLOCKS)):
+                largest_of(X, vector, (turn * BLOCKS + block) * rows, most)
+            for one in T.Parallel(1):
+                parts[block + one] = most[one]
+        with T.Kernel(across, T.ceildiv(M, rows), threads=threads) as (share, bm):
+            T.pdl_sync()
+            T.pdl_trigger()
+            found = T.alloc_fragment((1, BLOCKS), "float32")
+            most = T.alloc_fragment((1,), "float32")
+            for one, i in T.Parallel(1, BLOCKS):
+                found[one, i] = parts[i]
+            T.reduce_max(found, most, dim=1)
+            write(X, vector, codes, bm * rows, share, inverse_of(most[0], to))
+            if share + bm == 0:
+                for one in T.Parallel(1):
+                    scales[0, one] = most[one] / LARGEST[to]
+
+    quantize = quantize_tensor if tensor else quantize_long if group is None and K > AT_ONCE else quantize_whole
+    Activations, Codes = T.Tensor((M, K), dtype), T.Tensor((M, K), to)
+    Scales = T.Tensor((1, 1) if tensor else (groups, M) if by_group else (M, groups), "float32")
+
+    if divisors:
+
+        @T.prim_func
+        def quantize_divided(X: Activations, vector: T.Tensor((K,), "float32"), codes: Codes, scales: Scales):
+            quantize(X, vector, codes, scales)
+
+        return quantize_divided
 
     @T.prim_func
-    def quantize_activations(
-        X: T.Tensor((M, K), dtype),
-        vector: T.Tensor((K if divisors else 1,), "float32"),
-        codes: T.Tensor((M, K), to),
-        scales: T.Tensor((M, 1), "float32"),
-    ):
-        with T.Kernel(M, threads=threads) as m:
-            tile = T.alloc_fragment((1, share), "float32")
-            largest = T.alloc_fragment((1,), "float32")
-            if whole:
-                load(X, vector, m, 0, tile)
-                T.reduce_absmax(tile, largest, dim=1)
-            else:
-                most = T.alloc_fragment((1,), "float32")
-                T.clear(most)
-                for block in T.serial(T.ceildiv(K, share)):
-                    load(X, vector, m, block * share, tile)
-                    T.reduce_absmax(tile, largest, dim=1)
-                    for one in T.Parallel(1):
-                        most[one] = T.max(most[one], largest[one])
-                for one in T.Parallel(1):
-                    largest[one] = most[one]
-            inverse = T.if_then_else(largest[0] > 0.0, limit / largest[0], 0.0)
-            if whole:
-                write(codes, m, 0, tile, inverse)
-            else:
-                for block in T.serial(T.ceildiv(K, share)):
-                    load(X, vector, m, block * share, tile)
-                    write(codes, m, block * share, tile, inverse)
-            for one in T.Parallel(1):
-                scales[m, one] = largest[one] / limit
+    def quantize_activations(X: Activations, codes: Codes, scales: Scales):
+        quantize(X, None, codes, scales)
 
     return quantize_activations

@@ -16,6 +16,7 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.errors import TilewrightError
+from tilewright.kernels.activation_quantization import quantize_rows
 
 FEW_ROWS = 32
 """Up to here a block has few rows, so that short batches waste nothing on rows that do not exist."""
@@ -112,12 +113,9 @@ def quant_matmul(
             for g, k in T.Parallel(groups, group):
                 row[g, k] = T.cast(A[m, g * group + k], "float32")
             if quantise:
-                largest = T.alloc_fragment((1,), "float32")
-                T.reduce_absmax(T.reshape(row, (1, K)), largest, dim=1)
-                inverse = T.if_then_else(largest[0] > 0.0, 127.0 / largest[0], 0.0)
-                for g, k in T.Parallel(groups, group):
-                    row[g, k] = T.round(row[g, k] * inverse)
-                token_scales[m] = largest[0] / 127.0
+                scale = T.alloc_fragment((1,), "float32")
+                quantize_rows(T.reshape(row, (1, K)), scale, "int8")
+                token_scales[m] = scale[0]
             if operands is not A:
                 for g, k in T.Parallel(groups, group):
                     operands[m, g * group + k] = T.cast(row[g, k], operand)

@@ -18,6 +18,7 @@ from tilewright.passes.thread.plan_shared_memory import plan_shared_memory
 from tilewright.passes.thread.unroll_loops import unroll_loops
 from tilewright.passes.thread.vectorize_accesses import vectorize_accesses
 from tilewright.passes.tile.check_tiles import check_tiles
+from tilewright.passes.tile.drop_dependent_launch import drop_dependent_launch
 from tilewright.passes.tile.drop_empty_grids import drop_empty_grids
 from tilewright.passes.tile.form_clusters import form_clusters
 from tilewright.passes.tile.forward_operands import forward_operands
@@ -50,8 +51,14 @@ def _one_thread(context: Context) -> bool:
     return not context.arch.has_threads
 
 
+def _in_turn(context: Context) -> bool:
+    """A kernel begins when the one before it has ended."""
+    return not context.arch.has("dependent_launch")
+
+
 PIPELINE: tuple[Step, ...] = (
     Step(drop_empty_grids, "first: no index of such a kernel exists"),
+    Step(drop_dependent_launch, "early: they stand in the way of nothing then", _in_turn),
     Step(check_tiles, "before anything changes: it speaks of the tiles that the author wrote", _one_thread),
     Step(privatize_operators, "early: what threads do alone is no work of the block"),
     Step(simplify, "early: what never runs asks nothing of the passes behind", _one_thread),

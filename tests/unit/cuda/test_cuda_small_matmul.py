@@ -1,13 +1,11 @@
-"""Products of a few rows, and activations quantised row by row, against exact values."""
+"""Products of a few rows, against exact values."""
 
 import numpy as np
 import pytest
 from cuda_gemm import operands, product
 from test_cuda_dense import on_hopper, run
 
-import tilewright
 from tilewright.kernels.few_rows_matmul import TooManyRows, choose_splits, choose_stages, few_rows_matmul
-from tilewright.kernels.token_quantization import LARGEST, quantize_activations
 
 
 @pytest.mark.parametrize(
@@ -39,27 +37,3 @@ def test_rings_let_all_blocks_run_at_once():
     assert choose_stages(132, 10 << 10) == 8
     assert choose_stages(4 * 132, 10 << 10) == 5
     assert choose_stages(100 * 132, 10 << 10) == 8
-
-
-@pytest.mark.parametrize(
-    "dtype, out, group",
-    [("bfloat16", "int8", None), ("float32", "float8_e4m3fn", None), ("float16", "float8_e4m3fn", 64)],
-)
-def test_activations_in_eight_bits(dtype, out, group):
-    M, K = 5, 192
-    x = np.random.default_rng(0).standard_normal((M, K)).astype(tilewright.dtype(dtype).numpy)
-    x[2] = 0
-    kernel = on_hopper(quantize_activations, K, dtype, out, group)
-    groups = x.astype(np.float32).reshape(M, -1, group or K)
-    largest = np.abs(groups).max(-1)
-    most = np.float32(LARGEST[out])
-    with np.errstate(divide="ignore"):
-        factor = np.where(largest > 0, most / largest, np.float32(0))
-    scaled = groups * factor[..., None]
-    expected = (np.rint(scaled) if out == "int8" else scaled).astype(tilewright.dtype(out).numpy).reshape(M, K)
-    for way in (kernel.interpret, kernel.emulate):
-        codes = np.full((M, K), 3, tilewright.dtype(out).numpy)
-        scales = np.full(largest.T.shape if group else M, 7, np.float32)
-        way(x, codes, scales)
-        assert np.array_equal(codes.astype(np.float32), expected.astype(np.float32))
-        assert np.array_equal(scales, (largest / most).T if group else (largest / most)[:, 0])

@@ -8,6 +8,7 @@ import numpy as np
 
 from tilewright.formats import number_format
 from tilewright.ir.dtypes import ALL
+from tilewright.kernels.activation_quantization import quantize_activations
 from tilewright.kernels.block_scaled_matmul import block_scaled_matmul
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
@@ -16,7 +17,6 @@ from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_small import small_quant_matmul
 from tilewright.kernels.recipe import Recipe
 from tilewright.kernels.tiles import Tiles
-from tilewright.kernels.token_quantization import quantize_activations, quantize_tokens
 from tilewright.machine.fragment_records import FragmentRecords
 
 SMALL = Tiles(64, 32, 64, 2, 128)
@@ -74,9 +74,8 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
 
 KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "general_matmul": general(),
-    "quantize_activations": (quantize_activations, (TOKENS.astype(ALL["bfloat16"].numpy), rubbish(5, 256, dtype="int8"), rubbish(5)), {"sizes": (256,)}),
+    "quantize_activations": (quantize_activations, (TOKENS.astype(ALL["bfloat16"].numpy), rubbish(5, 256, dtype="int8"), rubbish(5, 1)), {"sizes": (256,)}),
+    "quantize_activations of groups": (quantize_activations, (TOKENS, rubbish(5, 256, dtype="float8_e4m3fn"), rubbish(2, 5)), {"sizes": (256, "float32", "float8_e4m3fn", 128), "by_group": True}),
+    "quantize_activations of a tensor": (quantize_activations, (TOKENS, powers(256), rubbish(5, 256, dtype="int8"), rubbish(1, 1)), {"sizes": (256, "float32"), "tensor": True, "divisors": True}),
 }  # fmt: skip
 """The same for kernels of every architecture."""
-
-DIRECT = {"quantize_tokens": (quantize_tokens, (TOKENS,))}
-"""Direct functions and their arguments."""

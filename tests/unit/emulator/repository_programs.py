@@ -21,10 +21,9 @@ import test_cuda_replicas as replicas
 from cuda_gemm import matmul as gemm
 from cuda_gemm import on
 from hopper_gemm import roles_matmul
-from matmul_programs import DIRECT, HOPPER_KERNELS, KERNELS
+from matmul_programs import HOPPER_KERNELS, KERNELS
 
 from tilewright.kernels.attention import flash_attention
-from tilewright.kernels.decode_matmul import decode_matmul
 from tilewright.kernels.elementwise import elementwise
 from tilewright.kernels.hopper_matmul import hopper_matmul
 from tilewright.kernels.matmul import matmul
@@ -32,7 +31,6 @@ from tilewright.kernels.rms_norm import rms_norm_of_long_rows, rms_norm_of_short
 from tilewright.kernels.softmax import softmax_of_long_rows, softmax_of_short_rows
 from tilewright.options import override
 from tilewright.passes.context import Schedule
-from tilewright.quant import quantize
 from tilewright.runtime.kernel import Kernel
 from tilewright.specialization import JITFunction
 
@@ -91,16 +89,6 @@ def factory(function: Any, arguments: Sequence[Any], *sizes: Any, **options: Any
     return make
 
 
-def decoded(weights: str, zeros: str) -> Callable[[str], tuple[Kernel, tuple[Any, ...]]]:
-    """A product with a quantised weight whose scales are powers of two."""
-    made = quantize(real(40, 128, seed=2), weights, group=64, zeros=zeros)
-    scales = np.exp2(np.round(np.log2(made.grouped_scales.astype(np.float32)))).astype(made.grouped_scales.dtype)
-    operands = [made.packed, scales, *([] if made.grouped_zeros is None else [made.grouped_zeros])]
-    arguments = (whole(37, 128), *operands, np.full((37, 40), np.nan, np.float32))
-    options = {"weights": weights, "group": 64, "zero": made.zero, "out": "float32", "block_N": 32}
-    return factory(decode_matmul, arguments, 40, 128, **options)
-
-
 def broadcast(architecture: str) -> tuple[Kernel, tuple[Any, ...]]:
     kernel = elementwise(
         lambda a, b: a * b + 1, [(7, 1), (200,)], ["float32"] * 2, "float32", target=f"cuda -arch={architecture}"
@@ -125,9 +113,6 @@ LIBRARY = (
     Program("matmul nt", direct(matmul, whole(70, 72), whole(40, 72), **F16, transpose_B=True, block_M=64, block_N=32)),
     Program("hopper_matmul", direct(hopper_matmul, whole(300, 136, dtype="bfloat16"), whole(200, 136, dtype="bfloat16"), block_M=128, block_N=64, stages=3, blocks=4, band=2), HOPPER),
     Program("hopper_matmul alone", direct(hopper_matmul, whole(300, 136, dtype="bfloat16"), whole(200, 136, dtype="bfloat16"), block_M=256, block_N=64, stages=2, blocks=2, cluster=1), HOPPER),
-    Program("decode_matmul int4", decoded("int4", "none"), bound=2e-6),
-    Program("decode_matmul uint4", decoded("uint4", "group"), bound=2e-6),
-    Program("decode_matmul int2", decoded("int2", "none"), bound=2e-6),
     Program("elementwise", broadcast),
     Program("rms_norm_of_long_rows", direct(rms_norm_of_long_rows, WIDE, WEIGHT), bound=2e-6),
     Program("rms_norm_of_short_rows", direct(rms_norm_of_short_rows, WIDE[:, :1280].copy(), WEIGHT[:1280].copy()), bound=2e-6),
@@ -136,7 +121,6 @@ LIBRARY = (
       for name, (kernel, arguments, options) in HOPPER_KERNELS.items()),
     *(Program(name, factory(kernel, arguments, *options["sizes"], **{k: v for k, v in options.items() if k != "sizes"}), bound=2e-6)
       for name, (kernel, arguments, options) in KERNELS.items()),
-    *(Program(name, direct(function, *arguments), bound=2e-6) for name, (function, arguments) in DIRECT.items()),
     Program("softmax_of_short_rows", direct(softmax_of_short_rows, WIDE[:, :1280].copy()), bound=2e-6),
 )  # fmt: skip
 """The kernels of `tilewright/kernels`."""

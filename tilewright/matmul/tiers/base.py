@@ -74,13 +74,13 @@ class Quantizing:
     Attributes
     ----------
     first : that kernel, of activations, divisors, codes and scales.
-    divisors : one element where there are none.
+    divisors : of the activations; empty where there are none.
     codes : type of the quantised activations.
     then : the product with these.
     """
 
     first: Kernel
-    divisors: Any
+    divisors: tuple[Any, ...]
     codes: DType
     then: Prepared
 
@@ -99,14 +99,14 @@ class Quantizing:
 
     def __call__(self, operands: Operands) -> None:
         following = self._following(operands)
-        self.first(operands.activations, self.divisors, following.activations, following.activation_scales)
+        self.first(operands.activations, *self.divisors, following.activations, following.activation_scales)
         self.then(following)
 
     def emulate(self, operands: Operands, **options: Any) -> None:
         """Run the device text on this machine; see `Kernel.emulate`."""
         following = self._following(operands)
         self.first.emulate(
-            operands.activations, self.divisors, following.activations, following.activation_scales, **options
+            operands.activations, *self.divisors, following.activations, following.activation_scales, **options
         )
         self.then.emulate(following, **options)
 

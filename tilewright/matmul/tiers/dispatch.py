@@ -69,13 +69,12 @@ def quantizing(
     """A product preceded by the quantisation of its activations."""
     assert request.quantize is not None
     kernel = quantizing_kernel(columns, request.activations, request.quantize, divisors is not None, machine.arch)
-    held = np.ones(1, np.float32) if divisors is None else divisors
-    return Quantizing(
-        kernel, placed_like(held, example) if isinstance(held, np.ndarray) else held, dtype(request.quantize), then
-    )
+    if isinstance(divisors, np.ndarray):
+        divisors = placed_like(divisors, example)
+    return Quantizing(kernel, () if divisors is None else (divisors,), dtype(request.quantize), then)
 
 
 @functools.lru_cache(maxsize=256)
 def quantizing_kernel(columns: int, activations: str, to: str, divisors: bool, arch: Arch) -> Kernel:
     """The kernel that quantises activations of one width, compiled once."""
-    return compile(quantize_activations.trace(columns, activations, to, divisors), target=arch)
+    return compile(quantize_activations.trace(columns, activations, to, divisors=divisors), target=arch)

@@ -207,7 +207,9 @@ class _Guard(ScopedRewriter):
             if not isinstance(stride, nodes.Const):
                 continue
             if stride.value == 0:
-                fixed[bound.name] = bound
+                # It may mention the variable all the same, ``i // 8`` of an i below 8 for example.
+                index = substitute(bound.index, {loop.var: loop.start})
+                fixed[bound.name] = _Bound(index, bound.extent, bound.name)
             else:
                 moving[bound.name] = (bound, int(stride.value))
         return list(moving.values()), list(fixed.values())
@@ -235,8 +237,12 @@ class _Guard(ScopedRewriter):
             inside = self.visit(loop)
         outside: list[Statement] = []
         if len(fixed) == 1:
-            with self._deciding(fixed, False):
-                outside = _nonempty([self.visit(self.copy_of(loop))])
+            copy = self.copy_of(loop)
+            with self.analyzer.scope():
+                bind_loop(self.analyzer, copy)
+                failing = self._ready(copy)[1]
+            with self._deciding(failing, False):
+                outside = _nonempty([self.visit(copy)])
         elif _reads(loop):
             outside = _nonempty([super().visit_For(self.copy_of(loop))])
         return If(condition, seq(inside), seq(*outside) if outside else None, span=loop.span)
@@ -271,7 +277,9 @@ class _Guard(ScopedRewriter):
 
     def _limit(self, loop: For, bound: _Bound, stride: int) -> Expr:
         """The first value of the loop's variable that is inside (for a low limit) or beyond (for a high one)."""
-        rest = self.analyzer.simplify(index_binary("sub", bound.index, index_binary("mul", loop.var, stride)))
+        with self.analyzer.scope():
+            bind_loop(self.analyzer, loop)  # the range is what makes ``i % 128`` an i
+            rest = self.analyzer.simplify(index_binary("sub", bound.index, index_binary("mul", loop.var, stride)))
         room = index_binary("sub", bound.extent if bound.extent is not None else const(0), rest)
         if stride > 0:
             limit = index_binary("floordiv", index_binary("add", room, stride - 1), stride)  # ceil(room / stride)
