@@ -9,9 +9,9 @@ import numpy as np
 from cuda_facts_matrix import carried, image_of, places
 from cuda_runner import Scalar, text
 
-from tilewright.formats.sparse import compress, metadata_word, prune
+from tilewright.formats.sparse import compress, group_of, metadata_word, prune
 from tilewright.ir.dtypes import DType
-from tilewright.targets.cuda.instructions import BF16, E4M3, F16, F32, S8, S32, mma_a, mma_b, mma_d
+from tilewright.targets.cuda.instructions import BF16, E4M3, E5M2, F16, F32, S8, S32, TF32, U8, mma_a, mma_b, mma_d
 from tilewright.targets.cuda.tma import Swizzle
 
 Fact = tuple[str, Callable[[Any], None]]
@@ -19,11 +19,14 @@ Fact = tuple[str, Callable[[Any], None]]
 MMA = [
     *(("mma_f16_k16", F32, F16, 16, selector) for selector in range(4)),
     *((f"mma_{name}_k32", F32, kind, 32, selector) for name, kind in (("f16", F16), ("bf16", BF16)) for selector in (0, 1)),
-    ("mma_s8_k32", S32, S8, 32, 0), ("mma_s8_k32", S32, S8, 32, 1), ("mma_s8_k64", S32, S8, 64, 0),
+    ("mma_s8_k32", S32, S8, 32, 0), ("mma_s8_k32", S32, S8, 32, 1), ("mma_s8_k64", S32, S8, 64, 0), ("mma_u8_k64", S32, U8, 64, 0),
+    ("mma_tf32_k16", F32, TF32, 16, 0), ("mma_tf32_k16", F32, TF32, 16, 1),
 ]  # fmt: skip
 WGMMA = [
     ("ss_f16", F32, F16, 0), ("ss_f16", F32, F16, 1), ("rs_f16", F32, F16, 0), ("rs_f16", F32, F16, 1), ("ss_bf16", F32, BF16, 0),
-    ("ss_s8", S32, S8, 0), ("rs_s8", S32, S8, 0), ("ss_e4m3", F32, E4M3, 0),
+    ("ss_s8", S32, S8, 0), ("rs_s8", S32, S8, 0), ("ss_e4m3", F32, E4M3, 0), ("rs_e4m3", F32, E4M3, 0),
+    ("ss_mn_f16", F32, F16, 0), ("rs_mn_f16", F32, F16, 1), ("ss_tf32", F32, TF32, 0), ("ss_tf32", F32, TF32, 1),
+    ("rs_tf32", F32, TF32, 0), ("ss_u8", S32, U8, 0), ("ss_e5m2", F32, E5M2, 0),
 ]  # fmt: skip
 STEPS = 4
 IGNORED = 0xE9DC84C8
@@ -35,16 +38,18 @@ def facts(arch: Any) -> Iterator[Fact]:
     for name, d, kind, k, selector in MMA:
         yield f"{name}_{selector} sparse", lambda runner, s=(name, d, kind, k, selector): check_mma(runner, *s)
     if arch.has("convert_fp8"):
-        yield "mma_e4m3_k64_0 sparse", lambda runner: check_mma(runner, "mma_e4m3_k64", F32, E4M3, 64, 0)
+        for name, kind in (("mma_e4m3_k64", E4M3), ("mma_e5m2_k64", E5M2)):
+            yield f"{name}_0 sparse", lambda runner, s=(name, kind): check_mma(runner, s[0], F32, s[1], 64, 0)
     if arch.has("wgmma"):
         for name, d, kind, selector in WGMMA:
             yield f"wgmma {name}_{selector} sparse", lambda runner, s=(name, d, kind, selector): check_wgmma(runner, *s)
 
 
-def operands(rows: int, columns: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+def operands(rows: int, columns: int, k: int, kind: DType) -> tuple[np.ndarray, np.ndarray]:
     """A sparse and a dense matrix of small numbers."""
     rng = np.random.default_rng([rows, columns, k])
-    return prune(rng.integers(-4, 5, (rows, k))), rng.integers(-4, 5, (columns, k))
+    low = 0 if kind == U8 else -4
+    return prune(rng.integers(low, 5, (rows, k)), group_of(kind)), rng.integers(low, 5, (columns, k))
 
 
 def words(metadata: np.ndarray, bits: int, k: int, selector: int) -> np.ndarray:
@@ -59,8 +64,8 @@ def words(metadata: np.ndarray, bits: int, k: int, selector: int) -> np.ndarray:
 
 
 def check_mma(runner: Any, name: str, d: DType, kind: DType, k: int, selector: int) -> None:
-    a, b = operands(16, 8, k)
-    kept, metadata = compress(a)
+    a, b = operands(16, 8, k, kind)
+    kept, metadata = compress(a, group_of(kind))
     total = np.random.default_rng(k).integers(-9, 9, (16, 8))
     result = carried(total, d)
     runner.run(
@@ -73,14 +78,14 @@ def check_mma(runner: Any, name: str, d: DType, kind: DType, k: int, selector: i
 
 def check_wgmma(runner: Any, name: str, d: DType, kind: DType, selector: int) -> None:
     k = 512 // kind.bits
-    a, b = operands(64, 64, STEPS * k)
-    kept, metadata = compress(a)
-    tile = ("k", Swizzle.B128, True)
-    image_a, field_a, steps_a = image_of(kept, kind, tile)
-    image_b, field_b, steps_b = image_of(b, kind, tile)
+    a, b = operands(64, 64, STEPS * k, kind)
+    kept, metadata = compress(a, group_of(kind))
+    image_a, field_a, steps_a = image_of(kept, kind, ("k", Swizzle.B128, True))
+    image_b, field_b, steps_b = image_of(b, kind, ("mn" if "_mn_" in name else "k", Swizzle.B128, True))
+    step_bytes = k // (2 * group_of(kind))
     one = places(mma_a(kind.bits, k // 2, 4), 128, STEPS * k // 2)
     lanes = [
-        words(metadata[16 * warp : 16 * warp + 16, step * k // 8 : (step + 1) * k // 8], kind.bits, k, selector)
+        words(metadata[16 * warp : 16 * warp + 16, step * step_bytes : (step + 1) * step_bytes], kind.bits, k, selector)
         for step in range(STEPS) for warp in range(4)
     ]  # fmt: skip
     out = np.zeros((64, 64), d.numpy)

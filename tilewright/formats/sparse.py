@@ -4,6 +4,9 @@ The metadata of a row is one nibble for each group of four: the first kept place
 ascending order; the nibbles of two groups share a byte, low first.  That is row-major and knows no machine; what a matrix
 instruction wants in its lanes is `metadata_word`.
 
+Of elements that a matrix unit takes as 32 bits (``tfloat32``) one of every *two* is kept, and the nibble of such a group names the
+halves of what is kept: 4 the first element, 14 the second.  `group_of` says which pattern goes with a type.
+
 Source: `hardware.md`, section 8.
 """
 
@@ -12,78 +15,89 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.errors import TilewrightError
+from tilewright.ir.dtypes import DType
 
-GROUP, KEPT = 4, 2
-"""Of each `GROUP` neighbours along a row `KEPT` may differ from zero."""
+GROUP = 4
+"""Of each so many neighbours along a row half may differ from zero; of 32-bit elements of matrix units `PAIR`."""
+
+PAIR = 2
 
 
 class NotSparse(TilewrightError):
     """A matrix that is not 2:4 sparse where it has to be."""
 
 
-def prune(matrix: np.ndarray) -> np.ndarray:
-    """The matrix with all but the two largest of every four neighbours along its rows zero; the first wins a tie.
+def group_of(dtype: DType) -> int:
+    """How many neighbours make a group of which half is kept, for elements of a type."""
+    return PAIR if dtype.name == "tfloat32" else GROUP
+
+
+def prune(matrix: np.ndarray, group: int = GROUP) -> np.ndarray:
+    """The matrix with all but the largest half of every `group` neighbours along its rows zero; the first wins a tie.
 
     Raises
     ------
-    NotSparse : rows are not a multiple of four long.
+    NotSparse : rows are not a multiple of the group long.
     """
-    groups = _groups(matrix)
+    groups = _groups(matrix, group)
     order = np.argsort(-np.abs(groups.astype(np.float64)), axis=-1, kind="stable")
     kept = np.zeros(groups.shape, bool)
-    np.put_along_axis(kept, order[..., :KEPT], True, axis=-1)
+    np.put_along_axis(kept, order[..., : group // 2], True, axis=-1)
     return np.where(kept, groups, np.zeros((), matrix.dtype)).reshape(matrix.shape)
 
 
-def compress(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def compress(matrix: np.ndarray, group: int = GROUP) -> tuple[np.ndarray, np.ndarray]:
     """What is kept of a 2:4 sparse matrix, and where it stood.
 
     Parameters
     ----------
-    matrix : of two dimensions, rows a multiple of eight long, at most two of every four neighbours not zero.
+    matrix : of two dimensions, rows a multiple of two groups long, at most half of every group not zero.
+    group : `GROUP`, or `PAIR` for the operands of tfloat32 products.
 
     Returns
     -------
     kept : the matrix's type, half as many columns.
-    metadata : uint8, an eighth as many columns.
+    metadata : uint8, a byte for every two groups.
 
     Raises
     ------
-    NotSparse : more than two of four neighbours differ from zero, or rows are of another length.
+    NotSparse : more than half of a group differs from zero, or rows are of another length.
     """
-    if matrix.ndim != 2 or matrix.shape[1] % (2 * GROUP):
+    if matrix.ndim != 2 or matrix.shape[1] % (2 * group):
         raise NotSparse(
-            f"a matrix of shape {matrix.shape} cannot be compressed: rows must be a multiple of {2 * GROUP} long",
+            f"a matrix of shape {matrix.shape} cannot be compressed: rows must be a multiple of {2 * group} long",
             hint="pad the rows with zeros",
         )
-    groups = _groups(matrix)
+    groups = _groups(matrix, group)
     used = groups.astype(np.float64) != 0
-    crowded = np.argwhere(used.sum(-1) > KEPT)
+    crowded = np.argwhere(used.sum(-1) > group // 2)
     if len(crowded):
-        row, group = crowded[0]
+        row, place = crowded[0]
+        first, last = group * place, group * place + group - 1
+        count = "two" if group == GROUP else "one"
         raise NotSparse(
-            f"more than two of the columns {GROUP * group} to {GROUP * group + 3} of row {row} differ from zero",
+            f"more than {count} of the columns {first} to {last} of row {row} differ from zero",
             hint="call tilewright.formats.sparse.prune first",
         )
     # Places that are used come first, in order; free ones fill up.
-    order = np.sort(np.argsort(~used, axis=-1, kind="stable")[..., :KEPT], axis=-1)
+    order = np.sort(np.argsort(~used, axis=-1, kind="stable")[..., : group // 2], axis=-1)
     kept = np.take_along_axis(groups, order, axis=-1).reshape(matrix.shape[0], -1)
-    nibbles = (order[..., 0] | order[..., 1] << 2).astype(np.uint8)
+    nibbles = (order[..., 0] | order[..., 1] << 2 if group == GROUP else 4 + 10 * order[..., 0]).astype(np.uint8)
     return np.ascontiguousarray(kept), nibbles[:, ::2] | nibbles[:, 1::2] << 4
 
 
-def expand(kept: np.ndarray, metadata: np.ndarray) -> np.ndarray:
+def expand(kept: np.ndarray, metadata: np.ndarray, group: int = GROUP) -> np.ndarray:
     """Inverse of `compress`; `metadata` as it gives it."""
-    places = places_of(metadata)
-    groups = np.zeros((*places.shape[:-1], GROUP), kept.dtype)
+    places = places_of(metadata, group)
+    groups = np.zeros((*places.shape[:-1], group), kept.dtype)
     np.put_along_axis(groups, places, kept.reshape(places.shape), axis=-1)
     return groups.reshape(kept.shape[0], -1)
 
 
-def places_of(metadata: np.ndarray) -> np.ndarray:
-    """Where the two kept elements of each group stand: int64 of shape (rows, groups, 2)."""
+def places_of(metadata: np.ndarray, group: int = GROUP) -> np.ndarray:
+    """Where the kept elements of each group stand: int64 of shape (rows, groups, group / 2)."""
     nibbles = np.stack([metadata & 15, metadata >> 4], axis=-1).reshape(metadata.shape[0], -1).astype(np.int64)
-    return np.stack([nibbles & 3, nibbles >> 2], axis=-1)
+    return np.stack([nibbles & 3, nibbles >> 2], axis=-1) if group == GROUP else nibbles[..., None] >> 3
 
 
 def metadata_word(lane: int, bits: int, k: int, selector: int) -> list[tuple[int, int]] | None:
@@ -91,12 +105,12 @@ def metadata_word(lane: int, bits: int, k: int, selector: int) -> list[tuple[int
 
     Parameters
     ----------
-    bits : of an element: 16 or 8.
+    bits : of an element: 32, 16 or 8.
     k : of the instruction, counted with what is not kept.
     selector : which lanes of a quad give their words.
     """
     g, q = lane // 4, lane % 4
-    half = k == 256 // bits
+    half = k * bits == 256
     if bits == 8:
         if half and q // 2 != selector:
             return None
@@ -106,9 +120,9 @@ def metadata_word(lane: int, bits: int, k: int, selector: int) -> list[tuple[int
     return [(g + 8 * (j >> 2), (j & 3) if half else 4 * (q & 1) + (j & 3)) for j in range(8)]
 
 
-def _groups(matrix: np.ndarray) -> np.ndarray:
-    if matrix.shape[-1] % GROUP:
+def _groups(matrix: np.ndarray, group: int) -> np.ndarray:
+    if matrix.shape[-1] % group:
         raise NotSparse(
-            f"rows of {matrix.shape[-1]} elements cannot be cut into groups of {GROUP}", hint="pad the rows with zeros"
+            f"rows of {matrix.shape[-1]} elements cannot be cut into groups of {group}", hint="pad the rows with zeros"
         )
-    return matrix.reshape(*matrix.shape[:-1], -1, GROUP)
+    return matrix.reshape(*matrix.shape[:-1], -1, group)

@@ -28,6 +28,8 @@ class MatrixInstruction:
     rate : products and sums a cycle and multiprocessor, for choosing among instructions.
     exact_bits : bits of a product's magnitude that the accumulator is sure to keep, where that is less than its
         type's own; None for full accuracy.
+    sparse : a holds two of every four elements along k (of 32 bits one of every two), so that its tile is ``[m, k / 2]``;
+        lanes give the places of what is kept as metadata.
     """
 
     function: str
@@ -48,12 +50,13 @@ class MatrixInstruction:
     asynchronous: bool = False
     rate: int = 0
     exact_bits: int | None = None
+    sparse: bool = False
 
     def __post_init__(self) -> None:
         if not self.n_choices:
             object.__setattr__(self, "n_choices", (self.n,))
         operands = (
-            ("a", self.a_memory, self.a_fragment, (self.m, self.k)),
+            ("a", self.a_memory, self.a_fragment, (self.m, self.kept)),
             ("b", self.b_memory, self.b_fragment, (self.k, self.n)),
             ("d", REGISTERS, self.d_fragment, (self.m, self.n)),
         )
@@ -64,6 +67,11 @@ class MatrixInstruction:
                 raise ValueError(f"{self.function}: fragment of {name} is {layout.shape} on {layout.threads} threads")
         if self.n not in self.n_choices:
             raise ValueError(f"{self.function}: n = {self.n} is not among {self.n_choices}")
+
+    @property
+    def kept(self) -> int:
+        """Columns of a's tile: k, or what of it is kept."""
+        return self.k // 2 if self.sparse else self.k
 
     @property
     def work(self) -> int:
@@ -93,38 +101,6 @@ def _widened(layout: FragmentLayout, n: int) -> FragmentLayout:
         fixed *= extent
     stride = layout.registers * fixed // layout.shape[1]
     return fragment(layout.threads, tuple(rows), (*columns[:2], (n // fixed, "register", stride)))
-
-
-@dataclass(frozen=True, slots=True)
-class SparseInstruction:
-    """``d[m, n] += a[m, k] * b[k, n]`` where a holds two of every four elements along k, with metadata in its lanes.
-
-    Attributes are those of `MatrixInstruction`; ``a_fragment`` is the layout of the k / 2 columns that are kept.
-    """
-
-    function: str
-    threads: int
-    m: int
-    n: int
-    k: int
-    a: DType
-    b: DType
-    accumulator: DType
-    a_fragment: FragmentLayout
-    b_fragment: FragmentLayout
-    d_fragment: FragmentLayout
-    rate: int = 0
-    asynchronous: bool = False
-
-    def __post_init__(self) -> None:
-        shapes = (self.a_fragment.shape, self.b_fragment.shape, self.d_fragment.shape)
-        if shapes != ((self.m, self.k // 2), (self.k, self.n), (self.m, self.n)):
-            raise ValueError(f"{self.function}: fragments of {shapes}")
-
-    @property
-    def accumulator_registers(self) -> int:
-        """32-bit registers of a thread that the accumulator takes."""
-        return -(-self.d_fragment.registers * self.accumulator.bits // 32)
 
 
 @dataclass(frozen=True, slots=True)

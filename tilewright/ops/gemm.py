@@ -77,6 +77,11 @@ class Gemm(TileOperator):
     promote_every: int | None = None
 
     @property
+    def operands(self) -> tuple[Region, ...]:
+        """What a matrix instruction reads of shared tiles, itself or through registers."""
+        return (self.a, self.b)
+
+    @property
     def m(self) -> int:
         return _matrix(self.a)[1 if self.transpose_a else 0]
 

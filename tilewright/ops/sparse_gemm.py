@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tilewright.formats.sparse import expand
+from tilewright.formats.sparse import expand, group_of
 from tilewright.ir.dtypes import INT32, UINT8, DType
 from tilewright.ir.nodes import (
     Effects,
@@ -37,7 +37,7 @@ from tilewright.ops.base import (
     shape_text,
     store_element,
 )
-from tilewright.ops.gemm import POLICIES, accumulated, first_value
+from tilewright.ops.gemm import POLICIES, Gemm, accumulated, first_value
 
 
 @tile_operator("sparse_gemm")
@@ -46,8 +46,8 @@ class SparseGemm(TileOperator):
 
     Fields
     ------
-    a : (m, k / 2), two of every four elements along k.
-    metadata : uint8 (m, k / 8), as `formats.sparse.compress` gives it.
+    a : (m, k / 2), two of every four elements along k (of tfloat32 one of every two).
+    metadata : uint8 (m, k / 8), as `formats.sparse.compress` gives it; (m, k / 4) for tfloat32.
     b, c, transpose_b, clear, policy : as those of `Gemm`.
 
     The sum of one operator is rounded once to c's dtype; integers wrap.
@@ -67,6 +67,16 @@ class SparseGemm(TileOperator):
     def transpose_a(self) -> bool:
         """Never: metadata goes with rows."""
         return False
+
+    @property
+    def operands(self) -> tuple[Region, ...]:
+        """What a matrix instruction reads of shared tiles, itself or through registers."""
+        return (self.a, self.metadata, self.b)
+
+    @property
+    def group(self) -> int:
+        """Neighbours along k of which half is kept."""
+        return group_of(self.a.dtype)
 
     @property
     def m(self) -> int:
@@ -98,12 +108,13 @@ class SparseGemm(TileOperator):
             yield f"the policy is {self.policy!r}, but should be one of {', '.join(POLICIES)}"
 
     def _check_shapes(self) -> Iterator[str]:
-        if self.k % 8:
-            yield f"k is {self.k}, but should be a multiple of 8"
+        step = 2 * self.group
+        if self.k % step:
+            yield f"k is {self.k}, but should be a multiple of {step}"
         elif _two(self.a) != (self.m, self.k // 2):
             yield f"b has k = {self.k}, so a should have {self.k // 2} columns, but it has shape {shape_text(self.a)}"
-        elif _two(self.metadata) != (self.m, self.k // 8):
-            yield f"the metadata should have shape ({self.m}, {self.k // 8}), but has {shape_text(self.metadata)}"
+        elif _two(self.metadata) != (self.m, self.k // step):
+            yield f"the metadata should have shape ({self.m}, {self.k // step}), but has {shape_text(self.metadata)}"
         if _two(self.c) != (self.m, self.n):
             yield f"the product has shape ({self.m}, {self.n}), but c has shape {shape_text(self.c)}"
 
@@ -116,7 +127,7 @@ class SparseGemm(TileOperator):
             as_shape(one, shape_of_rank(region, 2)) for one, region in zip(reads, (self.a, self.metadata, self.b))
         )
         old = None if self.clear is True else as_shape(reads[3], (self.m, self.n))
-        return (accumulated(expand(kept, metadata), b.T if self.transpose_b else b, old, self.c.dtype),)
+        return (accumulated(expand(kept, metadata, self.group), b.T if self.transpose_b else b, old, self.c.dtype),)
 
     def lower(self) -> Statement:
         return parallel((self.m, self.n), self._lower_element, span=self.span)
@@ -129,15 +140,24 @@ class SparseGemm(TileOperator):
         total = accumulator("total", wide)
 
         def step(kept: Var) -> list[Statement]:
-            byte = cast(element(self.metadata, (i, index_binary("floordiv", kept, 4))), INT32)
-            shift = index_binary("mul", index_binary("floormod", kept, 4), 2)
-            place = binary("and", binary("shr", byte, shift), const(3))
-            k = index_binary("add", index_binary("mul", index_binary("floordiv", kept, 2), 4), place)
+            # Kept elements of a group have two bits each; the one of a pair is named by the last of its four.
+            half = self.group // 2
+            byte = cast(element(self.metadata, (i, index_binary("floordiv", kept, self.group))), INT32)
+            shift = index_binary("mul", index_binary("floormod", kept, self.group), 4 // half)
+            if half == 1:
+                shift = index_binary("add", shift, 3)
+            place = binary("and", binary("shr", byte, shift), const(self.group - 1))
+            first = index_binary("mul", index_binary("floordiv", kept, half), self.group)
+            k = index_binary("add", first, place)
             a = cast(element(self.a, (i, kept)), wide)
             b = cast(element(self.b, (j, k) if self.transpose_b else (k, j)), wide)
             return [put(total, binary("add", get(total), binary("mul", a, b)))]
 
         return [begin(total, first), serial("kept", 0, self.k // 2, step), store_element(self.c, (i, j), get(total))]
+
+
+Product = Gemm | SparseGemm
+"""What matrix instructions execute: ``c += a @ b``."""
 
 
 def _two(region: Region) -> tuple[int, int]:

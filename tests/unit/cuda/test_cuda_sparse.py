@@ -8,34 +8,41 @@ from hypothesis import strategies as st
 
 import tilewright.language as T
 from tilewright.errors import TilewrightError
-from tilewright.formats.sparse import NotSparse, compress, expand, prune
+from tilewright.formats.sparse import NotSparse, compress, expand, group_of, prune
 from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.targets.cuda.compiler import compile_text
 
 
 def sparse_matmul(
     A, E, B, dtype="float16", accumulator="float32", block=(64, 32, 64), transpose_B=True, num_stages=2, threads=128, specialize=None,
+    registers=False,
 ):  # fmt: skip
     M, N, K = T.const("M, N, K")
     BM, BN, BK = block
+    per_byte = 4 if dtype == "tfloat32" else 8
     A: T.Tensor((M, K // 2), dtype)
-    E: T.Tensor((M, K // 8), "uint8")
+    E: T.Tensor((M, K // per_byte), "uint8")
     B: T.Tensor((N, K) if transpose_B else (K, N), dtype)
     C = T.empty((M, N), accumulator)
     with T.Kernel(T.ceildiv(N, BN), T.ceildiv(M, BM), threads=threads) as (bx, by):
         a = T.alloc_shared((BM, BK // 2), dtype)
-        e = T.alloc_shared((BM, BK // 8), "uint8")
+        e = T.alloc_shared((BM, BK // per_byte), "uint8")
+        a_registers = T.alloc_fragment((BM, BK // 2), dtype)
         b = T.alloc_shared((BN, BK) if transpose_B else (BK, BN), dtype)
         c = T.alloc_fragment((BM, BN), accumulator)
         T.clear(c)
         for k in T.Pipelined(T.ceildiv(K, BK), num_stages=num_stages, specialize=specialize):
             T.copy(A[by * BM, k * (BK // 2)], a)
-            T.copy(E[by * BM, k * (BK // 8)], e)
+            T.copy(E[by * BM, k * (BK // per_byte)], e)
             if transpose_B:
                 T.copy(B[bx * BN, k * BK], b)
             else:
                 T.copy(B[k * BK, bx * BN], b)
-            T.gemm_sp(a, e, b, c, transpose_B=transpose_B)
+            if registers:
+                T.copy(a, a_registers)
+                T.gemm_sp(a_registers, e, b, c, transpose_B=transpose_B)
+            else:
+                T.gemm_sp(a, e, b, c, transpose_B=transpose_B)
         T.copy(c, C[by * BM, bx * BN])
     return C
 
@@ -43,26 +50,73 @@ def sparse_matmul(
 def problem(m, n, k, dtype, transpose_B=True, seed=0):
     """Kept elements, metadata, B, and the exact product."""
     rng = np.random.default_rng(seed)
-    a, b = prune(rng.integers(-4, 5, (m, k))), rng.integers(-4, 5, (n, k))
-    kind = dtype_of(dtype).numpy
-    kept, metadata = compress(a.astype(kind))
+    kind, group, low = dtype_of(dtype).numpy, group_of(dtype_of(dtype)), 0 if dtype == "uint8" else -4
+    a, b = prune(rng.integers(low, 5, (m, k)), group), rng.integers(low, 5, (n, k))
+    kept, metadata = compress(a.astype(kind), group)
     return kept, metadata, np.ascontiguousarray((b if transpose_B else b.T).astype(kind)), a @ b.T
 
 
-TYPES = [("float16", "float32"), ("bfloat16", "float32"), ("int8", "int32")]
+WARPS = [
+    ("sm_80", "float16", "mma_sparse_m16n8k32"), ("sm_80", "int8", "mma_sparse_m16n8k64"), ("sm_80", "tfloat32", "mma_sparse_m16n8k16"),
+    ("sm_89", "float8_e4m3fn", "mma_sparse_m16n8k64"), ("sm_89", "float8_e5m2", "mma_sparse_m16n8k64"),
+]  # fmt: skip
+GROUPS = ["float16", "bfloat16", "tfloat32", "int8", "uint8", "float8_e4m3fn", "float8_e5m2"]
+SCHEDULES = (("late", 0), ("early", 1), ("random", 2))
 
 
-@pytest.mark.parametrize("arch, specialize", [("sm_80", None), ("sm_90a", None), ("sm_90a", False)])
-@pytest.mark.parametrize("dtype, accumulator", TYPES)
-def test_products_in_pipelines(dtype, accumulator, arch, specialize):
-    *arrays, expected = problem(100, 72, 320, dtype)
+def check(
+    arch, dtype, instruction, schedules=SCHEDULES, size=(100, 72, 320), block=(64, 32, 128), transpose_B=True, **options
+):
+    *arrays, expected = problem(*size, dtype, transpose_B)
+    accumulator = "int32" if "int" in dtype else "float32"
     kernel = on(arch, sparse_matmul).compile(
-        *arrays, dtype=dtype, accumulator=accumulator, block=(64, 32, 128), num_stages=3, specialize=specialize
+        *arrays, dtype=dtype, accumulator=accumulator, block=block, num_stages=3, transpose_B=transpose_B, **options
     )
-    assert "sparse gemm: mma_sparse_m16n8k" in kernel.explain()
+    assert f"sparse gemm: {instruction} on" in kernel.explain()
     assert np.array_equal(kernel.interpret(*arrays), expected)
-    for schedule, seed in (("late", 0), ("early", 1), ("random", 2)):
+    for schedule, seed in schedules:
         assert np.array_equal(kernel.emulate(*arrays, schedule=schedule, seed=seed), expected)
+    return kernel.explain()
+
+
+@pytest.mark.parametrize("arch, dtype, instruction", WARPS)
+def test_warps_in_pipelines(arch, dtype, instruction):
+    check(arch, dtype, instruction, SCHEDULES[:1])
+
+
+@pytest.mark.parametrize("dtype", GROUPS)
+def test_warpgroups_in_roles(dtype):
+    block = (64, 32, 64 if dtype == "tfloat32" else 128)
+    said = check(
+        "sm_90a", dtype, "wgmma_sparse_ss", SCHEDULES if dtype in ("float16", "int8") else SCHEDULES[2:], block=block
+    )
+    assert "tma_load into a_ring" in said and ("cp_async into e_ring" in said) == (dtype != "tfloat32")
+
+
+def test_metadata_by_the_copy_engine_and_two_warpgroups():
+    said = check("sm_90a", "float16", "wgmma_sparse_ss", size=(130, 72, 512), block=(128, 64, 128), threads=256)
+    assert "tma_load into e_ring" in said
+
+
+def test_warpgroups_without_roles():
+    check("sm_90a", "bfloat16", "wgmma_sparse_ss", SCHEDULES[2:], specialize=False)
+
+
+def test_an_odd_number_of_steps_and_a_dense_operand_along_n():
+    check(
+        "sm_90a",
+        "float16",
+        "wgmma_sparse_ss",
+        SCHEDULES[2:],
+        size=(64, 128, 192),
+        block=(64, 64, 96),
+        transpose_B=False,
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_what_is_kept_in_registers(dtype):
+    check("sm_90a", dtype, "wgmma_sparse_rs", SCHEDULES[2:], registers=True)
 
 
 @pytest.mark.parametrize("block, threads", [((32, 64, 32), 64), ((128, 64, 64), 256), ((48, 24, 96), 96)])
@@ -86,12 +140,12 @@ def test_machine_code_is_sparse():
     assert "HMMA.SP.16832.F32" in binary.sass()
 
 
-@given(st.integers(1, 5), st.integers(1, 4), st.integers(0, 2**32 - 1))
-def test_what_is_compressed_expands_to_the_same(rows, groups, seed):
-    matrix = prune(np.random.default_rng(seed).integers(-3, 4, (rows, 8 * groups)))
-    kept, metadata = compress(matrix)
-    assert kept.shape == (rows, 4 * groups) and metadata.shape == (rows, groups)
-    assert np.array_equal(expand(kept, metadata), matrix)
+@given(st.integers(1, 5), st.integers(1, 4), st.sampled_from([2, 4]), st.integers(0, 2**32 - 1))
+def test_what_is_compressed_expands_to_the_same(rows, bytes_a_row, group, seed):
+    matrix = prune(np.random.default_rng(seed).integers(-3, 4, (rows, 2 * group * bytes_a_row)), group)
+    kept, metadata = compress(matrix, group)
+    assert kept.shape == (rows, group * bytes_a_row) and metadata.shape == (rows, bytes_a_row)
+    assert np.array_equal(expand(kept, metadata, group), matrix)
 
 
 def test_pruning_keeps_the_largest():

@@ -30,9 +30,8 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import Rewriter, walk
 from tilewright.ops.copy import Copy
-from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
-from tilewright.ops.sparse_gemm import SparseGemm
+from tilewright.ops.sparse_gemm import Product
 from tilewright.ops.unpack import Unpack
 from tilewright.passes.context import Context
 from tilewright.passes.tile.infer_layouts import accesses_of
@@ -53,7 +52,7 @@ class _Expand(Rewriter):
         self.plans = context.facts.get(FACT, {})
 
     def visit_TileOperator(self, operator: TileOperator) -> Statement:
-        if isinstance(operator, (Gemm, SparseGemm)) and operator in self.plans:
+        if isinstance(operator, Product) and operator in self.plans:
             return operator
         if isinstance(operator, Reduce) and _stays(operator):
             return operator

@@ -36,7 +36,7 @@ fills again by itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -72,7 +72,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import Rewriter, walk
 from tilewright.ops.copy import Copy
-from tilewright.ops.gemm import Gemm
+from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.plan_synchronization import barrier, proxy_fence
@@ -126,7 +126,7 @@ class _Ring:
     full_arrivals: int
     empty_arrivals: int
     by_group: frozenset[str]
-    """Readers of whose warpgroups one thread arrives for all."""
+    """Readers of whose warpgroups one thread arrives for all: they read by descriptor alone, and the wait for that covers the group."""
     blocks: int
     """How many blocks of the cluster fill one another's slots."""
     fenced: frozenset[str]
@@ -147,19 +147,22 @@ def _ring(channel: Channel, kernel: Kernel, context: Context) -> _Ring:
             span=channel.span, hint="write T.role(..., warps=1, instances=n)",
         )  # fmt: skip
     full = 0
-    found: set[str] = set()
     for name in channel.writers:
         ways = _ways(channel, roles[name])
         full += roles[name].instances if BY_ENGINE in ways else 0
         full += roles[name].all_warps * ((SYNC in ways) + WARP * (CP_ASYNC in ways))
-        found |= ways
-    read_by_descriptor = any(
-        _is_by_descriptor(node, plans) for name in channel.readers for node in _readers(channel, roles[name])
-    )
-    by_group = frozenset(name for name in channel.readers if _reads_by_descriptor(channel, roles[name], plans))
+    read = [node for name in channel.readers for node in _readers(channel, roles[name])]
+    described = {
+        region.buffer
+        for node in read
+        if _is_by_descriptor(node, plans)
+        for region in (node.a, node.b)  # type: ignore[attr-defined]
+    }
+    fenced = {way for name in channel.writers for way in _ways(channel, roles[name], described)}
+    by_group = frozenset(name for name in channel.readers if _reads_only(channel, roles[name], described, plans))
     empty = sum(roles[name].all_warps * WARP // (GROUP if name in by_group else WARP) for name in channel.readers)
     blocks = math.prod(kernel.attribute("cluster", (1,))) if channel.scope == "cluster" else 1
-    if blocks > 1 and len(by_group) != len(channel.readers):
+    if blocks > 1 and not all(_is_by_descriptor(node, plans) for node in read):
         raise ChannelMisuse(
             f"the slots of {channel.name!r} are read by more than asynchronous gemms",
             span=channel.span, hint='only these may read the slots of a channel of scope "cluster"',
@@ -168,44 +171,46 @@ def _ring(channel: Channel, kernel: Kernel, context: Context) -> _Ring:
     slots = channel.stages * instances
     rows = [Buffer(f"{channel.name}_{word}", (slots,), UINT64, "barrier") for word in ("full", "empty")]
     arrivals = 1 if channel.is_private else max(full, 1)
-    fenced = frozenset(found) if read_by_descriptor else frozenset()
-    return _Ring(channel, rows[0], rows[1], arrivals, empty * blocks, by_group, blocks, fenced)
+    return _Ring(channel, rows[0], rows[1], arrivals, empty * blocks, by_group, blocks, frozenset(fenced))
 
 
-def _ways(channel: Channel, role: Role) -> set[str]:
-    """How a role fills the slots of a channel: by the copy engine, by cp.async, by stores of its threads."""
+def _ways(channel: Channel, role: Role, tiles: Container[Buffer] | None = None) -> set[str]:
+    """How a role fills the slots of a channel, or those among `tiles`: by the copy engine, by cp.async, by stores of its threads."""
+    buffers = [one for one in channel.buffers if tiles is None or one in tiles]
     ways = set()
     for node in walk(role):
-        if isinstance(node, Copy) and node.destination.buffer in channel.buffers:
+        if isinstance(node, Copy) and node.destination.buffer in buffers:
             by_threads = CP_ASYNC if node.token is not None else SYNC
             ways.add(BY_ENGINE if node.prefer in ENGINE else by_threads)
-        elif isinstance(node, Statement) and _writes(node, channel):
+        elif isinstance(node, Statement) and _writes(node, buffers):
             ways.add(SYNC)
     return ways
 
 
-def _writes(statement: Statement, channel: Channel) -> bool:
-    """Whether a statement itself, not one below it, writes the buffers of a channel."""
+def _writes(statement: Statement, buffers: Container[Buffer]) -> bool:
+    """Whether a statement itself, not one below it, writes one of `buffers`."""
     if isinstance(statement, nodes.TileOperator):
-        return any(region.buffer in channel.buffers for region in statement.effects().writes)
-    return isinstance(statement, nodes.Store) and statement.buffer in channel.buffers
+        return any(region.buffer in buffers for region in statement.effects().writes)
+    return isinstance(statement, nodes.Store) and statement.buffer in buffers
 
 
 def _copies_into(channel: Channel, role: Role) -> list[Copy]:
     return [node for node in walk(role) if isinstance(node, Copy) and node.destination.buffer in channel.buffers]
 
 
-def _reads_by_descriptor(channel: Channel, role: Role, plans: dict[Gemm, Any]) -> bool:
-    """Whether a role reads the slots by asynchronous gemms alone: then the wait for them covers its warpgroup."""
-    return role.warps % 4 == 0 and all(_is_by_descriptor(node, plans) for node in _readers(channel, role))
-
-
 def _readers(channel: Channel, role: Role) -> list[Statement]:
     return [node for node in walk(role) if isinstance(node, Statement) and _reads(node, channel)]
 
 
-def _is_by_descriptor(statement: Statement, plans: dict[Gemm, Any]) -> bool:
-    return isinstance(statement, Gemm) and statement in plans and plans[statement].instruction.asynchronous
+def _reads_only(channel: Channel, role: Role, described: set[Buffer], plans: dict[Product, Any]) -> bool:
+    """Whether a role reads the slots by descriptors of asynchronous gemms alone: then the wait for them covers its warpgroup."""
+    readers = _readers(channel, role)
+    read = {one for node in readers for one in walk(node) if isinstance(one, Buffer) and one in channel.buffers}
+    return role.warps % 4 == 0 and read <= described and all(_is_by_descriptor(node, plans) for node in readers)
+
+
+def _is_by_descriptor(statement: Statement, plans: dict[Product, Any]) -> bool:
+    return isinstance(statement, Product) and statement in plans and plans[statement].instruction.asynchronous
 
 
 def _reads(statement: Statement, channel: Channel) -> bool:
@@ -375,9 +380,11 @@ class _Lower(Rewriter):
             return replace(call("sync_warp"), span=statement.span)
         slot = self._slot(ring.empty, ring.channel.stages, statement.iteration)
         if ring.blocks > 1:
-            block = index_binary("floormod", self.thread, GROUP)
+            by_group = self.role.name in ring.by_group
+            block = index_binary("floormod", self.thread, GROUP if by_group else WARP)
             one_each = binary("lt", block, const(ring.blocks))
-            return If(one_each, seq(call("mbarrier_arrive_cluster", slot, block)), span=statement.span)
+            arrive_at_each = If(one_each, seq(call("mbarrier_arrive_cluster", slot, block)), span=statement.span)
+            return arrive_at_each if by_group else [call("sync_warp"), arrive_at_each]
         arrive = call("mbarrier_arrive", slot)
         if self.role.name not in ring.by_group:
             return self._arrive(slot)

@@ -57,7 +57,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import Rewriter, variables, walk
 from tilewright.ops.copy import Copy
-from tilewright.ops.gemm import Gemm
+from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.divide_roles import SPECIALIZED
@@ -162,7 +162,7 @@ def _channel_misfit(kernel: Kernel, channel: Channel) -> str | None:
     for role in _roles(kernel):
         if role.name not in channel.readers:
             continue
-        if any(_reads(node, channel) and not isinstance(node, Gemm) for node in walk(role)):
+        if any(_reads(node, channel) and not isinstance(node, Product) for node in walk(role)):
             return "its slots are read by more than gemms"
         if any(_channelled(statement) and writes_global(statement) for statement in role.body.statements):
             return "it writes to global memory between its loads"

@@ -39,8 +39,8 @@ from tilewright.layout.layout import Layout
 from tilewright.layout.threads import holds, permuted, shared_rows, spread, widest_span, without
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import Copy
-from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
+from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.select_copies import by_bytes, slot_buffers
@@ -66,7 +66,7 @@ def infer_layouts(function: Function, context: Context) -> Function:
 class _Anchors:
     """What fixes layouts: gemms that instructions execute, and copies of their results that the engine stores."""
 
-    plans: dict[Gemm, GemmPlan]
+    plans: dict[Product, GemmPlan]
     stores: dict[Copy, Staging]
 
 

@@ -59,7 +59,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import Rewriter, substitute, walk
 from tilewright.ops.fill import Fill
-from tilewright.ops.gemm import Gemm
+from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels, negated
 from tilewright.passes.tile.pipeline_plan import touched
@@ -73,11 +73,11 @@ WGMMA = "wgmma"
 
 def overlap_gemms(function: Function, context: Context) -> Function:
     """Let gemms of roles run while the next iteration begins, where nothing else needs what they touch."""
-    plans: dict[Gemm, GemmPlan] = context.facts.get(PLANS, {})
+    plans: dict[Product, GemmPlan] = context.facts.get(PLANS, {})
     return map_kernels(function, lambda kernel: _overlap(kernel, plans))
 
 
-def _overlap(kernel: Kernel, plans: dict[Gemm, GemmPlan]) -> Kernel:
+def _overlap(kernel: Kernel, plans: dict[Product, GemmPlan]) -> Kernel:
     channels = {node.name: node for node in walk(kernel.body) if isinstance(node, Channel)}
     body = _Roles(channels, plans)(kernel.body)
     return kernel if body is kernel.body else replace(kernel, body=body)
@@ -135,7 +135,7 @@ def conditional(condition: Expr, body: Sequence[Statement], span: Any = None) ->
 class _Roles(Rewriter):
     """Looks for loops in roles."""
 
-    def __init__(self, channels: dict[str, Channel], plans: dict[Gemm, GemmPlan]) -> None:
+    def __init__(self, channels: dict[str, Channel], plans: dict[Product, GemmPlan]) -> None:
         self.channels, self.plans = channels, plans
         self.role: Role | None = None
         self.tokens = 0
@@ -174,25 +174,25 @@ class _Roles(Rewriter):
         place = home.statements.index(gemm)
         for statement in home.statements[place + 1 :]:
             if isinstance(statement, Release) and any(
-                region.buffer in self.channels[statement.channel].buffers for region in (gemm.a, gemm.b)
+                region.buffer in self.channels[statement.channel].buffers for region in gemm.operands
             ):
                 releases.append(statement)
         turns = [turns_of(loop, home, release.iteration) for release in releases]
         known = [one for one in turns if one is not None]
         inside = {node.channel for node in walk(loop.body) if isinstance(node, Release)}
         handed = {buffer for name in inside for buffer in self.channels[name].buffers}
-        read = {region.buffer for region in (gemm.a, gemm.b)} & handed
+        read = {region.buffer for region in gemm.operands} & handed
         freed = {buffer for release in releases for buffer in self.channels[release.channel].buffers}
         shallow = any(self.channels[release.channel].stages < 2 for release in releases)
         if len(known) != len(turns) or not read <= freed or shallow or not known:
             return None
         return self._emitted(loop, home, gemm, list(zip(releases, known, strict=True)), before)
 
-    def _is_free(self, gemm: Gemm, loop: For) -> bool:
+    def _is_free(self, gemm: Product, loop: For) -> bool:
         """Whether nothing in the loop but a gemm touches its sum or changes its operands."""
         if gemm.token is not None or gemm not in self.plans or not self.plans[gemm].instruction.asynchronous:
             return False
-        operands = {region.buffer for region in (gemm.a, gemm.b)}
+        operands = {region.buffer for region in gemm.operands}
         for node in walk(loop.body):
             if not isinstance(node, Statement) or node is gemm or isinstance(node, (Seq, If, *LOOPS)):
                 continue
@@ -211,7 +211,7 @@ class _Roles(Rewriter):
         return WGMMA if self.tokens == 1 else f"{WGMMA}_{self.tokens - 1}"
 
     def _emitted(
-        self, loop: For, home: Seq, gemm: Gemm, releases: list[tuple[Release, Turns]], before: list[Statement]
+        self, loop: For, home: Seq, gemm: Product, releases: list[tuple[Release, Turns]], before: list[Statement]
     ) -> list[Statement]:
         token = self._token()
         cleared = before[-1] if before and _clears(before[-1], gemm) else None
@@ -254,16 +254,16 @@ class _Replace(Rewriter):
         return self.new if body is self.old else self.generic(body)
 
 
-def _innermost_gemms(loop: For) -> list[tuple[Gemm, Seq]]:
+def _innermost_gemms(loop: For) -> list[tuple[Product, Seq]]:
     """The gemms of a loop's body with the sequences they stand in, loops in it apart."""
-    found: list[tuple[Gemm, Seq]] = []
+    found: list[tuple[Product, Seq]] = []
     for node in walk(loop.body, lambda one: not isinstance(one, LOOPS)):
         if isinstance(node, Seq):
-            found += [(one, node) for one in node.statements if isinstance(one, Gemm)]
+            found += [(one, node) for one in node.statements if isinstance(one, Product)]
     return found
 
 
-def _clears(statement: Statement, gemm: Gemm) -> bool:
+def _clears(statement: Statement, gemm: Product) -> bool:
     """Whether a statement sets all of a gemm's sum to zero."""
     if not isinstance(statement, Fill) or gemm.clear is not False:
         return False

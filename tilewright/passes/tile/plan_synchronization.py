@@ -45,7 +45,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import walk
 from tilewright.ops.copy import Copy
-from tilewright.ops.gemm import Gemm
+from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.select_copies import slot_buffers
@@ -83,7 +83,7 @@ def proxy_fence() -> Evaluate:
     return Evaluate(Call(BOOL, "fence_proxy_async_shared", ()))
 
 
-def _synchronize(kernel: Kernel, plans: Mapping[Gemm, GemmPlan]) -> Kernel:
+def _synchronize(kernel: Kernel, plans: Mapping[Product, GemmPlan]) -> Kernel:
     slots = slot_buffers(kernel)
     walking = _Walk(slots, lambda one, other: False, exchanged_tensors(kernel))
     walking.by_descriptor = _by_descriptor(kernel, plans) - slots
@@ -95,9 +95,9 @@ def _synchronize(kernel: Kernel, plans: Mapping[Gemm, GemmPlan]) -> Kernel:
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 
-def _by_descriptor(kernel: Kernel, plans: Mapping[Gemm, GemmPlan]) -> frozenset[Buffer]:
+def _by_descriptor(kernel: Kernel, plans: Mapping[Product, GemmPlan]) -> frozenset[Buffer]:
     """Shared tiles that asynchronous matrix instructions read."""
-    gemms = [node for node in walk(kernel.body) if isinstance(node, Gemm)]
+    gemms = [node for node in walk(kernel.body) if isinstance(node, Product)]
     read = [gemm for gemm in gemms if gemm in plans and plans[gemm].instruction.asynchronous]
     buffers = {region.buffer for gemm in read for region in (gemm.a, gemm.b)}
     return frozenset(buffer for buffer in buffers if buffer.scope == "shared")

@@ -64,14 +64,14 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.visitor import substitute, walk
-from tilewright.ops.gemm import Gemm
+from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.scoped import fresh
 from tilewright.passes.tile.pipeline_plan import needed_names, touched
 from tilewright.passes.tile.select_instructions import GemmPlan
 
 
 def rotate_gemms(
-    loop: For, channels: dict[str, Channel], plans: dict[Gemm, GemmPlan], token: Callable[[], str]
+    loop: For, channels: dict[str, Channel], plans: dict[Product, GemmPlan], token: Callable[[], str]
 ) -> list[Statement] | None:
     """The statements that take a loop's place; None where its gemms must stay in order.
 
@@ -97,7 +97,7 @@ class _Rotation:
 
     loop: For
     channels: dict[str, Channel]
-    plans: dict[Gemm, GemmPlan]
+    plans: dict[Product, GemmPlan]
     declared: list[Statement] = field(default_factory=list)
     opening: list[Statement] = field(default_factory=list)
     between: list[Statement] = field(default_factory=list)
@@ -111,15 +111,19 @@ class _Rotation:
             return
         first, last = places[0], places[-1]
         gemm = body[last]
-        assert isinstance(gemm, Gemm)
-        own = {name for name, channel in self.channels.items() if {gemm.a.buffer, gemm.b.buffer} & {*channel.buffers}}
+        assert isinstance(gemm, Product)
+        own = {
+            name
+            for name, channel in self.channels.items()
+            if {region.buffer for region in gemm.operands} & {*channel.buffers}
+        }
         begin = last
         while begin - 1 > first and self._receives(body[begin - 1], own):
             begin -= 1
         self.opening, self.between, self.last = body[: first + 1], body[first + 1 : begin], body[begin:]
 
     def _is_asynchronous(self, statement: Statement) -> bool:
-        plan = self.plans.get(statement) if isinstance(statement, Gemm) and statement.token is None else None
+        plan = self.plans.get(statement) if isinstance(statement, Product) and statement.token is None else None
         return plan is not None and plan.instruction.asynchronous
 
     @staticmethod
@@ -132,14 +136,14 @@ class _Rotation:
         return counts or (isinstance(statement, Receive) and statement.channel in own)
 
     @property
-    def gemm(self) -> Gemm:
+    def gemm(self) -> Product:
         """The one that moves."""
-        return next(one for one in self.last if isinstance(one, Gemm))
+        return next(one for one in self.last if isinstance(one, Product))
 
     @property
     def held(self) -> set[Buffer]:
         """What may not be touched while it runs: its sum, and, by writing, its operands."""
-        return {region.buffer for region in (self.gemm.a, self.gemm.b) if not self._is_slot(region.buffer)}
+        return {region.buffer for region in self.gemm.operands if not self._is_slot(region.buffer)}
 
     def _is_slot(self, buffer: Buffer) -> bool:
         return any(buffer in channel.buffers for channel in self.channels.values())
@@ -160,7 +164,7 @@ class _Rotation:
         if any(self._disturbs(one) for one in self.opening):
             return False
         first = self.opening[-1]
-        assert isinstance(first, Gemm)
+        assert isinstance(first, Product)
         if first.c.buffer in touched(self.gemm).all or any(
             isinstance(one, nodes.Break) for one in walk(self.loop.body)
         ):
@@ -189,7 +193,7 @@ class _Rotation:
         """What takes the loop's place."""
         loop = self.loop
         begins = self._copied([*self.opening, *self.between], {loop.var: nodes.cast(loop.start, loop.var.dtype)})
-        place = next(i for i, one in enumerate(begins) if isinstance(one, Gemm))
+        place = next(i for i, one in enumerate(begins) if isinstance(one, Product))
         prologue = [
             *begins[:place],
             *self._started(begins[place], first_token),
@@ -197,7 +201,7 @@ class _Rotation:
             *begins[place + 1 :],
         ]
         moved = self._earlier(index_binary("sub", loop.var, 1))
-        gemm = next(i for i, one in enumerate(moved) if isinstance(one, Gemm))
+        gemm = next(i for i, one in enumerate(moved) if isinstance(one, Product))
         settled = [Wait(last_token, span=loop.span), *moved[gemm + 1 :]]
         steady = [*self.opening[:-1], *self._started(self.opening[-1], first_token), *moved[:gemm]]
         steady += [*self._started(moved[gemm], last_token), Wait(first_token, others=1, span=loop.span)]
@@ -205,7 +209,7 @@ class _Rotation:
         steady += [*self.between[:free], *settled, *self.between[free:]]
         second = index_binary("add", nodes.cast(loop.start, loop.var.dtype), 1)
         rest = self._earlier(index_binary("sub", loop.stop, 1))
-        gemm = next(i for i, one in enumerate(rest) if isinstance(one, Gemm))
+        gemm = next(i for i, one in enumerate(rest) if isinstance(one, Product))
         epilogue = [*rest[:gemm], *self._started(rest[gemm], last_token), Wait(last_token), *rest[gemm + 1 :]]
         body = [*prologue, replace(loop, start=second, body=seq(steady)), *epilogue]
         runs = index_binary("lt", loop.start, loop.stop)
@@ -214,7 +218,7 @@ class _Rotation:
         return [*self.declared, If(runs, seq(body), span=loop.span)]
 
     def _started(self, gemm: Statement, token: str) -> list[Statement]:
-        assert isinstance(gemm, Gemm)
+        assert isinstance(gemm, Product)
         made = replace(gemm, token=token)
         self.plans[made] = self.plans[gemm]
         return [made, Commit(token, span=gemm.span)]
@@ -245,8 +249,8 @@ class _Rotation:
         """Statements with variables replaced, under names of their own; gemms keep their plans."""
         before = Seq(tuple(statements))
         made = fresh(substitute(before, values))
-        originals = [node for node in walk(before) if isinstance(node, Gemm)]
-        for original, copy in zip(originals, [node for node in walk(made) if isinstance(node, Gemm)], strict=True):
+        originals = [node for node in walk(before) if isinstance(node, Product)]
+        for original, copy in zip(originals, [node for node in walk(made) if isinstance(node, Product)], strict=True):
             if original in self.plans:
                 self.plans[copy] = self.plans[original]
         return list(made.statements)

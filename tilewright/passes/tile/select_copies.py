@@ -28,7 +28,7 @@ from tilewright.layout.layout import Layout
 from tilewright.layout.threads import shared_rows, widest_span
 from tilewright.machine.instructions import GLOBAL
 from tilewright.ops.copy import Copy
-from tilewright.ops.gemm import Gemm
+from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.rows import row_misfit
 from tilewright.passes.scoped import ScopedRewriter, negated
@@ -91,7 +91,7 @@ class _Select(ScopedRewriter):
 
     def visit_Kernel(self, kernel: Kernel) -> Any:
         self.kernel, self.into_slots = kernel, set(channel_copies(kernel))
-        gemms = [node for node in walk(kernel) if isinstance(node, Gemm)]
+        gemms = [node for node in walk(kernel) if isinstance(node, Product)]
         self.operands = {region.buffer for gemm in gemms for region in (gemm.a, gemm.b)}
         self.transposed = {
             gemm.b.buffer for gemm in gemms

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.arith import Analyzer
 from tilewright.errors import NotAsynchronous
 from tilewright.ir.nodes import Allocate, Buffer, Function, Kernel, Region, Role
 from tilewright.ir.visitor import kernels, walk
@@ -18,8 +19,7 @@ from tilewright.layout.layout import Layout
 from tilewright.layout.threads import copies, repeat, widest_span
 from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import MatrixInstruction
-from tilewright.ops.gemm import Gemm
-from tilewright.ops.sparse_gemm import SparseGemm
+from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.tile.select_copies import lies_in_boxes, slot_buffers
 
@@ -31,6 +31,12 @@ WARP = 32
 
 MAXIMUM_ACCUMULATOR = 208
 """32-bit registers of a thread that one accumulator may take, of 255."""
+
+METADATA_BYTES = 4
+"""Metadata of a step of k is read by the word."""
+
+SPARSE_STEP_BYTES = 64
+"""Bytes along k that one sparse instruction reads of b by descriptor: they lie within one span of a swizzle."""
 
 MAXIMUM_COPY = 128
 """The same where fewer warps share the tile than the block has, so that it can be had for less."""
@@ -77,10 +83,10 @@ class GemmPlan:
         return copies(tile, self.copies, self.instruction.threads * self.warps_m * self.warps_n)
 
     def left(self) -> Layout:
-        """Layout of a (m, k) in registers: whole tiles of k one after the other, row by row."""
+        """Layout of a (m, k), or what is kept of it, in registers: whole tiles of k one after the other, row by row."""
         fragment = self.instruction.a_fragment
         assert fragment is not None
-        atom = Layout.from_digits((self.instruction.m, self.instruction.k), fragment.digits)
+        atom = Layout.from_digits((self.instruction.m, self.instruction.kept), fragment.digits)
         tile = repeat(repeat(atom, 1, self.tiles_k, REGISTER), 0, self.tiles_m, REGISTER)
         tile = repeat(tile, 0, self.warps_m, THREAD, self.instruction.threads)
         return copies(tile, self.warps_n * self.copies, self.instruction.threads * self.warps_m)
@@ -98,7 +104,7 @@ class GemmPlan:
 
 def select_instructions(function: Function, context: Context) -> Function:
     """Leave a `GemmPlan` in ``context.facts`` for every gemm that matrix instructions can execute."""
-    plans: dict[Gemm | SparseGemm, GemmPlan] = {}
+    plans: dict[Product, GemmPlan] = {}
     choices: list[str] = context.facts.setdefault("choices", [])
     for kernel in kernels(function):
         gemms = gemms_of(kernel)
@@ -107,6 +113,7 @@ def select_instructions(function: Function, context: Context) -> Function:
         for gemm, threads in gemms.items():
             plan, refused = plan_gemm(gemm, threads, context.arch, by_rows, tiles)
             place = f"{gemm.span.file}:{gemm.span.line}: " if gemm.span else ""
+            what = "sparse gemm" if isinstance(gemm, SparseGemm) else "gemm"
             if gemm.token is not None and (plan is None or not plan.instruction.asynchronous):
                 raise NotAsynchronous(
                     f"no asynchronous instruction of {context.arch.name} can execute this gemm{refused}",
@@ -116,49 +123,20 @@ def select_instructions(function: Function, context: Context) -> Function:
                 plans[gemm] = plan
                 kind = "warpgroups" if plan.instruction.asynchronous else "warps"
                 choices.append(
-                    f"{place}gemm: {plan.instruction.function} on {plan.warps_m} x {plan.warps_n} {kind}{refused}"
+                    f"{place}{what}: {plan.instruction.function} on {plan.warps_m} x {plan.warps_n} {kind}{refused}"
                 )
             else:
-                choices.append(f"{place}gemm: scalar products{refused}")
-        for sparse, threads in gemms_of(kernel, SparseGemm).items():
-            plan, refused = _plan_sparse(sparse, threads, context.arch)
-            place = f"{sparse.span.file}:{sparse.span.line}: " if sparse.span else ""
-            if plan is not None:
-                plans[sparse] = plan
-            how = f"{plan.instruction.function} on {plan.warps_m} x {plan.warps_n} warps" if plan else "scalar products"
-            choices.append(f"{place}sparse gemm: {how}{refused}")
+                choices.append(f"{place}{what}: scalar products{refused}")
     context.facts[FACT] = plans
     return function
 
 
-def _plan_sparse(gemm: SparseGemm, threads: int, arch: Arch) -> tuple[GemmPlan | None, str]:
-    """The best instruction for a sparse gemm that fits, and the reasons against those before it."""
-    reasons: list[str] = []
-    for instruction in arch.sparse_instructions:
-        if (instruction.a, instruction.b, instruction.accumulator) != (gemm.a.dtype, gemm.b.dtype, gemm.c.dtype):
-            continue
-        elsewhere = [
-            name for name in ("a", "metadata", "b") if getattr(gemm, name).buffer.scope != "shared"
-        ]  # fmt: skip
-        if elsewhere:
-            reasons.append(f"{instruction.function}: {elsewhere[0]} is not in shared memory")
-        elif gemm.c.buffer.scope != "fragment" or not gemm.c.is_whole:
-            reasons.append(f"{instruction.function}: the accumulator is not a whole fragment")
-        elif gemm.k % instruction.k:
-            reasons.append(f"{instruction.function}: k = {gemm.k} is no multiple of {instruction.k}")
-        else:
-            for plan in _warp_plans(gemm, threads // WARP, instruction, False):
-                return plan, _because(reasons)
-            reasons.append(f"{instruction.function}: {threads // WARP} warps cannot share {gemm.m} x {gemm.n}")
-    return None, _because(reasons) or " (no sparse matrix instruction for these types)"
-
-
-def gemms_of(kernel: Kernel, kind: type = Gemm) -> dict[Any, int]:
+def gemms_of(kernel: Kernel) -> dict[Product, int]:
     """The gemms of a kernel, each with the number of threads that execute it: its role's, or the block's."""
-    found = {node: kernel.num_threads for node in walk(kernel) if isinstance(node, kind)}
+    found = {node: kernel.num_threads for node in walk(kernel) if isinstance(node, Product)}
     for role in walk(kernel):
         if isinstance(role, Role):
-            found.update((node, role.warps * WARP) for node in walk(role) if isinstance(node, kind))
+            found.update((node, role.warps * WARP) for node in walk(role) if isinstance(node, Product))
     return found
 
 
@@ -187,7 +165,7 @@ def _in_registers(region: Region) -> bool:
 
 
 def plan_gemm(
-    gemm: Gemm, threads: int, arch: Arch, by_rows: bool, tiles: Mapping[Buffer, int]
+    gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles: Mapping[Buffer, int]
 ) -> tuple[GemmPlan | None, str]:
     """The best instruction that fits, and the reasons against those before it.
 
@@ -197,7 +175,8 @@ def plan_gemm(
     tiles : shared tiles that instructions may read by descriptor, with the bytes of their swizzle's span.
     """
     reasons: list[str] = []
-    for instruction in arch.matrix_instructions:
+    sparse = isinstance(gemm, SparseGemm)
+    for instruction in arch.sparse_instructions if sparse else arch.matrix_instructions:
         reason = _misfit(gemm, instruction, tiles)
         if reason is None:
             groups = 0 if threads % instruction.threads else threads // instruction.threads
@@ -214,14 +193,14 @@ def plan_gemm(
                 reason = f"{threads} threads are no {kind}"
         if reason:
             reasons.append(f"{instruction.function}: {reason}")
-    return None, _because(reasons) or " (no matrix instruction for these types)"
+    return None, _because(reasons) or f" (no {'sparse ' * sparse}matrix instruction for these types)"
 
 
 def _because(reasons: list[str]) -> str:
     return f" (not {'; not '.join(dict.fromkeys(reasons))})" if reasons else ""
 
 
-def _misfit(gemm: Gemm, instruction: MatrixInstruction, tiles: Mapping[Buffer, int]) -> str | None:
+def _misfit(gemm: Product, instruction: MatrixInstruction, tiles: Mapping[Buffer, int]) -> str | None:
     """Why an instruction cannot execute a gemm: empty where the types alone differ, None where it fits."""
     if (instruction.a, instruction.b, instruction.accumulator) != (gemm.a.dtype, gemm.b.dtype, gemm.c.dtype):
         return ""
@@ -229,7 +208,11 @@ def _misfit(gemm: Gemm, instruction: MatrixInstruction, tiles: Mapping[Buffer, i
         reason = _descriptor_misfit(gemm, instruction, tiles)
         if reason is not None:
             return reason
-    if gemm.scale_a is not None or gemm.scale_b is not None or gemm.promote_every is not None:
+    if isinstance(gemm, SparseGemm):
+        reason = _sparse_misfit(gemm, instruction)
+        if reason is not None:
+            return reason
+    elif gemm.scale_a is not None or gemm.scale_b is not None or gemm.promote_every is not None:
         return "the product is scaled or promoted"
     if gemm.c.buffer.scope != "fragment" or not gemm.c.is_whole:
         return "the accumulator is not a whole fragment"
@@ -243,7 +226,18 @@ def _misfit(gemm: Gemm, instruction: MatrixInstruction, tiles: Mapping[Buffer, i
     return None
 
 
-def _descriptor_misfit(gemm: Gemm, instruction: MatrixInstruction, tiles: Mapping[Buffer, int]) -> str | None:
+def _sparse_misfit(gemm: SparseGemm, instruction: MatrixInstruction) -> str | None:
+    """Why lanes cannot give the places of what is kept, or (of warps) load the operands."""
+    if gemm.metadata.buffer.scope != "shared":
+        return "metadata is not in shared memory"
+    if not Analyzer().divides(gemm.metadata.starts[-1], METADATA_BYTES):
+        return "the metadata begins within a word"
+    if not instruction.asynchronous and (_in_registers(gemm.a) or _in_registers(gemm.b)):
+        return f"{'a' if _in_registers(gemm.a) else 'b'} is not in shared memory"
+    return None
+
+
+def _descriptor_misfit(gemm: Product, instruction: MatrixInstruction, tiles: Mapping[Buffer, int]) -> str | None:
     """Why an instruction that reads shared tiles by descriptor cannot read those of a gemm."""
     operands = (
         ("a", gemm.a, instruction.a_memory, gemm.transpose_a),
@@ -260,11 +254,13 @@ def _descriptor_misfit(gemm: Gemm, instruction: MatrixInstruction, tiles: Mappin
             return f"{name} is not contiguous along k"
         if region.extents[-2:] != region.buffer.shape[-2:]:
             return f"{name} is a part of the rows of {region.buffer.name}"
+        if instruction.sparse and name == "b" and not transposed and tiles[region.buffer] < SPARSE_STEP_BYTES:
+            return f"rows of {region.buffer.name} are swizzled in spans of {tiles[region.buffer]} bytes"
     return None
 
 
 def _group_plans(
-    gemm: Gemm, groups: int, instruction: MatrixInstruction, by_rows: bool, tiles: Mapping[Buffer, int]
+    gemm: Product, groups: int, instruction: MatrixInstruction, by_rows: bool, tiles: Mapping[Buffer, int]
 ) -> Iterator[GemmPlan]:
     """Ways to share the tile among warpgroups, those that read shared memory least first."""
     found = []
@@ -284,7 +280,7 @@ def _group_plans(
     return iter([plan for plan in plans if (plan.warps_m, plan.warps_n) == wanted] or plans)
 
 
-def _widths(gemm: Gemm, instruction: MatrixInstruction, tiles: Mapping[Buffer, int]) -> list[int]:
+def _widths(gemm: Product, instruction: MatrixInstruction, tiles: Mapping[Buffer, int]) -> list[int]:
     """Columns that one instruction may take, widest first.
 
     Where b lies row by row along n, an instruction begins where a swizzle's span does.
@@ -293,7 +289,7 @@ def _widths(gemm: Gemm, instruction: MatrixInstruction, tiles: Mapping[Buffer, i
     return [n for n in instruction.n_choices if n % run == 0 or n == gemm.n]
 
 
-def _warp_plans(gemm: Gemm | SparseGemm, warps: int, instruction: Any, by_rows: bool) -> Iterator[GemmPlan]:
+def _warp_plans(gemm: Product, warps: int, instruction: Any, by_rows: bool) -> Iterator[GemmPlan]:
     """Ways to share the tile among warps: among all of them where that can be, else among as many as it divides by."""
     for used in range(warps, 0, -1):
         if warps % used == 0:
@@ -308,13 +304,13 @@ def _accumulator(plan: GemmPlan) -> int:
     return plan.tiles_m * plan.tiles_n * plan.instruction.accumulator_registers
 
 
-def _wanted(gemm: Gemm | SparseGemm, groups: int, by_rows: bool) -> tuple[int, int] | None:
+def _wanted(gemm: Product, groups: int, by_rows: bool) -> tuple[int, int] | None:
     """How many groups along rows and columns the author's policy asks for, if anything."""
     wanted = {"full_row": (groups, 1), "full_col": (1, groups)}.get(gemm.policy)
     return (groups, 1) if by_rows and wanted is None else wanted
 
 
-def _partitions(gemm: Gemm | SparseGemm, warps: int, instruction: Any, by_rows: bool) -> Iterator[tuple[int, int]]:
+def _partitions(gemm: Product, warps: int, instruction: Any, by_rows: bool) -> Iterator[tuple[int, int]]:
     """Ways to share the tile among all warps, those that read operands least often first."""
     found = []
     for rows in range(1, warps + 1):

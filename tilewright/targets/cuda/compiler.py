@@ -19,7 +19,7 @@ from pathlib import Path
 from tilewright.errors import CompilerNotFound, DeviceCompilationFailed, Span
 from tilewright.machine.arch import Arch
 from tilewright.targets.cuda import sass as disassembly
-from tilewright.targets.cuda.headers import DIRECTORY, WgmmaShape, headers_of, wgmma_header
+from tilewright.targets.cuda.headers import DIRECTORY, WgmmaShape, headers_of, wgmma_header, wgmma_sparse_header
 from tilewright.targets.cuda.messages import (
     CompilerWarning,
     Resources,
@@ -106,7 +106,8 @@ class Toolchain:
 @functools.cache
 def headers_hash() -> str:
     """Hash of the whole device vocabulary and of the generator of wgmma functions."""
-    digest = hashlib.sha256(wgmma_header(WgmmaShape(8, "f32", "f16", "f16")).encode())
+    shape = WgmmaShape(8, "f32", "f16", "f16")
+    digest = hashlib.sha256((wgmma_header(shape) + wgmma_sparse_header(shape)).encode())
     for path in sorted(DIRECTORY.glob("*.cuh")):
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]

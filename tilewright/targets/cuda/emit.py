@@ -16,7 +16,7 @@ from tilewright.targets.cuda.arch import CudaArch
 from tilewright.targets.cuda.printer import CudaPrinter
 from tilewright.targets.cuda.spellings import KEYWORDS, TYPES
 
-WGMMA = ("wgmma_ss", "wgmma_rs")
+WGMMA = ("wgmma_ss", "wgmma_rs", "wgmma_sparse_ss", "wgmma_sparse_rs")
 
 
 def emit(function: Function, arch: Arch) -> Source:
@@ -45,7 +45,10 @@ def emit(function: Function, arch: Arch) -> Source:
 def _headers(function: Function) -> list[str]:
     """Includes of the warpgroup instructions that are called."""
     calls = [node for node in walk(function) if isinstance(node, nodes.Call) and node.function in WGMMA]
-    names = {f"tilewright_wgmma_n{call.arguments[0].value}_{call.arguments[1]}.cuh" for call in calls}  # type: ignore[union-attr]
+    names = {
+        f"tilewright_wgmma_{'sparse_' * ('sparse' in call.function)}n{call.arguments[0].value}_{call.arguments[1]}.cuh"  # type: ignore[union-attr]
+        for call in calls
+    }
     return [f'#include "{name}"' for name in sorted(names)]
 
 

@@ -10,8 +10,10 @@ for _name in (
     "mma_m16n8k32_through_half",
 ):  # fmt: skip
     register(Intrinsic(_name, 3, None, pure=False, collective=True))
-for _name in ("mma_sparse_m16n8k32", "mma_sparse_m16n8k64"):
+for _name in ("mma_sparse_m16n8k16", "mma_sparse_m16n8k32", "mma_sparse_m16n8k64"):
     register(Intrinsic(_name, 4, None, pure=False, collective=True))
+# A lane's word of metadata, from bytes of one row or of two.
+register(Intrinsic("sparse_places", None, None, pure=False))
 for _name in ("ldmatrix", "ldmatrix_trans"):
     register(Intrinsic(_name, 3, None, pure=False, collective=True))
 # Copies that a thread starts: places in shared and global memory, for the second also how many bytes are valid.
@@ -49,11 +51,12 @@ register(Intrinsic("get_word", 2, None))
 register(Intrinsic("quad_transpose", 1, None, pure=False, collective=True))
 register(Intrinsic("named_barrier_sync", 2, None, pure=False, collective=True))
 register(Intrinsic("setmaxnreg", 1, None, pure=False))
-# Gemms of warpgroups: descriptors of tiles; n, types, majors, accumulator, a, b, and whether the old sum counts.
+# Gemms of warpgroups: descriptors of tiles; n, types, majors, accumulator, a, b, and whether the old sum counts.  Sparse ones have the
+# selector of lanes behind the types, and the metadata behind b.
 register(Intrinsic("wgmma_descriptor", 4, None))
 register(Intrinsic("wgmma_advance", 2, None))
 for _name, _arity in (
-    ("wgmma_ss", 7), ("wgmma_rs", 7), ("wgmma_fence", 0), ("wgmma_commit", 0), ("wgmma_wait", 1),
+    ("wgmma_ss", 7), ("wgmma_rs", 7), ("wgmma_sparse_ss", 9), ("wgmma_sparse_rs", 9), ("wgmma_fence", 0), ("wgmma_commit", 0), ("wgmma_wait", 1),
     ("wgmma_fence_registers", 1), ("stmatrix_x4", 2),
 ):  # fmt: skip
     register(Intrinsic(_name, _arity, None, pure=False, collective=True))

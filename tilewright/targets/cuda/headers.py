@@ -121,7 +121,7 @@ def wgmma_header(shape: WgmmaShape) -> str:
 
 
 def wgmma_sparse_header(shape: WgmmaShape) -> str:
-    """The specialisation of ``tw::WgmmaSparse``: twice the depth of k, two of every four elements of A; both operands K-major."""
+    """The specialisation of ``tw::WgmmaSparse``: twice the depth of k, two of every four elements of A, which is K-major."""
     types = ", ".join(_CPP_TYPES[name] for name in (shape.accumulator, shape.a, shape.b))
     name = f"wgmma m64n{shape.n}k{2 * shape.k}, sparse, {shape.accumulator} += {shape.a} * {shape.b}"
     return (
@@ -140,17 +140,20 @@ def _sparse_function(shape: WgmmaShape, from_registers: bool) -> str:
     words = "    uint32_t* w = reinterpret_cast<uint32_t*>(d);\n" if halves else ""
     outputs = _wrap(f'"{constraint}"({view}[{i}])' for i in range(count))
     a_inputs = [f'"r"(a[{i}])' for i in range(4)] if from_registers else ['"l"(a)']
-    inputs = ", ".join([*a_inputs, '"l"(b)', '"r"(metadata)', '"r"(uint32_t(accumulate))', '"n"(SELECTOR)'])
+    has_major = shape.a in ("f16", "bf16")
+    major = ['"n"(int(MAJOR_B))'] if has_major else []
+    inputs = ", ".join([*a_inputs, '"l"(b)', '"r"(metadata)', '"r"(uint32_t(accumulate))', '"n"(SELECTOR)', *major])
     a_text = "{" + ", ".join(f"%{count + i}" for i in range(4)) + "}" if from_registers else f"%{count}"
     at = count + len(a_inputs)
-    majors = (", 0" if from_registers else ", 0, 0") if shape.a in ("f16", "bf16") else ""
+    majors = ("" if from_registers else ", 0") + f", %{at + 4}" if has_major else ""
+    check = "" if has_major else _major_check("MAJOR_B == K_MAJOR")
     signs = "" if shape.a in _INTEGERS else ", 1, 1"
     opcode = f"wgmma.mma_async.sp.sync.aligned.m64n{shape.n}k{2 * shape.k}.{shape.accumulator}.{shape.a}.{shape.b}"
     registers = "".join(f'                 "{line}"\n' for line in _lines([f"%{i}" for i in range(count)], 16, ", "))
     parameter, name = ("const uint32_t* a", "rs") if from_registers else ("uint64_t a", "ss")
     return (
-        f"  template <int SELECTOR> TW_DEVICE static void {name}({_CPP_TYPES[shape.accumulator]} (&d)[{shape.n // 2}], {parameter}, "
-        f"uint64_t b, uint32_t metadata, bool accumulate) {{\n{words}"
+        f"  template <int SELECTOR, Major MAJOR_B> TW_DEVICE static void {name}({_CPP_TYPES[shape.accumulator]} (&d)[{shape.n // 2}], {parameter}, "
+        f"uint64_t b, uint32_t metadata, bool accumulate) {{\n{check}{words}"
         f'    asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{at + 2}, 0; {opcode} {{"\n{registers}'
         f'                 "}}, {a_text}, %{at}, %{at + 1}, %{at + 3}, p{signs}{majors}; }}"\n'
         f'                 : {outputs}\n                 : {inputs} : "memory");\n  }}\n'
@@ -182,7 +185,9 @@ def _function(shape: WgmmaShape, from_registers: bool) -> str:
     extent = shape.n // 2
     opcode = f"wgmma.mma_async.sync.aligned.m64n{shape.n}k{shape.k}.{shape.accumulator}.{shape.a}.{shape.b}"
     registers = "".join(f'                 "{line}"\n' for line in _lines([f"%{i}" for i in range(count)], 16, ", "))
-    check = "" if has_major else _major_check(from_registers)
+    check = ""
+    if not has_major:
+        check = _major_check("MAJOR_B == K_MAJOR" if from_registers else "MAJOR_A == K_MAJOR && MAJOR_B == K_MAJOR")
     return (
         f"  {head}TW_DEVICE static void {name}({array} (&d)[{extent}], {a_parameter}, uint64_t b, bool accumulate) {{\n"
         f"{check}{''.join(lines)}"
@@ -195,8 +200,7 @@ def _function(shape: WgmmaShape, from_registers: bool) -> str:
     )
 
 
-def _major_check(from_registers: bool) -> str:
-    condition = "MAJOR_B == K_MAJOR" if from_registers else "MAJOR_A == K_MAJOR && MAJOR_B == K_MAJOR"
+def _major_check(condition: str) -> str:
     return f'    static_assert({condition}, "only 16-bit operands may be MN-major");\n'
 
 

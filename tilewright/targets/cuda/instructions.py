@@ -18,7 +18,6 @@ from tilewright.machine.instructions import (
     SHARED,
     CopyInstruction,
     MatrixInstruction,
-    SparseInstruction,
 )
 
 WARP, WARPGROUP = 32, 128
@@ -110,14 +109,16 @@ def _mma_f64(
     )  # fmt: skip
 
 
-def _wgmma(a: DType, b: DType, accumulator: DType, rate: int, from_registers: bool) -> MatrixInstruction:
+def _wgmma(
+    a: DType, b: DType, accumulator: DType, rate: int, from_registers: bool, sparse: bool = False
+) -> MatrixInstruction:
     choices = WGMMA_N_INTEGER if a.is_integer else WGMMA_N
-    n, k = choices[0], 256 // a.bits
+    n, kept = choices[0], 256 // a.bits
     return MatrixInstruction(
-        "wgmma_rs" if from_registers else "wgmma_ss", WARPGROUP, 64, n, k, a, b, accumulator,
-        REGISTERS if from_registers else SHARED, SHARED, mma_a(a.bits, k, 4) if from_registers else None, None,
+        f"wgmma{'_sparse' * sparse}_{'rs' if from_registers else 'ss'}", WARPGROUP, 64, n, kept << sparse, a, b, accumulator,
+        REGISTERS if from_registers else SHARED, SHARED, mma_a(a.bits, kept, 4) if from_registers else None, None,
         mma_d(n, 4), n_choices=choices, majors=("k", "mn") if a.bits == 16 else ("k",), asynchronous=True, rate=rate,
-        exact_bits=FP8_WGMMA_BITS if a.bits == 8 and a.is_float else None,
+        exact_bits=FP8_WGMMA_BITS if a.bits == 8 and a.is_float else None, sparse=sparse,
     )  # fmt: skip
 
 
@@ -132,20 +133,16 @@ def matrix_instructions(arch: Arch) -> tuple[MatrixInstruction, ...]:
     found: list[MatrixInstruction] = []
     if arch.has("wgmma"):
         for from_registers in (False, True):
-            found += _warpgroup_instructions(2 * rate, from_registers)
+            found += _warpgroup_instructions(2 * rate, from_registers, False)
     found += _warp_instructions(arch, rate)
     return tuple(sorted(found, key=lambda instruction: -instruction.rate))
 
 
-def _warpgroup_instructions(rate: int, from_registers: bool) -> list[MatrixInstruction]:
-    found = [
-        _wgmma(F16, F16, F32, rate, from_registers), _wgmma(F16, F16, F16, rate, from_registers),
-        _wgmma(BF16, BF16, F32, rate, from_registers), _wgmma(TF32, TF32, F32, rate // 2, from_registers),
-    ]  # fmt: skip
-    found += [_wgmma(a, b, S32, 2 * rate, from_registers) for a in (S8, U8) for b in (S8, U8)]
-    for accumulator in (F32, F16):
-        found += [_wgmma(a, b, accumulator, 2 * rate, from_registers) for a in (E4M3, E5M2) for b in (E4M3, E5M2)]
-    return found
+def _warpgroup_instructions(rate: int, from_registers: bool, sparse: bool) -> list[MatrixInstruction]:
+    types = [(F16, F16, F32, rate), (F16, F16, F16, rate), (BF16, BF16, F32, rate), (TF32, TF32, F32, rate // 2)]
+    types += [(a, b, S32, 2 * rate) for a in (S8, U8) for b in (S8, U8)]
+    types += [(a, b, total, 2 * rate) for total in (F32, F16) for a in (E4M3, E5M2) for b in (E4M3, E5M2)]
+    return [_wgmma(*one, from_registers, sparse) for one in types]
 
 
 def _warp_instructions(arch: Arch, rate: int) -> list[MatrixInstruction]:
@@ -175,23 +172,29 @@ def _warp_instructions(arch: Arch, rate: int) -> list[MatrixInstruction]:
     return found
 
 
-def _mma_sparse(function: str, a: DType, accumulator: DType, k: int, rate: int) -> SparseInstruction:
-    return SparseInstruction(
-        f"mma_sparse_{function}", WARP, 16, 8, k, a, a, accumulator, mma_a(a.bits, k // 2), mma_b(a.bits, k), mma_d(), rate
+def _mma_sparse(function: str, a: DType, b: DType, accumulator: DType, k: int, rate: int) -> MatrixInstruction:
+    return MatrixInstruction(
+        f"mma_sparse_{function}", WARP, 16, 8, k, a, b, accumulator, REGISTERS, REGISTERS,
+        mma_a(a.bits, k // 2), mma_b(b.bits, k), mma_d(), rate=rate, sparse=True,
     )  # fmt: skip
 
 
 @functools.cache
-def sparse_instructions(arch: Arch) -> tuple[SparseInstruction, ...]:
-    """The instructions for 2:4 sparse left operands that an architecture executes natively."""
+def sparse_instructions(arch: Arch) -> tuple[MatrixInstruction, ...]:
+    """The instructions for 2:4 sparse left operands that an architecture executes natively, fastest first."""
     rate = 2 * _RATE[int("".join(c for c in arch.name if c.isdigit()))]
-    found = [
-        _mma_sparse("m16n8k32", F16, F32, 32, rate), _mma_sparse("m16n8k32", BF16, F32, 32, rate),
-        _mma_sparse("m16n8k64", S8, S32, 64, 2 * rate),
+    found: list[MatrixInstruction] = []
+    if arch.has("wgmma"):
+        for from_registers in (False, True):
+            found += _warpgroup_instructions(2 * rate, from_registers, True)
+    found += [
+        _mma_sparse("m16n8k32", F16, F16, F32, 32, rate), _mma_sparse("m16n8k32", BF16, BF16, F32, 32, rate),
+        _mma_sparse("m16n8k16", TF32, TF32, F32, 16, rate // 2),
     ]  # fmt: skip
+    found += [_mma_sparse("m16n8k64", a, b, S32, 64, 2 * rate) for a in (S8, U8) for b in (S8, U8)]
     if arch.has("mma_fp8"):
-        found.append(_mma_sparse("m16n8k64", E4M3, F32, 64, 2 * rate))
-    return tuple(found)
+        found += [_mma_sparse("m16n8k64", a, b, F32, 64, 2 * rate) for a in (E4M3, E5M2) for b in (E4M3, E5M2)]
+    return tuple(sorted(found, key=lambda instruction: -instruction.rate))
 
 
 # Copy instructions --------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ BOX_ALIGNMENT = 128
 """Bytes to which a box's place in shared memory is aligned."""
 
 STEP_BYTES = 32
-"""Bytes along k that one wgmma takes of a K-major operand."""
+"""Bytes along k that one wgmma takes of a K-major operand; of the dense operand of a sparse product twice as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ class WgmmaOperand:
         return self.swizzle.wgmma_field << 62 | (self.stride >> 4) << 32 | (self.leading >> 4) << 16
 
 
-def wgmma_operand(offset: Offset, mn: int, k: int, dtype: DType) -> WgmmaOperand | None:
-    """How wgmma reads a tile of `mn` by `k` elements, or None where it cannot.
+def wgmma_operand(offset: Offset, mn: int, k: int, dtype: DType, step_bytes: int = STEP_BYTES) -> WgmmaOperand | None:
+    """How wgmma reads a tile of `mn` by `k` elements, `step_bytes` along k at once, or None where it cannot.
 
     The base of the tile is aligned to the swizzle's period.
     """
-    depth = STEP_BYTES * 8 // dtype.bits
+    depth = step_bytes * 8 // dtype.bits
     if k % depth or mn % 8:
         return None
     table = np.broadcast_to(offset(np.arange(mn)[:, None], np.arange(k)[None, :]), (mn, k)).astype(np.int64)

@@ -18,7 +18,7 @@ from tilewright.targets.cuda.spellings import SPELLINGS, TYPES, storage_type
 _ASYNC_COPIES = ("cp_async", "cp_async_zfill")
 _ATOMICS = frozenset(f"atomic_{kind}" for kind in ("add", "max", "min", "and", "or", "xor", "exchange"))
 TEMPLATES = {
-    "wgmma_ss": 3, "wgmma_rs": 3, "wgmma_wait": 1, "bulk_wait_read": 1, "setmaxnreg": 1, "lop3": 1,
+    "wgmma_ss": 3, "wgmma_rs": 3, "wgmma_sparse_ss": 4, "wgmma_sparse_rs": 4, "wgmma_wait": 1, "bulk_wait_read": 1, "setmaxnreg": 1, "lop3": 1,
 }  # fmt: skip
 """Functions with template parameters: how many of a call's arguments those are."""
 
@@ -152,6 +152,8 @@ class CudaPrinter(CFamilyPrinter):
             return self._async_copy(call)
         if call.function in _ATOMICS:
             return self._atomic(call)
+        if call.function == "sparse_places":
+            return self._pointers(call)
         if call.function == "load_cluster_fragment":
             return self._load_from_peer(call)
         if call.function == "cp_async_wait":
@@ -184,10 +186,10 @@ class CudaPrinter(CFamilyPrinter):
         if name == "setmaxnreg":
             register = int(parameters[0])
             name = "setmaxnreg_inc" if register > self.launch_registers else "setmaxnreg_dec"
-        elif name in ("wgmma_ss", "wgmma_rs"):
+        elif name.startswith("wgmma") and name != "wgmma_wait":
             _, left, right = parameters[1].split("_")
-            types = [_ELEMENTS[right]] if name == "wgmma_rs" else [_ELEMENTS[left], _ELEMENTS[right]]
-            parameters = [parameters[0], *types, parameters[2]]
+            types = [_ELEMENTS[right]] if name.endswith("_rs") else [_ELEMENTS[left], _ELEMENTS[right]]
+            parameters = [parameters[0], *types, *parameters[2:]]
         return self.call(f"tw::{name}<{', '.join(parameters)}>", *(self._argument(part) for part in rest))
 
     def expression_TensorMap(self, node: nodes.TensorMap) -> Text:
@@ -215,6 +217,12 @@ class CudaPrinter(CFamilyPrinter):
         assert isinstance(width, nodes.Const) and isinstance(target, Region)
         fragment, place = Text(self.names.of(target.buffer)), self.expression(target.starts[0])
         return self.call(f"tw::{call.function}<{width.value}>", fragment, place, self._argument(address))
+
+    def _pointers(self, call: nodes.Call) -> Text:
+        """A function of places in memory that it reads by itself."""
+        places = [(part.buffer, part.starts[0]) for part in call.arguments if isinstance(part, Region)]
+        texts = [Text(f"&{self.names.of(buffer)}[{self.expression(start)}]") for buffer, start in places]
+        return self.call(f"tw::{call.function}", *texts)
 
     def _argument(self, part: Expr | str | Region) -> Text:
         if isinstance(part, str):

@@ -2,6 +2,8 @@
 
 For each step of k and each 64 rows of its part a warpgroup issues one instruction as wide as its part of n; the
 descriptor of a step is that of the tile plus a constant.  An operator with a token ends there; one without waits.
+
+The lanes of a sparse gemm first read their words of metadata (`targets/cuda/sparse_gemm.py`).
 """
 
 from __future__ import annotations
@@ -29,15 +31,16 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.layout.layout import Layout
-from tilewright.ops.gemm import Gemm
+from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.tile.select_instructions import GemmPlan
 from tilewright.targets.cuda.instructions import PTX_NAMES
-from tilewright.targets.cuda.operands import WgmmaOperand, wgmma_operand
+from tilewright.targets.cuda.operands import STEP_BYTES, WgmmaOperand, wgmma_operand
+from tilewright.targets.cuda.sparse_metadata import PlacesOfLane
 
 
-def lower_warpgroup_gemm(gemm: Gemm, plan: GemmPlan, context: Context) -> Statement:
+def lower_warpgroup_gemm(gemm: Product, plan: GemmPlan, context: Context) -> Statement:
     """The thread code of a gemm on warpgroups."""
     return _GroupGemm(gemm, plan, context.facts[BLOCK]).statements()
 
@@ -61,9 +64,9 @@ def lower_group_wait(wait: Wait, context: Context) -> Statement | None:
     return seq(*made)
 
 
-def _gemms(token: str, context: Context) -> list[Gemm]:
+def _gemms(token: str, context: Context) -> list[Product]:
     block: BlockView = context.facts[BLOCK]
-    return [operator for operator in block.operators(token) if isinstance(operator, Gemm)]
+    return [operator for operator in block.operators(token) if isinstance(operator, Product)]
 
 
 def _settled(block: BlockView, accumulator: nodes.Buffer) -> Statement:
@@ -83,9 +86,10 @@ class _Tile:
 
 @dataclass(slots=True)
 class _GroupGemm:
-    gemm: Gemm
+    gemm: Product
     plan: GemmPlan
     block: BlockView
+    places: PlacesOfLane | None = None
 
     def statements(self) -> Seq:
         gemm, plan = self.gemm, self.plan
@@ -99,6 +103,9 @@ class _GroupGemm:
         a = None
         if plan.instruction.a_memory != "registers":
             a = self._descriptor(gemm.a, True, plan.instruction.m, row_group, plan.tiles_m, head)
+        if isinstance(gemm, SparseGemm):
+            self.places = PlacesOfLane(gemm, plan, self.block, row_group)
+            head += self.places.statements()
         head.append(Evaluate(Call(BOOL, "wgmma_fence", ()), span=gemm.span))
         body = [
             self._instruction(a, b, row, column, step, keep if step == 0 else const(True))
@@ -144,13 +151,15 @@ class _GroupGemm:
     def _tile(self, region: Region, is_left: bool, size: int) -> _Tile:
         layout, dtype = self.block.layout(region.buffer), region.dtype
         transposed = self.gemm.transpose_a if is_left else not self.gemm.transpose_b
-        mn, k = (self.gemm.m if is_left else self.gemm.n), self.gemm.k
+        mn, k, step_bytes = (self.gemm.m if is_left else self.gemm.n), self.gemm.k, STEP_BYTES
+        if self.plan.instruction.sparse:
+            k, step_bytes = (k // 2, step_bytes) if is_left else (k, 2 * step_bytes)
 
         def offset(across: Any, deep: Any) -> Any:
             pair = (deep, across) if transposed else (across, deep)
             return layout.offset("memory", *(0 for _ in range(layout.rank - 2)), *pair) * (dtype.bits // 8)
 
-        operand = wgmma_operand(offset, mn, k, dtype)
+        operand = wgmma_operand(offset, mn, k, dtype, step_bytes)
         starts = [offset(first, 0) for first in range(0, mn, size)]
         step = starts[1] if len(starts) > 1 else 0
         if (
@@ -180,11 +189,15 @@ class _GroupGemm:
         else:
             left = self._part(a, row, step)
         majors = f"tw::{b[1].operand.major.upper()}_MAJOR"
+        types = (PTX_NAMES[instruction.accumulator], PTX_NAMES[instruction.a], PTX_NAMES[instruction.b])
+        shape = (const(instruction.n), "_".join(types))
+        if self.places is not None:
+            word, selector = self.places.word(row, step)
+            arguments = (*shape, const(selector), majors, target, left, right, word, keep)
+            return Evaluate(Call(BOOL, instruction.function, arguments), span=gemm.span)
         if a is not None:
             majors = f"tw::{a[1].operand.major.upper()}_MAJOR, {majors}"
-        types = (PTX_NAMES[instruction.accumulator], PTX_NAMES[instruction.a], PTX_NAMES[instruction.b])
-        shape = (const(instruction.n), "_".join(types), majors)
-        return Evaluate(Call(BOOL, instruction.function, (*shape, target, left, right, keep)), span=gemm.span)
+        return Evaluate(Call(BOOL, instruction.function, (*shape, majors, target, left, right, keep)), span=gemm.span)
 
     def _part(self, operand: tuple[Var, _Tile], number: int, step: int) -> Expr:
         """The descriptor of one instruction's part."""

@@ -60,7 +60,7 @@ void multiply(TwMatrixForm form, bool sparse, uint32_t selector, MmaOperands& mi
         double kept[32];
         memcpy(kept, left[row], k / 2 * sizeof(double));
         for (uint32_t step = 0; step < k; ++step) left[row][step] = 0;
-        for (uint32_t i = 0; i < k / 2; ++i) left[row][i / 2 * 4 + places.at[row][i / 2][i % 2]] = kept[i];
+        for (uint32_t i = 0; i < k / 2; ++i) left[row][places.at[row][i]] = kept[i];
       }
     }
     for (uint32_t row = 0; row < m; ++row)

@@ -174,7 +174,7 @@ void spread(const Instruction& instruction, uint32_t kept, double (*a)[64]) {
       double values[32];
       memcpy(values, to, kept * sizeof(double));
       for (uint32_t step = 0; step < 2 * kept; ++step) to[step] = 0;
-      for (uint32_t i = 0; i < kept; ++i) to[i / 2 * 4 + places.at[row][i / 2][i % 2]] = values[i];
+      for (uint32_t i = 0; i < kept; ++i) to[places.at[row][i]] = values[i];
     }
   }
 }

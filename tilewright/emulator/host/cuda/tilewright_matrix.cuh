@@ -51,6 +51,13 @@ TW_MMA(mma_m16n8k16_through_half, 16, 16)
 TW_MMA(mma_m16n8k32_through_half, 16, 32)
 TW_MMA(mma_m8n8k4, 8, 4)
 #undef TW_MMA
+// A lane's word of metadata: two bytes of each of two rows (elements of 16 and 32 bits), or four of one (bytes).  Nibbles of zero, which
+// stand where a copy met the end of the tensor, become those of the first two places.
+TW_DEVICE uint32_t sparse_places(uint32_t word) { return word | (~(word >> 1) & 0x44444444u); }
+TW_DEVICE uint32_t sparse_places(const uint8_t* upper, const uint8_t* lower) {
+  return sparse_places(uint32_t(*reinterpret_cast<const uint16_t*>(upper)) | uint32_t(*reinterpret_cast<const uint16_t*>(lower)) << 16);
+}
+TW_DEVICE uint32_t sparse_places(const uint8_t* row) { return sparse_places(*reinterpret_cast<const uint32_t*>(row)); }
 #define TW_MMA_SPARSE(NAME, K)                                                                                              \
   template <int SELECTOR = 0, class D, int ND, class A, int NA, class B, int NB>                                            \
   TW_DEVICE void NAME(Fragment<D, ND>& d, const Fragment<A, NA>& a, const Fragment<B, NB>& b, uint32_t metadata, TW_SITE) { \

@@ -138,6 +138,13 @@ TW_DEVICE void mma_m16n8k32_through_half(Fragment<D, 4>& d, const Fragment<A, 16
   mma_m16n8k16_through_half(d, slice<8>(a, 8), slice<4>(b, 4));
 }
 // ---- mma.sp: a holds two of every four elements along k; `metadata` has their places, in the lanes that SELECTOR names ----
+// A lane's word of metadata: two bytes of each of two rows (elements of 16 and 32 bits), or four of one (bytes).  Nibbles of zero, which
+// stand where a copy met the end of the tensor, become those of the first two places.
+TW_DEVICE uint32_t sparse_places(uint32_t word) { return word | (~(word >> 1) & 0x44444444u); }
+TW_DEVICE uint32_t sparse_places(const uint8_t* upper, const uint8_t* lower) {
+  return sparse_places(uint32_t(*reinterpret_cast<const uint16_t*>(upper)) | uint32_t(*reinterpret_cast<const uint16_t*>(lower)) << 16);
+}
+TW_DEVICE uint32_t sparse_places(const uint8_t* row) { return sparse_places(*reinterpret_cast<const uint32_t*>(row)); }
 #define TW_MMA_SPARSE_4_4(NAME, PTX, D, C, A, B, N)                                                                            \
   template <int SELECTOR = 0>                                                                                                  \
   TW_DEVICE void NAME(Fragment<D, 4>& d, const Fragment<A, N>& a, const Fragment<B, N>& b, uint32_t metadata) {                \
@@ -161,8 +168,15 @@ TW_MMA_SPARSE_2_2(mma_sparse_m16n8k16, "m16n8k16.row.col.f32.bf16.bf16.f32", flo
 TW_MMA_SPARSE_4_4(mma_sparse_m16n8k32, "m16n8k32.row.col.f32.f16.f16.f32", float, "f", half, half, 8)
 TW_MMA_SPARSE_4_4(mma_sparse_m16n8k32, "m16n8k32.row.col.f32.bf16.bf16.f32", float, "f", bfloat16, bfloat16, 8)
 TW_MMA_SPARSE_2_2(mma_sparse_m16n8k32, "m16n8k32.row.col.s32.s8.s8.s32", int32_t, "r", int8_t, int8_t, 8)
+TW_MMA_SPARSE_4_4(mma_sparse_m16n8k16, "m16n8k16.row.col.f32.tf32.tf32.f32", float, "f", tfloat32, tfloat32, 4)
 TW_MMA_SPARSE_4_4(mma_sparse_m16n8k64, "m16n8k64.row.col.s32.s8.s8.s32", int32_t, "r", int8_t, int8_t, 16)
+TW_MMA_SPARSE_4_4(mma_sparse_m16n8k64, "m16n8k64.row.col.s32.u8.u8.s32", int32_t, "r", uint8_t, uint8_t, 16)
+TW_MMA_SPARSE_4_4(mma_sparse_m16n8k64, "m16n8k64.row.col.s32.s8.u8.s32", int32_t, "r", int8_t, uint8_t, 16)
+TW_MMA_SPARSE_4_4(mma_sparse_m16n8k64, "m16n8k64.row.col.s32.u8.s8.s32", int32_t, "r", uint8_t, int8_t, 16)
 TW_MMA_SPARSE_4_4(mma_sparse_m16n8k64, "m16n8k64.row.col.f32.e4m3.e4m3.f32", float, "f", float8_e4m3, float8_e4m3, 16)
+TW_MMA_SPARSE_4_4(mma_sparse_m16n8k64, "m16n8k64.row.col.f32.e5m2.e5m2.f32", float, "f", float8_e5m2, float8_e5m2, 16)
+TW_MMA_SPARSE_4_4(mma_sparse_m16n8k64, "m16n8k64.row.col.f32.e4m3.e5m2.f32", float, "f", float8_e4m3, float8_e5m2, 16)
+TW_MMA_SPARSE_4_4(mma_sparse_m16n8k64, "m16n8k64.row.col.f32.e5m2.e4m3.f32", float, "f", float8_e5m2, float8_e4m3, 16)
 #undef TW_MMA_SPARSE_4_4
 #undef TW_MMA_SPARSE_2_2
 #undef TW_MMA_4_2

@@ -1,0 +1,81 @@
+"""``C = A @ B^T`` where A is 2:4 sparse: what was kept of it and where it stood, as `formats.sparse.compress` gives both.
+
+Matrix units skip what is zero, so that a product takes half the cycles of a dense one; the dense operand's traffic stays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tilewright
+import tilewright.language as T
+from tilewright.formats.sparse import group_of
+from tilewright.kernels.dense_matmul import sum_type
+from tilewright.kernels.tiles import Tiles
+
+
+@tilewright.jit
+def sparse_matmul(
+    M: int,
+    K: int,
+    dtype: str = "float16",
+    out: str | None = None,
+    transpose_B: bool = True,
+    tiles: Tiles | None = None,
+) -> Any:
+    """Product of a sparse matrix, such as a pruned weight, and a dense one.
+
+    Parameters
+    ----------
+    M, K : of the sparse matrix, which are known when the kernel is made; the dense one may have any N.
+    dtype : of both operands.
+    out : type of the result; that of the sums where not given.
+    transpose_B : whether B is ``[N, K]`` in memory.
+    tiles : None for those of `sparse_tiles`.
+
+    Returns
+    -------
+    kernel of kept ``[M, K / 2]``, metadata (uint8) ``[M, K / 8]`` (``[M, K / 4]`` for tfloat32), B ``[N, K]`` (or ``[K, N]``)
+    and C ``[M, N]``.
+
+    Example
+    -------
+    >>> kept, metadata = compress(prune(weight))
+    >>> sparse_matmul(*weight.shape, "float16", "float16")(kept, metadata, activations, C)
+    """
+    N, accumulate = T.dynamic("N"), sum_type(dtype)
+    chosen = tiles or sparse_tiles(dtype)
+    block_M, block_N, block_K = chosen.block_M, chosen.block_N, chosen.block_K
+    per_byte = 2 * group_of(tilewright.dtype(dtype))
+
+    @T.prim_func
+    def sparse_matmul(
+        kept: T.Tensor((M, K // 2), dtype),
+        metadata: T.Tensor((M, K // per_byte), "uint8"),
+        B: T.Tensor((N, K) if transpose_B else (K, N), dtype),
+        C: T.Tensor((M, N), out or accumulate),
+    ):
+        grid = T.ceildiv(N, block_N), T.ceildiv(M, block_M)
+        with T.Kernel(*grid, threads=chosen.threads, cluster_dims=chosen.cluster) as (bn, bm):
+            a = T.alloc_shared((block_M, block_K // 2), dtype)
+            places = T.alloc_shared((block_M, block_K // per_byte), "uint8")
+            b = T.alloc_shared((block_N, block_K) if transpose_B else (block_K, block_N), dtype)
+            total = T.alloc_fragment((block_M, block_N), accumulate)
+            T.clear(total)
+            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=chosen.stages):
+                T.copy(kept[bm * block_M, k * block_K // 2], a)
+                T.copy(metadata[bm * block_M, k * block_K // per_byte], places)
+                if transpose_B:
+                    T.copy(B[bn * block_N, k * block_K], b)
+                else:
+                    T.copy(B[k * block_K, bn * block_N], b)
+                T.gemm_sp(a, places, b, total, transpose_B=transpose_B)
+            T.copy(total, C[bm * block_M, bn * block_N])
+
+    return sparse_matmul
+
+
+def sparse_tiles(dtype: str) -> Tiles:
+    """The tiles for operands of a type."""
+    size = tilewright.dtype(dtype).storage_bytes
+    return Tiles(128, 256, 128 // size, 4, 256, (1, 2))
