@@ -33,7 +33,7 @@ def packed(form: FragmentRecords, codes: Any, scales: Any) -> Any:
     rows, columns = codes.shape
     down, across, words = form.shape(rows, columns)
     records = torch.zeros(down, across, words * 4, dtype=torch.uint8, device="cuda")
-    for name, array in (("codes", codes), ("scales", scales)):
+    for name, array in (("codes", codes), *((("scales", scales),) if form.scale else ())):
         layout = form.codes() if name == "codes" else form.lines()
         width = 128 if name == "codes" else form.sets
         padded = torch.zeros(down * form.rows, across * width, dtype=array.dtype, device="cuda")

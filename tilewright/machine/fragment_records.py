@@ -10,6 +10,10 @@ compares).  So one load of up to 16 bytes gives a lane codes of several steps, a
 
 so that shifts and masks alone separate the registers, and the codes of a register pair of rows differ by one field.
 
+Codes that become 16 bits are plain numbers, from which an offset is taken.  Codes that become 8 bits are signed, so that
+registers need none: those of int8 are two's complement, those of 8-bit floats have the lower bits of negative ones inverted.
+`FragmentRecords.encode` makes them.
+
 The order is a function of the codes' width, of the operand's type and of the fields alone: one packed weight serves every
 number of rows of activations and every kernel.
 """
@@ -255,15 +259,41 @@ class FragmentRecords:
 
     # Values -------------------------------------------------------------------------------------
 
+    def encode(self, numbers: np.ndarray) -> np.ndarray:
+        """Codes (uint8) of whole numbers from ``-2**(bits - 1)`` for operands of 8 bits, from 0 for others."""
+        codes = np.asarray(numbers).astype(np.int64) & ((1 << self.bits) - 1)
+        return self._folded(codes).astype(np.uint8)
+
+    def decode(self, codes: np.ndarray) -> np.ndarray:
+        """What codes stand for, float64; eight bits of an 8-bit float are that float."""
+        if self.values is not None:
+            return np.array(self.values)[codes.astype(int)]
+        if self.operand.bits == 16:
+            return codes.astype(np.float64)
+        if self.bits == 8 and self.operand.is_float:
+            return codes.astype(np.uint8).view(self.operand.numpy).astype(np.float64)
+        half = 1 << self.bits - 1
+        return ((self._folded(codes.astype(np.int64)) ^ half) - half).astype(np.float64)
+
+    def _folded(self, codes: np.ndarray) -> np.ndarray:
+        """Two's complement to codes, and back."""
+        if not self.operand.is_float or self.operand.bits == 16 or self.bits == 8:
+            return codes
+        half = 1 << self.bits - 1
+        return np.where(codes >= half, codes ^ (half - 1), codes)
+
     @property
     def raw_bias(self) -> int:
         """What `raw` codes of bfloat16 are too large by: 128 is the number whose last bits are units."""
         return 128 if self.operand == ALL["bfloat16"] and self.values is None else 0
 
     def raw_unit(self, h: int) -> float:
-        """What `raw` codes are multiples of, in rows ``g + 8 h``: a masked field of a half is a subnormal number."""
+        """What `raw` codes are multiples of, in rows ``g + 8 h``: a masked field of a half is a subnormal number, and one of
+        int8 lies in the highest bits.  The least numbers of e4m3 count up like integers."""
         if self.values is not None:
             return 2.0**-14 if self.is_e2m1 and self.operand == ALL["float16"] else 1.0
+        if self.operand.bits == 8:
+            return 1.0 if self.bits == 8 else 2.0**-9 if self.operand.is_float else 2.0 ** (8 - self.bits)
         if self.operand != ALL["float16"]:
             return 1.0
         return 2.0 ** (-24 if self.is_shifted(h) else -24 + h * self.bits)

@@ -48,7 +48,8 @@ class Unpack(TileOperator):
         ``(code + form.raw_bias) * form.raw_unit(row // 8 % 2)``.
     scaled : codes are multiplied by the scale of their row and group, and rounded to the operand's type.
     zeros_mode : what the records' zeros do to scaled codes, before that rounding: ``"original"`` takes ``zero * scale`` from
-        them, itself rounded, ``"rescale"`` takes ``zero``; None where records hold none.
+        them, itself rounded, ``"rescale"`` takes ``zero``; None where records hold none.  Operands of int8 have only
+        ``"original"``, scaled or not, and what comes out must fit them.
     """
 
     source: Region
@@ -93,7 +94,13 @@ class Unpack(TileOperator):
                 yield f"the {name} is {operand.dtype} of shape {shape_text(operand)}, expected float32 of ({self.rows})"
         if self.scaled and (not self.form.scales_codes or self.offset is None):
             yield f"codes of {self.form} cannot be scaled here: scales of type {self.form.operand} and an offset are needed"
-        if self.zeros_mode is not None and (not self.scaled or self.form.zero != self.form.operand):
+        integer = self.form.operand.is_integer
+        if self.form.operand.bits == 8 and not integer and (self.offset is not None or self.scaled):
+            yield f"codes of {self.form} come only as they are, without an offset or scales"
+        if self.zeros_mode == "rescale" and integer:
+            yield f"codes of {self.form} are whole numbers, from which no zeros of scaled weights are taken"
+        applied = self.offset is not None if integer else self.scaled
+        if self.zeros_mode is not None and (not applied or self.form.zero != self.form.operand):
             yield f"zeros of {self.form} cannot be applied here: they go with scaled codes, in type {self.form.operand}"
         if self.form.values is not None and self.offset not in (None, 0):
             yield f"codes of {self.form} stand for values, from which no offset is subtracted"
@@ -123,12 +130,13 @@ class Unpack(TileOperator):
         return tuple(found)
 
     def _values(self, records: np.ndarray) -> np.ndarray:
-        all_codes = self.form.record(self._records(), 1).unpack(records, "codes").astype(np.float64)
-        codes = all_codes[:, self.first : self.first + self.columns]
-        if self.form.values is not None:
-            codes = np.array(self.form.values)[codes.astype(int)]
+        all_codes = self.form.record(self._records(), 1).unpack(records, "codes")
+        codes = self.form.decode(all_codes[:, self.first : self.first + self.columns])
         operand = self.form.operand
-        if self.offset is not None:
+        if self.offset is not None and operand.is_integer:
+            zeros = self._groups(records, "zeros") if self.zeros_mode else 0.0
+            values = (codes - self.offset - zeros) * (self._groups(records, "scales") if self.scaled else 1.0)
+        elif self.offset is not None:
             values = codes - self.offset
             if self.scaled:
                 scales = self._groups(records, "scales")
@@ -173,10 +181,15 @@ class Unpack(TileOperator):
         unsigned = self._field(
             "codes", form.codes(), ALL[f"uint{form.bits}"], (index_binary("floormod", i, form.rows), column), i
         )
-        value = cast(cast(unsigned, INT32), FLOAT32)
-        if form.values is not None:
-            value = self._look_up(cast(unsigned, INT32), form.values)
-        if self.offset is not None:
+        value = self._number(unsigned)
+        if self.offset is not None and form.operand.is_integer:
+            group = index_binary("floordiv", column, form.group)
+            value = binary("sub", value, const(float(self.offset), FLOAT32))
+            if self.zeros_mode is not None:
+                value = binary("sub", value, self._line_value("zeros", i, group))
+            if self.scaled:
+                value = binary("mul", value, self._line_value("scales", i, group))
+        elif self.offset is not None:
             value = binary("sub", value, const(float(self.offset), FLOAT32))
             if self.scaled:
                 group = index_binary("floordiv", column, form.group)
@@ -191,6 +204,20 @@ class Unpack(TileOperator):
             unit = Select(FLOAT32, upper, *(const(form.raw_unit(h), FLOAT32) for h in (0, 1)))
             value = binary("mul", binary("add", value, const(float(form.raw_bias), FLOAT32)), unit)
         return store_element(self.codes, (i, j), value)
+
+    def _number(self, unsigned: Expr) -> Expr:
+        """What a code stands for, float32."""
+        form, code = self.form, cast(unsigned, INT32)
+        if form.values is not None:
+            return self._look_up(code, form.values)
+        if form.operand.bits == 16:
+            return cast(code, FLOAT32)
+        if form.bits == 8:
+            return cast(Reinterpret(form.operand, unsigned), FLOAT32)
+        half = 1 << form.bits - 1
+        if form.operand.is_float:
+            code = Select(INT32, binary("ge", code, const(half)), binary("xor", code, const(half - 1)), code)
+        return cast(binary("sub", binary("xor", code, const(half)), const(half)), FLOAT32)
 
     def _look_up(self, code: Expr, values: Sequence[float]) -> Expr:
         """The value of a code: a choice for each bit, the highest first."""

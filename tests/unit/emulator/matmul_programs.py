@@ -14,6 +14,7 @@ from tilewright.kernels.block_scaled_matmul import block_scaled_matmul
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
 from tilewright.kernels.general_matmul import general_matmul
+from tilewright.kernels.hopper_quant_bytes import byte_quant_matmul
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_small import small_quant_matmul
 from tilewright.kernels.recipe import Recipe
@@ -46,6 +47,18 @@ def quantised(kernel: Any, tokens: int, **sizes: int) -> tuple[Any, tuple[Any, .
     return kernel, arguments, {"sizes": (N, K, form), "tokens": tokens, **sizes}
 
 
+def of_bytes() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The kernel for 8-bit activations, 4 bits in groups of 128."""
+    N, K, M = 80, 512, 5
+    form = FragmentRecords(4, ALL["int8"], ALL["float16"])
+    numbers = whole(N, K, dtype="int8", size=7)
+    words = form.pack({"codes": form.encode(numbers), "scales": powers(N, K // 128)})
+    one = np.ones(1, np.float32)
+    arguments = (words, whole(M, K, dtype="int8", size=100), powers(M), one, one, np.zeros((1, 1), np.float32))
+    options = {"sizes": (N, K, form), "out": "float32", "tokens": 16, "part": 16, "records": 2}
+    return byte_quant_matmul, (*arguments, rubbish(M, N)), options
+
+
 def general() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The kernel for everything, on int8 by uint4."""
     N, K, M = 40, 128, 20
@@ -73,6 +86,7 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "sparse_matmul": (sparse_matmul, (*KEPT, F16, rubbish(M, N)), {"sizes": (M, K), "tiles": SMALL}),
     "few_rows_matmul": (few_rows_matmul, (*BF16, rubbish(9, N)), {"sizes": (N, K), "rows": 9, "splits": 2, "stages": 2}),
     "small_quant_matmul": quantised(small_quant_matmul, 8, warps=2, records=2, blocks=2),
+    "byte_quant_matmul": of_bytes(),
     "medium_quant_matmul": quantised(medium_quant_matmul, 16, tiles=1, records=1),
 }  # fmt: skip
 """Kernels for Hopper alone: the kernel, its arguments, and ``sizes`` and options of its factory."""

@@ -8,7 +8,7 @@ beside it.  Codes with an offset cost one more operation on two of them, scaled 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +39,7 @@ from tilewright.machine.fragment_records import TILE
 from tilewright.ops.unpack import LINES, Unpack, word_field
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
+from tilewright.targets.cuda.unpack_bytes import Affine, affine, byte_register
 
 WARP = 32
 
@@ -83,6 +84,7 @@ class _Unpack:
             words, first = self._load(row, made)
             scales = self._scales(row, made)
             tables = self._tables(words, made)
+            integers = self._integers(row, made)
             for q in range(per_tile // 2):
                 column = self.unpack.first + q * (step // 2)
                 group = column // self.unpack.form.group - self.unpack.first // self.unpack.form.group
@@ -90,6 +92,9 @@ class _Unpack:
                     word, field = self.unpack.form.place(h, column // (step // 2))
                     if tables:
                         code = tables[word - first][field]
+                    elif self.unpack.form.operand.bits == 8:
+                        own = integers[group][h] if integers else None
+                        code = byte_register(self.unpack.form, Load(UINT32, words, (const(word - first),)), field, own)
                     else:
                         code = self._decoded(Load(UINT32, words, (const(word - first),)), h, field)
                     value = self._scaled(code, scales[group][h]) if scales else code
@@ -268,7 +273,7 @@ class _Unpack:
     def _scales(self, row: Expr, made: list[Statement]) -> list[list[tuple[Expr, Expr | None]]]:
         """For each group of columns, of rows g and g + 8: the scale twice in a word, and what the zero takes away."""
         form = self.unpack.form
-        if not self.unpack.scaled:
+        if not self.unpack.scaled or form.operand.is_integer:
             return []
         kind = "f16x2" if form.operand == _HALF else "bf16x2"
         groups = range(self.unpack.first // form.group, (self.unpack.first + self.unpack.columns - 1) // form.group + 1)
@@ -291,6 +296,30 @@ class _Unpack:
                     less[h] = name
             found.append(list(zip(scales, less, strict=True)))
         return found
+
+    def _integers(self, row: Expr, made: list[Statement]) -> list[list[Affine]]:
+        """For each group of columns, of rows g and g + 8: what makes codes int8; none where they come as they are."""
+        unpack, form = self.unpack, self.unpack.form
+        if unpack.offset is None or not form.operand.is_integer:
+            return []
+        found = []
+        for group in range(unpack.first // form.group, (unpack.first + unpack.columns - 1) // form.group + 1):
+            zeros = self._bytes(row, "zeros", group, made) if unpack.zeros_mode else [None, None]
+            scales = self._bytes(row, "scales", group, made) if unpack.scaled else [None, None]
+            pairs = zip(zeros, scales, strict=True)
+            found.append([affine(form, unpack.offset, zero, scale, self._naming(made)) for zero, scale in pairs])
+        return found
+
+    def _bytes(self, row: Expr, field: str, group: int, made: list[Statement]) -> list[Expr | None]:
+        """Integers of 8 bits of rows g and g + 8 of a tile, each as a word."""
+        number = self._line_number(index_binary("add", row, index_binary("floordiv", self._lane, 4)), group)
+        word = index_binary("add", index_binary("floordiv", number, 4), self.unpack.form.offset(field) // 4)
+        shift = self.block.simplify(index_binary("mul", index_binary("floormod", number, 4), 8))
+        both = self._named(field, binary("shr", self._word(row, self.block.simplify(word)), cast(shift, UINT32)), made)
+        return [Call(UINT32, "prmt", (both, const(0, UINT32), const(signed, UINT32))) for signed in (0x8880, 0x9991)]
+
+    def _naming(self, made: list[Statement]) -> Callable[[str, Expr], Expr]:
+        return lambda name, value: self._named(name, value, made)
 
     def _pairs(self, row: Expr, field: str, group: int, made: list[Statement]) -> list[Expr]:
         """Numbers of rows g and g + 8 of a tile, each twice in a word."""

@@ -1,0 +1,141 @@
+"""The kernel for 8-bit activations on Hopper: interpreted, emulated, and against float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from tilewright.ir.dtypes import ALL
+from tilewright.kernels.hopper_quant_bytes import byte_quant_matmul
+from tilewright.machine.fragment_records import FragmentRecords
+
+TARGET = "cuda -arch=sm_90a"
+INT8, E4M3, HALF, WIDE = (ALL[name] for name in ("int8", "float8_e4m3fn", "float16", "float32"))
+
+SMALL = {"tokens": 32, "part": 32, "records": 2}
+CASES: dict[str, tuple[FragmentRecords, tuple[int, int, int], dict[str, Any]]] = {
+    "columns and rows that end within tiles": (FragmentRecords(4, INT8, HALF), (150, 1008, 20), {"tokens": 16, "part": 16, "records": 2}),
+    "scales of channels, two parts of tokens": (FragmentRecords(4, INT8), (150, 1008, 20), {**SMALL, "part": 16, "by_channel": True}),
+    "two bits, K over a cluster": (FragmentRecords(2, INT8), (150, 1024, 20), {**SMALL, "by_channel": True, "cluster": 2, "stages": 5}),
+    "zeros of groups of 64": (FragmentRecords(4, INT8, WIDE, INT8, 64), (150, 512, 20), {**SMALL, "zeros": "codes", "tiles": 2}),
+    "scales of two levels": (FragmentRecords(4, INT8, INT8, INT8), (150, 512, 20), {**SMALL, "zeros": "codes", "tiles": 2, "by_channel": True}),
+    "e4m3": (FragmentRecords(4, E4M3, HALF), (150, 512, 20), {**SMALL, "activations": "float8_e4m3fn"}),
+    "zeros of any size": (FragmentRecords(4, INT8, HALF, WIDE), (150, 512, 20), {**SMALL, "zeros": "original"}),
+    "zeros of scaled weights, e5m2, groups of 32": (FragmentRecords(2, E4M3, HALF, WIDE, 32), (150, 512, 20), {**SMALL, "zeros": "rescale", "activations": "float8_e5m2"}),
+    "two sums at once": (FragmentRecords(4, INT8, HALF), (150, 1008, 40), {"tokens": 64, "part": 32, "records": 2, "ahead": 2}),
+    "two sums at once, zeros, unsigned activations": (FragmentRecords(4, INT8, HALF, WIDE, 64), (150, 496, 20), {**SMALL, "zeros": "original", "ahead": 2, "tiles": 2, "records": 1, "stages": 6, "activations": "uint8"}),
+    "bytes, blocks that send one another activations": (FragmentRecords(8, INT8, HALF), (150, 512, 20), {**SMALL, "records": 1, "sharing": 2}),
+    "everything behind the sum": (FragmentRecords(4, INT8, HALF), (70, 512, 20), {**SMALL, "bias": "float16", "function": "relu", "residual": True}),
+}  # fmt: skip
+
+
+class Problem:
+    """Operands of a case, the exact product, and the sum of the magnitudes of its terms."""
+
+    def __init__(self, form: FragmentRecords, shape: tuple[int, int, int], options: dict[str, Any]) -> None:
+        N, K, M = shape
+        rng = np.random.default_rng(N + K + M)
+        half, zeros = 1 << form.bits - 1, options.get("zeros")
+        numbers = rng.integers(-half, half, (N, K))
+        groups = (N, -(-K // form.group))
+        parts = {"codes": form.encode(numbers)}
+
+        def each(values: np.ndarray) -> np.ndarray:
+            return np.repeat(values.astype(np.float64), form.group, axis=1)[:, :K]
+
+        weight = numbers.astype(np.float64)
+        two_levels = form.scale is INT8
+        if form.zero is not None:
+            whole = rng.integers(-half, half, groups) // (4 if two_levels else 1)
+            parts["zeros"] = whole if zeros == "codes" else (rng.random(groups) * half).astype(np.float32)
+            weight = weight - (each(parts["zeros"]) if zeros != "rescale" else 0.0)
+        if form.scale is not None:
+            scales = rng.integers(1, 9, groups) if two_levels else rng.random(groups) * 0.1
+            parts["scales"] = scales.astype(form.scale.numpy)
+            weight = weight * each(parts["scales"])
+        if zeros == "rescale":
+            weight = weight - each(parts["zeros"])
+        kind = ALL[options.get("activations", "int8")]
+        a = rng.standard_normal((M, K)).astype(kind.numpy)
+        if kind.is_integer:
+            a = rng.integers(int(kind.minimum), int(kind.maximum) + 1, (M, K)).astype(kind.numpy)
+        of_rows = rng.random(M).astype(np.float32)
+        of_columns = rng.random(N if options.get("by_channel") else 1).astype(np.float32)
+        bias = rng.standard_normal(N).astype(np.float16) if options.get("bias") else np.zeros(1, np.float32)
+        residual = rng.standard_normal((M, N) if options.get("residual") else (1, 1)).astype(np.float32)
+        factor = of_rows[:, None].astype(np.float64) * (of_columns if options.get("by_channel") else 1.0)
+        self.exact = (a.astype(np.float64) @ weight.T) * factor
+        self.size = (np.abs(a.astype(np.float64)) @ np.abs(weight).T) * factor
+        if options.get("bias"):
+            self.exact = np.maximum(self.exact + bias, 0.0) + residual
+            self.size = self.size + np.abs(bias) + np.abs(residual)
+        self.c = np.full((M, N), np.nan, np.float32)
+        self.arguments = (form.pack(parts), a, of_rows, of_columns, bias, residual, self.c)
+
+    def check(self, unit: float) -> None:
+        assert (np.abs(self.c - self.exact) <= unit * self.size).all()
+
+
+def made(name: str) -> tuple[Any, Problem]:
+    form, shape, options = CASES[name]
+    program = byte_quant_matmul.trace(*shape[:2], form, **{"out": "float32", **options})
+    return tilewright.compile(program, target=TARGET), Problem(form, shape, options)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_interpreted_as_exact(name: str) -> None:
+    kernel, problem = made(name)
+    kernel.interpret(*problem.arguments)
+    problem.check(16 * 2.0**-24)
+
+
+@pytest.mark.parametrize("name", ["columns and rows that end within tiles", "zeros of groups of 64", "scales of two levels", "two sums at once"])  # fmt: skip
+def test_emulated_as_exact(name: str) -> None:
+    kernel, problem = made(name)
+    kernel.emulate(*problem.arguments)
+    problem.check(16 * 2.0**-24)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("schedule", ["early", "late", "random"])
+def test_every_case_emulated(name: str, schedule: str) -> None:
+    kernel, problem = made(name)
+    kernel.emulate(*problem.arguments, schedule=schedule, seed=1)
+    floats = CASES[name][0].operand.is_float  # whose sums keep 14 bits from one instruction of 32 columns to the next
+    problem.check(4 * 2.0**-13 if floats else 16 * 2.0**-24)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_integers_are_exact(bits: int) -> None:
+    N, K, M = 64, 512, 9
+    rng = np.random.default_rng(bits)
+    half = 1 << bits - 1
+    numbers = rng.integers(-half, half, (N, K))
+    a = rng.integers(-128, 128, (M, K)).astype(np.int8)
+    form = FragmentRecords(bits, INT8)
+    program = byte_quant_matmul.trace(N, K, form, out="int32", by_token=False, tokens=16, part=16, records=2)
+    one, c = np.ones(1, np.float32), np.full((M, N), 77, np.int32)
+    words = form.pack({"codes": form.encode(numbers)})
+    tilewright.compile(program, target=TARGET).emulate(words, a, one, one, one, np.zeros((1, 1), np.int32), c)
+    np.testing.assert_array_equal(c, a.astype(np.int64) @ numbers.T)
+
+
+@pytest.mark.parametrize("operand", [INT8, E4M3], ids=str)
+def test_every_code_stands_for_its_number(operand: Any) -> None:
+    for bits in (1, 2, 4):
+        form = FragmentRecords(bits, operand)
+        numbers = np.arange(-(1 << bits - 1), 1 << bits - 1)
+        codes = form.encode(numbers)
+        assert sorted(codes) == list(range(1 << bits))
+        np.testing.assert_array_equal(form.decode(codes), numbers)
+
+
+def test_the_text_decodes_four_codes_with_a_shift_and_a_mask() -> None:
+    form = FragmentRecords(4, INT8, HALF)
+    text = tilewright.compile(byte_quant_matmul.trace(256, 1024, form), target=TARGET).get_kernel_source()
+    assert "(words[0] << 4u) & 4042322160u" in text and "words[0] & 4042322160u" in text
+    assert "s32_s8_s8" in text and "tw::wgmma_rs<" in text and "tw::bulk_load_hint(" in text

@@ -1,0 +1,334 @@
+"""``C = A W^T`` on Hopper for activations of 8 bits, W in low-bit records: weights are the register operand of wgmma.
+
+As in `hopper_quant_medium` the problem is transposed, two producers run ahead in rings of their own, and consumers decode a
+record's columns while the tensor cores work on the ones before.  Codes become int8 or 8-bit floats.  Scales of groups cannot
+enter those: sums of a group are exact in an accumulator of their own and are scaled on their way into the total.  With
+scales of channels alone, or int8 scales of groups that are multiplied into the codes, one sum runs over all of K.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tilewright
+import tilewright.language as T
+from tilewright.kernels.general_matmul import applied, stored
+from tilewright.kernels.hopper_quant_medium import consumer_registers
+from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
+
+PADDING = 4
+"""Elements between rows of staged sums, so that writing columns meets different banks."""
+
+LONGEST = 1 << 17
+"""Columns whose products certainly fit an int32."""
+
+
+@tilewright.jit
+def byte_quant_matmul(
+    N: int,
+    K: int,
+    form: FragmentRecords,
+    activations: str = "int8",
+    out: str = "float16",
+    zeros: str | None = None,
+    by_token: bool = True,
+    by_channel: bool = False,
+    bias: str | None = None,
+    function: str | None = None,
+    residual: bool = False,
+    tokens: int = 64,
+    part: int = 64,
+    warpgroups: int = 2,
+    tiles: int = 1,
+    records: int = 4,
+    weight_stages: int = 2,
+    stages: int = 4,
+    cluster: int = 1,
+    sharing: int = 1,
+    ahead: int = 1,
+) -> Any:
+    """``function((A scales_A) ((numbers - zeros) scales scales_W)^T + bias) + residual`` for any number of rows.
+
+    Parameters
+    ----------
+    form : order of W.  Scales of a float type are those of groups; int8 ones are multiplied into the codes.
+    activations : ``"int8"`` or ``"uint8"`` where the form's operand is int8, else ``"float8_e4m3fn"`` or ``"float8_e5m2"``.
+    out : type of C.  int32 is exact where nothing is scaled.
+    zeros : ``"codes"``: int8 zeros of the form are taken from codes; ``"original"``, ``"rescale"``: float32 ones, in units of
+        codes or of scaled weights, are taken from sums, with the sums of the activations.
+    by_token, by_channel : whether A's scales are one a row, and whether W has scales of rows.
+    bias, function, residual : type of the bias or None, name of an activation function or None, whether C is added to.
+    tokens, part : rows of A that a block multiplies, and those that one product takes.
+    warpgroups, tiles : a block has ``64 * warpgroups * tiles`` rows of W.
+    records : groups of 128 columns in one copy of weights, at most 4.
+    weight_stages, stages : copies of weights, and of 128 columns of A, on their way.
+    cluster : blocks that divide K among them.
+    sharing : blocks that send one another the columns of A, where K is not divided.
+    ahead : sums of groups that a thread holds: with 2 it scales one while the tensor cores work on the other.  The
+        products of a copy of weights are then an even number.
+
+    Returns
+    -------
+    kernel of ``W`` (uint32, ``form.shape(N, K)``), ``A[M, K]``, ``scales_A[M]`` (or ``[1]``), ``scales_W[N]`` (or ``[1]``),
+    float32 both, ``bias[N]`` (or ``[1]``), ``residual[M, N]`` (or ``[1, 1]``) and ``C[M, N]``.  Rows of A start at multiples of
+    16 bytes.
+    """
+    M = T.dynamic("M")
+    operand = str(form.operand)
+    down, across, words = form.shape(N, K)
+    slab = 64 * warpgroups
+    rows, parts = slab * tiles, slab // form.rows
+    halves = tokens // part
+    blocks = -(-down // (parts * tiles * sharing)) * sharing
+    chunks = across // records
+    count = -(-chunks // cluster)  # behind the last chunk A reads as zero, whatever the weights
+    share = slab // cluster
+    meetings = 2 * tiles * halves if cluster > 1 else 0
+    integer = form.operand.is_integer
+    multiplied = form.scale is not None and form.scale.is_integer
+    promoted = (form.scale is not None and not multiplied) or zeros in ("original", "rescale")
+    sum_type = "int32" if integer else "float32"
+    kept = "float32" if promoted else sum_type
+    in_codes = zeros == "codes" or multiplied
+    unit = 1.0 if in_codes else form.raw_unit(0)
+    scaled = by_token or by_channel or bias or function or residual or promoted
+    of_sums = zeros in ("original", "rescale")
+    sets = form.sets if promoted else 1
+    columns = COLUMNS // sets
+    a_bytes, w_bytes = stages * tokens * COLUMNS, 4 * weight_stages * parts * tiles * records * words
+
+    @T.macro
+    def decode(source: Any, codes: Any, first: int) -> None:
+        """Columns of a record as operands."""
+        if in_codes:
+            zeros_mode = "original" if zeros == "codes" else None
+            T.unpack(source, form, codes, first=first, offset=0, scaled=multiplied, zeros_mode=zeros_mode)
+        else:
+            T.unpack(source, form, codes, first=first)
+
+    @T.macro
+    def multiply(w_ring: Any, a_ring: Any, weights: Any, activations: Any, codes: Any, totals: Any) -> None:
+        """One sum for all products."""
+        for chunk in T.serial(count):
+            w_slot = weights.receive(chunk)
+            for step in list(range(records * tiles)):
+                record, tile = step // tiles, step % tiles
+                number = chunk * records + record
+                own = codes[step % 2]
+                decode(w_ring[w_slot, tile * parts : (tile + 1) * parts, record, :], own, 0)
+                if tile == 0:
+                    activations.receive(number)
+                for half in list(range(halves)):
+                    T.wgmma_gemm(own, a_ring[number % stages, half, 0, :, :], totals[tile][half], transpose_B=True)
+                T.wait_wgmma(halves)
+                if tile == 0 and number > 0:
+                    activations.release(number - 1)
+            weights.release(chunk)
+        T.wait_wgmma(0)
+        activations.release(count * records - 1)
+
+    @T.macro
+    def promote(sums: Any, scale: Any, zero: Any, of_a: Any, total: Any) -> None:
+        """A group's sum, scaled, goes into the total."""
+        for i, j in T.Parallel(slab, part):
+            value = T.cast(sums[i, j], "float32")
+            if zeros == "original":
+                value = T.fma(zero[i] * -unit, of_a[j], value)
+            if zeros == "rescale":
+                less = T.fma(zero[i] * -unit, of_a[j], total[i, j])
+                total[i, j] = T.fma(value, scale[i], less)
+            else:
+                total[i, j] = T.fma(value, scale[i], total[i, j])
+
+    @T.macro
+    def multiply_by_groups(
+        w_ring: Any,
+        a_ring: Any,
+        weights: Any,
+        activations: Any,
+        codes: Any,
+        totals: Any,
+        S: Any,
+        first: Any,
+        token: Any,
+    ) -> None:
+        """A product runs while the sum of the one before is scaled and the next codes are decoded."""
+        sums = [T.alloc_fragment((slab, part), sum_type) for _ in range(ahead)]
+        scale = [T.alloc_fragment((slab,), "float32") for _ in range(ahead)]
+        zero = [T.alloc_fragment((slab,), "float32") if of_sums else None for _ in range(ahead)]
+        of_a = [T.alloc_fragment((part,), "float32") if of_sums else None for _ in range(ahead)]
+        for chunk in T.serial(count):
+            w_slot = weights.receive(chunk)
+            for step in list(range(len(products))):
+                record, tile, group, half = products[step]
+                number = chunk * records + record
+                source = w_ring[w_slot, tile * parts : (tile + 1) * parts, record, :]
+                own = codes[step // halves % 2]
+                if half == 0 and (ahead > 1 or step == 0):
+                    decode(source, own, group * columns)
+                if tile == group == half == 0:
+                    activations.receive(number)
+                now, before = step % ahead, (step - 1) % ahead
+                T.wgmma_gemm(
+                    own, a_ring[number % stages, half, group, :, :], sums[now], transpose_B=True, clear_accum=True
+                )
+                T.unpack(source, form, None, scale[now], zero[now], first=group * columns)
+                if of_sums:
+                    T.copy(S[(first + number) * sets + group, token + half * part], of_a[now])
+                if ahead > 1 and step > 0:
+                    T.wait_wgmma(1, sums[before])
+                    _, tile_before, _, half_before = products[step - 1]
+                    promote(sums[before], scale[before], zero[before], of_a[before], totals[tile_before][half_before])
+                    if tile == group == half == 0:
+                        activations.release(number - 1)
+                if ahead == 1:
+                    if half == halves - 1 and step + 1 < len(products):
+                        record_after, tile_after, group_after, _ = products[step + 1]
+                        after = w_ring[w_slot, tile_after * parts : (tile_after + 1) * parts, record_after, :]
+                        decode(after, codes[(step // halves + 1) % 2], group_after * columns)
+                    T.wait_wgmma(0)
+                    promote(sums[now], scale[now], zero[now], of_a[now], totals[tile][half])
+                    if tile == tiles - 1 and group == sets - 1 and half == halves - 1:
+                        activations.release(number)
+            weights.release(chunk)
+            if ahead > 1:
+                T.wait_wgmma(0)
+                last = (len(products) - 1) % ahead
+                promote(sums[last], scale[last], zero[last], of_a[last], totals[-1][-1])
+                activations.release(chunk * records + records - 1)
+
+    @T.macro
+    def finish(value: Any, m: Any, n: Any, scales_A: Any, scales_W: Any, shift: Any, C: Any, added: Any) -> None:
+        """An element of the result out of its sum."""
+        if scaled:
+            value = T.cast(value, "float32") * (1.0 / unit)
+            value = value * scales_A[T.min(m, M - 1) if by_token else 0]
+            if by_channel:
+                value = value * scales_W[T.min(n, N - 1)]
+            if bias is not None:
+                value = value + T.cast(shift[T.min(n, N - 1)], "float32")
+            value = applied(value, function)
+            if residual:
+                value = value + T.cast(added[T.min(m, M - 1), T.min(n, N - 1)], "float32")
+        elif unit != 1.0 and integer:
+            value = value >> (8 - form.bits)
+        elif unit != 1.0:
+            value = value * (1.0 / unit)
+        C[m, n] = stored(value, out)
+
+    @T.macro
+    def sum_groups(A: Any, S: Any) -> None:
+        """Sums of each group of A's columns."""
+        with T.Kernel(K_groups, T.ceildiv(M, 64), threads=128) as (group, block):
+            tile = T.alloc_fragment((64, columns), "float32")
+            total = T.alloc_fragment((64,), "float32")
+            for i, j in T.Parallel(64, columns):
+                m, k = block * 64 + i, group * columns + j
+                inside = (m < M) & (k < K)
+                tile[i, j] = T.if_then_else(inside, T.cast(A[T.min(m, M - 1), T.min(k, K - 1)], "float32"), 0.0)
+            T.reduce_sum(tile, total, dim=1)
+            T.copy(total, S[group, block * 64])
+
+    products = [
+        (record, tile, group, half)
+        for record in range(records)
+        for tile in range(tiles)
+        for group in range(sets)
+        for half in range(halves)
+    ]
+    K_groups = across * sets
+    Shift = T.Tensor((N,) if bias else (1,), bias or "float32")
+    Added = T.Tensor((M, N) if residual else (1, 1), out)
+
+    @T.prim_func
+    def rows_of_bytes(
+        W: T.Tensor((down, across, words), "uint32"), A: T.Tensor((M, K), activations),
+        scales_A: T.Tensor((M,) if by_token else (1,), "float32"), scales_W: T.Tensor((N,) if by_channel else (1,), "float32"),
+        shift: Shift, added: Added, C: T.Tensor((M, N), out),
+    ):  # fmt: skip
+        S = None
+        if of_sums:
+            S = T.alloc_global((K_groups, M), "float32")
+            sum_groups(A, S)
+        grid = (blocks * cluster, T.ceildiv(M, tokens))
+        with T.Kernel(*grid, threads=128 * (warpgroups + 1), cluster_dims=(cluster * sharing, 1, 1)) as (
+            block,
+            of_tokens,
+        ):
+            tile, rank = block // cluster, block % cluster
+            first = rank * count
+            a_ring = T.alloc_shared((stages, halves, sets, part, columns), activations)
+            w_ring = T.alloc_shared((weight_stages, parts * tiles, records, words), "uint32")
+            scope = "cluster" if sharing > 1 else "block"
+            of_a = T.channel(a_ring, writers="activations", readers="consumers", scope=scope)
+            of_w = T.channel(w_ring, writers="weights", readers="consumers")
+            staged = T.alias(a_ring if a_bytes > w_bytes else w_ring, (part, slab + PADDING), kept)
+            with T.roles():
+                with T.role("consumers", warps=4 * warpgroups, registers=consumer_registers(warpgroups)):
+                    totals = [[T.alloc_fragment((slab, part), kept) for _ in range(halves)] for _ in range(tiles)]
+                    codes = [T.alloc_fragment((slab, columns), operand) for _ in range(2)]
+                    for some in totals:
+                        for total in some:
+                            T.clear(total)
+                    if of_sums:
+                        T.pdl_sync()
+                    if promoted:
+                        token = of_tokens * tokens
+                        multiply_by_groups(w_ring, a_ring, of_w, of_a, codes, totals, S, first * records, token)
+                    else:
+                        multiply(w_ring, a_ring, of_w, of_a, codes, totals)
+                    T.pdl_sync()
+                    for t in list(range(tiles)):
+                        for half in list(range(halves)):
+                            T.sync_threads()
+                            for i, j in T.Parallel(slab, part):
+                                staged[j, i] = totals[t][half][i, j]
+                            row, column = of_tokens * tokens + half * part, tile * rows + t * slab + rank * share
+                            if cluster > 1:
+                                T.sync_cluster()
+                                result = T.alloc_fragment((part, share), kept)
+                                other = T.alloc_fragment((part, share), kept)
+                                T.copy(staged[0:part, rank * share : (rank + 1) * share], result, rank=0)
+                                for peer in list(range(1, cluster)):
+                                    T.copy(staged[0:part, rank * share : (rank + 1) * share], other, rank=peer)
+                                    for i, j in T.Parallel(part, share):
+                                        result[i, j] += other[i, j]
+                                for i, j in T.Parallel(part, share):
+                                    finish(result[i, j], row + i, column + j, scales_A, scales_W, shift, C, added)
+                                T.sync_cluster()
+                            else:
+                                T.sync_threads()
+                                for i, j in T.Parallel(part, slab):
+                                    finish(staged[i, j], row + i, column + j, scales_A, scales_W, shift, C, added)
+                with T.role("weights", warps=1, registers=40):
+                    if of_sums:
+                        T.pdl_sync()
+                    for chunk in T.serial(count):
+                        slot = of_w.acquire(chunk)
+                        start = T.min(first + chunk, chunks - 1) * records
+                        for number in T.serial(parts * tiles):
+                            row = T.min(tile * (parts * tiles) + number, down - 1)
+                            T.copy(
+                                W[row, start : start + records, :], w_ring[slot, number, :, :],
+                                eviction_policy="evict_first",
+                            )  # fmt: skip
+                        of_w.publish(chunk)
+                    for _ in list(range(meetings)):
+                        T.sync_cluster()
+                with T.role("activations", warps=3, registers=40):
+                    T.pdl_sync()
+                    T.pdl_trigger()
+                    for number in T.serial(count * records):
+                        slot = of_a.acquire(number)
+                        for half in list(range(halves)):
+                            for group in list(range(sets)):
+                                column = (first * records + number) * COLUMNS + group * columns
+                                T.copy(
+                                    A[of_tokens * tokens + half * part, column], a_ring[slot, half, group, :, :],
+                                    multicast=sharing > 1,
+                                )  # fmt: skip
+                        of_a.publish(number)
+                    for _ in list(range(meetings)):
+                        T.sync_cluster()
+
+    return rows_of_bytes

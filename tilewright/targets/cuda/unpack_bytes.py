@@ -1,0 +1,87 @@
+"""Codes of packed weights as registers of four 8-bit operands: int8, and small whole numbers as 8-bit floats.
+
+Two's complement in the highest bits of a byte is the code times a power of two, which scales take back: a shift and a mask
+for four codes.  With zeros or second-level scales a register is ``codes * scale + bias`` in 32-bit arithmetic, all four
+bytes at once: what belongs to a byte lies between 0 and 255 once 128 is added to it, so that nothing carries over.
+
+An 8-bit float whose exponent is least counts up like an integer, up to twice the numbers that its mantissa holds.  So a
+small whole number is its own bit pattern, times the least subnormal, and a negative one needs the sign beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tilewright.ir.dtypes import UINT32
+from tilewright.ir.nodes import Call, Expr, binary, const
+from tilewright.machine.fragment_records import FragmentRecords
+
+AND_XOR = 0x6A
+"""The table of ``(a & b) ^ c``."""
+
+SIGNS, ONES = 0x80808080, 0x01010101
+
+
+class Affine(NamedTuple):
+    """``codes * scale + bias`` for the four bytes of a register; no scale is 1."""
+
+    scale: Expr | None
+    bias: Expr
+
+
+def affine(
+    form: FragmentRecords, offset: int, zero: Expr | None, scale: Expr | None, named: Callable[[str, Expr], Expr]
+) -> Affine:
+    """What makes unsigned codes ``(number - offset - zero) * scale + 128``, of one row and group.
+
+    Parameters
+    ----------
+    zero, scale : words, signed; None for 0 and 1.
+    named : gives an expression a name, so that it is worked out once.
+    """
+    less: Expr = const(offset + (1 << form.bits - 1) & 0xFFFFFFFF, UINT32)
+    if zero is not None:
+        less = binary("add", zero, less)
+    if scale is not None:
+        scale = named("scale", scale)
+        less = binary("mul", less, scale)
+    bias = binary("mul", binary("sub", const(128, UINT32), less), const(ONES, UINT32))
+    return Affine(scale, named("bias", bias))
+
+
+def byte_register(form: FragmentRecords, word: Expr, field: int, factors: Affine | None) -> Expr:
+    """The four codes of one field of a word's bytes, as they come fastest or by way of `factors`."""
+    if factors is not None:
+        codes = _unsigned(form, word, field)
+        product = codes if factors.scale is None else binary("mul", codes, factors.scale)
+        return binary("xor", binary("add", product, factors.bias), const(SIGNS, UINT32))
+    if form.bits == 8:
+        return word
+    low = _mask(form.bits)
+    if form.operand.is_integer:
+        left = 8 - form.bits * (field + 1)
+        high = word if left == 0 else binary("shl", word, const(left, UINT32))
+        return binary("and", high, const(low << 8 - form.bits, UINT32))
+    # A negative number v is held as -v - 1 beside its sign, and its pattern is -v beside the highest bit.
+    half = 1 << form.bits - 1
+    codes = binary("and", _shifted(word, form.bits * field), const(low, UINT32))
+    signs = binary("and", _shifted(word, form.bits * (field + 1) - 1), const(ONES, UINT32))
+    return binary("add", binary("mul", signs, const(0x81 - half, UINT32)), codes)
+
+
+def _unsigned(form: FragmentRecords, word: Expr, field: int) -> Expr:
+    """The numbers of a field plus half their range."""
+    if form.bits == 8:
+        return binary("xor", word, const(SIGNS, UINT32))
+    mask, half = const(_mask(form.bits), UINT32), const(ONES << form.bits - 1, UINT32)
+    return Call(UINT32, "lop3", (const(AND_XOR), _shifted(word, form.bits * field), mask, half))
+
+
+def _shifted(word: Expr, right: int) -> Expr:
+    return binary("shr", word, const(right, UINT32)) if right else word
+
+
+def _mask(bits: int) -> int:
+    """The lowest `bits` of every byte."""
+    return ((1 << bits) - 1) * ONES
