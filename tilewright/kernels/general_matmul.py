@@ -10,7 +10,7 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
-from tilewright.ir.dtypes import dtype as dtype_of
+from tilewright.kernels.epilogue import applied, stored
 from tilewright.kernels.recipe import TILE_ROWS, Grouped, Recipe, tile_place
 
 FEW_ROWS = 16
@@ -37,33 +37,6 @@ def of_group(tensor: Any, facts: Grouped, n: Any, g: Any) -> Any:
     """The element of a tensor of groups that belongs to row n of the weight and group g, as float32."""
     element = tensor[n // facts.rows_each if facts.rows > 1 else 0, g if facts.columns > 1 else 0]
     return T.cast(element, "float64" if facts.dtype == "float64" else "float32")
-
-
-def applied(value: Any, function: str | None) -> Any:
-    """An activation function of a float32."""
-    if function == "relu":
-        return T.max(value, 0.0)
-    if function == "gelu":
-        return 0.5 * value * (1.0 + T.erf(value * 0.7071067811865476))
-    if function == "gelu_tanh":
-        return 0.5 * value * (1.0 + T.tanh(0.7978845608028654 * (value + 0.044715 * value * value * value)))
-    if function == "silu":
-        return value / (1.0 + T.exp(-value))
-    if function == "sigmoid":
-        return 1.0 / (1.0 + T.exp(-value))
-    return T.tanh(value) if function == "tanh" else value
-
-
-def stored(value: Any, out: str) -> Any:
-    """A result in the type of C: integers saturate, floats become integers by rounding to nearest."""
-    record = dtype_of(out)
-    if not record.is_integer:
-        return T.cast(value, out)
-    if value.dtype.is_float:
-        return T.cast(T.round(value), out)
-    if record.bits >= 32:
-        return T.cast(value, out)
-    return T.cast(T.clamp(value, int(record.minimum), int(record.maximum)), out)
 
 
 @tilewright.jit

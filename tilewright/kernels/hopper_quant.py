@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.hopper_quant_medium import medium_quant_choice, medium_quant_matmul
 from tilewright.kernels.hopper_quant_small import RESIDENT, small_quant_choice, small_quant_matmul
 from tilewright.machine.fragment_records import FragmentRecords
@@ -21,9 +22,9 @@ def hopper_quant_matmul(
     ----------
     form : order of W: `FragmentRecords`, whose `pack` makes the words.
     out : type of C, a float.
-    offset : what all codes are too large by; 0 where the form holds zeros or values.
-    zeros_mode : where the form holds zeros: ``"original"``, ``(codes - zeros) * scales``, or ``"rescale"``,
-        ``codes * scales - zeros``.
+    offset : what all codes are too large by.
+    zeros_mode : where the form holds zeros: ``"original"``, ``(codes - offset - zeros) * scales``, or ``"rescale"``,
+        ``(codes - offset) * scales - zeros``.
 
     Returns
     -------
@@ -31,16 +32,18 @@ def hopper_quant_matmul(
     ``C[M, N]``.  For more than 16 rows it serves any number; scales (and zeros) are then of the operand's type, or
     e8m0 for bfloat16.
     """
-    choice, factory = chosen(N, K, M, form)
+    choice, factory = chosen(N, K, M, form, out)
     mode = {"zeros_mode": zeros_mode or "original"} if factory is small_quant_matmul else {"zeros_mode": zeros_mode}
     return factory(N, K, form, out=out, offset=offset, **mode, **choice)
 
 
-def chosen(N: int, K: int, M: int, form: FragmentRecords) -> tuple[dict[str, Any], Any]:
+def chosen(
+    N: int, K: int, M: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN
+) -> tuple[dict[str, Any], Any]:
     """Sizes, and the kernel that takes them."""
     small = small_quant_choice(N, K, M, form) if M <= FEW else {}
     covers = M <= FEW and small["stages"] > 0 and small["cluster"] < max(RESIDENT)
     covers = covers and not (M > 8 and (form.sets > 1 or form.rows > 32))  # too many sums for a worker's registers
     if covers or (M <= FEW and not form.scales_codes):
         return small, small_quant_matmul
-    return medium_quant_choice(N, K, M, form), medium_quant_matmul
+    return medium_quant_choice(N, K, M, form, out, epilogue), medium_quant_matmul

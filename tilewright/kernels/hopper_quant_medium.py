@@ -13,6 +13,7 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.ir.dtypes import dtype as dtype_of
+from tilewright.kernels.epilogue import PLAIN, Epilogue, stored
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 HALF = 64
@@ -31,8 +32,9 @@ def medium_quant_matmul(
     form: FragmentRecords,
     tokens: int = 32,
     out: str = "float16",
-    offset: int = 8,
+    offset: float = 8,
     zeros_mode: str | None = None,
+    epilogue: Epilogue = PLAIN,
     warpgroups: int = 2,
     tiles: int = 2,
     records: int = 4,
@@ -49,8 +51,10 @@ def medium_quant_matmul(
     ----------
     form : order of W (`FragmentRecords`), with scales (and zeros) of its operand's type.
     tokens : rows of A that a block multiplies, a multiple of 8 up to 256.
-    offset : what all codes are too large by; 0 where the form holds zeros.
-    zeros_mode : with zeros: ``"original"``, ``(codes - zeros) * scales``, or ``"rescale"``, ``codes * scales - zeros``.
+    offset : what all codes are too large by.
+    zeros_mode : with zeros: ``"original"``, ``(codes - offset - zeros) * scales``, or ``"rescale"``,
+        ``(codes - offset) * scales - zeros``.
+    epilogue : what becomes of sums before they are stored.
     warpgroups, tiles : a block has ``64 * warpgroups * tiles`` rows of W; each warpgroup decodes `tiles` times 64.
     records : groups of 128 columns in one copy of weights, at most 4; longer copies are faster.
     weight_stages, stages : copies of weights, and of columns of A, on their way.
@@ -62,7 +66,8 @@ def medium_quant_matmul(
     Returns
     -------
     kernel of ``W`` (uint32, ``form.shape(N, K)``), ``A[M, K]`` of the form's operand type, and ``C[M, N]`` of `out`.  Rows of A
-    start at multiples of 16 bytes.
+    start at multiples of 16 bytes.  With an epilogue there stand before C ``factor[1]`` (float32), ``bias[N]`` and
+    ``residual[M, N]``, one element each where they are not used.
     """
     M = T.dynamic("M")
     dtype = str(form.operand)
@@ -74,7 +79,7 @@ def medium_quant_matmul(
     count = -(-chunks // cluster)  # behind the last chunk A reads as zero, whatever the weights
     share = rows // cluster
     a_bytes, w_bytes = 2 * stages * halves * tokens * HALF, 4 * weight_stages * parts * records * words
-    kept = "float32" if cluster > 1 else out
+    kept = out if staged_bytes(out, cluster, epilogue) < 4 else "float32"
     row_of_sums = rows + PADDING * 8 // dtype_of(kept).bits
 
     @T.macro
@@ -124,8 +129,45 @@ def medium_quant_matmul(
                 for i, j in T.Parallel(rows, tokens):
                     total[i, j] += sums[i, j] * scale[i]
 
-    @T.prim_func
-    def some_rows(W: T.Tensor((down, across, words), "uint32"), A: T.Tensor((M, K), dtype), C: T.Tensor((M, N), out)):
+    @T.macro
+    def finish(total: Any, factor: Any, bias: Any, first: Any, sums: Any) -> None:
+        """Sums of the rows of W from `first` on, in registers, into the tile that they leave through."""
+        if epilogue.is_plain or cluster > 1:
+            for i, j in T.Parallel(rows, tokens):
+                sums[j, i] = stored(total[i, j], kept)
+        else:
+            shift = T.alloc_fragment((rows,), "float32")
+            if epilogue.bias:
+                T.copy(bias[first], shift)
+            for i, j in T.Parallel(rows, tokens):
+                sums[j, i] = stored(epilogue.before_residual(total[i, j], factor[0], shift[i]), kept)
+
+    @T.macro
+    def add_shares(
+        sums: Any, factor: Any, bias: Any, residual: Any, C: Any, rank: Any, first_token: Any, first: Any
+    ) -> None:
+        """Add what the blocks of the cluster found for the rows that are this one's to store, one after the other."""
+        result = T.alloc_fragment((tokens, share), "float32")
+        other = T.alloc_fragment((tokens, share), "float32")
+        T.copy(sums[0:tokens, rank * share : (rank + 1) * share], result, rank=0)
+        for peer in list(range(1, cluster)):
+            T.copy(sums[0:tokens, rank * share : (rank + 1) * share], other, rank=peer)
+            for i, j in T.Parallel(tokens, share):
+                result[i, j] += other[i, j]
+        if epilogue.is_plain:
+            T.copy(result, C[first_token, first])
+        else:
+            shift = T.alloc_fragment((share,), "float32")
+            if epilogue.bias:
+                T.copy(bias[first], shift)
+            for i, j in T.Parallel(tokens, share):
+                value = epilogue.before_residual(result[i, j], factor[0], shift[j])
+                if epilogue.residual:
+                    value = value + T.cast(residual[first_token + i, first + j], "float32")
+                C[first_token + i, first + j] = stored(value, out)
+
+    @T.macro
+    def product(W: Any, A: Any, factor: Any, bias: Any, residual: Any, C: Any) -> None:
         grid = (blocks * cluster, T.ceildiv(M, tokens))
         with T.Kernel(*grid, threads=128 * (warpgroups + 1), cluster_dims=(cluster * sharing, 1, 1)) as (
             block,
@@ -150,22 +192,20 @@ def medium_quant_matmul(
                         multiply(a_ring, w_ring, activations, weights, codes, total)
                     T.pdl_sync()
                     T.sync_threads()
-                    for i, j in T.Parallel(rows, tokens):
-                        sums[j, i] = T.cast(total[i, j], kept)
+                    finish(total, factor, bias, tile * rows, sums)
                     if cluster > 1:
                         T.sync_cluster()
-                        result = T.alloc_fragment((tokens, share), "float32")
-                        other = T.alloc_fragment((tokens, share), "float32")
-                        T.copy(sums[0:tokens, rank * share : (rank + 1) * share], result, rank=0)
-                        for peer in list(range(1, cluster)):
-                            T.copy(sums[0:tokens, rank * share : (rank + 1) * share], other, rank=peer)
-                            for i, j in T.Parallel(tokens, share):
-                                result[i, j] += other[i, j]
-                        T.copy(result, C[of_tokens * tokens, tile * rows + rank * share])
+                        own = tile * rows + rank * share
+                        add_shares(sums, factor, bias, residual, C, rank, of_tokens * tokens, own)
                         T.sync_cluster()
                     else:
                         T.sync_threads()
-                        T.copy(sums[0:tokens, 0:rows], C[of_tokens * tokens, tile * rows])
+                        if epilogue.residual:
+                            for j, i in T.Parallel(tokens, rows):
+                                row, n = of_tokens * tokens + j, tile * rows + i
+                                C[row, n] = stored(sums[j, i] + T.cast(residual[row, n], "float32"), out)
+                        else:
+                            T.copy(sums[0:tokens, 0:rows], C[of_tokens * tokens, tile * rows])
                 with T.role("weights", warps=1, registers=40):
                     for chunk in T.serial(count):
                         slot = weights.acquire(chunk)
@@ -196,7 +236,36 @@ def medium_quant_matmul(
                         T.sync_cluster()
                         T.sync_cluster()
 
-    return some_rows
+    Weight, Activations, Result = (
+        T.Tensor((down, across, words), "uint32"),
+        T.Tensor((M, K), dtype),
+        T.Tensor((M, N), out),
+    )
+    if epilogue.is_plain:
+
+        @T.prim_func
+        def some_rows(W: Weight, A: Activations, C: Result):
+            product(W, A, None, None, None, C)
+
+        return some_rows
+
+    @T.prim_func
+    def some_rows_and_more(
+        W: Weight,
+        A: Activations,
+        factor: T.Tensor((1,), "float32"),
+        bias: T.Tensor((N if epilogue.bias else 1,), epilogue.bias or "float32"),
+        residual: T.Tensor((M, N) if epilogue.residual else (1, 1), out),
+        C: Result,
+    ):
+        product(W, A, factor, bias, residual, C)
+
+    return some_rows_and_more
+
+
+def staged_bytes(out: str, cluster: int, epilogue: Epilogue) -> int:
+    """Bytes of a sum in the tile that sums leave through: those that are not final yet are float32."""
+    return 4 if cluster > 1 or epilogue.residual else min(4, dtype_of(out).bits // 8)
 
 
 def consumer_registers(warpgroups: int) -> int:
@@ -205,7 +274,9 @@ def consumer_registers(warpgroups: int) -> int:
     return min(232, (even * (warpgroups + 1) - 40) // warpgroups // 8 * 8)
 
 
-def medium_quant_choice(N: int, K: int, M: int, form: FragmentRecords) -> dict[str, int]:
+def medium_quant_choice(
+    N: int, K: int, M: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN
+) -> dict[str, int]:
     """The sizes that `medium_quant_matmul` is called with for a problem, found on an H200.
 
     Where W has rows for a block of 256 on most multiprocessors, K stays whole; else clusters of two divide it.  Many rows
@@ -221,7 +292,7 @@ def medium_quant_choice(N: int, K: int, M: int, form: FragmentRecords) -> dict[s
     halves = 1 if tokens >= 128 else 2
     room = SHARED_BYTES - 1024
     activations = 2 * HALF * halves * tokens
-    sums = (128 * tiles + 8) * tokens * (4 if cluster > 1 else 2)
+    sums = (128 * tiles + PADDING) * tokens * staged_bytes(out, cluster, epilogue)
     for records in (2, 1) if short else (4, 2, 1):
         weights = 128 * tiles // form.rows * records * form.words * 4
         fewest = 2 if tokens == 256 else max(2, -(-sums // weights))

@@ -13,7 +13,7 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
-from tilewright.ir.dtypes import dtype as dtype_of
+from tilewright.kernels.epilogue import PLAIN, Epilogue, stored
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 SLOTS = 3
@@ -34,6 +34,7 @@ def small_quant_matmul(
     out: str = "float16",
     offset: float = 8,
     zeros_mode: str = "original",
+    epilogue: Epilogue = PLAIN,
     warps: int = 16,
     records: int = 4,
     stages: int = 2,
@@ -46,8 +47,10 @@ def small_quant_matmul(
     ----------
     form : order of W (`FragmentRecords`), with scales; with zeros where each group has its own.
     tokens : rows of A that one launch serves, a multiple of 8.
-    offset : what all codes are too large by, where the form holds no zeros.
-    zeros_mode : with zeros: ``"original"``, ``(codes - zeros) * scales``, or ``"rescale"``, ``codes * scales - zeros``.
+    offset : what all codes are too large by.
+    zeros_mode : with zeros: ``"original"``, ``(codes - offset - zeros) * scales``, or ``"rescale"``,
+        ``(codes - offset) * scales - zeros``.
+    epilogue : what becomes of sums before they are stored.
     warps : workers of a block; together they cover K: ``cluster * warps * records * 128`` is at least K.
     records : that a worker reads of each tile, in one copy.
     stages : copies of a worker on their way.
@@ -57,7 +60,8 @@ def small_quant_matmul(
     Returns
     -------
     kernel of ``W`` (uint32, ``form.shape(N, K)``: `form.pack` makes it), ``A[M, K]`` of the form's operand type, M at most
-    `tokens`, and ``C[M, N]`` of `out`.  A's rows start at multiples of 16 bytes.
+    `tokens`, and ``C[M, N]`` of `out`.  A's rows start at multiples of 16 bytes.  With an epilogue there stand before C
+    ``factor[1]`` (float32), ``bias[N]`` and ``residual[M, N]``, one element each where they are not used.
     """
     M = T.dynamic("M")
     dtype = str(form.operand)
@@ -68,8 +72,7 @@ def small_quant_matmul(
     units = [form.raw_unit(h) for h in (0, 1)]
     groups = min(blocks // cluster, down)
     turns = -(-down // (groups * cluster))
-    bias = form.raw_bias + (0 if form.zero is not None else offset)
-    assert dtype_of(out).is_float
+    bias = form.raw_bias + offset
 
     def scaled(factor: Any, scale: Any, row: Any) -> Any:
         return factor if form.scale is None else scale[row] * factor
@@ -82,7 +85,24 @@ def small_quant_matmul(
         stream.publish(turn)
 
     @T.macro
-    def add_shares(shares: Any, C: Any, rank: Any, group: Any, worker: Any) -> None:
+    def store(result: Any, factor: Any, bias: Any, residual: Any, C: Any, first: Any) -> None:
+        """Sums (tokens, rows) of the rows of W from `first` on, into C."""
+        if epilogue.is_plain:
+            T.copy(result, C[0, first])
+        else:
+            shift = T.alloc_fragment((rows,), "float32")
+            if epilogue.bias:
+                T.copy(bias[first], shift)
+            for i, j in T.Parallel(tokens, rows):
+                value = epilogue.before_residual(result[i, j], factor[0], shift[j])
+                if epilogue.residual:
+                    value = value + T.cast(residual[i, first + j], "float32")
+                C[i, first + j] = stored(value, out)
+
+    @T.macro
+    def add_shares(
+        shares: Any, factor: Any, bias: Any, residual: Any, C: Any, rank: Any, group: Any, worker: Any
+    ) -> None:
         """Add what the blocks of the cluster found for the tiles that are this one's to store, one after the other."""
         total = T.alloc_fragment((tokens, rows), "float32")
         other = T.alloc_fragment((tokens, rows), "float32")
@@ -94,10 +114,10 @@ def small_quant_matmul(
                     T.copy(shares[rank, number, :, :], other, rank=peer)
                     for i, j in T.Parallel(tokens, rows):
                         total[i, j] += other[i, j]
-                T.copy(total, C[0, (group + (number * cluster + rank) * groups) * rows])
+                store(total, factor, bias, residual, C, (group + (number * cluster + rank) * groups) * rows)
 
-    @T.prim_func
-    def few_rows(W: T.Tensor((down, across, words), "uint32"), A: T.Tensor((M, K), dtype), C: T.Tensor((M, N), out)):
+    @T.macro
+    def product(W: Any, A: Any, factor: Any, shift_by: Any, residual: Any, C: Any) -> None:
         with T.Kernel(groups * cluster, threads=32 * (warps + adders), cluster_dims=cluster) as block:
             group, rank = block // cluster, block % cluster
             ring = T.alloc_shared((warps, stages, records, words), "uint32")
@@ -159,7 +179,7 @@ def small_quant_matmul(
                         found.publish(turn)
                     if cluster > 1:
                         T.sync_cluster()
-                        add_shares(shares, C, rank, group, worker)
+                        add_shares(shares, factor, shift_by, residual, C, rank, group, worker)
                         T.sync_cluster()
                 with T.role("adders", warps=adders, registers=32 if adders % 4 == 0 else None):
                     result = T.alloc_fragment((tokens, rows), "float32")
@@ -174,7 +194,7 @@ def small_quant_matmul(
                         if cluster > 1:
                             T.copy(result, shares[turn % cluster, turn // cluster, :, :])
                         else:
-                            T.copy(result, C[0, (group + turn * groups) * rows])
+                            store(result, factor, shift_by, residual, C, (group + turn * groups) * rows)
                     if cluster > 1:
                         T.clear(result)
                         for turn in T.serial(tiles, cluster * turns):
@@ -182,7 +202,31 @@ def small_quant_matmul(
                         T.sync_cluster()
                         T.sync_cluster()
 
-    return few_rows
+    Weight, Activations, Result = (
+        T.Tensor((down, across, words), "uint32"),
+        T.Tensor((M, K), dtype),
+        T.Tensor((M, N), out),
+    )
+    if epilogue.is_plain:
+
+        @T.prim_func
+        def few_rows(W: Weight, A: Activations, C: Result):
+            product(W, A, None, None, None, C)
+
+        return few_rows
+
+    @T.prim_func
+    def few_rows_and_more(
+        W: Weight,
+        A: Activations,
+        factor: T.Tensor((1,), "float32"),
+        bias: T.Tensor((N if epilogue.bias else 1,), epilogue.bias or "float32"),
+        residual: T.Tensor((M, N) if epilogue.residual else (1, 1), out),
+        C: Result,
+    ):
+        product(W, A, factor, bias, residual, C)
+
+    return few_rows_and_more
 
 
 def shares_of(shape: tuple[int, int, int, int]) -> Any:

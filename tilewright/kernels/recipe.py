@@ -8,9 +8,6 @@ from typing import Any
 
 from tilewright.formats import Format
 
-FUNCTIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
-"""What an epilogue may apply to the product and its bias."""
-
 
 @dataclass(frozen=True, slots=True)
 class Grouped:

@@ -47,6 +47,9 @@ TILE = 16
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
 """Values of the codes of four-bit floats."""
 
+SIGNS = (-1.0, 1.0)
+"""Values of the codes of one bit that are signs."""
+
 _LANES, _VECTOR = 32, 4
 
 
@@ -61,7 +64,10 @@ class FragmentRecords:
     operand : what codes become in registers; its width decides the order.
     scale, zero : types of the scales and zeros that a record holds; None where it holds none.
     group : columns that share a scale and a zero: 16, 32, 64, or 128 for that and more.
-    values : the number that each code of 4 bits stands for, exact in the operand's type; None where a code is its own.
+    values : the number that each code stands for, exact in the operand's type: any 16 for 4 bits, `SIGNS` for one; None where
+        a code is its own.
+    floating : bits of mantissa and bias of the exponent where codes of 4 or 8 bits are small floats, the sign on top; None
+        where they are none.  All codes are finite: 0x7F of e4m3 is 480.
 
     Raises
     ------
@@ -74,6 +80,7 @@ class FragmentRecords:
     zero: DType | None = None
     group: int = COLUMNS
     values: tuple[float, ...] | None = None
+    floating: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if self.bits not in (1, 2, 4, 8) or self.operand.bits not in (8, 16) or self.bits > self.operand.bits:
@@ -87,16 +94,36 @@ class FragmentRecords:
                 hint=f"groups of 16, 32, 64, or {COLUMNS} for all that are multiples of it",
             )
 
-        if self.values is not None and (self.bits != 4 or len(self.values) != 16 or not self._holds_values()):
+        if self.values is not None and not self._holds_values():
             raise InvalidLayout(
                 f"{len(self.values)} values of codes of {self.bits} bits cannot be looked up as {self.operand}",
-                hint="16 numbers that the operand's 16-bit type holds exactly, for codes of 4 bits",
+                hint="16 numbers that the operand's 16-bit type holds exactly, for codes of 4 bits; -1 and 1 for one",
+            )
+        if self.floating is not None and not self._holds_floats():
+            mantissa, bias = self.floating
+            raise InvalidLayout(
+                f"floats of {self.bits} bits, {mantissa} of mantissa, bias {bias}, cannot be decoded as {self.operand}",
+                hint="4 or 8 bits, and no more of exponent and mantissa than the operand's 16-bit type has",
             )
 
     def _holds_values(self) -> bool:
         """Whether the operand's type has every value."""
+        assert self.values is not None
         wanted = np.array(self.values, np.float64)
-        return self.operand.bits == 16 and bool((wanted.astype(self.operand.numpy).astype(np.float64) == wanted).all())
+        known = (self.bits == 4 and len(wanted) == 16) or (self.bits == 1 and self.values == SIGNS)
+        exact = (wanted.astype(self.operand.numpy).astype(np.float64) == wanted).all()
+        return known and self.operand.bits == 16 and self.floating is None and bool(exact)
+
+    def _holds_floats(self) -> bool:
+        """Whether exponent and mantissa have room in the operand's, and its bias is not the smaller."""
+        assert self.floating is not None
+        mantissa, bias = self.floating
+        most, own = (10, 15) if self.operand == ALL["float16"] else (7, 127)
+        exponent = self.bits - 1 - mantissa
+        return (
+            self.bits in (4, 8) and self.operand.bits == 16 and 0 <= mantissa <= most and 0 <= exponent <= 15 - most
+            and 0 <= bias <= own
+        )  # fmt: skip
 
     @property
     def scales_codes(self) -> bool:
@@ -104,16 +131,41 @@ class FragmentRecords:
         return self.scale == self.operand or (self.scale, self.operand) == (ALL["float8_e8m0fnu"], ALL["bfloat16"])
 
     @property
-    def is_e2m1(self) -> bool:
-        """Whether codes are the small floats of two exponent bits and one of mantissa."""
-        return self.values == E2M1
+    def small_float(self) -> tuple[int, int] | None:
+        """Bits of mantissa and bias of the exponent of codes that are floats; those of e2m1 are (1, 1)."""
+        return (1, 1) if self.values == E2M1 else self.floating
+
+    @property
+    def float_unit(self) -> float:
+        """What a small float is too small by where its bits stand in the operand's places."""
+        assert self.small_float is not None
+        return 2.0 ** ((15 if self.operand == ALL["float16"] else 127) - self.small_float[1])
+
+    @property
+    def is_looked_up(self) -> bool:
+        """Whether codes are places in a table."""
+        return self.values is not None and self.small_float is None and self.bits == 4
+
+    @property
+    def numbers(self) -> np.ndarray | None:
+        """The number that each code stands for, float64; None where a code is its own."""
+        if self.floating is None:
+            return None if self.values is None else np.array(self.values)
+        mantissa, bias = self.floating
+        codes = np.arange(1 << self.bits - 1)
+        power, fraction = codes >> mantissa, (codes & (1 << mantissa) - 1) / (1 << mantissa)
+        found = np.ldexp(fraction + (power > 0), np.maximum(power, 1) - bias)
+        return np.concatenate([found, -found])
 
     def __str__(self) -> str:
         parts = [f"u{self.bits} as {self.operand}", f"{self.rows}x{COLUMNS}", f"groups of {self.group}"]
         parts += [f"{name} {dtype}" for name, dtype in (("scales", self.scale), ("zeros", self.zero)) if dtype]
         if self.values is not None:
             table = np.array(self.values, np.float64).tobytes()
-            parts.append("e2m1" if self.is_e2m1 else f"values {zlib.crc32(table):08x}")
+            parts.append("e2m1" if self.values == E2M1 else f"values {zlib.crc32(table):08x}")
+        if self.floating is not None:
+            mantissa, bias = self.floating
+            parts.append(f"e{self.bits - 1 - mantissa}m{mantissa} bias {bias}")
         return f"fragments1[{', '.join(parts)}]"
 
     # Sizes --------------------------------------------------------------------------------------
@@ -266,8 +318,8 @@ class FragmentRecords:
 
     def decode(self, codes: np.ndarray) -> np.ndarray:
         """What codes stand for, float64; eight bits of an 8-bit float are that float."""
-        if self.values is not None:
-            return np.array(self.values)[codes.astype(int)]
+        if self.numbers is not None:
+            return self.numbers[codes.astype(int)]
         if self.operand.bits == 16:
             return codes.astype(np.float64)
         if self.bits == 8 and self.operand.is_float:
@@ -284,17 +336,21 @@ class FragmentRecords:
 
     @property
     def raw_bias(self) -> int:
-        """What `raw` codes of bfloat16 are too large by: 128 is the number whose last bits are units."""
-        return 128 if self.operand == ALL["bfloat16"] and self.values is None else 0
+        """What `raw` codes of bfloat16 are too large by: 128 is the number whose last bits are units, and bytes are centred."""
+        if self.operand != ALL["bfloat16"] or self.numbers is not None:
+            return 0
+        return 128 if self.bits < 8 else -128
 
     def raw_unit(self, h: int) -> float:
         """What `raw` codes are multiples of, in rows ``g + 8 h``: a masked field of a half is a subnormal number, and one of
         int8 lies in the highest bits.  The least numbers of e4m3 count up like integers."""
-        if self.values is not None:
-            return 2.0**-14 if self.is_e2m1 and self.operand == ALL["float16"] else 1.0
         if self.operand.bits == 8:
             return 1.0 if self.bits == 8 else 2.0**-9 if self.operand.is_float else 2.0 ** (8 - self.bits)
         if self.operand != ALL["float16"]:
+            return 1.0
+        if self.small_float is not None:
+            return 1.0 / self.float_unit
+        if self.values is not None:
             return 1.0
         return 2.0 ** (-24 if self.is_shifted(h) else -24 + h * self.bits)
 

@@ -156,7 +156,6 @@ class MatmulConfig:
         return WeightFacts(
             N=self.N, K=self.K, columns=self.K, format=self.format, group=min(columns, self.K), scale=scale,
             zeros=kinds[self.zeros_mode] if self.with_zeros else "none", zero_point=point,
-            exact_in=tuple({g.dtype for g in (scale, point) if g is not None}),
         )  # fmt: skip
 
     def request(self) -> Request:

@@ -10,12 +10,7 @@ from tilewright.kernels.recipe import Grouped
 
 @dataclass(frozen=True, slots=True)
 class WeightFacts:
-    """A packed weight without its numbers; the fields mean what they mean in `Recipe`.
-
-    Attributes
-    ----------
-    exact_in : the 16-bit floats that hold every scale and every zero point exactly.
-    """
+    """A packed weight without its numbers; the fields mean what they mean in `Recipe`."""
 
     N: int
     K: int
@@ -33,7 +28,6 @@ class WeightFacts:
     slots: tuple[int, ...] = ()
     tiles: tuple[int, int] = (0, 0)
     offset_binary: bool = False
-    exact_in: tuple[str, ...] = ()
 
     @property
     def groups(self) -> int:

@@ -17,7 +17,7 @@ from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import recipe_for
 from tilewright.matmul.product import Product, explain
 from tilewright.matmul.random_operands import random_operands
-from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Quantizing
+from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Ready
 from tilewright.matmul.tiers.dispatch import after_quantisation, quantizing
 from tilewright.matmul.tiers.general import CANDIDATES, General, general_call, tuning_key
 from tilewright.quant.weight import QuantizedWeight
@@ -303,7 +303,7 @@ class Matmul:
         )  # fmt: skip
         return {name: array for name, array in given.items() if array is not None}, operands
 
-    def _prepared(self, given: dict[str, Any], example: Any) -> Prepared | Quantizing:
+    def _prepared(self, given: dict[str, Any], example: Any) -> Ready:
         machine, request = Machine(self.target, self.arch), self.config.request()
         call = general_call(self._recipe, machine, example, self._options)
         then = Prepared(General.name, call.kernel, call.held(given), call.arguments, call.recipe)

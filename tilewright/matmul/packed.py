@@ -13,11 +13,9 @@ import numpy as np
 from tilewright.checkpoints.safetensors import SafetensorsFile, save_safetensors
 from tilewright.errors import CannotQuantize, InvalidCheckpoint
 from tilewright.formats import Format, number_format, pack_plain, unpack_plain
-from tilewright.ir.dtypes import dtype
 from tilewright.kernels.recipe import Grouped
 from tilewright.matmul.arrays import as_numpy, as_torch, device_of, element_type
 from tilewright.matmul.facts import WeightFacts
-from tilewright.ops.rounding import round_float
 from tilewright.quant.weight import QuantizedWeight
 
 LAYOUT = "plain/1"
@@ -196,17 +194,8 @@ class PackedWeight:
             scale=grouped["scales"], zeros=zeros, zero=zero,
             zero_point=grouped["zeros"] if zeros in ("groups", "rescale") else None,
             multiplier=grouped["multipliers"], factor=self.tensor_scale != 1.0,
-            divisors="divisors" in self.arrays, gather=gathered is not None, exact_in=self._exact_in(),
+            divisors="divisors" in self.arrays, gather=gathered is not None,
         )  # fmt: skip
-
-    def _exact_in(self) -> tuple[str, ...]:
-        fitting = []
-        for name in ("float16", "bfloat16"):
-            given = [(n, self.tensor_scale if n == "scales" else 1.0) for n in ("scales", "zeros") if n in self.arrays]
-            wide = [np.unique(as_numpy(self.arrays[n]).astype(np.float64)) * factor for n, factor in given]
-            if all((round_float(values, dtype(name)).astype(np.float64) == values).all() for values in wide):
-                fitting.append(name)
-        return tuple(fitting)
 
     def _groups_of_columns(self) -> int:
         g_idx = self.arrays.get("g_idx")

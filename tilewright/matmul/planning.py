@@ -12,7 +12,8 @@ import numpy as np
 from tilewright.errors import Unsupported
 from tilewright.formats import Format
 from tilewright.ir.dtypes import DType, dtype
-from tilewright.kernels.recipe import FUNCTIONS, UNUSED, Recipe
+from tilewright.kernels.epilogue import FUNCTIONS
+from tilewright.kernels.recipe import UNUSED, Recipe
 from tilewright.machine.arch import Arch
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import RUN

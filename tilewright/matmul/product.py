@@ -24,7 +24,7 @@ from tilewright.matmul.arrays import (
 from tilewright.matmul.facts import Request, WeightFacts, bucket
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import check_request
-from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Quantizing
+from tilewright.matmul.tiers.base import Machine, Operands, Ready
 from tilewright.matmul.tiers.dispatch import choose, prepare
 from tilewright.runtime.tensors import is_torch
 from tilewright.targets.registry import resolve
@@ -78,7 +78,7 @@ def quant_matmul(
 class Product:
     """One checked call: its prepared kernel and its operands."""
 
-    def __init__(self, prepared: Prepared | Quantizing, operands: Operands, result: Any) -> None:
+    def __init__(self, prepared: Ready, operands: Operands, result: Any) -> None:
         self.prepared, self.operands, self.result = prepared, operands, result
 
     def run(self) -> Any:
@@ -135,7 +135,7 @@ class Product:
         return Product(prepared, operands, made.reshape(shape) if out is None else out)
 
 
-def _prepared(weight: PackedWeight, request: Request, where: Any, example: Any) -> Prepared | Quantizing:
+def _prepared(weight: PackedWeight, request: Request, where: Any, example: Any) -> Ready:
     """What earlier calls of the same kind have prepared."""
     kind = "torch" if is_torch(example) else "numpy"
     key = (request, where, kind)

@@ -58,7 +58,7 @@ class Unpack(TileOperator):
     scale: Region | None = None
     zero: Region | None = None
     first: int = 0
-    offset: int | None = None
+    offset: float | None = None
     scaled: bool = False
     zeros_mode: str | None = None
 
@@ -102,7 +102,7 @@ class Unpack(TileOperator):
         applied = self.offset is not None if integer else self.scaled
         if self.zeros_mode is not None and (not applied or self.form.zero != self.form.operand):
             yield f"zeros of {self.form} cannot be applied here: they go with scaled codes, in type {self.form.operand}"
-        if self.form.values is not None and self.offset not in (None, 0):
+        if self.form.numbers is not None and self.offset not in (None, 0):
             yield f"codes of {self.form} stand for values, from which no offset is subtracted"
         if self.zeros_mode not in (None, "original", "rescale"):
             yield f"zeros_mode is {self.zeros_mode!r}, but should be one of original, rescale"
@@ -208,6 +208,8 @@ class Unpack(TileOperator):
     def _number(self, unsigned: Expr) -> Expr:
         """What a code stands for, float32."""
         form, code = self.form, cast(unsigned, INT32)
+        if form.small_float is not None:
+            return self._small_float(cast(unsigned, UINT32), form.small_float)
         if form.values is not None:
             return self._look_up(code, form.values)
         if form.operand.bits == 16:
@@ -218,6 +220,14 @@ class Unpack(TileOperator):
         if form.operand.is_float:
             code = Select(INT32, binary("ge", code, const(half)), binary("xor", code, const(half - 1)), code)
         return cast(binary("sub", binary("xor", code, const(half)), const(half)), FLOAT32)
+
+    def _small_float(self, code: Expr, parts: tuple[int, int]) -> Expr:
+        """The value of a code that is a float: its bits in a wider one's places, times the difference of their biases."""
+        mantissa, bias = parts
+        top = self.form.bits - 1
+        sign = binary("shl", binary("and", code, const(1 << top, UINT32)), const(31 - top, UINT32))
+        rest = binary("shl", binary("and", code, const((1 << top) - 1, UINT32)), const(23 - mantissa, UINT32))
+        return binary("mul", Reinterpret(FLOAT32, binary("or", sign, rest)), const(2.0 ** (127 - bias), FLOAT32))
 
     def _look_up(self, code: Expr, values: Sequence[float]) -> Expr:
         """The value of a code: a choice for each bit, the highest first."""

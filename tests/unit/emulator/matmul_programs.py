@@ -10,6 +10,7 @@ from tilewright.formats import number_format
 from tilewright.formats.sparse import compress, prune
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.activation_quantization import quantize_activations
+from tilewright.kernels.arranged_activations import arranged_activations
 from tilewright.kernels.block_scaled_matmul import block_scaled_matmul
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
@@ -96,5 +97,6 @@ KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "quantize_activations": (quantize_activations, (TOKENS.astype(ALL["bfloat16"].numpy), rubbish(5, 256, dtype="int8"), rubbish(5, 1)), {"sizes": (256,)}),
     "quantize_activations of groups": (quantize_activations, (TOKENS, rubbish(5, 256, dtype="float8_e4m3fn"), rubbish(2, 5)), {"sizes": (256, "float32", "float8_e4m3fn", 128), "by_group": True}),
     "quantize_activations of a tensor": (quantize_activations, (TOKENS, powers(256), rubbish(5, 256, dtype="int8"), rubbish(1, 1)), {"sizes": (256, "float32"), "tensor": True, "divisors": True}),
+    "arranged_activations": (arranged_activations, (TOKENS, (np.arange(300, dtype=np.int32) * 7) % 300 - 44, rubbish(1), rubbish(5, 300)), {"sizes": (256, 300), "dtype": "float32"}),
 }  # fmt: skip
 """The same for kernels of every architecture."""

@@ -82,7 +82,7 @@ class Quantizing:
     first: Kernel
     divisors: tuple[Any, ...]
     codes: DType
-    then: Prepared
+    then: Prepared | Arranging
 
     @property
     def tier(self) -> str:
@@ -117,6 +117,59 @@ class Quantizing:
         return replace(operands, activations=codes, activation_scales=scales)
 
 
+@dataclass(frozen=True, slots=True)
+class Arranging:
+    """A product whose activations are brought into the order of the weight's columns by a kernel of its own first.
+
+    Attributes
+    ----------
+    first : that kernel, of activations, order, divisors and arranged activations.
+    order : int32, the column of the activations for each of the arranged ones, negative for none.
+    divisors : one element where there are none.
+    columns, dtype : of the arranged activations.
+    then : the product with these.
+    """
+
+    first: Kernel
+    order: Any
+    divisors: Any
+    columns: int
+    dtype: DType
+    then: Prepared
+
+    @property
+    def tier(self) -> str:
+        return f"arranged activations, {self.then.tier}"
+
+    @property
+    def recipe(self) -> Recipe | None:
+        return self.then.recipe
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """All kernels that a call launches."""
+        return (self.first, *self.then.kernels)
+
+    def __call__(self, operands: Operands) -> None:
+        following = self._following(operands)
+        self.first(operands.activations, self.order, self.divisors, following.activations)
+        self.then(following)
+
+    def emulate(self, operands: Operands, **options: Any) -> None:
+        """Run the device text on this machine; see `Kernel.emulate`."""
+        following = self._following(operands)
+        self.first.emulate(operands.activations, self.order, self.divisors, following.activations, **options)
+        self.then.emulate(following, **options)
+
+    def _following(self, operands: Operands) -> Operands:
+        x = operands.activations
+        return replace(operands, activations=empty_like(x, (x.shape[0], self.columns), self.dtype))
+
+
+Ready = Prepared | Arranging | Quantizing
+"""A product ready to run, with what it launches before."""
+
+
 class Tier(Protocol):
     """One way to compute products."""
 
@@ -125,5 +178,5 @@ class Tier(Protocol):
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """Why it does not serve a call; None where it does."""
 
-    def prepare(self, weight: PackedWeight, request: Request, machine: Machine, example: Any) -> Prepared:
+    def prepare(self, weight: PackedWeight, request: Request, machine: Machine, example: Any) -> Ready:
         """Compile, and bring the weight into the kernel's form, on the device of `example`."""

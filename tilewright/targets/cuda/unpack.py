@@ -46,6 +46,9 @@ WARP = 32
 AND_OR = 0xEA
 """The table of ``(a & b) | c``."""
 
+AND_XOR = 0x6A
+"""The table of ``(a & b) ^ c``."""
+
 CHOOSE = 0xCA
 """The table of ``a ? b : c``."""
 
@@ -165,8 +168,10 @@ class _Unpack:
         """Two codes of a word, one for each half of a register."""
         form, offset = self.unpack.form, self.unpack.offset
         half = form.operand == _HALF
-        if form.is_e2m1:
-            return self._small_float(word, field)
+        if form.small_float is not None:
+            return self._small_float(word, field, form.small_float[0])
+        if form.values is not None:
+            return self._sign(word, field)
         if form.bits == 8 and not half:
             return self._wide_bytes(word, field)
         kept = h * form.bits if not form.is_shifted(h) else 0
@@ -179,22 +184,27 @@ class _Unpack:
         value = Call(UINT32, "lop3", (const(AND_OR), value, const(mask, UINT32), bias))
         return value if offset is None else self._less(value, offset, kept, "f16x2" if half else "bf16x2")
 
-    def _small_float(self, word: Expr, field: int) -> Expr:
-        """Two codes of e2m1: sign, exponent and mantissa in their places are the value times a power of two."""
-        half = self.unpack.form.operand == _HALF
-        signs, others = (
-            self._shifted(word, 12 - 4 * field),
-            self._shifted(word, 9 - 4 * field if half else 6 - 4 * field),
-        )
-        magnitude = binary("and", others, const(0x0E000E00 if half else 0x01C001C0, UINT32))
-        value = Call(UINT32, "lop3", (const(AND_OR), signs, const(0x80008000, UINT32), magnitude))
-        if half and self.unpack.offset is None:
+    def _small_float(self, word: Expr, field: int, mantissa: int) -> Expr:
+        """Two codes that are floats: sign, exponent and mantissa in their places are the value over `float_unit`."""
+        form = self.unpack.form
+        half, top = form.operand == _HALF, form.bits - 1
+        of_sign, place = 15 - field * form.bits - top, (10 if half else 7) - mantissa
+        of_rest = place - field * form.bits
+        rest = ((1 << top) - 1 << place) * 0x00010001
+        others = self._shifted(word, of_rest)
+        if of_sign == of_rest:
+            value: Expr = binary("and", others, const(rest | 0x80008000, UINT32))
+        else:
+            magnitude, signs = binary("and", others, const(rest, UINT32)), self._shifted(word, of_sign)
+            value = Call(UINT32, "lop3", (const(AND_OR), signs, const(0x80008000, UINT32), magnitude))
+        if form.float_unit == 1.0 or (half and self.unpack.offset is None):
             return value
-        return Call(
-            UINT32,
-            "mul_f16x2" if half else "mul_bf16x2",
-            (value, _pair(2.0**14 if half else 2.0**126, str(self.unpack.form.operand))),
-        )
+        return Call(UINT32, "mul_f16x2" if half else "mul_bf16x2", (value, _pair(form.float_unit, str(form.operand))))
+
+    def _sign(self, word: Expr, field: int) -> Expr:
+        """Two codes of one bit: -1 for 0, 1 for 1."""
+        ones = _pair(-1.0, str(self.unpack.form.operand))
+        return Call(UINT32, "lop3", (const(AND_XOR), self._shifted(word, 15 - field), const(0x80008000, UINT32), ones))
 
     @staticmethod
     def _shifted(word: Expr, left: int) -> Expr:
@@ -206,7 +216,7 @@ class _Unpack:
     def _tables(self, words: Buffer, made: list[Statement]) -> list[list[Expr]]:
         """For each word the registers of its four fields, looked up byte by byte; none where codes are decoded otherwise."""
         form = self.unpack.form
-        if form.values is None or form.is_e2m1:
+        if not form.is_looked_up:
             return []
         bits = np.array(form.values).astype(form.operand.numpy).view(np.uint16)
         planes = [(bits >> shift & 0xFF).astype(np.uint8).view(np.uint32) for shift in (0, 8)]

@@ -1,0 +1,74 @@
+"""What becomes of a sum before it is stored: a factor, a bias, an activation function, a residual, one rounding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tilewright.language as T
+from tilewright.ir.dtypes import dtype as dtype_of
+
+FUNCTIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
+"""What an epilogue may apply to the product and its bias."""
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """``function(sum * factor + bias) + residual``, each part where it is asked for.
+
+    Attributes
+    ----------
+    factor : whether all sums are multiplied by one number, ``factor[1]`` (float32).
+    bias : element type of ``bias[N]``; None for none.
+    function : one of `FUNCTIONS`; None for none.
+    residual : whether ``residual[M, N]``, of the result's type, is added last.
+    """
+
+    factor: bool = False
+    bias: str | None = None
+    function: str | None = None
+    residual: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether sums are stored as they are."""
+        return self == PLAIN
+
+    def before_residual(self, value: Any, factor: Any, bias: Any) -> Any:
+        """A sum (float32) with everything but the residual; `factor` and `bias` are numbers, or None where they are not used."""
+        if self.factor:
+            value = value * factor
+        if self.bias is not None:
+            value = value + bias
+        return applied(value, self.function)
+
+
+PLAIN = Epilogue()
+"""Sums are stored as they are."""
+
+
+def applied(value: Any, function: str | None) -> Any:
+    """An activation function of a float32."""
+    if function == "relu":
+        return T.max(value, 0.0)
+    if function == "gelu":
+        return 0.5 * value * (1.0 + T.erf(value * 0.7071067811865476))
+    if function == "gelu_tanh":
+        return 0.5 * value * (1.0 + T.tanh(0.7978845608028654 * (value + 0.044715 * value * value * value)))
+    if function == "silu":
+        return value / (1.0 + T.exp(-value))
+    if function == "sigmoid":
+        return 1.0 / (1.0 + T.exp(-value))
+    return T.tanh(value) if function == "tanh" else value
+
+
+def stored(value: Any, out: str) -> Any:
+    """A result in the type of C: integers saturate, floats become integers by rounding to nearest."""
+    record = dtype_of(out)
+    if not record.is_integer:
+        return T.cast(value, out)
+    if value.dtype.is_float:
+        return T.cast(T.round(value), out)
+    if record.bits >= 32:
+        return T.cast(value, out)
+    return T.cast(T.clamp(value, int(record.minimum), int(record.maximum)), out)
