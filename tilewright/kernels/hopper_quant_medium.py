@@ -32,7 +32,7 @@ def medium_quant_matmul(
     form: FragmentRecords,
     tokens: int = 32,
     out: str = "float16",
-    offset: float = 8,
+    offset: int = 8,
     zeros_mode: str | None = None,
     epilogue: Epilogue = PLAIN,
     warpgroups: int = 2,

@@ -32,7 +32,7 @@ def small_quant_matmul(
     form: FragmentRecords,
     tokens: int = 8,
     out: str = "float16",
-    offset: float = 8,
+    offset: int = 8,
     zeros_mode: str = "original",
     epilogue: Epilogue = PLAIN,
     warps: int = 16,

@@ -58,7 +58,7 @@ class Unpack(TileOperator):
     scale: Region | None = None
     zero: Region | None = None
     first: int = 0
-    offset: float | None = None
+    offset: int | None = None
     scaled: bool = False
     zeros_mode: str | None = None
 

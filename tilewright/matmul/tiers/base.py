@@ -82,7 +82,7 @@ class Quantizing:
     first: Kernel
     divisors: tuple[Any, ...]
     codes: DType
-    then: Prepared | Arranging
+    then: Ready
 
     @property
     def tier(self) -> str:

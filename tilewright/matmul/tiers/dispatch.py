@@ -17,7 +17,7 @@ from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import placed_like
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
-from tilewright.matmul.tiers.base import Arranging, Machine, Prepared, Quantizing, Ready, Tier
+from tilewright.matmul.tiers.base import Machine, Quantizing, Ready, Tier
 from tilewright.matmul.tiers.fragments import Fragments
 from tilewright.matmul.tiers.general import General
 from tilewright.matmul.tiers.panels import Panels
@@ -64,7 +64,7 @@ def prepare(weight: PackedWeight, request: Request, machine: Machine, example: A
 
 
 def quantizing(
-    columns: int, request: Request, machine: Machine, example: Any, divisors: Any, then: Prepared | Arranging
+    columns: int, request: Request, machine: Machine, example: Any, divisors: Any, then: Ready
 ) -> Quantizing:  # fmt: skip
     """A product preceded by the quantisation of its activations."""
     assert request.quantize is not None

@@ -228,8 +228,8 @@ def _pack_on_device(form: FragmentRecords, codes: Any, parts: dict[str, np.ndarr
     for name, values in parts.items():
         of = form.scale if name == "scales" else form.zero
         assert of is not None
-        raw = np.ascontiguousarray(round_float(values, of)).view(np.uint8 if of.bits == 8 else np.int16)
-        arrays[name] = torch.from_numpy(raw).to(codes.device)
+        rounded = np.ascontiguousarray(round_float(values, of)).view(np.uint8 if of.bits == 8 else np.int16)
+        arrays[name] = torch.from_numpy(rounded).to(codes.device)
     for name, array in arrays.items():
         layout, width = (form.codes(), COLUMNS) if name == "codes" else (form.lines(), form.sets)
         padded = torch.zeros(down * form.rows, across * width, dtype=array.dtype, device=codes.device)
