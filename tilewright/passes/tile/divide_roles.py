@@ -53,7 +53,7 @@ from tilewright.passes.tile.inject_pipeline import plain_loop
 from tilewright.passes.tile.role_links import Link, Plan
 from tilewright.passes.tile.role_survey import bodies
 from tilewright.passes.tile.select_copies import engine_misfit, thread_misfit
-from tilewright.passes.tile.select_instructions import WARP, descriptor_tiles, gemms_of, plan_gemm
+from tilewright.passes.tile.select_instructions import WARP, plan_gemms
 
 GROUP = 128
 REGISTERS = 65536
@@ -198,9 +198,7 @@ class Division:
                 if reason is not None and thread_misfit(copy, made, context, analyzer) is not None:
                     return Refusal(reason, copy)
         reasons = []
-        tiles = descriptor_tiles(made)
-        for gemm, threads in gemms_of(made).items():
-            plan, refused = plan_gemm(gemm, threads, context.arch, gemm.a.buffer.scope == "fragment", tiles)
+        for plan, refused in plan_gemms(made, context.arch).values():
             if plan is not None and plan.instruction.asynchronous:
                 return None
             reasons.append(f"no warpgroup instruction executes its gemm{refused}")

@@ -29,7 +29,7 @@ axis does not divide by the cluster, blocks beyond the grid load zeros and store
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,11 +57,11 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import Rewriter, variables, walk
 from tilewright.ops.copy import Copy
-from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.divide_roles import SPECIALIZED
 from tilewright.passes.tile.select_copies import channel_copies
+from tilewright.passes.tile.select_instructions import Way, plan_gemms
 
 CLUSTER = "cluster"
 BLOCKS = 2
@@ -124,14 +124,17 @@ def _form(kernel: Kernel, context: Context) -> Kernel:
     choices = context.facts.setdefault("choices", [])
     place = f"{kernel.span.file}:{kernel.span.line}: " if kernel.span else ""
     dims = given or (wanted or BLOCKS,) * 3
-    axes = [axis for number in range(len(kernel.grid)) if (axis := _axis(kernel, number, dims[number])).shared]
+    plans = plan_gemms(kernel, context.arch)
+    channels = [node for node in walk(kernel.body) if isinstance(node, Channel)]
+    misfits = {channel: _channel_misfit(kernel, channel, plans) for channel in channels}
+    axes = [axis for number in range(len(kernel.grid)) if (axis := _axis(kernel, number, dims[number], misfits)).shared]
     if given is not None:
         joined = [number for number, size in enumerate(given) if size > 1]
         axes = [axis for axis in axes if [axis.number] == joined]
     else:
         axes = [axis for axis in axes if _divides(kernel.grid[axis.number], dims[axis.number], wanted is not None)]
     if not axes:
-        reason = _misfit(kernel) or "no load is shared along an axis that divides"
+        reason = next(filter(None, misfits.values()), None) or "no load is shared along an axis that divides"
         choices.append(f"{place}cluster: {'none' if given is None else 'each block loads for itself'} ({reason})")
         return kernel
     best = max(axes, key=lambda axis: (axis.saved, axis.number))
@@ -148,22 +151,17 @@ def _divides(extent: Extent, size: int, asked: bool) -> bool:
     return (-extent % size) * WASTE <= extent
 
 
-def _misfit(kernel: Kernel) -> str | None:
-    """Why no blocks of a kernel can wait for one another."""
-    channels = [node for node in walk(kernel.body) if isinstance(node, Channel)]
-    reasons = [_channel_misfit(kernel, channel) for channel in channels]
-    return next((reason for reason in reasons if reason), None)
-
-
-def _channel_misfit(kernel: Kernel, channel: Channel) -> str | None:
+def _channel_misfit(kernel: Kernel, channel: Channel, plans: Mapping[Any, Way]) -> str | None:
     """Why the slots of a channel cannot be filled by several blocks."""
     if channel.scope != "block":
         return f"{channel.name} joins a {channel.scope}"
     for role in _roles(kernel):
         if role.name not in channel.readers:
             continue
-        if any(_reads(node, channel) and not isinstance(node, Product) for node in walk(role)):
-            return "its slots are read by more than gemms"
+        for reader in [node for node in walk(role) if _reads(node, channel)]:
+            plan = plans[reader][0] if reader in plans else None
+            if plan is None or not plan.instruction.asynchronous:
+                return "its slots are read by more than asynchronous gemms"
         if any(_channelled(statement) and writes_global(statement) for statement in role.body.statements):
             return "it writes to global memory between its loads"
     return None
@@ -181,16 +179,13 @@ def _reads(node: Any, channel: Channel) -> bool:
     return isinstance(node, single) and any(one in channel.buffers for one in walk(node) if isinstance(one, Buffer))
 
 
-def _axis(kernel: Kernel, number: int, size: int) -> _Axis:
+def _axis(kernel: Kernel, number: int, size: int, misfits: Mapping[Channel, str | None]) -> _Axis:
     """What blocks along a grid dimension would share; nothing where they may not go in step."""
     depends = depending(kernel, kernel.block_vars[number])
     bounds = [bound for role in _roles(kernel) for bound in _bounds(role.body)]
     if any(variables(bound) & depends or _reads_own_memory(bound) for bound in bounds):
         return _Axis(number, ())
-    fitting = {
-        buffer for channel in walk(kernel.body) if isinstance(channel, Channel) and not _channel_misfit(kernel, channel)
-        for buffer in channel.buffers
-    }  # fmt: skip
+    fitting = {buffer for channel, misfit in misfits.items() if misfit is None for buffer in channel.buffers}
     shared = tuple(
         copy for copy in channel_copies(kernel)
         if copy.destination.buffer in fitting and not variables(copy.source) & depends and _shareable(copy, size)

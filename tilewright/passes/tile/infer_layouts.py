@@ -44,7 +44,7 @@ from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.select_copies import by_bytes, slot_buffers
-from tilewright.passes.tile.select_instructions import FACT, WARP, GemmPlan
+from tilewright.passes.tile.select_instructions import FACT, WARP, GemmPlan, demanded
 from tilewright.passes.tile.stage_epilogue import FACT as STAGING
 from tilewright.passes.tile.stage_epilogue import Staging
 from tilewright.passes.tile.through_shared import happens_once, through_shared
@@ -183,13 +183,8 @@ class _Inference:
         for gemm, plan in self.anchors.plans.items():
             if not any(node is gemm for node in _own(self.kernel.body)):
                 continue
-            self._set(gemm.c.buffer, plan.accumulator(), gemm)
-            if gemm.a.buffer.scope == "fragment":
-                layout = plan.left()
-                self._set(gemm.a.buffer, permuted(layout, (1, 0)) if gemm.transpose_a else layout, gemm)
-            if gemm.b.buffer.scope == "fragment":
-                layout = plan.right()
-                self._set(gemm.b.buffer, permuted(layout, (1, 0)) if gemm.transpose_b else layout, gemm)
+            for buffer, layout in demanded(gemm, plan).items():
+                self._set(buffer, layout, gemm)
 
     def _set(self, buffer: Buffer, layout: Layout, because: Statement) -> None:
         extra = buffer.rank - layout.rank

@@ -6,7 +6,7 @@ before layouts are inferred and is their anchor.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +16,12 @@ from tilewright.ir.nodes import Allocate, Buffer, Function, Kernel, Region, Role
 from tilewright.ir.visitor import kernels, walk
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
-from tilewright.layout.threads import copies, repeat, widest_span
+from tilewright.layout.threads import copies, permuted, repeat, widest_span
 from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.context import Context
+from tilewright.passes.tile.agree_layouts import agree
 from tilewright.passes.tile.select_copies import lies_in_boxes, slot_buffers
 
 FACT = "gemm_plans"
@@ -103,15 +104,16 @@ class GemmPlan:
 
 
 def select_instructions(function: Function, context: Context) -> Function:
-    """Leave a `GemmPlan` in ``context.facts`` for every gemm that matrix instructions can execute."""
+    """Leave a `GemmPlan` in ``context.facts`` for every gemm that matrix instructions can execute.
+
+    Raises
+    ------
+    NotAsynchronous : the author asked for an asynchronous instruction, and none fits.
+    """
     plans: dict[Product, GemmPlan] = {}
     choices: list[str] = context.facts.setdefault("choices", [])
     for kernel in kernels(function):
-        gemms = gemms_of(kernel)
-        by_rows = any(_in_registers(gemm.a) for gemm in gemms)
-        tiles = descriptor_tiles(kernel)
-        for gemm, threads in gemms.items():
-            plan, refused = plan_gemm(gemm, threads, context.arch, by_rows, tiles)
+        for gemm, (plan, refused) in plan_gemms(kernel, context.arch).items():
             place = f"{gemm.span.file}:{gemm.span.line}: " if gemm.span else ""
             what = "sparse gemm" if isinstance(gemm, SparseGemm) else "gemm"
             if gemm.token is not None and (plan is None or not plan.instruction.asynchronous):
@@ -164,36 +166,94 @@ def _in_registers(region: Region) -> bool:
     return region.buffer.scope == "fragment"
 
 
-def plan_gemm(
-    gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles: Mapping[Buffer, int]
-) -> tuple[GemmPlan | None, str]:
-    """The best instruction that fits, and the reasons against those before it.
+Way = tuple[GemmPlan | None, str]
+"""A plan, and the reasons against instructions that would be better; None for products by threads."""
+
+
+def plan_gemms(kernel: Kernel, arch: Arch) -> dict[Product, Way]:
+    """For each gemm of a kernel the best instruction that fits, and the reasons against those before it.
+
+    Gemms that have a fragment in common agree on where its elements are.
+    """
+    gemms = gemms_of(kernel)
+    by_rows = any(_in_registers(gemm.a) for gemm in gemms)
+    tiles = descriptor_tiles(kernel)
+    ways = {gemm: _ways(gemm, threads, arch, by_rows, tiles) for gemm, threads in gemms.items()}
+    chosen = {gemm: found[0] for gemm, found in ways.items()}
+    for group in _connected(gemms):
+        positions = agree([[_demand(gemm, way) for way in ways[gemm]] for gemm in group]) if len(group) > 1 else None
+        for gemm, position in zip(group, positions or ()):
+            if position:
+                plan, refused = ways[gemm][position]
+                chosen[gemm] = plan, refused + _beside(ways[gemm][0][0])
+    return chosen
+
+
+def _beside(best: GemmPlan | None) -> str:
+    """Why the best way of a gemm alone is not taken among others."""
+    assert best is not None
+    how = f"{best.instruction.function} on {best.warps_m} x {best.warps_n}"
+    return _because([f"{how}: another gemm cannot hold the fragment that both use so"])
+
+
+def _connected(gemms: Iterable[Product]) -> list[list[Product]]:
+    """Gemms joined where they have fragments in common, directly or by others."""
+    groups: list[tuple[set[Buffer], list[Product]]] = []
+    for gemm in gemms:
+        buffers = {region.buffer for region in (gemm.a, gemm.b, gemm.c) if _in_registers(region)}
+        members = [gemm]
+        for group in [group for group in groups if group[0] & buffers]:
+            groups.remove(group)
+            buffers |= group[0]
+            members = [*group[1], *members]
+        groups.append((buffers, members))
+    return [members for _, members in groups]
+
+
+def demanded(gemm: Product, plan: GemmPlan) -> dict[Buffer, Layout]:
+    """The layouts of a gemm's fragments that a plan asks for."""
+    found = {gemm.c.buffer: plan.accumulator()}
+    if _in_registers(gemm.a):
+        found[gemm.a.buffer] = permuted(plan.left(), (1, 0)) if gemm.transpose_a else plan.left()
+    if _in_registers(gemm.b):
+        found[gemm.b.buffer] = permuted(plan.right(), (1, 0)) if gemm.transpose_b else plan.right()
+    return found
+
+
+def _demand(gemm: Product, way: Way) -> dict[Buffer, Layout]:
+    return {} if way[0] is None else demanded(gemm, way[0])
+
+
+def _ways(gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles: Mapping[Buffer, int]) -> list[Way]:
+    """The plans that fit, best first, each with the reasons against instructions before its own; a lone None where none does.
 
     Parameters
     ----------
     by_rows : warps share the rows of the tile.
     tiles : shared tiles that instructions may read by descriptor, with the bytes of their swizzle's span.
     """
+    found: list[Way] = []
     reasons: list[str] = []
     sparse = isinstance(gemm, SparseGemm)
     for instruction in arch.sparse_instructions if sparse else arch.matrix_instructions:
         reason = _misfit(gemm, instruction, tiles)
         if reason is None:
             groups = 0 if threads % instruction.threads else threads // instruction.threads
-            plans = (
+            plans = list(
                 _group_plans(gemm, groups, instruction, by_rows, tiles)
                 if instruction.asynchronous
                 else _warp_plans(gemm, groups, instruction, by_rows)
             )
-            for plan in plans:
-                return plan, _because(reasons)
+            found += [(plan, _because(reasons)) for plan in plans]
+            if plans:
+                continue
             kind = "warpgroups" if instruction.asynchronous else "warps"
             reason = f"{groups} {kind} cannot share {gemm.m} x {gemm.n}"
             if not groups:
                 reason = f"{threads} threads are no {kind}"
         if reason:
             reasons.append(f"{instruction.function}: {reason}")
-    return None, _because(reasons) or f" (no {'sparse ' * sparse}matrix instruction for these types)"
+    return found or [(None, _because(reasons) or f" (no {'sparse ' * sparse}matrix instruction for these types)")]
 
 
 def _because(reasons: list[str]) -> str:

@@ -1,0 +1,59 @@
+"""Gemms that use one fragment agree on where its elements are."""
+
+import numpy as np
+import pytest
+from cuda_gemm import on
+
+import tilewright.language as T
+from tilewright.layout.constructors import row_major
+from tilewright.layout.digits import REGISTER
+from tilewright.passes.tile.agree_layouts import agree
+
+FIRST, SECOND, THIRD = (row_major((extent,), REGISTER) for extent in (2, 4, 8))
+
+
+def test_the_least_sum_of_ranks_among_ways_that_agree():
+    one = [{"c": FIRST}, {"c": SECOND}, {"c": THIRD}]
+    other = [{"c": THIRD}, {"c": SECOND}]
+    assert agree([one, other]) == [1, 1]
+    assert agree([one, [{"c": THIRD}]]) == [2, 0]
+    assert agree([one, [{"d": THIRD}]]) == [0, 0]
+
+
+def test_chains_of_fragments_and_ways_without_any():
+    assert agree([[{"a": FIRST}, {"a": SECOND}], [{"a": SECOND, "b": FIRST}], [{"b": FIRST}, {}]]) == [1, 0, 0]
+    assert agree([[{"a": FIRST}], [{"a": SECOND}]]) is None
+    assert agree([]) == []
+
+
+def both_orders(A, B, D):
+    """A product by rows of B and one by columns of D, which two warpgroups cannot share alike."""
+    A: T.Tensor((64, 128), "float16")
+    B: T.Tensor((64, 128), "float16")
+    D: T.Tensor((128, 64), "float16")
+    C = T.empty((64, 64), "float32")
+    with T.Kernel(1, threads=256):
+        a = T.alloc_shared((64, 64), "float16")
+        b = T.alloc_shared((64, 64), "float16")
+        d = T.alloc_shared((64, 64), "float16")
+        c = T.alloc_fragment((64, 64), "float32")
+        T.clear(c)
+        for k in T.Pipelined(2, num_stages=2):
+            T.copy(A[0, k * 64], a)
+            T.copy(B[0, k * 64], b)
+            T.gemm(a, b, c, transpose_B=True)
+            T.copy(D[k * 64, 0], d)
+            T.gemm(a, d, c)
+        T.copy(c, C)
+    return C
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_two_gemms_that_add_to_one_accumulator(arch):
+    rng = np.random.default_rng(0)
+    a, b, d = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((64, 128), (64, 128), (128, 64)))
+    kernel = on(arch, both_orders).compile(a, b, d)
+    expected = a.astype(np.float32) @ (b.T + d).astype(np.float32)
+    assert np.array_equal(kernel.emulate(a, b, d, schedule="random", seed=2), expected)
+    if arch == "sm_90a":
+        assert "another gemm cannot hold the fragment that both use so" in kernel.explain()
