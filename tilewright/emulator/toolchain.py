@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -174,11 +175,21 @@ def core_path(wanted: str = "") -> Path:
     place = options().cache_dir / "emulator" / f"core-{key}"
     if not (place / "core.so").exists():
         scratch = _scratch()
-        sources = [str(path) for path in sorted((HOST / "core").glob("*.cpp"))]
+        sources = sorted((HOST / "core").glob("*.cpp"))
+        objects = [str(scratch / f"{source.stem}.o") for source in sources]
+
+        def compile_source(source: Path, made: str) -> None:
+            _run([*compiler.command, *CORE_FLAGS, "-c", str(source), "-o", made], "the emulator's core")
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(compile_source, sources, objects))
+        library = str(scratch / "core.so")
         _run(
-            [*compiler.command, *CORE_FLAGS, "-shared", *sources, "-o", str(scratch / "core.so"), "-lstdc++"],
-            "the emulator's core",
+            [*compiler.linker, "-shared", "-pthread", *objects, "-o", library, "-lstdc++"],
+            "to link the emulator's core",
         )
+        for made in objects:
+            os.remove(made)
         _finish(scratch, place)
     return place / "core.so"
 

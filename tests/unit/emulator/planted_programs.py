@@ -14,11 +14,15 @@ from __future__ import annotations
 import argparse
 import collections
 import datetime
+import functools
+import json
+import multiprocessing
 import random
 import re
+import time
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +88,18 @@ MOVERS = {
 }
 """Calls that move or multiply data: they are left out."""
 
+TWICE = {
+    "mbarrier_init", "mbarrier_arrive", "mbarrier_arrive_cluster", "mbarrier_arrive_expect_tx", "mbarrier_expect_tx",
+    "cp_async_mbarrier_arrive_noinc", "cluster_arrive", "tma_load", "tma_load_multicast", "tma_store", "store_release",
+}  # fmt: skip
+"""Calls that are not the same when done twice."""
+
 TEMPLATES = {"cp_async_wait": 1, "wgmma_wait": 1, "bulk_wait_read": 1}
 """Calls whose number must be a constant of the text."""
 
 COUNTS = {
     "mbarrier_init": {1: (1, -1)}, "mbarrier_expect_tx": {1: (16, -16)}, "mbarrier_arrive_expect_tx": {1: (16, -16)},
-    "named_barrier_sync": {0: (1,), 1: (32, -32)}, "mbarrier_arrive_cluster": {1: (1,)}, "tma_load_multicast": {},
+    "named_barrier_sync": {0: (1,), 1: (32, -32)}, "mbarrier_arrive_cluster": {1: (1,)},
 }  # fmt: skip
 """For each call the positions of its numbers, and what is added to them."""
 
@@ -152,6 +162,10 @@ class _Plant(Rewriter):
             rebuilt = [result] if isinstance(result, Statement) else list(result)
             if name in ORDERING or name in MOVERS:
                 rebuilt = self._unless(self.site("left out", _text(statement)), rebuilt)
+            if name in TWICE:
+                active = self.site("done twice", _text(statement))
+                if active is not None:
+                    after[position].append(If(active, seq(statement), span=statement.span))
             if name in ORDERING:
                 following = body.statements[position + 1 : position + 2]
                 if following and not isinstance(following[0], nodes.Allocate):
@@ -231,7 +245,12 @@ class _Plant(Rewriter):
 
     def visit_Call(self, call: Call) -> Expr:
         if call.function.startswith(("wgmma_ss", "wgmma_rs")):
-            return call
+            *others, accumulate = call.arguments
+            if not isinstance(accumulate, Expr) or accumulate.dtype != BOOL:
+                return call
+            wrong = nodes.Unary(BOOL, "not", accumulate)
+            flag = self.choose("flag", f"{call.function}: accumulate is negated", wrong, accumulate)
+            return replace(call, arguments=(*others, flag))
         if call.function == "wgmma_descriptor":
             region, swizzle, *numbers = call.arguments
             made = replace(call, arguments=(self.visit(region), swizzle, *numbers))
@@ -608,21 +627,62 @@ def reason(site: Site) -> str:
     return next(why for kind, what, why in REASONS if re.search(kind, site.kind) and re.search(what, site.what))
 
 
-def hunt(
-    most: int = MOST, names: set[str] | None = None, sample: int | None = None, say: bool = False
-) -> list[Verdict]:
+def hunt(most: int = MOST, names: set[str] | None = None, sample: int | None = None, seed: int = 0) -> list[Verdict]:
     """Plant faults in every kernel (`sample` of each where given) and judge them, each in a process of its own."""
     found: list[Verdict] = []
     for program, architecture in kernels_to_plant_in():
         if names is not None and program.name not in names:
             continue
-        one = prepare(program, architecture, most)
+        one = prepare(program, architecture, most, seed)
         for site in one.sites if sample is None else random.Random(7).sample(one.sites, sample):
-            verdict, detail = in_child(judge, one, site)
-            found.append((one.name, site, verdict, detail))
-            if say and verdict not in ("reported", "wrong", "invalid"):
-                print(f"{one.name} {verdict} {detail} | {site.kind} {site.line} {site.what}", flush=True)
+            found.append((one.name, site, *in_child(judge, one, site)))
     return found
+
+
+@functools.cache
+def _prepared(number: int, most: int, seed: int) -> Prepared:
+    return prepare(*kernels_to_plant_in()[number], most, seed)
+
+
+SHARES = 4
+"""Each kernel's faults are judged in so many parts, which several processes take."""
+
+
+def _judge_share(task: tuple[int, int, int, int]) -> list[Verdict]:
+    number, share, most, seed = task
+    one = _prepared(number, most, seed)
+    return [(one.name, site, *in_child(judge, one, site)) for site in one.sites[share::SHARES]]
+
+
+def hunt_in_processes(most: int, seed: int, log: Path, workers: int, seconds: float) -> list[Verdict]:
+    """Judge the faults of all kernels until the time is over, gone on with where an earlier hunt with that log stopped."""
+    known = log.read_text().splitlines() if log.exists() else []
+    done = {tuple(json.loads(line)["task"]) for line in known}
+    tasks = [(number, share, most, seed) for number in range(len(kernels_to_plant_in())) for share in range(SHARES)]
+    end = time.monotonic() + seconds
+    with multiprocessing.get_context("fork").Pool(workers) as pool:
+        waiting = {task: pool.apply_async(_judge_share, (task,)) for task in tasks if task not in done}
+        while waiting and time.monotonic() < end:
+            time.sleep(0.2)
+            for task in [task for task, result in waiting.items() if result.ready()]:
+                verdicts = [[name, asdict(site), *said] for name, site, *said in waiting.pop(task).get()]
+                with log.open("a") as out:
+                    out.write(json.dumps({"task": task, "verdicts": verdicts}) + "\n")
+        pool.terminate()
+    if waiting:
+        print(f"the time is over: {len(waiting)} of {len(tasks)} shares are left")
+    return read_log(log)
+
+
+def read_log(*logs: Path) -> list[Verdict]:
+    """The verdicts in logs, kernel by kernel."""
+    found: list[Verdict] = []
+    for log in logs:
+        for line in log.read_text().splitlines():
+            for name, site, verdict, detail in json.loads(line)["verdicts"]:
+                found.append((name, Site(**site), verdict, detail))
+    order = {f"{program.name} {architecture}": i for i, (program, architecture) in enumerate(kernels_to_plant_in())}
+    return sorted(found, key=lambda one: (order[one[0]], one[1].stage, one[1].number))
 
 
 def caught_share(verdicts: Sequence[Verdict]) -> float:
@@ -673,10 +733,15 @@ def table(verdicts: Sequence[Verdict]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--most", type=int, default=MOST)
-    parser.add_argument("--kernels", nargs="*")
+    parser.add_argument("--seed", type=int, default=0, help="of the choice of faults")
+    parser.add_argument(
+        "--log", type=Path, required=True, help="of verdicts; shares that it holds already are left out"
+    )
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    text = table(hunt(options.most, set(options.kernels) if options.kernels else None, say=True))
+    text = table(hunt_in_processes(options.most, options.seed, options.log, options.workers, options.seconds))
     (options.output.write_text if options.output else print)(text)
 
 
