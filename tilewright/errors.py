@@ -260,6 +260,10 @@ class RolesDeadlocked(ExecutionError):
     """Roles of a block that wait for one another for ever, or that go through a channel out of step."""
 
 
+class BarrierMisuse(ExecutionError):
+    """A barrier at which more threads arrive than it counts, or one that is not there."""
+
+
 class CompilerNotFound(TilewrightError):
     """A compiler that the target needs is not on this machine; the hint says how to get it."""
 
@@ -316,6 +320,10 @@ class ChannelMisuse(TilewrightError):
 
 class NotAsynchronous(TilewrightError):
     """An operator that the author wants asynchronous, and that the machine cannot execute so."""
+
+
+class MissingCapability(TilewrightError):
+    """A word of the language that the machine at hand cannot execute."""
 
 
 class LayoutConflict(TilewrightError):

@@ -112,7 +112,7 @@ def _in_order(state: Evaluator, node: Call) -> int:
     return 0
 
 
-SPECIAL_CALLS["cluster_sync"] = SPECIAL_CALLS["settle"] = _in_order
+SPECIAL_CALLS["settle"] = _in_order
 for _name in ("griddepcontrol_wait", "griddepcontrol_launch_dependents"):
     SPECIAL_CALLS[_name] = _in_order
 SPECIAL_CALLS["fma"] = _fma

@@ -10,6 +10,9 @@ from tilewright.ir.nodes import Call, Kernel
 from tilewright.ir.visitor import walk
 from tilewright.ops.copy import Copy
 
+TOGETHER = ("cluster_sync", "cluster_arrive", "cluster_wait", "cluster_rank", "mbarrier_arrive_cluster")
+"""Functions by which blocks of a cluster depend on each other, or tell themselves apart."""
+
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
@@ -45,8 +48,8 @@ def cluster_of(kernel: Kernel, grid: tuple[int, ...]) -> Clusters | None:
     """The clusters of a kernel whose blocks depend on each other; None where they run one after the other as well."""
     sizes = tuple(kernel.attribute("cluster", (1,) * len(grid)))[: len(grid)]
     if not any(
-        (isinstance(node, Call) and node.function == "cluster_sync")
-        or (isinstance(node, Copy) and node.rank is not None)
+        (isinstance(node, Call) and (node.function in TOGETHER or "cluster" in node.arguments))
+        or (isinstance(node, Copy) and (node.rank is not None or node.mask is not None))
         for node in walk(kernel.body)
     ):
         return None

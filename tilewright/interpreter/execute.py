@@ -17,6 +17,7 @@ import numpy as np
 from tilewright.errors import AssertionFailed, InternalError, RolesDeadlocked, TilewrightError, WrongAssumption
 from tilewright.interpreter import calls, collectives
 from tilewright.interpreter.arithmetic import binary, convert
+from tilewright.interpreter.barriers import WAITING_CALLS, barriers_of
 from tilewright.interpreter.channels import Ring
 from tilewright.interpreter.clusters import cluster_of
 from tilewright.interpreter.evaluate import Evaluator
@@ -261,6 +262,7 @@ class Executor(Evaluator):
 
     def _publish(self, node: nodes.Publish) -> None:
         self.channels[node.channel].pass_on(self.role, self.uniform(node.iteration), "publish")
+        self.woken += 1
 
     def _receive(self, node: nodes.Receive) -> Steps:
         ring, number = self.channels[node.channel], self.uniform(node.iteration)
@@ -270,6 +272,7 @@ class Executor(Evaluator):
 
     def _release(self, node: nodes.Release) -> None:
         self.channels[node.channel].pass_on(self.role, self.uniform(node.iteration), "release")
+        self.woken += 1
 
     def _roles(self, node: nodes.Roles) -> Steps:
         """Run all roles in turn, each until it waits for another."""
@@ -285,11 +288,18 @@ class Executor(Evaluator):
             for role, steps, line in running:
                 self._enter(line)
                 self._bind_threads(role.warps * 32)
-                if next(steps, _DONE) is not _DONE:
+                if next(steps, _DONE) is _DONE:
+                    self.woken += 1
+                else:
                     waiting.append((role, steps, self._line()))
             if len(waiting) == len(running) and woken == self.woken and self._alone():
                 names = ", ".join(dict.fromkeys(role.name for role, _, _ in waiting))
-                raise RolesDeadlocked(f"the roles {names} wait for one another for ever", span=waiting[0][0].span)
+                awaited = {role.name: line["awaited"] for role, _, line in waiting if line["awaited"]}
+                raise RolesDeadlocked(
+                    f"the roles {names} wait for one another for ever" if len(running) > 1 else f"the role {names} waits for ever",
+                    span=waiting[0][2]["span"] or waiting[0][0].span,
+                    hint="; ".join(f"{name} waits for {what}" for name, what in awaited.items()) or None,
+                )  # fmt: skip
             running = waiting
             yield
         self._enter(outside)
@@ -350,6 +360,29 @@ class Executor(Evaluator):
             yield from self._dispatch(node.lower())
         else:
             run_operator(self, node)
+            if isinstance(node, Copy) and node.mask is not None:
+                self._copy_for_blocks(node, node.mask)
+
+    def _copy_for_blocks(self, node: Copy, mask: int) -> None:
+        """What a load means for the other blocks that get its tile: the lowest of them brings it to all."""
+        ranks = [rank for rank in range(len(self.peers)) if mask >> rank & 1]
+        if self.rank not in ranks or len(ranks) < 2:
+            return
+        size = node.destination.dtype.nbytes(math.prod(e for e in node.destination.extents if isinstance(e, int)))
+        assert node.barrier is not None
+        for barrier, *_ in barriers_of(self, node.barrier):
+            barrier.bytes += size
+        if self.rank != ranks[0]:
+            return
+        values = node.reference(read_region(self, node.source))[0]
+        own = self.places
+        for rank in ranks:
+            self.places = self.peers[rank]
+            write_region(self, node.destination, values)
+            self.places = own
+            for barrier, *_ in barriers_of(self, node.barrier, rows=self.peer_barriers[rank]):
+                barrier.announce(-size)
+        self.woken += 1
 
     def _copy_from_block(self, node: Copy, rank: int) -> None:
         """A copy out of the shared memory of a block of the same cluster."""
@@ -376,7 +409,7 @@ class Executor(Evaluator):
             ranks = cluster.ranks(block) if cluster is not None else (block,)
             if ranks and len(ranks) == 1:
                 self._bind_block(node, grid, block)
-                yield from self.run(node.body)
+                yield from self._to_its_end(node)
             elif ranks:
                 yield from self._blocks_at_once(node, grid, ranks)
         self.mask, self.returned, self.threads = None, NOBODY, ()
@@ -384,11 +417,23 @@ class Executor(Evaluator):
         for view, safe in safe_before:
             view.safe = safe
 
+    def _to_its_end(self, node: nodes.Kernel) -> Steps:
+        """Run the one block there is, which nothing outside can wake."""
+        steps = self.run(node.body)
+        while True:
+            before = self.woken
+            if next(steps, _DONE) is _DONE:
+                return
+            if self.woken == before:
+                raise RolesDeadlocked(f"the block waits for ever for {self.awaited or 'itself'}", span=self.span)
+            yield
+
     def _bind_block(self, node: nodes.Kernel, grid: tuple[int, ...], block: int) -> None:
         for var, extent in zip(node.block_vars, grid, strict=True):
             self.values[var] = block % extent
             block //= extent
         self.mask, self.returned, self.lanes = None, NOBODY, ()
+        self.barriers = {}
 
     def _blocks_at_once(self, node: nodes.Kernel, grid: tuple[int, ...], blocks: Sequence[int]) -> Steps:
         """Run the blocks of a cluster in turn, each until it waits for another."""
@@ -401,6 +446,7 @@ class Executor(Evaluator):
             self._bind_block(node, grid, block)
             running.append((self.run(node.body), self._line()))
         self.peers = [line["places"] for _, line in running]
+        self.peer_barriers = [line["barriers"] for _, line in running]
         while running:
             before, waiting = self.woken, []
             for steps, line in running:
@@ -408,24 +454,26 @@ class Executor(Evaluator):
                 if next(steps, _DONE) is not _DONE:
                     waiting.append((steps, self._line()))
             if len(waiting) == len(running) and before == self.woken:
-                raise RolesDeadlocked("the blocks of a cluster wait for one another for ever", span=node.span)
+                awaited = dict.fromkeys(line["awaited"] for _, line in waiting if line["awaited"])
+                raise RolesDeadlocked(
+                    "the blocks of a cluster wait for one another for ever", span=node.span,
+                    hint=f"they wait for {'; '.join(awaited)}" if awaited else None,
+                )  # fmt: skip
             running = waiting
             yield
         self._enter(outside)
-        self.peers = [self.places]
+        self.peers, self.peer_barriers = [self.places], [self.barriers]
 
     def _evaluate_in_steps(self, node: nodes.Evaluate) -> Steps:
-        """A call for its effect; one where blocks meet waits for the others."""
-        self.value(node.value)
-        if isinstance(node.value, nodes.Call) and node.value.function == "cluster_sync":
-            number = self.meetings.get((self.rank, self.role), 0) + 1
-            self.meetings[self.rank, self.role] = number
-            lines = [(rank, role) for rank in range(len(self.peers)) for role in self._others_in_block()]
-            while any(self.meetings.get(line, 0) < number for line in lines):
-                yield
-            self.woken += 1
+        """A call for its effect; one in which others are waited for hands over to them."""
+        waits = WAITING_CALLS.get(node.value.function) if isinstance(node.value, nodes.Call) else None
+        if waits is None:
+            self.value(node.value)
+        else:
+            assert isinstance(node.value, nodes.Call)
+            yield from waits(self, node.value)
 
-    def _others_in_block(self) -> list[tuple[str, int]]:
+    def others_in_block(self) -> list[tuple[str, int]]:
         """The lines of execution that make up a block: this one alone, or all roles."""
         if not self.role[0]:
             return [self.role]
@@ -438,7 +486,7 @@ class Executor(Evaluator):
 
 _LINE = (
     "lanes", "mask", "parallel", "returned", "broken", "threads", "span", "role", "values", "places", "memories",
-    "channels", "rank",
+    "channels", "rank", "barriers", "awaited",
 )  # fmt: skip
 _DONE = object()
 

@@ -64,8 +64,10 @@ class State:
     thread_vars : the kernel's thread indices.
     role, channels : the name and instance of the role that runs, and the rings by name.
     woken : how many waits have ended: where none ends any more, all wait for ever.
-    rank, meetings, peers : of a cluster whose blocks run at once: which of them this is, how often each line of
-        execution came to a meeting, and their places.
+    rank, meetings, peers, peer_barriers : of a cluster whose blocks run at once: which of them this is, how often each
+        line of execution came to a meeting, their places and their barriers.
+    barriers : the author's barriers, by buffer or number.
+    awaited : what this line of execution waits for.
     """
 
     report: Callable[[str], None] = print
@@ -92,6 +94,9 @@ class State:
     rank: int = 0
     meetings: dict[tuple[int, tuple[str, int]], int] = field(default_factory=dict)
     peers: list[dict[Buffer, View | Cell]] = field(default_factory=list)
+    barriers: dict[Any, Any] = field(default_factory=dict)
+    peer_barriers: list[dict[Any, Any]] = field(default_factory=list)
+    awaited: str = ""
 
     def place(self, buffer: Buffer) -> View | Cell:
         """Where a buffer's elements are."""

@@ -111,9 +111,28 @@ register(Intrinsic("griddepcontrol_wait", 0, None, pure=False))
 register(Intrinsic("griddepcontrol_launch_dependents", 0, None, pure=False))
 # A fragment (as a Region) whose asynchronous products have been waited for, while others run on.
 register(Intrinsic("settle", 1, None, pure=False))
-# A meeting of all threads of all blocks of a cluster; which of them this block is.
+# A meeting of all threads of all blocks of a cluster, in one or in two parts; which of them this block is.
 register(Intrinsic("cluster_sync", 0, None, pure=False, collective=True))
+register(Intrinsic("cluster_arrive", 0, None, pure=False))
+register(Intrinsic("cluster_wait", 0, None, pure=False))
 register(Intrinsic("cluster_rank", 0, None))
+
+# A row of barriers in shared memory comes to be: its Region, whose threads use it ("block" or "cluster"), the arrivals of each.
+# Then one barrier as a Region: a wait for a phase's parity; each thread's arrival, here or in a block of the cluster; bytes.
+for _name, _arity in (
+    ("begin_barriers", None), ("mbarrier_wait", 2), ("mbarrier_arrive", 1), ("mbarrier_arrive_cluster", 2),
+    ("mbarrier_expect_tx", 2), ("mbarrier_arrive_expect_tx", 2), ("cp_async_mbarrier_arrive_noinc", 1),
+):  # fmt: skip
+    register(Intrinsic(_name, _arity, None, pure=False))
+# Named barriers: number and threads; threads of a warp; registers that a warpgroup's threads keep.
+register(Intrinsic("named_barrier_sync", 2, None, pure=False))
+register(Intrinsic("named_barrier_arrive", 2, None, pure=False))
+register(Intrinsic("sync_warp", 0, None, pure=False))
+register(Intrinsic("setmaxnreg", 1, None, pure=False))
+register(Intrinsic("fence_proxy_async", 0, None, pure=False))
+# Copies that a thread starts: places in shared and global memory, for the second also how many bytes are valid.
+register(Intrinsic("cp_async", 2, None, pure=False))
+register(Intrinsic("cp_async_zfill", 3, None, pure=False, checks_bounds=True))
 
 # Vectors of thread programs: 0, 1, 2, ... a lane, and all lanes folded into one value.
 register(Intrinsic("lane_index", 0, None))

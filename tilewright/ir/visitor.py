@@ -12,7 +12,23 @@ import enum
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from tilewright.ir.nodes import Buffer, Const, DType, Expr, Function, Kernel, Region, Seq, Statement, Var
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Const,
+    DType,
+    Expr,
+    For,
+    Function,
+    Kernel,
+    Let,
+    Parallel,
+    Pipelined,
+    Region,
+    Seq,
+    Statement,
+    Var,
+)
 
 Node = Expr | Statement | Region | Buffer | Function
 T = TypeVar("T")
@@ -195,6 +211,23 @@ class _Substitute(Rewriter):
 def substitute(node: T, vars: Mapping[Var, Expr] | None = None, buffers: Mapping[Buffer, Buffer] | None = None) -> T:
     """`node` with variables and buffers replaced.  Nothing is renamed: the caller avoids capture."""
     return _Substitute(vars or {}, buffers or {})(node)
+
+
+def fresh(statement: T) -> T:
+    """A copy of `statement` whose loops, names and buffers are new, so that it may stand beside the first."""
+    vars: dict[Var, Expr] = {}
+    buffers: dict[Buffer, Buffer] = {}
+    for node in walk(statement):
+        if isinstance(node, (Let, For, Pipelined)):
+            vars[node.var] = dataclasses.replace(node.var)
+        elif isinstance(node, Parallel):
+            vars.update((var, dataclasses.replace(var)) for var in node.vars)
+        elif isinstance(node, Allocate):
+            source = node.buffer.source
+            buffers[node.buffer] = dataclasses.replace(
+                node.buffer, source=buffers.get(source, source) if source else None
+            )
+    return substitute(statement, vars, buffers) if vars or buffers else statement
 
 
 def same(a: Any, b: Any) -> bool:

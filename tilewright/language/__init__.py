@@ -27,6 +27,7 @@ from tilewright.language.annotations import (
     use_swizzle,
 )  # fmt: skip
 from tilewright.language.atomics import ATOMICS, atomic_addx2, atomic_addx4, atomic_load, atomic_store
+from tilewright.language.barriers import BARRIER_WORDS
 from tilewright.language.debug import device_assert, print_
 from tilewright.language.direct import Declaration, DirectFunction, Parameter, is_factory
 from tilewright.language.dtypes import TYPES, NumberType, dtype, number_type
@@ -116,19 +117,19 @@ from tilewright.language.tile_ops import (
     pdl_sync,
     pdl_trigger,
     reduce,
-    sync_cluster,
-    sync_threads,
     transpose,
     unpack,
 )  # fmt: skip
 from tilewright.language.trace import PrimFunc, prim_func
+from tilewright.language.transfers import TRANSFER_WORDS
 from tilewright.language.warps import WARP_WORDS
 
 Buffer = Tensor
 Serial, Unroll, Vectorized = serial, unroll, vectorized
 
 _NAMED: dict[str, Any] = {
-    **FUNCTIONS, **REDUCTIONS, **ATOMICS, **TYPES, **WARP_WORDS, "abs": abs_, "max": max_, "min": min_, "print": print_,
+    **FUNCTIONS, **REDUCTIONS, **ATOMICS, **TYPES, **WARP_WORDS, **BARRIER_WORDS, **TRANSFER_WORDS,
+    "abs": abs_, "max": max_, "min": min_, "print": print_,
 }  # fmt: skip
 globals().update(_NAMED)
 
@@ -143,7 +144,7 @@ __all__ = [
     "get_block_binding", "get_block_bindings", "get_block_extent", "get_block_extents", "get_thread_binding",
     "get_thread_bindings", "get_thread_extent", "get_thread_extents", "grid", "if_then_else", "index_to_coordinates",
     "infinity", "inline", "loop_break", "macro", "max_value", "min_value", "pdl_sync", "pdl_trigger", "popcount", "prim_func", "reduce", "reinterpret", "reshape", "role", "roles",
-    "serial", "shift_left", "shift_right", "symbolic", "sync_cluster", "sync_threads", "thread_return", "transpose", "unpack", "unroll", "use_swizzle",
+    "serial", "shift_left", "shift_right", "symbolic", "thread_return", "transpose", "unpack", "unroll", "use_swizzle",
     "vectorized", "view", "wait_wgmma", "wgmma_gemm",
 ]  # fmt: skip
 __all__ += list(_NAMED)

@@ -10,6 +10,7 @@ from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import Buffer, Expr, Extent, Var
 from tilewright.language.branches import BlockContext
 from tilewright.language.builder import Builder, current, in_kernel
+from tilewright.language.divisions import divide
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NestedKernel, NumberExpected, WrongUnpacking
 from tilewright.language.proxies import Scalar, check_scope, constant, extent, frame_of
@@ -33,6 +34,8 @@ class KernelContext(BlockContext):
         self.layouts: list[tuple[Buffer, Any]] = []
         self.safe_values: list[tuple[Buffer, Expr]] = []
         self.span = statement_here()
+        self.divided = False
+        """Whether the author speaks of warpgroups or barriers, so that conditions may divide warps into roles."""
 
     def __enter__(self) -> Any:
         builder = current("T.Kernel")
@@ -59,6 +62,9 @@ class KernelContext(BlockContext):
         body = builder.pop(self.frame)
         if exception[0] is not None:
             return
+        if self.divided:
+            body, copies = divide(body, self.thread_vars, self.threads)
+            self.layouts += [(made, layout) for buffer, layout in self.layouts for made in copies.get(buffer, ())]
         builder.append(
             nodes.Kernel(
                 self.block_vars, self.grid, self.thread_vars, self.threads, body,

@@ -20,6 +20,9 @@ from tilewright.language.proxies import Element, Scalar, as_expr, condition, con
 from tilewright.language.source import statement_here
 from tilewright.machine.fragment_records import FragmentRecords
 
+EVICTIONS = ("evict_first", "evict_last", "evict_normal")
+"""Hints to the L2 cache."""
+
 
 class GemmWarpPolicy(str, enum.Enum):
     """How the warps of a block share the result of `gemm`."""
@@ -29,7 +32,7 @@ class GemmWarpPolicy(str, enum.Enum):
     FullCol = "full_col"
 
 
-def _record(operator: TileOperator, what: str, **regions: Region | None) -> None:
+def record_tiles(operator: TileOperator, what: str, **regions: Region | None) -> None:
     """Record an operator whose tiles must have known extents."""
     for name, region in regions.items():
         for extent in region.extents if region is not None else ():
@@ -39,7 +42,7 @@ def _record(operator: TileOperator, what: str, **regions: Region | None) -> None
     record_operator(operator, what)
 
 
-def _pair(source: Any, destination: Any, what: str) -> tuple[Region, Region]:
+def pair(source: Any, destination: Any, what: str) -> tuple[Region, Region]:
     """Two operands as regions; where one is an element, it is the head of a region as large as the other."""
     heads = isinstance(source, Element), isinstance(destination, Element)
     if heads == (True, False):
@@ -51,7 +54,8 @@ def _pair(source: Any, destination: Any, what: str) -> tuple[Region, Region]:
     return region_of(source, f"the source of {what}"), region_of(destination, f"the destination of {what}")
 
 
-def _choice(value: Any, known: tuple[str, ...], what: str) -> Any:
+def choice(value: Any, known: tuple[str, ...], what: str) -> Any:
+    """A word that must be one of a few, or None."""
     if value is not None and value not in known:
         hint = near(str(value), known)
         raise NumberExpected(
@@ -81,9 +85,9 @@ def copy(
     rank : the block of the cluster whose shared tile `src` is; between `sync_cluster` before and after.
     """
     in_kernel("T.copy")
-    source, destination = _pair(src, dst, "T.copy")
-    prefer = _choice(prefer_instruction, ("tma", "cp_async", "sync"), "prefer_instruction of T.copy")
-    eviction = _choice(eviction_policy, ("evict_first", "evict_last", "evict_normal"), "eviction_policy of T.copy")
+    source, destination = pair(src, dst, "T.copy")
+    prefer = choice(prefer_instruction, ("tma", "cp_async", "sync"), "prefer_instruction of T.copy")
+    eviction = choice(eviction_policy, EVICTIONS, "eviction_policy of T.copy")
     width = None if coalesced_width is None else constant(coalesced_width, "coalesced_width of T.copy")
     operator = ops.Copy(
         source,
@@ -95,7 +99,7 @@ def copy(
         None if rank is None else as_expr(rank, nodes.dtypes.INT32, "the rank of T.copy"),
         span=statement_here(),
     )
-    _record(operator, "T.copy", source=source, destination=destination)
+    record_tiles(operator, "T.copy", source=source, destination=destination)
 
 
 @author_facing
@@ -104,7 +108,7 @@ def fill(buffer: Any, value: Any) -> None:
     in_kernel("T.fill")
     destination = region_of(buffer, "what T.fill sets")
     operator = ops.Fill(destination, as_expr(value, destination.dtype, "the value of T.fill"), span=statement_here())
-    _record(operator, "T.fill", destination=destination)
+    record_tiles(operator, "T.fill", destination=destination)
 
 
 @author_facing
@@ -113,7 +117,7 @@ def clear(buffer: Any) -> None:
     in_kernel("T.clear")
     destination = region_of(buffer, "what T.clear sets")
     operator = ops.Fill(destination, as_expr(0, destination.dtype), span=statement_here())
-    _record(operator, "T.clear", destination=destination)
+    record_tiles(operator, "T.clear", destination=destination)
 
 
 @author_facing
@@ -141,11 +145,11 @@ def gemm(
     scale_b = None if scale_B is None else region_of(scale_B, "scale_B of T.gemm")
     every = None if promote_every is None else constant(promote_every, "promote_every of T.gemm")
     drop = condition(clear_accum) if is_symbolic(clear_accum) else bool(clear_accum)
-    chosen = _choice(getattr(policy, "value", policy), tuple(p.value for p in GemmWarpPolicy), "policy of T.gemm")
+    chosen = choice(getattr(policy, "value", policy), tuple(p.value for p in GemmWarpPolicy), "policy of T.gemm")
     operator = ops.Gemm(
         a, b, c, bool(transpose_A), bool(transpose_B), drop, chosen, scale_a, scale_b, every, span=statement_here()
     )
-    _record(operator, "T.gemm", A=a, B=b, C=c)
+    record_tiles(operator, "T.gemm", A=a, B=b, C=c)
 
 
 @author_facing
@@ -170,9 +174,9 @@ def gemm_sp(
     names = ("A_sparse", "E", "B", "C")
     a, e, b, c = (region_of(tile, f"operand {name} of T.gemm_sp") for name, tile in zip(names, (A_sparse, E, B, C)))
     drop = condition(clear_accum) if is_symbolic(clear_accum) else bool(clear_accum)
-    chosen = _choice(getattr(policy, "value", policy), tuple(p.value for p in GemmWarpPolicy), "policy of T.gemm_sp")
+    chosen = choice(getattr(policy, "value", policy), tuple(p.value for p in GemmWarpPolicy), "policy of T.gemm_sp")
     operator = ops.SparseGemm(a, e, b, c, bool(transpose_B), drop, chosen, span=statement_here())
-    _record(operator, "T.gemm_sp", A_sparse=a, E=e, B=b, C=c)
+    record_tiles(operator, "T.gemm_sp", A_sparse=a, E=e, B=b, C=c)
 
 
 def _reduction(kind: str, meaning: str) -> Callable[..., None]:
@@ -199,7 +203,7 @@ def _reduce(buffer: Any, out: Any, kind: str, dim: Any, clear: bool, what: str) 
     operator = ops.Reduce(
         source, destination, kind, constant(dim, f"dim of {what}"), bool(clear), span=statement_here()
     )
-    _record(operator, what, source=source, destination=destination)
+    record_tiles(operator, what, source=source, destination=destination)
 
 
 REDUCTIONS: dict[str, Callable[..., None]] = {
@@ -227,7 +231,7 @@ def _scan(src: Any, dst: Any, kind: str, dim: Any, reverse: bool) -> None:
     operator = ops.Scan(
         source, destination, kind, constant(dim, f"dim of {what}"), bool(reverse), span=statement_here()
     )
-    _record(operator, what, source=source, destination=destination)
+    record_tiles(operator, what, source=source, destination=destination)
 
 
 @author_facing
@@ -248,7 +252,7 @@ def transpose(src: Any, dst: Any) -> None:
     in_kernel("T.transpose")
     source, destination = region_of(src, "the source of T.transpose"), region_of(dst, "the destination of T.transpose")
     operator = ops.Transpose(source, destination, span=statement_here())
-    _record(operator, "T.transpose", source=source, destination=destination)
+    record_tiles(operator, "T.transpose", source=source, destination=destination)
 
 
 @author_facing
@@ -268,14 +272,14 @@ def decode(
     codebook : the values of the codes, where a code is not its own number.
     """
     in_kernel("T.decode")
-    codes, values = _pair(source, destination, "T.decode")
+    codes, values = pair(source, destination, "T.decode")
     operator = ops.Decode(
         values, codes, _scale(scale, "scale"), _scale(zero, "zero"), zeros_mode,
         None if group_size is None else constant(group_size, "group_size of T.decode"),
         constant(axis, "axis of T.decode"), None if codebook is None else tuple(float(v) for v in codebook),
         span=statement_here(),
     )  # fmt: skip
-    _record(operator, "T.decode", source=codes, destination=values)
+    record_tiles(operator, "T.decode", source=codes, destination=values)
 
 
 def _scale(value: Any, name: str) -> Region | Expr | None:
@@ -296,13 +300,6 @@ def _condition_of_tile(name: str) -> Callable[..., Scalar]:
 
 
 any_of, all_of = _condition_of_tile("any_of"), _condition_of_tile("all_of")
-
-
-@author_facing
-def sync_threads() -> None:
-    """All threads of the block meet; what they wrote before is seen by all after."""
-    builder = in_kernel("T.sync_threads")
-    builder.append(nodes.Evaluate(Call(nodes.dtypes.INT32, "sync_threads", ()), span=statement_here()))
 
 
 @author_facing
@@ -333,17 +330,11 @@ def unpack(
     operator = ops.Unpack(
         words, form, of_codes, of_scale, of_zero, int(first), offset, bool(scaled), zeros_mode, span=statement_here()
     )
-    _record(operator, "T.unpack", source=words, codes=of_codes, scale=of_scale, zero=of_zero)
+    record_tiles(operator, "T.unpack", source=words, codes=of_codes, scale=of_scale, zero=of_zero)
 
 
 def _meeting(function: str) -> None:
     in_kernel(f"T.{function}").append(nodes.Evaluate(Call(nodes.dtypes.BOOL, function, ()), span=statement_here()))
-
-
-@author_facing
-def sync_cluster() -> None:
-    """All threads of all blocks of the cluster meet; what they wrote before is seen by all after."""
-    _meeting("cluster_sync")
 
 
 @author_facing

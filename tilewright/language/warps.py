@@ -28,7 +28,7 @@ def _named(value: Expr, name: str) -> Scalar:
     return Scalar(var, builder.frame)
 
 
-def _thread() -> Expr:
+def linear_thread() -> Expr:
     """Index of the thread in its block, x fastest."""
     total: Expr = const(0)
     stride = 1
@@ -43,19 +43,19 @@ def _thread() -> Expr:
 @author_facing
 def get_lane_idx() -> Scalar:
     """The thread's index in its warp, 0 to 31."""
-    return _named(index_binary("floormod", _thread(), WARP), "lane")
+    return _named(index_binary("floormod", linear_thread(), WARP), "lane")
 
 
 @author_facing
 def get_warp_idx() -> Scalar:
     """The index of the thread's warp in the block."""
-    return _named(index_binary("floordiv", _thread(), WARP), "warp")
+    return _named(index_binary("floordiv", linear_thread(), WARP), "warp")
 
 
 @author_facing
 def get_warp_group_idx() -> Scalar:
     """The index of the thread's warpgroup (four warps) in the block."""
-    return _named(index_binary("floordiv", _thread(), WARPGROUP), "warpgroup")
+    return _named(index_binary("floordiv", linear_thread(), WARPGROUP), "warpgroup")
 
 
 def _shuffle(function: str, name: str, meaning: str) -> Callable[[Any, Any], Scalar]:

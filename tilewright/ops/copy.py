@@ -33,6 +33,9 @@ class Copy(TileOperator):
     eviction : ``"evict_first"``, ``"evict_last"``, ``"evict_normal"`` or None: a hint to the L2 cache.
     multicast : all blocks of the cluster make the very same copy, so that each may load a part of it for all.
     rank : which block of the cluster the source, a shared tile, is that of; None for the executing one.
+    barrier : the author's, which counts the bytes that the copy engine brings (`T.tma_copy`); one thread announces them.
+    mask : bits of the blocks of the cluster that get the same tile, each on its own barrier: the lowest of them loads it
+        for all, the others load their own.
     """
 
     source: Region
@@ -42,6 +45,8 @@ class Copy(TileOperator):
     eviction: str | None = None
     multicast: bool = False
     rank: Expr | None = None
+    barrier: Region | None = None
+    mask: int | None = None
 
     def check(self) -> Iterator[str]:
         if self.rank is not None and (self.source.buffer.scope, self.destination.buffer.scope) != (
@@ -49,6 +54,11 @@ class Copy(TileOperator):
             "fragment",
         ):
             yield "another block's memory is read from its shared tiles into fragments"
+        if self.barrier is not None and (self.source.buffer.scope, self.destination.buffer.scope) != (
+            "global",
+            "shared",
+        ):
+            yield "a barrier counts the bytes that arrive in shared tiles from tensors in global memory"
         if not same_shape(self.source.tile_shape, self.destination.tile_shape):
             yield f"shapes differ: source {shape_text(self.source)}, destination {shape_text(self.destination)}"
 

@@ -8,6 +8,7 @@ from tilewright.passes.lower.assign_threads import assign_threads
 from tilewright.passes.lower.expand_operators import expand_operators
 from tilewright.passes.lower.flatten_buffers import flatten_buffers
 from tilewright.passes.lower.guard_bounds import guard_bounds
+from tilewright.passes.lower.lower_barriers import lower_barriers
 from tilewright.passes.lower.lower_channels import lower_channels
 from tilewright.passes.lower.lower_parallel import lower_parallel
 from tilewright.passes.lower.lower_threads import lower_threads
@@ -18,6 +19,7 @@ from tilewright.passes.thread.plan_shared_memory import plan_shared_memory
 from tilewright.passes.thread.unroll_loops import unroll_loops
 from tilewright.passes.thread.vectorize_accesses import vectorize_accesses
 from tilewright.passes.tile.check_tiles import check_tiles
+from tilewright.passes.tile.check_words import check_words
 from tilewright.passes.tile.drop_dependent_launch import drop_dependent_launch
 from tilewright.passes.tile.drop_empty_grids import drop_empty_grids
 from tilewright.passes.tile.form_clusters import form_clusters
@@ -59,6 +61,7 @@ def _in_turn(context: Context) -> bool:
 PIPELINE: tuple[Step, ...] = (
     Step(drop_empty_grids, "first: no index of such a kernel exists"),
     Step(drop_dependent_launch, "early: they stand in the way of nothing then", _in_turn),
+    Step(check_words, "before anything is built on what the machine lacks"),
     Step(check_tiles, "before anything changes: it speaks of the tiles that the author wrote", _one_thread),
     Step(privatize_operators, "early: what threads do alone is no work of the block"),
     Step(simplify, "early: what never runs asks nothing of the passes behind", _one_thread),
@@ -80,6 +83,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(expand_operators, "what is left to cooperate on is what layouts are inferred from", _many_threads),
     Step(infer_layouts, "all loops over tiles are in sight", _many_threads),
     Step(plan_synchronization, "while statements are those of the whole block", _many_threads),
+    Step(lower_barriers, "as below, for barriers that the author counts", _many_threads),
     Step(lower_channels, "the executors of copies and gemms are known: they decide what is counted", _many_threads),
     Step(assign_threads, "layouts and barriers are known: what is left is the work of one thread", _many_threads),
     Step(lower_tiles, "tile operators become loops over elements, or what the target does better", _one_thread),

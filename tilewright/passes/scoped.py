@@ -11,6 +11,7 @@ from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer, Expr, Function, Kernel, Load, Region, Seq, Statement, Store, Var, binary
 from tilewright.ir.signature import size_variables
 from tilewright.ir.visitor import Rewriter, children, substitute, walk
+from tilewright.ir.visitor import fresh as fresh  # published
 
 T = TypeVar("T", bound=Statement)
 N = TypeVar("N")
@@ -30,21 +31,6 @@ class _Kernels(Rewriter):
 
     def visit_Kernel(self, kernel: Kernel) -> Kernel:
         return self.change(kernel)
-
-
-def fresh(statement: T) -> T:
-    """A copy of `statement` whose loops, names and buffers are new, so that it may stand beside the first."""
-    vars: dict[Var, Expr] = {}
-    buffers: dict[Buffer, Buffer] = {}
-    for node in walk(statement):
-        if isinstance(node, (nodes.Let, nodes.For, nodes.Pipelined)):
-            vars[node.var] = replace(node.var)
-        elif isinstance(node, nodes.Parallel):
-            vars.update((var, replace(var)) for var in node.vars)
-        elif isinstance(node, nodes.Allocate):
-            source = node.buffer.source
-            buffers[node.buffer] = replace(node.buffer, source=buffers.get(source, source) if source else None)
-    return substitute(statement, vars, buffers) if vars or buffers else statement
 
 
 def free_of(expr: Any, *things: Var) -> bool:

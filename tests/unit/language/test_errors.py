@@ -80,7 +80,7 @@ UnknownName: tilewright.language has no name 'coppy'
   |
 8 |         T.coppy(A, tile)
   |         ^^^^^^^
-  help: did you mean 'copy'?
+  help: did you mean 'copy' or 'tma_copy'?
 """,
     ),
     "unknown_name_far": (
@@ -98,15 +98,15 @@ UnknownName: tilewright.language has no name 'tensor_memory'
     ),
     "name_of_another_language": (
         """
-T.tma_copy(A, tile)
+T.tcgen05_gemm(A, tile)
 """,
         """
-UnknownName: tilewright.language has no name 'tma_copy'
+UnknownName: tilewright.language has no name 'tcgen05_gemm'
   --> kernel.py:8:9
   |
-8 |         T.tma_copy(A, tile)
-  |         ^^^^^^^^^^
-  help: write T.copy in a T.Pipelined loop: the compiler makes asynchronous copies and their barriers
+8 |         T.tcgen05_gemm(A, tile)
+  |         ^^^^^^^^^^^^^^
+  help: write T.gemm: the compiler chooses the instruction and waits for it
 """,
     ),
     "unknown_dtype": (

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tilewright.errors import InternalError
+from tilewright.errors import BarrierMisuse, InternalError
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.nodes import (
@@ -66,6 +66,9 @@ from tilewright.passes.scoped import ScopedRewriter
 
 WARP, WARPGROUP = 32, 128
 
+NAMED_BARRIERS = 16
+NAMED = ("named_barrier_sync", "named_barrier_arrive")
+
 
 def assign_threads(function: Function, context: Context) -> Function:
     """Replace parallel loops, fragments and shared tiles by one thread's registers and places in shared memory."""
@@ -99,7 +102,11 @@ class Assign(ScopedRewriter):
         self.thread_var: Var | None = None
         self.barriers = 0
         self.single_warp = False
-        self.roles = 0
+        self.taken: frozenset[int] = frozenset()
+        """Named barriers that the author uses."""
+        self.free: list[int] = list(range(1, NAMED_BARRIERS))
+        """Named barriers of roles, then those that are left to operators."""
+        self.role_count = 0
         self.cluster = 1
         self.asynchronous: list[TileOperator] = []
         self.endings: dict[Any, Statement] = {}
@@ -108,6 +115,7 @@ class Assign(ScopedRewriter):
         self.thread_var = kernel.thread_vars[0]
         self.cluster = math.prod(kernel.attribute("cluster", (1,)))
         self.asynchronous = _asynchronous(kernel)
+        self.taken = _named_by_author(kernel)
         self.layouts = {buffer: layout for buffer, layout in kernel.layouts if isinstance(layout, Layout)}
         for buffer, layout in kernel.layouts:
             if not isinstance(layout, Layout) and buffer.scope == "shared":
@@ -135,14 +143,14 @@ class Assign(ScopedRewriter):
         warp = Var(INT32, "warp")
         warps = index_binary("floordiv", self.thread, WARP)
         head = Let(warp, Call(INT32, "warp_uniform", (warps,)), span=roles.span)
-        self.roles = len(roles.roles)
+        self.free, self.role_count = _free_barriers(roles, self.taken), len(roles.roles)
         first, groups = 0, []
         number = 0
         for group in roles.warpgroups():
             branches = []
             for role in group:
                 number += 1
-                self.barriers = number
+                self.barriers = self.free[number - 1]
                 body = self._role(role, outside[0], warp, first)
                 first += role.all_warps
                 branches.append((first, body, role))
@@ -200,7 +208,7 @@ class Assign(ScopedRewriter):
         if region.buffer.scope != "shared":
             return self.generic(region)
         buffer, places = self.physical(region.buffer, [self.visit(start) for start in region.starts])
-        return Region(buffer, places, (1,) * len(places))
+        return Region(buffer, places, (*(1,) * (len(places) - 1), region.extents[-1]))
 
     # Buffers -------------------------------------------------------------------------------------
 
@@ -329,6 +337,33 @@ class Assign(ScopedRewriter):
         if made is None:
             raise InternalError(f"{name} has no way to run on threads", span=statement.span)
         return made if made.span is not None else replace(made, span=statement.span)
+
+
+def _named_by_author(kernel: Kernel) -> frozenset[int]:
+    """Numbers of the named barriers in a tile program: no pass has used any yet."""
+    calls = [node for node in walk(kernel.body) if isinstance(node, Call) and node.function in NAMED]
+    return frozenset(int(node.arguments[0].value) for node in calls)  # type: ignore[union-attr]
+
+
+def _free_barriers(roles: Roles, taken: frozenset[int]) -> list[int]:
+    """Named barriers: one a role, then as many as there are warpgroups, one behind the other, and the rest.
+
+    Raises
+    ------
+    BarrierMisuse : the author's leave too few.
+    """
+    left = [number for number in range(1, NAMED_BARRIERS) if number not in taken]
+    groups = max(1, sum(role.all_warps for role in roles.roles) * WARP // WARPGROUP)
+    last = NAMED_BARRIERS - groups
+    for first in (*range(len(roles.roles) + 1, last + 1), *range(1, len(roles.roles) + 1)):
+        run = list(range(first, first + groups))
+        others = [number for number in left if number not in run]
+        if all(number in left for number in run) and len(others) >= len(roles.roles):
+            return [*others[: len(roles.roles)], *run, *others[len(roles.roles) :]]
+    raise BarrierMisuse(
+        f"{len(taken)} of the {NAMED_BARRIERS - 1} named barriers are the author's, and roles need {len(roles.roles) + groups}",
+        span=roles.span, hint="use fewer numbers in T.sync_threads and T.named_barrier_arrive",
+    )  # fmt: skip
 
 
 def _asynchronous(node: Kernel | Role) -> list[TileOperator]:

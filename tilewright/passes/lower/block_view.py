@@ -70,8 +70,8 @@ class BlockView:
 
     @property
     def free_barrier(self) -> int:
-        """The first named barrier that roles leave to operators."""
-        return self.owner.roles + 1
+        """The first of the named barriers that roles leave to operators, one a warpgroup."""
+        return self.owner.free[self.owner.role_count]
 
     def operators(self, token: str) -> list[TileOperator]:
         """The asynchronous operators of the role, or block, that a token stands for."""

@@ -259,7 +259,7 @@ class _Lower(Rewriter):
     def visit_Roles(self, roles: Roles) -> Any:
         if any(ring.blocks > 1 for ring in self.rings.values()):
             return [call("cluster_sync"), self.generic(roles), call("cluster_sync")]
-        return [barrier(), self.generic(roles)]
+        return [barrier(), self.generic(roles)] if self.rings else self.generic(roles)
 
     def visit_Role(self, role: Role) -> Role:
         self.role, self.alone = role, all(self._is_light(node) for node in walk(role.body))
@@ -273,7 +273,7 @@ class _Lower(Rewriter):
     def _is_light(self, node: Any) -> bool:
         """Whether one thread may do it alone."""
         if isinstance(node, Copy):
-            return node.prefer in ENGINE and node.source.buffer.scope == "global"
+            return node.prefer in ENGINE and node.source.buffer.scope == "global" and node.barrier is None
         if isinstance(node, nodes.TileOperator):
             return False
         if isinstance(node, nodes.Store):
@@ -397,7 +397,7 @@ class _Lower(Rewriter):
     # Copies --------------------------------------------------------------------------------------
 
     def visit_Copy(self, copy: Copy) -> Any:
-        if copy.prefer not in ENGINE or copy.source.buffer.scope != "global":
+        if copy.prefer not in ENGINE or copy.source.buffer.scope != "global" or copy in self.barriers:
             return copy
         ring = next(ring for ring in self.rings.values() if copy.destination.buffer in ring.channel.buffers)
         number = self.held.get(ring.channel.name)

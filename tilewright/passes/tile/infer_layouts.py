@@ -43,7 +43,7 @@ from tilewright.ops.reduce import Reduce
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
-from tilewright.passes.tile.select_copies import by_bytes, slot_buffers
+from tilewright.passes.tile.select_copies import by_bytes, slot_buffers, tiles_by_hand
 from tilewright.passes.tile.select_instructions import FACT, WARP, GemmPlan, demanded
 from tilewright.passes.tile.stage_epilogue import FACT as STAGING
 from tilewright.passes.tile.stage_epilogue import Staging
@@ -322,7 +322,7 @@ class _Inference:
         matrix: set[Buffer] = set()
         for gemm in self.anchors.plans:
             matrix.update(region.buffer for region in (gemm.a, gemm.b) if region.buffer.scope == "shared")
-        matrix |= slot_buffers(self.kernel) - by_bytes(self.kernel)
+        matrix |= (slot_buffers(self.kernel) | tiles_by_hand(self.kernel)) - by_bytes(self.kernel)
         by_author = {buffer for buffer, _ in self.kernel.layouts}
         for node in _own(self.kernel.body):
             if isinstance(node, Allocate) and node.buffer.scope == "shared" and node.buffer.source is None:

@@ -48,7 +48,7 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
-from tilewright.passes.tile.select_copies import slot_buffers
+from tilewright.passes.tile.select_copies import is_by_hand, slot_buffers
 from tilewright.passes.tile.select_instructions import FACT as PLANS
 from tilewright.passes.tile.select_instructions import GemmPlan
 from tilewright.passes.tile.shared_places import Pending, Place, Together, exchanged_tensors, touches
@@ -86,7 +86,7 @@ def proxy_fence() -> Evaluate:
 def _synchronize(kernel: Kernel, plans: Mapping[Product, GemmPlan]) -> Kernel:
     slots = slot_buffers(kernel)
     walking = _Walk(slots, lambda one, other: False, exchanged_tensors(kernel))
-    walking.by_descriptor = _by_descriptor(kernel, plans) - slots
+    walking.by_descriptor = (_by_descriptor(kernel, plans) | _stored(kernel)) - slots
     walking.tokens = {
         node.token for node in walk(kernel.body)
         if isinstance(node, Copy) and node.token is not None and node.destination.buffer in walking.by_descriptor
@@ -101,6 +101,12 @@ def _by_descriptor(kernel: Kernel, plans: Mapping[Product, GemmPlan]) -> frozens
     read = [gemm for gemm in gemms if gemm in plans and plans[gemm].instruction.asynchronous]
     buffers = {region.buffer for gemm in read for region in (gemm.a, gemm.b)}
     return frozenset(buffer for buffer in buffers if buffer.scope == "shared")
+
+
+def _stored(kernel: Kernel) -> frozenset[Buffer]:
+    """Shared tiles that the copy engine stores for the author."""
+    copies = [node for node in walk(kernel.body) if isinstance(node, Copy) and is_by_hand(node)]
+    return frozenset(copy.source.buffer for copy in copies if copy.source.buffer.scope == "shared")
 
 
 class _Walk:
@@ -121,8 +127,10 @@ class _Walk:
 
     def sequence(self, body: Seq, pending: Pending) -> tuple[Seq, Pending]:
         result: list[Statement] = []
-        for statement in body.statements:
+        for position, statement in enumerate(body.statements):
             made, pending = self.statement(statement, pending)
+            if _is_fence(made[-1]) and any(map(_is_fence, body.statements[position + 1 : position + 2])):
+                made = made[:-1]  # the author's own is enough
             result.extend(made)
         same = len(result) == len(body.statements) and all(map(lambda a, b: a is b, result, body.statements))
         return (body if same else replace(body, statements=tuple(result))), pending
@@ -201,6 +209,13 @@ class _Walk:
 def _holds_barriers(branch: If) -> bool:
     """Whether the branches hold work of the whole block."""
     return any(isinstance(node, (Parallel, TileOperator)) or _is_barrier(node) for node in walk(branch))
+
+
+FENCES = ("fence_proxy_async", "fence_proxy_async_shared")
+
+
+def _is_fence(node: object) -> bool:
+    return isinstance(node, Evaluate) and isinstance(node.value, Call) and node.value.function in FENCES
 
 
 def _is_barrier(node: object) -> bool:

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.arith import Analyzer
+from tilewright.errors import NotAsynchronous
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Buffer, Channel, Const, Expr, Function, Kernel, Load, Region
 from tilewright.ir.visitor import walk
@@ -137,6 +138,11 @@ class _Select(ScopedRewriter):
         if isinstance(found, int):
             self._choices.append(f"{place}copy: cp_async of {found} bytes")
             return copy if copy.prefer == CP_ASYNC else replace(copy, prefer=CP_ASYNC)
+        if copy.prefer == CP_ASYNC and copy.token is not None:
+            raise NotAsynchronous(
+                f"this copy cannot be cp.async: {found}", span=copy.span,
+                hint="write T.copy, which also takes instructions that are not asynchronous",
+            )  # fmt: skip
         if copy.prefer == CP_ASYNC:
             self.context.warn(f"this copy cannot be cp_async: {found}", copy.span)
         self._choices.append(f"{place}copy: loads and stores (not cp_async: {found})")

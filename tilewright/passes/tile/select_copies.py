@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.arith import Analyzer
+from tilewright.errors import NotAsynchronous
 from tilewright.ir.nodes import Buffer, Channel, Function, If, Kernel, Region, Role, index_binary
 from tilewright.ir.visitor import walk
 from tilewright.layout.layout import Layout
@@ -71,9 +72,27 @@ def private_channels(kernel: Kernel) -> list[Channel]:
     return [node for node in walk(kernel) if isinstance(node, Channel) and node.is_private]
 
 
+def is_by_hand(copy: Copy) -> bool:
+    """Whether the author gives a copy to the engine (`T.tma_copy`): a load with a barrier, or a store with a token."""
+    return copy.barrier is not None or (copy.prefer in ENGINE and copy.token is not None)
+
+
+def tiles_by_hand(kernel: Kernel) -> frozenset[Buffer]:
+    """Shared tiles that the author has the copy engine fill or empty."""
+    copies = [node for node in walk(kernel.body) if isinstance(node, Copy) and is_by_hand(node)]
+    return frozenset(
+        region.buffer for copy in copies for region in (copy.source, copy.destination) if region.buffer.scope == "shared"
+    )  # fmt: skip
+
+
 def by_bytes(kernel: Kernel) -> frozenset[Buffer]:
-    """Slots that the copy engine fills with bytes in one piece: they are row-major."""
-    return frozenset(copy.destination.buffer for copy in channel_copies(kernel) if copy.prefer == BULK)
+    """Tiles that the copy engine fills or empties with bytes in one piece: they are row-major."""
+    copies = [
+        *channel_copies(kernel),
+        *(node for node in walk(kernel.body) if isinstance(node, Copy) and is_by_hand(node)),
+    ]
+    found = {region.buffer for copy in copies if copy.prefer == BULK for region in (copy.source, copy.destination)}
+    return frozenset(buffer for buffer in found if buffer.scope == "shared")
 
 
 def channel_copies(kernel: Kernel) -> list[Copy]:
@@ -106,6 +125,8 @@ class _Select(ScopedRewriter):
         return super().visit_If(branch)
 
     def visit_Copy(self, copy: Copy) -> Copy:
+        if is_by_hand(copy):
+            return self._by_hand(copy)
         if copy.prefer in (None, QUADS) and self._is_by_quads(copy):
             return replace(copy, prefer=QUADS)
         if copy in self.into_slots and copy.source.buffer.scope == GLOBAL:
@@ -113,6 +134,24 @@ class _Select(ScopedRewriter):
         if copy.prefer in ENGINE:
             self._refused(copy, "it fills no slot of a channel")
             return replace(copy, prefer=None)
+        return copy
+
+    def _by_hand(self, copy: Copy) -> Copy:
+        """A copy that the author gives to the engine, by bytes or in boxes."""
+        loads = copy.source.buffer.scope == GLOBAL
+        tile, other = (copy.destination, copy.source) if loads else (copy.source, copy.destination)
+        kind = "load" if loads else "store"
+        if copy.mask is None and self._is_bulk(replace(copy, prefer=None)):
+            self._say(copy, f"bulk_{kind} {'into' if loads else 'from'} {tile.buffer.name}")
+            return replace(copy, prefer=BULK)
+        misfit = engine_misfit if loads else store_misfit
+        reason = misfit(copy, self.kernel, self.context, self.analyzer)
+        if reason is not None:
+            raise NotAsynchronous(
+                f"the copy engine cannot move this tile {'from' if loads else 'to'} {other.buffer.name}: {reason}",
+                span=copy.span, hint="write T.copy, which also takes instructions of threads",
+            )  # fmt: skip
+        self._say(copy, f"tma_{kind} {'into' if loads else 'from'} {tile.buffer.name}")
         return copy
 
     def _into_slot(self, copy: Copy) -> Copy:
@@ -162,13 +201,17 @@ class _Select(ScopedRewriter):
         if (
             copy.prefer not in (None, BULK)
             or not self.context.arch.has("tma")
-            or copy.destination.buffer in self.operands
+            or self.operands & {copy.destination.buffer, copy.source.buffer}
         ):
             return False
-        if copy.source.dtype != copy.destination.dtype or copy.source.buffer.scope != "global" or copy.multicast:
+        tensor = copy.source if copy.source.buffer.scope == "global" else copy.destination
+        if copy.source.dtype != copy.destination.dtype or tensor.buffer.scope != "global" or copy.multicast:
             return False
-        aligned = row_misfit(copy.source.buffer, ROW_BYTES, self.analyzer) is None
-        return aligned and lies_in_one_piece(copy) and _stays_inside(copy.source, self.analyzer)
+        aligned = row_misfit(tensor.buffer, ROW_BYTES, self.analyzer) is None
+        in_one_piece = lies_in_one_piece(copy) or all(
+            _is_run(one, self.analyzer) for one in (copy.source, copy.destination)
+        )
+        return aligned and in_one_piece and _stays_inside(tensor, self.analyzer)
 
 
 def thread_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyzer) -> str | None:
@@ -213,6 +256,21 @@ def engine_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyz
     return reason
 
 
+def store_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyzer) -> str | None:
+    """Why the copy engine cannot make a copy from shared to global memory; None where it can."""
+    source, destination = copy.source, copy.destination
+    tensor = destination.buffer
+    mirrored = replace(copy, source=destination, destination=source)
+    reason = engine_misfit(mirrored, replace(kernel, safe_values=()), context, analyzer)
+    if reason is not None:
+        return reason
+    if not analyzer.divides(tensor.shape[-1], ROW_BYTES * 8 // tensor.dtype.bits):
+        return f"rows of {tensor.name} do not end at a multiple of {ROW_BYTES} bytes"
+    if not all(analyzer.prove(index_binary("ge", start, 0)) for start in destination.starts):
+        return "it may begin before the tensor does"
+    return None
+
+
 def lies_in_boxes(tile: Buffer, kernel: Kernel) -> bool:
     """Whether a tile lies as the copy engine writes and matrix instructions read: row by row, or in swizzled spans.
 
@@ -252,6 +310,20 @@ def _has_whole_rows(region: Region) -> bool:
     """Whether a region consists of rows of the buffer, of whole units of 16 bytes, so that it starts at one too."""
     row = region.buffer.shape[-1]
     return isinstance(row, int) and region.extents[-1] == row and row * region.dtype.bits % (ROW_BYTES * 8) == 0
+
+
+def _is_run(region: Region, analyzer: Analyzer) -> bool:
+    """Whether a region is a part of one row, which starts and ends at multiples of 16 bytes of it."""
+    unit = ROW_BYTES * 8 // region.dtype.bits if ROW_BYTES * 8 % region.dtype.bits == 0 else 0
+    alone = all(extent == 1 for extent in region.extents[:-1]) and region.buffer.source is None
+    row = region.buffer.shape[-1]
+    if (
+        region.buffer.scope == "shared"
+        and region.buffer.rank > 1
+        and (not isinstance(row, int) or unit == 0 or row % unit)
+    ):
+        return False
+    return alone and unit > 0 and all(analyzer.divides(one, unit) for one in (region.starts[-1], region.extents[-1]))
 
 
 def _stays_inside(region: Region, analyzer: Analyzer) -> bool:

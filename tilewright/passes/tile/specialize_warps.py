@@ -155,6 +155,8 @@ def _kernel_misfit(kernel: Kernel, context: Context, asked: bool) -> Refusal | N
     for node in walk(kernel.body):
         if isinstance(node, _MANUAL) or (isinstance(node, TileOperator) and node.token is not None):
             return Refusal("the author divides the work", node)
+        if isinstance(node, nodes.Allocate) and node.buffer.scope == "barrier":
+            return Refusal("the author has barriers of his own", node)
     if kernel.threads[1:] != (1, 1) or threads % GROUP or threads + GROUP > context.arch.max_threads:
         return Refusal(f"{threads} threads are no warpgroups with room for one more")
     return None

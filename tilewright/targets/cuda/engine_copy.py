@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -36,10 +37,26 @@ PATTERN_ROWS = 8
 
 
 def lower_engine_copy(copy: Copy, context: Context) -> Statement:
-    """The loads of a copy into a channel's slot."""
+    """The loads of a copy into a channel's slot, or of one that the author gives to the engine."""
+    block: BlockView = context.facts[BLOCK]
+    signalled: Region = context.facts[BARRIERS][copy]
+    barrier = replace(signalled, starts=tuple(block.visited(signalled.starts)))
     if copy.prefer == BULK:
-        return _bytes(copy, context.facts[BLOCK], context.facts[BARRIERS][copy])
-    return _Boxes(copy, context.facts[BLOCK], context.facts[BARRIERS][copy]).statement()
+        return _bytes(copy, block, barrier)
+    return _Boxes(copy, copy.source, copy.destination, block, barrier).statement()
+
+
+def lower_engine_tile_store(copy: Copy, context: Context) -> Statement:
+    """The stores of a shared tile that the author gives to the engine."""
+    block: BlockView = context.facts[BLOCK]
+    if copy.prefer == BULK:
+        place = block.shared(copy.source, [const(0)] * len(copy.source.extents))
+        starts = tuple(block.simplify(start) for start in block.visited(copy.destination.starts))
+        target = Region(copy.destination.buffer, starts, (1,) * len(starts))
+        extents: list[int] = [int(extent) for extent in copy.source.extents]  # type: ignore[arg-type]
+        size = copy.source.dtype.nbytes(math.prod(extents))
+        return Evaluate(Call(BOOL, "bulk_store", (target, place, const(size))), span=copy.span)
+    return _Boxes(copy, copy.destination, copy.source, block, None).statement()
 
 
 POLICIES = {
@@ -89,24 +106,27 @@ def tile_boxes(layout: Layout, dtype: DType) -> BoxPlan | None:
 
 @dataclass(slots=True)
 class _Boxes:
+    """The boxes between a part of a tensor and a shared tile; stores where there is no barrier."""
+
     copy: Copy
+    tensor: Region
+    tile: Region
     block: BlockView
-    barrier: Region
+    barrier: Region | None
 
     def statement(self) -> Statement:
         copy = self.copy
-        plan = tile_boxes(self.block.layout(copy.destination.buffer), copy.destination.dtype)
+        plan = tile_boxes(self.block.layout(self.tile.buffer), self.tile.dtype)
         if plan is None:
-            raise InternalError(f"no boxes fill {copy.destination.buffer.name}", span=copy.span)
+            raise InternalError(f"no boxes fill {self.tile.buffer.name}", span=copy.span)
         blocks = self.block.cluster if copy.multicast else 1
         made = self._shares(plan, blocks) if blocks > 1 else self._boxes(plan)
         return made[0] if len(made) == 1 else seq(*made)
 
     def _boxes(self, plan: BoxPlan) -> list[Statement]:
-        described = TensorMap(UINT64, self.copy.source.buffer, self._box(*plan.box), self._span(plan))
-        return [
-            self._load("tma_load", described, const(column), const(row), ()) for (column, row), _ in plan.boxes()
-        ]  # fmt: skip
+        described = TensorMap(UINT64, self.tensor.buffer, self._box(*plan.box), self._span(plan))
+        blocks = () if self.copy.mask is None else (const(self.copy.mask, ALL["uint16"]),)
+        return [self._load(described, const(column), const(row), blocks) for (column, row), _ in plan.boxes()]
 
     def _shares(self, plan: BoxPlan, blocks: int) -> list[Statement]:
         """This block's rows of the tile, for all blocks of the cluster."""
@@ -114,22 +134,27 @@ class _Boxes:
         share = rows // blocks
         if rows % (blocks * PATTERN_ROWS) or share > MAX_BOX:
             raise ChannelMisuse(
-                f"{rows} rows of {self.copy.destination.buffer.name} cannot be shared by {blocks} blocks",
+                f"{rows} rows of {self.tile.buffer.name} cannot be shared by {blocks} blocks",
                 span=self.copy.span, hint=f"a block's share is a multiple of {PATTERN_ROWS} rows, at most {MAX_BOX}",
             )  # fmt: skip
-        described = TensorMap(UINT64, self.copy.source.buffer, self._box(plan.box[0], share), self._span(plan))
+        described = TensorMap(UINT64, self.tensor.buffer, self._box(plan.box[0], share), self._span(plan))
         first = index_binary("mul", Call(INT32, "cluster_rank", ()), share)
         everyone = const((1 << blocks) - 1, ALL["uint16"])
         columns = range(0, plan.box[0] * plan.counts[0], plan.box[0])
-        return [self._load("tma_load_multicast", described, const(column), first, (everyone,)) for column in columns]
+        return [self._load(described, const(column), first, (everyone,)) for column in columns]
 
-    def _load(
-        self, function: str, described: TensorMap, column: Expr, row: Expr, more: tuple[Expr, ...]
-    ) -> Statement:  # fmt: skip
-        """One box, which begins at a row and a column of the tile."""
-        to = self.copy.destination
+    def _load(self, described: TensorMap, column: Expr, row: Expr, blocks: tuple[Expr, ...]) -> Statement:
+        """One box, which begins at a row and a column of the tile; for several blocks of the cluster where given."""
+        to = self.tile
         place = self.block.shared(to, [*(const(0) for _ in range(to.buffer.rank - 2)), row, column])
-        arguments: tuple[Expr | Region, ...] = (place, described, self.barrier, *more, *self._coordinates(column, row))
+        coordinates = self._coordinates(column, row)
+        if self.barrier is None:
+            return Evaluate(Call(BOOL, "tma_store", (described, place, *coordinates)), span=self.copy.span)
+        function = "tma_load_multicast" if blocks else "tma_load"
+        hint: tuple[str, ...] = ()
+        if self.copy.eviction is not None:
+            function, hint = f"{function}_hint", (POLICIES[self.copy.eviction],)
+        arguments: tuple[Any, ...] = (place, described, self.barrier, *blocks, *hint, *coordinates)
         return Evaluate(Call(BOOL, function, arguments), span=self.copy.span)
 
     @staticmethod
@@ -138,13 +163,13 @@ class _Boxes:
 
     def _axes(self) -> tuple[int | None, int]:
         """Dimensions of the tensor along which the tile's rows and columns run."""
-        extents = self.copy.source.extents
+        extents = self.tensor.extents
         last = len(extents) - 1
         return next((axis for axis in reversed(range(last)) if extents[axis] != 1), None), last
 
     def _box(self, inner: int, outer: int) -> tuple[int, ...]:
         rows, columns = self._axes()
-        box = [1] * len(self.copy.source.extents)
+        box = [1] * len(self.tensor.extents)
         box[columns] = inner
         if rows is not None:
             box[rows] = outer
@@ -153,7 +178,7 @@ class _Boxes:
     def _coordinates(self, column: Expr, row: Expr) -> list[Expr]:
         """Where the box begins in the tensor, innermost dimension first."""
         rows, columns = self._axes()
-        starts = list(self.block.visited(self.copy.source.starts))
+        starts = list(self.block.visited(self.tensor.starts))
         starts[columns] = index_binary("add", starts[columns], column)
         if rows is not None:
             starts[rows] = index_binary("add", starts[rows], row)

@@ -16,25 +16,20 @@ for _name in ("mma_sparse_m16n8k16", "mma_sparse_m16n8k32", "mma_sparse_m16n8k64
 register(Intrinsic("sparse_places", None, None, pure=False))
 for _name in ("ldmatrix", "ldmatrix_trans"):
     register(Intrinsic(_name, 3, None, pure=False, collective=True))
-# Copies that a thread starts: places in shared and global memory, for the second also how many bytes are valid.
-register(Intrinsic("cp_async", 2, None, pure=False))
-register(Intrinsic("cp_async_zfill", 3, None, pure=False, checks_bounds=True))
+# Groups of the copies that a thread started.
 register(Intrinsic("cp_async_commit", 0, None, pure=False))
 register(Intrinsic("cp_async_wait", 1, None, pure=False))
-# Barriers in shared memory (a place in a row of them; arrivals, bytes or the parity of a phase), and copies that signal them.
+# How barriers in shared memory come to be, what sees the writes of other blocks, and copies of the engine.
 for _name, _arity in (
-    ("mbarrier_init", 2), ("fence_mbarrier_init", 0), ("mbarrier_wait", 2), ("mbarrier_arrive", 1),
-    ("mbarrier_expect_tx", 2), ("mbarrier_arrive_expect_tx", 2), ("tma_load", None), ("tma_store", None),
-    ("bulk_commit", 0), ("bulk_wait_read", 1), ("fence_proxy_async_shared", 0),
-    ("cp_async_mbarrier_arrive_noinc", 1),
+    ("mbarrier_init", 2), ("fence_mbarrier_init", 0), ("mbarrier_wait_cluster", 2), ("mbarrier_arrive_cluster_release", 2),
+    ("tma_load", None), ("tma_load_hint", None), ("tma_store", None), ("bulk_commit", 0), ("bulk_wait", 1), ("bulk_wait_read", 1),
+    ("bulk_store", 3), ("bulk_load_multicast", 5), ("tma_load_multicast_hint", None), ("fence_proxy_async_shared", 0),
 ):  # fmt: skip
     register(Intrinsic(_name, _arity, None, pure=False))
 register(Intrinsic("warp_uniform", 1, None))
-register(Intrinsic("sync_warp", 0, None, pure=False))
 register(Intrinsic("bulk_load", 4, None, pure=False))
 register(Intrinsic("bulk_load_hint", 5, None, pure=False))
 # Clusters: an arrival in another block, a load for several.
-register(Intrinsic("mbarrier_arrive_cluster", 2, None, pure=False))
 register(Intrinsic("mapa", 2, None))
 register(Intrinsic("load_cluster_fragment", 3, None, pure=False))
 register(Intrinsic("tma_load_multicast", None, None, pure=False))
@@ -49,8 +44,6 @@ for _name, _arity in (
 register(Intrinsic("set_word", 3, None, pure=False))
 register(Intrinsic("get_word", 2, None))
 register(Intrinsic("quad_transpose", 1, None, pure=False, collective=True))
-register(Intrinsic("named_barrier_sync", 2, None, pure=False, collective=True))
-register(Intrinsic("setmaxnreg", 1, None, pure=False))
 # Gemms of warpgroups: descriptors of tiles; n, types, majors, accumulator, a, b, and whether the old sum counts.  Sparse ones have the
 # selector of lanes behind the types, and the metadata behind b.
 register(Intrinsic("wgmma_descriptor", 4, None))

@@ -12,11 +12,11 @@ from tilewright.ops.reduce import Reduce
 from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.ops.unpack import Unpack
 from tilewright.passes.context import Context, Override
-from tilewright.passes.tile.select_copies import ENGINE, QUADS
+from tilewright.passes.tile.select_copies import ENGINE, QUADS, is_by_hand
 from tilewright.targets.cuda import functions as _functions  # noqa: F401  registers what lowering calls
 from tilewright.targets.cuda.async_copy import lower_commit, lower_copy, lower_wait
 from tilewright.targets.cuda.cluster_copy import lower_cluster_copy
-from tilewright.targets.cuda.engine_copy import lower_engine_copy
+from tilewright.targets.cuda.engine_copy import lower_engine_copy, lower_engine_tile_store
 from tilewright.targets.cuda.engine_store import lower_engine_store
 from tilewright.targets.cuda.gemm import lower_gemm
 from tilewright.targets.cuda.quad_copy import lower_quad_copy
@@ -43,7 +43,9 @@ def _copy(copy: Copy, context: Context) -> Statement | None:
     if copy.prefer not in ENGINE:
         return lower_copy(copy, context)
     loads = copy.source.buffer.scope == "global"
-    return lower_engine_copy(copy, context) if loads else lower_engine_store(copy, context)
+    if loads:
+        return lower_engine_copy(copy, context)
+    return lower_engine_tile_store(copy, context) if is_by_hand(copy) else lower_engine_store(copy, context)
 
 
 OVERRIDES: Mapping[type[Statement], Override] = {

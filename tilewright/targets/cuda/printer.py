@@ -18,7 +18,8 @@ from tilewright.targets.cuda.spellings import SPELLINGS, TYPES, storage_type
 _ASYNC_COPIES = ("cp_async", "cp_async_zfill")
 _ATOMICS = frozenset(f"atomic_{kind}" for kind in ("add", "max", "min", "and", "or", "xor", "exchange"))
 TEMPLATES = {
-    "wgmma_ss": 3, "wgmma_rs": 3, "wgmma_sparse_ss": 4, "wgmma_sparse_rs": 4, "wgmma_wait": 1, "bulk_wait_read": 1, "setmaxnreg": 1, "lop3": 1,
+    "wgmma_ss": 3, "wgmma_rs": 3, "wgmma_sparse_ss": 4, "wgmma_sparse_rs": 4, "wgmma_wait": 1, "bulk_wait": 1,
+    "bulk_wait_read": 1, "setmaxnreg": 1, "lop3": 1,
 }  # fmt: skip
 """Functions with template parameters: how many of a call's arguments those are."""
 

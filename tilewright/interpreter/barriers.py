@@ -1,0 +1,248 @@
+"""Barriers that authors handle by hand while a program runs: mbarriers, named barriers, meetings of clusters.
+
+Copies land where they are issued, so that bytes announced and bytes landed meet at once; what is left to wait for are
+threads, and blocks that load for others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import BarrierMisuse, InternalError
+from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
+from tilewright.interpreter.state import Mask
+from tilewright.ir.nodes import Call, Const, Expr, Region
+
+Waiting = Generator[None, None, None]
+
+
+@dataclass(slots=True)
+class Barrier:
+    """One mbarrier.
+
+    Attributes
+    ----------
+    count : arrivals that a phase needs.
+    left : those of them that are missing in this phase.
+    bytes : announced and not landed; negative where they landed first.
+    phase : how many phases are complete.
+    """
+
+    name: str
+    count: int
+    left: int
+    bytes: int = 0
+    phase: int = 0
+
+    def arrive(self, threads: int) -> None:
+        if threads > self.left:
+            raise BarrierMisuse(
+                f"{threads} threads arrive at {self.name} at once, but its phase waits for {self.left} of {self.count}",
+                hint="make it for as many arrivals, or let fewer threads arrive",
+            )
+        self.left -= threads
+        self._settle()
+
+    def announce(self, count: int) -> None:
+        self.bytes += count
+        self._settle()
+
+    def _settle(self) -> None:
+        if self.left == 0 and self.bytes == 0:
+            self.phase += 1
+            self.left = self.count
+
+    def passes(self, parity: int) -> bool:
+        """Whether the phase of this parity is complete."""
+        return self.phase % 2 != parity
+
+    def describe(self, parity: int) -> str:
+        missing = f"{self.left} of {self.count} arrivals" if self.left else f"{self.bytes} bytes"
+        return f"parity {parity} of {self.name}, whose phase {self.phase} lacks {missing}"
+
+
+@dataclass(slots=True)
+class Named:
+    """A barrier of the block that has a number."""
+
+    arrived: int = 0
+    times: int = 0
+
+    def arrive(self, number: int, threads: int, count: int) -> None:
+        self.arrived += threads
+        if self.arrived > count:
+            raise BarrierMisuse(
+                f"{self.arrived} threads come to the named barrier {number}, which waits for {count}",
+                hint="write the same arrive_count at all its places: that of all who meet or arrive there",
+            )
+        if self.arrived == count:
+            self.arrived, self.times = 0, self.times + 1
+
+
+def executing(state: Evaluator) -> int:
+    """How many threads execute the statement at hand."""
+    if not state.lanes:
+        return math.prod(state.threads)
+    return int(np.count_nonzero(np.broadcast_to(np.True_ if state.mask is None else state.mask, state.lanes)))
+
+
+def barriers_of(state: Evaluator, region: Region, *more: Any, rows: Any = None) -> Iterator[tuple[Any, ...]]:
+    """The barriers that a statement's threads name, each with how many do, and with the values of `more` there."""
+    row = (state.barriers if rows is None else rows).get(region.buffer)
+    if row is None:
+        raise InternalError(f"the barriers {region.buffer.name} are used but not made", span=state.span)
+    values = [state.value(region.starts[0]), *more]
+    if not any(isinstance(value, np.ndarray) and value.ndim for value in values):
+        yield (_at(row, int(values[0]), region), executing(state), *values[1:])
+        return
+    mask: Mask = np.True_ if state.mask is None else state.mask
+    spread = [np.broadcast_to(value, state.lanes)[np.broadcast_to(mask, state.lanes)] for value in values]
+    kinds, counts = np.unique(np.stack([part.astype(np.int64) for part in spread]), axis=1, return_counts=True)
+    for place in range(kinds.shape[1]):
+        yield (_at(row, int(kinds[0, place]), region), int(counts[place]), *map(int, kinds[1:, place]))
+
+
+def _at(row: list[Barrier], index: int, region: Region) -> Barrier:
+    if not 0 <= index < len(row):
+        raise BarrierMisuse(f"there is no {region.buffer.name}[{index}]: the row has {len(row)}")
+    return row[index]
+
+
+def _parts(node: Call) -> tuple[Region, list[Expr]]:
+    region, *rest = node.arguments
+    assert isinstance(region, Region)
+    return region, [part for part in rest if isinstance(part, Expr)]
+
+
+# What happens at once -----------------------------------------------------------------------------
+
+
+def _begin(state: Any, node: Call) -> Waiting:
+    """Barriers come to be; where other blocks use them, all blocks meet before anyone does."""
+    region, counts = _parts(node)
+    numbers = [int(count.value) for count in counts if isinstance(count, Const)]
+    name = region.buffer.name
+    state.barriers[region.buffer] = [
+        Barrier(f"{name}[{place}]" if len(numbers) > 1 else name, count, count) for place, count in enumerate(numbers)
+    ]
+    if "cluster" in node.arguments:
+        yield from _cluster_sync(state, node)
+
+
+def _arrive(state: Evaluator, node: Call) -> int:
+    for barrier, threads in barriers_of(state, _parts(node)[0]):
+        barrier.arrive(threads)
+    state.woken += 1
+    return 0
+
+
+def _arrive_in_block(state: Evaluator, node: Call) -> int:
+    region, (rank,) = _parts(node)
+    ranks = np.asarray(state.value(rank))
+    active = np.broadcast_to(np.True_ if state.mask is None else state.mask, state.lanes)
+    for number in np.unique(np.broadcast_to(ranks, state.lanes)[active] if state.lanes else ranks):
+        if not 0 <= number < len(state.peer_barriers):
+            raise BarrierMisuse(f"there is no block {number} in a cluster of {len(state.peer_barriers)}")
+        chosen = np.logical_and(active, ranks == number) if state.lanes else state.mask
+        with state.masked(chosen):
+            for barrier, threads in barriers_of(state, region, rows=state.peer_barriers[int(number)]):
+                barrier.arrive(threads)
+    state.woken += 1
+    return 0
+
+
+def _expect(arrives: bool) -> Callable[[Evaluator, Call], int]:
+    def run(state: Evaluator, node: Call) -> int:
+        region, (number,) = _parts(node)
+        for barrier, threads, count in barriers_of(state, region, state.value(number)):
+            barrier.bytes += int(count) * threads
+            if arrives:
+                barrier.arrive(threads)
+        state.woken += 1
+        return 0
+
+    return run
+
+
+def _arrive_named(state: Evaluator, node: Call) -> int:
+    number, count = (int(part.value) for part in node.arguments if isinstance(part, Const))
+    state.barriers.setdefault(number, Named()).arrive(number, executing(state), count)
+    state.woken += 1
+    return 0
+
+
+def _nothing(state: Evaluator, node: Call) -> int:
+    return 0
+
+
+SPECIAL_CALLS["mbarrier_arrive"] = SPECIAL_CALLS["cp_async_mbarrier_arrive_noinc"] = _arrive
+SPECIAL_CALLS["mbarrier_arrive_cluster"] = _arrive_in_block
+SPECIAL_CALLS["mbarrier_expect_tx"] = _expect(False)
+SPECIAL_CALLS["mbarrier_arrive_expect_tx"] = _expect(True)
+SPECIAL_CALLS["named_barrier_arrive"] = _arrive_named
+for _name in ("sync_warp", "setmaxnreg", "fence_proxy_async"):
+    SPECIAL_CALLS[_name] = _nothing
+SPECIAL_CALLS["cluster_rank"] = lambda state, node: state.rank
+
+
+# What waits ---------------------------------------------------------------------------------------
+
+
+def _wait(state: Any, node: Call) -> Waiting:
+    region, (parity,) = _parts(node)
+    wanted = list(barriers_of(state, region, state.value(parity)))
+    for barrier, _, bit in wanted:
+        while not barrier.passes(int(bit)):
+            state.awaited = barrier.describe(int(bit))
+            yield
+    state.awaited = ""
+    state.woken += 1
+
+
+def _meet_named(state: Any, node: Call) -> Waiting:
+    number, count = (int(part.value) for part in node.arguments if isinstance(part, Const))
+    barrier = state.barriers.setdefault(number, Named())
+    before = barrier.times
+    _arrive_named(state, node)
+    while barrier.times == before:
+        state.awaited = f"the named barrier {number}, to which {barrier.arrived} of {count} threads came"
+        yield
+    state.awaited = ""
+    state.woken += 1
+
+
+def _cluster_arrive(state: Any, node: Call) -> None:
+    state.meetings[state.rank, state.role] = state.meetings.get((state.rank, state.role), 0) + 1
+    state.woken += 1
+
+
+def _cluster_wait(state: Any, node: Call) -> Waiting:
+    number = state.meetings.get((state.rank, state.role), 0)
+    lines = [(rank, role) for rank in range(max(1, len(state.peers))) for role in state.others_in_block()]
+    while any(state.meetings.get(line, 0) < number for line in lines):
+        state.awaited = "a meeting of the cluster"
+        yield
+    state.awaited = ""
+    state.woken += 1
+
+
+def _cluster_sync(state: Any, node: Call) -> Waiting:
+    _cluster_arrive(state, node)
+    yield from _cluster_wait(state, node)
+
+
+def _only_arrive(state: Any, node: Call) -> Waiting:
+    _cluster_arrive(state, node)
+    yield from ()
+
+
+WAITING_CALLS: dict[str, Callable[[Any, Call], Waiting]] = {
+    "begin_barriers": _begin, "mbarrier_wait": _wait, "named_barrier_sync": _meet_named, "cluster_sync": _cluster_sync, "cluster_wait": _cluster_wait,
+    "cluster_arrive": _only_arrive,
+}  # fmt: skip
+"""Calls that may wait for other lines of execution; they stand alone as statements."""

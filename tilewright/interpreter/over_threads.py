@@ -1,0 +1,42 @@
+"""Index arithmetic and conditions for all threads of a block at once, where nothing but thread indices decides them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.interpreter import arithmetic
+from tilewright.ir.nodes import LOGICAL, Binary, Cast, Const, Expr, Unary, Var
+
+
+def over_threads(expr: Expr, indices: Mapping[Var, np.ndarray]) -> Any:
+    """The value of an expression for every thread: an array, or one number for all; None where other things decide it."""
+    if isinstance(expr, Const):
+        return expr.value
+    if isinstance(expr, Var):
+        return indices.get(expr)
+    if isinstance(expr, Binary):
+        parts = [over_threads(expr.left, indices), over_threads(expr.right, indices)]
+        if any(part is None for part in parts):
+            return None
+        if expr.op in LOGICAL:
+            return (np.logical_and if expr.op == "all" else np.logical_or)(*parts)
+        return arithmetic.binary(expr.op, parts[0], parts[1], expr.left.dtype)
+    if isinstance(expr, Cast):
+        return over_threads(expr.value, indices) if expr.dtype.is_integer and expr.dtype.bits >= 32 else None
+    if isinstance(expr, Unary) and expr.op == "not":
+        value = over_threads(expr.value, indices)
+        return None if value is None else np.logical_not(value)
+    return None
+
+
+def may_hold(condition: Expr, indices: Mapping[Var, np.ndarray]) -> Any:
+    """For which threads a condition may hold, whatever else it depends on: an array of truths, or True for all."""
+    found = over_threads(condition, indices)
+    if found is not None:
+        return np.asarray(found, bool) if np.ndim(found) else True
+    if isinstance(condition, Binary) and condition.op == "all":
+        return np.logical_and(may_hold(condition.left, indices), may_hold(condition.right, indices))
+    return True

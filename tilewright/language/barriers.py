@@ -1,0 +1,342 @@
+"""Words of those who order the threads of a block themselves: mbarriers, copies that signal them, warpgroups, named barriers.
+
+>>> full, empty = T.alloc_barrier([128] * stages), T.alloc_barrier([128] * stages)
+>>> with T.ws(1):
+...     for k in T.serial(steps):
+...         T.mbarrier_wait_parity(empty[k % stages], k // stages % 2 ^ 1)
+...         T.tma_copy(A[row, k * 64], A_shared[k % stages, :, :], barrier=full[k % stages])
+...         T.mbarrier_arrive(full[k % stages])
+>>> with T.ws(0):
+...     for k in T.serial(steps):
+...         T.mbarrier_wait_parity(full[k % stages], k // stages % 2)
+...         T.gemm(A_shared[k % stages, :, :], ...)
+...         T.mbarrier_arrive(empty[k % stages])
+
+A barrier counts phases 0, 1, 2, ...; one is complete when as many threads have arrived as it was made for and all bytes
+announced in it have landed.  Every thread that executes an arrival counts once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import BOOL, INT32, UINT32, UINT64
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Call,
+    Evaluate,
+    Expr,
+    If,
+    Let,
+    Region,
+    Var,
+    binary,
+    const,
+    index_binary,
+)
+from tilewright.language.branches import BlockContext
+from tilewright.language.buffers import BufferProxy
+from tilewright.language.builder import current, in_kernel
+from tilewright.language.divisions import WARPGROUP
+from tilewright.language.interface import author_facing
+from tilewright.language.mistakes import MisplacedRole, NumberExpected, TileExpected
+from tilewright.language.proxies import Element, Scalar, as_expr, check_scope, constant, describe
+from tilewright.language.source import statement_here
+
+MOST_ARRIVALS = (1 << 20) - 1
+"""Arrivals that a barrier can count."""
+
+NAMED_BARRIERS = 16
+"""Of a block, number 0 among them, which is that of `sync_threads`."""
+
+
+def call(function: str, *arguments: Expr | Region | str) -> None:
+    """Record a call for its effect."""
+    builder = in_kernel(f"T.{function}")
+    loop = builder.enclosing("T.Parallel", "T.vectorized")
+    if loop is not None:
+        from tilewright.language.mistakes import TileOperatorInParallel
+
+        raise TileOperatorInParallel(f"T.{function}", loop.describe())
+    builder.append(Evaluate(Call(BOOL, function, arguments), span=statement_here()))
+
+
+# mbarriers ----------------------------------------------------------------------------------------
+
+
+def _barriers(counts: Any, what: str, scope: str) -> BufferProxy:
+    builder = in_kernel(what)
+    given = counts if isinstance(counts, (list, tuple)) else [counts]
+    arrivals = [constant(count, f"the arrivals of {what}") for count in given]
+    if not arrivals or any(not 1 <= count <= MOST_ARRIVALS for count in arrivals):
+        raise NumberExpected(f"the arrivals of {what}", f"1 to {MOST_ARRIVALS} for each barrier", str(arrivals))
+    builder.kernel.divided = True
+    row = Buffer(builder.take_name("barrier"), (len(arrivals),), UINT64, "barrier")
+    builder.append(Allocate(row, span=statement_here()))
+    call("begin_barriers", nodes.whole(row), scope, *(const(count, UINT32) for count in arrivals))
+    return BufferProxy(row, builder.frame)
+
+
+@author_facing
+def alloc_barrier(arrive_count: Any) -> BufferProxy:
+    """Barriers in shared memory that threads arrive at and wait for, and copies signal (sm_90 and above).
+
+    Parameters
+    ----------
+    arrive_count : how many threads arrive in each phase: an int for one barrier, a list with one int a barrier.
+
+    Returns
+    -------
+    the row of barriers; ``row[i]`` is one of them, the row itself its only one.
+    """
+    return _barriers(arrive_count, "T.alloc_barrier", "block")
+
+
+@author_facing
+def alloc_cluster_barrier(arrive_count: Any) -> BufferProxy:
+    """`alloc_barrier` whose barriers threads of other blocks of the cluster arrive at too."""
+    return _barriers(arrive_count, "T.alloc_cluster_barrier", "cluster")
+
+
+def barrier_of(value: Any, what: str) -> Region:
+    """The one barrier that `value` names."""
+    expected = "a barrier, such as `ready` of `ready = T.alloc_barrier(128)`, or `ready[i]` where there are several"
+    if isinstance(value, BufferProxy) and value.buffer.scope == "barrier":
+        if value.buffer.size != 1:
+            raise TileExpected(f"the barrier of {what}", f"the row {value.name!r} of {value.buffer.size}", expected)
+        return Region(value.buffer, (const(0),), (1,))
+    if isinstance(value, Element) and value.buffer.scope == "barrier":
+        check_scope(value.frame)
+        return Region(value.buffer, value.indices, (1,))
+    raise TileExpected(f"the barrier of {what}", describe(value), expected)
+
+
+@author_facing
+def mbarrier_wait_parity(mbarrier: Any, parity: Any) -> None:
+    """Wait until the barrier's phase of this parity is complete.
+
+    Parameters
+    ----------
+    parity : 0 or 1, the lowest bit of the phase's number; a fresh barrier lets those pass who wait for parity 1.
+    """
+    bit = nodes.cast(as_expr(parity, what="the parity of T.mbarrier_wait_parity"), UINT32)
+    call("mbarrier_wait", barrier_of(mbarrier, "T.mbarrier_wait_parity"), index_binary("and", bit, const(1, UINT32)))
+
+
+@author_facing
+def mbarrier_arrive(mbarrier: Any, cta_id: Any = None) -> None:
+    """Each executing thread arrives once.
+
+    Parameters
+    ----------
+    cta_id : the block of the cluster whose barrier of this name is meant; the own one where None.
+    """
+    barrier = barrier_of(mbarrier, "T.mbarrier_arrive")
+    if cta_id is None:
+        call("mbarrier_arrive", barrier)
+        return
+    call("mbarrier_arrive_cluster", barrier, as_expr(cta_id, INT32, "cta_id of T.mbarrier_arrive"))
+
+
+@author_facing
+def mbarrier_expect_tx(mbarrier: Any, tx: Any) -> None:
+    """Announce bytes that the barrier's phase waits for; `tma_copy` announces its own."""
+    number = as_expr(tx, UINT32, "the bytes of T.mbarrier_expect_tx")
+    call("mbarrier_expect_tx", barrier_of(mbarrier, "T.mbarrier_expect_tx"), number)
+
+
+@author_facing
+def mbarrier_arrive_expect_tx(mbarrier: Any, tx: Any) -> None:
+    """`mbarrier_expect_tx`, then `mbarrier_arrive`."""
+    number = as_expr(tx, UINT32, "the bytes of T.mbarrier_arrive_expect_tx")
+    call("mbarrier_arrive_expect_tx", barrier_of(mbarrier, "T.mbarrier_arrive_expect_tx"), number)
+
+
+@author_facing
+def cp_async_barrier_noinc(barrier: Any) -> None:
+    """Each executing thread arrives once all its `cp.async` copies so far have landed."""
+    call("cp_async_mbarrier_arrive_noinc", barrier_of(barrier, "T.cp_async_barrier_noinc"))
+
+
+# Threads of a block -------------------------------------------------------------------------------
+
+
+@author_facing
+def sync_threads(barrier_id: Any = None, arrive_count: Any = None) -> None:
+    """Threads meet; what they wrote before is seen by all of them after.
+
+    Parameters
+    ----------
+    barrier_id : a named barrier, 1 to 15; all threads of the block (or of the role) meet where None.
+    arrive_count : threads that meet or `named_barrier_arrive` there, a multiple of 32; all those of the block where None.
+    """
+    if barrier_id is None and arrive_count is None:
+        call("sync_threads")
+        return
+    call("named_barrier_sync", *_named(barrier_id, arrive_count, "T.sync_threads"))
+
+
+@author_facing
+def named_barrier_arrive(barrier_id: Any, arrive_count: Any) -> None:
+    """The executing threads count at a named barrier, and go on: others meet there with `sync_threads`."""
+    call("named_barrier_arrive", *_named(barrier_id, arrive_count, "T.named_barrier_arrive"))
+
+
+def _named(barrier_id: Any, arrive_count: Any, what: str) -> tuple[Expr, Expr]:
+    number = constant(0 if barrier_id is None else barrier_id, f"barrier_id of {what}")
+    if not 1 <= number < NAMED_BARRIERS:
+        raise NumberExpected(f"barrier_id of {what}", f"1 to {NAMED_BARRIERS - 1}", str(number))
+    threads = in_kernel(what).kernel.threads
+    block = threads[0] * threads[1] * threads[2]
+    count = constant(block if arrive_count is None else arrive_count, f"arrive_count of {what}")
+    if count % 32 or not 32 <= count <= block:
+        raise NumberExpected(f"arrive_count of {what}", f"a multiple of 32 up to the block's {block}", str(count))
+    return const(number), const(count)
+
+
+@author_facing
+def sync_warp(mask: Any = None) -> None:
+    """The threads of the warp meet; `mask`, where given, has all of its lanes."""
+    if mask is not None and constant(mask, "the mask of T.sync_warp") != 0xFFFFFFFF:
+        raise NumberExpected("the mask of T.sync_warp", "0xFFFFFFFF: all lanes meet", str(mask))
+    call("sync_warp")
+
+
+@author_facing
+def fence_proxy_async() -> None:
+    """What this thread wrote before is seen by the copy engine and the matrix units after (and a barrier for other threads)."""
+    call("fence_proxy_async")
+
+
+# Warpgroups ---------------------------------------------------------------------------------------
+
+
+class WarpGroups(BlockContext):
+    """The ``with`` frame of what some warpgroups do."""
+
+    def __init__(self, groups: tuple[int, ...]) -> None:
+        self.groups, self.span = groups, statement_here()
+
+    def __enter__(self) -> None:
+        builder = in_kernel("T.ws")
+        if builder.enclosing("T.role") is not None:
+            raise MisplacedRole("`T.ws` stands in a role", "a role's warps cannot be divided once more")
+        self.frame = builder.push("T.ws", self.span)
+
+    def __exit__(self, *exception: Any) -> None:
+        body = current("T.ws").pop(self.frame)
+        if exception[0] is not None:
+            return
+        context = current("T.ws").kernel
+        context.divided = True
+        thread = context.thread_vars[0]
+        first, last = min(self.groups) * WARPGROUP, (max(self.groups) + 1) * WARPGROUP
+        inside = binary("lt", thread, const(last))
+        condition = binary("all", binary("ge", thread, const(first)), inside) if first else inside
+        current("T.ws").append(If(condition, body, span=self.span))
+
+
+@author_facing
+def ws(*warp_group_ids: Any) -> WarpGroups:
+    """``with T.ws(0):`` holds what only these warpgroups (of 128 threads, from 0) do.
+
+    Neighbouring ``with T.ws`` run at once.  In one the block's threads are those of its warpgroups: tile operators act on
+    them alone; fragments that it alone uses are its own, wherever they are allocated.
+    """
+    threads = in_kernel("T.ws").kernel.threads
+    count = threads[0] // WARPGROUP if threads[1:] == (1, 1) else 0
+    groups = sorted(constant(group, "a warpgroup of T.ws") for group in warp_group_ids)
+    there = f"neighbouring warpgroups of the block's {count}"
+    if not groups or groups[0] < 0 or groups[-1] >= count or groups != list(range(groups[0], groups[-1] + 1)):
+        raise NumberExpected("T.ws", there, str(tuple(groups)))
+    return WarpGroups(tuple(groups))
+
+
+@author_facing
+def set_max_nreg(num_reg: Any, is_inc: Any = 1) -> None:
+    """How many registers each thread of these warpgroups keeps; the first statement of what they do.
+
+    Parameters
+    ----------
+    num_reg : a multiple of 8 from 24 to 256.
+    is_inc : accepted for TileLang's sake: the compiler knows how many they had.
+    """
+    count = constant(num_reg, "the argument of T.set_max_nreg")
+    if count % 8 or not 24 <= count <= 256:
+        raise NumberExpected("the argument of T.set_max_nreg", "a multiple of 8 from 24 to 256", str(count))
+    in_kernel("T.set_max_nreg").kernel.divided = True
+    call("setmaxnreg", const(count))
+
+
+@author_facing
+def annotate_producer_reg_dealloc(num_reg: Any = 24) -> None:
+    """Registers of the threads that load, where the compiler divides the kernel into roles."""
+    _kept("producer", num_reg, "T.annotate_producer_reg_dealloc")
+
+
+@author_facing
+def annotate_consumer_reg_alloc(num_reg: Any = 240) -> None:
+    """Registers of the threads that compute, where the compiler divides the kernel into roles."""
+    _kept("consumer", num_reg, "T.annotate_consumer_reg_alloc")
+
+
+def _kept(role: str, number: Any, what: str) -> None:
+    count = constant(number, f"the argument of {what}")
+    if count % 8 or not 24 <= count <= 256:
+        raise NumberExpected(f"the argument of {what}", "a multiple of 8 from 24 to 256", str(count))
+    attributes = in_kernel(what).kernel.attributes
+    attributes["registers"] = tuple(sorted({**dict(attributes.get("registers", ())), role: count}.items()))
+
+
+@author_facing
+def no_set_max_nreg() -> None:
+    """The compiler leaves every warpgroup its share of the registers, where it divides the kernel into roles."""
+    in_kernel("T.no_set_max_nreg").kernel.attributes["registers"] = ()
+
+
+# Clusters -----------------------------------------------------------------------------------------
+
+
+@author_facing
+def block_rank_in_cluster() -> Scalar:
+    """Which block of its cluster this is, from 0."""
+    builder = in_kernel("T.block_rank_in_cluster")
+    var = Var(INT32, builder.take_name("rank"))
+    builder.append(Let(var, Call(INT32, "cluster_rank", ()), span=statement_here()))
+    return Scalar(var, builder.frame)
+
+
+@author_facing
+def cluster_sync() -> None:
+    """All threads of all blocks of the cluster meet; what they wrote before is seen by all after."""
+    call("cluster_sync")
+
+
+@author_facing
+def cluster_arrive() -> None:
+    """Say that this thread has come to a meeting of the cluster, and go on; `cluster_wait` must follow."""
+    call("cluster_arrive")
+
+
+@author_facing
+def cluster_wait() -> None:
+    """Wait until all threads of all blocks of the cluster have come to the meeting."""
+    call("cluster_wait")
+
+
+BARRIER_WORDS: dict[str, Any] = {
+    word.__name__: word
+    for word in (
+        alloc_barrier, alloc_cluster_barrier, mbarrier_wait_parity, mbarrier_arrive, mbarrier_expect_tx,
+        mbarrier_arrive_expect_tx, cp_async_barrier_noinc, sync_threads, named_barrier_arrive, sync_warp,
+        fence_proxy_async, ws, set_max_nreg, annotate_producer_reg_dealloc, annotate_consumer_reg_alloc, no_set_max_nreg,
+        cluster_arrive, cluster_wait, cluster_sync, block_rank_in_cluster,
+    )
+} | {
+    "barrier_wait": mbarrier_wait_parity, "barrier_arrive": mbarrier_arrive, "WarpSpecialize": ws,
+    "disable_warp_group_reg_alloc": no_set_max_nreg, "ptx_wait_barrier": mbarrier_wait_parity,
+    "ptx_arrive_barrier": mbarrier_arrive, "sync_cluster": cluster_sync,
+}  # fmt: skip
+"""Every word, under the names of the language."""

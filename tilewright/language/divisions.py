@@ -1,0 +1,410 @@
+"""Warps that part ways become roles: what ``with T.ws(...)`` and conditions on the thread's index divide among them.
+
+Before (what the author writes; 256 threads)::
+
+    total = fragment(float32[64, 64])
+    if tx < 128:
+        mbarrier_wait(full[0], 0)
+        gemm(a, b, total)
+    if tx >= 128:
+        copy(A, a, barrier=full[0])
+
+After::
+
+    with roles():
+        with role("warps_0_3", warps=4):
+            total = fragment(float32[64, 64])
+            mbarrier_wait(full[0], 0)
+            gemm(a, b, total)
+        with role("warps_4_7", warps=4):
+            copy(A, a, barrier=full[0])
+
+Only kernels that speak of barriers or warpgroups are divided, and only conditions that all threads of a warp decide alike
+around work that threads do together.  Neighbouring conditions run at once where they divide the warps alike.  Fragments,
+arrays and scalars of a thread, and names that depend on its index, go to the roles that use them, with what
+initialises them.  In roles the thread's index stays that of the block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.interpreter.over_threads import over_threads
+from tilewright.ir import nodes
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Call,
+    Const,
+    Evaluate,
+    Expr,
+    For,
+    If,
+    Let,
+    Load,
+    Parallel,
+    Region,
+    Role,
+    Roles,
+    Seq,
+    Statement,
+    Store,
+    TileOperator,
+    Var,
+    index_binary,
+    seq,
+)
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import Rewriter, fresh, substitute, walk
+from tilewright.language.mistakes import MisplacedRole
+
+WARP, WARPGROUP = 32, 128
+
+PRIVATE = ("fragment", "local", "scalar")
+"""Scopes of memory that threads have for themselves, alone or with their role."""
+
+TOGETHER = (
+    "mbarrier_wait", "named_barrier_sync", "sync_threads", "cluster_sync", "cluster_arrive", "cluster_wait", "setmaxnreg",
+)  # fmt: skip
+"""Functions in which threads wait for one another, or that whole warpgroups call."""
+
+
+def divide(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int, int, int]) -> tuple[Seq, dict[Buffer, list[Buffer]]]:  # fmt: skip
+    """The body of a kernel whose warps part ways, and what took the place of fragments that several roles use.
+
+    Raises
+    ------
+    MisplacedRole : warps that do not lie side by side share work, or registers are set in the middle of it.
+    """
+    dividing = _Divide(thread_vars, threads)
+    made = dividing.sequence(body, {})
+    return made, dividing.copies
+
+
+def is_together(statement: Statement) -> bool:
+    """Whether a statement holds work that threads do together, or waits for others."""
+    return any(
+        isinstance(node, (TileOperator, Parallel, nodes.Commit, nodes.Wait, Roles))
+        or (isinstance(node, Call) and node.function in TOGETHER)
+        for node in walk(statement)
+    )
+
+
+@dataclass(slots=True)
+class _Divide:
+    thread_vars: tuple[Var, Var, Var]
+    threads: tuple[int, int, int]
+    copies: dict[Buffer, list[Buffer]] = field(default_factory=dict)
+
+    @property
+    def warps(self) -> int:
+        x, y, z = self.threads
+        return x * y * z // WARP
+
+    def indices(self, first: int) -> dict[Var, Expr]:
+        """What the block's thread indices are in a role, whose threads count from 0 at number `first` of the block."""
+        tx, ty, tz = self.thread_vars
+        thread = index_binary("add", tx, first)
+        x, y, z = self.threads
+        if (y, z) == (1, 1):
+            return {tx: thread} if first else {}
+        rest = index_binary("floordiv", thread, x)
+        return {
+            tx: index_binary("floormod", thread, x), ty: index_binary("floormod", rest, y), tz: index_binary("floordiv", rest, y)
+        }  # fmt: skip
+
+    # Conditions -----------------------------------------------------------------------------------
+
+    def _deciding(self, condition: Expr, names: dict[Var, Expr]) -> list[bool] | None:
+        """What each warp decides; None where its threads, or other things, do."""
+        x, y, z = self.threads
+        if x * y * z % WARP:
+            return None
+        thread = np.arange(x * y * z)
+        places = (thread % x, thread // x % y, thread // (x * y))
+        indices = dict(zip(self.thread_vars, places, strict=True))
+        values = over_threads(substitute(condition, names) if names else condition, indices)
+        if values is None or np.ndim(values) == 0:
+            return None
+        by_warp = np.asarray(values, bool).reshape(-1, WARP)
+        alike = by_warp.all(axis=1) | ~by_warp.any(axis=1)
+        return list(map(bool, by_warp[:, 0])) if alike.all() and len(set(by_warp[:, 0])) > 1 else None
+
+    def _parts(self, statement: Statement, names: dict[Var, Expr]) -> dict[frozenset[int], Seq] | None:
+        """The bodies of a chain of conditions, by the warps that execute them; None where it divides nothing."""
+        if not isinstance(statement, If) or not is_together(statement):
+            return None
+        found: dict[frozenset[int], Seq] = {}
+        left = frozenset(range(self.warps))
+        rest: Statement | None = statement
+        while rest is not None:
+            only = rest.statements[0] if isinstance(rest, Seq) and len(rest.statements) == 1 else rest
+            decided = self._deciding(only.condition, names) if isinstance(only, If) else None
+            if decided is None:
+                if rest is statement:
+                    return None
+                found[left] = rest if isinstance(rest, Seq) else Seq((rest,))
+                break
+            assert isinstance(only, If)
+            taken = frozenset(warp for warp in left if decided[warp])
+            if taken:
+                found[taken] = only.then
+            left -= taken
+            rest = only.otherwise if left else None
+        return found
+
+    # Sequences ------------------------------------------------------------------------------------
+
+    def sequence(self, body: Seq, names: dict[Var, Expr]) -> Seq:
+        """A sequence with its neighbouring divisions as roles."""
+        names = dict(names)
+        made: list[Statement] = []
+        waiting = list(_flat(body.statements))
+        while waiting:
+            statement = waiting.pop(0)
+            parts = self._parts(statement, names)
+            if parts is None:
+                if isinstance(statement, Let) and _is_plain(statement.value):
+                    names[statement.var] = substitute(statement.value, names)
+                made.append(_Inner(self, names)(statement))
+                continue
+            bodies = {warps: [part] for warps, part in parts.items()}
+            while waiting:
+                further = self._parts(waiting[0], names)
+                if further is None or not _agree(bodies, further):
+                    break
+                for warps, part in further.items():
+                    bodies.setdefault(warps, []).append(part)
+                waiting.pop(0)
+            made, roles, waiting = _Sink(self, made, waiting).around(self._roles(bodies, statement))
+            made.append(roles)
+        return replace(body, statements=tuple(made))
+
+    def _roles(self, bodies: dict[frozenset[int], list[Seq]], at: Statement) -> Roles:
+        found: list[Role] = []
+        next_warp = 0
+        for warps, parts in sorted(bodies.items(), key=lambda one: min(one[0])):
+            first, last = min(warps), max(warps)
+            if len(warps) != last - first + 1:
+                raise MisplacedRole(
+                    "warps that do not lie side by side do this together",
+                    "let neighbouring warps share work, one condition for each group of them",
+                ).at(parts[0].span or at.span)
+            if first > next_warp:
+                found.append(_idle(next_warp, first))
+            body, registers = self._registers(seq(*(part.statements for part in parts)))
+            found.append(Role(_name(first, last), last - first + 1, body, registers, span=parts[0].span or at.span))
+            next_warp = last + 1
+        if next_warp < self.warps:
+            found.append(_idle(next_warp, self.warps))
+        made = Roles(tuple(found), span=at.span)
+        for group in made.warpgroups():
+            kept = {role.registers for role in group}
+            if kept != {None} and (len(kept) > 1 or sum(role.all_warps for role in group) % 4):
+                raise MisplacedRole(
+                    "some warps of a warpgroup set their registers, and others do not, or otherwise",
+                    "write the same T.set_max_nreg for all 128 threads of a warpgroup",
+                ).at(next(role for role in group if role.registers is not None).span)
+        return made
+
+    def _registers(self, body: Seq) -> tuple[Seq, int | None]:
+        """A role's body without its first word on registers, and their number."""
+        head = next((one for one in body.statements if not isinstance(one, (Allocate, Let))), None)
+        count = _kept(head)
+        if count is not None:
+            body = replace(body, statements=tuple(one for one in body.statements if one is not head))
+        stray = next((one for one in walk(body) if isinstance(one, Statement) and _kept(one) is not None), None)
+        if stray is not None:
+            raise MisplacedRole(
+                "T.set_max_nreg stands in the middle of what its warpgroups do", "write it first, once"
+            ).at(stray.span)
+        return body, count
+
+
+class _Inner(Rewriter):
+    """Divides the sequences in loops and conditions that all warps go through."""
+
+    def __init__(self, dividing: _Divide, names: dict[Var, Expr]) -> None:
+        self.dividing, self.names = dividing, names
+
+    def visit_Seq(self, body: Seq) -> Seq:
+        return self.dividing.sequence(body, self.names)
+
+    def visit_Roles(self, roles: Roles) -> Roles:
+        return roles
+
+    def visit_Evaluate(self, statement: Evaluate) -> Evaluate:
+        if _kept(statement) is not None:
+            raise MisplacedRole(
+                "T.set_max_nreg stands outside of any warpgroup's work", "write it first in `with T.ws(...)`"
+            ).at(statement.span)
+        return statement
+
+
+def _kept(statement: Any) -> int | None:
+    """The registers that a statement sets."""
+    if (
+        isinstance(statement, Evaluate)
+        and isinstance(statement.value, Call)
+        and statement.value.function == "setmaxnreg"
+    ):
+        assert isinstance(statement.value.arguments[0], Const)
+        return int(statement.value.arguments[0].value)
+    return None
+
+
+def _agree(bodies: Iterable[frozenset[int]], further: Iterable[frozenset[int]]) -> bool:
+    """Whether the warps of one division are those of another, or others."""
+    return all(one == other or not one & other for one in further for other in bodies)
+
+
+def _flat(statements: Sequence[Statement]) -> Iterator[Statement]:
+    """Statements, those of nested sequences among them: conditions in scopes of their own are neighbours too."""
+    for one in statements:
+        if isinstance(one, Seq):
+            yield from _flat(one.statements)
+        else:
+            yield one
+
+
+def _is_plain(value: Expr) -> bool:
+    return not any(isinstance(node, (Load, Call)) for node in walk(value))
+
+
+def _name(first: int, last: int) -> str:
+    return f"warps_{first}_{last}" if last > first else f"warp_{first}"
+
+
+def _idle(first: int, end: int) -> Role:
+    return Role(_name(first, end - 1), end - first, Seq(()))
+
+
+@dataclass(slots=True)
+class _Sink:
+    """Takes what threads have for themselves into the roles that use it.
+
+    before, after : statements around the roles, in the same sequence.
+    """
+
+    dividing: _Divide
+    before: list[Statement]
+    after: list[Statement]
+
+    def around(self, roles: Roles) -> tuple[list[Statement], Roles, list[Statement]]:
+        """What stays before the roles, the roles, and what stays behind them."""
+        own = self._own()
+        bodies, after = self._with_endings(roles, own)
+        slices = [_slice(self.before, body, own) for body in bodies]
+        moved = {one for needed in slices for one in needed}
+        stays = [one for one in self.before if one not in moved]
+        kept = set(_slice(self.before, Seq((*stays, *after)), own))
+        before = [one for one in self.before if one not in moved or one in kept]
+        made: list[Role] = []
+        taken = bool(kept)
+        first = 0
+        for role, body, needed in zip(roles.roles, bodies, slices, strict=True):
+            whole = Seq((*needed, *body.statements), span=body.span)
+            if needed and (taken or any(one in earlier for earlier in slices[: len(made)] for one in needed)):
+                copied = fresh(whole)
+                self._remember(whole, copied)
+                whole = copied
+            whole = substitute(whole, self.dividing.indices(first * WARP))
+            made.append(replace(role, body=whole))
+            first += role.warps
+        return before, replace(roles, roles=tuple(made)), after
+
+    def _remember(self, old: Seq, new: Seq) -> None:
+        pairs = zip(_allocated(old), _allocated(new), strict=True)
+        for one, other in pairs:
+            if one is not other:
+                self.dividing.copies.setdefault(one, []).append(other)
+
+    def _own(self) -> set[Any]:
+        """Memory that threads have for themselves, and names whose values differ between them or depend on it."""
+        own: set[Any] = set(self.dividing.thread_vars)
+        own |= {one.buffer for one in self.before if isinstance(one, Allocate) and one.buffer.scope in PRIVATE}
+        for one in self.before:
+            if isinstance(one, Let) and not own.isdisjoint(_mentioned(one)):
+                own.add(one.var)
+        return own - set(self.dividing.thread_vars)
+
+    def _with_endings(self, roles: Roles, own: set[Any]) -> tuple[list[Seq], list[Statement]]:
+        """The roles' bodies, each with the statements behind the roles that go on with its tiles alone."""
+        users = [_mentioned(role.body) & own for role in roles.roles]
+        bodies = [list(role.body.statements) for role in roles.roles]
+        after: list[Statement] = []
+        for one in self.after:
+            touched = _mentioned(one) & own
+            owners = [number for number, used in enumerate(users) if not touched.isdisjoint(used)]
+            tiles = [
+                node for node in walk(one) if isinstance(node, Buffer) and root(node).scope in ("shared", "barrier")
+            ]
+            if len(owners) == 1 and not tiles and isinstance(one, (TileOperator, Parallel, For, If)):
+                bodies[owners[0]].append(one)
+                users[owners[0]] |= touched
+            else:
+                after.append(one)
+        return [replace(role.body, statements=tuple(body)) for role, body in zip(roles.roles, bodies)], after
+
+
+def _slice(before: Sequence[Statement], body: Seq, own: set[Any]) -> list[Statement]:
+    """The statements that make what `body` uses of the threads' own, in order."""
+    needed = _mentioned(body) & own
+    found: list[Statement] = []
+    for one in reversed(before):
+        makes = _made(one) & needed
+        if not makes:
+            continue
+        others = {root(buffer) for buffer in _written(one)} - own
+        if (
+            others
+            and all(thing.scope == "scalar" for thing in makes if isinstance(thing, Buffer))
+            and not makes & set(map(root, _all_written(body)))
+        ):
+            continue  # all threads read what was computed before they parted
+        if others:
+            raise MisplacedRole(
+                f"this prepares what some warps use alone ({', '.join(sorted(thing.name for thing in makes))}) "
+                f"and writes {', '.join(sorted(thing.name for thing in others))}",
+                "write what the warps have for themselves where they part",
+            ).at(one.span)
+        found.append(one)
+        needed |= _mentioned(one) & own
+    return found[::-1]
+
+
+def _made(statement: Statement) -> set[Any]:
+    """Names and memory that a statement makes or writes."""
+    if isinstance(statement, Let):
+        return {statement.var}
+    if isinstance(statement, Allocate):
+        return {statement.buffer}
+    return {root(buffer) for buffer in _written(statement)}
+
+
+def _written(statement: Statement) -> Iterator[Buffer]:
+    for node in walk(statement):
+        if isinstance(node, Store):
+            yield node.buffer
+        elif isinstance(node, TileOperator):
+            yield from (region.buffer for region in node.effects().writes)
+        elif isinstance(node, Evaluate):
+            yield from (part.buffer for part in walk(node.value) if isinstance(part, Region))
+
+
+def _all_written(body: Seq) -> list[Buffer]:
+    return [buffer for one in body.statements for buffer in _written(one)]
+
+
+def _mentioned(statement: Statement) -> set[Any]:
+    return {
+        root(node) if isinstance(node, Buffer) else node for node in walk(statement) if isinstance(node, (Buffer, Var))
+    }  # fmt: skip
+
+
+def _allocated(body: Seq) -> list[Buffer]:
+    return [node.buffer for node in walk(body) if isinstance(node, Allocate)]

@@ -1,0 +1,198 @@
+"""Copies that only begin where they stand: by the copy engine, by cp.async; and the words that wait for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright import ops
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import UINT32
+from tilewright.ir.nodes import Commit, Region, Select, Wait, const
+from tilewright.language.barriers import barrier_of, call
+from tilewright.language.buffers import RegionProxy
+from tilewright.language.builder import in_kernel, record
+from tilewright.language.interface import author_facing
+from tilewright.language.mistakes import NumberExpected, TileExpected
+from tilewright.language.proxies import Element, Scalar, check_scope, condition, constant, describe
+from tilewright.language.source import statement_here
+from tilewright.language.tile_ops import EVICTIONS, choice, pair, record_tiles
+from tilewright.language.warps import linear_thread
+
+TMA_LOADS = "tma"
+"""The token of loads that the author's barriers count."""
+
+TMA_STORES = "tma_store"
+"""The token of `tma_copy` out of shared tiles."""
+
+CP_ASYNC = "cp_async_by_hand"
+"""The token of `async_copy` and `ptx_cp_async`: one queue of groups a thread."""
+
+
+@author_facing
+def tma_copy(
+    src: Any, dst: Any, *, barrier: Any = None, cluster_mask: Any = None, leader_scope_threads: Any = None,
+    eviction_policy: Any = None,
+) -> None:  # fmt: skip
+    """Have the copy engine (sm_90 and above) move a tile; nothing waits for it here.
+
+    A load announces its bytes at the barrier, and they complete there; threads still arrive by themselves, and readers wait
+    with `mbarrier_wait_parity`.  A store joins a group of its own: `tma_store_wait` waits for it; what threads wrote to the
+    tile is fenced first.  One of the executing threads starts it.
+
+    Parameters
+    ----------
+    src, dst : as those of `copy`, one in global memory and one a shared tile, of one dtype.
+    barrier : of loads: one of `alloc_barrier` or `alloc_cluster_barrier`.
+    cluster_mask : of loads in a cluster: bits of the blocks that get this very tile.  All of them execute the copy; the lowest
+        loads for all, and each counts the bytes at its own barrier.  Blocks that are not among them load for themselves.
+    leader_scope_threads : accepted for TileLang's sake: the compiler picks the thread.
+    eviction_policy : of loads: as that of `copy`.
+
+    Raises
+    ------
+    NotAsynchronous : when compiling, where the engine cannot move such a tile; the reason is named.
+    """
+    in_kernel("T.tma_copy")
+    source, destination = pair(src, dst, "T.tma_copy")
+    eviction = choice(eviction_policy, EVICTIONS, "eviction_policy of T.tma_copy")
+    scopes = source.buffer.scope, destination.buffer.scope
+    if scopes == ("global", "shared"):
+        if barrier is None:
+            raise TileExpected("the barrier of T.tma_copy", "None", "barrier=, one that T.alloc_barrier made")
+        place = barrier_of(barrier, "T.tma_copy")
+        mask = None if cluster_mask is None else constant(cluster_mask, "cluster_mask of T.tma_copy")
+        operator = ops.Copy(
+            source, destination, None, "tma", eviction, barrier=place, mask=mask, token=TMA_LOADS, span=statement_here()
+        )
+        record_tiles(operator, "T.tma_copy", source=source, destination=destination)
+        return
+    if scopes != ("shared", "global"):
+        found = f"from {scopes[0]} to {scopes[1]} memory"
+        raise NumberExpected("T.tma_copy", "a copy between a tensor and a shared tile", found)
+    operator = ops.Copy(source, destination, None, "tma", eviction, token=TMA_STORES, span=statement_here())
+    record_tiles(operator, "T.tma_copy", source=source, destination=destination)
+    record(Commit(TMA_STORES, span=statement_here()))
+
+
+@author_facing
+def tma_store_arrive() -> None:
+    """Close the group of `tma_copy` stores so far; `tma_copy` has done that for its own."""
+    in_kernel("T.tma_store_arrive")
+
+
+@author_facing
+def tma_store_wait(count: Any = 0, read: bool = True) -> None:
+    """Wait until at most `count` of the stores by `tma_copy` are unfinished.
+
+    Parameters
+    ----------
+    read : wait until their tiles have been read, and may be overwritten; False: until the tensors are written.
+    """
+    in_kernel("T.tma_store_wait")
+    record(Wait(TMA_STORES, _pending(count, "T.tma_store_wait"), bool(read), span=statement_here()))
+
+
+@author_facing
+def async_copy(src: Any, dst: Any, *, coalesced_width: Any = None, eviction_policy: Any = None) -> None:
+    """Begin a copy from a tensor to a shared tile by cp.async, and close its group; `ptx_wait_group` waits for it.
+
+    Parameters
+    ----------
+    src, dst : as those of `copy`, of one dtype.
+    eviction_policy : as that of `copy`.
+
+    Raises
+    ------
+    NotAsynchronous : when compiling, where cp.async cannot move such a tile; the reason is named.
+    """
+    in_kernel("T.async_copy")
+    source, destination = pair(src, dst, "T.async_copy")
+    if (source.buffer.scope, destination.buffer.scope) != ("global", "shared"):
+        found = f"from {source.buffer.scope} to {destination.buffer.scope} memory"
+        raise NumberExpected("T.async_copy", "a copy from a tensor to a shared tile", found)
+    width = None if coalesced_width is None else constant(coalesced_width, "coalesced_width of T.async_copy")
+    eviction = choice(eviction_policy, EVICTIONS, "eviction_policy of T.async_copy")
+    operator = ops.Copy(source, destination, width, "cp_async", eviction, token=CP_ASYNC, span=statement_here())
+    record_tiles(operator, "T.async_copy", source=source, destination=destination)
+    record(Commit(CP_ASYNC, span=statement_here()))
+
+
+@author_facing
+def ptx_cp_async(dst: Any, src: Any, num_bytes: Any, pred: Any = None) -> None:
+    """Each thread begins a copy of its own, of a few neighbours in a tensor to a shared tile; `ptx_commit_group` closes its group.
+
+    Parameters
+    ----------
+    dst, src : the first elements, such as ``tile[tx * 8]``, or what `access_ptr` gives.
+    num_bytes : 4, 8 or 16; both places are multiples of it.
+    pred : where false, zeros are written instead.
+    """
+    what = "T.ptx_cp_async"
+    size = constant(num_bytes, f"the bytes of {what}")
+    if size not in (4, 8, 16):
+        raise NumberExpected(f"the bytes of {what}", "4, 8 or 16", str(size))
+    to, origin = _run(dst, size, f"the destination of {what}"), _run(src, size, f"the source of {what}")
+    if (origin.buffer.scope, to.buffer.scope) != ("global", "shared"):
+        found = f"from {origin.buffer.scope} to {to.buffer.scope} memory"
+        raise NumberExpected(what, "a copy from a tensor to a shared tile", found)
+    if pred is None:
+        call("cp_async", to, origin)
+        return
+    valid = Select(UINT32, condition(pred), const(size, UINT32), const(0, UINT32))
+    call("cp_async_zfill", to, origin, valid)
+
+
+def _run(value: Any, size: int, what: str) -> Region:
+    """`size` bytes from the element that `value` names."""
+    if isinstance(value, Element):
+        check_scope(value.frame)
+        buffer, starts = value.buffer, value.indices
+    elif isinstance(value, RegionProxy):
+        buffer, starts = value.region.buffer, value.region.starts
+    else:
+        raise TileExpected(what, describe(value), "an element such as A[i, j]")
+    count = size * 8 // buffer.dtype.bits
+    if count * buffer.dtype.bits != size * 8:
+        raise NumberExpected(what, f"elements that make up {size} bytes", f"{buffer.dtype}")
+    return Region(buffer, starts, (*(1 for _ in starts[:-1]), count))
+
+
+@author_facing
+def ptx_commit_group() -> None:
+    """Close the executing threads' group of `ptx_cp_async` copies."""
+    in_kernel("T.ptx_commit_group")
+    record(Commit(CP_ASYNC, span=statement_here()))
+
+
+@author_facing
+def ptx_wait_group(num: Any = 0) -> None:
+    """Wait until at most `num` of the threads' groups of cp.async copies are unfinished."""
+    in_kernel("T.ptx_wait_group")
+    record(Wait(CP_ASYNC, _pending(num, "T.ptx_wait_group"), span=statement_here()))
+
+
+def _pending(count: Any, what: str) -> int:
+    number = constant(count, f"the argument of {what}")
+    if not 0 <= number <= 7:
+        raise NumberExpected(f"the argument of {what}", "0 to 7", str(number))
+    return number
+
+
+@author_facing
+def shuffle_elect(thread_extent: Any = 32) -> Any:
+    """Whether this is the one thread that acts for each `thread_extent` neighbours (of a warp where 0)."""
+    count = constant(thread_extent, "the argument of T.shuffle_elect") or 32
+    if count % 32:
+        raise NumberExpected("the argument of T.shuffle_elect", "a multiple of 32", str(count))
+    index = nodes.index_binary("floormod", linear_thread(), count)
+    return Scalar(nodes.binary("eq", index, const(0)), in_kernel("T.shuffle_elect").frame)
+
+
+TRANSFER_WORDS: dict[str, Any] = {
+    word.__name__: word
+    for word in (
+        tma_copy, tma_store_arrive, tma_store_wait, async_copy, ptx_cp_async, ptx_commit_group, ptx_wait_group,
+        shuffle_elect,
+    )
+}  # fmt: skip
+"""Every word, under the names of the language."""

@@ -1,0 +1,54 @@
+"""Refuses words of the language that the machine cannot execute, before anything is built on them.
+
+The machine is asked for what a word needs, by capability; what is merely slow on it is allowed.
+"""
+
+from __future__ import annotations
+
+from tilewright.errors import MissingCapability
+from tilewright.ir.nodes import Call, Function, Kernel, Statement
+from tilewright.ir.visitor import children, kernels
+from tilewright.passes.context import Context
+
+NEEDS: dict[str, tuple[str, str, str]] = {
+    **dict.fromkeys(
+        ("begin_barriers", "mbarrier_expect_tx", "mbarrier_arrive_expect_tx"),
+        ("mbarrier_tx", "barriers that copies signal (T.alloc_barrier)", "T.Pipelined, or T.sync_threads"),
+    ),
+    **dict.fromkeys(
+        ("cluster_sync", "cluster_arrive", "cluster_wait", "mbarrier_arrive_cluster"),
+        ("cluster", "clusters of blocks", "one block for each tile"),
+    ),
+    **dict.fromkeys(
+        ("named_barrier_sync", "named_barrier_arrive"),
+        ("named_barrier", "named barriers", "T.sync_threads()"),
+    ),
+    **dict.fromkeys(("setmaxnreg",), ("mbarrier_tx", "registers given from warps to others (T.set_max_nreg)", "nothing")),
+    **dict.fromkeys(("cp_async", "cp_async_zfill"), ("cp_async", "copies that threads start (cp.async)", "T.copy")),
+    **dict.fromkeys(("grid_sync",), ("cooperative_launch", "meetings of a whole grid (T.sync_grid)", "two T.Kernel")),
+}  # fmt: skip
+"""For each function the capability it needs, what that is called, and what to write instead."""
+
+
+def check_words(function: Function, context: Context) -> Function:
+    """Check every call of a kernel.
+
+    Raises
+    ------
+    MissingCapability : the machine cannot execute one.
+    """
+    for kernel in kernels(function):
+        _check(kernel, kernel, context)
+    return function
+
+
+def _check(node: object, statement: Statement | Kernel, context: Context) -> None:
+    if isinstance(node, Call) and node.function in NEEDS:
+        feature, what, instead = NEEDS[node.function]
+        if not context.arch.has(feature):
+            raise MissingCapability(
+                f"{context.arch.name} has no {what}", span=statement.span,
+                hint=f"compile for sm_90a or above, or write {instead}" if feature != "cp_async" else f"write {instead}",
+            )  # fmt: skip
+    for child in children(node):
+        _check(child, child if isinstance(child, Statement) else statement, context)
