@@ -585,7 +585,7 @@ def kernels_to_plant_in() -> list[tuple[Program, str]]:
         (Program("explicit roles in clusters", direct(programs.hopper_matmul, whole(256, 200, **bf16), whole(128, 200, seed=1, **bf16), block_M=128, block_N=64, block_K=64, stages=2, blocks=2, band=2)), "sm_90a"),
         (Program("attention", direct(programs.flash_attention, *programs.HEADS, dtype="float16", block_M=32, block_N=32, threads=64), bound=2e-3), "sm_80"),
         (Program("attention of Hopper", direct(programs.flash_attention, *programs.HEADS, dtype="float16", block_N=32, causal=True), bound=2e-3), "sm_90a"),
-        (Program("decoded weights", programs.decoded("uint4", "group"), bound=2e-6), "sm_80"),
+        (next(program for program in programs.LIBRARY if program.name == "general_matmul"), "sm_80"),
         (Program("rows folded", direct(programs.softmax_of_long_rows, programs.WIDE), bound=2e-6), "sm_80"),
         (Program("rows normed", direct(programs.rms_norm_of_short_rows, programs.WIDE[:, :640].copy(), programs.WEIGHT[:640].copy()), bound=2e-6), "sm_80"),
         (Program("operators of many threads", direct(programs.plain.every_operator, programs.real(16, 64), programs.real(16, 64, seed=1)), bound=4e-6), "sm_80"),
@@ -681,8 +681,8 @@ def read_log(*logs: Path) -> list[Verdict]:
         for line in log.read_text().splitlines():
             for name, site, verdict, detail in json.loads(line)["verdicts"]:
                 found.append((name, Site(**site), verdict, detail))
-    order = {f"{program.name} {architecture}": i for i, (program, architecture) in enumerate(kernels_to_plant_in())}
-    return sorted(found, key=lambda one: (order[one[0]], one[1].stage, one[1].number))
+    order = [f"{program.name} {architecture}" for program, architecture in kernels_to_plant_in()]
+    return sorted(found, key=lambda one: (order.index(one[0]), one[1].stage, one[1].number))
 
 
 def caught_share(verdicts: Sequence[Verdict]) -> float:
