@@ -111,6 +111,11 @@ register(Intrinsic("griddepcontrol_wait", 0, None, pure=False))
 register(Intrinsic("griddepcontrol_launch_dependents", 0, None, pure=False))
 # A fragment (as a Region) whose asynchronous products have been waited for, while others run on.
 register(Intrinsic("settle", 1, None, pure=False))
+# Warpgroups of a role take turns: a wait for the one before (none for the first one where the argument holds), leave for the
+# next one to go on, and what the first one does when all turns have been taken.
+register(Intrinsic("take_turn", 1, None, pure=False))
+register(Intrinsic("pass_turn", 0, None, pure=False))
+register(Intrinsic("end_turns", 0, None, pure=False))
 # A meeting of all threads of all blocks of a cluster, in one or in two parts; which of them this block is.
 register(Intrinsic("cluster_sync", 0, None, pure=False, collective=True))
 register(Intrinsic("cluster_arrive", 0, None, pure=False))

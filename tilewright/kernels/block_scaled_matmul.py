@@ -1,4 +1,4 @@
-"""``C = A @ B^T`` of 8-bit floats with a scale for each 1 x 128 of A and each 128 x 128 of B; sums are promoted every 128 k.
+"""``C = A @ B^T`` of 8-bit floats with a scale for each 128 x 128 of B, and for each 1 x 128, row or all of A.
 
 The matrix unit's accumulator keeps fewer bits than float32; here it holds 128 products at most, which are scaled and
 added up in float32 beside the next ones.
@@ -10,21 +10,10 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
-from tilewright.errors import TilewrightError
-from tilewright.kernels.tiles import CORES, FEW_ROWS, MANY, Tiles
+from tilewright.kernels.tiles import CORES, MANY, Tiles
 
 BLOCK = 128
 """Elements of k, and rows of B, that share a scale."""
-
-
-class InvalidScaleBlocks(TilewrightError):
-    """K that does not consist of whole blocks."""
-
-    def __init__(self, K: int) -> None:
-        super().__init__(
-            f"K = {K} is no multiple of {BLOCK}, of which each block of A and B has a scale",
-            hint="pad K with zeros, which changes nothing",
-        )
 
 
 def block_tiles(M: int, N: int) -> Tiles:
@@ -40,77 +29,111 @@ def block_tiles(M: int, N: int) -> Tiles:
 
 @tilewright.jit
 def block_scaled_matmul(
-    N: int, K: int, dtype: str = "float8_e4m3fn", out: str = "bfloat16", tiles: Tiles | None = None
+    N: int,
+    K: int,
+    dtype: str = "float8_e4m3fn",
+    out: str = "bfloat16",
+    scale_A: str = "group",
+    bias: bool = False,
+    tiles: Tiles | None = None,
 ) -> Any:
-    """Product of an activation and a weight, both scaled in blocks.
+    """Product of an activation and a weight that is scaled in blocks.
 
     Parameters
     ----------
-    N, K : size of the weight ``[N, K]``; K is a multiple of 128.
+    N, K : size of the weight ``[N, K]``.
     dtype, out : of the operands and of the result.
+    scale_A : ``"group"``, a factor for each 128 elements of a row of A, ``"token"``, one for each row, or ``"tensor"``.
+    bias : whether a row ``[N]`` is added.
     tiles : None for those that suit many rows; see `block_tiles`.  256 rows are held in two sums of 128.
 
     Returns
     -------
-    kernel of ``A[M, K]``, ``B[N, K]``, ``scales_A[K / 128, M]``, ``scales_B[ceil(N / 128), K / 128]`` (float32) and
-    ``C[M, N]``; any M.
-
-    Raises
-    ------
-    InvalidScaleBlocks : 128 does not divide K.
+    kernel of ``A[M, K]``, ``B[N, K]``, ``scales_A[ceil(K / 128), M]`` (``[M]`` by token, ``[1]`` for all),
+    ``scales_B[ceil(N / 128), ceil(K / 128)]`` (both float32), with `bias` also ``bias[N]`` (float32), and ``C[M, N]``; any M.
     """
-    if K % BLOCK:
-        raise InvalidScaleBlocks(K)
     chosen = tiles or block_tiles(MANY, N)
     block_M, block_N = chosen.block_M, chosen.block_N
     halves = 2 if block_M > BLOCK else 1
-    rows = block_M // halves
-    few = block_M <= FEW_ROWS  # nobody reads these scales again: they come through the ring
-    M = T.dynamic("M")
+    rows, steps, across = block_M // halves, -(-K // BLOCK), -(-block_N // BLOCK)
+    M, by_group = T.dynamic("M"), scale_A == "group"
 
     @T.macro
-    def add(a: Any, b: Any, total: Any, scales: Any, scales_B: Any, column: Any, k: Any) -> None:
+    def add(a: Any, b: Any, total: Any, scales: Any, scales_B: Any) -> None:
         """One step of k for one sum."""
-        across = -(-block_N // BLOCK)
-        T.gemm(
-            a, b, total, transpose_B=True, scale_A=scales,
-            scale_B=scales_B[column // BLOCK : column // BLOCK + across, k : k + 1], promote_every=BLOCK,
-        )  # fmt: skip
+        T.gemm(a, b, total, transpose_B=True, scale_A=scales, scale_B=scales_B, promote_every=BLOCK)
+
+    @T.macro
+    def leave(total: Any, scales_A: Any, shift: Any, C: Any, row: Any, column: Any) -> None:
+        """What is applied to a sum once."""
+        if by_group and not bias:
+            T.copy(total, C[row, column])
+        else:
+            result = T.alloc_fragment((rows, block_N), out)
+            factors = T.alloc_fragment((rows,), "float32")
+            if scale_A == "token":
+                T.copy(scales_A[row], factors)
+            else:
+                T.fill(factors, 1.0 if by_group else scales_A[0])
+            for i, j in T.Parallel(rows, block_N):
+                value = total[i, j] * factors[i]
+                result[i, j] = T.cast(value + shift[j] if bias else value, out)
+            T.copy(result, C[row, column])
+
+    @T.macro
+    def product(A: Any, B: Any, scales_A: Any, scales_B: Any, bias: Any, C: Any) -> None:
+        grid = T.ceildiv(N, block_N), T.ceildiv(M, block_M)
+        with T.Kernel(*grid, threads=chosen.threads, cluster_dims=chosen.cluster) as (bn, bm):
+            row, column = bm * block_M, bn * block_N
+            a = T.alloc_shared((block_M, BLOCK), dtype)
+            b = T.alloc_shared((block_N, BLOCK), dtype)
+            a_scales: Any = T.alloc_shared((1, block_M), "float32") if by_group else None
+            shift = T.alloc_shared((block_N,), "float32") if bias is not None else None
+            upper = T.alloc_fragment((rows, block_N), "float32")
+            lower = T.alloc_fragment((rows, block_N), "float32")
+            if bias is not None:
+                T.copy(bias[column], shift)
+            T.clear(upper)
+            if halves == 2:
+                T.clear(lower)
+            for k in T.Pipelined(steps, num_stages=chosen.stages):
+                T.copy(A[row, k * BLOCK], a)
+                T.copy(B[column, k * BLOCK], b)
+                if by_group:
+                    T.copy(scales_A[k, row], a_scales)
+                b_scales = scales_B[column // BLOCK : column // BLOCK + across, k : k + 1]
+                add(a[0:rows, :], b, upper, a_scales[0, 0:rows] if by_group else None, b_scales)
+                if halves == 2:
+                    add(a[rows:, :], b, lower, a_scales[0, rows:] if by_group else None, b_scales)
+            leave(upper, scales_A, shift, C, row, column)
+            if halves == 2:
+                leave(lower, scales_A, shift, C, row + rows, column)
+
+    Scales = T.Tensor({"group": (steps, M), "token": (M,)}.get(scale_A, (1,)), "float32")
+
+    if bias:
+
+        @T.prim_func
+        def block_scaled_matmul_bias(
+            A: T.Tensor((M, K), dtype),
+            B: T.Tensor((N, K), dtype),
+            scales_A: Scales,
+            scales_B: T.Tensor((-(-N // BLOCK), steps), "float32"),
+            bias: T.Tensor((N,), "float32"),
+            C: T.Tensor((M, N), out),
+        ):
+            product(A, B, scales_A, scales_B, bias, C)
+
+        return block_scaled_matmul_bias
 
     @T.prim_func
     def block_scaled_matmul(
         A: T.Tensor((M, K), dtype),
         B: T.Tensor((N, K), dtype),
-        scales_A: T.Tensor((K // BLOCK, M), "float32"),
-        scales_B: T.Tensor((-(-N // BLOCK), K // BLOCK), "float32"),
+        scales_A: Scales,
+        scales_B: T.Tensor((-(-N // BLOCK), steps), "float32"),
         C: T.Tensor((M, N), out),
     ):
-        grid = T.ceildiv(N, block_N), T.ceildiv(M, block_M)
-        with T.Kernel(*grid, threads=chosen.threads, cluster_dims=chosen.cluster) as (bn, bm):
-            a = T.alloc_shared((rows, BLOCK), dtype)
-            b = T.alloc_shared((block_N, BLOCK), dtype)
-            a_scales = T.alloc_shared((1, rows), "float32")
-            upper = T.alloc_fragment((rows, block_N), "float32")
-            if halves == 2:
-                a_lower = T.alloc_shared((rows, BLOCK), dtype)
-                lower = T.alloc_fragment((rows, block_N), "float32")
-                T.clear(lower)
-            T.clear(upper)
-            row, column = bm * block_M, bn * block_N
-            for k in T.Pipelined(K // BLOCK, num_stages=chosen.stages):
-                T.copy(A[row, k * BLOCK], a)
-                T.copy(B[column, k * BLOCK], b)
-                if halves == 2:
-                    T.copy(A[row + rows, k * BLOCK], a_lower)
-                if few:
-                    T.copy(scales_A[k, row], a_scales)
-                    add(a, b, upper, a_scales[0, :], scales_B, column, k)
-                else:
-                    add(a, b, upper, scales_A[k, row : row + rows], scales_B, column, k)
-                if halves == 2:
-                    add(a_lower, b, lower, scales_A[k, row + rows : row + 2 * rows], scales_B, column, k)
-            T.copy(upper, C[row, column])
-            if halves == 2:
-                T.copy(lower, C[row + rows, column])
+        product(A, B, scales_A, scales_B, None, C)
 
     return block_scaled_matmul

@@ -20,6 +20,7 @@ from tilewright.passes.thread.unroll_loops import unroll_loops
 from tilewright.passes.thread.vectorize_accesses import vectorize_accesses
 from tilewright.passes.tile.check_tiles import check_tiles
 from tilewright.passes.tile.check_words import check_words
+from tilewright.passes.tile.delay_waits import delay_waits
 from tilewright.passes.tile.drop_dependent_launch import drop_dependent_launch
 from tilewright.passes.tile.drop_empty_grids import drop_empty_grids
 from tilewright.passes.tile.form_clusters import form_clusters
@@ -79,6 +80,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(inject_pipeline, "on whole operators; what follows sees plain loops, and tiles with their stages", _many_threads),
     Step(select_instructions, "matrix instructions are what layouts are anchored on", _many_threads),
     Step(overlap_gemms, "once it is known which gemms are asynchronous, and while they are whole", _many_threads),
+    Step(delay_waits, "what is in flight over iterations is known: the others wait within theirs", _many_threads),
     Step(stage_epilogue, "accumulators are known, layouts of what they leave through are not yet", _many_threads),
     Step(expand_operators, "what is left to cooperate on is what layouts are inferred from", _many_threads),
     Step(infer_layouts, "all loops over tiles are in sight", _many_threads),

@@ -5,9 +5,10 @@ import pytest
 from cuda_gemm import operands, product
 
 import tilewright
-from tilewright.kernels.block_scaled_matmul import InvalidScaleBlocks, block_scaled_matmul
+from tilewright.kernels.block_scaled_matmul import block_scaled_matmul
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.tiles import Tiles, choose_tiles
+from tilewright.passes.context import Schedule
 from tilewright.specialization import JITFactory
 
 SMALL = Tiles(64, 32, 64, 2, 128)
@@ -110,10 +111,10 @@ def blocks(M, N, K, seed=0):
     """Operands of a block-scaled product, and its exact value."""
     a, b = operands(M, N, K, "float8_e4m3fn", seed=seed)
     rng = np.random.default_rng(seed)
-    scales_A = rng.uniform(0.5, 2, (K // 128, M)).astype(np.float32)
-    scales_B = rng.uniform(0.5, 2, (-(-N // 128), K // 128)).astype(np.float32)
-    wide_A = a.astype(np.float64) * np.repeat(scales_A.T, 128, 1)
-    wide_B = b.astype(np.float64) * np.repeat(np.repeat(scales_B, 128, 0)[:N], 128, 1)
+    scales_A = rng.uniform(0.5, 2, (-(-K // 128), M)).astype(np.float32)
+    scales_B = rng.uniform(0.5, 2, (-(-N // 128), -(-K // 128))).astype(np.float32)
+    wide_A = a.astype(np.float64) * np.repeat(scales_A.T, 128, 1)[:, :K]
+    wide_B = b.astype(np.float64) * np.repeat(np.repeat(scales_B, 128, 0)[:N], 128, 1)[:, :K]
     return (a, b, scales_A, scales_B), wide_A @ wide_B.T, np.abs(wide_A) @ np.abs(wide_B).T
 
 
@@ -135,8 +136,41 @@ def test_blocks_are_scaled_and_promoted(M, N, tiles):
         assert (np.abs(found - exact) <= 128 * 2.0**-14 * size + ROUNDING["bfloat16"] * np.abs(exact)).all()
 
 
-def test_blocks_are_whole():
-    with pytest.raises(
-        InvalidScaleBlocks, match="K = 200 is no multiple of 128, of which each block of A and B has a scale"
-    ):
-        on_hopper(block_scaled_matmul, 128, 200)
+def test_threads_read_the_slots_that_a_persistent_grid_goes_on_with():
+    # Five tiles of two steps each go through three slots: the second tile begins in the third.
+    M, N, K = 320, 32, 256
+    arguments, exact, size = blocks(M, N, K)
+    factory = JITFactory(block_scaled_matmul.function, None, "cuda -arch=sm_90a -cores=2", Schedule(persistent=True))
+    kernel = factory(N, K, tiles=Tiles(64, 32, 128, 3, 128))
+    assert "grid: persistent" in kernel.explain()
+    found = run(kernel, (M, N), "bfloat16", *arguments, schedule="late")
+    assert (np.abs(found - exact) <= 128 * 2.0**-14 * size + ROUNDING["bfloat16"] * np.abs(exact)).all()
+
+
+@pytest.mark.parametrize(
+    "scale_A, bias, M, N, K",
+    [("group", True, 70, 72, 336), ("token", True, 40, 40, 144), ("tensor", False, 40, 40, 144)],
+)
+def test_blocks_with_tails_by_every_scale_of_the_activation(scale_A, bias, M, N, K):
+    (a, b, _, scales_B), _, _ = blocks(M, N, K)
+    rng = np.random.default_rng(2)
+    shape = {"group": (-(-K // 128), M), "token": (M,), "tensor": (1,)}[scale_A]
+    scales_A, more = rng.uniform(0.5, 2, shape).astype(np.float32), [rng.standard_normal(N).astype(np.float32)] * bias
+    rows = np.repeat(scales_A.T, 128, 1)[:, :K] if scale_A == "group" else scales_A[:, None]
+    wide_A, wide_B = (
+        a * rows.astype(np.float64),
+        b * np.repeat(np.repeat(scales_B, 128, 0)[:N], 128, 1)[:, :K].astype(np.float64),
+    )
+    exact, size = wide_A @ wide_B.T + (more[0] if bias else 0.0), np.abs(wide_A) @ np.abs(wide_B).T
+    kernel = on_hopper(block_scaled_matmul, N, K, scale_A=scale_A, bias=bias, tiles=Tiles(64, 32, 128, 2, 128))
+    assert "wgmma_ss" in kernel.explain()
+    for schedule in (None, "late"):
+        found = run(kernel, (M, N), "bfloat16", a, b, scales_A, scales_B, *more, schedule=schedule)
+        assert (np.abs(found - exact) <= 128 * 2.0**-14 * size + ROUNDING["bfloat16"] * np.abs(exact)).all()
+
+
+def test_factors_are_loaded_while_products_are_made():
+    text = on_hopper(block_scaled_matmul, 256, 512, tiles=Tiles(256, 64, 128, 2, 256)).get_kernel_source()
+    loop = text[text.index("setmaxnreg_inc") : text.index("tma_store")]
+    steps = [loop.index(word) for word in ("wgmma_ss", "a_scales_ring", "wgmma_wait")]
+    assert steps == sorted(steps)

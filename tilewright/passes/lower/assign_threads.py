@@ -197,12 +197,32 @@ class Assign(ScopedRewriter):
             registers = self.map_buffer(value.arguments[0].buffer)
             whole = Region(registers, (const(0),), (registers.size,))
             return replace(evaluate, value=Call(BOOL, "wgmma_fence_registers", (whole,)))
+        if isinstance(value, Call) and value.function in ("take_turn", "pass_turn", "end_turns"):
+            return self._turn(value, evaluate.span)
         if self.barriers and isinstance(value, Call) and value.function == "sync_threads":
             if self.single_warp:
                 return replace(evaluate, value=Call(BOOL, "sync_warp", ()))
             meeting = Call(BOOL, "named_barrier_sync", (const(self.barriers), const(self.threads)))
             return replace(evaluate, value=meeting)
         return self.generic(evaluate)
+
+    def _turn(self, call: Call, span: Any) -> Statement:
+        """A warpgroup waits for the one before it, or lets the next one go on: each has a named barrier."""
+        groups, first = self.threads // WARPGROUP, BlockView(self).free_barrier + self.threads // WARPGROUP
+        own = self.warpgroup
+        if call.function == "pass_turn":
+            own = index_binary("floormod", index_binary("add", own, 1), groups)
+        function = "named_barrier_arrive" if call.function == "pass_turn" else "named_barrier_sync"
+        place = self.analyzer.simplify(index_binary("add", own, first))
+        meeting = Evaluate(Call(BOOL, function, (place, const(2 * WARPGROUP))), span=span)
+        leads = index_binary("eq", self.warpgroup, 0)
+        if call.function == "end_turns":
+            return If(leads, seq(meeting), span=span)
+        alone = [self.visit(one) for one in call.arguments if isinstance(one, Expr)]
+        if not alone or (isinstance(alone[0], nodes.Const) and not alone[0].value):
+            return seq(meeting)
+        free = self.analyzer.simplify(binary("all", leads, alone[0]))
+        return If(nodes.Unary(BOOL, "not", free), seq(meeting), span=span)
 
     def visit_Region(self, region: Region) -> Region:
         if region.buffer.scope != "shared":

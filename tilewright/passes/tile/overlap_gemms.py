@@ -29,8 +29,9 @@ them.  Gemms whose operands or sums the loop uses for anything else are waited f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 from tilewright.arith import Analyzer
@@ -132,16 +133,21 @@ def conditional(condition: Expr, body: Sequence[Statement], span: Any = None) ->
     return [If(condition, seq(body), span=span)]
 
 
+def group_name(taken: Collection[str]) -> str:
+    """A name for a group of gemms that no other of the role has."""
+    return next(name for number in count() if (name := f"{WGMMA}_{number}" if number else WGMMA) not in taken)
+
+
 class _Roles(Rewriter):
     """Looks for loops in roles."""
 
     def __init__(self, channels: dict[str, Channel], plans: dict[Product, GemmPlan]) -> None:
         self.channels, self.plans = channels, plans
         self.role: Role | None = None
-        self.tokens = 0
+        self.tokens: set[str] = set()
 
     def visit_Role(self, role: Role) -> Role:
-        self.role, self.tokens = role, 0
+        self.role, self.tokens = role, set()
         made: Role = self.generic(role)
         self.role = None
         return made
@@ -207,8 +213,9 @@ class _Roles(Rewriter):
         return None if made is None else [*before, *made]
 
     def _token(self) -> str:
-        self.tokens += 1
-        return WGMMA if self.tokens == 1 else f"{WGMMA}_{self.tokens - 1}"
+        name = group_name(self.tokens)
+        self.tokens.add(name)
+        return name
 
     def _emitted(
         self, loop: For, home: Seq, gemm: Product, releases: list[tuple[Release, Turns]], before: list[Statement]

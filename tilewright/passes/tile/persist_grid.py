@@ -57,12 +57,14 @@ from tilewright.ir.nodes import (
     Function,
     Kernel,
     Let,
+    Load,
     Receive,
     Region,
     Role,
     Roles,
     Seq,
     Statement,
+    Store,
     Var,
     cast,
     const,
@@ -293,15 +295,27 @@ class _Renumber(Rewriter):
         return replace(statement, iteration=index_binary("add", self.bases[statement.channel], statement.iteration))
 
     def visit_Region(self, region: Region) -> Region:
-        name = self.rings.get(region.buffer)
-        if name is None:
+        if region.buffer not in self.rings:
             return region
-        first, stages = region.starts[0], self.stages[name]
-        number = first
-        if isinstance(first, nodes.Binary) and first.op == "floormod":  # what counts slots counts on
-            number = first.left
-        slot = index_binary("floormod", index_binary("add", self.bases[name], number), stages)
-        return Region(region.buffer, (slot, *region.starts[1:]), region.extents)
+        return Region(region.buffer, (self._slot(region.buffer, region.starts[0]), *region.starts[1:]), region.extents)
+
+    def visit_Load(self, load: Load) -> Load:
+        made: Load = self.generic(load)
+        return replace(made, indices=self._moved(made.buffer, made.indices))
+
+    def visit_Store(self, store: Store) -> Store:
+        made: Store = self.generic(store)
+        return replace(made, indices=self._moved(made.buffer, made.indices))
+
+    def _moved(self, buffer: nodes.Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return (self._slot(buffer, indices[0]), *indices[1:]) if buffer in self.rings else indices
+
+    def _slot(self, ring: nodes.Buffer, first: Expr) -> Expr:
+        """The slot of a ring that the tiles before leave next."""
+        name = self.rings[ring]
+        counted = isinstance(first, nodes.Binary) and first.op == "floormod"
+        number = first.left if isinstance(first, nodes.Binary) and counted else first
+        return index_binary("floormod", index_binary("add", self.bases[name], number), self.stages[name])
 
 
 def _ceildiv(value: Expr, divisor: Expr) -> Expr:

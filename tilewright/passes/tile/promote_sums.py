@@ -14,16 +14,18 @@ Before::
 After::
 
     part = fragment(float32[128, 128])
+    gemm(a=a, b=b, c=part, clear=True)
     rows = fragment(float32[128])
     for i in parallel(128):
         rows[i] = A_scales[k, row + i]
     scale_b: float32 = B_scales[column, k]
-    gemm(a=a, b=b, c=part, clear=True)
     for i, j in parallel(128, 128):
         total[i, j] = fma(part[i, j], rows[i] * scale_b, total[i, j])
 
 Matrix instructions then see a gemm like any other, register budgets both accumulators, and factors are on their way
-while the products are made.  Only gemms that are promoted once, at their end, are rewritten.
+while the products are made.  Gemms of one size in a loop's body take turns in the same registers: with some of their own
+each, the assembler starts the next one beside the additions and spills.  Only gemms that are promoted once, at their end,
+are rewritten.
 """
 
 from __future__ import annotations
@@ -70,7 +72,26 @@ def promote_sums(function: Function, context: Context) -> Function:
     return function if body is function.body else function.with_body(body)
 
 
+Parts = dict[tuple[int, int, nodes.DType], Buffer]
+"""Fragments for what is not promoted yet, by rows, columns and type."""
+
+
 class _Promote(Rewriter):
+    def __init__(self) -> None:
+        self.parts: Parts = {}
+
+    def _with_parts(self, node: Any) -> Any:
+        """A loop, role or kernel whose gemms share fragments that its body begins with."""
+        around, self.parts = self.parts, {}
+        made, parts = self.generic(node), self.parts
+        self.parts = around
+        if not parts:
+            return made
+        new = tuple(Allocate(part, span=made.span) for part in parts.values())
+        return replace(made, body=replace(made.body, statements=(*new, *made.body.statements)))
+
+    visit_For = visit_Pipelined = visit_While = visit_Role = visit_Kernel = _with_parts
+
     def visit_Gemm(self, gemm: Gemm) -> Any:
         scaled = gemm.scale_a is not None or gemm.scale_b is not None
         if not scaled and gemm.promote_every is None:
@@ -79,7 +100,7 @@ class _Promote(Rewriter):
             return gemm
         if gemm.promote_every not in (None, gemm.k) or not all(_fits(gemm, is_a) for is_a in (True, False)):
             return gemm
-        return _promoted(gemm)
+        return _promoted(gemm, self.parts)
 
 
 def _scale(gemm: Gemm, is_a: bool) -> tuple[Region | None, tuple[int, int]]:
@@ -99,11 +120,12 @@ def _fits(gemm: Gemm, is_a: bool) -> bool:
     return scale is None or (deep == 1 and (across == size or across <= MAXIMUM_BLOCKS))
 
 
-def _promoted(gemm: Gemm) -> list[Statement]:
+def _promoted(gemm: Gemm, parts: Parts) -> list[Statement]:
     i, j = Var(INT32, "i"), Var(INT32, "j")
-    part = Buffer("part", (gemm.m, gemm.n), _sum_type(gemm), "fragment")
-    before: list[Statement] = [Allocate(part, span=gemm.span)]
-    factors = [_factor(gemm, is_a, var, before) for is_a, var in ((True, i), (False, j))]
+    key = gemm.m, gemm.n, _sum_type(gemm)
+    part = parts.setdefault(key, Buffer("part", key[:2], key[2], "fragment"))
+    behind: list[Statement] = []
+    factors = [_factor(gemm, is_a, var, behind) for is_a, var in ((True, i), (False, j))]
     product = replace(
         gemm, c=nodes.whole(part), clear=True, scale_a=None, scale_b=None, promote_every=None
     )  # fmt: skip
@@ -120,7 +142,7 @@ def _promoted(gemm: Gemm) -> list[Statement]:
     else:
         added = binary("mul", value, factor) if gemm.clear is True else Call(F32, "fma", (value, factor, old))
     body = seq(Store(c, where, added, span=gemm.span))
-    return [*before, product, Parallel((i, j), (gemm.m, gemm.n), body, span=gemm.span)]
+    return [product, *behind, Parallel((i, j), (gemm.m, gemm.n), body, span=gemm.span)]
 
 
 def _sum_type(gemm: Gemm) -> nodes.DType:
@@ -128,8 +150,8 @@ def _sum_type(gemm: Gemm) -> nodes.DType:
     return ALL["int32"] if gemm.a.dtype.is_integer and gemm.b.dtype.is_integer else F32
 
 
-def _factor(gemm: Gemm, is_a: bool, var: Var, before: list[Statement]) -> Expr | None:
-    """What row `var` of op(a), or column `var` of op(b), is multiplied by; what loads it goes to `before`."""
+def _factor(gemm: Gemm, is_a: bool, var: Var, behind: list[Statement]) -> Expr | None:
+    """What row `var` of op(a), or column `var` of op(b), is multiplied by; what loads it goes to `behind`."""
     scale, (across, _) = _scale(gemm, is_a)
     if scale is None:
         return None
@@ -139,12 +161,12 @@ def _factor(gemm: Gemm, is_a: bool, var: Var, before: list[Statement]) -> Expr |
         line = Buffer("rows" if is_a else "columns", (size,), F32, "fragment")
         value = cast(_element(gemm, scale, is_a, index), F32)
         body = seq(Store(line, (index,), value, span=gemm.span))
-        before += [Allocate(line, span=gemm.span), Parallel((index,), (size,), body, span=gemm.span)]
+        behind += [Allocate(line, span=gemm.span), Parallel((index,), (size,), body, span=gemm.span)]
         return Load(F32, line, (var,))
     names = []
     for block in range(across):
         name = Var(F32, "scale_a" if is_a else "scale_b")
-        before.append(Let(name, cast(_element(gemm, scale, is_a, const(block)), F32), span=gemm.span))
+        behind.append(Let(name, cast(_element(gemm, scale, is_a, const(block)), F32), span=gemm.span))
         names.append(name)
     factor: Expr = names[-1]
     for block in reversed(range(across - 1)):

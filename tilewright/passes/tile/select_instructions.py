@@ -12,7 +12,7 @@ from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.errors import NotAsynchronous
-from tilewright.ir.nodes import Allocate, Buffer, Function, Kernel, Region, Role
+from tilewright.ir.nodes import Allocate, Buffer, Const, Function, Kernel, Region, Role
 from tilewright.ir.visitor import kernels, walk
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
@@ -27,8 +27,10 @@ from tilewright.passes.tile.select_copies import lies_in_boxes, slot_buffers
 FACT = "gemm_plans"
 """Name in ``context.facts`` of the plans, by operator."""
 
-
 WARP = 32
+
+SWIZZLED_ROWS = 8
+"""Rows after which the pattern of every swizzle begins again."""
 
 MAXIMUM_ACCUMULATOR = 208
 """32-bit registers of a thread that one accumulator may take, of 255."""
@@ -312,11 +314,21 @@ def _descriptor_misfit(gemm: Product, instruction: MatrixInstruction, tiles: Map
             return f"descriptors name no tile that lies as {region.buffer.name} does"
         if transposed and "mn" not in instruction.majors:
             return f"{name} is not contiguous along k"
-        if region.extents[-2:] != region.buffer.shape[-2:]:
-            return f"{name} is a part of the rows of {region.buffer.name}"
+        if not _is_named(region, transposed):
+            return f"{name} is a part of {region.buffer.name} at which no swizzled span begins"
         if instruction.sparse and name == "b" and not transposed and tiles[region.buffer] < SPARSE_STEP_BYTES:
             return f"rows of {region.buffer.name} are swizzled in spans of {tiles[region.buffer]} bytes"
     return None
+
+
+def _is_named(region: Region, transposed: bool) -> bool:
+    """Whether a descriptor can name a part of a tile: all of it, or rows of k from where the swizzle's pattern begins."""
+    if region.extents[-1] != region.buffer.shape[-1]:
+        return False
+    if region.extents[-2] == region.buffer.shape[-2]:
+        return True
+    start = region.starts[-2]
+    return not transposed and isinstance(start, Const) and start.value % SWIZZLED_ROWS == 0
 
 
 def _group_plans(

@@ -74,9 +74,9 @@ def stage_epilogue(function: Function, context: Context) -> Function:
     return function if body is function.body else function.with_body(body)
 
 
-def box_width(plan: GemmPlan) -> int | None:
-    """Columns of a box: the widest that divide an instruction's; None where 16 do not, which are packed at once."""
-    return next((width for width in (64, 32, 16) if plan.instruction.n % width == 0), None)
+def box_widths(plan: GemmPlan) -> list[int]:
+    """Columns that a box may have, widest first: they divide an instruction's, and sixteen are packed at once."""
+    return [width for width in (64, 32, 16) if plan.instruction.n % width == 0]
 
 
 class _Stage(ScopedRewriter):
@@ -148,27 +148,34 @@ class _Stage(ScopedRewriter):
 
     def _boxes(self, copy: Copy, plan: GemmPlan) -> Staging:
         """Boxes for a copy: those of another that are like them, or new ones."""
-        groups, width = plan.warps_m * plan.warps_n, box_width(plan) or 0
-        inner, dtype = (plan.instruction.m, width), copy.destination.dtype
+        groups, dtype = plan.warps_m * plan.warps_n, copy.destination.dtype
         known = self._like(copy, plan)
         if known is not None:
             return Staging(known, known.static_shape[0] // groups, plan)
+        width = next(width for width in box_widths(plan) if self._least(plan, width) <= self.room)
         needed = plan.tiles_m * (plan.n // plan.warps_n // width)
         size = groups * dtype.nbytes(plan.instruction.m * width)
         count = next(
             (count for count in range(needed, BOXES, -1) if needed % count == 0 and count * size <= self.room), BOXES
         )
-        boxes = Buffer(f"{copy.source.buffer.name}_staging", (count * groups, *inner), dtype, "shared")
+        boxes = Buffer(
+            f"{copy.source.buffer.name}_staging", (count * groups, plan.instruction.m, width), dtype, "shared"
+        )
         self.made.append(boxes)
         self.room -= dtype.nbytes(boxes.size)
         return Staging(boxes, count, plan)
 
+    @staticmethod
+    def _least(plan: GemmPlan, width: int) -> int:
+        """Bytes of the fewest boxes of a width."""
+        return BOXES * plan.warps_m * plan.warps_n * plan.instruction.m * width * 2
+
     def _like(self, copy: Copy, plan: GemmPlan) -> Buffer | None:
         """Boxes of another copy that serve this one too."""
-        groups, inner = plan.warps_m * plan.warps_n, (plan.instruction.m, box_width(plan))
+        groups, rows = plan.warps_m * plan.warps_n, plan.instruction.m
         return next((
-            made for made in self.made if made.static_shape[1:] == inner and made.static_shape[0] % groups == 0
-            and made.dtype == copy.destination.dtype
+            made for made in self.made if made.static_shape[1] == rows and made.static_shape[2] in box_widths(plan)
+            and made.static_shape[0] % groups == 0 and made.dtype == copy.destination.dtype
         ), None)  # fmt: skip
 
     def _misfit(self, copy: Copy, plan: GemmPlan) -> str | None:
@@ -190,10 +197,10 @@ class _Stage(ScopedRewriter):
             return f"rows of {tensor.name} do not end at a multiple of {ROW_BYTES} bytes"
         if not self._starts_inside(target):
             return "it may begin before the tensor does"
-        width = box_width(plan)
-        if width is None:
+        widths = box_widths(plan)
+        if not widths:
             return f"{plan.instruction.n} columns are no multiple of 16"
-        needed = BOXES * plan.warps_m * plan.warps_n * plan.instruction.m * width * 2
+        needed = self._least(plan, widths[-1])
         full = needed > self.room and self._like(copy, plan) is None
         return f"{needed} bytes of shared memory are not left" if full else None
 

@@ -36,6 +36,9 @@ from tilewright.passes.lower.block_view import BLOCK, BlockView
 
 WARP = 32
 
+CHAINS = (4, 2, 1)
+"""Ways to fold a thread's elements of a line: so many at once, since each step waits for the one before it."""
+
 
 def lower_reduce(reduction: Reduce, context: Context) -> Statement | None:
     """The thread code of a reduction between fragments."""
@@ -86,23 +89,43 @@ class _Reduction:
     # One thread ----------------------------------------------------------------------------------
 
     def _within_thread(self) -> list[Statement]:
-        """Fold the thread's own elements of each line into the line's register."""
+        """Fold the thread's own elements of each line into the line's register, several chains side by side."""
         kept = [one for axis, dimension in enumerate(self.source.digits) if axis != self.operator.axis
                 for one in dimension if one.place == REGISTER]  # fmt: skip
         reduced = [one for one in self.digits if one.place == REGISTER]
-        line, part = Var(INT32, "line"), Var(INT32, "part")
-        lines, parts = _count(kept), _count(reduced)
+        line, lines, parts = Var(INT32, "line"), _count(kept), _count(reduced)
         assert lines == self.total.size, (lines, self.total.shape)
-        place = index_binary("add", _number(line, sorted(kept, key=lambda d: d.stride)), _number(part, reduced))
-        source = Load(self.operator.source.dtype, self.block.registers(self.operator.source.buffer), (place,))
-        element = self._element(source)
-        element = self._masked(element, part, reduced)
-        fold = self._put(line, self._combine(self._get(line), element))
-        folds = For(part, const(0), const(parts), const(1), seq(fold), "unroll", span=self.operator.span)
-        first = self._put(line, self._identity())
-        return [For(line, const(0), const(lines), const(1), seq(first, folds), "unroll", span=self.operator.span)]
 
-    def _masked(self, element: Expr, part: Var, reduced: Sequence[Digit]) -> Expr:
+        def element(part: Expr) -> Expr:
+            place = index_binary("add", _number(line, sorted(kept, key=lambda d: d.stride)), _number(part, reduced))
+            source = Load(self.operator.source.dtype, self.block.registers(self.operator.source.buffer), (place,))
+            return self._masked(self._element(source), part, reduced)
+
+        def each(var: Var, start: int, stop: int, *body: Statement) -> Statement:
+            return For(var, const(start), const(stop), const(1), seq(*body), "unroll", span=self.operator.span)
+
+        if parts == 1:
+            return [each(line, 0, lines, self._put(line, element(const(0))))]
+        chains = next(count for count in CHAINS if parts % count == 0 and parts > count)
+        partial = Buffer(f"{self.total.name}_parts", (chains,), self.dtype, "register")
+        first, step, chain = Var(INT32, "chain"), Var(INT32, "step"), Var(INT32, "chain")
+        begun = Store(partial, (first,), element(first), span=self.operator.span)
+        next_one = element(index_binary("add", index_binary("mul", step, chains), chain))
+        grown = self._combine(Load(self.dtype, partial, (chain,)), next_one)
+        folded = Store(partial, (chain,), grown, span=self.operator.span)
+        return [each(
+            line, 0, lines, Allocate(partial, span=self.operator.span), each(first, 0, chains, begun),
+            each(step, 1, parts // chains, each(chain, 0, chains, folded)),
+            self._put(line, self._folded([Load(self.dtype, partial, (const(one),)) for one in range(chains)])),
+        )]  # fmt: skip
+
+    def _folded(self, values: list[Expr]) -> Expr:
+        """Pairs, then pairs of these."""
+        while len(values) > 1:
+            values = [self._combine(a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
+        return values[0]
+
+    def _masked(self, element: Expr, part: Expr, reduced: Sequence[Digit]) -> Expr:
         """Padding of the reduced dimension counts for nothing."""
         extent = self.operator.source.extents[self.operator.axis]
         if self.source.shape[self.operator.axis] == extent:
