@@ -60,7 +60,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import Rewriter, substitute, walk
 from tilewright.ops.fill import Fill
-from tilewright.ops.sparse_gemm import Product
+from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels, negated
 from tilewright.passes.tile.pipeline_plan import touched
@@ -195,7 +195,12 @@ class _Roles(Rewriter):
         return self._emitted(loop, home, gemm, list(zip(releases, known, strict=True)), before)
 
     def _is_free(self, gemm: Product, loop: For) -> bool:
-        """Whether nothing in the loop but a gemm touches its sum or changes its operands."""
+        """Whether nothing in the loop but a gemm touches its sum or changes its operands.
+
+        A sparse gemm's metadata is in registers, which the next iteration's would overwrite: it is waited for where it stands.
+        """
+        if isinstance(gemm, SparseGemm):
+            return False
         if gemm.token is not None or gemm not in self.plans or not self.plans[gemm].instruction.asynchronous:
             return False
         operands = {region.buffer for region in gemm.operands}
