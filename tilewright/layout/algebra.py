@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.errors import InvalidLayout
-from tilewright.layout.digits import MEMORY, NOTHING, REGISTER, THREAD, Digit, extent_of, split_at, weighted
+from tilewright.layout.digits import MEMORY, NOTHING, REGISTER, THREAD, Digit, extent_of, merged, split_at, weighted
 from tilewright.layout.layout import Layout
 from tilewright.layout.tables import AnyLayout, TableLayout, from_tables
 
@@ -95,6 +95,42 @@ def expand(layout: AnyLayout, stages: int, alignment: int = 1) -> AnyLayout:
         alignment = math.lcm(alignment, layout.swizzle.period)
     stride = -(-layout.extent(place) // alignment) * alignment
     return replace(layout, digits=((Digit(stages, place, stride),), *layout.digits))
+
+
+def viewed(layout: Layout, bits: int, shape: Sequence[int], view_bits: int) -> Layout | None:
+    """Where the elements of a view lie whose row-major order is that of `layout`'s tile; None where no digits say so.
+
+    Parameters
+    ----------
+    bits, view_bits : of an element of the tile, and of the view.
+    shape : of the view, which may end before the tile does.
+    """
+    wider, narrower = max(view_bits // bits, 1), max(bits // view_bits, 1)
+    digits = [one for dimension in reversed(layout.digits) for one in dimension]
+    if bits * wider != view_bits * narrower or any(one.place != MEMORY for one in digits):
+        return None
+    parts = split_at(digits, wider)
+    if parts is None or (extent_of(parts[0]) > 1 and parts[0] != (Digit(wider, MEMORY, 1),)):
+        return None
+    if any(one.stride % wider for one in parts[1]):
+        return None
+    above = [Digit(one.extent, MEMORY, one.stride // wider * narrower) for one in parts[1]]
+    rest: tuple[Digit, ...] = merged([Digit(narrower, MEMORY, 1), *above])
+    dimensions = []
+    for extent in reversed(shape):
+        cut = split_at(rest, extent)
+        if cut is None:
+            return None
+        dimensions.insert(0, cut[0])
+        rest = cut[1]
+    swizzle = layout.swizzle
+    if swizzle is not None:
+        base = swizzle.base + (narrower.bit_length() - 1) - (wider.bit_length() - 1)
+        ratio = wider * narrower
+        if base < 0 or ratio & (ratio - 1):
+            return None
+        swizzle = replace(swizzle, base=base)
+    return Layout(tuple(dimensions), swizzle=swizzle)
 
 
 def replicate(layout: Layout, count: int, place: str = THREAD, stride: int | None = None) -> Layout:

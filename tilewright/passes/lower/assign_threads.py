@@ -63,6 +63,7 @@ from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.lower.thread_loop import ThreadLoop
 from tilewright.passes.scoped import ScopedRewriter
+from tilewright.passes.tile.tile_views import view_layouts
 
 WARP, WARPGROUP = 32, 128
 
@@ -117,6 +118,7 @@ class Assign(ScopedRewriter):
         self.asynchronous = _asynchronous(kernel)
         self.taken = _named_by_author(kernel)
         self.layouts = {buffer: layout for buffer, layout in kernel.layouts if isinstance(layout, Layout)}
+        self.layouts.update(view_layouts(kernel, self.layouts))
         for buffer, layout in kernel.layouts:
             if not isinstance(layout, Layout) and buffer.scope == "shared":
                 self.context.warn(
@@ -235,7 +237,10 @@ class Assign(ScopedRewriter):
     def map_buffer(self, buffer: Buffer) -> Buffer:
         layout = self.layouts.get(buffer)
         if buffer.source is not None and self.map_buffer(buffer.source) is not buffer.source:
-            return self._remember(buffer, replace(buffer, source=self.map_buffer(buffer.source)))
+            made = replace(buffer, source=self.map_buffer(buffer.source))
+            if layout is not None:
+                made = replace(made, shape=(layout.extent("memory"),))
+            return self._remember(buffer, made)
         if layout is None or buffer.scope not in ("fragment", "shared"):
             if buffer.scope == "local":
                 return self._remember(buffer, replace(buffer, scope="register"))

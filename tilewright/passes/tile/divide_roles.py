@@ -49,11 +49,14 @@ from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, redirected
 from tilewright.passes.tile.divide_prelude import divide_prelude
-from tilewright.passes.tile.inject_pipeline import plain_loop
+from tilewright.passes.tile.inject_pipeline import plain_loop, unstageable
+from tilewright.passes.tile.pipeline_plan import plan_pipeline
+from tilewright.passes.tile.planned_roles import Handed, planned_loop
 from tilewright.passes.tile.role_links import Link, Plan
 from tilewright.passes.tile.role_survey import bodies
 from tilewright.passes.tile.select_copies import engine_misfit, thread_misfit
 from tilewright.passes.tile.select_instructions import WARP, plan_gemms
+from tilewright.passes.tile.tile_views import views_of, with_views
 
 GROUP = 128
 REGISTERS = 65536
@@ -87,6 +90,10 @@ class Division:
     channels: dict[Link, str] = field(default_factory=dict)
     numbers: dict[tuple[Link, Seq], Expr] = field(default_factory=dict)
     """The running number of each channel in each of its sequences."""
+    views: dict[Buffer, Buffer] = field(default_factory=dict)
+    """Views of tiles, and those of their rings."""
+    staged: dict[Buffer, Buffer] = field(default_factory=dict)
+    """Tiles of the consumer that got stages of their own by an author's plan."""
     counters: dict[Var, Buffer] = field(default_factory=dict)
     """Numbers that no loop's variable says: the scalar that counts on."""
 
@@ -169,6 +176,10 @@ class Division:
             (self.rings[one], expand(layout, self.rings[one].static_shape[0])) if one in self.rings else (one, layout)
             for one, layout in self.source.layouts
         ]
+        layouts += [
+            (self.staged[one], expand(layout, self.staged[one].static_shape[0]))
+            for one, layout in self.source.layouts if one in self.staged
+        ]  # fmt: skip
         made = seq(kept, rings, channels, roles)
         return replace(self.source, body=replace(body, statements=made.statements), layouts=tuple(layouts),
                        threads=(threads + GROUP, 1, 1),
@@ -216,12 +227,13 @@ class Division:
 
     def slots(self, home: Seq) -> dict[Buffer, tuple[Buffer, Expr]]:
         """The slots that stand for tiles in a sequence."""
-        return {
+        slots: dict[Buffer, tuple[Buffer, Expr]] = {
             tile: (self.rings[tile], index_binary("floormod", self.numbers[link, home], link.stages))
             for link in self.plan.links
             if link.at(home) is not None
             for tile in link.tiles
         }
+        return with_views(slots, self.views, views_of(self.source))
 
 
 @dataclass(slots=True)
@@ -275,10 +287,30 @@ class _Slice:
         if isinstance(statement, If):
             otherwise = None if statement.otherwise is None else self.sequence(statement.otherwise)
             return [replace(statement, then=self.sequence(statement.then), otherwise=otherwise)]
+        if self._is_planned(statement):
+            return self._planned(statement)  # type: ignore[arg-type]
         made = replace(statement, body=self.sequence(statement.body))  # type: ignore[attr-defined, call-arg]
         if isinstance(made, Pipelined) and (self.moves or statement in self.division.wanted):
             return [plain_loop(made)]
         return [made]
+
+    def _is_planned(self, statement: Statement) -> bool:
+        """Whether a role keeps to the stages and the order that the author gave a loop."""
+        planned = isinstance(statement, Pipelined) and (statement.order is not None or statement.stage is not None)
+        return planned and not self.moves and statement in self.division.wanted
+
+    def _planned(self, loop: Pipelined) -> list[Statement]:
+        division = self.division
+        plan = plan_pipeline(loop, unstageable(division.source, loop))
+        handed = [
+            Handed(division.channels[link], frozenset(link.tiles), division.numbers[link, loop.body])
+            for link in division.plan.links
+            if link.at(loop.body) is not None
+        ]
+        views = views_of(division.source)
+        made, staged = planned_loop(plan, self.part, handed, division.slots(loop.body), division.counters, views)
+        division.staged.update(staged)
+        return made
 
     def _works(self, statement: Statement) -> bool:
         """Whether the producer has anything to do in a statement."""

@@ -55,6 +55,7 @@ from tilewright.ir.nodes import (
     Var,
     index_binary,
 )
+from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, variables, walk
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
@@ -174,9 +175,11 @@ def _channelled(statement: Statement) -> bool:
 def _reads(node: Any, channel: Channel) -> bool:
     """Whether a statement itself, not one below it, touches a channel's tiles."""
     if isinstance(node, TileOperator):
-        return any(region.buffer in channel.buffers for region in node.effects().reads)
+        return any(root(region.buffer) in channel.buffers for region in node.effects().reads)
     single = (nodes.Store, nodes.Let, nodes.Evaluate)
-    return isinstance(node, single) and any(one in channel.buffers for one in walk(node) if isinstance(one, Buffer))
+    return isinstance(node, single) and any(
+        root(one) in channel.buffers for one in walk(node) if isinstance(one, Buffer)
+    )
 
 
 def _axis(kernel: Kernel, number: int, size: int, misfits: Mapping[Channel, str | None]) -> _Axis:

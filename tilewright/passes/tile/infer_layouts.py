@@ -36,7 +36,7 @@ from tilewright.ir.nodes import (
 )  # fmt: skip
 from tilewright.ir.visitor import Rewriter, walk
 from tilewright.layout.layout import Layout
-from tilewright.layout.threads import holds, permuted, shared_rows, spread, widest_span, without
+from tilewright.layout.threads import holds, permuted, shared_rows, spread, without
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import Copy
 from tilewright.ops.reduce import Reduce
@@ -48,6 +48,7 @@ from tilewright.passes.tile.select_instructions import FACT, WARP, GemmPlan, dem
 from tilewright.passes.tile.stage_epilogue import FACT as STAGING
 from tilewright.passes.tile.stage_epilogue import Staging
 from tilewright.passes.tile.through_shared import happens_once, through_shared
+from tilewright.passes.tile.tile_views import tile_span, view_layouts
 
 
 def infer_layouts(function: Function, context: Context) -> Function:
@@ -329,8 +330,9 @@ class _Inference:
                 buffer = node.buffer
                 if buffer in by_author:
                     continue
-                span = widest_span(buffer.static_shape, buffer.dtype.bits) if buffer in matrix else None
+                span = tile_span(buffer, self.kernel) if buffer in matrix else None
                 self.known[buffer] = shared_rows(buffer.static_shape, buffer.dtype.bits, span)
+        view_layouts(self.kernel, {**dict(self.kernel.layouts), **self.known})
 
 
 def _has_copies(layout: Layout) -> bool:

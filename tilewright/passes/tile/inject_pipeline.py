@@ -79,6 +79,7 @@ from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, map_kernels, redirected
 from tilewright.passes.tile.pipeline_plan import Plan, needed_names, obstacle, plan_pipeline, touched
 from tilewright.passes.tile.select_async_copies import CP_ASYNC
+from tilewright.passes.tile.tile_views import sees_all, views_of, with_views
 
 S = TypeVar("S", bound=Statement)
 
@@ -124,9 +125,9 @@ class _Inject(Rewriter):
         if found is not None:
             self._refuse(loop, *found)
             return plain_loop(loop)
-        plan = plan_pipeline(loop, self._unstageable(original))
+        plan = plan_pipeline(loop, unstageable(self.kernel, original))
         self._report(plan)
-        made = _Emission(plan, self.token(), self.declared).run()
+        made = Emission(plan, self.token(), self.declared, views_of(self.kernel)).run()
         for buffer, staged in made.staged.items():
             self.stages.setdefault(buffer, []).append(staged)
         return Seq(tuple(made.statements), span=loop.span)
@@ -149,17 +150,17 @@ class _Inject(Rewriter):
         where = f" in line {statement.span.line}" if statement.span is not None else ""
         self.context.warn(f"this loop is not pipelined: {name}{where}: {reason}", loop.span)
 
-    # What cannot have stages -----------------------------------------------------------------
 
-    def _unstageable(self, loop: Pipelined) -> dict[Buffer, str]:
-        reasons: dict[Buffer, str] = {}
-        for node in walk(self.kernel.body):
-            buffer = node.buffer if isinstance(node, Allocate) else node
-            if isinstance(buffer, Buffer) and buffer.source is not None:
-                reasons[root(buffer)] = f"it is also used as {buffer.name}"
-        for buffer in _exposed(self.kernel.body, loop):
-            reasons.setdefault(buffer, "what it holds is read outside of the loop")
-        return reasons
+def unstageable(kernel: Kernel, loop: Pipelined) -> dict[Buffer, str]:
+    """The tiles of a kernel that cannot have a copy for each stage of a loop, and why."""
+    reasons: dict[Buffer, str] = {}
+    for node in walk(kernel.body):
+        buffer = node.buffer if isinstance(node, Allocate) else node
+        if isinstance(buffer, Buffer) and buffer.source is not None and not sees_all(buffer):
+            reasons[root(buffer)] = f"it is also used as {buffer.name}"
+    for buffer in _exposed(kernel.body, loop):
+        reasons.setdefault(buffer, "what it holds is read outside of the loop")
+    return reasons
 
 
 def _exposed(statement: Statement, loop: Pipelined) -> set[Buffer]:
@@ -202,12 +203,14 @@ class _Made:
 
 
 @dataclass(slots=True)
-class _Emission:
-    """The text of one pipeline."""
+class Emission:
+    """The statements of one pipeline, as its plan says."""
 
     plan: Plan
     token: str
     declared: Mapping[Buffer, Span | None]
+    views: list[Buffer]
+    views_of_stages: dict[Buffer, Buffer] = field(default_factory=dict)
     staged: dict[Buffer, Buffer] = field(default_factory=dict)
     analyzer: Analyzer = field(default_factory=Analyzer)
 
@@ -312,7 +315,7 @@ class _Emission:
             buffer: (staged, index_binary("floormod", origin, staged.static_shape[0]))
             for buffer, staged in self.staged.items()
         }
-        return redirected(statement, slots)
+        return redirected(statement, with_views(slots, self.views_of_stages, self.views))
 
     # Waits -----------------------------------------------------------------------------------
 

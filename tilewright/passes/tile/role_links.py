@@ -36,6 +36,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import walk
 from tilewright.passes.tile.role_survey import LOOPS, Site, Survey, header, operands
+from tilewright.passes.tile.tile_views import sees_all, views_of, written_buffers
 
 _INDEX_ARITHMETIC: Mapping[str, Any] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide, "floormod": np.mod,
@@ -155,13 +156,11 @@ class _Planner:
     def _place(self, tile: Buffer, moved: set[Statement]) -> Link | str:
         """Where a tile is handed over, or why it cannot be."""
         survey = self.survey
-        viewed = next(
-            (one for one in walk(survey.kernel.body) if isinstance(one, Buffer) and one.source is not None and root(one) is tile),
-            None,
-        )  # fmt: skip
-        if viewed is not None:
-            return f"{tile.name} is also used as {viewed.name}"
         writers, readers = survey.writers(tile), survey.readers(tile)
+        filled = {one for site in writers for one in written_buffers(site.statement)}
+        for view in views_of(survey.kernel):
+            if root(view) is tile and not (view not in filled and sees_all(view)):
+                return f"{tile.name} is also {'filled' if view in filled else 'used'} as {view.name}"
         stays = next((site.statement for site in writers if site.statement not in moved), None)
         if stays is not None:
             return f"{self._line(stays)} writes {tile.name} from more than tensors that the kernel only reads"

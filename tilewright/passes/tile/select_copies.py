@@ -26,7 +26,7 @@ from tilewright.errors import NotAsynchronous
 from tilewright.ir.nodes import Buffer, Channel, Function, If, Kernel, Region, Role, index_binary
 from tilewright.ir.visitor import walk
 from tilewright.layout.layout import Layout
-from tilewright.layout.threads import shared_rows, widest_span
+from tilewright.layout.threads import shared_rows
 from tilewright.machine.instructions import GLOBAL
 from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product
@@ -34,6 +34,7 @@ from tilewright.passes.context import Context
 from tilewright.passes.rows import row_misfit
 from tilewright.passes.scoped import ScopedRewriter, negated
 from tilewright.passes.tile.select_async_copies import CP_ASYNC, SYNC, asynchronous_copy, is_zero, piece_bytes
+from tilewright.passes.tile.tile_views import tile_span
 
 TMA, BULK = "tma", "bulk"
 """What `Copy.prefer` says of a copy that the engine makes: boxes of a tensor, or bytes in one piece."""
@@ -250,7 +251,7 @@ def engine_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyz
         return f"{source.buffer.name} is empty"
     if source.buffer.rank > MAXIMUM_RANK:
         return f"{source.buffer.name} has {source.buffer.rank} dimensions, and {MAXIMUM_RANK} are possible"
-    reason = _shape_misfit(source, destination) or row_misfit(source.buffer, ROW_BYTES, analyzer)
+    reason = _shape_misfit(source, destination, kernel) or row_misfit(source.buffer, ROW_BYTES, analyzer)
     if reason is None and not lies_in_boxes(destination.buffer, kernel):
         reason = f"the author's layout of {destination.buffer.name} is none of its own"
     return reason
@@ -335,7 +336,7 @@ def _stays_inside(region: Region, analyzer: Analyzer) -> bool:
     )
 
 
-def _shape_misfit(source: Region, destination: Region) -> str | None:
+def _shape_misfit(source: Region, destination: Region, kernel: Kernel) -> str | None:
     tile = destination.buffer
     inner = destination.extents[-2:]
     if tile.rank < 2 or any(have != want for have, want in zip(inner, tile.shape[-2:], strict=True)):
@@ -348,7 +349,7 @@ def _shape_misfit(source: Region, destination: Region) -> str | None:
     row_bytes = columns * tile.dtype.bits // 8
     if row_bytes % ROW_BYTES:
         return f"rows of {row_bytes} bytes are no multiple of {ROW_BYTES}"
-    if columns > MAXIMUM_ROW and widest_span(tile.static_shape, tile.dtype.bits) is None:
+    if columns > MAXIMUM_ROW and tile_span(tile, kernel) is None:
         return f"rows of {columns} elements do not divide into boxes"
     return None
 

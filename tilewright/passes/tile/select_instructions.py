@@ -16,13 +16,14 @@ from tilewright.ir.nodes import Allocate, Buffer, Const, Function, Kernel, Regio
 from tilewright.ir.visitor import kernels, walk
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
-from tilewright.layout.threads import copies, permuted, repeat, widest_span
+from tilewright.layout.threads import copies, permuted, repeat
 from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.tile.agree_layouts import agree
 from tilewright.passes.tile.select_copies import lies_in_boxes, slot_buffers
+from tilewright.passes.tile.tile_views import tile_span
 
 FACT = "gemm_plans"
 """Name in ``context.facts`` of the plans, by operator."""
@@ -158,7 +159,7 @@ def _span(tile: Buffer, kernel: Kernel) -> int | None:
     """The span within which a tile's rows are swizzled, by inference or by the author's layout; None where they are not."""
     layout = dict(kernel.layouts).get(tile)
     if layout is None:
-        return widest_span(tile.static_shape, tile.dtype.bits)
+        return tile_span(tile, kernel)
     if not isinstance(layout, Layout) or layout.swizzle is None or not lies_in_boxes(tile, kernel):
         return None
     return (1 << layout.swizzle.base + layout.swizzle.bits) * tile.dtype.bits // 8

@@ -65,8 +65,9 @@ from tilewright.ir.visitor import Rewriter, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.divide_roles import GROUP, Division, Refusal
-from tilewright.passes.tile.pipeline_plan import plan_pipeline
-from tilewright.passes.tile.role_links import Plan, plan_links
+from tilewright.passes.tile.inject_pipeline import unstageable
+from tilewright.passes.tile.pipeline_plan import obstacle, plan_pipeline
+from tilewright.passes.tile.role_links import plan_links
 from tilewright.passes.tile.role_survey import Survey
 
 SPECIALIZE = "specialize"
@@ -92,7 +93,11 @@ class _Specialize(ScopedRewriter):
             rest = tuple((name, value) for name, value in kernel.attributes if name != SPECIALIZE)
             kernel = replace(kernel, attributes=rest)
         kernel = replace(kernel, body=_Flat()(kernel.body))
-        loops = [node for node in walk(kernel.body) if isinstance(node, Pipelined) and node.num_stages > 0]
+        loops = [
+            node
+            for node in walk(kernel.body)
+            if isinstance(node, Pipelined) and (node.num_stages > 0 or node.stage is not None)
+        ]
         asked = [loop for loop in loops if (by_author if loop.specialize is None else loop.specialize)]
         wanted = [loop for loop in loops if (by_author if loop.specialize is None else loop.specialize) is not False]
         if not wanted:
@@ -119,20 +124,21 @@ class _Specialize(ScopedRewriter):
         refusal = _kernel_misfit(kernel, self.context, asked)
         if refusal is not None:
             return refusal
-        if not asked:
-            planned = next((loop for loop in loops if loop.order is not None or loop.stage is not None), None)
-            if planned is not None:
-                return Refusal("the author planned its stages", planned)
         wanted = {loop: self.context.schedule.num_stages or loop.num_stages for loop in loops}
+        for loop in loops:
+            if loop.order is None and loop.stage is None:
+                continue
+            found = obstacle(loop)
+            if found is not None:
+                return Refusal(f"the author's plan cannot be kept: {found[1]}", found[0])
+            # An iteration's slots may be held over all stages of the plan.
+            wanted[loop] = max(wanted[loop], plan_pipeline(loop, unstageable(kernel, loop)).depth + 1)
         anchor = next(
             position for position, statement in enumerate(kernel.body.statements)
             if any(node in wanted for node in walk(statement) if isinstance(node, Pipelined))
         )  # fmt: skip
         survey = Survey(kernel, anchor)
         plan = plan_links(survey, wanted)
-        misfit = next((found for loop in loops if (found := _plan_misfit(loop, plan)) is not None), None)
-        if misfit is not None:
-            return misfit
         if plan.refused and not (asked and plan.links):
             statement, reason = plan.refused[0]
             return Refusal(reason, statement)
@@ -160,27 +166,6 @@ def _kernel_misfit(kernel: Kernel, context: Context, asked: bool) -> Refusal | N
     if kernel.threads[1:] != (1, 1) or threads % GROUP or threads + GROUP > context.arch.max_threads:
         return Refusal(f"{threads} threads are no warpgroups with room for one more")
     return None
-
-
-def _plan_misfit(loop: Pipelined, plan: Plan) -> Refusal | None:
-    """Why roles would not keep to an author's plan: the producer runs ahead, and the others stay in their order.
-
-    Raises
-    ------
-    PipelinePlanError : the plan has another length, or breaks a dependence.
-    """
-    if loop.order is None and loop.stage is None:
-        return None
-    planned = plan_pipeline(loop, {})
-    work = [number for number in planned.in_order() if planned.statements[number] not in plan.moved]
-    for number in work:
-        if planned.stages[number] != planned.depth:
-            return Refusal("the author's plan runs it ahead of its iteration, and roles run loads alone ahead",
-                            planned.statements[number])  # fmt: skip
-    late = next((number for place, number in enumerate(work) if number != sorted(work)[place]), None)
-    if late is None:
-        return None
-    return Refusal("the author's plan changes the order of the work, which roles keep", planned.statements[late])
 
 
 class _Flat(Rewriter):

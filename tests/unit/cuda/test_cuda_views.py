@@ -1,0 +1,103 @@
+"""Views of shared tiles: they see a tile's elements wherever its layout puts them, in pipelines and in roles."""
+
+import numpy as np
+import pytest
+from cuda_gemm import on
+
+import tilewright.language as T
+
+
+def integers(*shape, seed=0):
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float16)
+
+
+def viewed(A, B, rows=64, columns=64, swizzle=False, specialize=None):
+    """A gemm's operand, seen as one row, as words and in other rows."""
+    M, N, K = T.const("M, N, K")
+    A: T.Tensor((M, K), "float16")
+    B: T.Tensor((N, K), "float16")
+    C = T.empty((M, N), "float32")
+    S = T.empty((M,), "float32")
+    W = T.empty((M, 32), "int32")
+    with T.Kernel(1, M // 64, threads=128) as (_, by):
+        a = T.alloc_shared((64, 64), "float16")
+        b = T.alloc_shared((64, 64), "float16")
+        flat = T.view(a, (64 * 64,))
+        other = T.view(a, (rows, columns))
+        words = T.view(b, (64, 32), "int32")
+        if swizzle:
+            T.annotate_layout({a: T.Layout((64, 64), lambda i, j: i * 64 + (j ^ (i % 8 * 8)))})
+        c = T.alloc_fragment((64, 64), "float32")
+        sums = T.alloc_fragment((64,), "float32")
+        found = T.alloc_fragment((64, 32), "int32")
+        T.clear(c)
+        T.clear(sums)
+        T.clear(found)
+        for k in T.Pipelined(K // 64, num_stages=3, specialize=specialize):
+            T.copy(A[by * 64, k * 64], a)
+            T.copy(B[0, k * 64], b)
+            T.gemm(a, b, c, transpose_B=True)
+            for i in T.Parallel(64):
+                place = i * 64 + (i + 3) % 64
+                sums[i] = sums[i] + T.cast(flat[place], "float32")
+                sums[i] = sums[i] + T.cast(other[place // columns, place % columns], "float32")
+            for i, j in T.Parallel(64, 32):
+                found[i, j] = found[i, j] ^ words[i, j]
+        T.copy(c, C[by * 64, 0])
+        T.copy(sums, S[by * 64])
+        T.copy(found, W[by * 64, 0])
+    return C, S, W
+
+
+@pytest.mark.parametrize("arch, specialize, swizzle, shape", [
+    ("sm_80", None, False, (64, 64)), ("sm_90a", None, False, (32, 128)), ("sm_90a", None, True, (128, 32)),
+    ("sm_90a", False, False, (512, 8)), ("sm_90a", None, False, (4, 1024)),
+])  # fmt: skip
+def test_views_of_operands(arch, specialize, swizzle, shape):
+    a, b = integers(128, 256), integers(64, 256, seed=1)
+    kernel = on(arch, viewed).compile(a, b, rows=shape[0], columns=shape[1], swizzle=swizzle, specialize=specialize)
+    said = kernel.explain()
+    assert ("tma_load into a_ring" in said) == (arch == "sm_90a" and specialize is None)
+    assert not kernel.program.diagnostics
+    diagonal = (np.arange(128) + 3) % 64
+    sums = sum(2 * a[np.arange(128), 64 * k + diagonal].astype(np.float32) for k in range(4))
+    words = np.bitwise_xor.reduce([np.ascontiguousarray(b[:, 64 * k : 64 * k + 64]).view(np.int32) for k in range(4)])
+    expected = a.astype(np.float32) @ b.astype(np.float32).T, sums, np.concatenate([words, words])
+    for found in (
+        kernel.interpret(a, b),
+        kernel.emulate(a, b, schedule="late"),
+        kernel.emulate(a, b, schedule="random", seed=1),
+    ):
+        for one, other in zip(found, expected, strict=True):
+            assert np.array_equal(one, other)
+
+
+def uneven(A, B):
+    """A view whose rows divide no row of the tile: the tile then lies row by row."""
+    A: T.Tensor((64, 128), "float16")
+    B: T.Tensor((64, 128), "float16")
+    C = T.empty((64, 64), "float32")
+    with T.Kernel(1, threads=128):
+        a = T.alloc_shared((64, 48), "float16")
+        b = T.alloc_shared((64, 48), "float16")
+        thirds = T.view(a, (48, 64))
+        c = T.alloc_fragment((64, 64), "float32")
+        T.clear(c)
+        for k in T.Pipelined(3, num_stages=2):
+            T.copy(A[0, k * 48], a)
+            T.copy(B[0, k * 48], b)
+            T.gemm(a, b, c, transpose_B=True)
+            for i, j in T.Parallel(64, 64):
+                c[i, j] = c[i, j] + T.cast(thirds[i * 48 // 64, i * 48 % 64 + j % 16], "float32")
+        T.copy(c, C)
+    return C
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_views_that_cut_across_the_pattern(arch):
+    a, b = integers(64, 128), integers(64, 128, seed=1)
+    kernel = on(arch, uneven).compile(a, b)
+    wide = [np.pad(one, ((0, 0), (0, 16))).astype(np.float32) for one in (a, b)]
+    expected = wide[0] @ wide[1].T + sum(np.tile(wide[0][:, 48 * k : 48 * k + 16], 4) for k in range(3))
+    assert np.array_equal(kernel.interpret(a, b), expected)
+    assert np.array_equal(kernel.emulate(a, b, schedule="random", seed=2), expected)
