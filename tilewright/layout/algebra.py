@@ -116,7 +116,7 @@ def viewed(layout: Layout, bits: int, shape: Sequence[int], view_bits: int) -> L
         return None
     above = [Digit(one.extent, MEMORY, one.stride // wider * narrower) for one in parts[1]]
     rest: tuple[Digit, ...] = merged([Digit(narrower, MEMORY, 1), *above])
-    dimensions = []
+    dimensions: list[tuple[Digit, ...]] = []
     for extent in reversed(shape):
         cut = split_at(rest, extent)
         if cut is None:
