@@ -31,6 +31,7 @@ CASES = {
     "W4A8": ("int4", {"group": 128}, "float16", "int8"),
     "W2A8": ("ternary", {"block": (0, 0)}, "bfloat16", "int8"),
     "e4m3 e4m3": ("e4m3", {"group": None}, "bfloat16", "float8_e4m3fn"),
+    "W4A8 zeros": ("uint4", {"group": 64, "zeros": "group"}, "bfloat16", "int8"),
     "W4 e4m3": ("int4", {"group": 128}, "bfloat16", "float8_e4m3fn"),
 }
 
@@ -63,7 +64,8 @@ def test_products(case, rows):
     # One rounding of each weight to the operand's type and sums in float32; inside wgmma, sums of 8-bit floats keep 14
     # bits from one instruction of 32 columns to the next.
     units = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
-    unit = K / 32 * 2.0**-14 if case == "e4m3 e4m3" else 0.0 if quantised else units[dtype]
+    depth = {"e4m3 e4m3": K, "W4 e4m3": 128}.get(case)
+    unit = depth / 32 * 2.0**-14 if depth else 0.0 if quantised else units[dtype]
     assert ((out.double() - exact).abs() <= (unit + (K + 4) * 2.0**-24) * size).all()
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
-from tilewright.kernels.general_matmul import applied, stored
-from tilewright.kernels.hopper_quant_medium import consumer_registers
+from tilewright.kernels.epilogue import PLAIN, Epilogue, stored
+from tilewright.kernels.hopper_quant_medium import SHARED_BYTES, consumer_registers
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 PADDING = 4
@@ -31,11 +31,10 @@ def byte_quant_matmul(
     activations: str = "int8",
     out: str = "float16",
     zeros: str | None = None,
-    by_token: bool = True,
+    offset: int = 0,
+    of_rows: str | None = "token",
     by_channel: bool = False,
-    bias: str | None = None,
-    function: str | None = None,
-    residual: bool = False,
+    epilogue: Epilogue = PLAIN,
     tokens: int = 64,
     part: int = 64,
     warpgroups: int = 2,
@@ -47,7 +46,7 @@ def byte_quant_matmul(
     sharing: int = 1,
     ahead: int = 1,
 ) -> Any:
-    """``function((A scales_A) ((numbers - zeros) scales scales_W)^T + bias) + residual`` for any number of rows.
+    """``function((A scales_A) ((numbers - offset - zeros) scales scales_W)^T + bias) + residual`` for any number of rows.
 
     Parameters
     ----------
@@ -56,8 +55,10 @@ def byte_quant_matmul(
     out : type of C.  int32 is exact where nothing is scaled.
     zeros : ``"codes"``: int8 zeros of the form are taken from codes; ``"original"``, ``"rescale"``: float32 ones, in units of
         codes or of scaled weights, are taken from sums, with the sums of the activations.
-    by_token, by_channel : whether A's scales are one a row, and whether W has scales of rows.
-    bias, function, residual : type of the bias or None, name of an activation function or None, whether C is added to.
+    offset : a whole number that is taken from codes of int8.
+    of_rows : scales of A: ``"token"``, one a row, ``"tensor"``, one for all, or None.
+    by_channel : whether W's rows have scales.
+    epilogue : what becomes of scaled sums; it has no factor.
     tokens, part : rows of A that a block multiplies, and those that one product takes.
     warpgroups, tiles : a block has ``64 * warpgroups * tiles`` rows of W.
     records : groups of 128 columns in one copy of weights, at most 4.
@@ -69,9 +70,8 @@ def byte_quant_matmul(
 
     Returns
     -------
-    kernel of ``W`` (uint32, ``form.shape(N, K)``), ``A[M, K]``, ``scales_A[M]`` (or ``[1]``), ``scales_W[N]`` (or ``[1]``),
-    float32 both, ``bias[N]`` (or ``[1]``), ``residual[M, N]`` (or ``[1, 1]``) and ``C[M, N]``.  Rows of A start at multiples of
-    16 bytes.
+    kernel of ``W`` (uint32, ``form.shape(N, K)``), ``A[M, K]``, ``scales_A[M]``, ``scales_W[N]`` (float32 both), ``bias[N]``,
+    ``residual[M, N]`` of C's type and ``C[M, N]``; what is not used has extents of 1.  Rows of A start at multiples of 16 bytes.
     """
     M = T.dynamic("M")
     operand = str(form.operand)
@@ -89,9 +89,10 @@ def byte_quant_matmul(
     promoted = (form.scale is not None and not multiplied) or zeros in ("original", "rescale")
     sum_type = "int32" if integer else "float32"
     kept = "float32" if promoted else sum_type
-    in_codes = zeros == "codes" or multiplied
+    in_codes = zeros == "codes" or multiplied or offset != 0
     unit = 1.0 if in_codes else form.raw_unit(0)
-    scaled = by_token or by_channel or bias or function or residual or promoted
+    scaled = of_rows is not None or by_channel or promoted or not epilogue.is_plain
+    by_token = of_rows == "token"
     of_sums = zeros in ("original", "rescale")
     sets = form.sets if promoted else 1
     columns = COLUMNS // sets
@@ -102,7 +103,7 @@ def byte_quant_matmul(
         """Columns of a record as operands."""
         if in_codes:
             zeros_mode = "original" if zeros == "codes" else None
-            T.unpack(source, form, codes, first=first, offset=0, scaled=multiplied, zeros_mode=zeros_mode)
+            T.unpack(source, form, codes, first=first, offset=offset, scaled=multiplied, zeros_mode=zeros_mode)
         else:
             T.unpack(source, form, codes, first=first)
 
@@ -202,13 +203,13 @@ def byte_quant_matmul(
         """An element of the result out of its sum."""
         if scaled:
             value = T.cast(value, "float32") * (1.0 / unit)
-            value = value * scales_A[T.min(m, M - 1) if by_token else 0]
+            if of_rows is not None:
+                value = value * scales_A[T.min(m, M - 1) if by_token else 0]
             if by_channel:
                 value = value * scales_W[T.min(n, N - 1)]
-            if bias is not None:
-                value = value + T.cast(shift[T.min(n, N - 1)], "float32")
-            value = applied(value, function)
-            if residual:
+            bias = None if epilogue.bias is None else T.cast(shift[T.min(n, N - 1)], "float32")
+            value = epilogue.before_residual(value, None, bias)
+            if epilogue.residual:
                 value = value + T.cast(added[T.min(m, M - 1), T.min(n, N - 1)], "float32")
         elif unit != 1.0 and integer:
             value = value >> (8 - form.bits)
@@ -237,8 +238,8 @@ def byte_quant_matmul(
         for half in range(halves)
     ]
     K_groups = across * sets
-    Shift = T.Tensor((N,) if bias else (1,), bias or "float32")
-    Added = T.Tensor((M, N) if residual else (1, 1), out)
+    Shift = T.Tensor((N,) if epilogue.bias else (1,), epilogue.bias or "float32")
+    Added = T.Tensor((M, N) if epilogue.residual else (1, 1), out)
 
     @T.prim_func
     def rows_of_bytes(
@@ -332,3 +333,34 @@ def byte_quant_matmul(
                         T.sync_cluster()
 
     return rows_of_bytes
+
+
+def byte_quant_choice(N: int, K: int, M: int, form: FragmentRecords, promoted: bool) -> dict[str, int]:
+    """The sizes that `byte_quant_matmul` is called with for up to `M` rows of A, found on an H200.
+
+    Where W has rows for a block on most multiprocessors, K stays whole; else clusters divide it.
+    """
+    tokens = next((n for n in (16, 32, 64, 128) if n >= M), 256)
+    if tokens == 256 and -(-N // 128) * -(-M // 256) < 100:
+        tokens = 128
+    sizes = {"tokens": tokens, "part": tokens, "tiles": 1, "cluster": 1, "sharing": 1, "ahead": 1, "records": 2}
+    if tokens == 256:
+        sizes["sharing"] = 2
+        if promoted:
+            sizes["part"], sizes["ahead"] = (64, 2) if form.operand.is_integer else (128, 1)
+    else:
+        blocks = -(-N // 128) * -(-M // tokens)
+        sizes["tiles"] = 2 if blocks >= 200 and tokens <= 128 else 1
+        sizes["cluster"] = next((c for c in (1, 2, 4) if blocks * c >= 100), 4)
+        sizes["records"] = 2 if tokens == 128 else 4
+    return {**sizes, **_stages(form, sizes)}
+
+
+def _stages(form: FragmentRecords, sizes: dict[str, int]) -> dict[str, int]:
+    """Slots of both rings: eight of activations at most, and what is left for weights."""
+    room = SHARED_BYTES - 2048
+    slab = 128 * sizes["tiles"]
+    weights, activations = 4 * slab // form.rows * sizes["records"] * form.words, sizes["tokens"] * COLUMNS
+    stages = min(8, (room - 2 * weights) // activations)
+    weight_stages = min(5, (room - stages * activations) // weights)
+    return {"stages": stages, "weight_stages": weight_stages}

@@ -9,6 +9,7 @@ import pytest
 
 import tilewright
 from tilewright.ir.dtypes import ALL
+from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.hopper_quant_bytes import byte_quant_matmul
 from tilewright.machine.fragment_records import FragmentRecords
 
@@ -28,7 +29,7 @@ CASES: dict[str, tuple[FragmentRecords, tuple[int, int, int], dict[str, Any]]] =
     "two sums at once": (FragmentRecords(4, INT8, HALF), (150, 1008, 40), {"tokens": 64, "part": 32, "records": 2, "ahead": 2}),
     "two sums at once, zeros, unsigned activations": (FragmentRecords(4, INT8, HALF, WIDE, 64), (150, 496, 20), {**SMALL, "zeros": "original", "ahead": 2, "tiles": 2, "records": 1, "stages": 6, "activations": "uint8"}),
     "bytes, blocks that send one another activations": (FragmentRecords(8, INT8, HALF), (150, 512, 20), {**SMALL, "records": 1, "sharing": 2}),
-    "everything behind the sum": (FragmentRecords(4, INT8, HALF), (70, 512, 20), {**SMALL, "bias": "float16", "function": "relu", "residual": True}),
+    "everything behind the sum": (FragmentRecords(4, INT8, HALF), (70, 512, 20), {**SMALL, "epilogue": Epilogue(bias="float16", function="relu", residual=True)}),
 }  # fmt: skip
 
 
@@ -64,12 +65,12 @@ class Problem:
             a = rng.integers(int(kind.minimum), int(kind.maximum) + 1, (M, K)).astype(kind.numpy)
         of_rows = rng.random(M).astype(np.float32)
         of_columns = rng.random(N if options.get("by_channel") else 1).astype(np.float32)
-        bias = rng.standard_normal(N).astype(np.float16) if options.get("bias") else np.zeros(1, np.float32)
-        residual = rng.standard_normal((M, N) if options.get("residual") else (1, 1)).astype(np.float32)
+        bias = rng.standard_normal(N).astype(np.float16) if "epilogue" in options else np.zeros(1, np.float32)
+        residual = rng.standard_normal((M, N) if "epilogue" in options else (1, 1)).astype(np.float32)
         factor = of_rows[:, None].astype(np.float64) * (of_columns if options.get("by_channel") else 1.0)
         self.exact = (a.astype(np.float64) @ weight.T) * factor
         self.size = (np.abs(a.astype(np.float64)) @ np.abs(weight).T) * factor
-        if options.get("bias"):
+        if "epilogue" in options:
             self.exact = np.maximum(self.exact + bias, 0.0) + residual
             self.size = self.size + np.abs(bias) + np.abs(residual)
         self.c = np.full((M, N), np.nan, np.float32)
@@ -117,7 +118,7 @@ def test_integers_are_exact(bits: int) -> None:
     numbers = rng.integers(-half, half, (N, K))
     a = rng.integers(-128, 128, (M, K)).astype(np.int8)
     form = FragmentRecords(bits, INT8)
-    program = byte_quant_matmul.trace(N, K, form, out="int32", by_token=False, tokens=16, part=16, records=2)
+    program = byte_quant_matmul.trace(N, K, form, out="int32", of_rows=None, tokens=16, part=16, records=2)
     one, c = np.ones(1, np.float32), np.full((M, N), 77, np.int32)
     words = form.pack({"codes": form.encode(numbers)})
     tilewright.compile(program, target=TARGET).emulate(words, a, one, one, one, np.zeros((1, 1), np.int32), c)

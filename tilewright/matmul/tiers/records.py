@@ -129,13 +129,17 @@ def records_of(weight: PackedWeight, form: FragmentRecords, coding: Coding, exam
     CannotQuantize : codes that stand for no number.
     """
     facts = weight.facts
-    codes = recoded(_codes(weight), facts.format)
+    codes = recoded(codes_of(weight), facts.format)
     parts, factor = _scales_and_zeros(weight, form)
-    if is_torch(codes):
-        words = _pack_on_device(form, codes, parts)
-    else:
-        words = placed_like(form.pack({"codes": codes, **parts}), example)
+    words = words_of(form, codes, parts, example)
     return Records(words, placed_like(np.array([factor], np.float32), example))
+
+
+def words_of(form: FragmentRecords, codes: Any, parts: dict[str, np.ndarray], example: Any) -> Any:
+    """Records of codes, where these are, and of scales and zeros ``[N, groups of the form]``."""
+    if is_torch(codes):
+        return _pack_on_device(form, codes, parts)
+    return placed_like(form.pack({"codes": codes, **parts}), example)
 
 
 def has_factor(weight: PackedWeight, form: FragmentRecords) -> bool:
@@ -167,10 +171,10 @@ def _scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict
             parts["scales"] = np.ldexp(scales, power)
             if facts.zeros == "rescale":
                 parts["zeros"] = np.ldexp(parts["zeros"], power)
-    return {name: _by_row(weight, form, values) for name, values in parts.items()}, weight.tensor_scale * 2.0**-power
+    return {name: by_row(weight, form, values) for name, values in parts.items()}, weight.tensor_scale * 2.0**-power
 
 
-def _by_row(weight: PackedWeight, form: FragmentRecords, values: np.ndarray) -> np.ndarray:
+def by_row(weight: PackedWeight, form: FragmentRecords, values: np.ndarray) -> np.ndarray:
     """Scales or zeros of a weight's groups, one for each row and each group of the form."""
     facts, rows = weight.facts, weight.block[0]
     full = np.broadcast_to(values, (-(-facts.N // rows), facts.groups))
@@ -179,7 +183,7 @@ def _by_row(weight: PackedWeight, form: FragmentRecords, values: np.ndarray) -> 
     return np.repeat(by_row, wanted if facts.groups == 1 else facts.group // form.group, axis=1)[:, :wanted]
 
 
-def _codes(weight: PackedWeight) -> Any:
+def codes_of(weight: PackedWeight) -> Any:
     """A weight's codes, one to a byte, where they are."""
     of, columns, plain = weight.format, weight.facts.K, weight.arrays["codes"]
     if is_torch(plain):

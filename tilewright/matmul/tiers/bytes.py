@@ -1,0 +1,245 @@
+"""The tier of Hopper for 8-bit activations: low-bit weights become int8 or 8-bit floats in registers."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.formats import Format
+from tilewright.ir.dtypes import ALL, DType, dtype
+from tilewright.kernels.epilogue import Epilogue
+from tilewright.kernels.hopper_quant_bytes import LONGEST, byte_quant_choice, byte_quant_matmul
+from tilewright.machine.arch import Arch
+from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
+from tilewright.matmul.arrays import as_numpy, placed_like
+from tilewright.matmul.facts import Request, WeightFacts
+from tilewright.matmul.packed import PackedWeight
+from tilewright.matmul.tiers.base import Arranging, Machine, Operands, Prepared
+from tilewright.matmul.tiers.fragments import arranging_kernel
+from tilewright.matmul.tiers.records import by_row, codes_of, words_of
+from tilewright.ops.rounding import round_float
+from tilewright.runtime.tensors import is_torch
+from tilewright.specialization import compile
+
+WHOLE = 16
+"""Elements that the rows of activations are multiples of: 16 bytes, which the copy engine wants."""
+
+LEAST_GROUP = 32
+"""Columns of one matrix instruction, whose sum is the shortest there is."""
+
+OPERANDS = {
+    "int8": "int8", "uint8": "int8", "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e4m3fn",
+}  # fmt: skip
+"""What small whole numbers become for activations of a type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coding:
+    """How codes of a format stand in records: `bits` wide, as numbers less by `centre` than the values."""
+
+    bits: int
+    centre: int
+    operand: DType
+
+    def table(self, of: Format) -> np.ndarray:
+        """The code in a record for each code of the format."""
+        if self.operand.is_float and self.bits == 8:
+            return np.arange(256, dtype=np.uint8)
+        return FragmentRecords(self.bits, self.operand).encode(np.nan_to_num(of.table) - self.centre)
+
+
+@functools.cache
+def coding_of(of: Format, activations: str) -> Coding | None:
+    """The coding of a format's codes for activations of a type; None where there is none."""
+    if activations not in OPERANDS or of.is_dense:
+        return None
+    operand = ALL[OPERANDS[activations]]
+    if of.kind == "float":
+        return Coding(8, 0, of.dtype) if operand.is_float and of.dtype in _FLOATS else None
+    if not of.is_integer:
+        return None
+    used = np.array([value for code, value in enumerate(of.values) if code not in of.unused])
+    span = int(used.max() - used.min())
+    bits = next(bits for bits in (1, 2, 4, 8) if span < 1 << bits)
+    half = 1 << bits - 1
+    if operand.is_float and bits == 8:
+        return None
+    fits = -half <= used.min() and used.max() < half
+    return Coding(bits, 0 if fits else int(used.min()) + half, operand)
+
+
+_FLOATS = (ALL["float8_e4m3fn"], ALL["float8_e5m2"])
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a weight is held and multiplied.
+
+    Attributes
+    ----------
+    form : of the records.
+    zeros, offset, by_channel : the kernel's.
+    parts : scales and zeros of the records, ``[N, groups of the form]``.
+    of_channels : float32 ``[N]``, or one element.
+    """
+
+    form: FragmentRecords
+    zeros: str | None
+    offset: int
+    by_channel: bool
+    parts: dict[str, np.ndarray]
+    of_channels: np.ndarray
+
+
+class Bytes:
+    """Matrix instructions of 8 bits; scales and zeros of groups enter codes that stay whole, or sums of groups."""
+
+    name = "bytes"
+
+    def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
+        """See `Tier`."""
+        coding = coding_of(facts.format, request.activations)
+        groups = facts.groups > 1
+        reasons = (
+            (not arch.has("wgmma"), f"it is for Hopper, not {arch.target} {arch.name}"),
+            (request.activations not in OPERANDS, f"activations of {request.activations}"),
+            (coding is None, f"it makes no {request.activations} of {facts.format}"),
+            (groups and facts.group % LEAST_GROUP != 0, f"groups of {facts.group}"),
+            (bool(facts.slots or facts.tiles[1]), "codes in another order"),
+            (request.activation_scales == "group", "activation scales of groups"),
+            (request.quantize is not None, "activations are quantised first"),
+            (facts.divisors and not request.divided, "divisors of activations"),
+            (facts.K > LONGEST, f"sums of {facts.K} products"),
+        )  # fmt: skip
+        return next((reason for holds, reason in reasons if holds), None)
+
+    def prepare(self, weight: PackedWeight, request: Request, machine: Machine, example: Any) -> Prepared | Arranging:
+        """See `Tier`."""
+        facts = weight.facts
+        coding = coding_of(facts.format, request.activations)
+        assert coding is not None
+        plan = weight.derived((self.name, coding), lambda: plan_of(weight, coding))
+        epilogue = Epilogue(False, request.bias, request.function, request.residual)
+        columns = -(-facts.K // WHOLE) * WHOLE
+        of_rows = None if request.activation_scales == "none" else request.activation_scales
+        promoted = plan.form.scale is not None and not plan.form.scale.is_integer
+        function = byte_quant_matmul.trace(
+            facts.N, columns, plan.form, activations=request.activations, out=request.out, zeros=plan.zeros,
+            offset=plan.offset, of_rows=of_rows, by_channel=plan.by_channel, epilogue=epilogue,
+            **byte_quant_choice(facts.N, columns, request.rows or 1 << 30, plan.form, promoted),
+        )  # fmt: skip
+        words = weight.derived((self.name, coding, type(example)), lambda: _words(weight, plan, coding, example))
+        one = placed_like(np.ones(1, np.float32), example)
+        of_channels = placed_like(plan.of_channels, example)
+        absent_bias = placed_like(np.zeros(1, dtype(request.bias or "float32").numpy), example)
+        absent_residual = placed_like(np.zeros((1, 1), dtype(request.out).numpy), example)
+
+        def arguments(call: Operands, held: Any) -> Any:
+            scales = call.activation_scales
+            return (
+                held[0], call.activations, one if scales is None else _as_float32(scales.reshape(-1)), held[1],
+                absent_bias if call.bias is None else call.bias,
+                absent_residual if call.residual is None else call.residual, call.out,
+            )  # fmt: skip
+
+        prepared = Prepared(self.name, compile(function, target=machine.arch), [words, of_channels], arguments)
+        if not (facts.gather or columns != facts.K):
+            return prepared
+        order = np.full(columns, -1, np.int32)
+        order[: facts.K] = np.arange(facts.K) if weight.gathered is None else weight.gathered
+        first = arranging_kernel(facts.columns, columns, request.activations, False, machine.arch)
+        no_divisors = placed_like(np.ones(1, np.float32), example)
+        operand = ALL[request.activations]
+        return Arranging(first, placed_like(order, example), no_divisors, columns, operand, prepared)
+
+
+def plan_of(weight: PackedWeight, coding: Coding) -> Plan:
+    """Where a weight's scales and zeros enter: codes where they stay whole numbers of 8 bits, else sums."""
+    facts, integer = weight.facts, coding.operand.is_integer
+    scales = _groups(weight, "scales", 1.0) * weight.tensor_scale
+    multipliers = _groups(weight, "multipliers", 1.0)
+    both = scales * multipliers
+    zeros = _groups(weight, "zeros", 0.0) if facts.zeros != "none" else np.zeros((1, 1))
+    if facts.zeros == "rescale":
+        return _plan(weight, coding, both, "rescale", zeros - coding.centre * both)
+    less = zeros - coding.centre
+    if facts.multiplier is not None and scales.shape[1] == 1 and integer and _fit(weight, coding, less, multipliers):
+        return _plan(weight, coding, scales, "codes", less, multipliers)
+    if (integer and _fit(weight, coding, less, np.ones((1, 1)))) or not less.any():
+        return _plan(weight, coding, both, "codes", less)
+    return _plan(weight, coding, both, "original", less)
+
+
+def _groups(weight: PackedWeight, name: str, absent: float) -> np.ndarray:
+    """Numbers of a weight's groups, float64, two dimensions."""
+    values = weight.arrays.get(name)
+    return np.full((1, 1), absent) if values is None else as_numpy(values).astype(np.float64)
+
+
+def _fit(weight: PackedWeight, coding: Coding, less: np.ndarray, multipliers: np.ndarray) -> bool:
+    """Whether zeros are int8, and all ``(number - less) * multiplier``."""
+    of = weight.format
+    used = np.array([value for code, value in enumerate(of.values) if code not in of.unused]) - coding.centre
+    ends = [(end - less) * multipliers for end in (used.min(), used.max())]
+    return all(
+        (array == np.rint(array)).all() and array.min() >= -128 and array.max() <= 127 for array in (less, *ends)
+    )
+
+
+def _plan(
+    weight: PackedWeight, coding: Coding, scales: np.ndarray, zeros: str, less: np.ndarray,
+    multipliers: np.ndarray | None = None,
+) -> Plan:  # fmt: skip
+    """The plan with zeros that enter codes or sums, and scales that follow from there."""
+    facts = weight.facts
+    group = COLUMNS if facts.groups == 1 else math.gcd(facts.group, COLUMNS)
+    in_sums = zeros != "codes"
+    constant = not in_sums and bool((less == less.flat[0]).all())
+    grouped = in_sums or scales.shape[1] > 1
+    arrays: dict[str, np.ndarray] = {}
+    if multipliers is not None:
+        arrays["scales"] = multipliers
+    elif grouped:
+        arrays["scales"] = scales
+    if not constant:
+        arrays["zeros"] = less
+    int8, wide = ALL["int8"], ALL["float32"]
+    of_scales = int8 if multipliers is not None else _narrowest(scales) if grouped else None
+    of_zeros = None if constant else wide if in_sums else int8
+    form = FragmentRecords(coding.bits, coding.operand, of_scales, of_zeros, group)
+    by_channel = not grouped and (facts.scale is not None or facts.factor or facts.multiplier is not None)
+    of_channels = np.ones(1, np.float32)
+    if by_channel:
+        rows = np.repeat(np.broadcast_to(scales, (-(-facts.N // weight.block[0]), 1)), weight.block[0], axis=0)
+        of_channels = rows[: facts.N, 0].astype(np.float32)
+    parts = {name: by_row(weight, form, array) for name, array in arrays.items()}
+    offset = int(less.flat[0]) if constant else 0
+    return Plan(form, None if constant else zeros, offset, by_channel, parts, of_channels)
+
+
+def _narrowest(scales: np.ndarray) -> DType:
+    """The smallest float that has all the scales; float32 rounds them."""
+    for name in ("float16", "bfloat16"):
+        if (round_float(scales, ALL[name]).astype(np.float64) == scales).all():
+            return ALL[name]
+    return ALL["float32"]
+
+
+def _words(weight: PackedWeight, plan: Plan, coding: Coding, example: Any) -> Any:
+    """A weight's records, packed where the weight is."""
+    codes, table = codes_of(weight), coding.table(weight.format)
+    if is_torch(codes):
+        import torch
+
+        codes = torch.from_numpy(table).to(codes.device)[codes.int()]
+    else:
+        codes = table[codes]
+    return words_of(plan.form, codes, plan.parts, example)
+
+
+def _as_float32(array: Any) -> Any:
+    return array.astype(np.float32, copy=False) if isinstance(array, np.ndarray) else array.float()
