@@ -125,7 +125,8 @@ class TensorMap(Expr):
 
     Attributes
     ----------
-    box : extents, outermost first like the tensor's.
+    box : extents, outermost first like the tensor's; of elements that share bytes the last one, and coordinates along
+        it, count bytes.
     swizzle : bytes within which 16-byte chunks are permuted; 0 for none.
     """
 

@@ -53,15 +53,16 @@ def without(layout: Layout, axis: int) -> Layout:
     return reduced(layout, axis)
 
 
-def spread(shape: Sequence[int], threads: int, width: int) -> Layout:
+def spread(shape: Sequence[int], threads: int, width: int, least: int = 1) -> Layout:
     """A tile dealt out for coalesced access: `width` elements side by side a thread, neighbours to the next thread.
 
     The last dimension goes to threads first, then the ones before it; what is left becomes registers.  Where the
-    outermost dimension does not divide, the layout covers more than the tile.
+    outermost dimension does not divide, the layout covers more than the tile.  `least` elements stay with one thread
+    where others are left without work.
     """
     columns = shape[-1]
     if len(shape) == 1:
-        width = math.gcd(width, max(1, columns // threads))
+        width = math.gcd(width, max(least, columns // threads))
         count = -(-columns // (width * threads))
         return Layout.of([(width, REGISTER, 1), (threads, THREAD, 1), (count, REGISTER, width)])
     width = math.gcd(width, columns)

@@ -20,10 +20,12 @@ def row_misfit(tensor: Buffer, size: int, analyzer: Analyzer) -> str | None:
     *outer, last = strides_of(tensor)
     if last != 1:
         return f"the last dimension of {tensor.name} is not contiguous"
-    address = max(root(tensor).alignment, root(tensor).dtype.storage_bytes)
+    address = max(root(tensor).alignment, root(tensor).dtype.nbytes(1))
     if address % size:
         return f"{tensor.name} starts at a multiple of {address} bytes, not of {size}"
     unit = max(1, size * 8 // tensor.dtype.bits)
+    if tensor.strides is None and analyzer.divides(tensor.shape[-1], unit):
+        return None  # so are all steps
     for dimension, stride in enumerate(outer):
         if not analyzer.divides(stride, unit):
             return f"the stride of dimension {dimension} of {tensor.name} is not known to be a multiple of {size} bytes"

@@ -19,7 +19,10 @@ from tilewright.ir.visitor import key, substitute
 from tilewright.passes.lower.flatten_buffers import strides_of
 
 FactClass: TypeAlias = tuple[int, ...]
-"""Bytes, a power of two up to 16, for each buffer among the parameters: its address and rows are multiples of them."""
+"""Bytes, a power of two up to 16, for each buffer among the parameters: its address and rows are multiples of them.
+
+0 where rows of elements that share bytes may end within one.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class FactClasses:
         changed: dict[Buffer, Buffer] = {}
         for tensor, size in zip(self.tensors, of, strict=True):
             buffer = tensor.buffer
-            address = GLOBAL_ALIGNMENT if size >= tensor.best else size
+            address = GLOBAL_ALIGNMENT if size >= tensor.best else max(size, 1)
             if address != buffer.alignment:
                 changed[buffer] = replace(buffer, alignment=address)
             for stride in tensor.strides:
@@ -87,7 +90,7 @@ class FactClasses:
     def text(self, of: FactClass) -> str:
         """A class in words, for ``explain()``."""
         parts = [
-            f"{tensor.buffer.name} {max(size, tensor.buffer.dtype.storage_bytes)}"
+            f"{tensor.buffer.name} {max(size, tensor.buffer.dtype.nbytes(1))}"
             for tensor, size in zip(self.tensors, of, strict=True)
         ]
         return f"addresses and rows at multiples of bytes: {', '.join(parts)}"
@@ -115,7 +118,7 @@ def _class(tensor: _Tensor, address: int, sizes: Mapping[Var, int]) -> int:
 
 
 def _largest(size: int, holds: Any) -> int:
-    while size > 1 and not holds(size):
+    while size and not holds(size):
         size //= 2
     return size
 

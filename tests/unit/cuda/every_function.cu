@@ -160,8 +160,15 @@ template <class T, int N> TW_DEVICE void accesses(const void* p, void* q) {
   tw::load_fragment<N>(f, 0, source); tw::load_fragment<N>(f, N, source + N);
   tw::store_fragment<N>(target, f, N);
 }
+template <int BITS, class T> TW_DEVICE void narrow(const void* p, void* q) {
+  tw::Fragment<T, 32> f;
+  tw::load_packed<BITS, 16>(f, 0, static_cast<const uint8_t*>(p)); tw::load_packed<BITS, 8>(f, 16, static_cast<const uint8_t*>(p) + 16);
+  tw::store_packed<BITS, 16>(static_cast<uint8_t*>(q), f, 4);
+  tw::set_packed<BITS>(static_cast<uint8_t*>(q), 77, f[3]);
+}
 TW_KERNEL(128, 1) memory(const void* p, void* q, uint64_t policy) {
   accesses<tw::half, 8>(p, q); accesses<float, 4>(p, q); accesses<double, 2>(p, q); accesses<int8_t, 16>(p, q); accesses<tw::bfloat16, 1>(p, q);
+  narrow<1, int8_t>(p, q); narrow<2, uint8_t>(p, q); narrow<4, tw::float4_e2m1>(p, q);
   accesses<tw::float8_e4m3, 1>(p, q); accesses<uint32_t, 2>(p, q); accesses<tw::half, 16>(p, q); accesses<float, 8>(p, q); accesses<uint8_t, 4>(p, q);
   TW_DYNAMIC_SHARED(smem);
   const uint32_t s = tw::shared_address(smem) + 16 * threadIdx.x, bar = tw::shared_address(smem) + 8192;

@@ -49,11 +49,27 @@ MAXIMUM_VECTOR_BYTES = 16
 
 @dataclass(slots=True)
 class _Vector:
-    """An access of several neighbours at once, through registers of its own."""
+    """An access of a group's neighbours through registers of its own, `lanes` of them at once.
+
+    Attributes
+    ----------
+    indices : of the group's first element.
+    part : the registers, one for each element of the group.
+    """
 
     buffer: Buffer
     indices: tuple[Expr, ...]
     part: Buffer
+    lanes: int
+
+    def of_lane(self, lane: Expr | int) -> tuple[Expr, ...]:
+        """The indices of element `lane` of the group."""
+        return (*self.indices[:-1], index_binary("add", self.indices[-1], lane))
+
+    def starts(self, step: int | None = None) -> range:
+        """The first lanes of the accesses."""
+        assert isinstance(self.part.shape[0], int)
+        return range(0, self.part.shape[0], step or self.lanes)
 
 
 @dataclass(slots=True)
@@ -139,7 +155,10 @@ class ThreadLoop:
         return statement if self.first is None else If(self.first, seq(statement), span=statement.span)
 
     def _choose_width(self) -> None:
-        """The vector width: neighbours in registers that some access to memory can move at once."""
+        """The width of a group: neighbours in registers that some access to memory can move at once.
+
+        Accesses of wider elements move the same group in several pieces.
+        """
         dimension = self.layout.digits[-1] if self.layout.digits else ()
         if not dimension or dimension[0].place != REGISTER or dimension[0].stride != 1:
             return
@@ -155,7 +174,7 @@ class ThreadLoop:
 
     @staticmethod
     def _in_memory(buffer: Buffer) -> bool:
-        return buffer.scope in ("global", "shared") and not buffer.dtype.is_packed
+        return buffer.scope in ("global", "shared")
 
     def _width_of(self, access: Load | Store, limit: int) -> int:
         """How many neighbours along the last loop variable one access moves."""
@@ -165,9 +184,9 @@ class ThreadLoop:
         named = {statement.var for statement in self.loop.body.statements if isinstance(statement, Let)}
         if any(node in named for index in access.indices for node in walk(index)):
             return 1  # the name has no value where whole vectors move
-        width = math.gcd(limit, max(1, MAXIMUM_VECTOR_BYTES * 8 // max(buffer.dtype.bits, 8)))
+        width = math.gcd(limit, max(1, MAXIMUM_VECTOR_BYTES // buffer.dtype.nbytes(1) * buffer.dtype.per_byte))
         layout = self.owner.layouts.get(buffer)
-        while width > 1:
+        while width > 1 and width % buffer.dtype.per_byte == 0:  # whole bytes
             aligned = self._aligned(access, width) if layout is None else runs_of(layout, width)
             if aligned and self._starts(access.indices[-1], var, width):
                 return width
@@ -227,91 +246,114 @@ class ThreadLoop:
         stored: set[Buffer] = set()
         for statement in self.loop.body.statements:
             for node in walk(statement):
-                if isinstance(node, Load) and self._whole(node) and node.buffer not in stored:
-                    loads.setdefault(key(node), self._vector(node.buffer, node.indices))
+                if isinstance(node, Load) and node.buffer not in stored:
+                    vector = self._vector(node)
+                    if vector is not None:
+                        loads.setdefault(key(node), vector)
             if isinstance(statement, Store):
-                if self._whole(statement) and statement.buffer not in stored:
-                    stores.append(self._vector(statement.buffer, statement.indices))
+                vector = self._vector(statement)
+                if vector is not None and statement.buffer not in stored:
+                    stores.append(vector)
                 stored.add(statement.buffer)
         return list(loads.values()), stores
 
-    def _whole(self, access: Load | Store) -> bool:
-        return self._in_memory(access.buffer) and self._width_of(access, self.width) == self.width
-
-    def _vector(self, buffer: Buffer, indices: tuple[Expr, ...]) -> _Vector:
-        return _Vector(buffer, indices, Buffer(f"{buffer.name}_part", (self.width,), buffer.dtype, "register"))
+    def _vector(self, access: Load | Store) -> _Vector | None:
+        """How an access moves a group at once; None where it goes element by element."""
+        buffer = access.buffer
+        lanes = self._width_of(access, self.width) if self._in_memory(buffer) else 1
+        if lanes == 1:
+            return None
+        part = Buffer(f"{buffer.name}_part", (self.width,), buffer.dtype, "register")
+        return _Vector(buffer, access.indices, part, lanes)
 
     def _load(self, vector: _Vector) -> list[Statement]:
-        buffer, places = self.owner.physical(vector.buffer, vector.indices)
-        dtype = vector.buffer.dtype.with_lanes(self.width)
-        moved = Store(vector.part, (const(0),), Load(dtype, buffer, places), span=self.loop.span)
-        allocated = Allocate(vector.part, span=self.loop.span)
-        guard = self._whole_guard(vector)
-        if guard is None:
-            return [allocated, moved]
-        lane = Var(INT32, "lane")
-        if self.owner.is_outside(vector.buffer, vector.indices):
-            fill = Store(vector.part, (lane,), self.safe(vector.buffer), span=self.loop.span)
-            return [
-                allocated,
-                For(lane, const(0), const(self.width), const(1), seq(fill), "unroll", span=self.loop.span),
-            ]
-        value = self._at_the_edge(vector, lane)
-        single = Store(vector.part, (lane,), value, span=self.loop.span)
-        rest = For(lane, const(0), const(self.width), const(1), seq(single), "unroll", span=self.loop.span)
-        return [allocated, If(guard, seq(moved), seq(rest), span=self.loop.span)]
+        pieces = [self._load_piece(vector, first) for first in vector.starts()]
+        return [Allocate(vector.part, span=self.loop.span), *pieces]
 
-    def _at_the_edge(self, vector: _Vector, lane: Var) -> Expr:
-        """Element `lane` of a vector that is not in bounds as a whole."""
+    def _load_piece(self, vector: _Vector, first: int) -> Statement:
+        """Elements `first` and following of a group, where they are in bounds."""
+        indices, lanes = vector.of_lane(first), vector.lanes
+        buffer, places = self.owner.physical(vector.buffer, indices)
+        dtype = vector.buffer.dtype.with_lanes(lanes)
+        moved = Store(vector.part, (const(first),), Load(dtype, buffer, places), span=self.loop.span)
+        guard = self._whole_guard(vector.buffer, indices, lanes)
+        if guard is None:
+            return moved
+        lane = Var(INT32, "lane")
+        outside = self.owner.is_outside(vector.buffer, indices)
+        value = self.safe(vector.buffer) if outside else self._at_the_edge(vector, first, lane)
+        single = Store(vector.part, (index_binary("add", lane, first),), value, span=self.loop.span)
+        rest = For(lane, const(0), const(lanes), const(1), seq(single), "unroll", span=self.loop.span)
+        if outside or self._never_whole(vector.buffer, indices, lanes):
+            return rest
+        return If(guard, seq(moved), seq(rest), span=self.loop.span)
+
+    def _at_the_edge(self, vector: _Vector, first: int, lane: Var) -> Expr:
+        """Element `lane` of an access that is not in bounds as a whole."""
         buffer = vector.buffer
-        if self._ends_with_vectors(buffer):
+        if self._ends_with_vectors(vector):
             return self.safe(buffer)
-        indices = self._of_lane(vector, lane)
+        indices = vector.of_lane(index_binary("add", lane, first))
         made, places = self.owner.physical(buffer, indices)
-        guard = self._lane_guard(buffer, indices, lane)
+        guard = self._lane_guard(buffer, indices, lane, vector.lanes)
         return nodes.Select(buffer.dtype, guard, Load(buffer.dtype, made, places), self.safe(buffer))
 
     def _store(self, vector: _Vector) -> list[Statement]:
-        buffer, places = self.owner.physical(vector.buffer, vector.indices)
-        dtype = vector.buffer.dtype.with_lanes(self.width)
-        moved = Store(buffer, places, Load(dtype, vector.part, (const(0),)), span=self.loop.span)
-        guard = self._whole_guard(vector)
-        if guard is None:
-            return [moved]
-        if self.owner.is_outside(vector.buffer, vector.indices):
-            return []
-        if self._ends_with_vectors(vector.buffer):
-            return [If(guard, seq(moved), span=self.loop.span)]
-        lane = Var(INT32, "lane")
-        indices = self._of_lane(vector, lane)
-        made, places = self.owner.physical(vector.buffer, indices)
-        inside = self._lane_guard(vector.buffer, indices, lane)
-        single = Store(made, places, Load(vector.buffer.dtype, vector.part, (lane,)), span=self.loop.span)
-        body = seq(If(inside, seq(single), span=self.loop.span))
-        rest = For(lane, const(0), const(self.width), const(1), body, "unroll", span=self.loop.span)
-        return [If(guard, seq(moved), seq(rest), span=self.loop.span)]
+        return [piece for first in vector.starts() for piece in self._store_piece(vector, first)]
 
-    def _whole_guard(self, vector: _Vector) -> Expr | None:
-        """The condition under which all elements of a vector are in bounds; None where they always are."""
-        guard = self.owner.guard(vector.buffer, vector.indices)
-        last = index_binary("add", vector.indices[-1], self.width - 1)
+    def _store_piece(self, vector: _Vector, first: int) -> list[Statement]:
+        indices, lanes = vector.of_lane(first), vector.lanes
+        buffer, places = self.owner.physical(vector.buffer, indices)
+
+        def moved(count: int, at: Expr, to: Buffer, places: tuple[Expr, ...]) -> Store:
+            value = Load(vector.buffer.dtype.with_lanes(count), vector.part, (at,))
+            return Store(to, places, value, span=self.loop.span)
+
+        whole = moved(lanes, const(first), buffer, places)
+        guard = self._whole_guard(vector.buffer, indices, lanes)
+        if guard is None:
+            return [whole]
+        if self.owner.is_outside(vector.buffer, indices):
+            return []
+        if self._ends_with_vectors(vector):
+            return [If(guard, seq(whole), span=self.loop.span)]
+        # A row ends with a byte: what follows the last of its elements in there is nobody's.
+        step = vector.buffer.dtype.per_byte
+        lane = Var(INT32, "lane")
+        at = index_binary("add", index_binary("mul", lane, step), first)
+        made, places = self.owner.physical(vector.buffer, vector.of_lane(at))
+        inside = self._lane_guard(vector.buffer, vector.of_lane(at), lane, lanes // step)
+        body = seq(If(inside, seq(moved(step, at, made, places)), span=self.loop.span))
+        rest = For(lane, const(0), const(lanes // step), const(1), body, "unroll", span=self.loop.span)
+        if self._never_whole(vector.buffer, indices, lanes):
+            return [rest]
+        return [If(guard, seq(whole), seq(rest), span=self.loop.span)]
+
+    def _never_whole(self, buffer: Buffer, indices: tuple[Expr, ...], lanes: int) -> bool:
+        """Whether an access that begins in bounds certainly ends out of them."""
+        with self.owner.analyzer.scope():
+            self.owner.analyzer.assume(self.owner.guard(buffer, indices) or const(True))
+            return self.owner.is_outside(buffer, (*indices[:-1], index_binary("add", indices[-1], lanes - 1)))
+
+    def _whole_guard(self, buffer: Buffer, indices: tuple[Expr, ...], lanes: int) -> Expr | None:
+        """The condition under which all elements of an access are in bounds; None where they always are."""
+        guard = self.owner.guard(buffer, indices)
+        last = index_binary("add", indices[-1], lanes - 1)
         with self.owner.analyzer.scope():
             if guard is not None:
                 self.owner.analyzer.assume(guard)
-            ends = self.owner.guard(vector.buffer, (*vector.indices[:-1], last))
+            ends = self.owner.guard(buffer, (*indices[:-1], last))
         return guard if ends is None else ends if guard is None else binary("all", guard, ends)
 
-    def _lane_guard(self, buffer: Buffer, indices: Sequence[Expr], lane: Var) -> Expr:
+    def _lane_guard(self, buffer: Buffer, indices: Sequence[Expr], lane: Var, count: int) -> Expr:
         with self.owner.analyzer.scope():
-            self.owner.analyzer.bind_extent(lane, self.width)
+            self.owner.analyzer.bind_extent(lane, count)
             return self.owner.guard(buffer, indices) or const(True)
 
-    def _of_lane(self, vector: _Vector, lane: Var) -> tuple[Expr, ...]:
-        return (*vector.indices[:-1], index_binary("add", vector.indices[-1], lane))
-
-    def _ends_with_vectors(self, buffer: Buffer) -> bool:
-        """Whether a vector whose first element is in bounds is so as a whole."""
-        return buffer.scope != "global" or self.owner.analyzer.divides(buffer.shape[-1], self.width)
+    def _ends_with_vectors(self, vector: _Vector) -> bool:
+        """Whether an access whose first element is in bounds is so as a whole."""
+        buffer = vector.buffer
+        return buffer.scope != "global" or self.owner.analyzer.divides(buffer.shape[-1], vector.lanes)
 
     def safe(self, buffer: Buffer) -> Expr:
         from_author = self.owner.safe.get(buffer)

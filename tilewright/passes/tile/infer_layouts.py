@@ -275,8 +275,9 @@ class _Inference:
         buffers = [node.buffer for node in walk(found.loop.body) if isinstance(node, (Load, Store))]
         width = found.loop.coalesced_width or self._width(buffers)
         share = math.prod(found.shape) // self.kernel.num_threads
-        width = min(width, 1 << max(share, 1).bit_length() - 1)
-        layout = spread(found.shape, self.kernel.num_threads, width)
+        least = _whole_bytes(found.loop)
+        width = max(min(width, 1 << max(share, 1).bit_length() - 1), least)
+        layout = spread(found.shape, self.kernel.num_threads, width, least)
         for axis, extent in enumerate(found.shape):
             if (
                 extent == 1 and layout.shape[axis] > 1
@@ -287,7 +288,7 @@ class _Inference:
 
     def _width(self, buffers: Sequence[Buffer]) -> int:
         """Elements of the narrowest type that one 16-byte access moves."""
-        bits = [max(buffer.dtype.bits, 8) for buffer in buffers if buffer.scope in ("global", "shared")]
+        bits = [_access_bits(buffer) for buffer in buffers if buffer.scope in ("global", "shared")]
         return 128 // min(bits, default=32)
 
     # What has to change hands -------------------------------------------------------------------
@@ -338,6 +339,17 @@ class _Inference:
 def _has_copies(layout: Layout) -> bool:
     """Whether several threads have the same elements."""
     return any(one.place == "thread" and one.extent > 1 for one in layout.replicas)
+
+
+def _access_bits(buffer: Buffer) -> int:
+    """Bits of an element, but of the narrowest ones as many as keep a thread's share from filling its registers."""
+    return 8 if buffer.dtype.kind == "bool" else max(buffer.dtype.bits, 4)
+
+
+def _whole_bytes(loop: Parallel) -> int:
+    """Neighbours that a thread takes together, so that no other writes to the bytes that it writes to."""
+    stored = [node.buffer for node in walk(loop.body) if isinstance(node, Store)]
+    return max((one.dtype.per_byte for one in stored if one.scope in ("global", "shared")), default=1)
 
 
 def accesses_of(loop: Parallel) -> Iterator[Access]:

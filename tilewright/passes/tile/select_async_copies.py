@@ -58,8 +58,10 @@ def piece_bytes(copy: Copy, instruction: CopyInstruction, analyzer: Analyzer, la
     source, destination = copy.source, copy.destination
     if source.dtype != destination.dtype:
         return f"it converts {source.dtype} to {destination.dtype}"
-    if source.buffer.packed or source.buffer.source is not None or source.dtype.is_packed:
+    if source.buffer.packed or source.buffer.source is not None:
         return "elements of the source are no whole bytes in their order"
+    if not analyzer.divides(source.buffer.shape[-1], source.dtype.per_byte):
+        return f"rows of {source.buffer.name} may end within a byte"
     if destination.buffer.source is not None:
         return "the destination is a view"
     rank = len(copy.destination.tile_shape)

@@ -245,8 +245,9 @@ def engine_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyz
         return f"{source.buffer.name} has a safe value, and the copy engine fills with zeros"
     if source.dtype != destination.dtype:
         return f"it converts {source.dtype} to {destination.dtype}"
-    if source.dtype.bits < 8:
-        return f"elements of {source.dtype} are no whole bytes"
+    for end in (source.buffer.shape[-1], source.starts[-1]):
+        if not analyzer.divides(end, source.dtype.per_byte):
+            return f"rows of {source.buffer.name} or of boxes may end within a byte"
     if any(isinstance(extent, int) and extent == 0 for extent in source.buffer.shape):
         return f"{source.buffer.name} is empty"
     if source.buffer.rank > MAXIMUM_RANK:
@@ -346,10 +347,10 @@ def _shape_misfit(source: Region, destination: Region, kernel: Kernel) -> str | 
     if source.extents[-1] != destination.extents[-1] or _longer(source) != _longer(destination):
         return f"rows of the tile are no rows of {source.buffer.name}"
     columns = tile.static_shape[-1]
-    row_bytes = columns * tile.dtype.bits // 8
+    row_bytes = tile.dtype.nbytes(columns)
     if row_bytes % ROW_BYTES:
         return f"rows of {row_bytes} bytes are no multiple of {ROW_BYTES}"
-    if columns > MAXIMUM_ROW and tile_span(tile, kernel) is None:
+    if columns // tile.dtype.per_byte > MAXIMUM_ROW and tile_span(tile, kernel) is None:
         return f"rows of {columns} elements do not divide into boxes"
     return None
 

@@ -125,13 +125,17 @@ class _Pieces:
 
     def _valid_bytes(self, tensor: Buffer, index: Expr) -> Expr:
         """Bytes of a piece whose first element is in bounds: fewer than all of it where the row ends within."""
-        bytes_of_one = tensor.dtype.bits // 8
-        size = const(self.width * bytes_of_one, UINT32)
+        whole = tensor.dtype.nbytes(self.width)
+        size = const(whole, UINT32)
         extent = tensor.shape[-1]
         if self.block.analyzer.divides(extent, self.width):
             return size
-        left = index_binary("mul", index_binary("sub", extent, index), bytes_of_one)
-        least = index_binary("min", left, self.width * bytes_of_one)
+        left = index_binary("sub", extent, index)
+        if tensor.dtype.is_packed:
+            left = index_binary("floordiv", left, tensor.dtype.per_byte)
+        else:
+            left = index_binary("mul", left, tensor.dtype.nbytes(1))
+        least = index_binary("min", left, whole)
         return cast(self.block.simplify(least), UINT32)
 
 

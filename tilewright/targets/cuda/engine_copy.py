@@ -30,7 +30,7 @@ from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.lower.lower_channels import FACT as BARRIERS
 from tilewright.passes.tile.select_copies import BULK
 from tilewright.targets.cuda.operands import BoxPlan, plan_boxes
-from tilewright.targets.cuda.tma import MAX_BOX, Swizzle
+from tilewright.targets.cuda.tma import MAX_BOX, ROW_BYTES, Swizzle, moved_as
 
 PATTERN_ROWS = 8
 """Rows after which a swizzle's pattern repeats."""
@@ -82,25 +82,29 @@ def swizzle_of(layout: Layout, dtype: DType) -> Swizzle | None:
     """The copy engine's mode for a tile's swizzle; None where it has no such one."""
     if layout.swizzle is None:
         return Swizzle.NONE
-    scaled = layout.swizzle.scaled((dtype.bits // 8).bit_length() - 1)
-    if (scaled.base, scaled.shift) != (4, 3) or scaled.bits > 3:
-        return None
-    return Swizzle(scaled.bits)
+    swizzle = layout.swizzle
+    chunk = (ROW_BYTES * 8 // dtype.bits).bit_length() - 1
+    return Swizzle(swizzle.bits) if (swizzle.base, swizzle.shift) == (chunk, 3) and swizzle.bits <= 3 else None
 
 
 @functools.lru_cache(maxsize=256)
 def tile_boxes(layout: Layout, dtype: DType) -> BoxPlan | None:
-    """How boxes fill one slot (the last two dimensions) of tiles of this layout; None where none do."""
+    """How boxes fill one slot (the last two dimensions) of tiles of this layout; None where none do.
+
+    Elements that share bytes are moved as bytes.
+    """
     swizzle = swizzle_of(layout, dtype)
     if swizzle is None:
         return None
     rows, columns = layout.shape[-2:]
-    plan = plan_boxes((columns, rows), dtype, swizzle)
+    shared = dtype.per_byte
+    columns //= shared
+    plan = plan_boxes((columns, rows), moved_as(dtype), swizzle)
     if plan is None:
         return None
     row, column = np.arange(rows)[:, None], np.arange(columns)[None, :]
-    place = layout.offset("memory", *(0 for _ in layout.shape[:-2]), row, column)
-    wanted = plan.offset(column, row) // dtype.storage_bytes
+    place = layout.offset("memory", *(0 for _ in layout.shape[:-2]), row, column * shared) // shared
+    wanted = plan.offset(column, row) // plan.dtype.storage_bytes
     return plan if np.array_equal(np.broadcast_to(place, (rows, columns)), wanted) else None
 
 
@@ -146,7 +150,8 @@ class _Boxes:
     def _load(self, described: TensorMap, column: Expr, row: Expr, blocks: tuple[Expr, ...]) -> Statement:
         """One box, which begins at a row and a column of the tile; for several blocks of the cluster where given."""
         to = self.tile
-        place = self.block.shared(to, [*(const(0) for _ in range(to.buffer.rank - 2)), row, column])
+        within = index_binary("mul", column, to.dtype.per_byte)
+        place = self.block.shared(to, [*(const(0) for _ in range(to.buffer.rank - 2)), row, within])
         coordinates = self._coordinates(column, row)
         if self.barrier is None:
             return Evaluate(Call(BOOL, "tma_store", (described, place, *coordinates)), span=self.copy.span)
@@ -179,7 +184,8 @@ class _Boxes:
         """Where the box begins in the tensor, innermost dimension first."""
         rows, columns = self._axes()
         starts = list(self.block.visited(self.tensor.starts))
-        starts[columns] = index_binary("add", starts[columns], column)
+        first = index_binary("floordiv", starts[columns], self.tensor.dtype.per_byte)
+        starts[columns] = index_binary("add", first, column)
         if rows is not None:
             starts[rows] = index_binary("add", starts[rows], row)
         return [cast(self.block.simplify(start), INT32) for start in reversed(starts)]

@@ -15,7 +15,7 @@ from tilewright.ir.nodes import Buffer, Function, Kernel, Seq, Statement, Tensor
 from tilewright.ir.signature import entry_parameters
 from tilewright.ir.sizes import evaluate
 from tilewright.ir.visitor import kernels
-from tilewright.passes.lower.flatten_buffers import strides_of
+from tilewright.passes.lower.flatten_buffers import stored_shape, strides_of
 from tilewright.targets.cuda.emit import kernel_parameters
 
 Launch = Callable[[int, tuple[int, int, int], list[Any]], None]
@@ -76,7 +76,7 @@ class HostProgram:
 
     def _allocation(self, allocate: nodes.Allocate, values: dict[Buffer | Var, Any]) -> None:
         buffer = allocate.buffer
-        count = math.prod(evaluate(extent, _scalars(values)) for extent in buffer.shape)
+        count = math.prod(evaluate(extent, _scalars(values)) for extent in stored_shape(buffer))
         values[buffer] = self.allocate(buffer, buffer.dtype.nbytes(count))
 
     def _kernel(self, kernel: Kernel, values: dict[Buffer | Var, Any]) -> None:

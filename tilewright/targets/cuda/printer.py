@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tilewright.errors import InternalError, Span, TilewrightError
+from tilewright.errors import InternalError, Span
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Buffer, Expr, Region, const, index_binary
@@ -26,10 +26,6 @@ TEMPLATES = {
 _ELEMENTS = {name: TYPES[dtype.name] for dtype, name in PTX_NAMES.items()}
 
 _MATRIX_LOADS = ("ldmatrix", "ldmatrix_trans")
-
-
-class NotOnThisTarget(TilewrightError):
-    """Something that the language has and the cuda target cannot do."""
 
 
 class CudaPrinter(CFamilyPrinter):
@@ -129,16 +125,16 @@ class CudaPrinter(CFamilyPrinter):
         if load.dtype.lanes > 1:
             raise InternalError(f"a vector of {load.buffer.name} is no operand in CUDA")
         index = self.expression(load.indices[0])
-        if load.buffer.dtype.is_packed and load.buffer.scope != "register":
+        if _in_bytes(load.buffer):
             return self._unpacked(name, index, load.buffer.dtype)
         return Text(f"{name}[{index}]")
 
     def _unpacked(self, name: str, index: Text, dtype: DType) -> Text:
         """One element of bytes that hold several."""
         per_byte = dtype.per_byte
-        place = self.operand(index, 13, "mul")
-        byte = f"{name}[{place} / {per_byte}]"
-        shift = f"{place} % {per_byte} * {dtype.bits}"
+        per = Text(str(per_byte))
+        byte = f"{name}[{self.infix('floordiv', index, per)}]"
+        shift = f"{self.infix('floormod', index, per)} * {dtype.bits}"
         code = Text(f"({byte} >> ({shift}) & {(1 << dtype.bits) - 1})")
         if dtype.is_float:
             return Text(f"{TYPES[dtype.name]}{{(uint8_t){code}}}")
@@ -231,15 +227,16 @@ class CudaPrinter(CFamilyPrinter):
         if isinstance(part, Expr):
             return self.expression(part)
         buffer = part.buffer
-        place = self.expression(part.starts[0]) if part.starts else Text("0")
+        start = part.starts[0] if part.starts else const(0)
+        place = self.expression(start)
         if buffer.scope == "register":
             return self.call(f"tw::slice<{part.extents[0]}>", self.names.of(buffer), place)
         if buffer.scope == "barrier":
             offset = index_binary("mul", part.starts[0], const(buffer.dtype.nbytes(1)))
             return self.infix("add", Text(self.names.of(buffer)), self.expression(offset))
         if buffer.scope == "shared":
-            return self.call("tw::shared_address", Text(f"&{self.names.of(buffer)}[{place}]"))
-        return Text(f"&{self.names.of(buffer)}" + ("" if buffer.scope == "scalar" else f"[{place}]"))
+            return self.call("tw::shared_address", Text(f"&{self._place(buffer, start)}"))
+        return Text(f"&{self.names.of(buffer)}" if buffer.scope == "scalar" else f"&{self._place(buffer, start)}")
 
     # Statements ---------------------------------------------------------------------------------
 
@@ -283,11 +280,9 @@ class CudaPrinter(CFamilyPrinter):
             self.line(f"{name} = {self.value(value)};")
         elif value.dtype.lanes > 1:
             self._move(store)
-        elif buffer.dtype.is_packed and buffer.scope != "register":
-            raise NotOnThisTarget(
-                f"single elements of {buffer.dtype} cannot be stored: threads would share bytes", span=store.span,
-                hint="store whole bytes, for instance as uint8",
-            )  # fmt: skip
+        elif _in_bytes(buffer):
+            arguments = f"{name}, {self.value(store.indices[0])}, {self.value(value)}"
+            self.line(f"tw::set_packed<{buffer.dtype.bits}>({arguments});")
         else:
             self.line(f"{name}[{self.value(store.indices[0])}] = {self.value(value)};")
 
@@ -296,14 +291,24 @@ class CudaPrinter(CFamilyPrinter):
         load = store.value
         if not isinstance(load, nodes.Load):
             raise InternalError("a vector that is no load cannot be stored in CUDA", span=store.span)
-        here, there = self.value(store.indices[0]), self.value(load.indices[0])
-        lanes = load.dtype.lanes
+        kind, parameters = "fragment", str(load.dtype.lanes)
+        if load.dtype.scalar.is_packed:
+            kind, parameters = "packed", f"{load.dtype.bits}, {load.dtype.lanes}"
         if store.buffer.scope == "register":
-            fragment, memory = self.names.of(store.buffer), f"&{self.names.of(load.buffer)}[{there}]"
-            self.line(f"tw::load_fragment<{lanes}>({fragment}, {here}, {memory});")
+            fragment, place = self.names.of(store.buffer), self.value(store.indices[0])
+            memory = f"&{self._place(load.buffer, load.indices[0])}"
+            self.line(f"tw::load_{kind}<{parameters}>({fragment}, {place}, {memory});")
         else:
-            fragment, memory = self.names.of(load.buffer), f"&{self.names.of(store.buffer)}[{here}]"
-            self.line(f"tw::store_fragment<{lanes}>({memory}, {fragment}, {there});")
+            fragment, place = self.names.of(load.buffer), self.value(load.indices[0])
+            memory = f"&{self._place(store.buffer, store.indices[0])}"
+            self.line(f"tw::store_{kind}<{parameters}>({memory}, {fragment}, {place});")
+
+    def _place(self, buffer: Buffer, index: Expr) -> str:
+        """An element in memory as it is named in C++, or the byte that begins with it."""
+        at = self.expression(index)
+        if _in_bytes(buffer):
+            at = self.infix("floordiv", at, Text(str(buffer.dtype.per_byte)))
+        return f"{self.names.of(buffer)}[{at}]"
 
     def statement_Return(self, _: nodes.Return) -> None:
         self.line("return;")
@@ -318,3 +323,8 @@ class CudaPrinter(CFamilyPrinter):
         """A global buffer as a parameter of the kernel."""
         constant = "" if written else "const "
         return f"{constant}{storage_type(buffer.dtype)}* TW_RESTRICT {self.names.of(buffer)}"
+
+
+def _in_bytes(buffer: Buffer) -> bool:
+    """Whether several elements share a byte: in memory; registers hold one each."""
+    return buffer.dtype.is_packed and buffer.scope not in ("register", "scalar")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.errors import InvalidTensorMap
-from tilewright.ir.dtypes import DType
+from tilewright.ir.dtypes import UINT8, DType
 from tilewright.ir.nodes import TensorMap
 from tilewright.targets.cuda.driver import require_driver
 
@@ -176,6 +176,11 @@ def box_problem(dtype: DType, box: tuple[int, ...], swizzle: Swizzle, rank: int)
     return None
 
 
+def moved_as(dtype: DType) -> DType:
+    """The type as which the copy engine moves elements: those that share bytes, as bytes."""
+    return UINT8 if dtype.is_packed else dtype
+
+
 def descriptor(node: TensorMap, address: int, extents: tuple[int, ...], strides: tuple[int, ...]) -> TmaDescriptor:
     """What a tensor map of the IR describes in one call.
 
@@ -188,7 +193,9 @@ def descriptor(node: TensorMap, address: int, extents: tuple[int, ...], strides:
     ------
     InvalidTensorMap : the tensor cannot be described; the message says why.
     """
-    dtype = node.tensor.dtype
+    dtype, shared = moved_as(node.tensor.dtype), node.tensor.dtype.per_byte
+    if shared > 1:
+        extents, strides = (*extents[:-1], extents[-1] // shared), tuple(stride // shared for stride in strides)
     if 0 in extents:  # nothing of it is ever loaded, but its map is an argument all the same
         extents, strides = (1,) * len(extents), (ROW_BYTES,) * len(strides)
     steps = tuple(stride * dtype.storage_bytes for stride in reversed(strides[:-1]))

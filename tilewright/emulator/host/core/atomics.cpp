@@ -14,6 +14,7 @@ uint32_t size_of(uint32_t type) {
   switch (type) {
     case TW_AT_S64: case TW_AT_U64: case TW_AT_F64: return 8;
     case TW_AT_F16: case TW_AT_BF16: return 2;
+    case TW_AT_U8: return 1;
     default: return 4;
   }
 }
@@ -51,6 +52,7 @@ void update(uint32_t how, uint32_t type, void* address, const void* operand, con
     case TW_AT_U32: apply<uint32_t>(address, operand, compare, [=](uint32_t a, uint32_t b, uint32_t c) { return combine_bits(how, a, b, c); }); return;
     case TW_AT_S64: apply<int64_t>(address, operand, compare, [=](int64_t a, int64_t b, int64_t c) { return how == TW_ATOMIC_ADD ? int64_t(uint64_t(a) + uint64_t(b)) : combine_bits(how, a, b, c); }); return;
     case TW_AT_U64: apply<uint64_t>(address, operand, compare, [=](uint64_t a, uint64_t b, uint64_t c) { return combine_bits(how, a, b, c); }); return;
+    case TW_AT_U8: apply<uint8_t>(address, operand, compare, [=](uint8_t a, uint8_t b, uint8_t c) { return combine_bits(how, a, b, c); }); return;
     case TW_AT_F32: apply<float>(address, operand, compare, [=](float a, float b, float c) { return combine(how, a, b, c); }); return;
     case TW_AT_F64: apply<double>(address, operand, compare, [=](double a, double b, double c) { return combine(how, a, b, c); }); return;
     case TW_AT_F16: encode(TW_F16, combine(how, decode(TW_F16, address), decode(TW_F16, operand), 0.0), address); return;
@@ -159,7 +161,7 @@ void tw_atomic(tw_u32 how, tw_u32 type, tw_u32 order, void* address, const void*
   if (checking()) {
     if (order & TW_RELEASES) publish(thread, address, snapshot(thread));
     else if (thread.cluster->fences) publish(thread, address, fenced_knowledge(thread));
-    if (check_range(thread, address, bytes, bytes <= 16 ? bytes : 16, true, thread.site)) touch(thread, address, bytes, Access{slot_write | slot_atomic, thread.site});
+    if (check_range(thread, address, bytes, bytes <= 16 ? bytes : 16, true, thread.site)) touch(thread, address, bytes, Access{slot_write | slot_atomic | (type == TW_AT_U8 ? slot_partial : 0), thread.site});
   }
   {
     std::lock_guard<std::mutex> hold(engine_of(thread).atomics);

@@ -180,7 +180,7 @@ void Shadow::access_cell(Thread& thread, Cell& cell, const char* address, uint8_
   }
 
   if (space_ == Space::shared) {
-    if (!write || (access.flags & slot_atomic)) {
+    if (!write || (access.flags & (slot_atomic | slot_partial)) == slot_atomic) {
       if ((cell.written & bytes) != bytes)
         report("unwritten-shared", &thread, access.site, {{"address", address_fact(thread, address)}});
     }

@@ -13,6 +13,7 @@ enum SlotFlag : uint8_t {
   slot_atomic = 2,
   slot_async = 4,       // by the asynchronous proxy (copy engine, warpgroup matrix unit)
   slot_operation = 8,   // `clock` is the number of an asynchronous operation, which knows when it was waited for
+  slot_partial = 16,    // changes some bits of a byte and keeps the others, whatever they are
 };
 
 // One access that later ones must be ordered after: by some threads of a group of 32, at one time of theirs.

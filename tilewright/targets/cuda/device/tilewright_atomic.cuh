@@ -91,6 +91,15 @@ TW_DEVICE void atomic_add_vector(float* p, const Vector<float, 4>& x) {
 #endif
 }
 
+// One element of BITS < 8 bits, whoever writes the others of its byte at the same time: only its own bits of the word change.
+template <int BITS, class T> TW_DEVICE void set_packed(uint8_t* p, int64_t index, T value) {
+  const uint64_t address = reinterpret_cast<uint64_t>(p + index / (8 / BITS));
+  uint32_t* const word = reinterpret_cast<uint32_t*>(address & ~uint64_t(3));
+  const uint32_t shift = uint32_t(address & 3) * 8 + uint32_t(index % (8 / BITS)) * BITS;
+  atomicAnd(word, ~(Code<BITS>::mask << shift));
+  atomicOr(word, Code<BITS>::of(value) << shift);
+}
+
 // Flags between blocks: what was written before the release is seen after the acquire that reads it.
 TW_DEVICE uint32_t load_acquire(const uint32_t* p) { uint32_t x; asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(x) : "l"(p) : "memory"); return x; }
 TW_DEVICE void store_release(uint32_t* p, uint32_t x) { asm volatile("st.release.gpu.global.b32 [%0], %1;" :: "l"(p), "r"(x) : "memory"); }
