@@ -16,13 +16,13 @@ BLOCK = 128
 """Elements of k, and rows of B, that share a scale."""
 
 
-def block_tiles(M: int, N: int) -> Tiles:
+def block_tiles(M: int, N: int, cores: int = CORES) -> Tiles:
     """Tiles for a product of this size: half of a thread's registers hold the sum, half what is added to it."""
     for rows, columns, threads, stages, cluster in (
         (256, 128, 256, 4, (2, 1)), (128, 128, 256, 6, (2, 1)), (64, 128, 128, 6, None), (64, 64, 128, 8, None),
     ):  # fmt: skip
         tiles = Tiles(rows, columns, BLOCK, stages, threads, cluster if -(-N // columns) % 2 == 0 else None)
-        if -(-M // rows) * -(-N // columns) >= CORES and rows // 2 < M:
+        if -(-M // rows) * -(-N // columns) >= cores and rows // 2 < M:
             return tiles
     return tiles
 

@@ -50,7 +50,7 @@ def quant_matmul(
         first, ``[..., K * bits / 8]`` uint8: pass `tilewright.pack`'s result as ``(array, "int4")``).
     weight : on the device of `x`.
     activation_scales : what `x` is multiplied by: one number ``[1]``, one a token ``[..., 1]``, or one for each run of columns,
-        ``[..., K / g]``.
+        ``[..., K / g]`` (fastest in the order of memory in which tokens lie side by side, where the weight has 128 x 128 blocks).
     quantize : ``"int8"``, ``"float8_e4m3fn"`` or ``"float8_e5m2"``: quantise float `x` first, one scale a token.
     bias : ``[N]`` of any float type.
     function : ``"relu"``, ``"gelu"``, ``"gelu_tanh"``, ``"silu"``, ``"sigmoid"`` or ``"tanh"``.
@@ -114,7 +114,7 @@ class Product:
         facts = weight.facts
         activations = element_type(x).name if source is None else dtype(source).name
         leading, flat = _flattened(x, facts, activations)
-        kind, group, scales = _activation_scales(activation_scales, leading, facts.columns, device)
+        kind, group, scales = _activation_scales(activation_scales, leading, facts, device)
         result = _result_type(out, out_dtype, activations, facts, kind, quantize)
         for what, values, expected in (("bias", bias, (facts.N,)), ("residual", residual, (*leading, facts.N))):
             _check_array(what, values, expected, device)
@@ -174,13 +174,13 @@ def _flattened(x: Any, facts: WeightFacts, activations: str) -> tuple[tuple[int,
     return leading, contiguous(x.reshape(rows, width))
 
 
-def _activation_scales(scales: Any, leading: tuple[int, ...], columns: int, device: str) -> tuple[str, int, Any]:
+def _activation_scales(scales: Any, leading: tuple[int, ...], facts: WeightFacts, device: str) -> tuple[str, int, Any]:
     """Their kind, the columns of a group, and the scales as a matrix of rows and groups."""
     if scales is None:
         return "none", 0, None
     if device_of(scales) != device:
         check_device("activation_scales", scales, "the activations are", device)
-    shape, rows = tuple(scales.shape), 1
+    shape, rows, columns = tuple(scales.shape), 1, facts.columns
     for extent in leading:
         rows *= int(extent)
     if scales.size == 1 if not is_torch(scales) else scales.numel() == 1:
@@ -188,15 +188,22 @@ def _activation_scales(scales: Any, leading: tuple[int, ...], columns: int, devi
     if shape in (leading, (*leading, 1), (rows,), (rows, 1)):
         return "token", 0, contiguous(scales.reshape(rows, 1))
     if shape[:-1] in (leading, (rows,)) and shape[-1] > 1:
-        # The least multiple of 16 (or number) of columns that makes so many groups.
-        group = -(-columns // shape[-1])
-        group = -(-group // 16) * 16 if -(-columns // (-(-group // 16) * 16)) == shape[-1] else group
+        group = _group_of(shape[-1], facts)
         if -(-columns // group) == shape[-1]:
-            return "group", group, contiguous(scales.reshape(rows, shape[-1]))
+            return "group", group, scales.reshape(rows, shape[-1])
     raise WrongArgumentShape(
         f"activation_scales have shape {list(shape)}, but there are {rows} tokens of {columns} elements",
         hint=f"one number [1], one a token [{rows}, 1], or one a group of columns [{rows}, {columns} / group]",
     )
+
+
+def _group_of(groups: int, facts: WeightFacts) -> int:
+    """Columns that share a scale: as many as in the weight, else the least multiple of 16 (or number) that makes so many groups."""
+    if facts.groups == groups and not facts.gather:
+        return facts.group
+    least = -(-facts.columns // groups)
+    rounded = -(-least // 16) * 16
+    return rounded if -(-facts.columns // rounded) == groups else least
 
 
 def _result_type(out: Any, out_dtype: Any, activations: str, facts: WeightFacts, kind: str, quantize: Any) -> str:

@@ -26,7 +26,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """The arguments of a call, None for what it does not have."""
+    """The arguments of a call, None for what it does not have; scales of groups may lie column by column."""
 
     activations: Any
     activation_scales: Any

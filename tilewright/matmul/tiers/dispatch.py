@@ -18,6 +18,7 @@ from tilewright.matmul.arrays import placed_like
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Quantizing, Ready, Tier
+from tilewright.matmul.tiers.blocks import Blocks
 from tilewright.matmul.tiers.bytes import Bytes
 from tilewright.matmul.tiers.fragments import Fragments
 from tilewright.matmul.tiers.general import General
@@ -26,7 +27,7 @@ from tilewright.matmul.tiers.scaled import Scaled
 from tilewright.runtime.kernel import Kernel
 from tilewright.specialization import compile
 
-TIERS: tuple[Tier, ...] = (Panels(), Fragments(), Scaled(), Bytes(), General())
+TIERS: tuple[Tier, ...] = (Panels(), Fragments(), Scaled(), Blocks(), Bytes(), General())
 """Best first; the last one serves everything that comes with its activations quantised."""
 
 

@@ -12,7 +12,7 @@ from tilewright.ir.dtypes import dtype
 from tilewright.kernels.general_matmul import general_matmul
 from tilewright.kernels.recipe import Recipe
 from tilewright.machine.arch import Arch
-from tilewright.matmul.arrays import device_of, placed_like, viewed
+from tilewright.matmul.arrays import contiguous, device_of, placed_like, viewed
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import recipe_for, table_of
@@ -87,7 +87,7 @@ class GeneralCall:
         """All arguments of the kernel."""
         absent = self._absent
         return (
-            call.activations, absent["activation_scales"] if call.activation_scales is None else call.activation_scales,
+            call.activations, absent["activation_scales"] if call.activation_scales is None else contiguous(call.activation_scales),
             *held, absent["bias"] if call.bias is None else call.bias,
             absent["residual"] if call.residual is None else call.residual, call.out,
         )  # fmt: skip

@@ -1,0 +1,75 @@
+"""The tier of 8-bit operands whose weight has a scale for each 128 x 128 block: sums of 128 products are scaled and added up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.dtypes import dtype
+from tilewright.kernels.block_scaled_matmul import BLOCK, block_scaled_matmul, block_tiles
+from tilewright.machine.arch import Arch
+from tilewright.matmul.arrays import as_numpy, contiguous, placed_like, viewed
+from tilewright.matmul.facts import Request, WeightFacts
+from tilewright.matmul.packed import PackedWeight
+from tilewright.matmul.tiers.base import Machine, Operands, Prepared
+from tilewright.specialization import compile
+
+
+class Blocks:
+    """Warpgroup instructions read the codes as they are; each step of 128 columns is a product of its own."""
+
+    name = "blocks"
+
+    def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
+        """See `Tier`."""
+        own, scale = facts.format.dtype, facts.scale
+        whole = scale is not None and scale.varies_along_k and (facts.group, scale.rows_each) == (BLOCK, BLOCK)
+        fed = any(i.a == own == i.b and i.asynchronous for i in arch.matrix_instructions) if arch.has_threads else False
+        reasons = (
+            (not arch.has_threads, f"it is for GPUs, not {arch.target}"),
+            (own is None or own.name != request.activations, f"{request.activations} by {facts.format} is decoded first"),
+            (not fed, f"{arch.name} has no warpgroup instruction for {request.activations}"),
+            (request.quantize is not None, "activations are quantised first"),
+            (not whole, f"the weight has no scales of {BLOCK} x {BLOCK} blocks"),
+            (facts.zeros != "none" or facts.multiplier is not None, "zeros or second-level scales"),
+            (facts.gather or bool(facts.slots or facts.tiles[1]), "columns or codes in another order"),
+            (facts.divisors and not request.divided, "divisors of activations"),
+            (request.activation_scales == "group" and request.activation_group != BLOCK,
+             f"activation scales of {request.activation_group} columns"),
+            (request.residual or request.function is not None, "an activation function or a residual"),
+            (not dtype(request.out).is_float, f"results of {request.out}"),
+            (facts.K % 16 != 0, "rows that do not begin at multiples of 16 bytes"),
+        )  # fmt: skip
+        return next((reason for holds, reason in reasons if holds), None)
+
+    def prepare(self, weight: PackedWeight, request: Request, machine: Machine, example: Any) -> Prepared:
+        """See `Tier`."""
+        facts = weight.facts
+        assert facts.format.dtype is not None
+        kind = request.activation_scales if request.activation_scales in ("group", "token") else "tensor"
+        function = block_scaled_matmul.trace(
+            facts.N, facts.K, facts.format.dtype.name, request.out, kind, request.bias is not None,
+            block_tiles(request.rows or 4096, facts.N, machine.arch.cores),
+        )  # fmt: skip
+        codes = viewed(weight.arrays["codes"], facts.format.dtype)
+        scales = weight.derived(("block scales", type(example)), lambda: _block_scales(weight, example))
+        one = placed_like(np.ones(1, np.float32), example)
+
+        def arguments(call: Operands, held: Any) -> Any:
+            given = call.activation_scales
+            scales = one if given is None else _as_float32(given.T if kind == "group" else given.reshape(-1))
+            bias = () if call.bias is None else (_as_float32(call.bias),)
+            return (call.activations, held[0], scales, held[1], *bias, call.out)
+
+        return Prepared(self.name, compile(function, target=machine.arch), [codes, scales], arguments)
+
+
+def _block_scales(weight: PackedWeight, example: Any) -> Any:
+    """The weight's scales with its tensor scale in them."""
+    scales = as_numpy(weight.arrays["scales"]).astype(np.float32) * np.float32(weight.tensor_scale)
+    return placed_like(np.ascontiguousarray(scales), example)
+
+
+def _as_float32(array: Any) -> Any:
+    return contiguous(array.astype(np.float32, copy=False) if isinstance(array, np.ndarray) else array.float())
