@@ -11,7 +11,15 @@ if TYPE_CHECKING:
     from tilewright.conversion import convert_checkpoint, load_quantized, quantize
     from tilewright.errors import TilewrightError
     from tilewright.ir.dtypes import dtype, pack, unpack
-    from tilewright.matmul import Matmul, MatmulConfig, PackedWeight, grouped_matmul, quant_bmm, quant_matmul
+    from tilewright.matmul import (
+        Matmul,
+        MatmulConfig,
+        PackedExperts,
+        PackedWeight,
+        grouped_matmul,
+        quant_bmm,
+        quant_matmul,
+    )  # fmt: skip
     from tilewright.nn import Linear
     from tilewright.runtime.kernel import Kernel
     from tilewright.runtime.profiler import do_bench
@@ -22,6 +30,7 @@ _HOMES = {
     "Linear": "tilewright.nn",
     "Matmul": "tilewright.matmul",
     "MatmulConfig": "tilewright.matmul",
+    "PackedExperts": "tilewright.matmul",
     "PackedWeight": "tilewright.matmul",
     "TilewrightError": "tilewright.errors",
     "compile": "tilewright.specialization",
@@ -41,7 +50,7 @@ _HOMES = {
 mention tilewright start at once; no public name is the name of a module, or the module would hide it."""
 
 __all__ = [
-    "Kernel", "Linear", "Matmul", "MatmulConfig", "PackedWeight", "TilewrightError", "__version__", "compile",
+    "Kernel", "Linear", "Matmul", "MatmulConfig", "PackedExperts", "PackedWeight", "TilewrightError", "__version__", "compile",
     "convert_checkpoint", "do_bench", "dtype", "grouped_matmul", "jit", "load_quantized", "pack", "quant_bmm", "quant_matmul",
     "quantize", "unpack",
 ]  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
+from tilewright.ir.dtypes import dtype as dtype_of
 
 LARGEST = {"int8": 127.0, "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 """The largest code of each type."""
@@ -17,11 +18,14 @@ LARGEST = {"int8": 127.0, "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 LEAST = 1e-33
 """Magnitudes below this are as good as zero: the inverse of their scale would be no float32 number."""
 
-AT_ONCE = 1 << 15
-"""Elements of a token that a block holds in registers, 64 to a thread; longer tokens are read twice."""
+AT_ONCE = 1 << 17
+"""Bytes of a token that a block holds in registers, 64 of them to a thread; longer tokens are read twice."""
 
 SHARE = 4096
 """Elements that a block holds of what is cut: of groups, of a tensor, of a token that is too long."""
+
+LINE, VECTOR = 128, 8
+"""Elements that short tokens are padded to multiples of, and those that a thread loads at once."""
 
 BLOCKS = 1024
 """Blocks that look for the largest magnitude of a tensor."""
@@ -32,18 +36,34 @@ def inverse_of(largest: Any, to: str) -> Any:
     return T.if_then_else(largest > LEAST, LARGEST[to] / largest, 0.0)
 
 
+def whole(value: Any, inverse: Any, to: str) -> Any:
+    """A number as the code of int8 that it is rounded to, still float32; for floats the conversion rounds."""
+    scaled = T.cast(value, "float32") * inverse
+    return T.round(scaled) if to == "int8" else scaled
+
+
 @T.macro
-def quantize_rows(tile: Any, scales: Any, to: str) -> None:
-    """Replace the rows of a tile of float32 by their codes (as float32), and put the scale of each into ``scales[row]``."""
-    rows, columns = tile.shape
-    inverse = T.alloc_fragment((rows,), "float32")
+def scale_rows(tile: Any, scales: Any, inverse: Any, to: str) -> None:
+    """The scale of each row of a tile of floats, and what its numbers are multiplied by to become codes."""
     T.reduce_absmax(tile, scales, dim=1)
-    for i in T.Parallel(rows):
+    for i in T.Parallel(tile.shape[0]):
         inverse[i] = inverse_of(scales[i], to)
         scales[i] = scales[i] / LARGEST[to]
-    for i, k in T.Parallel(rows, columns):
-        scaled = tile[i, k] * inverse[i]
-        tile[i, k] = T.round(scaled) if to == "int8" else scaled
+
+
+def padded(K: int, unit: int) -> int:
+    """K rounded up to a multiple, which threads divide evenly; what is added reads as zero and is not written."""
+    return -(-K // unit) * unit
+
+
+def threads_for(K: int) -> int:
+    """Threads of a block that holds a token: at most 32 elements for each where that can be, none idle, and not more than needed."""
+
+    def cost(threads: int) -> tuple[int, int, int]:
+        whole = padded(K, VECTOR * threads)
+        return max(whole // threads, 32), whole, threads
+
+    return min(range(128, 1056, 32), key=cost)
 
 
 @tilewright.jit
@@ -79,16 +99,20 @@ def quantize_activations(
     """
     M, width = T.dynamic("M"), group or K
     groups = -(-K // width)
+    # A row stays in its own type as long as it can: registers are what keeps blocks off a multiprocessor.
+    held = "float32" if divisors else dtype
+    is_long = K * dtype_of(held).storage_bytes > AT_ONCE
     if tensor:
         rows, across, threads = max(1, SHARE // K), -(-K // SHARE), 256
         shape = rows, min(K, SHARE)
-    elif group is None and K > AT_ONCE:
+    elif group is None and is_long:
         rows, across, threads = 1, -(-K // SHARE), 256
         shape = 1, SHARE
     elif group is None:
-        rows, across = max(1, SHARE // (4 * K)), 1
-        threads = 128 if K < SHARE else 256 if 2 * K <= AT_ONCE else 512
-        shape = rows, K
+        columns = padded(K, LINE)
+        rows, across = max(1, SHARE // columns), 1
+        threads = 256 if rows > 1 else threads_for(K)
+        shape = rows, columns if rows > 1 else padded(K, VECTOR * threads)
     else:
         # Groups of a token side by side, and those of several tokens where a token has few.
         at_once = min(groups, max(1, SHARE // width))
@@ -101,14 +125,16 @@ def quantize_activations(
     def load(X: Any, vector: Any, first: Any, share: Any, tile: Any) -> None:
         for i, k in T.Parallel(*shape):
             column = (share * per_row + i % per_row) * shape[1] + k
-            value = T.cast(X[first + i // per_row, column], "float32")
+            value = X[first + i // per_row, column]
             # Behind the last column a divisor reads as zero.
-            tile[i, k] = value if vector is None else value / T.if_then_else(column < K, vector[column], 1.0)
+            of_column = 1.0 if vector is None else T.if_then_else(column < K, vector[column], 1.0)
+            tile[i, k] = value if vector is None else T.cast(value, "float32") / of_column
 
     @T.macro
-    def store(codes: Any, first: Any, share: Any, tile: Any) -> None:
+    def store(codes: Any, first: Any, share: Any, tile: Any, inverse: Any) -> None:
         for i, k in T.Parallel(*shape):
-            codes[first + i // per_row, (share * per_row + i % per_row) * shape[1] + k] = T.cast(tile[i, k], to)
+            code = whole(tile[i, k], inverse[i if inverse.shape[0] > 1 else 0], to)
+            codes[first + i // per_row, (share * per_row + i % per_row) * shape[1] + k] = T.cast(code, to)
 
     @T.macro
     def quantize_whole(X: Any, vector: Any, codes: Any, scales: Any) -> None:
@@ -116,11 +142,12 @@ def quantize_activations(
         with T.Kernel(across, T.ceildiv(M, rows), threads=threads) as (share, bm):
             T.pdl_sync()
             T.pdl_trigger()
-            tile = T.alloc_fragment(shape, "float32")
+            tile = T.alloc_fragment(shape, held)
             scale = T.alloc_fragment((shape[0],), "float32")
+            inverse = T.alloc_fragment((shape[0],), "float32")
             load(X, vector, bm * rows, share, tile)
-            quantize_rows(tile, scale, to)
-            store(codes, bm * rows, share, tile)
+            scale_rows(tile, scale, inverse, to)
+            store(codes, bm * rows, share, tile, inverse)
             for i in T.Parallel(shape[0]):
                 m, g = bm * rows + i // per_row, share * per_row + i % per_row
                 if by_group:
@@ -129,18 +156,18 @@ def quantize_activations(
                     scales[m, g] = scale[i]
 
     @T.macro
-    def write(X: Any, vector: Any, codes: Any, first: Any, share: Any, inverse: Any) -> None:
-        tile = T.alloc_fragment(shape, "float32")
+    def write(X: Any, vector: Any, codes: Any, first: Any, share: Any, most: Any) -> None:
+        tile = T.alloc_fragment(shape, held)
+        inverse = T.alloc_fragment((1,), "float32")
+        for one in T.Parallel(1):
+            inverse[one] = inverse_of(most[one], to)
         load(X, vector, first, share, tile)
-        for i, k in T.Parallel(*shape):
-            scaled = tile[i, k] * inverse
-            tile[i, k] = T.round(scaled) if to == "int8" else scaled
-        store(codes, first, share, tile)
+        store(codes, first, share, tile, inverse)
 
     @T.macro
     def largest_of(X: Any, vector: Any, first: Any, most: Any) -> None:
         """Raise ``most[0]`` to the largest magnitude of a block's rows."""
-        tile = T.alloc_fragment(shape, "float32")
+        tile = T.alloc_fragment(shape, held)
         of_rows = T.alloc_fragment((shape[0],), "float32")
         found = T.alloc_fragment((1,), "float32")
         for share in T.serial(across):
@@ -160,7 +187,7 @@ def quantize_activations(
             T.clear(most)
             largest_of(X, vector, m, most)
             for share in T.serial(across):
-                write(X, vector, codes, m, share, inverse_of(most[0], to))
+                write(X, vector, codes, m, share, most)
             for one in T.Parallel(1):
                 scales[m, one] = most[one] / LARGEST[to]
 
@@ -184,12 +211,12 @@ def quantize_activations(
             for one, i in T.Parallel(1, BLOCKS):
                 found[one, i] = parts[i]
             T.reduce_max(found, most, dim=1)
-            write(X, vector, codes, bm * rows, share, inverse_of(most[0], to))
+            write(X, vector, codes, bm * rows, share, most)
             if share + bm == 0:
                 for one in T.Parallel(1):
                     scales[0, one] = most[one] / LARGEST[to]
 
-    quantize = quantize_tensor if tensor else quantize_long if group is None and K > AT_ONCE else quantize_whole
+    quantize = quantize_tensor if tensor else quantize_long if group is None and is_long else quantize_whole
     Activations, Codes = T.Tensor((M, K), dtype), T.Tensor((M, K), to)
     Scales = T.Tensor((1, 1) if tensor else (groups, M) if by_group else (M, groups), "float32")
 

@@ -16,7 +16,7 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.errors import TilewrightError
-from tilewright.kernels.activation_quantization import quantize_rows
+from tilewright.kernels.activation_quantization import scale_rows, whole
 
 FEW_ROWS = 32
 """Up to here a block has few rows, so that short batches waste nothing on rows that do not exist."""
@@ -114,8 +114,11 @@ def quant_matmul(
                 row[g, k] = T.cast(A[m, g * group + k], "float32")
             if quantise:
                 scale = T.alloc_fragment((1,), "float32")
-                quantize_rows(T.reshape(row, (1, K)), scale, "int8")
+                inverse = T.alloc_fragment((1,), "float32")
+                scale_rows(T.reshape(row, (1, K)), scale, inverse, "int8")
                 token_scales[m] = scale[0]
+                for g, k in T.Parallel(groups, group):
+                    row[g, k] = whole(row[g, k], inverse[0], "int8")
             if operands is not A:
                 for g, k in T.Parallel(groups, group):
                     operands[m, g * group + k] = T.cast(row[g, k], operand)

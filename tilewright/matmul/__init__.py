@@ -1,11 +1,11 @@
 """The mixed-precision matmul library: packed weights, one product for all of them, and BitBLAS's names for it."""
 
 from tilewright.matmul.config import MatmulConfig, OptimizeStrategy, TransformKind
-from tilewright.matmul.experts import grouped_matmul, quant_bmm
+from tilewright.matmul.experts import PackedExperts, grouped_matmul, quant_bmm
 from tilewright.matmul.operator import Matmul
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.product import quant_matmul
 
 __all__ = [
-    "Matmul", "MatmulConfig", "OptimizeStrategy", "PackedWeight", "TransformKind", "grouped_matmul", "quant_bmm", "quant_matmul",
+    "Matmul", "MatmulConfig", "OptimizeStrategy", "PackedExperts", "PackedWeight", "TransformKind", "grouped_matmul", "quant_bmm", "quant_matmul",
 ]  # fmt: skip

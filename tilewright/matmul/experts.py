@@ -2,45 +2,290 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tilewright.errors import WrongArgumentShape
-from tilewright.ir.dtypes import dtype
-from tilewright.matmul.arrays import empty_like, is_row_major
+import numpy as np
+
+from tilewright.errors import WrongArgumentDevice, WrongArgumentShape
+from tilewright.ir.dtypes import FLOAT32, INT32, dtype
+from tilewright.kernels.grouped_matmul import group_tiles
+from tilewright.kernels.grouped_matmul import grouped_matmul as grouped_kernel
+from tilewright.machine.arch import Arch
+from tilewright.matmul.arrays import contiguous, device_of, element_type, empty_like, is_row_major, placed_like
+from tilewright.matmul.facts import Request, bucket
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.product import quant_matmul
+from tilewright.matmul.tiers.dispatch import after_quantisation, quantizing_kernel
+from tilewright.matmul.tiers.scaled import Scaled, as_float32, channel_scales, is_scaled
+from tilewright.runtime.kernel import Kernel
+from tilewright.runtime.tensors import is_torch
+from tilewright.specialization import compile
+from tilewright.targets.registry import resolve
+
+
+class PackedExperts(Sequence[PackedWeight]):
+    """Weights of one shape and form with their arrays stacked, so that one launch serves all of them.
+
+    Parameters
+    ----------
+    weights : on one device; what they hold is copied.
+
+    Raises
+    ------
+    WrongArgumentShape : there are none, or they differ in shape, format, groups or the arrays that they have.
+
+    Notes
+    -----
+    Each entry is a `PackedWeight` whose arrays are parts of the stacked ones.
+    """
+
+    def __init__(self, weights: Sequence[PackedWeight]) -> None:
+        if not weights:
+            raise WrongArgumentShape("no weights were given to stack")
+        first = weights[0]
+        for number, weight in enumerate(weights):
+            if _form(weight) != _form(first):
+                raise WrongArgumentShape(
+                    f"weight {number} is {weight!r}, weight 0 {first!r}", hint="experts that are stacked have one form"
+                )
+        self.arrays = {name: _stacked([weight.arrays[name] for weight in weights]) for name in first.arrays}
+        self._weights = tuple(
+            PackedWeight(
+                one.format, one.shape, {name: array[number] for name, array in self.arrays.items()}, block=one.block,
+                zeros_mode=one.zeros_mode, tensor_scale=one.tensor_scale, layout=one.layout,
+            )
+            for number, one in enumerate(weights)
+        )  # fmt: skip
+        self._scales: Any = None
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self._weights[number]
+
+    def __iter__(self) -> Iterator[PackedWeight]:
+        return iter(self._weights)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of one of them, ``[N, K]``."""
+        return self._weights[0].shape
+
+    @property
+    def device(self) -> str:
+        return self._weights[0].device
+
+    def to(self, device: Any) -> PackedExperts:
+        """The same weights as torch tensors on a device."""
+        return PackedExperts([weight.to(device) for weight in self._weights])
+
+    def channel_scales(self, example: Any) -> Any:
+        """Scales of all channels, ``[experts, N]`` float32."""
+        if self._scales is None:
+            self._scales = _stacked([channel_scales(weight, example) for weight in self._weights])
+        return self._scales
+
+
+def _form(weight: PackedWeight) -> Any:
+    arrays = sorted((name, tuple(array.shape), str(array.dtype)) for name, array in weight.arrays.items())
+    return weight.format, weight.shape, weight.block, weight.zeros_mode, weight.layout, weight.device, arrays
+
+
+def _stacked(arrays: Sequence[Any]) -> Any:
+    if isinstance(arrays[0], np.ndarray):
+        return np.stack(arrays)
+    import torch
+
+    return torch.stack(list(arrays))
 
 
 def grouped_matmul(
-    x: Any, weights: Sequence[PackedWeight], sizes: Sequence[int], *, out_dtype: Any = None, **options: Any
+    x: Any,
+    weights: Sequence[PackedWeight],
+    sizes: Any,
+    *,
+    activation_scales: Any = None,
+    quantize: str | None = None,
+    out_dtype: Any = None,
+    **options: Any,
 ) -> Any:
-    """Rows of `x` in consecutive runs, run i times ``weights[i]``: one launch for each run that has rows.
+    """Rows of `x` in consecutive runs, run i times ``weights[i]``.
 
     Parameters
     ----------
     x : ``[rows, K]``.
-    weights : of one shape ``[N, K]``, of any formats.
-    sizes : rows of each run, 0 for none; known on the host.
-    out_dtype, options : as in `quant_matmul`; tensors of rows (`residual`, scales of tokens) are not taken.
+    weights : of one shape ``[N, K]``; `PackedExperts` for one launch, any others for one launch a run.
+    sizes : rows of each run, 0 for none: numbers, or a tensor of integers on the device of `x`, which is read there.
+    activation_scales : one a token, ``[rows, 1]``.
+    quantize, out_dtype, options : as in `quant_matmul`; tensors of rows (`residual`) are not taken.
 
     Returns
     -------
-    ``[rows, N]``.
+    ``[rows, N]``.  Rows behind the last run are not written.
 
     Raises
     ------
-    WrongArgumentShape : sizes that do not add up to the rows, weights of different shapes.
+    WrongArgumentShape : sizes that do not add up to the rows (where they are numbers), weights of different shapes.
+    WrongArgumentDevice : sizes on another device.
+
+    Notes
+    -----
+    One launch on Hopper serves weights that are multiplied as they are: 16-bit floats, and int8 or 8-bit floats with scales
+    of channels by activations of the same type (`quantize` makes them).  `explain_grouped` says what keeps others from it.
+    Elsewhere, and for all other forms, there is a launch for each run that has rows; sizes on the device are then waited for.
     """
-    sizes = [int(size) for size in sizes]
-    if len(sizes) != len(weights) or sum(sizes) != x.shape[0] or min(sizes, default=0) < 0:
-        raise WrongArgumentShape(
-            f"{len(sizes)} runs of {sum(sizes)} rows were given for {len(weights)} weights and {x.shape[0]} rows",
-            hint="one size for each weight, together all rows of x",
-        )
+    on_device = is_torch(sizes)
+    if on_device and device_of(sizes) != device_of(x):
+        raise WrongArgumentDevice(f"the sizes are on {device_of(sizes)}, the activations on {device_of(x)}")
+    _check_sizes(x, weights, sizes, on_device)
+    if x.shape[0] and isinstance(weights, PackedExperts) and not options:
+        call = GroupedCall.of(x, weights, sizes, activation_scales, quantize, out_dtype)
+        if isinstance(call, GroupedCall):
+            return call.run()
+    given = sizes.tolist() if on_device else [int(size) for size in sizes]
+    return _one_by_one(x, weights, given, activation_scales, out_dtype, {**options, "quantize": quantize})
+
+
+def _check_sizes(x: Any, weights: Sequence[PackedWeight], sizes: Any, on_device: bool) -> None:
+    if on_device:
+        whole = not (sizes.dtype.is_floating_point or sizes.dtype.is_complex)
+        if tuple(sizes.shape) != (len(weights),) or not whole:
+            raise WrongArgumentShape(
+                f"the sizes are {list(sizes.shape)} of {element_type(sizes)}, expected [{len(weights)}] integers"
+            )
+    else:
+        numbers = [int(size) for size in sizes]
+        if len(numbers) != len(weights) or sum(numbers) != x.shape[0] or min(numbers, default=0) < 0:
+            raise WrongArgumentShape(
+                f"{len(numbers)} runs of {sum(numbers)} rows were given for {len(weights)} weights and {x.shape[0]} rows",
+                hint="one size for each weight, together all rows of x",
+            )
     shapes = sorted({weight.shape for weight in weights})
     if len(shapes) != 1:
         raise WrongArgumentShape(f"the weights have {len(shapes)} different shapes, expected one: {shapes[:2]}")
+    if len(x.shape) != 2:
+        raise WrongArgumentShape(f"x has shape {list(x.shape)}, expected [rows, K]")
+
+
+def explain_grouped(weights: PackedExperts, request: Request, arch: Arch) -> str | None:
+    """Why one launch does not serve such a call; None where it does."""
+    facts = weights[0].facts
+    if request.quantize is not None and facts.divisors:
+        return "divisors of activations, which are each expert's own"
+    if len({weight.tensor_scale for weight in weights}) > 1 and not is_scaled(facts, request):
+        return "scales of tensors"
+    own = facts.format.dtype
+    reason = Scaled().refuses(facts, after_quantisation(request), arch)
+    return f"weights of {own}" if reason is None and own is not None and own.bits > 16 else reason
+
+
+class GroupedCall:
+    """A grouped product in one launch: its kernels and their arguments."""
+
+    def __init__(self, launches: Sequence[tuple[Kernel, Sequence[Any]]], out: Any) -> None:
+        self.launches, self.out = launches, out
+
+    def run(self) -> Any:
+        """Launch; returns the result."""
+        for kernel, arguments in self.launches:
+            kernel(*arguments)
+        return self.out
+
+    def emulate(self) -> Any:
+        """Run the device text on this machine; returns the result."""
+        for kernel, arguments in self.launches:
+            kernel.emulate(*arguments)
+        return self.out
+
+    @staticmethod
+    def of(
+        x: Any, weights: PackedExperts, sizes: Any, activation_scales: Any, quantize: str | None, out_dtype: Any,
+        target: Any = None,
+    ) -> GroupedCall | str:  # fmt: skip
+        """A call that is ready, or what keeps one launch from serving it.  `target` compiles for another machine, to emulate."""
+        facts, source = weights[0].facts, element_type(x).name
+        if weights.device != device_of(x):
+            raise WrongArgumentDevice(f"the weights are on {weights.device}, the activations on {device_of(x)}")
+        if x.shape[1] != facts.columns:
+            raise WrongArgumentShape(f"x has shape {list(x.shape)}, expected [rows, {facts.columns}]")
+        scaled = "none" if activation_scales is None else "token"
+        if activation_scales is not None and tuple(activation_scales.shape) not in ((x.shape[0],), (x.shape[0], 1)):
+            raise WrongArgumentShape(
+                f"activation_scales have shape {list(activation_scales.shape)}, expected [{x.shape[0]}, 1]"
+            )
+        wide = dtype(source).is_float and dtype(source).bits >= 16
+        out = dtype(out_dtype).name if out_dtype is not None else source if wide else "float32"
+        request = Request(source, out, scaled, quantize=quantize, rows=bucket(x.shape[0]))
+        arch = resolve(target or device_of(x).split(":")[0])[1]
+        reason = explain_grouped(weights, request, arch)
+        if reason is not None:
+            return reason
+        return _launches(contiguous(x), weights, sizes, activation_scales, request, arch)
+
+
+def _launches(
+    x: Any, weights: PackedExperts, sizes: Any, activation_scales: Any, request: Request, arch: Arch
+) -> GroupedCall:  # fmt: skip
+    facts, rows, launches = weights[0].facts, x.shape[0], []
+    own = facts.format.dtype
+    assert own is not None
+    if request.quantize is not None:
+        codes, scales = empty_like(x, tuple(x.shape), own), empty_like(x, (rows, 1), FLOAT32)
+        first = quantizing_kernel(facts.columns, request.activations, request.quantize, False, arch)
+        launches.append((first, (x, codes, scales)))
+        x, activation_scales = codes, scales
+    asked = after_quantisation(request)
+    scaled = is_scaled(facts, asked)
+    held = weights.arrays["codes"]
+    if element_type(held) != own:
+        held = held.view(own.numpy) if isinstance(held, np.ndarray) else held.view(_torch_type(own.name))
+    kernel = _kernel(
+        len(weights), facts.N, facts.K, own.name, request.out, scaled, bucket(-(-rows // len(weights))), arch
+    )
+    factors: tuple[Any, ...] = ()
+    if scaled:
+        ones = np.ones(rows, np.float32)
+        of_tokens = placed_like(ones, x) if activation_scales is None else as_float32(activation_scales.reshape(-1))
+        factors = (contiguous(of_tokens), weights.channel_scales(x))
+    out = empty_like(x, (rows, facts.N), dtype(request.out))
+    launches.append((kernel, (x, held, *factors, _sizes_like(sizes, x), out)))
+    return GroupedCall(launches, out)
+
+
+@functools.lru_cache(maxsize=256)
+def _kernel(experts: int, N: int, K: int, of: str, out: str, scaled: bool, rows: int, arch: Arch) -> Kernel:
+    tiles = group_tiles(rows, N, arch.cores)
+    return compile(grouped_kernel.trace(experts, N, K, of, out, scaled, tiles), target=arch)
+
+
+def _sizes_like(sizes: Any, x: Any) -> Any:
+    """The sizes as int32 where the activations are."""
+    if is_torch(sizes):
+        return contiguous(sizes.to(_torch_type(INT32.name)))
+    return placed_like(np.asarray(sizes, np.int32), x)
+
+
+def _torch_type(name: str) -> Any:
+    import torch
+
+    return getattr(torch, name)
+
+
+def _one_by_one(
+    x: Any, weights: Sequence[PackedWeight], sizes: Sequence[int], activation_scales: Any, out_dtype: Any,
+    options: dict[str, Any],
+) -> Any:  # fmt: skip
+    """A launch for each run that has rows."""
+    if sum(sizes) > x.shape[0]:
+        raise WrongArgumentShape(f"the sizes add up to {sum(sizes)}, but there are {x.shape[0]} rows")
+
+    def product(weight: PackedWeight, rows: slice, **also: Any) -> Any:
+        scales = None if activation_scales is None else activation_scales.reshape(-1, 1)[rows]
+        return quant_matmul(x[rows], weight, activation_scales=scales, **options, **also)
+
     out, start = None, 0
     for weight, size in zip(weights, sizes):
         if size == 0:
@@ -48,16 +293,16 @@ def grouped_matmul(
         rows = slice(start, start + size)
         start += size
         if out is None:
-            first = quant_matmul(x[rows], weight, out_dtype=out_dtype, **options)
+            first = product(weight, rows, out_dtype=out_dtype)
             if size == x.shape[0]:
                 return first
-            out = empty_like(x, (x.shape[0], shapes[0][0]), dtype(first.dtype))
+            out = empty_like(x, (x.shape[0], weight.shape[0]), dtype(first.dtype))
             out[rows] = first
         elif is_row_major(out[rows]):
-            quant_matmul(x[rows], weight, out=out[rows], **options)
+            product(weight, rows, out=out[rows])
         else:
-            out[rows] = quant_matmul(x[rows], weight, out_dtype=out.dtype, **options)
-    return quant_matmul(x, weights[0], out_dtype=out_dtype, **options) if out is None else out
+            out[rows] = product(weight, rows, out_dtype=out.dtype)
+    return product(weights[0], slice(0, 0), out_dtype=out_dtype) if out is None else out
 
 
 def quant_bmm(x: Any, weights: Sequence[PackedWeight], *, out_dtype: Any = None, **options: Any) -> Any:
@@ -66,7 +311,7 @@ def quant_bmm(x: Any, weights: Sequence[PackedWeight], *, out_dtype: Any = None,
     Parameters
     ----------
     x : ``[B, M, K]``.
-    weights : B of them.
+    weights : B of them; `PackedExperts` for one launch where there is one.
     out_dtype, options : as in `grouped_matmul`.
 
     Returns

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from cuda_gemm import on
 
+import tilewright
 import tilewright.language as T
 
 SCHEDULES = (("late", 0), ("early", 1), ("random", 2), ("random", 5))
@@ -211,3 +212,37 @@ def test_an_atomic_of_a_value_that_several_threads_hold_happens_once():
             given = a.copy()
             assert np.array_equal(run(given), a[:, 7:] + np.arange(8))
             assert np.array_equal(given[:, 7], a[:, 7] + a.sum(1))
+
+
+@T.prim_func
+def scanned_in_place(A: T.Tensor((40,), "int32"), B: T.Tensor((40,), "int32")):
+    with T.Kernel(1, threads=128):
+        s = T.alloc_shared((40,), "int32")
+        T.copy(A, s)
+        T.cumsum(s)
+        T.copy(s, B)
+
+
+def test_a_running_sum_in_place_is_one_threads_work():
+    a, b = np.arange(40, dtype=np.int32), np.zeros(40, np.int32)
+    tilewright.compile(scanned_in_place, target="cuda -arch=sm_80").emulate(a, b)
+    assert np.array_equal(b, np.cumsum(a))
+
+
+@T.prim_func
+def rows_up_to(A: T.Tensor((64, 64), "float16"), rows: T.int32, B: T.Tensor((64, 64), "float16")):
+    with T.Kernel(1, threads=128):
+        tile = T.alloc_shared((64, 64), "float16")
+        T.copy(A, tile)
+        for i, j in T.Parallel(64, 64):
+            if i < rows:
+                B[i, j] = tile[i, j]
+
+
+def test_a_condition_on_rows_leaves_vectors_whole():
+    kernel = tilewright.compile(rows_up_to, target="cuda -arch=sm_80")
+    assert "store_fragment<8>(&B" in kernel.get_kernel_source()
+    a, b = np.arange(4096, dtype=np.float16).reshape(64, 64), np.zeros((64, 64), np.float16)
+    kernel.emulate(a, 37, b)
+    assert np.array_equal(b[:37], a[:37])
+    assert not b[37:].any()

@@ -15,6 +15,7 @@ from tilewright.kernels.block_scaled_matmul import block_scaled_matmul
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
 from tilewright.kernels.general_matmul import general_matmul
+from tilewright.kernels.grouped_matmul import GroupTiles, grouped_matmul
 from tilewright.kernels.hopper_quant_bytes import byte_quant_matmul
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_small import small_quant_matmul
@@ -86,6 +87,7 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "block_scaled_matmul": (block_scaled_matmul, (*E4M3, powers(2, M), powers(1, 2), rubbish(M, N)), {"sizes": (N, 256), "out": "float32", "tiles": Tiles(64, 32, 128, 2, 128)}),
     "sparse_matmul": (sparse_matmul, (*KEPT, F16, rubbish(M, N)), {"sizes": (M, K), "tiles": SMALL}),
     "few_rows_matmul": (few_rows_matmul, (*BF16, rubbish(9, N)), {"sizes": (N, K), "rows": 9, "splits": 2, "stages": 2}),
+    "grouped_matmul": (grouped_matmul, (whole(M, K, dtype="bfloat16"), whole(3, N, K, dtype="bfloat16", seed=1), np.array([66, 0, 4], np.int32), rubbish(M, N)), {"sizes": (3, N, K), "out": "float32", "tiles": GroupTiles(64, 64, 2, 1, blocks=2)}),
     "small_quant_matmul": quantised(small_quant_matmul, 8, warps=2, records=2, blocks=2),
     "byte_quant_matmul": of_bytes(),
     "medium_quant_matmul": quantised(medium_quant_matmul, 16, tiles=1, records=1),

@@ -39,7 +39,7 @@ class Scaled:
             (facts.divisors and not request.divided, "divisors of activations"),
             (request.activation_scales == "group", "activation scales of groups"),
             (request.residual or request.function is not None, "an activation function or a residual"),
-            (not out.is_float and (out.name != "int32" or _is_scaled(facts, request)), f"results of {request.out}"),
+            (not out.is_float and (out.name != "int32" or is_scaled(facts, request)), f"results of {request.out}"),
             (facts.K * (own.bits if own else 8) % 128 != 0, "rows that do not begin at multiples of 16 bytes"),
         )  # fmt: skip
         return next((reason for holds, reason in reasons if holds), None)
@@ -51,7 +51,7 @@ class Scaled:
         name = facts.format.dtype.name
         tiles = choose_tiles(request.rows or 4096, facts.N, facts.K, name, machine.arch.cores)
         codes = viewed(weight.arrays["codes"], facts.format.dtype)
-        if not _is_scaled(facts, request) and request.bias is None:
+        if not is_scaled(facts, request) and request.bias is None:
             kernel = compile(
                 dense_matmul.trace(facts.N, facts.K, name, out=request.out, tiles=tiles), target=machine.arch
             )
@@ -61,25 +61,28 @@ class Scaled:
             facts.N, facts.K, name, out=request.out, scale_A="token" if by_token else "tensor", scale_B="channel",
             bias=request.bias is not None, tiles=tiles,
         )  # fmt: skip
-        scales = weight.derived(("channel scales", type(example)), lambda: _channel_scales(weight, example))
+        scales = weight.derived(("channel scales", type(example)), lambda: channel_scales(weight, example))
         ones = placed_like(np.ones(1, np.float32), example)
 
         def arguments(call: Operands, held: Any) -> Any:
             given = call.activation_scales
-            of_tokens = ones if given is None else _as_float32(given.reshape(-1))
-            bias = () if call.bias is None else (_as_float32(call.bias),)
+            of_tokens = ones if given is None else as_float32(given.reshape(-1))
+            bias = () if call.bias is None else (as_float32(call.bias),)
             return (call.activations, held[0], of_tokens, held[1], *bias, call.out)
 
         return Prepared(self.name, compile(function, target=machine.arch), [codes, scales], arguments)
 
 
-def _is_scaled(facts: WeightFacts, request: Request) -> bool:
+def is_scaled(facts: WeightFacts, request: Request) -> bool:
+    """Whether sums are multiplied by anything."""
     return facts.scale is not None or facts.factor or request.activation_scales != "none"
 
 
-def _channel_scales(weight: PackedWeight, example: Any) -> Any:
+def channel_scales(weight: PackedWeight, example: Any) -> Any:
+    """A weight's scales, one float32 a row of it, on the device of `example`."""
     return placed_like(np.ascontiguousarray(weight.unpack().grouped_scales[0]), example)
 
 
-def _as_float32(array: Any) -> Any:
+def as_float32(array: Any) -> Any:
+    """The array itself where it is of float32."""
     return array.astype(np.float32, copy=False) if isinstance(array, np.ndarray) else array.float()

@@ -92,6 +92,7 @@ class ThreadLoop:
         owner, loop = self.owner, self.loop
         registers = self.layout.extent(REGISTER)
         with owner.analyzer.scope():
+            guard = self._lift_guard()
             self._choose_width()
             groups = registers // self.width
             owner.analyzer.bind_extent(self.group, groups)
@@ -100,6 +101,9 @@ class ThreadLoop:
             for var, coordinate in zip(loop.vars, coordinates, strict=True):
                 owner.analyzer.bind(var, coordinate, coordinate)
             inside = self._padding(coordinates)
+            if guard is not None:
+                guard = substitute(guard, dict(zip(loop.vars, coordinates, strict=True)))
+                inside = guard if inside is None else binary("all", inside, guard)
             if inside is not None:
                 owner.analyzer.assume(inside)
             self.first = self._first_holder()
@@ -124,6 +128,21 @@ class ThreadLoop:
         found = self.layout.coordinate_expressions(**{place: locations[place] for place in places})
         return tuple(self.owner.analyzer.simplify(value) for value in found)
 
+    def _lift_guard(self) -> Expr | None:
+        """Takes the author's condition off a body that is nothing else, where neighbours along the last dimension share it.
+
+        What is left can move several elements at once.
+        """
+        statements = self.loop.body.statements
+        only = statements[0] if len(statements) == 1 else None
+        if not isinstance(only, If) or only.otherwise is not None or len(self.loop.vars) < 2:
+            return None
+        used = list(walk(only.condition))
+        if self.loop.vars[-1] in used or any(isinstance(node, Load) for node in used) or _has_effect(only.condition):
+            return None
+        self.loop = replace(self.loop, body=only.then)
+        return only.condition
+
     def _padding(self, coordinates: Sequence[Expr]) -> Expr | None:
         """Whether the element exists, where the layout covers more than the loop."""
         condition: Expr | None = None
@@ -145,10 +164,11 @@ class ThreadLoop:
         return condition
 
     def _fills_registers(self) -> bool:
-        """Whether the loop's work is needed in every thread: it leaves something in registers."""
-        return any(
-            isinstance(node, Store) and node.buffer.scope not in ("global", "shared") for node in walk(self.loop.body)
-        )
+        """Whether the loop's work is needed in every thread: it leaves something in registers that outlive it."""
+        nodes = list(walk(self.loop.body))
+        own = {node.buffer for node in nodes if isinstance(node, Allocate)}
+        stores = [node.buffer for node in nodes if isinstance(node, Store)]
+        return any(buffer.scope not in ("global", "shared") and buffer not in own for buffer in stores)
 
     def by_first(self, statement: Statement) -> Statement:
         """What has an effect on memory, done once although several threads hold the values."""

@@ -1,0 +1,92 @@
+"""Products of runs of rows with a weight each, against exact sums; runs that are empty, short, and longer than a tile."""
+
+import numpy as np
+import pytest
+
+from tilewright.errors import WrongArgumentShape
+from tilewright.ir.dtypes import ALL
+from tilewright.kernels.grouped_matmul import GroupTiles, group_tiles, grouped_matmul
+from tilewright.matmul import PackedExperts, PackedWeight
+from tilewright.matmul.experts import GroupedCall
+from tilewright.options import override
+from tilewright.quant import quantize
+
+RNG = np.random.default_rng(0)
+HOPPER = "cuda -arch=sm_90a"
+
+
+def product(a, b, sizes, factors=None):
+    """Sums in float64, row by row with its expert's weight."""
+    of = np.repeat(np.arange(len(sizes)), sizes)
+    wide = np.stack([b[e].astype(np.float64) @ row.astype(np.float64) for e, row in zip(of, a)])
+    return wide if factors is None else wide * factors[0][:, None] * factors[1][of]
+
+
+@pytest.mark.parametrize(
+    "tiles, dtype, scaled, sizes",
+    [
+        (GroupTiles(64, 64, 3, 1, blocks=3), "bfloat16", False, (70, 0, 5, 64)),
+        (GroupTiles(64, 64, 2, 1, down=2, blocks=4), "float16", False, (130, 1, 0)),
+        (GroupTiles(64, 64, 2, 1, across=2, blocks=4), "int8", True, (0, 65, 63)),
+        (GroupTiles(16, 64, 3, 1, blocks=3), "float8_e4m3fn", True, (17, 3, 0, 1)),
+        (GroupTiles(8, 128, 2, 2, blocks=2), "bfloat16", False, (3,) * 6),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("N", [96])
+def test_runs_of_rows(tiles, dtype, scaled, sizes, N):
+    M, K, experts = sum(sizes), 192, len(sizes)
+    a, b = (RNG.integers(-3, 4, shape).astype(ALL[dtype].numpy) for shape in ((M, K), (experts, N, K)))
+    factors = tuple(np.exp2(RNG.integers(-2, 3, shape)).astype(np.float32) for shape in (M, (experts, N)))
+    with override(target=HOPPER):
+        kernel = grouped_matmul(experts, N, K, dtype, "float32", scaled, tiles=tiles)
+    exact = product(a, b, sizes, factors if scaled else None)
+    # A row behind the last run stays as it was.
+    given = np.concatenate([a, a[:1]])
+    factors = (np.append(factors[0], np.float32(1)), factors[1])
+    for way in (kernel.interpret, kernel.emulate):
+        found = np.full((M + 1, N), 77, np.float32)
+        way(given, b, *(factors if scaled else ()), np.array(sizes, np.int32), found)
+        assert np.array_equal(found[:M], exact)
+        assert (found[M] == 77).all()
+
+
+def test_tiles_fit_their_runs():
+    assert group_tiles(5, 4096).turned
+    assert group_tiles(64, 4096).rows == 64
+    assert group_tiles(300, 4096).across == 2
+    assert group_tiles(4096, 4096).down == 2
+    for rows in (1, 8, 9, 33, 64, 65, 2000):
+        tiles = group_tiles(rows, 512)
+        assert tiles.stages * (tiles.rows + tiles.columns) * 128 < 227 << 10
+
+
+def stacked(format: str, **options):
+    made = [quantize(RNG.standard_normal((40, 128)), format, **options) for _ in range(3)]
+    return PackedExperts([PackedWeight.pack(weight) for weight in made]), [weight.to_dense() for weight in made]
+
+
+@pytest.mark.parametrize("to", ["int8", "e4m3"])
+def test_one_launch_with_quantised_activations(to):
+    experts, dense = stacked(to, group=None)
+    x, sizes = RNG.standard_normal((12, 128)).astype(np.float32), [5, 0, 7]
+    quantised = "int8" if to == "int8" else "float8_e4m3fn"
+    call = GroupedCall.of(x, experts, sizes, None, quantised, None, target=HOPPER)
+    assert isinstance(call, GroupedCall)
+    exact = product(x, np.stack(dense), sizes)
+    assert np.abs(call.emulate() - exact).max() < (0.02 if to == "int8" else 0.08) * np.abs(exact).max()
+
+
+def test_what_one_launch_does_not_serve_is_said():
+    experts, _ = stacked("int4", group=32)
+    x = np.zeros((3, 128), np.float16)
+    assert GroupedCall.of(x, experts, [1, 1, 1], None, None, None, target=HOPPER) == "float16 by int4 is decoded first"
+
+
+def test_experts_of_different_forms_are_not_stacked():
+    one = PackedWeight.pack(quantize(RNG.standard_normal((4, 32)), "int4", group=32))
+    other = PackedWeight.pack(quantize(RNG.standard_normal((4, 32)), "int8", group=32))
+    with pytest.raises(
+        WrongArgumentShape, match=r"weight 1 is <PackedWeight 4 x 32 int8 .*, weight 0 <PackedWeight 4 x 32 int4"
+    ):
+        PackedExperts([one, other])

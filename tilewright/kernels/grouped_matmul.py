@@ -1,0 +1,253 @@
+"""Products of runs of rows with a weight each (mixture of experts) on Hopper, in one launch, however long the runs are.
+
+The rows stand sorted by expert.  A kernel of one block cuts the runs into tiles of rows and writes a list of them, so that
+nobody on the host needs to know how long they are; the blocks of the product stay and take every so many-th tile.  Short
+runs turn the problem around: rows of the weight are the instruction's rows, the few rows of A its columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tilewright
+import tilewright.language as T
+from tilewright.kernels.dense_matmul import sum_type
+from tilewright.kernels.tiles import CORES, ROW_BYTES, SHARED_BYTES, STAGING_BYTES
+
+BAND = 8
+"""Tiles of rows that are walked column by column, so that neighbours in time share tiles of the weights in the L2 cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTiles:
+    """How a grouped product is divided.
+
+    Attributes
+    ----------
+    rows : of A in a block's tile; fewer than 64 turn the problem around.
+    columns : rows of the weights in a block's tile.
+    stages : slots of the ring of tiles.
+    warpgroups : that multiply; each takes its part of the instruction's rows.
+    down, across : blocks that share loads: of the weights where they have rows one below the other, of A where they have columns
+        side by side.  One of them is 1.
+    blocks : how many run at once.
+    """
+
+    rows: int
+    columns: int
+    stages: int
+    warpgroups: int = 2
+    down: int = 1
+    across: int = 1
+    blocks: int = CORES
+
+    @property
+    def turned(self) -> bool:
+        """Whether rows of the weights are the instruction's rows."""
+        return self.rows < 64
+
+    @property
+    def cluster(self) -> int:
+        return self.down * self.across
+
+
+def group_tiles(rows: int, N: int, cores: int = CORES) -> GroupTiles:
+    """Tiles for runs of about so many rows."""
+    if rows <= 32:
+        held = next(size for size in (8, 16, 32) if size >= rows)
+        columns, warpgroups, down, across = (128, 2, 1, 1) if N > 64 else (64, 1, 1, 1)
+    elif rows <= 64:
+        held, columns, warpgroups, down, across = 64, 128, 1, 1, 1
+    elif rows <= 1024:
+        held, columns, warpgroups, down, across = 128, 256, 2, 1, 2
+    else:
+        held, columns, warpgroups, down, across = 128, 256, 2, 2, 1
+    if -(-N // columns) % 2:
+        across = 1
+    room = SHARED_BYTES - (STAGING_BYTES if held >= 64 else 1024)
+    stages = min(8, room // ((held + columns) * ROW_BYTES))
+    return GroupTiles(held, columns, stages, warpgroups, down, across, cores)
+
+
+@T.macro
+def list_tiles(sizes: Any, count: Any, of: Any, firsts: Any, ends: Any, rows: int) -> None:
+    """Cut runs of ``sizes[experts]`` rows into tiles: how many, the expert of each, its first row, and its run's end."""
+    experts = sizes.shape[0]
+    with T.Kernel(1, threads=256):
+        T.pdl_sync()
+        T.pdl_trigger()
+        # Running sums in steps of 1, 2, 4, ...: of rows, and of tiles.
+        run_ends = T.alloc_shared((2, experts), "int32")
+        tile_ends = T.alloc_shared((2, experts), "int32")
+        for e in T.Parallel(experts):
+            run_ends[0, e] = sizes[e]
+            tile_ends[0, e] = T.ceildiv(sizes[e], rows)
+        steps = (experts - 1).bit_length()
+        for step in list(range(steps)):
+            for e in T.Parallel(experts):
+                before = T.max(e - (1 << step), 0)
+                counts = e >= 1 << step
+                now, then = (step + 1) % 2, step % 2
+                run_ends[now, e] = run_ends[then, e] + T.if_then_else(counts, run_ends[then, before], 0)
+                tile_ends[now, e] = tile_ends[then, e] + T.if_then_else(counts, tile_ends[then, before], 0)
+        last = steps % 2
+        for one in T.Parallel(1):
+            count[one] = tile_ends[last, experts - 1]
+        for e in T.Parallel(experts):
+            own = T.ceildiv(sizes[e], rows)
+            for number in T.serial(own):
+                tile = tile_ends[last, e] - own + number
+                of[tile] = e
+                firsts[tile] = run_ends[last, e] - sizes[e] + number * rows
+                ends[tile] = run_ends[last, e]
+
+
+@tilewright.jit
+def grouped_matmul(
+    experts: int,
+    N: int,
+    K: int,
+    dtype: str = "bfloat16",
+    out: str = "bfloat16",
+    scaled: bool = False,
+    tiles: GroupTiles = GroupTiles(128, 256, 4, 2, 2),
+) -> Any:
+    """``C[m] = A[m] B[expert of m]^T``.
+
+    Parameters
+    ----------
+    experts : how many weights there are.
+    N, K : size of each, ``[N, K]``; rows of K elements are multiples of 16 bytes.
+    dtype, out : of the operands, 8 or 16 bits, and of the result.
+    scaled : whether sums are multiplied by a factor of their row and of their column (of an expert's weight).
+    tiles : see `group_tiles`.
+
+    Returns
+    -------
+    kernel of ``A[M, K]``, ``B[experts, N, K]``, where `scaled` then ``scales_A[M]`` and ``scales_B[experts, N]`` (float32),
+    ``sizes[experts]`` (int32: rows of each expert's run, in their order; together at most M) and ``C[M, N]``; any M.
+    """
+    M = T.dynamic("M")
+    rows, columns, stages, cluster = tiles.rows, tiles.columns, tiles.stages, tiles.cluster
+    block_K = ROW_BYTES // tilewright.dtype(dtype).storage_bytes
+    across, steps = -(-N // (columns * tiles.across)), -(-K // block_K)
+    length = M // (rows * tiles.down) + experts
+    groups, sums = tiles.blocks // cluster, sum_type(dtype)
+
+    def place(tile: Any, down: Any) -> tuple[Any, Any]:
+        """The entry of the list, and the tile of columns, of a group's tile."""
+        first = tile // (BAND * across) * BAND
+        inside = tile - first * across
+        height = T.min(down - first, BAND)
+        return first + inside % height, inside // height
+
+    @T.macro
+    def multiply(A: Any, B: Any, scales: Any, listed: Any, C: Any) -> None:
+        count, of, firsts, ends = listed
+        with T.Kernel(groups * cluster, threads=128 * (tiles.warpgroups + 1), cluster_dims=cluster) as block:
+            A_ring = T.alloc_shared((stages, rows, block_K), dtype)
+            B_ring = T.alloc_shared((stages, columns, block_K), dtype)
+            scope = "cluster" if cluster > 1 else "block"
+            ring = T.channel(A_ring, B_ring, writers="producer", readers="consumers", scope=scope)
+            group, rank = block // cluster, block % cluster
+            with T.roles():
+                with T.role("consumers", warps=4 * tiles.warpgroups, registers=consumer_registers(tiles.warpgroups)):
+                    T.pdl_sync()
+                    shape = (columns, rows) if tiles.turned else (rows, columns)
+                    total = T.alloc_fragment(shape, sums)
+                    down = count[0]
+                    for turn in T.serial(T.ceildiv(down * across - group, groups)):
+                        entry, column = place(turn * groups + group, down)
+                        first = T.max(firsts[entry], 0) + (rank * rows if tiles.down > 1 else 0)
+                        n = (column * tiles.across + (rank if tiles.across > 1 else 0)) * columns
+                        for k in T.serial(steps):
+                            number = turn * steps + k
+                            slot = ring.receive(number)
+                            left, right = (B_ring, A_ring) if tiles.turned else (A_ring, B_ring)
+                            T.wgmma_gemm(
+                                left[slot, :, :], right[slot, :, :], total, transpose_B=True, clear_accum=k == 0
+                            )
+                            T.wait_wgmma(1)
+                            if k > 0:
+                                ring.release(number - 1)
+                        T.wait_wgmma(0)
+                        ring.release(turn * steps + steps - 1)
+                        finish(total, scales, of[entry], first, ends[entry], n, C)
+                with T.role("producer", warps=4, registers=40):
+                    T.pdl_sync()
+                    T.pdl_trigger()
+                    down = count[0]
+                    for turn in T.serial(T.ceildiv(down * across - group, groups)):
+                        entry, column = place(turn * groups + group, down)
+                        expert = of[entry]
+                        first = T.max(firsts[entry], 0) + (rank * rows if tiles.down > 1 else 0)
+                        n = (column * tiles.across + (rank if tiles.across > 1 else 0)) * columns
+                        for k in T.serial(steps):
+                            slot = ring.acquire(turn * steps + k)
+                            T.copy(A[first, k * block_K], A_ring[slot, :, :], multicast=tiles.across > 1)
+                            T.copy(B[expert, n, k * block_K], B_ring[slot, :, :], multicast=tiles.down > 1)
+                            ring.publish(turn * steps + k)
+
+    @T.macro
+    def finish(total: Any, scales: Any, expert: Any, first: Any, end: Any, n: Any, C: Any) -> None:
+        """Store a tile's sums: whole ones in boxes, the last of a run row by row up to its end."""
+        of_rows, of_columns = None, None
+        if scaled:
+            of_rows = T.alloc_fragment((rows,), "float32")
+            of_columns = T.alloc_shared((columns,), "float32")
+            T.copy(scales[0][first], of_rows)
+            T.copy(scales[1][expert, n], of_columns)
+        if tiles.turned:
+            for j, i in T.Parallel(rows, columns):
+                if first + j < end:
+                    C[first + j, n + i] = T.cast(factored(total[i, j], of_rows, of_columns, j, i), out)
+        elif first + rows <= end:
+            result = T.alloc_fragment((rows, columns), out)
+            for i, j in T.Parallel(rows, columns):
+                result[i, j] = T.cast(factored(total[i, j], of_rows, of_columns, i, j), out)
+            T.copy(result, C[first, n])
+        else:
+            for i, j in T.Parallel(rows, columns):
+                if first + i < end:
+                    C[first + i, n + j] = T.cast(factored(total[i, j], of_rows, of_columns, i, j), out)
+
+    @T.macro
+    def product(A: Any, B: Any, scales: Any, sizes: Any, C: Any) -> None:
+        count = T.alloc_global((1,), "int32")
+        of = T.alloc_global((length,), "int32")
+        firsts = T.alloc_global((length,), "int32")
+        ends = T.alloc_global((length,), "int32")
+        list_tiles(sizes, count, of, firsts, ends, rows * tiles.down)
+        multiply(A, B, scales, (count, of, firsts, ends), C)
+
+    Left, Right = T.Tensor((M, K), dtype), T.Tensor((experts, N, K), dtype)
+    Sizes, Result = T.Tensor((experts,), "int32"), T.Tensor((M, N), out)
+
+    if scaled:
+
+        @T.prim_func
+        def grouped_scaled_matmul(
+            A: Left, B: Right, scales_A: T.Tensor((M,), "float32"), scales_B: T.Tensor((experts, N), "float32"),
+            sizes: Sizes, C: Result,
+        ):  # fmt: skip
+            product(A, B, (scales_A, scales_B), sizes, C)
+
+        return grouped_scaled_matmul
+
+    @T.prim_func
+    def grouped_matmul(A: Left, B: Right, sizes: Sizes, C: Result):
+        product(A, B, None, sizes, C)
+
+    return grouped_matmul
+
+
+def factored(value: Any, of_rows: Any, of_columns: Any, row: Any, column: Any) -> Any:
+    """A sum times the factors of its row and its column, where there are some."""
+    return value if of_rows is None else T.cast(value, "float32") * of_rows[row] * of_columns[column]
+
+
+def consumer_registers(warpgroups: int) -> int:
+    """Registers of a consumer's thread: what is left of a multiprocessor's 65536 where the producers keep 40."""
+    even = 65536 // (128 * (warpgroups + 1)) // 8 * 8
+    return min(232, (even * (warpgroups + 1) - 40) // warpgroups // 8 * 8)
