@@ -70,7 +70,6 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, walk
 from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product
@@ -81,6 +80,7 @@ from tilewright.passes.tile.select_async_copies import CP_ASYNC, SYNC
 from tilewright.passes.tile.select_copies import ENGINE
 from tilewright.passes.tile.select_instructions import FACT as PLANS
 from tilewright.passes.tile.select_instructions import WARP
+from tilewright.passes.tile.tile_views import shown_tile
 
 FACT = "copy_barriers"
 """Name in ``context.facts`` of the barrier that each copy of the copy engine signals, by operator."""
@@ -191,8 +191,8 @@ def _ways(channel: Channel, role: Role, tiles: Container[Buffer] | None = None) 
 def _writes(statement: Statement, buffers: Container[Buffer]) -> bool:
     """Whether a statement itself, not one below it, writes one of `buffers`."""
     if isinstance(statement, nodes.TileOperator):
-        return any(root(region.buffer) in buffers for region in statement.effects().writes)
-    return isinstance(statement, nodes.Store) and root(statement.buffer) in buffers
+        return any(shown_tile(region.buffer) in buffers for region in statement.effects().writes)
+    return isinstance(statement, nodes.Store) and shown_tile(statement.buffer) in buffers
 
 
 def _copies_into(channel: Channel, role: Role) -> list[Copy]:
@@ -206,7 +206,9 @@ def _readers(channel: Channel, role: Role) -> list[Statement]:
 def _reads_only(channel: Channel, role: Role, described: set[Buffer], plans: dict[Product, Any]) -> bool:
     """Whether a role reads the slots by descriptors of asynchronous gemms alone: then the wait for them covers its warpgroup."""
     readers = _readers(channel, role)
-    read = {one for node in readers for one in walk(node) if isinstance(one, Buffer) and root(one) in channel.buffers}
+    read = {
+        one for node in readers for one in walk(node) if isinstance(one, Buffer) and shown_tile(one) in channel.buffers
+    }
     return role.warps % 4 == 0 and read <= described and all(_is_by_descriptor(node, plans) for node in readers)
 
 
@@ -217,10 +219,10 @@ def _is_by_descriptor(statement: Statement, plans: dict[Product, Any]) -> bool:
 def _reads(statement: Statement, channel: Channel) -> bool:
     """Whether a statement itself, not one below it, touches the buffers of a channel."""
     if isinstance(statement, nodes.TileOperator):
-        return any(root(region.buffer) in channel.buffers for region in statement.effects().reads)
+        return any(shown_tile(region.buffer) in channel.buffers for region in statement.effects().reads)
     if not isinstance(statement, (nodes.Store, nodes.Let, nodes.Evaluate)):
         return False
-    return any(root(node) in channel.buffers for node in walk(statement) if isinstance(node, Buffer))
+    return any(shown_tile(node) in channel.buffers for node in walk(statement) if isinstance(node, Buffer))
 
 
 def call(function: str, *arguments: Expr | Region) -> Evaluate:

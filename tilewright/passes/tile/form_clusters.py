@@ -55,7 +55,6 @@ from tilewright.ir.nodes import (
     Var,
     index_binary,
 )
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, variables, walk
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
@@ -63,6 +62,7 @@ from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.divide_roles import SPECIALIZED
 from tilewright.passes.tile.select_copies import channel_copies
 from tilewright.passes.tile.select_instructions import Way, plan_gemms
+from tilewright.passes.tile.tile_views import shown_tile
 
 CLUSTER = "cluster"
 BLOCKS = 2
@@ -175,10 +175,10 @@ def _channelled(statement: Statement) -> bool:
 def _reads(node: Any, channel: Channel) -> bool:
     """Whether a statement itself, not one below it, touches a channel's tiles."""
     if isinstance(node, TileOperator):
-        return any(root(region.buffer) in channel.buffers for region in node.effects().reads)
+        return any(shown_tile(region.buffer) in channel.buffers for region in node.effects().reads)
     single = (nodes.Store, nodes.Let, nodes.Evaluate)
     return isinstance(node, single) and any(
-        root(one) in channel.buffers for one in walk(node) if isinstance(one, Buffer)
+        shown_tile(one) in channel.buffers for one in walk(node) if isinstance(one, Buffer)
     )
 
 

@@ -30,6 +30,11 @@ def sees_all(view: Buffer) -> bool:
     return view.dtype.bits * view.size == tile.dtype.bits * tile.size
 
 
+def shown_tile(buffer: Buffer) -> Buffer:
+    """The tile whose elements a buffer shows: itself, or for a view that tile; one that has fewer bytes shows its own (`T.alias`)."""
+    return root(buffer) if buffer.source is not None and sees_all(buffer) else buffer
+
+
 def view_of_ring(view: Buffer, ring: Buffer) -> Buffer:
     """The view of a tile that has become a ring, under one dimension for the slots."""
     name = ring.name.replace(root(view).name, view.name, 1)
@@ -59,13 +64,15 @@ def tile_span(tile: Buffer, kernel: Kernel) -> int | None:
     if span is None:
         return None
     layout = shared_rows(tile.static_shape, tile.dtype.bits, span)
-    views = [view for view in views_of(kernel) if root(view) is tile]
+    views = [view for view in views_of(kernel) if root(view) is tile and sees_all(view)]
     evenly = all(viewed(layout, tile.dtype.bits, view.static_shape, view.dtype.bits) is not None for view in views)
     return span if evenly else None
 
 
 def view_layouts(kernel: Kernel, layouts: Mapping[Buffer, Any]) -> dict[Buffer, Layout]:
     """Layouts of the views of tiles that do not lie row by row: a view lies where its tile does.
+
+    What has fewer bytes is no view but another tile in the same place (`T.alias`), which lies row by row.
 
     Raises
     ------
@@ -76,6 +83,8 @@ def view_layouts(kernel: Kernel, layouts: Mapping[Buffer, Any]) -> dict[Buffer, 
         tile = root(view)
         layout = layouts.get(tile)
         if not isinstance(layout, Layout) or layout == shared_rows(tile.static_shape, tile.dtype.bits):
+            continue
+        if not sees_all(view):
             continue
         lies = viewed(layout, tile.dtype.bits, view.static_shape, view.dtype.bits)
         if lies is None:
