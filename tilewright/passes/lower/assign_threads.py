@@ -336,7 +336,9 @@ class Assign(ScopedRewriter):
         """Whether an access is out of bounds whatever happens."""
         prove = self.analyzer.prove
         return any(
-            prove(index_binary("lt", index, 0)) or prove(index_binary("ge", index, extent))
+            prove(index_binary("lt", index, 0))
+            or prove(index_binary("ge", index, extent))
+            or prove(index_binary("le", extent, 0))
             for index, extent in zip(indices, buffer.shape, strict=True)
         )
 

@@ -120,10 +120,14 @@ class _Axis:
 
 def _form(kernel: Kernel, context: Context) -> Kernel:
     given, wanted = kernel.attribute(CLUSTER), context.schedule.cluster
-    if not kernel.attribute(SPECIALIZED) or wanted == 1 or given == (1, 1, 1):
-        return kernel
     choices = context.facts.setdefault("choices", [])
     place = f"{kernel.span.file}:{kernel.span.line}: " if kernel.span else ""
+    if not kernel.attribute(SPECIALIZED):
+        if given not in (None, (1, 1, 1)) and not _speaks_of_clusters(kernel):
+            choices.append(f"{place}cluster: each block loads for itself (no warps of their own make the loads)")
+        return _apart(kernel)
+    if wanted == 1 or given == (1, 1, 1):
+        return _apart(kernel)
     dims = given or (wanted or BLOCKS,) * 3
     plans = plan_gemms(kernel, context.arch)
     channels = [node for node in walk(kernel.body) if isinstance(node, Channel)]
@@ -137,12 +141,33 @@ def _form(kernel: Kernel, context: Context) -> Kernel:
     if not axes:
         reason = next(filter(None, misfits.values()), None) or "no load is shared along an axis that divides"
         choices.append(f"{place}cluster: {'none' if given is None else 'each block loads for itself'} ({reason})")
-        return kernel
+        return _apart(kernel)
     best = max(axes, key=lambda axis: (axis.saved, axis.number))
     names = ", ".join(dict.fromkeys(copy.source.buffer.name for copy in best.shared))
     size, var = dims[best.number], kernel.block_vars[best.number]
     choices.append(f"{place}cluster: {size} blocks along {var.name} share loads of {names}")
     return _joined(kernel, best, size)
+
+
+def _speaks_of_clusters(kernel: Kernel) -> bool:
+    """Whether blocks of a cluster have to do with one another in what the author wrote."""
+    for node in walk(kernel.body):
+        if isinstance(node, Copy) and (node.multicast or node.rank is not None):
+            return True
+        if isinstance(node, Channel) and node.scope == CLUSTER:
+            return True
+        if isinstance(node, nodes.Call) and any(
+            CLUSTER in str(word) for word in (node.function, *node.arguments) if isinstance(word, (str, nodes.Const))
+        ):
+            return True
+    return False
+
+
+def _apart(kernel: Kernel) -> Kernel:
+    """The kernel without clusters, so that its grid need not divide by them, unless the author's own words need them."""
+    if _speaks_of_clusters(kernel):
+        return kernel
+    return replace(kernel, attributes=tuple(one for one in kernel.attributes if one[0] != CLUSTER))
 
 
 def _divides(extent: Extent, size: int, asked: bool) -> bool:
