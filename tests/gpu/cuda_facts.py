@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-MODULES = ("cuda_facts_numbers", "cuda_facts_matrix", "cuda_facts_sparse", "cuda_facts_copy")
+MODULES = ("cuda_facts_numbers", "cuda_facts_matrix", "cuda_facts_sparse", "cuda_facts_copy", "cuda_facts_dependent")
 
 
 def all_facts(arch: Any) -> Iterator[tuple[str, Callable[[Any], None]]]:

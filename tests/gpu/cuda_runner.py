@@ -58,6 +58,16 @@ class Map:
         )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Launch:
+    """One of several launches in a row."""
+
+    kernel: str
+    grid: int
+    threads: int
+    arguments: Sequence[Any]
+
+
 Argument = Any
 """An array (copied in and back), a `Scalar` or a `Map`."""
 
@@ -89,20 +99,34 @@ class DeviceRunner:
         shared: int = 0, cluster: int = 1, cooperative: bool = False,
     ) -> None:  # fmt: skip
         """Copy arrays to the device, launch, wait, and copy them back."""
+        self._run(
+            source,
+            [(Launch(kernel, grid, threads, arguments), LaunchShape(threads, shared, (cluster, 1, 1), cooperative))],
+        )
+
+    pairs = 200
+    """How many launches in a row show what dependent ones see."""
+
+    def run_dependent(self, source: str, launches: Sequence[Launch]) -> None:
+        """Launches one after the other, each of which may begin before the one before has ended."""
+        self._run(source, [(one, LaunchShape(one.threads, dependent=True)) for one in launches])
+
+    def _run(self, source: str, launches: Sequence[tuple[Launch, LaunchShape]]) -> None:
         with self.driver.on(0):
             memory = Memory(self.driver)
             try:
-                codes, values = [], []
-                for argument in arguments:
-                    code, value = memory.value(argument)
-                    codes.append(code)
-                    values.append(value)
-                shape = LaunchShape(threads, shared, (cluster, 1, 1), cooperative)
-                if (source, kernel) not in self.kernels:
-                    binary = self.compile(source)
-                    self.kernels[source, kernel] = Kernel(binary.cubin, kernel, tuple(codes), binary.ptx)
-                self.kernels[source, kernel].prepare(shape)((grid, 1, 1), values)
-                self.driver.check(self.driver.library.cuCtxSynchronize(), "cuCtxSynchronize", f"running {kernel}")
+                ready = []
+                for launch, shape in launches:
+                    codes, values = zip(*map(memory.value, launch.arguments))
+                    if (source, launch.kernel) not in self.kernels:
+                        binary = self.compile(source)
+                        made = Kernel(binary.cubin, launch.kernel, codes, binary.ptx)
+                        self.kernels[source, launch.kernel] = made
+                    ready.append((self.kernels[source, launch.kernel].prepare(shape), launch.grid, values))
+                for prepared, grid, values in ready:
+                    prepared((grid, 1, 1), values)
+                names = ", ".join(dict.fromkeys(launch.kernel for launch, _ in launches))
+                self.driver.check(self.driver.library.cuCtxSynchronize(), "cuCtxSynchronize", f"running {names}")
                 memory.copy_back()
             finally:
                 memory.free()

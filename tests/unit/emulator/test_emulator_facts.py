@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "gpu"))
 from cuda_facts import all_facts
-from cuda_runner import Map, Scalar
+from cuda_runner import Launch, Map, Scalar
 
 from tilewright.emulator import emulate
 from tilewright.machine.arch import Arch
@@ -29,8 +30,19 @@ class EmulatorRunner:
         self, source: str, kernel: str, grid: int, threads: int, arguments: Sequence[Any], *,
         shared: int = 0, cluster: int = 1, cooperative: bool = False,
     ) -> None:  # fmt: skip
-        import struct
+        self._emulate(source, Launch(kernel, grid, threads, arguments), cluster=(cluster,), shared_bytes=shared)
 
+    pairs = 3
+    """How many launches in a row show what dependent ones see."""
+
+    def run_dependent(self, source: str, launches: Sequence[Launch]) -> None:
+        """Launches one after the other; none may touch what earlier ones use before it has waited for them."""
+        for launch in launches:
+            self._emulate(source, launch, unsettled=[a for a in launch.arguments if not isinstance(a, Scalar)])
+
+    @staticmethod
+    def _emulate(source: str, launch: Launch, **options: Any) -> None:
+        arguments = launch.arguments
         arrays = [a.array if isinstance(a, Map) else a for a in arguments if not isinstance(a, Scalar)]
         values: list[Any] = []
         for argument in arguments:
@@ -41,9 +53,15 @@ class EmulatorRunner:
             else:
                 values.append(argument)
         emulate(
-            source, kernel, values, grid=(grid,), block=(threads,), cluster=(cluster,), shared_bytes=shared,
-            memory=arrays, registers=0,
-        )  # fmt: skip
+            source,
+            launch.kernel,
+            values,
+            grid=(launch.grid,),
+            block=(launch.threads,),
+            memory=arrays,
+            registers=0,
+            **options,
+        )
 
 
 ARCH = cuda_arch.arch({"arch": "sm_90a"})
