@@ -61,7 +61,10 @@ class BoldWriter(Writer):
         head = ["def program(" + ", ".join([*self.tensors, "count: T.int32"]) + "):"]
         head += [f"    BM, BN, BK, STEPS, GROUPS = {self.bm}, {self.bn}, {self.bk}, {self.steps}, 3"]
         for letter, value in sizes.items():
-            symbolic = self.dynamic and letter in self.dynamic and not (letter == "K" and self.sparse)
+            bound = any(
+                letter in shape for shape, _ in self.tensors.values()
+            )  # by itself, so that the size can be told
+            symbolic = self.dynamic and letter in self.dynamic and bound
             head.append(f"    {letter} = T.dynamic('{letter}')" if symbolic else f"    {letter} = {value}")
         head += [
             f'    {name}: T.Tensor({self.shape_text(name)}, "{dtype}")' for name, (_, dtype) in self.tensors.items()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import collections
 
 import pytest
-from pipeline_programs import REFUSALS, verdict
+from pipeline_programs import BOLD, REFUSALS, verdict
 
-SAMPLE = range(9000, 9020)
-PROOF = range(2000)
-FOUND: tuple[int, ...] = (9013,)
+SAMPLE = (*range(9000, 9005), *range(BOLD + 9000, BOLD + 9005))
+PROOF = (*range(2000), *range(BOLD, BOLD + 2000))
+"""Two thousand of each writer."""
+
+FOUND: tuple[int, ...] = (145, 586, 789, 9013, BOLD + 14, BOLD + 31)
 """Seeds that once failed."""
 
 
@@ -20,15 +22,18 @@ def failure(seed: int) -> str | None:
     return None if found == "agrees" or refused else f"seed {seed}: {found}"
 
 
-@pytest.mark.parametrize("seed", [*SAMPLE[::2], *FOUND])
+@pytest.mark.parametrize("seed", [*SAMPLE, *FOUND])
 def test_a_sample(seed: int) -> None:
     assert failure(seed) is None
 
 
+CHUNK = 100
+
+
 @pytest.mark.proof
-@pytest.mark.parametrize("first", range(PROOF.start, PROOF.stop, 100))
-def test_two_thousand_programs(first: int) -> None:
-    seeds = range(first, min(first + 100, PROOF.stop))
+@pytest.mark.parametrize("first", PROOF[::CHUNK])
+def test_thousands_of_programs(first: int) -> None:
+    seeds = range(first, first + CHUNK)
     counts = collections.Counter(verdict(seed).split(":")[0] for seed in seeds)
     failures = [problem for seed in seeds if (problem := failure(seed))] if set(counts) - {"agrees"} else []
     assert not failures and counts["agrees"] >= 0.95 * len(seeds), (failures, counts)
