@@ -3,9 +3,11 @@
     PYTHONPATH=.:tests/gpu python benchmarks/gemm.py [--cases bf16:8192x8192x8192,int8:...] [--rounds 12] [--tiles 128x256,...]
 
 A case is a family and a size M x N x K.  Families: ``bf16`` (A and B row by row along k), ``bf16-nn``, ``bf16-tn``, ``bf16-tt``
-(the two letters: A, then B, n where k is that operand's last dimension for A and its first for B), ``int8`` (token and
-channel scales; the peer has none), ``e4m3`` (one scale an operand), ``e4m3-rows`` (token and channel scales), ``e4m3-blocks``
-(scales of 1 x 128 and 128 x 128 blocks), ``bf16-few`` (at most 64 rows), ``tf32``, ``f64``.
+(the two letters: A, then B, n where k is that operand's last dimension for A and its first for B), ``int8`` and ``int8-nn`` ... (token
+and channel scales; the peer has none), ``e4m3`` (one scale an operand), ``e4m3-rows`` (token and channel scales), ``e4m3-blocks``
+(scales of 1 x 128 and 128 x 128 blocks), ``bf16-few`` (at most 64 rows), ``tf32``, ``f64``; ``sparse-f16``, ``sparse-bf16``, ``sparse-int8``,
+``sparse-e4m3``: A is 2:4 sparse, the first peer our dense kernel on the same A, the second cuSPARSELt.  Triton's product
+(`triton_matmul.py`) runs where Triton is installed.
 
 Two columns, as the models' headers explain: *paced*, single launches 15 ms apart with the host's launch hidden, so that
 the power limit does not bind (to judge); *sustained*, launches one after the other in turn (to report).  L2 is flushed
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +30,7 @@ import tilewright
 from tilewright.kernels.block_scaled_matmul import block_scaled_matmul, block_tiles
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
+from tilewright.kernels.sparse_matmul import sparse_matmul
 from tilewright.kernels.tiles import Tiles, choose_tiles
 
 CASES = ",".join(
@@ -36,10 +40,12 @@ CASES = ",".join(
                 "1024x10240x8192 256x28672x8192 256x8192x8192 256x10240x8192",
         "bf16-nn": "8192x8192x8192", "bf16-tn": "8192x8192x8192", "bf16-tt": "8192x8192x8192",
         "int8": "8192x8192x8192 4096x28672x8192 1024x8192x8192 256x28672x8192",
+        "int8-nn": "8192x8192x8192", "int8-tn": "8192x8192x8192", "int8-tt": "8192x8192x8192",
         "e4m3": "8192x8192x8192 4096x28672x8192 4096x4096x4096", "e4m3-rows": "8192x8192x8192 4096x28672x8192",
         "e4m3-blocks": "4096x7168x16384 64x7168x16384",
         "bf16-few": "1x28672x8192 16x28672x8192 64x28672x8192 1x4096x4096 16x4096x4096 64x4096x4096",
-        "tf32": "4096x4096x4096",
+        "tf32": "4096x4096x4096", "sparse-f16": "8192x8192x8192 4096x4096x4096", "sparse-bf16": "8192x8192x8192",
+        "sparse-int8": "8192x8192x8192", "sparse-e4m3": "8192x8192x8192",
     }.items()
     for size in sizes.split()
 )  # fmt: skip
@@ -82,11 +88,21 @@ def half(M: int, N: int, K: int, tried: list[Tiles], order: str = "nt", dtype: s
     left, right = a.T if transpose_A else a, b.T if transpose_B else b
     runs: Runs = {"cublas": lambda: torch.mm(left, right)}
     if order == "nt" and dtype == "bfloat16":
-        runs.update(models(a, b))
+        runs.update(models(a, b) | triton_run(a, b))
     for name, tiles in ours(M, dtype, N, K, tried).items():
         kernel = dense_matmul(N, K, dtype, None, dtype.replace("tfloat", "float"), transpose_A, transpose_B, tiles)
         runs[name] = output(kernel, M, N, kind, a, b)
     return runs
+
+
+def triton_run(a: torch.Tensor, b: torch.Tensor, scale: float = 1.0) -> Runs:
+    """Triton's product, where Triton is installed."""
+    try:
+        from triton_matmul import triton_matmul
+    except ImportError as error:
+        print(f"  triton: {error}")
+        return {}
+    return {"triton": triton_matmul(a, b, scale)}
 
 
 def models(a: torch.Tensor, b: torch.Tensor) -> Runs:
@@ -104,16 +120,25 @@ def output(kernel: Any, M: int, N: int, dtype: torch.dtype, *arguments: Any) -> 
     return lambda: (kernel(*arguments, c), c)[1]
 
 
-def integers(M: int, N: int, K: int, tried: list[Tiles]) -> Runs:
-    """int8 with token and channel scales, against cuBLASLt's int32 sums (scaled here for the comparison only)."""
+def integers(M: int, N: int, K: int, tried: list[Tiles], order: str = "nt") -> Runs:
+    """int8 with token and channel scales, against cuBLASLt's int32 sums (scaled here for the comparison only).
+
+    Of other orders than nt the second peer is our kernel for nt.
+    """
     a, b = random(M, K, torch.int8), random(N, K, torch.int8)
     scales_a, scales_b = (torch.rand(size, device="cuda") * 1e-3 + 1e-3 for size in (M, N))
     runs: Runs = {"cublaslt int32": lambda: torch._int_mm(a, b.T)}
     reference = (runs["cublaslt int32"]().double() * scales_a[:, None].double() * scales_b.double()).to(torch.bfloat16)
     runs["cublaslt int32"].expected = reference
     for name, tiles in ours(M, "int8", N, K, tried).items():
-        kernel = scaled_matmul(N, K, "int8", tiles=tiles)
-        runs[name] = output(kernel, M, N, torch.bfloat16, a, b, scales_a, scales_b)
+        if order != "nt":
+            runs["our nt"] = output(
+                scaled_matmul(N, K, "int8", tiles=tiles), M, N, torch.bfloat16, a, b, scales_a, scales_b
+            )
+        transpose_A, transpose_B = order[0] == "t", order[1] == "t"
+        given = a.T.contiguous() if transpose_A else a, b if transpose_B else b.T.contiguous()
+        kernel = scaled_matmul(N, K, "int8", transpose_A=transpose_A, transpose_B=transpose_B, tiles=tiles)
+        runs[name] = output(kernel, M, N, torch.bfloat16, *given, scales_a, scales_b)
     return runs
 
 
@@ -130,6 +155,8 @@ def eights(M: int, N: int, K: int, tried: list[Tiles], rows: bool = False) -> Ru
         )
 
     runs: Runs = {"scaled_mm": peer(False), "scaled_mm fast": peer(True)}
+    if not rows:
+        runs.update(triton_run(a, b, (scale_a * scale_b).item()))
     for name, tiles in ours(M, "float8_e4m3fn", N, K, tried).items():
         kinds = ("token", "channel") if rows else ("tensor", "tensor")
         kernel = scaled_matmul(N, K, "float8_e4m3fn", None, "bfloat16", *kinds, tiles=tiles)
@@ -182,15 +209,57 @@ def few(M: int, N: int, K: int, tried: list[Tiles]) -> Runs:
     return runs
 
 
+def sparse(M: int, N: int, K: int, tried: list[Tiles], dtype: str) -> Runs:
+    """A 2:4 sparse, random kept values in random places; int8 sums stay int32, the others become 16-bit floats."""
+    kind = torch_type(dtype)
+    out = {"int8": "int32", "float8_e4m3fn": "bfloat16"}.get(dtype, dtype)
+    codes = torch.tensor([4, 8, 9, 12, 13, 14], device="cuda", dtype=torch.uint8)
+    nibbles = codes[torch.randint(0, 6, (M, K // 4), device="cuda")]
+    metadata = nibbles[:, ::2] | nibbles[:, 1::2] << 4
+    kept, b = random(M, K // 2, kind), random(N, K, kind)
+    wide = torch.zeros(M, K // 4, 4, device="cuda")
+    places = torch.stack([nibbles & 3, nibbles >> 2], -1).long()
+    a = wide.scatter_(-1, places, kept.float().reshape(M, K // 4, 2)).reshape(M, K).to(kind)
+    dense = dense_matmul(N, K, dtype, None, out)
+    runs: Runs = {"our dense": output(dense, M, N, torch_type(out), a, b)}
+    try:
+        runs["cusparselt"] = cusparselt(a, b, torch_type(out))
+    except RuntimeError as error:
+        print(f"  cusparselt: {str(error).splitlines()[0]}")
+    ways = {"tilewright": None} | {f"  {t.block_M}x{t.block_N} {t.cluster}": t for t in tried}
+    for name, tiles in ways.items():
+        if tiles is not None:
+            depth = tiles.block_K or 128 // kind.itemsize
+            tiles = Tiles(tiles.block_M, tiles.block_N, depth, tiles.stages or 4, tiles.threads, tiles.cluster)
+        kernel = sparse_matmul(M, K, dtype, out, tiles=tiles)
+        runs[name] = output(kernel, M, N, torch_type(out), kept, metadata, b)
+    return runs
+
+
+def cusparselt(a: torch.Tensor, b: torch.Tensor, out: torch.dtype) -> Run:
+    """The library's product with its best algorithm."""
+    compressed = torch._cslt_compress(a)
+    types = {} if out == a.dtype else {"out_dtype": out}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        best = torch._cslt_sparse_mm_search(compressed, b.T, **types)
+    return lambda: torch._cslt_sparse_mm(compressed, b.T, alg_id=best, **types)
+
+
 FAMILIES: dict[str, Callable[[int, int, int, list[Tiles]], Runs]] = {
     "bf16": half,
     **{f"bf16-{order}": lambda *size, order=order: half(*size, order=order) for order in ("nn", "tn", "tt")},
     "tf32": lambda *size: half(*size, dtype="tfloat32"),
     "f64": lambda *size: half(*size, dtype="float64"),
     "int8": integers,
+    **{f"int8-{order}": lambda *size, order=order: integers(*size, order=order) for order in ("nn", "tn", "tt")},
     "e4m3": eights,
     "bf16-few": few,
     "e4m3-blocks": blocks,
+    **{
+        f"sparse-{name}": lambda *size, dtype=dtype: sparse(*size, dtype=dtype)
+        for name, dtype in {"f16": "float16", "bf16": "bfloat16", "int8": "int8", "e4m3": "float8_e4m3fn"}.items()
+    },
     "e4m3-rows": lambda *size: eights(*size, rows=True),
 }
 
@@ -267,7 +336,7 @@ def main() -> None:
         family, size = case.split(":")
         M, N, K = map(int, size.split("x"))
         torch.manual_seed(0)
-        tolerance = 2e-2 if family.startswith("e4m3") else 1e-2  # accumulators of 8-bit floats keep 14 bits
+        tolerance = 2e-2 if "e4m3" in family else 1e-2  # accumulators of 8-bit floats keep 14 bits
         runs = checked(FAMILIES[family](M, N, K, asked_tiles(options.tiles)), tolerance)
         paced, sustained = timed(runs, options.rounds, PAUSE), timed(runs, 2 * options.rounds, 0.0)
         print(f"\n{case:32}{'us':>8} {'paced':>8} {'ratio':>6} {'sustained':>11} {'ratio':>6}")

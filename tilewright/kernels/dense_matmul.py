@@ -15,8 +15,11 @@ import tilewright
 import tilewright.language as T
 from tilewright.kernels.tiles import MANY, Tiles, choose_tiles
 
-TURNED = 64
+TURNED = 128
 """Rows and columns of a tile that is turned."""
+
+BLOCK = 4
+"""Rows and columns of what a thread turns in its registers, so that shared memory is read and written by words."""
 
 
 def sum_type(dtype: str) -> str:
@@ -139,13 +142,23 @@ def _product(
 
     @T.macro
     def turn(source: Any, target: Any, dtype: str) -> None:
-        """``target = source^T``, in tiles that pass through shared memory."""
+        """``target = source^T``, in tiles that pass through shared memory and, in blocks, through registers."""
         rows, columns = source.shape
         with T.Kernel(T.ceildiv(columns, TURNED), T.ceildiv(rows, TURNED), threads=256) as (bc, br):
             tile = T.alloc_shared((TURNED, TURNED), dtype)
+            turned = T.alloc_shared((TURNED, TURNED + BLOCK), dtype)
+            words = T.view(tile, (TURNED, TURNED // BLOCK), "uint32")
+            turned_words = T.view(turned, (TURNED, TURNED // BLOCK + 1), "uint32")
             T.copy(source[br * TURNED, bc * TURNED], tile)
+            for i, j in T.Parallel(TURNED // BLOCK, TURNED // BLOCK):
+                first, second = words[BLOCK * i, j], words[BLOCK * i + 1, j]
+                third, fourth = words[BLOCK * i + 2, j], words[BLOCK * i + 3, j]
+                for c in T.unroll(BLOCK):
+                    low = (first >> (8 * c) & 255) | (second >> (8 * c) & 255) << 8
+                    high = (third >> (8 * c) & 255) << 16 | (fourth >> (8 * c) & 255) << 24
+                    turned_words[BLOCK * j + c, i] = low | high
             for j, i in T.Parallel(TURNED, TURNED):
-                target[bc * TURNED + j, br * TURNED + i] = tile[i, j]
+                target[bc * TURNED + j, br * TURNED + i] = turned[j, i]
 
     @T.macro
     def product(A: Any, B: Any, scales_A: Any, scales_B: Any, bias: Any, C: Any) -> None:

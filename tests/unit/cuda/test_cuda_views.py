@@ -11,7 +11,7 @@ def integers(*shape, seed=0):
     return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float16)
 
 
-def viewed(A, B, rows=64, columns=64, swizzle=False, specialize=None):
+def viewed(A, B, rows=64, columns=64, swizzle=False, specialize=None, persistent=None):
     """A gemm's operand, seen as one row, as words and in other rows."""
     M, N, K = T.const("M, N, K")
     A: T.Tensor((M, K), "float16")
@@ -19,7 +19,7 @@ def viewed(A, B, rows=64, columns=64, swizzle=False, specialize=None):
     C = T.empty((M, N), "float32")
     S = T.empty((M,), "float32")
     W = T.empty((M, 32), "int32")
-    with T.Kernel(1, M // 64, threads=128) as (_, by):
+    with T.Kernel(1, M // 64, threads=128, persistent=persistent) as (_, by):
         a = T.alloc_shared((64, 64), "float16")
         b = T.alloc_shared((64, 64), "float16")
         flat = T.view(a, (64 * 64,))
@@ -49,19 +49,21 @@ def viewed(A, B, rows=64, columns=64, swizzle=False, specialize=None):
     return C, S, W
 
 
-@pytest.mark.parametrize("arch, specialize, swizzle, shape", [
-    ("sm_80", None, False, (64, 64)), ("sm_90a", None, False, (32, 128)), ("sm_90a", None, True, (128, 32)),
-    ("sm_90a", False, False, (512, 8)), ("sm_90a", None, False, (4, 1024)),
+@pytest.mark.parametrize("arch, specialize, swizzle, shape, persistent", [
+    ("sm_80", None, False, (64, 64), None), ("sm_90a", None, False, (32, 128), None), ("sm_90a", None, True, (128, 32), None),
+    ("sm_90a", False, False, (512, 8), None), ("sm_90a -cores=1", None, False, (4, 1024), True),
 ])  # fmt: skip
-def test_views_of_operands(arch, specialize, swizzle, shape):
-    a, b = integers(128, 256), integers(64, 256, seed=1)
-    kernel = on(arch, viewed).compile(a, b, rows=shape[0], columns=shape[1], swizzle=swizzle, specialize=specialize)
+def test_views_of_operands(arch, specialize, swizzle, shape, persistent):
+    a, b = integers(128, 192), integers(64, 192, seed=1)
+    kernel = on(arch, viewed).compile(
+        a, b, rows=shape[0], columns=shape[1], swizzle=swizzle, specialize=specialize, persistent=persistent
+    )
     said = kernel.explain()
-    assert ("tma_load into a_ring" in said) == (arch == "sm_90a" and specialize is None)
-    assert not kernel.program.diagnostics
+    assert ("tma_load into a_ring" in said) == (arch != "sm_80" and specialize is None)
+    assert not kernel.program.diagnostics and ("grid: persistent" in said) == bool(persistent)
     diagonal = (np.arange(128) + 3) % 64
-    sums = sum(2 * a[np.arange(128), 64 * k + diagonal].astype(np.float32) for k in range(4))
-    words = np.bitwise_xor.reduce([np.ascontiguousarray(b[:, 64 * k : 64 * k + 64]).view(np.int32) for k in range(4)])
+    sums = sum(2 * a[np.arange(128), 64 * k + diagonal].astype(np.float32) for k in range(3))
+    words = np.bitwise_xor.reduce([np.ascontiguousarray(b[:, 64 * k : 64 * k + 64]).view(np.int32) for k in range(3)])
     expected = a.astype(np.float32) @ b.astype(np.float32).T, sums, np.concatenate([words, words])
     for found in (
         kernel.interpret(a, b),

@@ -71,7 +71,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.signature import size_variables
+from tilewright.ir.signature import root, size_variables
 from tilewright.ir.visitor import Rewriter, variables, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
@@ -295,7 +295,7 @@ class _Renumber(Rewriter):
         return replace(statement, iteration=index_binary("add", self.bases[statement.channel], statement.iteration))
 
     def visit_Region(self, region: Region) -> Region:
-        if region.buffer not in self.rings:
+        if root(region.buffer) not in self.rings:
             return region
         return Region(region.buffer, (self._slot(region.buffer, region.starts[0]), *region.starts[1:]), region.extents)
 
@@ -308,11 +308,11 @@ class _Renumber(Rewriter):
         return replace(made, indices=self._moved(made.buffer, made.indices))
 
     def _moved(self, buffer: nodes.Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return (self._slot(buffer, indices[0]), *indices[1:]) if buffer in self.rings else indices
+        return (self._slot(buffer, indices[0]), *indices[1:]) if root(buffer) in self.rings else indices
 
     def _slot(self, ring: nodes.Buffer, first: Expr) -> Expr:
         """The slot of a ring that the tiles before leave next."""
-        name = self.rings[ring]
+        name = self.rings[root(ring)]
         counted = isinstance(first, nodes.Binary) and first.op == "floormod"
         number = first.left if isinstance(first, nodes.Binary) and counted else first
         return index_binary("floormod", index_binary("add", self.bases[name], number), self.stages[name])

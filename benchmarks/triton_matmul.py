@@ -1,0 +1,74 @@
+"""A persistent Triton product for `gemm.py` to compare with: ``C = scale * A @ B^T`` of bfloat16 or e4m3, tuned over tiles.
+
+Blocks stay for many tiles, which they take band by band; operands and results move by descriptors (TMA), results in two halves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+BAND = 8
+"""Rows of tiles that are walked column by column."""
+
+
+def _with_boxes(arguments: dict[str, Any]) -> None:
+    """Gives the descriptors the boxes of a configuration."""
+    block_m, block_n, block_k = (arguments[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
+    arguments["a"].block_shape = [block_m, block_k]
+    arguments["b"].block_shape = [block_n, block_k]
+    arguments["c"].block_shape = [block_m, block_n // 2]
+
+
+def _configurations() -> list[triton.Config]:
+    tiles = [(128, 256, 4, 8), (128, 256, 3, 8), (256, 128, 4, 8), (128, 128, 4, 8), (128, 128, 5, 4), (64, 256, 4, 4)]
+    return [
+        triton.Config(
+            {"BLOCK_M": m, "BLOCK_N": n}, num_stages=stages, num_warps=warps, pre_hook=_with_boxes
+        )
+        for m, n, stages, warps in tiles
+    ]  # fmt: skip
+
+
+@triton.autotune(_configurations(), key=["M", "N", "K", "BLOCK_K"])
+@triton.jit
+def _product(
+    a, b, c, scale, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BAND: tl.constexpr,
+    BLOCKS: tl.constexpr,
+):  # fmt: skip
+    rows, columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    for tile in tl.range(tl.program_id(0), rows * columns, BLOCKS, flatten=True):
+        band = tile // (BAND * columns)
+        height = min(rows - band * BAND, BAND)
+        row = (band * BAND + tile % (BAND * columns) % height) * BLOCK_M
+        column = tile % (BAND * columns) // height * BLOCK_N
+        total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for k in range(tl.cdiv(K, BLOCK_K)):
+            left = a.load([row, k * BLOCK_K])
+            right = b.load([column, k * BLOCK_K])
+            total = tl.dot(left, right.T, total)
+        total *= scale
+        halves = tl.permute(tl.reshape(total, (BLOCK_M, 2, BLOCK_N // 2)), (0, 2, 1))
+        first, second = tl.split(halves)
+        c.store([row, column], first.to(tl.bfloat16))
+        c.store([row, column + BLOCK_N // 2], second.to(tl.bfloat16))
+
+
+def triton_matmul(a: torch.Tensor, b: torch.Tensor, scale: float = 1.0) -> Any:
+    """A call without arguments that multiplies ``a[M, K]`` by ``b[N, K]`` into a bfloat16 tensor of its own, which it returns."""
+    M, K = a.shape
+    N = b.shape[0]
+    c = torch.empty(M, N, device=a.device, dtype=torch.bfloat16)
+    block_k = 128 // a.element_size()
+    maps = [TensorDescriptor.from_tensor(one, [64, block_k if one is not c else 64]) for one in (a, b, c)]
+    blocks = torch.cuda.get_device_properties(a.device).multi_processor_count
+
+    def run() -> torch.Tensor:
+        _product[(blocks,)](*maps, scale, M, N, K, BLOCK_K=block_k, BAND=BAND, BLOCKS=blocks)
+        return c
+
+    return run
