@@ -3,8 +3,9 @@
 The problem is transposed: rows of W are what the matrix instruction calls rows, the few rows of A its columns.  Every worker
 is one warp.  It keeps its part of A's columns in registers for the whole launch and streams the records of these
 columns through a ring of its own, so that no warp ever waits for another on the way in.  Codes go to the tensor
-cores as the masks leave them; powers of two, offsets and scales are applied to float32 sums of groups.  What workers
-found for a tile is added by the adders, in order, so that results repeat bit by bit.
+cores as the masks leave them; powers of two, offsets and scales are applied to float32 sums of groups (offsets to codes
+where groups are shorter than records: there would be too many sums of A).  What workers found for a tile is added by the
+adders, in order, so that results repeat bit by bit.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ RESIDENT = {1: 132, 2: 132, 4: 116, 8: 104}
 """Blocks of an H200 that run at once, by the size of their clusters: graphics clusters do not divide evenly."""
 
 SHARED_BYTES = 227 << 10
+
+STEP = 64
+"""Columns that are decoded at once where records have more than 16 rows: registers hold so many codes."""
 
 
 @tilewright.jit
@@ -66,13 +70,15 @@ def small_quant_matmul(
     M = T.dynamic("M")
     dtype = str(form.operand)
     down, across, words = form.shape(N, K)
-    rows, step = form.rows, form.group
-    pieces = records * form.sets
+    rows, step = form.rows, min(form.group, STEP if form.rows > 16 else COLUMNS)
+    steps, groups_of_a = form.group // step, records * form.sets
     adders = 4 - warps % 4
-    units = [form.raw_unit(h) for h in (0, 1)]
+    in_codes = form.sets > 1 and form.zero is None and form.raw_bias + offset != 0
+    units = [1.0 if in_codes else form.raw_unit(h) for h in (0, 1)]
     groups = min(blocks // cluster, down)
     turns = -(-down // (groups * cluster))
-    bias = form.raw_bias + offset
+    bias = 0 if in_codes else form.raw_bias + offset
+    added = bias != 0 or form.zero is not None
 
     def scaled(factor: Any, scale: Any, row: Any) -> Any:
         return factor if form.scale is None else scale[row] * factor
@@ -83,6 +89,17 @@ def small_quant_matmul(
         slot = stream.acquire(turn)
         T.copy(W[tile, first : first + records, :], ring[worker, slot, :, :], eviction_policy="evict_first")
         stream.publish(turn)
+
+    @T.macro
+    def add_columns(a: Any, of_a: Any) -> None:
+        """The sums of the columns of each group of A, which offsets and zeros are multiplied by."""
+        ones = T.alloc_fragment((16, step), dtype)
+        columns = T.alloc_fragment((16, tokens), "float32")
+        T.fill(ones, 1.0)
+        for number in list(range(len(of_a))):
+            for k in list(range(steps)):
+                T.gemm(ones, a[number * steps + k], columns, transpose_B=True, clear_accum=k == 0)
+            T.reduce_max(columns, of_a[number], dim=0)
 
     @T.macro
     def store(result: Any, factor: Any, bias: Any, residual: Any, C: Any, first: Any) -> None:
@@ -135,15 +152,11 @@ def small_quant_matmul(
                             fetch(W, ring, stream, worker, first, turn, tile)
                     T.pdl_sync()
                     T.pdl_trigger()
-                    a = [T.alloc_fragment((tokens, step), dtype) for _ in range(pieces)]
-                    of_a = [T.alloc_fragment((tokens,), "float32") for _ in range(pieces)]
-                    ones = T.alloc_fragment((16, step), dtype)
-                    columns = T.alloc_fragment((16, tokens), "float32")
-                    T.fill(ones, 1.0)
-                    for piece in list(range(pieces)):
+                    a = [T.alloc_fragment((tokens, step), dtype) for _ in range(groups_of_a * steps)]
+                    for piece in list(range(groups_of_a * steps)):
                         T.copy(A[0, first * COLUMNS + piece * step], a[piece])
-                        T.gemm(ones, a[piece], columns, transpose_B=True, clear_accum=True)
-                        T.reduce_max(columns, of_a[piece], dim=0)
+                    of_a = [T.alloc_fragment((tokens,), "float32") for _ in range(groups_of_a)] if added else []
+                    add_columns(a, of_a)
                     codes = T.alloc_fragment((rows, step), dtype)
                     scale = T.alloc_fragment((rows,), "float32")
                     zero = T.alloc_fragment((rows,), "float32")
@@ -153,23 +166,32 @@ def small_quant_matmul(
                         T.clear(total)
                         if first + records <= across:
                             slot = stream.receive(turn)
-                            for piece in list(range(pieces)):
-                                record, place = piece // form.sets, piece % form.sets * step
-                                of_rows = (scale if form.scale else None, zero if form.zero else None)
-                                T.unpack(ring[worker, slot, record, :], form, codes, *of_rows, first=place)
-                                for i, j in T.Parallel(rows, tokens):
-                                    part[i, j] = of_a[piece][j] * by_half(i, *(-bias * unit for unit in units))
-                                T.gemm(codes, a[piece], part, transpose_B=True)
+                            for number in list(range(groups_of_a)):
+                                record, place = number // form.sets, number % form.sets * form.group
+                                if bias != 0:
+                                    for i, j in T.Parallel(rows, tokens):
+                                        part[i, j] = of_a[number][j] * by_half(i, *(-bias * unit for unit in units))
+                                for k in list(range(steps)):
+                                    of_rows = (scale if form.scale else None, zero if form.zero else None)
+                                    T.unpack(
+                                        ring[worker, slot, record, :], form, codes, *(of_rows if k == 0 else ()),
+                                        first=place + k * step, offset=offset if in_codes else None,
+                                    )  # fmt: skip
+                                    T.gemm(
+                                        codes, a[number * steps + k], part, transpose_B=True,
+                                        clear_accum=bias == 0 and k == 0,
+                                    )  # fmt: skip
                                 for i, j in T.Parallel(rows, tokens):
                                     inverse = by_half(i, *(1 / unit for unit in units))
+                                    factor_of = scaled(inverse, scale, i)
                                     if form.zero is None:
-                                        total[i, j] += part[i, j] * scaled(inverse, scale, i)
+                                        total[i, j] = T.fma(part[i, j], factor_of, total[i, j])
                                     elif zeros_mode == "original":
-                                        less = part[i, j] * inverse - zero[i] * of_a[piece][j]
-                                        total[i, j] += less * scaled(1.0, scale, i)
+                                        less = part[i, j] * inverse - zero[i] * of_a[number][j]
+                                        total[i, j] = T.fma(less, scaled(1.0, scale, i), total[i, j])
                                     else:
-                                        less = zero[i] * of_a[piece][j]
-                                        total[i, j] += part[i, j] * scaled(inverse, scale, i) - less
+                                        less = zero[i] * of_a[number][j]
+                                        total[i, j] = T.fma(part[i, j], factor_of, total[i, j] - less)
                             stream.release(turn)
                             following = group + (turn + stages) * groups
                             if following < down:
@@ -257,7 +279,8 @@ def small_quant_choice(N: int, K: int, M: int, form: FragmentRecords) -> dict[st
     records make longer copies, which are the faster ones.
     """
     tokens = 8 if M <= 8 else 16
-    most = 16 if tokens == 8 and form.rows == 16 and form.sets == 1 else 8  # the others want more registers a worker
+    # Sums of 16 rows of A or of many rows of W, or of A's columns for zeros of short groups, take more registers a worker.
+    most = 16 if tokens == 8 and form.rows == 16 and (form.sets == 1 or form.zero is None) else 8
     chunks = -(-K // (4 * COLUMNS))
     records, units = (4, chunks) if chunks >= 12 or tokens == 16 else (2, 2 * chunks)
     cluster = next((c for c in RESIDENT if units <= c * most), max(RESIDENT))

@@ -9,6 +9,7 @@ compares).  So one load of up to 16 bytes gives a lane codes of several steps, a
     field h + 2 (p + 2 step)  of the part of the word that element e of a register comes from
 
 so that shifts and masks alone separate the registers, and the codes of a register pair of rows differ by one field.
+Codes that are looked up lie in the order of registers, the elements of each side by side, as byte look-ups leave them.
 
 Codes that become 16 bits are plain numbers, from which an offset is taken.  Codes that become 8 bits are signed, so that
 registers need none: those of int8 are two's complement, those of 8-bit floats have the lower bits of negative ones inverted.
@@ -147,6 +148,11 @@ class FragmentRecords:
         return self.values is not None and self.small_float is None and self.bits == 4
 
     @property
+    def is_signs(self) -> bool:
+        """Whether codes are the bits of signs."""
+        return self.values == SIGNS
+
+    @property
     def numbers(self) -> np.ndarray | None:
         """The number that each code stands for, float64; None where a code is its own."""
         if self.floating is None:
@@ -238,13 +244,14 @@ class FragmentRecords:
         """Elements from the first code of lane 0 to the code of register pair number `number`, lane 0, element 0."""
         word, field = divmod(number, self.fields)
         load, within = divmod(word, self.vector)
-        return (load * _LANES * self.vector + within) * (32 // self.bits) + field
+        between = self.packed if self.is_looked_up else 1
+        return (load * _LANES * self.vector + within) * (32 // self.bits) + field * between
 
     def codes(self) -> Layout:
         """Where the code at (row, column) of a record lies, in codes."""
         lane = self.vector * 32 // self.bits
         rows = [Digit(8, MEMORY, 4 * lane), Digit(2, MEMORY, self._position(1))]
-        columns = [Digit(self.packed, MEMORY, self.fields), Digit(4, MEMORY, lane)]
+        columns = [Digit(self.packed, MEMORY, 1 if self.is_looked_up else self.fields), Digit(4, MEMORY, lane)]
         columns += [Digit(2, MEMORY, self._position(2 << i)) for i in range((self.pairs - 1).bit_length())]
         tile = Layout.of(
             [(d.extent, d.place, d.stride) for d in rows], [(d.extent, d.place, d.stride) for d in columns]
@@ -337,6 +344,8 @@ class FragmentRecords:
     @property
     def raw_bias(self) -> int:
         """What `raw` codes of bfloat16 are too large by: 128 is the number whose last bits are units, and bytes are centred."""
+        if self.is_signs:
+            return 1 if self.operand == ALL["float16"] else 257
         if self.operand != ALL["bfloat16"] or self.numbers is not None:
             return 0
         return 128 if self.bits < 8 else -128
@@ -346,6 +355,8 @@ class FragmentRecords:
         int8 lies in the highest bits.  The least numbers of e4m3 count up like integers."""
         if self.operand.bits == 8:
             return 1.0 if self.bits == 8 else 2.0**-9 if self.operand.is_float else 2.0 ** (8 - self.bits)
+        if self.is_signs:  # a bit is half of the difference between them
+            return 0.5 * (2.0 ** (-24 if self.is_shifted(h) else -24 + h) if self.operand == ALL["float16"] else 1.0)
         if self.operand != ALL["float16"]:
             return 1.0
         if self.small_float is not None:

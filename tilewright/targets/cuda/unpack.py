@@ -49,9 +49,6 @@ AND_OR = 0xEA
 AND_XOR = 0x6A
 """The table of ``(a & b) ^ c``."""
 
-CHOOSE = 0xCA
-"""The table of ``a ? b : c``."""
-
 _HALF = ALL["float16"]
 
 
@@ -170,7 +167,7 @@ class _Unpack:
         half = form.operand == _HALF
         if form.small_float is not None:
             return self._small_float(word, field, form.small_float[0])
-        if form.values is not None:
+        if form.is_signs and offset is not None:
             return self._sign(word, field)
         if form.bits == 8 and not half:
             return self._wide_bytes(word, field)
@@ -222,36 +219,27 @@ class _Unpack:
         planes = [(bits >> shift & 0xFF).astype(np.uint8).view(np.uint32) for shift in (0, 8)]
         found: list[list[Expr]] = []
         for number in range(words.size):
-            pairs = []
-            for end in (0, 16):  # elements of registers
-                word = self._shifted(Load(UINT32, words, (const(number),)), -end)
-                low, high = (self._looked_up(word, plane, made) for plane in planes)
-                pairs.append(
-                    [
-                        self._named("pair", Call(UINT32, "prmt", (low, high, const(s, UINT32))), made)
-                        for s in (0x5140, 0x7362)
-                    ]
-                )
-            found.append(
-                [
-                    Call(UINT32, "prmt", (pairs[0][f // 2], pairs[1][f // 2], const((0x5410, 0x7632)[f % 2], UINT32)))
-                    for f in range(4)
-                ]
-            )
+            registers: list[Expr] = []
+            for half in (0, 16):  # two registers
+                word = Load(UINT32, words, (const(number),))
+                place = self._named("place", binary("and", self._shifted(word, -half), const(0x7777, UINT32)), made)
+                upper = self._shifted(word, -half - 1)  # the highest bit of a code chooses a half of the table
+                chooser = Call(
+                    UINT32, "lop3", (const(AND_OR), upper, const(0x4444, UINT32), const(0x3210, UINT32))
+                )  # fmt: skip
+                chooser = self._named("chooser", chooser, made)
+                low, high = (self._looked_up(place, chooser, plane, made) for plane in planes)
+                registers += [Call(UINT32, "prmt", (low, high, const(s, UINT32))) for s in (0x5140, 0x7362)]
+            found.append(registers)
         return found
 
-    def _looked_up(self, word: Expr, plane: np.ndarray, made: list[Statement]) -> Expr:
-        """For the four lowest fields of a word, bytes of a table of 16: of its halves, chosen by the highest bit."""
-        selector = self._named("selector", binary("and", word, const(0x7777, UINT32)), made)
+    def _looked_up(self, place: Expr, chooser: Expr, plane: np.ndarray, made: list[Statement]) -> Expr:
+        """For four codes bytes of a table of 16, each out of one of its halves."""
         halves = [
-            Call(UINT32, "prmt", (const(int(plane[i]), UINT32), const(int(plane[i + 1]), UINT32), selector))
+            Call(UINT32, "prmt", (const(int(plane[i]), UINT32), const(int(plane[i + 1]), UINT32), place))
             for i in (0, 2)
         ]
-        ones = const(0x80808080, UINT32)  # a selected sign is repeated where the selector's highest bit says so
-        signs = Call(UINT32, "prmt", (ones, ones, binary("and", word, const(0x8888, UINT32))))
-        single = binary("and", signs, const(0x01010101, UINT32))
-        mask = self._named("mask", binary("mul", single, const(255, UINT32)), made)
-        return self._named("looked_up", Call(UINT32, "lop3", (const(CHOOSE), mask, halves[1], halves[0])), made)
+        return self._named("looked_up", Call(UINT32, "prmt", (*halves, chooser)), made)
 
     def _named(self, name: str, value: Expr, made: list[Statement]) -> Var:
         var = Var(UINT32, name)
@@ -363,8 +351,19 @@ class _Unpack:
             places = {THREAD: self.block.thread, REGISTER: const(register)}
             (row,) = layout.coordinate_expressions(**{place: places[place] for place in layout.places})
             number = self.block.simplify(self._line_number(row))
-            value = word_field(functools.partial(self._row_word, row), number, form.offset(field), dtype)
-            yield Store(registers, (const(register),), cast(value, FLOAT32), span=self.unpack.span)
+            load = functools.partial(self._row_word, row)
+            if dtype == ALL["float8_e8m0fnu"]:
+                value: Expr = self._power(load, number, form.offset(field))
+            else:
+                value = cast(word_field(load, number, form.offset(field), dtype), FLOAT32)
+            yield Store(registers, (const(register),), value, span=self.unpack.span)
+
+    def _power(self, load: Callable[[Expr], Expr], number: Expr, offset: int) -> Expr:
+        """A power of two as float32, whose exponent it is (2^-127 counts as zero)."""
+        word = load(index_binary("add", index_binary("floordiv", number, 4), offset // 4))
+        shift = self.block.simplify(index_binary("mul", index_binary("floormod", number, 4), 8))
+        raised = binary("shl", binary("shr", word, cast(shift, UINT32)), const(23, UINT32))
+        return Call(FLOAT32, "bits_float", (binary("and", raised, const(0x7F800000, UINT32)),))
 
 
 def _pair(value: float, dtype: str) -> Expr:
