@@ -73,17 +73,20 @@ def medium_quant_matmul(
     dtype = str(form.operand)
     down, across, words = form.shape(N, K)
     rows = 64 * warpgroups * tiles
-    parts = rows // form.rows
-    blocks = -(-down // (parts * sharing)) * sharing
+    own = 64 * tiles
+    parts, all_parts = own // form.rows, rows // form.rows
+    blocks = -(-down // (all_parts * sharing)) * sharing
     chunks, slots = across // records, 2 * records // halves
     count = -(-chunks // cluster)  # behind the last chunk A reads as zero, whatever the weights
-    share = rows // cluster
-    a_bytes, w_bytes = 2 * stages * halves * tokens * HALF, 4 * weight_stages * parts * records * words
+    share = own // cluster
+    a_bytes, w_bytes = 2 * stages * halves * tokens * HALF, 4 * weight_stages * all_parts * records * words
     kept = out if staged_bytes(out, cluster, epilogue) < 4 else "float32"
     row_of_sums = rows + PADDING * 8 // dtype_of(kept).bits
 
     @T.macro
-    def multiply(a_ring: Any, w_ring: Any, activations: Any, weights: Any, codes: Any, total: Any) -> None:
+    def multiply(
+        which: int, turns: Any, a_ring: Any, w_ring: Any, activations: Any, weights: Any, codes: Any, total: Any
+    ) -> None:
         """Codes are scaled in registers; one accumulator takes all products."""
         for chunk in T.serial(count):
             w_slot = weights.receive(chunk)
@@ -91,12 +94,14 @@ def medium_quant_matmul(
                 number = chunk * slots + half // halves
                 operand = codes[half % 2]
                 T.unpack(
-                    w_ring[w_slot, :, half // 2, :], form, operand, first=HALF * (half % 2), offset=offset, scaled=True,
-                    zeros_mode=zeros_mode,
+                    w_ring[w_slot, which * parts : (which + 1) * parts, half // 2, :], form, operand,
+                    first=HALF * (half % 2), offset=offset, scaled=True, zeros_mode=zeros_mode,
                 )  # fmt: skip
                 if half % halves == 0:
                     activations.receive(number)
+                begin_turn(which, turns, chunk * 2 * records + half)
                 T.wgmma_gemm(operand, a_ring[number % stages, half % halves, :, :], total, transpose_B=True)
+                end_turn(which, turns, chunk * 2 * records + half)
                 T.wait_wgmma(1)
                 if half % halves == 0 and number > 0:
                     activations.release(number - 1)
@@ -105,66 +110,114 @@ def medium_quant_matmul(
         activations.release(count * slots - 1)
 
     @T.macro
-    def multiply_by_groups(a_ring: Any, w_ring: Any, activations: Any, weights: Any, codes: Any, total: Any) -> None:
+    def multiply_by_groups(
+        which: int, turns: Any, a_ring: Any, w_ring: Any, activations: Any, weights: Any, codes: Any, total: Any
+    ) -> None:
         """An accumulator takes a group's products, and the next codes are decoded meanwhile; then its sum is scaled."""
-        sums = T.alloc_fragment((rows, tokens), "float32")
-        scale = T.alloc_fragment((rows,), "float32")
+        sums = T.alloc_fragment((own, tokens), "float32")
+        scale = T.alloc_fragment((own,), "float32")
         for chunk in T.serial(count):
             w_slot = weights.receive(chunk)
-            T.unpack(w_ring[w_slot, :, 0, :], form, codes[0], offset=offset)
+            T.unpack(w_ring[w_slot, which * parts : (which + 1) * parts, 0, :], form, codes[0], offset=offset)
             for record in list(range(records)):
                 number = chunk * records + record
                 activations.receive(number)
                 a_slot = number % stages
                 T.wgmma_gemm(codes[0], a_ring[a_slot, 0, :, :], sums, transpose_B=True, clear_accum=True)
-                T.unpack(w_ring[w_slot, :, record, :], form, codes[1], scale, first=HALF, offset=offset)
+                T.unpack(
+                    w_ring[w_slot, which * parts : (which + 1) * parts, record, :], form, codes[1], scale,
+                    first=HALF, offset=offset,
+                )  # fmt: skip
                 T.wgmma_gemm(codes[1], a_ring[a_slot, 1, :, :], sums, transpose_B=True)
                 if record < records - 1:
                     T.wait_wgmma(1)
-                    T.unpack(w_ring[w_slot, :, record + 1, :], form, codes[0], offset=offset)
+                    T.unpack(
+                        w_ring[w_slot, which * parts : (which + 1) * parts, record + 1, :],
+                        form,
+                        codes[0],
+                        offset=offset,
+                    )
                 else:
                     weights.release(chunk)
                 T.wait_wgmma(0)
                 activations.release(number)
-                for i, j in T.Parallel(rows, tokens):
+                for i, j in T.Parallel(own, tokens):
                     total[i, j] += sums[i, j] * scale[i]
 
     @T.macro
-    def finish(total: Any, factor: Any, bias: Any, first: Any, sums: Any) -> None:
+    def begin_turn(which: int, turns: Any, number: Any) -> None:
+        """Wait until the other warpgroup has started its products: while one multiplies, the other decodes."""
+        if turns is not None:
+            if which == 0:
+                turns.acquire(number)
+            else:
+                turns.receive(number)
+
+    @T.macro
+    def end_turn(which: int, turns: Any, number: Any) -> None:
+        """Let the other warpgroup start its products."""
+        if turns is not None:
+            if which == 0:
+                turns.publish(number)
+            else:
+                turns.release(number)
+
+    @T.macro
+    def meet(which: int, turns: Any) -> None:
+        """Both warpgroups have done all their products."""
+        if turns is not None:
+            begin_turn(which, turns, count * 2 * records)
+            end_turn(which, turns, count * 2 * records)
+            if which == 0:
+                turns.acquire(count * 2 * records + 1)
+        T.sync_threads()
+
+    @T.macro
+    def finish(total: Any, factor: Any, bias: Any, first: Any, sums: Any, column: int) -> None:
         """Sums of the rows of W from `first` on, in registers, into the tile that they leave through."""
         if epilogue.is_plain or cluster > 1:
-            for i, j in T.Parallel(rows, tokens):
-                sums[j, i] = stored(total[i, j], kept)
+            for i, j in T.Parallel(own, tokens):
+                sums[j, column + i] = stored(total[i, j], kept)
         else:
-            shift = T.alloc_fragment((rows,), "float32")
+            shift = T.alloc_fragment((own,), "float32")
             if epilogue.bias:
                 T.copy(bias[first], shift)
-            for i, j in T.Parallel(rows, tokens):
-                sums[j, i] = stored(epilogue.before_residual(total[i, j], factor[0], shift[i]), kept)
+            for i, j in T.Parallel(own, tokens):
+                sums[j, column + i] = stored(epilogue.before_residual(total[i, j], factor[0], shift[i]), kept)
 
     @T.macro
     def add_shares(
-        sums: Any, factor: Any, bias: Any, residual: Any, C: Any, rank: Any, first_token: Any, first: Any
+        sums: Any, factor: Any, bias: Any, residual: Any, C: Any, column: Any, first_token: Any, first: Any
     ) -> None:
-        """Add what the blocks of the cluster found for the rows that are this one's to store, one after the other."""
+        """Add what the blocks of the cluster found for rows that are this one's to store, one after the other."""
         result = T.alloc_fragment((tokens, share), "float32")
         other = T.alloc_fragment((tokens, share), "float32")
-        T.copy(sums[0:tokens, rank * share : (rank + 1) * share], result, rank=0)
+        T.copy(sums[0:tokens, column : column + share], result, rank=0)
         for peer in list(range(1, cluster)):
-            T.copy(sums[0:tokens, rank * share : (rank + 1) * share], other, rank=peer)
+            T.copy(sums[0:tokens, column : column + share], other, rank=peer)
             for i, j in T.Parallel(tokens, share):
                 result[i, j] += other[i, j]
         if epilogue.is_plain:
-            T.copy(result, C[first_token, first])
+            T.copy(result, C[first_token, first + column])
         else:
             shift = T.alloc_fragment((share,), "float32")
             if epilogue.bias:
-                T.copy(bias[first], shift)
+                T.copy(bias[first + column], shift)
             for i, j in T.Parallel(tokens, share):
                 value = epilogue.before_residual(result[i, j], factor[0], shift[j])
                 if epilogue.residual:
-                    value = value + T.cast(residual[first_token + i, first + j], "float32")
-                C[first_token + i, first + j] = stored(value, out)
+                    value = value + T.cast(residual[first_token + i, first + column + j], "float32")
+                C[first_token + i, first + column + j] = stored(value, out)
+
+    @T.macro
+    def store(sums: Any, residual: Any, C: Any, column: int, first_token: Any, first: Any) -> None:
+        """A warpgroup's rows of the finished tile, into C."""
+        if epilogue.residual:
+            for j, i in T.Parallel(tokens, own):
+                row, n = first_token + j, first + column + i
+                C[row, n] = stored(sums[j, column + i] + T.cast(residual[row, n], "float32"), out)
+        else:
+            T.copy(sums[0:tokens, column : column + own], C[first_token, first + column])
 
     @T.macro
     def product(W: Any, A: Any, factor: Any, bias: Any, residual: Any, C: Any) -> None:
@@ -176,42 +229,40 @@ def medium_quant_matmul(
             tile, rank = block // cluster, block % cluster
             first = rank * count
             a_ring = T.alloc_shared((stages, halves, tokens, HALF), dtype)
-            w_ring = T.alloc_shared((weight_stages, parts, records, words), "uint32")
+            w_ring = T.alloc_shared((weight_stages, all_parts, records, words), "uint32")
             scope = "cluster" if sharing > 1 else "block"
-            activations = T.channel(a_ring, writers="activations", readers="consumers", scope=scope)
-            weights = T.channel(w_ring, writers="weights", readers="consumers")
+            names = ["consumers", "others"][:warpgroups]
+            activations = T.channel(a_ring, writers="activations", readers=names, scope=scope)
+            weights = T.channel(w_ring, writers="weights", readers=names)
+            turns = turns_of(names if not promoted else names[:1])
             sums = T.alias(a_ring if a_bytes > w_bytes else w_ring, (tokens, row_of_sums), kept)
             with T.roles():
-                with T.role("consumers", warps=4 * warpgroups, registers=consumer_registers(warpgroups)):
-                    total = T.alloc_fragment((rows, tokens), "float32")
-                    codes = [T.alloc_fragment((rows, HALF), dtype) for _ in range(2)]
-                    T.clear(total)
-                    if promoted:
-                        multiply_by_groups(a_ring, w_ring, activations, weights, codes, total)
-                    else:
-                        multiply(a_ring, w_ring, activations, weights, codes, total)
-                    T.pdl_sync()
-                    T.sync_threads()
-                    finish(total, factor, bias, tile * rows, sums)
-                    if cluster > 1:
-                        T.sync_cluster()
-                        own = tile * rows + rank * share
-                        add_shares(sums, factor, bias, residual, C, rank, of_tokens * tokens, own)
-                        T.sync_cluster()
-                    else:
-                        T.sync_threads()
-                        if epilogue.residual:
-                            for j, i in T.Parallel(tokens, rows):
-                                row, n = of_tokens * tokens + j, tile * rows + i
-                                C[row, n] = stored(sums[j, i] + T.cast(residual[row, n], "float32"), out)
+                for which in list(range(warpgroups)):
+                    with T.role(names[which], warps=4, registers=consumer_registers(warpgroups)):
+                        total = T.alloc_fragment((own, tokens), "float32")
+                        codes = [T.alloc_fragment((own, HALF), dtype) for _ in range(2)]
+                        T.clear(total)
+                        if promoted:
+                            multiply_by_groups(which, turns, a_ring, w_ring, activations, weights, codes, total)
                         else:
-                            T.copy(sums[0:tokens, 0:rows], C[of_tokens * tokens, tile * rows])
+                            multiply(which, turns, a_ring, w_ring, activations, weights, codes, total)
+                        T.pdl_sync()
+                        meet(which, turns)
+                        finish(total, factor, bias, tile * rows + which * own, sums, which * own)
+                        if cluster > 1:
+                            T.sync_cluster()
+                            column = rank * (rows // cluster) + which * share
+                            add_shares(sums, factor, bias, residual, C, column, of_tokens * tokens, tile * rows)
+                            T.sync_cluster()
+                        else:
+                            T.sync_threads()
+                            store(sums, residual, C, which * own, of_tokens * tokens, tile * rows)
                 with T.role("weights", warps=1, registers=40):
                     for chunk in T.serial(count):
                         slot = weights.acquire(chunk)
                         start = T.min(first + chunk, chunks - 1) * records
-                        for part in T.serial(parts):
-                            row = T.min(tile * parts + part, down - 1)
+                        for part in T.serial(all_parts):
+                            row = T.min(tile * all_parts + part, down - 1)
                             T.copy(
                                 W[row, start : start + records, :], w_ring[slot, part, :, :],
                                 eviction_policy="evict_first",
@@ -261,6 +312,13 @@ def medium_quant_matmul(
         product(W, A, factor, bias, residual, C)
 
     return some_rows_and_more
+
+
+def turns_of(names: list[str]) -> Any:
+    """The channel by which two warpgroups take turns: its one slot holds nothing; None where there is one."""
+    if len(names) < 2:
+        return None
+    return T.channel(T.alloc_shared((1, 16), "uint8"), writers=names[0], readers=names[1])
 
 
 def staged_bytes(out: str, cluster: int, epilogue: Epilogue) -> int:
