@@ -21,6 +21,9 @@ HALF = 64
 
 SHARED_BYTES = 227 << 10
 
+TURNS = 5
+"""The first of three named barriers by which warpgroups take turns and meet."""
+
 PADDING = 16
 """Bytes between rows of sums, so that writing columns meets different banks."""
 
@@ -81,13 +84,14 @@ def medium_quant_matmul(
     share = own // cluster
     a_bytes, w_bytes = 2 * stages * halves * tokens * HALF, 4 * weight_stages * all_parts * records * words
     kept = out if staged_bytes(out, cluster, epilogue) < 4 else "float32"
+    in_turns = warpgroups == 2 and not promoted
     row_of_sums = rows + PADDING * 8 // dtype_of(kept).bits
 
     @T.macro
-    def multiply(
-        which: int, turns: Any, a_ring: Any, w_ring: Any, activations: Any, weights: Any, codes: Any, total: Any
-    ) -> None:
+    def multiply(which: int, a_ring: Any, w_ring: Any, activations: Any, weights: Any, codes: Any, total: Any) -> None:
         """Codes are scaled in registers; one accumulator takes all products."""
+        if in_turns and which == 1:
+            end_turn(which)
         for chunk in T.serial(count):
             w_slot = weights.receive(chunk)
             for half in list(range(2 * records)):
@@ -99,9 +103,9 @@ def medium_quant_matmul(
                 )  # fmt: skip
                 if half % halves == 0:
                     activations.receive(number)
-                begin_turn(which, turns, chunk * 2 * records + half)
+                begin_turn(which)
                 T.wgmma_gemm(operand, a_ring[number % stages, half % halves, :, :], total, transpose_B=True)
-                end_turn(which, turns, chunk * 2 * records + half)
+                end_turn(which)
                 T.wait_wgmma(1)
                 if half % halves == 0 and number > 0:
                     activations.release(number - 1)
@@ -111,7 +115,7 @@ def medium_quant_matmul(
 
     @T.macro
     def multiply_by_groups(
-        which: int, turns: Any, a_ring: Any, w_ring: Any, activations: Any, weights: Any, codes: Any, total: Any
+        which: int, a_ring: Any, w_ring: Any, activations: Any, weights: Any, codes: Any, total: Any
     ) -> None:
         """An accumulator takes a group's products, and the next codes are decoded meanwhile; then its sum is scaled."""
         sums = T.alloc_fragment((own, tokens), "float32")
@@ -145,32 +149,26 @@ def medium_quant_matmul(
                     total[i, j] += sums[i, j] * scale[i]
 
     @T.macro
-    def begin_turn(which: int, turns: Any, number: Any) -> None:
+    def begin_turn(which: int) -> None:
         """Wait until the other warpgroup has started its products: while one multiplies, the other decodes."""
-        if turns is not None:
-            if which == 0:
-                turns.acquire(number)
-            else:
-                turns.receive(number)
+        if in_turns:
+            T.sync_threads(TURNS + which, 256)
 
     @T.macro
-    def end_turn(which: int, turns: Any, number: Any) -> None:
+    def end_turn(which: int) -> None:
         """Let the other warpgroup start its products."""
-        if turns is not None:
-            if which == 0:
-                turns.publish(number)
-            else:
-                turns.release(number)
+        if in_turns:
+            T.named_barrier_arrive(TURNS + 1 - which, 256)
 
     @T.macro
-    def meet(which: int, turns: Any) -> None:
-        """Both warpgroups have done all their products."""
-        if turns is not None:
-            begin_turn(which, turns, count * 2 * records)
-            end_turn(which, turns, count * 2 * records)
-            if which == 0:
-                turns.acquire(count * 2 * records + 1)
-        T.sync_threads()
+    def meet(which: int) -> None:
+        """All warpgroups have done all their products."""
+        if in_turns and which == 0:
+            T.sync_threads(TURNS, 256)  # the other's last turn
+        if warpgroups > 1:
+            T.sync_threads(TURNS + 2, 128 * warpgroups)
+        else:
+            T.sync_threads()
 
     @T.macro
     def finish(total: Any, factor: Any, bias: Any, first: Any, sums: Any, column: int) -> None:
@@ -234,7 +232,6 @@ def medium_quant_matmul(
             names = ["consumers", "others"][:warpgroups]
             activations = T.channel(a_ring, writers="activations", readers=names, scope=scope)
             weights = T.channel(w_ring, writers="weights", readers=names)
-            turns = turns_of(names if not promoted else names[:1])
             sums = T.alias(a_ring if a_bytes > w_bytes else w_ring, (tokens, row_of_sums), kept)
             with T.roles():
                 for which in list(range(warpgroups)):
@@ -243,11 +240,11 @@ def medium_quant_matmul(
                         codes = [T.alloc_fragment((own, HALF), dtype) for _ in range(2)]
                         T.clear(total)
                         if promoted:
-                            multiply_by_groups(which, turns, a_ring, w_ring, activations, weights, codes, total)
+                            multiply_by_groups(which, a_ring, w_ring, activations, weights, codes, total)
                         else:
-                            multiply(which, turns, a_ring, w_ring, activations, weights, codes, total)
+                            multiply(which, a_ring, w_ring, activations, weights, codes, total)
                         T.pdl_sync()
-                        meet(which, turns)
+                        meet(which)
                         finish(total, factor, bias, tile * rows + which * own, sums, which * own)
                         if cluster > 1:
                             T.sync_cluster()
@@ -314,13 +311,6 @@ def medium_quant_matmul(
     return some_rows_and_more
 
 
-def turns_of(names: list[str]) -> Any:
-    """The channel by which two warpgroups take turns: its one slot holds nothing; None where there is one."""
-    if len(names) < 2:
-        return None
-    return T.channel(T.alloc_shared((1, 16), "uint8"), writers=names[0], readers=names[1])
-
-
 def staged_bytes(out: str, cluster: int, epilogue: Epilogue) -> int:
     """Bytes of a sum in the tile that sums leave through: those that are not final yet are float32."""
     return 4 if cluster > 1 or epilogue.residual else min(4, dtype_of(out).bits // 8)
@@ -353,7 +343,7 @@ def medium_quant_choice(
     sums = (128 * tiles + PADDING) * tokens * staged_bytes(out, cluster, epilogue)
     for records in (2, 1) if short else (4, 2, 1):
         weights = 128 * tiles // form.rows * records * form.words * 4
-        fewest = 2 if tokens == 256 else max(2, -(-sums // weights))
+        fewest = 2 if tokens == 256 else max(2, sums // weights + 1)
         stages = min(8 // halves + 2 * (tokens <= 32), (room - fewest * weights) // activations)
         if stages >= 2:
             break
