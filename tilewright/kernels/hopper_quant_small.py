@@ -172,9 +172,9 @@ def small_quant_matmul(
                                     for i, j in T.Parallel(rows, tokens):
                                         part[i, j] = of_a[number][j] * by_half(i, *(-bias * unit for unit in units))
                                 for k in list(range(steps)):
-                                    of_rows = (scale if form.scale else None, zero if form.zero else None)
                                     T.unpack(
-                                        ring[worker, slot, record, :], form, codes, *(of_rows if k == 0 else ()),
+                                        ring[worker, slot, record, :], form, codes,
+                                        scale if form.scale and k == 0 else None, zero if form.zero and k == 0 else None,
                                         first=place + k * step, offset=offset if in_codes else None,
                                     )  # fmt: skip
                                     T.gemm(

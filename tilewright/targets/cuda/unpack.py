@@ -224,10 +224,10 @@ class _Unpack:
                 word = Load(UINT32, words, (const(number),))
                 place = self._named("place", binary("and", self._shifted(word, -half), const(0x7777, UINT32)), made)
                 upper = self._shifted(word, -half - 1)  # the highest bit of a code chooses a half of the table
-                chooser = Call(
+                chosen = Call(
                     UINT32, "lop3", (const(AND_OR), upper, const(0x4444, UINT32), const(0x3210, UINT32))
                 )  # fmt: skip
-                chooser = self._named("chooser", chooser, made)
+                chooser = self._named("chooser", chosen, made)
                 low, high = (self._looked_up(place, chooser, plane, made) for plane in planes)
                 registers += [Call(UINT32, "prmt", (low, high, const(s, UINT32))) for s in (0x5140, 0x7362)]
             found.append(registers)
