@@ -264,6 +264,10 @@ class BarrierMisuse(ExecutionError):
     """A barrier at which more threads arrive than it counts, or one that is not there."""
 
 
+class ForeignFunction(ExecutionError):
+    """A function of a device's own language, where there is no device."""
+
+
 class CompilerNotFound(TilewrightError):
     """A compiler that the target needs is not on this machine; the hint says how to get it."""
 
@@ -320,6 +324,10 @@ class ChannelMisuse(TilewrightError):
 
 class NotAsynchronous(TilewrightError):
     """An operator that the author wants asynchronous, and that the machine cannot execute so."""
+
+
+class GridTooLarge(TilewrightError):
+    """A grid whose blocks must all run at once, and do not fit on the machine."""
 
 
 class MissingCapability(TilewrightError):

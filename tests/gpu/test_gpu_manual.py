@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 import tilewright
+import tilewright.language as T
+from tilewright.errors import GridTooLarge
 from tilewright.targets.cuda.arch import detect
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "cuda"))
 from manual_programs import EVERYWHERE, HOPPER, warp_groups
+from word_programs import PROGRAMS, whole_grid
 
 torch = pytest.importorskip("torch")
 
@@ -23,10 +26,10 @@ REPEATS = 100
 def check(program, repeats=REPEATS):
     function, arguments, expected = program
     kernel = tilewright.compile(function, target="cuda")
-    given = [torch.from_numpy(argument).cuda() for argument in arguments]
+    given = [to_device(argument) for argument in arguments]
     expected = torch.from_numpy(expected.copy()).cuda()
     for _ in range(repeats):
-        given[-1].fill_(-1)
+        given[-1].zero_()
         kernel(*given)
         assert torch.equal(given[-1].double(), expected.double())
 
@@ -49,3 +52,28 @@ def test_programs_of_any_gpu(program):
 @pytest.mark.skipif(ARCH is None or not ARCH.has("wgmma"), reason="no Hopper GPU here")
 def test_products_of_other_shapes(options):
     check(warp_groups(1000, 1192, 520, **options))
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.__name__)
+def test_words_of_threads_warps_and_the_grid(program):
+    check(program())
+
+
+def test_a_grid_as_large_as_the_device_meets_many_times():
+    check(whole_grid(128, 40))
+
+
+def test_a_grid_that_does_not_fit():
+    blocks = 2 * ARCH.cores
+
+    @T.prim_func
+    def main(A: T.Tensor((blocks,), "float32")):
+        with T.Kernel(blocks, threads=64) as block:
+            tile = T.alloc_shared((36 * 1024,), "float32")
+            T.fill(tile, 1.0)
+            T.sync_grid()
+            if T.get_thread_binding() == 0:
+                A[block] = tile[block]
+
+    with pytest.raises(GridTooLarge, match=f"all {blocks} blocks of main_kernel meet, but the device runs at most"):
+        tilewright.compile(main, target="cuda")(torch.zeros(blocks, device="cuda"))

@@ -46,6 +46,8 @@ class Clusters:
 
 def cluster_of(kernel: Kernel, grid: tuple[int, ...]) -> Clusters | None:
     """The clusters of a kernel whose blocks depend on each other; None where they run one after the other as well."""
+    if any(isinstance(node, Call) and node.function == "grid_sync" for node in walk(kernel.body)):
+        return Clusters(grid, grid)
     sizes = tuple(kernel.attribute("cluster", (1,) * len(grid)))[: len(grid)]
     if not any(
         (isinstance(node, Call) and (node.function in TOGETHER or "cluster" in node.arguments))

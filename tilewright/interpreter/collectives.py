@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import DivergentThreads, InternalError, OutOfBounds, UninitializedRead
-from tilewright.interpreter.arithmetic import carried
+from tilewright.errors import DivergentThreads, ForeignFunction, InternalError, OutOfBounds, UninitializedRead
+from tilewright.interpreter.arithmetic import binary, carried
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.interpreter.memory import View
 from tilewright.ir.nodes import Call, Expr, Region
+from tilewright.ops.rounding import wrap
 
 WARP = 32
 """Threads that exchange registers."""
@@ -120,3 +121,65 @@ SPECIAL_CALLS["shuffle_xor"] = _shuffled(lambda lane, by: lane ^ by)
 SPECIAL_CALLS["shuffle_up"] = _shuffled(lambda lane, by: lane - by)
 SPECIAL_CALLS["shuffle_down"] = _shuffled(lambda lane, by: lane + by)
 SPECIAL_CALLS["ballot"] = _ballot
+
+
+def _whole_warp(kind: str) -> Callable[[Evaluator, Call], Any]:
+    """The values of all lanes combined as a butterfly does, in every lane."""
+
+    def run(state: Evaluator, node: Call) -> Any:
+        (value,) = (argument for argument in node.arguments if isinstance(argument, Expr))
+        whole_warps(state, node.function)
+        values = np.broadcast_to(carried(state.value(value), value.dtype), state.lanes)
+        lanes = values.reshape(*state.lanes[:-1], -1, WARP)
+        for distance in (16, 8, 4, 2, 1):
+            lanes = np.asarray(binary(kind, lanes, lanes[..., np.arange(WARP) ^ distance], value.dtype))
+        return lanes.reshape(state.lanes)
+
+    return run
+
+
+def _vote_of_block(fold: Callable[..., Any]) -> Callable[[Evaluator, Call], Any]:
+    """All threads of the block meet, and learn something of the conditions of all."""
+
+    def run(state: Evaluator, node: Call) -> Any:
+        (condition,) = (argument for argument in node.arguments if isinstance(argument, Expr))
+        if not active_threads(state).all():
+            raise DivergentThreads(
+                f"only some of the block's threads reach {node.function}",
+                hint="move it out of the condition: all threads of the block must meet there",
+            )
+        held = np.broadcast_to(np.asarray(state.value(condition)).astype(bool), state.lanes)
+        return np.broadcast_to(fold(held), state.lanes).astype(node.dtype.numpy)
+
+    return run
+
+
+def _dot(state: Evaluator, node: Call) -> int:
+    """Each thread adds four products of bytes to its sum."""
+    left, right, total = (argument for argument in node.arguments if isinstance(argument, Region))
+    lanes = state.lanes
+    if not lanes:
+        state.lanes = (1,)
+    try:
+        products = read_each(state, left).astype(np.int64) * read_each(state, right).astype(np.int64)
+        result = products.sum(-1, keepdims=True) + read_each(state, total).astype(np.int64)
+        write_each(state, total, wrap(result, total.dtype))
+    finally:
+        state.lanes = lanes
+    return 0
+
+
+def _foreign(state: Evaluator, node: Call) -> Any:
+    raise ForeignFunction(
+        f"{node.arguments[0]} is a function of the device's own language, which only a device or its emulator runs",
+        hint="call kernel.emulate(...), or write the function in Python with @T.macro",
+    )
+
+
+for _kind in ("add", "min", "max", "and", "or", "xor"):
+    SPECIAL_CALLS[f"warp_{_kind}"] = _whole_warp(_kind)
+SPECIAL_CALLS["sync_threads_and"] = _vote_of_block(np.all)
+SPECIAL_CALLS["sync_threads_or"] = _vote_of_block(np.any)
+SPECIAL_CALLS["sync_threads_count"] = _vote_of_block(np.count_nonzero)
+SPECIAL_CALLS["dp4a"] = _dot
+SPECIAL_CALLS["call_extern"] = _foreign

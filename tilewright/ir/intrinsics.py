@@ -116,6 +116,8 @@ register(Intrinsic("settle", 1, None, pure=False))
 register(Intrinsic("take_turn", 1, None, pure=False))
 register(Intrinsic("pass_turn", 0, None, pure=False))
 register(Intrinsic("end_turns", 0, None, pure=False))
+# A meeting of all threads of all blocks of a grid; passes add the word in which blocks count one another.
+register(Intrinsic("grid_sync", None, None, pure=False))
 # A meeting of all threads of all blocks of a cluster, in one or in two parts; which of them this block is.
 register(Intrinsic("cluster_sync", 0, None, pure=False, collective=True))
 register(Intrinsic("cluster_arrive", 0, None, pure=False))
@@ -151,3 +153,12 @@ for _name, _fold in (
 for _name in ("shuffle", "shuffle_xor", "shuffle_up", "shuffle_down"):
     register(Intrinsic(_name, 2, None, collective=True))
 register(Intrinsic("ballot", 1, None, collective=True))
+# The values of all lanes of a warp combined, in every lane; votes of a whole block, which meets in them.
+for _name in ("add", "min", "max", "and", "or", "xor"):
+    register(Intrinsic(f"warp_{_name}", 1, None, collective=True))
+for _name in ("and", "or", "count"):
+    register(Intrinsic(f"sync_threads_{_name}", 1, None, pure=False, collective=True))
+# Four bytes, four bytes, and the sum that gets their products, as Regions.
+register(Intrinsic("dp4a", 3, None, pure=False))
+# A function of the device's own language: its name, then numbers and places.
+register(Intrinsic("call_extern", None, None, pure=False))

@@ -31,6 +31,7 @@ from tilewright.language.barriers import BARRIER_WORDS
 from tilewright.language.debug import device_assert, print_
 from tilewright.language.direct import Declaration, DirectFunction, Parameter, is_factory
 from tilewright.language.dtypes import TYPES, NumberType, dtype, number_type
+from tilewright.language.external import EXTERNAL_WORDS
 from tilewright.language.foreign import INSTEAD
 from tilewright.language.kernel import (
     ClusterKernel,
@@ -100,6 +101,7 @@ from tilewright.language.mistakes import UnknownName
 from tilewright.language.roles import channel, role, roles, wait_wgmma, wgmma_gemm
 from tilewright.language.source import expression_here
 from tilewright.language.tensors import Packed, StridedTensor, Tensor, const, dynamic, empty, symbolic
+from tilewright.language.thread_words import THREAD_WORDS
 from tilewright.language.tile_ops import (
     REDUCTIONS,
     GemmWarpPolicy,
@@ -128,7 +130,7 @@ Buffer = Tensor
 Serial, Unroll, Vectorized = serial, unroll, vectorized
 
 _NAMED: dict[str, Any] = {
-    **FUNCTIONS, **REDUCTIONS, **ATOMICS, **TYPES, **WARP_WORDS, **BARRIER_WORDS, **TRANSFER_WORDS,
+    **FUNCTIONS, **REDUCTIONS, **ATOMICS, **TYPES, **WARP_WORDS, **BARRIER_WORDS, **TRANSFER_WORDS, **EXTERNAL_WORDS, **THREAD_WORDS,
     "abs": abs_, "max": max_, "min": min_, "print": print_,
 }  # fmt: skip
 globals().update(_NAMED)

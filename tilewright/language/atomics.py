@@ -7,7 +7,8 @@ from typing import Any
 
 from tilewright import ops
 from tilewright.ir import nodes
-from tilewright.ir.nodes import Call, Evaluate, Expr, Let, Region, Var
+from tilewright.ir.dtypes import INT32
+from tilewright.ir.nodes import Call, Evaluate, Expr, For, Let, Region, Var, const, seq
 from tilewright.language.buffers import RegionProxy, TensorProxy, borrow_extents, region_of
 from tilewright.language.builder import in_kernel, record_operator
 from tilewright.language.interface import author_facing
@@ -111,18 +112,22 @@ def _packed(count: int) -> Callable[..., None]:
         place = _place(dst, what)
         source = value.region if isinstance(value, RegionProxy) else _place(value, what)
         order = _order(memory_order, what)
-        for lane in range(count):
-            target = Region(place.buffer, _shifted(place.starts, lane), place.extents)
-            element = nodes.Load(source.dtype, source.buffer, _shifted(source.starts, lane))
-            added = Call(place.dtype, "atomic_add", (target, nodes.cast(element, place.dtype), order))
-            builder.append(Evaluate(added, span=statement_here()))
+        lane = Var(INT32, "lane")
+        target = Region(place.buffer, _shifted(place.starts, lane), place.extents)
+        element = nodes.Load(source.dtype, source.buffer, _shifted(source.starts, lane))
+        added = Call(place.dtype, "atomic_add", (target, nodes.cast(element, place.dtype), order))
+        body = seq(Evaluate(added, span=statement_here()))
+        builder.append(For(lane, const(0), const(count), const(1), body, "vectorize", span=statement_here()))
 
     call.__name__ = call.__qualname__ = f"atomic_addx{count}"
-    call.__doc__ = f"`atomic_add` on {count} consecutive elements, from the first ones given."
+    call.__doc__ = f"""`atomic_add` on {count} consecutive elements, from the first ones given.
+
+    One access where the machine has such a one, and the first is known to be a multiple of {count}.
+    """
     return author_facing(call)
 
 
-def _shifted(indices: tuple[Expr, ...], by: int) -> tuple[Expr, ...]:
+def _shifted(indices: tuple[Expr, ...], by: Expr) -> tuple[Expr, ...]:
     return (*indices[:-1], nodes.index_binary("add", indices[-1], by))
 
 

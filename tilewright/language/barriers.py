@@ -315,6 +315,15 @@ def cluster_sync() -> None:
 
 
 @author_facing
+def sync_grid() -> None:
+    """All threads of all blocks of the grid meet; what they wrote before is seen by all after.
+
+    All blocks have to run at once, which a cooperative launch sees to: one that has more than fit on the device fails.
+    """
+    call("grid_sync")
+
+
+@author_facing
 def cluster_arrive() -> None:
     """Say that this thread has come to a meeting of the cluster, and go on; `cluster_wait` must follow."""
     call("cluster_arrive")
@@ -332,7 +341,7 @@ BARRIER_WORDS: dict[str, Any] = {
         alloc_barrier, alloc_cluster_barrier, mbarrier_wait_parity, mbarrier_arrive, mbarrier_expect_tx,
         mbarrier_arrive_expect_tx, cp_async_barrier_noinc, sync_threads, named_barrier_arrive, sync_warp,
         fence_proxy_async, ws, set_max_nreg, annotate_producer_reg_dealloc, annotate_consumer_reg_alloc, no_set_max_nreg,
-        cluster_arrive, cluster_wait, cluster_sync, block_rank_in_cluster,
+        cluster_arrive, cluster_wait, cluster_sync, block_rank_in_cluster, sync_grid,
     )
 } | {
     "barrier_wait": mbarrier_wait_parity, "barrier_arrive": mbarrier_arrive, "WarpSpecialize": ws,

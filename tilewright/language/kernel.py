@@ -34,6 +34,8 @@ class KernelContext(BlockContext):
         self.layouts: list[tuple[Buffer, Any]] = []
         self.safe_values: list[tuple[Buffer, Expr]] = []
         self.span = statement_here()
+        self.reducer: Any = None
+        """How `T.tvm_thread_allreduce` combines, where `T.attr` says so."""
         self.divided = False
         """Whether the author speaks of warpgroups or barriers, so that conditions may divide warps into roles."""
 

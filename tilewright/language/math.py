@@ -125,7 +125,13 @@ def cast(value: Any, dtype: Any) -> Scalar:
     return Scalar(as_expr(value, dtypes.dtype(dtype)), frame_of(value))
 
 
-Cast = cast
+@author_facing
+def Cast(dtype: Any, value: Any) -> Scalar:
+    """`cast` with its arguments the other way round; either order will do."""
+    if is_number(dtype) and not is_number(value):
+        value, dtype = dtype, value
+    made: Scalar = cast(value, dtype)
+    return made
 
 
 @author_facing
@@ -133,6 +139,8 @@ def reinterpret(value: Any, dtype: Any) -> Scalar:
     """The bits of `value` read as another dtype of the same width."""
     if isinstance(value, (str, dtypes.DType)) or hasattr(value, "__tilewright_dtype__"):
         value, dtype = dtype, value
+    if dtype == "handle":  # the unused argument of T.attr
+        return value if isinstance(value, Scalar) else Scalar(as_expr(value))
     record, operand = dtypes.dtype(dtype), as_expr(value, what="what T.reinterpret reads")
     if record.bits * record.lanes != operand.dtype.bits * operand.dtype.lanes:
         raise NumberExpected("T.reinterpret", f"a dtype of {operand.dtype.bits} bits", f"{record}")

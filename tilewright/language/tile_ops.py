@@ -355,4 +355,5 @@ def pdl_trigger() -> None:
 @author_facing
 def evaluate(value: Any) -> None:
     """An expression as a statement: nothing happens unless it calls something for its effect."""
-    as_expr(value, what="the argument of T.evaluate")
+    if value is not None:
+        as_expr(value, what="the argument of T.evaluate")

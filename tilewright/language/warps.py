@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, INT32, UINT32
-from tilewright.ir.nodes import Binary, Call, Expr, Let, Var, binary, const, index_binary
+from tilewright.ir.nodes import Call, Expr, Let, Var, binary, const, index_binary
 from tilewright.language.builder import in_kernel
 from tilewright.language.interface import author_facing
 from tilewright.language.kernel import get_thread_binding, get_thread_extents
@@ -100,12 +100,8 @@ def all_sync(condition: Any) -> Scalar:
 
 def _reduction(op: str, name: str) -> Callable[[Any], Scalar]:
     def call(value: Any) -> Scalar:
-        total = as_expr(value, what=f"the value of T.{name}")
-        for distance in (16, 8, 4, 2, 1):
-            mine = as_expr(_named(total, "part"))
-            other = as_expr(shfl_xor(Scalar(mine, in_kernel(name).frame), distance))
-            total = Binary(mine.dtype, op, mine, other)
-        return _named(total, "total")
+        operand = as_expr(value, what=f"the value of T.{name}")
+        return _named(Call(operand.dtype, f"warp_{op}", (operand,)), "total")
 
     call.__name__, call.__doc__ = name, "The values of all lanes of the warp combined, in every lane."
     return author_facing(call)
@@ -114,15 +110,30 @@ def _reduction(op: str, name: str) -> Callable[[Any], Scalar]:
 warp_reduce_sum, warp_reduce_max, warp_reduce_min = (
     _reduction("add", "warp_reduce_sum"), _reduction("max", "warp_reduce_max"), _reduction("min", "warp_reduce_min"),
 )  # fmt: skip
-warp_reduce_bitand, warp_reduce_bitor = (
+warp_reduce_bitand, warp_reduce_bitor, warp_reduce_bitxor = (
     _reduction("and", "warp_reduce_bitand"), _reduction("or", "warp_reduce_bitor"),
+    _reduction("xor", "warp_reduce_bitxor"),
 )  # fmt: skip
+
+
+def _vote(function: str, name: str, meaning: str, dtype: nodes.DType) -> Callable[[Any], Scalar]:
+    def call(condition: Any) -> Scalar:
+        return _named(Call(dtype, function, (as_expr(condition, BOOL, f"the condition of T.{name}"),)), "votes")
+
+    call.__name__, call.__doc__ = name, f"The block's threads meet; {meaning}."
+    return author_facing(call)
+
+
+syncthreads_and = _vote("sync_threads_and", "syncthreads_and", "whether the condition holds in all of them", BOOL)
+syncthreads_or = _vote("sync_threads_or", "syncthreads_or", "whether it holds in any of them", BOOL)
+syncthreads_count = _vote("sync_threads_count", "syncthreads_count", "in how many it holds", INT32)
 
 WARP_WORDS: dict[str, Any] = {
     word.__name__: word
     for word in (
         get_lane_idx, get_warp_idx, get_warp_group_idx, shfl_sync, shfl_xor, shfl_up, shfl_down, ballot_sync, any_sync,
         all_sync, warp_reduce_sum, warp_reduce_max, warp_reduce_min, warp_reduce_bitand, warp_reduce_bitor,
+        warp_reduce_bitxor, syncthreads_and, syncthreads_or, syncthreads_count,
     )
 } | {"get_warp_idx_sync": get_warp_idx, "ballot": ballot_sync}  # fmt: skip
 """Every word, under the names of the language."""

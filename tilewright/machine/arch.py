@@ -48,6 +48,10 @@ class Arch:
         if self.warp_size < 1 or self.vector_bytes < 4 or self.vector_bytes & (self.vector_bytes - 1):
             raise ValueError(f"impossible machine: {self}")
 
+    def resident_blocks(self, threads: int) -> int | None:
+        """The most blocks of so many threads that the machine runs at once; None where that has no meaning."""
+        return None
+
     def has(self, feature: str) -> bool:
         return feature in self.features
 

@@ -27,6 +27,7 @@ from tilewright.passes.tile.form_clusters import form_clusters
 from tilewright.passes.tile.forward_operands import forward_operands
 from tilewright.passes.tile.infer_layouts import infer_layouts
 from tilewright.passes.tile.inject_pipeline import inject_pipeline
+from tilewright.passes.tile.meet_grid import meet_grid
 from tilewright.passes.tile.overlap_gemms import overlap_gemms
 from tilewright.passes.tile.persist_grid import persist_grid
 from tilewright.passes.tile.plan_operand_layouts import plan_operand_layouts
@@ -63,6 +64,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(drop_empty_grids, "first: no index of such a kernel exists"),
     Step(drop_dependent_launch, "early: they stand in the way of nothing then", _in_turn),
     Step(check_words, "before anything is built on what the machine lacks"),
+    Step(meet_grid, "early: workspaces are the host program's", _many_threads),
     Step(check_tiles, "before anything changes: it speaks of the tiles that the author wrote", _one_thread),
     Step(privatize_operators, "early: what threads do alone is no work of the block"),
     Step(simplify, "early: what never runs asks nothing of the passes behind", _one_thread),

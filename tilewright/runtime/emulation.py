@@ -57,7 +57,7 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
     workspaces: list[np.ndarray] = []
 
     def workspace(buffer: Buffer, size: int) -> np.ndarray:
-        workspaces.append(np.empty(size, np.uint8))
+        workspaces.append(np.zeros(size, np.uint8))
         return workspaces[-1]
 
     flat = {id(value): _span(value) for value in entry if isinstance(value, np.ndarray)}

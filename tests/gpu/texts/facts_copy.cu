@@ -264,7 +264,7 @@ TW_KERNEL(384, 1) register_budgets(const float* in, int steps, float* out, int* 
 TW_KERNEL(64, 1) grid_rounds(uint32_t* counter, int* cells, int* out, int rounds) {
   for (int r = 1; r <= rounds; ++r) {
     if (threadIdx.x == 0) tw::atomic_add(cells + r, int(blockIdx.x) + 1);
-    tw::grid_sync(counter, r);
+    tw::grid_sync(counter);
     if (threadIdx.x == 1) out[(r - 1) * gridDim.x + blockIdx.x] = tw::load_global<1, tw::L2_ONLY>(cells + r)[0];
   }
 }

@@ -99,6 +99,8 @@ TW_KERNEL(128, 1) words(const uint32_t* p, uint32_t* q) {
   reinterpret_cast<tw::half*>(q)[90] = tw::shuffle(tw::half{uint16_t(a)}, 4);
   q[at++] = tw::ballot(a > b) + tw::any(a > b) + tw::all(a > c);
   q[at++] = tw::redux_add(a) + tw::redux_min(a) + tw::redux_max(a) + tw::redux_and(a) + tw::redux_or(a) + tw::redux_xor(a) + tw::redux_add(int(a)) + tw::redux_min(int(a)) + tw::redux_max(int(a));
+  q[at++] = tw::warp_add(a) + tw::warp_min(int(a)) + tw::warp_max(a) + tw::warp_and(a) + tw::warp_or(int(a)) + tw::warp_xor(a);
+  reinterpret_cast<double*>(q)[41] = tw::warp_add(double(a)) + tw::warp_max(float(a)) + tw::warp_and(uint64_t(a));
   q[at++] = tw::elect_one() + tw::warp_uniform(a) + tw::lane_index();
   tw::Fragment<uint32_t, 4> quad;
   fill(quad, p); tw::quad_transpose(quad); keep(quad, q);
@@ -174,12 +176,13 @@ TW_KERNEL(128, 1) memory(const void* p, void* q, uint64_t policy) {
   const uint32_t s = tw::shared_address(smem) + 16 * threadIdx.x, bar = tw::shared_address(smem) + 8192;
   tw::cp_async<16>(s, p); tw::cp_async<16, 64>(s, p); tw::cp_async<16, 128>(s, p); tw::cp_async<16, 256>(s, p); tw::cp_async<8>(s, p); tw::cp_async<4, 128>(s, p);
   tw::cp_async_zfill<16>(s, p, 3); tw::cp_async_zfill<8, 256>(s, p, 0); tw::cp_async_zfill<4>(s, p, 4); tw::cp_async_hint<16>(s, p, policy); tw::cp_async_hint<4>(s, p, policy);
+  tw::cp_async_zfill_hint<16>(s, p, 3, policy); tw::cp_async_zfill_hint<8>(s, p, 0, policy);
   tw::cp_async_commit(); tw::cp_async_wait<1>(); tw::cp_async_wait_all();
   tw::mbarrier_init(bar, 128); tw::sync_threads();
   tw::cp_async_mbarrier_arrive_noinc(bar); tw::cp_async_mbarrier_arrive(bar); tw::mbarrier_arrive(bar);
   static_cast<bool*>(q)[0] = tw::mbarrier_test_wait(bar, 0) || tw::mbarrier_try_wait(bar, 0);
   tw::mbarrier_wait(bar, 0); tw::mbarrier_invalidate(bar);
-  tw::sync_warp(); static_cast<bool*>(q)[1] = tw::sync_threads_or(p == q);
+  tw::sync_warp(); static_cast<bool*>(q)[1] = tw::sync_threads_or(p == q); static_cast<int*>(q)[1] = tw::sync_threads_count(tw::sync_threads_and(p == q));
   tw::named_barrier_sync(1, 128); tw::named_barrier_arrive(2, 256);
   tw::fence_block(); tw::fence_device(); tw::fence_system();
   static_cast<uint64_t*>(q)[1] = tw::clock() + tw::global_timer();
@@ -193,14 +196,16 @@ TW_KERNEL(128, 1) updates(void* q, uint32_t* counter) {
   l[20] = tw::atomic_add(l, int64_t(1)) + tw::atomic_min(l, int64_t(2)) + tw::atomic_max(l, int64_t(3));
   m[21] = tw::atomic_add(m, uint64_t(1)) + tw::atomic_min(m, uint64_t(2)) + tw::atomic_max(m, uint64_t(3));
   f[50] = tw::atomic_add(f, 1.0f) + tw::atomic_min(f, 2.0f) + tw::atomic_max(f, 3.0f);
+  h[132] = tw::atomic_load(h + 1); f[51] = tw::atomic_load(f) + tw::atomic_store(f + 1, 2.0f); l[22] = tw::atomic_load(l) + tw::atomic_store(l + 1, int64_t(3));
   d[30] = tw::atomic_add(d, 1.0);
   h[130] = tw::atomic_add(h, tw::half{0x3C00}); b[131] = tw::atomic_add(b, tw::bfloat16{0x3F80});
   tw::atomic_add_vector(h, tw::load<2>(h + 8)); tw::atomic_add_vector(b, tw::load<2>(b + 8)); tw::atomic_add_vector(f, tw::load<2>(f + 8)); tw::atomic_add_vector(f, tw::load<4>(f + 8));
+  tw::Fragment<float, 8> sums; fill(sums, f); tw::atomic_add_fragment<2>(f, sums, 4); *tw::pointer(sums, 3) = 1.0f; keep(sums, f);
 #if __CUDA_ARCH__ >= 900
   tw::atomic_add_vector(h, tw::load<8>(h + 8)); tw::atomic_add_vector(b, tw::load<8>(b + 8));
 #endif
   u[40] = tw::load_acquire(u); tw::store_release(u, 3); tw::add_release(u, 4);
-  tw::grid_sync(counter, 1);
+  tw::grid_sync(counter);
 }
 
 #if __CUDA_ARCH__ >= 900

@@ -39,11 +39,11 @@ CASES = {
     ),
     "any_sync": (lambda v: T.any_sync(v > 90), lambda w: np.full(32, (w > 90).any()), "VOTE"),
     "all_sync": (lambda v: T.all_sync(v > -101), lambda w: np.full(32, (w > -101).all()), "VOTE"),
-    "warp_reduce_sum": (T.warp_reduce_sum, lambda w: np.full(32, w.sum()), "SHFL.BFLY"),
-    "warp_reduce_max": (T.warp_reduce_max, lambda w: np.full(32, w.max()), "SHFL.BFLY"),
-    "warp_reduce_min": (T.warp_reduce_min, lambda w: np.full(32, w.min()), "SHFL.BFLY"),
-    "warp_reduce_bitand": (T.warp_reduce_bitand, lambda w: np.full(32, np.bitwise_and.reduce(w)), "SHFL.BFLY"),
-    "warp_reduce_bitor": (T.warp_reduce_bitor, lambda w: np.full(32, np.bitwise_or.reduce(w)), "SHFL.BFLY"),
+    "warp_reduce_sum": (T.warp_reduce_sum, lambda w: np.full(32, w.sum()), "REDUX"),
+    "warp_reduce_max": (T.warp_reduce_max, lambda w: np.full(32, w.max()), "REDUX"),
+    "warp_reduce_min": (T.warp_reduce_min, lambda w: np.full(32, w.min()), "REDUX"),
+    "warp_reduce_bitand": (T.warp_reduce_bitand, lambda w: np.full(32, np.bitwise_and.reduce(w)), "REDUX"),
+    "warp_reduce_bitor": (T.warp_reduce_bitor, lambda w: np.full(32, np.bitwise_or.reduce(w)), "REDUX"),
     "indices": (lambda v: T.get_lane_idx() + 100 * T.get_warp_idx() + v, lambda w: w + LANES, ""),
 }  # fmt: skip
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import INT32
+from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
+    Call,
     Evaluate,
     Expr,
     For,
@@ -55,12 +56,14 @@ class _Vector:
     ----------
     indices : of the group's first element.
     part : the registers, one for each element of the group.
+    adds : whether they are added to what is there, each element atomically.
     """
 
     buffer: Buffer
     indices: tuple[Expr, ...]
     part: Buffer
     lanes: int
+    adds: bool = False
 
     def of_lane(self, lane: Expr | int) -> tuple[Expr, ...]:
         """The indices of element `lane` of the group."""
@@ -190,13 +193,24 @@ class ThreadLoop:
             node for node in walk(self.loop.body) if isinstance(node, (Load, Store)) and self._in_memory(node.buffer)
         ]
         widths = [self._width_of(node, limit) for node in accesses]
+        added = [_sum(statement) for statement in self.loop.body.statements]
+        widths += [self._width_of(store, limit, adds=True) for store in added if store is not None]
         self.width = max(widths, default=1)
 
     @staticmethod
     def _in_memory(buffer: Buffer) -> bool:
         return buffer.scope in ("global", "shared")
 
-    def _width_of(self, access: Load | Store, limit: int) -> int:
+    def _sums_of(self, buffer: Buffer) -> tuple[int, ...]:
+        """How many neighbours of a tensor the machine adds to by one atomic access."""
+        arch = self.owner.context.arch
+        if buffer.scope != "global" or not arch.has("atomics"):
+            return ()
+        if arch.has("vector_atomics"):
+            return {"float16": (2, 8), "bfloat16": (2, 8), "float32": (2, 4)}.get(buffer.dtype.name, ())
+        return (2,) if buffer.dtype.name == "float16" else ()
+
+    def _width_of(self, access: Load | Store, limit: int, adds: bool = False) -> int:
         """How many neighbours along the last loop variable one access moves."""
         var, buffer = self.loop.vars[-1], access.buffer
         if not access.indices or not self._steps(access.indices, var):
@@ -208,7 +222,8 @@ class ThreadLoop:
         layout = self.owner.layouts.get(buffer)
         while width > 1 and width % buffer.dtype.per_byte == 0:  # whole bytes
             aligned = self._aligned(access, width) if layout is None else runs_of(layout, width)
-            if aligned and self._starts(access.indices[-1], var, width):
+            known = not adds or width in self._sums_of(buffer)
+            if known and aligned and self._starts(access.indices[-1], var, width):
                 return width
             width //= 2
         return 1
@@ -270,6 +285,9 @@ class ThreadLoop:
                     vector = self._vector(node)
                     if vector is not None:
                         loads.setdefault(key(node), vector)
+            added = _sum(statement)
+            if added is not None and (vector := self._vector(added, adds=True)) is not None:
+                stores.append(vector)
             if isinstance(statement, Store):
                 vector = self._vector(statement)
                 if vector is not None and statement.buffer not in stored:
@@ -277,14 +295,14 @@ class ThreadLoop:
                 stored.add(statement.buffer)
         return list(loads.values()), stores
 
-    def _vector(self, access: Load | Store) -> _Vector | None:
+    def _vector(self, access: Load | Store, adds: bool = False) -> _Vector | None:
         """How an access moves a group at once; None where it goes element by element."""
         buffer = access.buffer
-        lanes = self._width_of(access, self.width) if self._in_memory(buffer) else 1
+        lanes = self._width_of(access, self.width, adds) if self._in_memory(buffer) else 1
         if lanes == 1:
             return None
         part = Buffer(f"{buffer.name}_part", (self.width,), buffer.dtype, "register")
-        return _Vector(buffer, access.indices, part, lanes)
+        return _Vector(buffer, access.indices, part, lanes, adds)
 
     def _load(self, vector: _Vector) -> list[Statement]:
         pieces = [self._load_piece(vector, first) for first in vector.starts()]
@@ -325,7 +343,9 @@ class ThreadLoop:
         indices, lanes = vector.of_lane(first), vector.lanes
         buffer, places = self.owner.physical(vector.buffer, indices)
 
-        def moved(count: int, at: Expr, to: Buffer, places: tuple[Expr, ...]) -> Store:
+        def moved(count: int, at: Expr, to: Buffer, places: tuple[Expr, ...]) -> Statement:
+            if vector.adds:
+                return self._added(vector, count, at, to, places)
             value = Load(vector.buffer.dtype.with_lanes(count), vector.part, (at,))
             return Store(to, places, value, span=self.loop.span)
 
@@ -348,6 +368,16 @@ class ThreadLoop:
         if self._never_whole(vector.buffer, indices, lanes):
             return [rest]
         return [If(guard, seq(whole), seq(rest), span=self.loop.span)]
+
+    def _added(self, vector: _Vector, count: int, at: Expr, to: Buffer, places: tuple[Expr, ...]) -> Statement:
+        """One atomic access, or one of a single element."""
+        if count > 1:
+            target = Region(to, places, (*(1,) * (len(places) - 1), count))
+            part = Region(vector.part, (at,), (count,))
+            return Evaluate(Call(BOOL, "atomic_add_fragment", (target, part)), span=self.loop.span)
+        value = Load(vector.buffer.dtype, vector.part, (at,))
+        single = Region(to, places, (1,) * len(places))
+        return Evaluate(Call(value.dtype, "atomic_add", (single, value, "relaxed")), span=self.loop.span)
 
     def _never_whole(self, buffer: Buffer, indices: tuple[Expr, ...], lanes: int) -> bool:
         """Whether an access that begins in bounds certainly ends out of them."""
@@ -448,6 +478,10 @@ class _Registers(Rewriter):
         return self.work.by_first(result if guard is None else If(guard, seq(result), span=store.span))
 
     def visit_Evaluate(self, evaluate: Evaluate) -> Statement:
+        added = _sum(evaluate)
+        part = None if added is None else self.stores.get((added.buffer, key(added.indices)))
+        if added is not None and part is not None:
+            return Store(part, (self.work.lane,), self.visit(added.value), span=evaluate.span)
         made: Statement = self.generic(evaluate)
         return self.work.by_first(made) if _has_effect(evaluate.value) else made
 
@@ -476,9 +510,21 @@ def _digit(work: ThreadLoop, divisor: int, modulus: int, width: int) -> Expr:
 def _is_plain(body: Seq) -> bool:
     """Whether a loop's body is stores and names alone, so that memory accesses may move before and behind them."""
     return all(
-        isinstance(statement, Store) or (isinstance(statement, Let) and not _has_effect(statement.value))
+        isinstance(statement, Store)
+        or _sum(statement) is not None
+        or (isinstance(statement, Let) and not _has_effect(statement.value))
         for statement in body.statements
     )
+
+
+def _sum(statement: Statement) -> Store | None:
+    """An atomic addition in no particular order, as if it stored what it adds; None for anything else."""
+    value = statement.value if isinstance(statement, Evaluate) else None
+    if not isinstance(value, Call) or value.function != "atomic_add" or value.arguments[2] != "relaxed":
+        return None
+    place, added, _ = value.arguments
+    assert isinstance(place, Region) and isinstance(added, Expr)
+    return Store(place.buffer, place.starts, added, span=statement.span)
 
 
 def _has_effect(value: Expr) -> bool:

@@ -23,8 +23,12 @@ NEEDS: dict[str, tuple[str, str, str]] = {
         ("named_barrier_sync", "named_barrier_arrive"),
         ("named_barrier", "named barriers", "T.sync_threads()"),
     ),
-    **dict.fromkeys(("setmaxnreg",), ("mbarrier_tx", "registers given from warps to others (T.set_max_nreg)", "nothing")),
+    **dict.fromkeys(("setmaxnreg",), ("setmaxnreg", "registers given from warps to others (T.set_max_nreg)", "no T.set_max_nreg")),
     **dict.fromkeys(("cp_async", "cp_async_zfill"), ("cp_async", "copies that threads start (cp.async)", "T.copy")),
+    **dict.fromkeys(("dp4a",), ("dp4a", "sums of four products of bytes (T.dp4a)", "T.gemm")),
+    **dict.fromkeys(
+        ("call_extern",), ("threads", "functions of a GPU's own language (T.call_extern)", "a helper with @T.macro")
+    ),
     **dict.fromkeys(("grid_sync",), ("cooperative_launch", "meetings of a whole grid (T.sync_grid)", "two T.Kernel")),
 }  # fmt: skip
 """For each function the capability it needs, what that is called, and what to write instead."""
@@ -46,9 +50,9 @@ def _check(node: object, statement: Statement | Kernel, context: Context) -> Non
     if isinstance(node, Call) and node.function in NEEDS:
         feature, what, instead = NEEDS[node.function]
         if not context.arch.has(feature):
+            above = "compile for sm_90a or above, or " if context.arch.has("threads") and instead else ""
             raise MissingCapability(
-                f"{context.arch.name} has no {what}", span=statement.span,
-                hint=f"compile for sm_90a or above, or write {instead}" if feature != "cp_async" else f"write {instead}",
+                f"{context.arch.name} has no {what}", span=statement.span, hint=f"{above}write {instead}"
             )  # fmt: skip
     for child in children(node):
         _check(child, child if isinstance(child, Statement) else statement, context)

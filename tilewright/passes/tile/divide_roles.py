@@ -157,7 +157,12 @@ class Division:
             return "a thread may return before the loop is done"
         consumer, producer = (self._role(after, prelude, moves) for moves in (False, True))
         threads = self.source.num_threads
+        by_author = self.source.attribute("registers")
         producing, consuming = _registers(threads, self._is_light())
+        if by_author is not None:
+            asked = dict(by_author)
+            producing = asked.get("producer", producing) if asked else None
+            consuming = asked.get("consumer", consuming) if asked else None
         span = next(iter(self.wanted)).span
         rings = [Allocate(self.rings[tile], span=self._span(tile)) for link in self.plan.links for tile in link.tiles]
         channels = [

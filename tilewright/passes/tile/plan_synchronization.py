@@ -71,7 +71,7 @@ def barrier() -> Evaluate:
 
 NOTHING = Pending()
 
-MEETINGS = ("sync_threads", "cluster_sync")
+MEETINGS = ("sync_threads", "cluster_sync", "grid_sync", "sync_threads_and", "sync_threads_or", "sync_threads_count")
 """Functions in which all threads of a block meet."""
 
 _MARK = Buffer("mark", (1,), BOOL, "shared")

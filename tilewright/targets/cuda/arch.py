@@ -66,6 +66,10 @@ class CudaArch(Arch):
         share = self.registers_per_multiprocessor // _PARTITIONS // per_partition
         return min(self.registers, share // _REGISTER_UNIT * _REGISTER_UNIT // self.warp_size)
 
+    def resident_blocks(self, threads: int) -> int | None:
+        """The most blocks of so many threads that the machine runs at once, whatever else they need."""
+        return self.cores * self.occupancy(threads, 1, 0) if self.cores else None
+
     def occupancy(self, threads: int, registers: int, shared_bytes: int, barriers: int = 1) -> int:
         """Blocks of a kernel that a multiprocessor holds at once; 0 where not even one fits.
 

@@ -35,6 +35,7 @@ from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.tile.select_async_copies import CP_ASYNC, asynchronous_copy, piece_bytes
+from tilewright.targets.cuda.policies import POLICIES
 
 
 def lower_copy(copy: Copy, context: Context) -> Statement | None:
@@ -119,9 +120,15 @@ class _Pieces:
         source = Region(origin.buffer, tuple(indices), (*(1,) * (len(indices) - 1), self.width))
         guard = self.block.guard(origin.buffer, indices)
         if guard is None:
-            return Evaluate(Call(BOOL, "cp_async", (place, source)), span=self.copy.span)
+            return self._call("cp_async", place, source)
         valid = Select(UINT32, guard, self._valid_bytes(origin.buffer, indices[-1]), const(0, UINT32))
-        return Evaluate(Call(BOOL, "cp_async_zfill", (place, source, valid)), span=self.copy.span)
+        return self._call("cp_async_zfill", place, source, valid)
+
+    def _call(self, function: str, *arguments: Expr | Region) -> Evaluate:
+        """The copy of a piece, with the hint to the L2 cache that the author gives."""
+        if self.copy.eviction is None:
+            return Evaluate(Call(BOOL, function, arguments), span=self.copy.span)
+        return Evaluate(Call(BOOL, f"{function}_hint", (*arguments, POLICIES[self.copy.eviction])), span=self.copy.span)
 
     def _valid_bytes(self, tensor: Buffer, index: Expr) -> Expr:
         """Bytes of a piece whose first element is in bounds: fewer than all of it where the row ends within."""

@@ -67,6 +67,7 @@ class LaunchConfig(ctypes.Structure):
 
 
 _NO_BINARY_FOR_GPU = 209
+_NON_BLOCKING = 1
 _CAPTURE_RELAXED = 2
 _INVALID_CONTEXT = 201
 _EXPLANATIONS = {
@@ -239,10 +240,16 @@ class Driver:
         return count.value
 
     def allocate(self, size: int) -> int:
-        """Device memory for a workspace, as an address; it lives as long as the process."""
-        pointer = ctypes.c_uint64()
-        call = self.library.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(max(size, 1)))
-        self.check(call, "cuMemAlloc", f"allocating a workspace of {size} bytes")
+        """Device memory for a workspace, as an address: zeros, for as long as the process lives."""
+        pointer, stream = ctypes.c_uint64(), ctypes.c_void_p()
+        doing = f"allocating a workspace of {size} bytes"
+        count = ctypes.c_size_t(max(size, 1))
+        self.check(self.library.cuMemAlloc_v2(ctypes.byref(pointer), count), "cuMemAlloc", doing)
+        # A stream of its own: others may be captured into graphs at this moment.
+        self.check(self.library.cuStreamCreate(ctypes.byref(stream), _NON_BLOCKING), "cuStreamCreate", doing)
+        self.check(self.library.cuMemsetD8Async(pointer, ctypes.c_ubyte(0), count, stream), "cuMemsetD8Async", doing)
+        self.check(self.library.cuStreamSynchronize(stream), "cuStreamSynchronize", doing)
+        self.check(self.library.cuStreamDestroy_v2(stream), "cuStreamDestroy", doing)
         return pointer.value
 
     def active_blocks(self, function: ctypes.c_void_p, threads: int, shared_bytes: int) -> int:

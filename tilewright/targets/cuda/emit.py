@@ -26,6 +26,7 @@ def emit(function: Function, arch: Arch) -> Source:
         f"// {function.name}{where}, compiled by tilewright for {arch.name}.",
         '#include "tilewright_cuda.cuh"',
         *_headers(function),
+        *(line for text in function.attribute("sources", ()) for line in ("", *text.strip("\n").split("\n"))),
         "",
     ]
     entries, shared, origins = [], [], []

@@ -30,6 +30,7 @@ from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.lower.lower_channels import FACT as BARRIERS
 from tilewright.passes.tile.select_copies import BULK
 from tilewright.targets.cuda.operands import BoxPlan, plan_boxes
+from tilewright.targets.cuda.policies import POLICIES
 from tilewright.targets.cuda.tma import MAX_BOX, ROW_BYTES, Swizzle, moved_as
 
 PATTERN_ROWS = 8
@@ -57,12 +58,6 @@ def lower_engine_tile_store(copy: Copy, context: Context) -> Statement:
         size = copy.source.dtype.nbytes(math.prod(extents))
         return Evaluate(Call(BOOL, "bulk_store", (target, place, const(size))), span=copy.span)
     return _Boxes(copy, copy.destination, copy.source, block, None).statement()
-
-
-POLICIES = {
-    "evict_first": "tw::POLICY_EVICT_FIRST", "evict_last": "tw::POLICY_EVICT_LAST", "evict_normal": "tw::POLICY_NORMAL",
-}  # fmt: skip
-"""The cache's hints by `Copy.eviction`."""
 
 
 def _bytes(copy: Copy, block: BlockView, barrier: Region) -> Statement:

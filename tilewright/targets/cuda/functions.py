@@ -19,6 +19,10 @@ for _name in ("ldmatrix", "ldmatrix_trans"):
 # Groups of the copies that a thread started.
 register(Intrinsic("cp_async_commit", 0, None, pure=False))
 register(Intrinsic("cp_async_wait", 1, None, pure=False))
+register(Intrinsic("cp_async_hint", 3, None, pure=False))
+register(Intrinsic("cp_async_zfill_hint", 4, None, pure=False, checks_bounds=True))
+# Neighbours of a tensor get what as many registers hold, each added atomically.
+register(Intrinsic("atomic_add_fragment", 2, None, pure=False))
 # How barriers in shared memory come to be, what sees the writes of other blocks, and copies of the engine.
 for _name, _arity in (
     ("mbarrier_init", 2), ("fence_mbarrier_init", 0), ("mbarrier_wait_cluster", 2), ("mbarrier_arrive_cluster_release", 2),

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilewright.errors import LaunchFailed
+from tilewright.errors import GridTooLarge, LaunchFailed
 from tilewright.targets.cuda.driver import (
     _INVALID_CONTEXT,
     Driver,
@@ -33,6 +33,10 @@ _CONFIG = "<3I3II4xQQI4x"
 
 _ALIGNMENT = {TENSOR_MAP: 64}
 _PORTABLE_CLUSTER = 8
+_TOO_LARGE = 720
+"""What the driver answers where a cooperative launch does not fit."""
+_MULTIPROCESSORS = 16
+"""The driver's number for how many multiprocessors a device has."""
 _STATIC_SHARED = 48 << 10
 
 
@@ -200,6 +204,14 @@ class PreparedKernel:
         with self._driver.on(device):
             return self._driver.active_clusters(function, config)
 
+    def resident_blocks(self) -> int:
+        """Blocks of this kernel that the current device runs at once."""
+        device = self.current_device()
+        function = self.function_on(device)
+        with self._driver.on(device):
+            each = self._driver.active_blocks(function, self.shape.threads, self.shape.shared_bytes)
+            return each * self._driver.attribute(device, _MULTIPROCESSORS)
+
     def _load(self, device: int) -> ctypes.c_void_p:
         function = self.kernel.function(self._driver, device)
         with self._driver.on(device):
@@ -219,6 +231,12 @@ class PreparedKernel:
 
     def _fail(self, result: int, grid: tuple[int, int, int]) -> None:
         shape = self.shape
+        if shape.cooperative and result == _TOO_LARGE:
+            fit = self.resident_blocks()
+            raise GridTooLarge(
+                f"all {_product(grid)} blocks of {self.kernel.name} meet, but the device runs at most {fit} of them at once",
+                hint="launch fewer blocks, each of which takes several tiles in turn",
+            )
         cluster = f", clusters of {shape.cluster}" if _product(shape.cluster) > 1 else ""
         self._driver.check(
             result, "cuLaunchKernelEx",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tilewright.ir.dtypes import ALL, DType
 from tilewright.ir.nodes import Call, Const, Expr, Region
 from tilewright.machine.fragments import FragmentLayout
 from tilewright.machine.instructions import MatrixInstruction
+from tilewright.ops.atomic import combine
 from tilewright.ops.gemm import integer_product
 from tilewright.ops.rounding import round_float, wrap
 from tilewright.targets.cuda.arch import ARCHITECTURES
@@ -111,9 +113,8 @@ def _start_copy(state: Evaluator, node: Call) -> int:
     assert isinstance(place, Region) and isinstance(source, Region)
     length = _length(source)
     elements = np.asarray(length)
-    if len(node.arguments) == 3:
-        valid = node.arguments[2]
-        assert isinstance(valid, Expr)
+    valid = next((part for part in node.arguments[2:] if isinstance(part, Expr)), None)
+    if valid is not None:
         elements = np.asarray(state.value(valid)).astype(np.int64) * 8 // place.dtype.bits
     copied = np.zeros((*state.lanes, length), place.dtype.numpy)
     if np.any(elements > 0):
@@ -141,6 +142,20 @@ def _landed(state: Evaluator, node: Call) -> int:
     return 0
 
 
+def _add_each(state: Evaluator, node: Call) -> int:
+    """Each thread's registers are added to neighbours of a tensor, one thread after the other."""
+    place, part = node.arguments
+    assert isinstance(place, Region) and isinstance(part, Region)
+    values = read_each(state, part)
+    memory, offsets = each_offset(state, replace(place, extents=(*place.extents[:-1], part.extents[-1])))
+    active = np.broadcast_to(active_threads(state)[..., None], offsets.shape)
+    for at, value in zip(offsets[active], values[active], strict=True):
+        memory.scatter(at[None], combine("add", memory.gather(at[None]), value[None], memory.dtype))
+    return 0
+
+
+SPECIAL_CALLS["atomic_add_fragment"] = _add_each
+SPECIAL_CALLS["cp_async_hint"] = SPECIAL_CALLS["cp_async_zfill_hint"] = _start_copy
 SPECIAL_CALLS["cp_async"] = SPECIAL_CALLS["cp_async_zfill"] = _start_copy
 SPECIAL_CALLS["cp_async_commit"] = SPECIAL_CALLS["cp_async_wait"] = _landed
 SPECIAL_CALLS["fence_proxy_async_shared"] = _landed

@@ -15,8 +15,10 @@ from tilewright.targets.c_family import UNARY, CFamilyPrinter, Names, Text
 from tilewright.targets.cuda.instructions import PTX_NAMES
 from tilewright.targets.cuda.spellings import SPELLINGS, TYPES, storage_type
 
-_ASYNC_COPIES = ("cp_async", "cp_async_zfill")
-_ATOMICS = frozenset(f"atomic_{kind}" for kind in ("add", "max", "min", "and", "or", "xor", "exchange"))
+_ASYNC_COPIES = ("cp_async", "cp_async_zfill", "cp_async_hint", "cp_async_zfill_hint")
+_ATOMICS = frozenset(
+    f"atomic_{kind}" for kind in ("add", "max", "min", "and", "or", "xor", "exchange", "load", "store")
+)
 TEMPLATES = {
     "wgmma_ss": 3, "wgmma_rs": 3, "wgmma_sparse_ss": 4, "wgmma_sparse_rs": 4, "wgmma_wait": 1, "bulk_wait": 1,
     "bulk_wait_read": 1, "setmaxnreg": 1, "lop3": 1,
@@ -151,6 +153,12 @@ class CudaPrinter(CFamilyPrinter):
             return self._atomic(call)
         if call.function == "sparse_places":
             return self._pointers(call)
+        if call.function == "dp4a":
+            return self._dot(call)
+        if call.function == "call_extern":
+            return self._foreign(call)
+        if call.function == "atomic_add_fragment":
+            return self._vector_atomic(call)
         if call.function == "load_cluster_fragment":
             return self._load_from_peer(call)
         if call.function == "cp_async_wait":
@@ -208,6 +216,57 @@ class CudaPrinter(CFamilyPrinter):
         if order == "relaxed":
             return update
         return Text(f"[&] {{ tw::fence_device(); const auto old = {update}; tw::fence_device(); return old; }}()")
+
+    def _vector_atomic(self, call: nodes.Call) -> Text:
+        """Several neighbours of a tensor get what as many registers hold."""
+        place, part = call.arguments
+        assert isinstance(place, Region) and isinstance(part, Region)
+        arguments = (self._pointer(place), Text(self.names.of(part.buffer)), self.expression(part.starts[0]))
+        return self.call(f"tw::atomic_add_fragment<{part.extents[0]}>", *arguments)
+
+    def _dot(self, call: nodes.Call) -> Text:
+        """Bytes as words, wherever they lie."""
+        left, right, total = (part for part in call.arguments if isinstance(part, Region))
+        if (left.dtype.kind, right.dtype.kind) == ("int", "uint"):
+            left, right = right, left
+        kinds = "".join(f"{part.dtype.kind[0]}8" for part in (left, right)).replace("i", "s")
+        words = []
+        for part in (left, right):
+            name = Text(self.names.of(part.buffer))
+            if part.buffer.scope == "register":
+                words.append(
+                    self.call("tw::get_word", name, self.expression(index_binary("floordiv", part.starts[0], 4)))
+                )
+            else:
+                words.append(self.call("tw::bit_cast<uint32_t>", self.call("tw::load<4>", self._pointer(part))))
+        place = Text(
+            f"{self.names.of(total.buffer)}"
+            + ("" if total.buffer.scope == "scalar" else f"[{self.expression(total.starts[0])}]")
+        )
+        return Text(f"{place} = {self.call(f'tw::dp4a_{kinds}', *words, place)}")
+
+    def _foreign(self, call: nodes.Call) -> Text:
+        """A function of the author's own text, whose pointers are plain ones."""
+        name, *arguments = call.arguments
+        given = [self._pointer(part) if isinstance(part, Region) else self._argument(part) for part in arguments]
+        return self.call(str(name), *given)
+
+    def _pointer(self, region: Region) -> Text:
+        name = self.names.of(region.buffer)
+        place = self.expression(region.starts[0]) if region.starts else Text("0")
+        if region.buffer.scope == "register":
+            return self.call("tw::pointer", name, place)
+        packed = region.buffer.dtype.per_byte
+        return Text(
+            f"&{name}"
+            + (
+                ""
+                if region.buffer.scope == "scalar"
+                else f"[{place}]"
+                if packed == 1
+                else f"[{self.operand(place, 13, 'mul')} / {packed}]"
+            )
+        )
 
     def _load_from_peer(self, call: nodes.Call) -> Text:
         width, target, address = call.arguments

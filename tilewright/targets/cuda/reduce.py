@@ -42,13 +42,15 @@ CHAINS = (4, 2, 1)
 
 def lower_reduce(reduction: Reduce, context: Context) -> Statement | None:
     """The thread code of a reduction between fragments."""
-    return _Reduction(reduction, context.facts[BLOCK]).statements()
+    return _Reduction(reduction, context.facts[BLOCK], context.arch.has("redux")).statements()
 
 
 @dataclass(slots=True)
 class _Reduction:
     operator: Reduce
     block: BlockView
+    redux: bool
+    """Whether warps combine integers by one instruction."""
     total: Buffer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -79,8 +81,10 @@ class _Reduction:
         lanes = [one for one in threads if one.stride < WARP]
         warps = [one for one in threads if one.stride >= WARP]
         made: list[Statement] = [Allocate(self.total, span=self.operator.span), *self._within_thread()]
-        for one in lanes:
-            made.append(self._among_lanes(one))
+        if self._is_one_instruction(lanes):
+            made.append(self._lines(self._whole_warp))
+        else:
+            made += [self._among_lanes(one) for one in lanes]
         if warps:
             made += self._among_warps(warps)
         made.append(self._finish())
@@ -171,6 +175,15 @@ class _Reduction:
         return Store(self.total, (line,), value, span=self.operator.span)
 
     # Several threads -----------------------------------------------------------------------------
+
+    def _is_one_instruction(self, lanes: Sequence[Digit]) -> bool:
+        """Whether the whole warp adds up 32-bit integers: there is an instruction for that."""
+        whole = _count(lanes) == WARP and self.redux
+        return whole and self.dtype.is_integer and self.dtype.bits == 32
+
+    def _whole_warp(self, line: Var) -> Seq:
+        function = f"warp_{COMBINE[self.operator.kind]}"
+        return seq(self._put(line, Call(self.dtype, function, (self._get(line),))))
 
     def _among_lanes(self, digit: Digit) -> Statement:
         """A butterfly over the lanes of one digit; all of them get the result."""

@@ -10,6 +10,7 @@ from tilewright.ir.nodes import Buffer, Call, Function, TensorMap, Var
 from tilewright.ir.nodes import Kernel as IrKernel
 from tilewright.ir.visitor import kernels, walk
 from tilewright.machine.arch import Arch
+from tilewright.passes.tile.meet_grid import meets
 from tilewright.targets.base import Source, Target, register_target
 from tilewright.targets.cuda.arch import arch, detect
 from tilewright.targets.cuda.compiler import Binary, compile_text, headers_hash
@@ -67,7 +68,9 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
         codes = tuple(_code(param) for param in kernel_parameters(kernel))
         prepared.append(
             Kernel(binary.cubin, name, codes, binary.ptx).prepare(
-                LaunchShape(kernel.num_threads, shared_bytes, cluster_of(kernel, arch), dependent=is_dependent(kernel))
+                LaunchShape(
+                    kernel.num_threads, shared_bytes, cluster_of(kernel, arch), meets(kernel), is_dependent(kernel)
+                )
             )
         )
     return Launcher(function, prepared)

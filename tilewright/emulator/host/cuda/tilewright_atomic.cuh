@@ -47,6 +47,20 @@ TW_DEVICE uint32_t atomic_cas(uint32_t* p, uint32_t expected, uint32_t desired, 
   ::tw_atomic(TW_ATOMIC_COMPARE, TW_AT_U32, TW_RELAXED, p, &desired, &expected, &old, 1, site);
   return old;
 }
+template <class T> TW_DEVICE T atomic_load(const T* p, TW_SITE) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 2, "an atomic load reads 2, 4 or 8 bytes");
+  if constexpr (sizeof(T) == 4) return bit_cast<T>(atomic_any<uint32_t>(TW_ATOMIC_ADD, reinterpret_cast<uint32_t*>(const_cast<T*>(p)), 0, site));
+  else if constexpr (sizeof(T) == 8) return bit_cast<T>(atomic_any<uint64_t>(TW_ATOMIC_ADD, reinterpret_cast<uint64_t*>(const_cast<T*>(p)), 0, site));
+  T x;
+  ::tw_load_acquire(&x, p, sizeof(T), site);
+  return x;
+}
+template <class T> TW_DEVICE T atomic_store(T* p, T x, TW_SITE) {
+  if constexpr (sizeof(T) == 4) atomic_any<uint32_t>(TW_ATOMIC_EXCHANGE, reinterpret_cast<uint32_t*>(p), bit_cast<uint32_t>(x), site);
+  else if constexpr (sizeof(T) == 8) atomic_any<uint64_t>(TW_ATOMIC_EXCHANGE, reinterpret_cast<uint64_t*>(p), bit_cast<uint64_t>(x), site);
+  else ::tw_store_release(p, &x, sizeof(T), site);
+  return x;
+}
 template <class T, int N> TW_DEVICE void atomic_add_vector(T* p, const Vector<T, N>& x, TW_SITE) {
   ::tw_atomic(TW_ATOMIC_ADD, atomic_type<T>::value, TW_RELAXED, p, &x, nullptr, nullptr, N, site);
 }
@@ -59,6 +73,12 @@ template <int BITS, class T> TW_DEVICE void set_packed(uint8_t* p, int64_t index
   ::tw_atomic(TW_ATOMIC_OR, TW_AT_U8, TW_RELAXED, byte, &code, nullptr, nullptr, 1, site);
 }
 
+template <int N, class T, int SIZE> TW_DEVICE void atomic_add_fragment(T* p, const Fragment<T, SIZE>& fragment, int offset, TW_SITE) {
+  Vector<T, N> vector;
+  for (int i = 0; i < N; ++i) vector[i] = fragment[offset + i];
+  atomic_add_vector(p, vector, site);
+}
+
 TW_DEVICE uint32_t load_acquire(const uint32_t* p, TW_SITE) {
   uint32_t x;
   ::tw_load_acquire(&x, p, 4, site);
@@ -67,13 +87,16 @@ TW_DEVICE uint32_t load_acquire(const uint32_t* p, TW_SITE) {
 TW_DEVICE void store_release(uint32_t* p, uint32_t x, TW_SITE) { ::tw_store_release(p, &x, 4, site); }
 TW_DEVICE void add_release(uint32_t* p, uint32_t x, TW_SITE) { ::tw_atomic(TW_ATOMIC_ADD, TW_AT_U32, TW_RELEASES, p, &x, nullptr, nullptr, 1, site); }
 
-TW_DEVICE void grid_sync(uint32_t* counter, uint32_t round, TW_SITE) {
+TW_DEVICE void grid_sync(uint32_t* counter, TW_SITE) {
   sync_threads(site);
   if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) {
-    fence_device(site);
-    add_release(counter, 1, site);
     const uint32_t blocks = gridDim.x * gridDim.y * gridDim.z;
-    while (load_acquire(counter, site) < round * blocks) {}
+    const bool first = blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0;
+    const uint32_t mine = first ? 0x80000000u - (blocks - 1) : 1u;
+    uint32_t before;
+    fence_device(site);
+    ::tw_atomic(TW_ATOMIC_ADD, TW_AT_U32, TW_RELEASES, counter, &mine, nullptr, &before, 1, site);
+    while (((before ^ load_acquire(counter, site)) & 0x80000000u) == 0) {}
     fence_device(site);
   }
   sync_threads(site);

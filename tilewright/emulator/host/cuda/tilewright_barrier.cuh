@@ -7,6 +7,8 @@ TW_DEVICE uint32_t shared_address(const void* pointer, TW_SITE) { return ::tw_sh
 
 TW_DEVICE void sync_threads(TW_SITE) { ::tw_sync_threads(site); }
 TW_DEVICE bool sync_threads_or(bool condition, TW_SITE) { return ::tw_sync_threads_count(condition, 2, site); }
+TW_DEVICE bool sync_threads_and(bool condition, TW_SITE) { return ::tw_sync_threads_count(condition, 1, site); }
+TW_DEVICE int sync_threads_count(bool condition, TW_SITE) { return int(::tw_sync_threads_count(condition, 0, site)); }
 TW_DEVICE void sync_warp(uint32_t mask = ALL_LANES, TW_SITE) { ::tw_sync_warp(mask, site); }
 TW_DEVICE void named_barrier_sync(int id, int threads, TW_SITE) { ::tw_named_sync(uint32_t(id), uint32_t(threads), site); }
 TW_DEVICE void named_barrier_arrive(int id, int threads, TW_SITE) { ::tw_named_arrive(uint32_t(id), uint32_t(threads), site); }

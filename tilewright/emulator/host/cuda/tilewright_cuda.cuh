@@ -16,6 +16,9 @@ struct uint2 { uint32_t x, y; };
 struct alignas(16) uint4 { uint32_t x, y, z, w; };
 
 #define TW_DEVICE inline __attribute__((always_inline, unused))
+#define __device__
+#define __host__
+#define __forceinline__ inline
 #define TW_RESTRICT __restrict__
 #define TW_GRID_CONSTANT
 #define TW_KERNEL(threads, min_blocks) extern "C" void

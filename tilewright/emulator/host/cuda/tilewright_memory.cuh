@@ -86,6 +86,9 @@ template <int BYTES, int PREFETCH = 0> TW_DEVICE void cp_async_zfill(uint32_t de
 }
 template <int BYTES, int PREFETCH = 0> TW_DEVICE void cp_async(uint32_t destination, const void* source, TW_SITE) { cp_async_zfill<BYTES, PREFETCH>(destination, source, BYTES, site); }
 template <int BYTES> TW_DEVICE void cp_async_hint(uint32_t destination, const void* source, uint64_t, TW_SITE) { cp_async_zfill<BYTES>(destination, source, BYTES, site); }
+template <int BYTES> TW_DEVICE void cp_async_zfill_hint(uint32_t destination, const void* source, uint32_t valid, uint64_t, TW_SITE) {
+  cp_async_zfill<BYTES>(destination, source, valid, site);
+}
 TW_DEVICE void cp_async_commit(TW_SITE) { ::tw_copy_commit(site); }
 template <int PENDING> TW_DEVICE void cp_async_wait(TW_SITE) { ::tw_copy_wait(PENDING, site); }
 TW_DEVICE void cp_async_wait_all(TW_SITE) { ::tw_copy_wait_all(site); }

@@ -42,6 +42,15 @@ template <class T, int N> struct alignas(fragment_alignment(sizeof(T) * N)) Frag
 #endif
 };
 
+// What the function does with the registers behind it is not followed: from here on they count as written.
+template <class T, int N> TW_DEVICE T* pointer(Fragment<T, N>& fragment, int i) {
+#if TW_CHECK
+  fragment.check(i);
+  ::tw_registers_written(fragment.data + i, uint32_t(sizeof(T) * (N - i)));
+#endif
+  return fragment.data + i;
+}
+
 template <class To, class From> TW_DEVICE To bit_cast(const From& value) {
   static_assert(sizeof(To) == sizeof(From), "bit_cast needs types of one size");
   To result;

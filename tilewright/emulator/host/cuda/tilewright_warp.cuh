@@ -39,6 +39,24 @@ TW_REDUX(redux_or, TW_REDUCE_OR, uint32_t)
 TW_REDUX(redux_xor, TW_REDUCE_XOR, uint32_t)
 #undef TW_REDUX
 
+#define TW_WARP_REDUCE(NAME, HOW, COMBINED)                                                                          \
+  template <class T> TW_DEVICE T NAME(T x, TW_SITE) {                                                                \
+    for (int lanes = 16; lanes; lanes >>= 1) {                                                                       \
+      const T y = shuffle_any(x, TW_SHUFFLE_XOR, uint32_t(lanes), ALL_LANES, 32, site);                              \
+      x = COMBINED;                                                                                                  \
+    }                                                                                                                \
+    return x;                                                                                                        \
+  }                                                                                                                  \
+  TW_DEVICE int32_t NAME(int32_t x, TW_SITE) { return int32_t(::tw_warp_reduce(HOW, 1, ALL_LANES, uint32_t(x), site)); } \
+  TW_DEVICE uint32_t NAME(uint32_t x, TW_SITE) { return uint32_t(::tw_warp_reduce(HOW, 0, ALL_LANES, x, site)); }
+TW_WARP_REDUCE(warp_add, TW_REDUCE_ADD, x + y)
+TW_WARP_REDUCE(warp_min, TW_REDUCE_MIN, minimum(x, y))
+TW_WARP_REDUCE(warp_max, TW_REDUCE_MAX, maximum(x, y))
+TW_WARP_REDUCE(warp_and, TW_REDUCE_AND, T(x & y))
+TW_WARP_REDUCE(warp_or, TW_REDUCE_OR, T(x | y))
+TW_WARP_REDUCE(warp_xor, TW_REDUCE_XOR, T(x ^ y))
+#undef TW_WARP_REDUCE
+
 TW_DEVICE bool elect_one(TW_SITE) { return ::tw_elect(ALL_LANES, site); }
 
 template <class T> TW_DEVICE void quad_transpose(Fragment<T, 4>& words, TW_SITE) {

@@ -54,6 +54,19 @@ TW_DEVICE uint32_t atomic_xor(uint32_t* p, uint32_t x) { return atomicXor(p, x);
 TW_DEVICE uint32_t atomic_exchange(uint32_t* p, uint32_t x) { return atomicExch(p, x); }
 TW_DEVICE uint32_t atomic_cas(uint32_t* p, uint32_t expected, uint32_t desired) { return atomicCAS(p, expected, desired); }
 
+// Whole elements of 2, 4 or 8 bytes, read and written at once.
+template <int BYTES> struct AtomicWord;
+template <> struct AtomicWord<2> { typedef uint16_t type; };
+template <> struct AtomicWord<4> { typedef uint32_t type; };
+template <> struct AtomicWord<8> { typedef unsigned long long type; };
+template <class T> TW_DEVICE T atomic_load(const T* p) {
+  return bit_cast<T>(typename AtomicWord<sizeof(T)>::type(*reinterpret_cast<const volatile typename AtomicWord<sizeof(T)>::type*>(p)));
+}
+template <class T> TW_DEVICE T atomic_store(T* p, T x) {
+  *reinterpret_cast<volatile typename AtomicWord<sizeof(T)>::type*>(p) = bit_cast<typename AtomicWord<sizeof(T)>::type>(x);
+  return x;
+}
+
 // Packed and vector sums into global memory, one access, each element atomic by itself, nothing returned.
 TW_DEVICE void atomic_add_vector(half* p, const Vector<half, 2>& x) {
   asm volatile("red.global.add.noftz.f16x2 [%0], %1;" :: "l"(p), "r"(bit_cast<uint32_t>(x)) : "memory");
@@ -100,20 +113,29 @@ template <int BITS, class T> TW_DEVICE void set_packed(uint8_t* p, int64_t index
   atomicOr(word, Code<BITS>::of(value) << shift);
 }
 
+// The same of elements [offset, offset + N) of a fragment.
+template <int N, class T, int SIZE> TW_DEVICE void atomic_add_fragment(T* p, const Fragment<T, SIZE>& fragment, int offset) {
+  Vector<T, N> vector;
+#pragma unroll
+  for (int i = 0; i < N; ++i) vector[i] = fragment[offset + i];
+  atomic_add_vector(p, vector);
+}
+
 // Flags between blocks: what was written before the release is seen after the acquire that reads it.
 TW_DEVICE uint32_t load_acquire(const uint32_t* p) { uint32_t x; asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(x) : "l"(p) : "memory"); return x; }
 TW_DEVICE void store_release(uint32_t* p, uint32_t x) { asm volatile("st.release.gpu.global.b32 [%0], %1;" :: "l"(p), "r"(x) : "memory"); }
 TW_DEVICE void add_release(uint32_t* p, uint32_t x) { asm volatile("red.release.gpu.global.add.u32 [%0], %1;" :: "l"(p), "r"(x) : "memory"); }
 
-// Every block of a cooperative launch waits for every other.  `counter` is a word of global memory that was zero before the kernel's
-// first call; `round` counts the calls from 1.
-TW_DEVICE void grid_sync(uint32_t* counter, uint32_t round) {
+// Every block of a cooperative launch waits for every other.  `counter` is a word of global memory that was zero before its first use:
+// each meeting of the blocks turns its highest bit over and leaves the others as they were, so it needs no care between launches.
+TW_DEVICE void grid_sync(uint32_t* counter) {
   __syncthreads();
   if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) {
-    __threadfence();
-    add_release(counter, 1);
     const uint32_t blocks = gridDim.x * gridDim.y * gridDim.z;
-    while (load_acquire(counter) < round * blocks) __nanosleep(40);
+    const bool first = blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0;
+    __threadfence();
+    const uint32_t before = atomicAdd(counter, first ? 0x80000000u - (blocks - 1) : 1u);
+    while (((before ^ load_acquire(counter)) & 0x80000000u) == 0) __nanosleep(40);
     __threadfence();
   }
   __syncthreads();

@@ -10,6 +10,8 @@ TW_DEVICE uint32_t shared_address(const void* pointer) { return uint32_t(__cvta_
 // ---- block and warp ------------------------------------------------------------------------------------------------
 TW_DEVICE void sync_threads() { __syncthreads(); }
 TW_DEVICE bool sync_threads_or(bool condition) { return __syncthreads_or(condition); }
+TW_DEVICE bool sync_threads_and(bool condition) { return __syncthreads_and(condition); }
+TW_DEVICE int sync_threads_count(bool condition) { return __syncthreads_count(condition); }
 TW_DEVICE void sync_warp(uint32_t mask = ALL_LANES) { __syncwarp(mask); }
 // `threads` counts all that arrive or wait, a multiple of 32; id 0 is sync_threads.
 TW_DEVICE void named_barrier_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory"); }

@@ -220,6 +220,12 @@ template <int BYTES> TW_DEVICE void cp_async_hint(uint32_t destination, const vo
   else
     asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], %2, %3;" :: "r"(destination), "l"(source), "n"(BYTES), "l"(policy) : "memory");
 }
+template <int BYTES> TW_DEVICE void cp_async_zfill_hint(uint32_t destination, const void* source, uint32_t valid, uint64_t policy) {
+  if constexpr (BYTES == 16)
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], %2, %3, %4;" :: "r"(destination), "l"(source), "n"(BYTES), "r"(valid), "l"(policy) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], %2, %3, %4;" :: "r"(destination), "l"(source), "n"(BYTES), "r"(valid), "l"(policy) : "memory");
+}
 TW_DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int PENDING> TW_DEVICE void cp_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(PENDING) : "memory"); }
 TW_DEVICE void cp_async_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }

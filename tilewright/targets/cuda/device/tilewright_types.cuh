@@ -25,6 +25,9 @@ template <class T, int N> struct alignas(fragment_alignment(sizeof(T) * N)) Frag
   TW_DEVICE const T& operator[](int i) const { return data[i]; }
 };
 
+// Where element i of a fragment is: for functions of the author's own text.
+template <class T, int N> TW_DEVICE T* pointer(Fragment<T, N>& fragment, int i) { return fragment.data + i; }
+
 // The bits of a value read as another type of the same size.
 template <class To, class From> TW_DEVICE To bit_cast(const From& value) {
   static_assert(sizeof(To) == sizeof(From), "bit_cast needs types of one size");

@@ -54,6 +54,25 @@ TW_DEVICE uint32_t redux_and(uint32_t x, uint32_t mask = ALL_LANES) { return __r
 TW_DEVICE uint32_t redux_or(uint32_t x, uint32_t mask = ALL_LANES) { return __reduce_or_sync(mask, x); }
 TW_DEVICE uint32_t redux_xor(uint32_t x, uint32_t mask = ALL_LANES) { return __reduce_xor_sync(mask, x); }
 
+// The values of all lanes of the warp combined, in every lane: one instruction for 32-bit integers, else a butterfly.
+#define TW_WARP_REDUCE(NAME, REDUX, COMBINED)                                                                        \
+  template <class T> TW_DEVICE T NAME(T x) {                                                                         \
+    _Pragma("unroll") for (int lanes = 16; lanes; lanes >>= 1) {                                                     \
+      const T y = shuffle_xor(x, lanes);                                                                             \
+      x = COMBINED;                                                                                                  \
+    }                                                                                                                \
+    return x;                                                                                                        \
+  }                                                                                                                  \
+  TW_DEVICE int32_t NAME(int32_t x) { return int32_t(REDUX(x)); }                                                    \
+  TW_DEVICE uint32_t NAME(uint32_t x) { return uint32_t(REDUX(x)); }
+TW_WARP_REDUCE(warp_add, redux_add, x + y)
+TW_WARP_REDUCE(warp_min, redux_min, minimum(x, y))
+TW_WARP_REDUCE(warp_max, redux_max, maximum(x, y))
+TW_WARP_REDUCE(warp_and, redux_and, T(x & y))
+TW_WARP_REDUCE(warp_or, redux_or, T(x | y))
+TW_WARP_REDUCE(warp_xor, redux_xor, T(x ^ y))
+#undef TW_WARP_REDUCE
+
 // True in exactly one lane of the (whole, converged) warp.  sm_90.
 TW_DEVICE bool elect_one() {
 #if __CUDA_ARCH__ >= 900

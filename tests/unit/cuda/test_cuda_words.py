@@ -1,0 +1,207 @@
+"""Words for single threads, warps and the grid: interpreted, emulated, compiled; and what is said where they do not fit."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import word_programs as programs
+from manual_programs import cluster
+from word_programs import PROGRAMS
+
+import tilewright
+import tilewright.language as T
+from tilewright.errors import ForeignFunction, GridTooLarge, LaunchFailed, MissingCapability
+from tilewright.language.mistakes import NumberExpected, TileExpected
+from tilewright.targets.cuda.compiler import compile_text
+
+
+def on(function, arch):
+    return tilewright.compile(function, target=f"cuda -arch={arch}")
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_program(program, arch):
+    function, arguments, expected = program()
+    kernel = on(function, arch)
+    for run in (kernel.interpret, kernel.emulate):
+        if run == kernel.interpret and program is programs.foreign_functions:
+            continue
+        copies = [argument.copy() for argument in arguments]
+        run(*copies)
+        assert np.array_equal(copies[-1].astype(np.float64), expected)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.__name__)
+def test_machine_code(program):
+    for arch in ("sm_80", "sm_90a"):
+        kernel = on(program()[0], arch)
+        binary = compile_text(kernel.get_kernel_source(), kernel.arch)
+        assert binary.warnings == ()
+
+
+@pytest.mark.parametrize(
+    "program, arch, found",
+    [
+        (programs.added_accumulators, "sm_80", "atomic_add_fragment<2>"),
+        (programs.added_floats, "sm_80", "tw::atomic_add("),
+        (programs.added_floats, "sm_90a", "atomic_add_fragment<2>"),
+        (programs.added_odd_rows, "sm_90a", "tw::atomic_add("),
+        (programs.added_quads, "sm_90a", "atomic_add_fragment<4>"),
+        (programs.sums_of_rows, "sm_80", "tw::warp_add("),
+        (programs.sums_of_rows, "sm_80", "tw::warp_max("),
+    ],
+)
+def test_which_instruction(program, arch, found):
+    assert found in on(program()[0], arch).get_kernel_source()
+
+
+def test_redux_in_machine_code():
+    kernel = on(programs.sums_of_rows()[0], "sm_80")
+    sass = compile_text(kernel.get_kernel_source(), kernel.arch).sass()
+    assert "REDUX" in sass and "SHFL.BFLY" not in sass
+
+
+def test_floats_are_added_by_shuffles():
+    assert "tw::warp_add" not in on(programs.sums_of_rows("float32")[0], "sm_80").get_kernel_source()
+
+
+def test_hints_to_the_cache():
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float16")):
+        with T.Kernel(1, threads=64):
+            tile = T.alloc_shared((64, 64), "float16")
+            T.copy(A, tile, eviction_policy="evict_first", prefer_instruction="cp_async")
+            T.copy(tile, C)
+
+    kernel = on(main, "sm_80")
+    assert re.search(r"cp_async_hint<16>\(.*tw::POLICY_EVICT_FIRST\)", kernel.get_kernel_source())
+    compile_text(kernel.get_kernel_source(), kernel.arch)
+    a = np.arange(4096).astype(np.float16).reshape(64, 64)
+    c = np.zeros_like(a)
+    kernel.emulate(a, c)
+    assert np.array_equal(a, c)
+    assert "tma_load_multicast_hint" in on(cluster()[0], "sm_90a").get_kernel_source()
+
+
+def test_what_asynchronous_copies_read_is_constant():
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float16")):
+        with T.Kernel(1, threads=64):
+            tile = T.alloc_shared((64, 64), "float16")
+            T.copy(A, tile, prefer_instruction="cp_async")
+            T.copy(tile, C)
+
+    text = on(main, "sm_80").get_kernel_source()
+    assert "const tw::half* TW_RESTRICT A" in text and ", tw::half* TW_RESTRICT C" in text
+
+
+# Mistakes -----------------------------------------------------------------------------------------
+
+
+def test_a_grid_that_no_such_machine_holds():
+    with pytest.raises(GridTooLarge, match="all 100000 blocks meet in "):
+        on(programs.whole_grid(100000)[0], "sm_90a")
+    assert not issubclass(GridTooLarge, LaunchFailed)
+
+
+def test_foreign_functions_need_a_device():
+    function, arguments, _ = programs.foreign_functions()
+    with pytest.raises(ForeignFunction, match="twice is a function of the device's own language"):
+        on(function, "sm_80").interpret(*arguments)
+    with pytest.raises(MissingCapability, match="functions of a GPU's own language"):
+        tilewright.compile(function, target="cpu")
+
+
+@pytest.mark.parametrize("program", [programs.whole_grid, programs.dots_of_bytes])
+def test_a_cpu_lacks_them(program):
+    with pytest.raises(MissingCapability):
+        tilewright.compile(program()[0], target="cpu")
+
+
+def test_registers_of_roles_that_the_compiler_makes():
+    def text(say):
+        tune = T.macro(say)
+
+        @T.prim_func
+        def main(
+            A: T.Tensor((256, 512), "float16"), B: T.Tensor((256, 512), "float16"), C: T.Tensor((256, 256), "float16")
+        ):
+            with T.Kernel(2, 2, threads=256) as (bx, by):
+                tune()
+                a = T.alloc_shared((128, 64), "float16")
+                b = T.alloc_shared((128, 64), "float16")
+                c = T.alloc_fragment((128, 128), "float32")
+                T.clear(c)
+                for k in T.Pipelined(8, num_stages=3):
+                    T.copy(A[by * 128, k * 64], a)
+                    T.copy(B[bx * 128, k * 64], b)
+                    T.gemm(a, b, c, transpose_B=True)
+                T.copy(c, C[by * 128, bx * 128])
+
+        return on(main, "sm_90a").get_kernel_source()
+
+    def by_author():
+        T.annotate_producer_reg_dealloc(24)
+        T.annotate_consumer_reg_alloc(200)
+
+    def left_alone():
+        T.no_set_max_nreg()
+
+    def nothing():
+        pass
+
+    assert "setmaxnreg_dec<24>" in text(by_author) and "setmaxnreg_inc<200>" in text(by_author)
+    assert "setmaxnreg" in text(nothing) and "setmaxnreg" not in text(left_alone)
+
+
+def wrong(word):
+    tune = T.macro(word)
+
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            own = T.alloc_local((4,), "float32")
+            tile = T.alloc_fragment((64,), "float32")
+            tune(A, own, tile)
+
+    return main
+
+
+def not_bytes(A, own, tile):
+    T.dp4a(own, own, own[0])
+
+
+def no_memory(A, own, tile):
+    T.call_extern("handle", "f", tile)
+
+
+def too_many(A, own, tile):
+    for i in T.thread_binding(0, 65, "threadIdx.x"):
+        A[i] = 0.0
+
+
+def no_axis(A, own, tile):
+    for i in T.thread_binding(0, 64, "blockIdx.x"):
+        A[i] = 0.0
+
+
+def no_index(A, own, tile):
+    T.tvm_thread_allreduce(1, own[0], True, own[1], own[2])
+
+
+@pytest.mark.parametrize(
+    "word, error, message",
+    [
+        (not_bytes, NumberExpected, "T.dp4a is float32, float32 and float32"),
+        (no_memory, TileExpected, "an argument of f"),
+        (too_many, NumberExpected, "T.thread_binding is 65"),
+        (no_axis, NumberExpected, "thread of T.thread_binding is 'blockIdx.x'"),
+        (no_index, NumberExpected, "T.tvm_thread_allreduce is a symbolic float32"),
+    ],
+)
+def test_misused_words(word, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        _ = wrong(word).function

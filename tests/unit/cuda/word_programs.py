@@ -1,0 +1,201 @@
+"""Programs with words for single threads, warps and the grid, as users of TileLang write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import tilewright.language as T
+
+RNG = np.random.default_rng(9)
+NUMPY = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32}
+
+
+def whole(*shape: int, dtype: Any = "float16", low: int = -3, high: int = 4) -> np.ndarray:
+    return RNG.integers(low, high, shape).astype(dtype)
+
+
+def added_accumulators(dtype="float16", N=60):
+    """Parts of a product added to a tensor whose rows end within a tile: neighbours go together where they may."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, N), "float16"), C: T.Tensor((50, N), dtype)):
+        with T.Kernel(2, threads=128) as part:
+            a = T.alloc_shared((64, 32), "float16")
+            b = T.alloc_shared((32, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.copy(A[0, part * 32], a)
+            T.copy(B[part * 32, 0], b)
+            T.clear(c)
+            T.gemm(a, b, c)
+            T.atomic_add(C[0, 0], c)
+
+    a, b = whole(64, 64), whole(64, N)
+    return main, (a, b, np.zeros((50, N), NUMPY[dtype])), (a.astype(float) @ b.astype(float))[:50]
+
+
+def added_floats():
+    return added_accumulators("float32")
+
+
+def added_odd_rows():
+    return added_accumulators("float16", 61)
+
+
+def added_quads(threads=128):
+    """Four neighbours of each thread, in one word of the language."""
+
+    @T.prim_func
+    def main(A: T.Tensor((threads, 4), "float32"), C: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=threads):
+            tx = T.get_thread_binding()
+            own = T.alloc_local((4,), "float32")
+            for i in T.vectorized(4):
+                own[i] = A[tx, i]
+            T.atomic_addx4(C[tx % 2 * 4], own[0])
+
+    a = whole(threads, 4, dtype="float32")
+    return main, (a, np.zeros(8, np.float32)), np.concatenate([a[::2].sum(0), a[1::2].sum(0)])
+
+
+def sums_of_rows(dtype="int32"):
+    """Rows that whole warps share."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 256), dtype), B: T.Tensor((64,), dtype), C: T.Tensor((64,), dtype)):
+        with T.Kernel(1, threads=256):
+            tile = T.alloc_fragment((64, 256), dtype)
+            sums = T.alloc_fragment((64,), dtype)
+            largest = T.alloc_fragment((64,), dtype)
+            T.copy(A, tile)
+            T.reduce_sum(tile, sums, dim=1)
+            T.reduce_max(tile, largest, dim=1)
+            for i in T.Parallel(64):
+                C[i] = sums[i] + B[i] * largest[i]
+
+    a, b = whole(64, 256, dtype=dtype, low=-99, high=99), whole(64, dtype=dtype)
+    return main, (a, b, np.zeros(64, dtype)), a.sum(1) + b * a.max(1)
+
+
+def dots_of_bytes():
+    """Four products at a time, and what the threads of a warp and of the block know together."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 16), "int8"), B: T.Tensor((64, 16), "int8"), C: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            a = T.alloc_local((16,), "int8")
+            b = T.alloc_local((16,), "int8")
+            c = T.alloc_local((1,), "int32")
+            T.clear(c)
+            for i in T.vectorized(16):
+                a[i] = A[tx, i]
+                b[i] = B[tx, i]
+            for i in T.serial(4):
+                T.dp4a(a[i * 4], b[i * 4], c[0])
+            of_warp = T.warp_reduce_sum(c[0])
+            few = T.syncthreads_count(tx < 3)
+            some = T.syncthreads_or(tx == 70)
+            every = T.syncthreads_and(tx < 64)
+            C[tx] = c[0] + of_warp + few + T.if_then_else(every & ~some, 100, 0)
+
+    a, b = (whole(64, 16, dtype="int8", low=-128, high=128) for _ in range(2))
+    dots = (a.astype(int) * b).sum(1)
+    return main, (a, b, np.zeros(64, np.int32)), dots + np.repeat(dots.reshape(2, 32).sum(1), 32) + 103
+
+
+def reduced_over_threads(block=4, slices=32):
+    """A matrix times a row as older programs write it."""
+    N, K = 50, 512
+
+    @T.prim_func
+    def main(A: T.Tensor((K,), "float16"), B: T.Tensor((N, K), "float16"), C: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, block), threads=(block, slices)) as b:
+            row = T.get_thread_binding(0)
+            part = T.get_thread_binding(1)
+            own = T.alloc_local((1,), "float32")
+            total = T.alloc_local((1,), "float32")
+            T.clear(own)
+            for k in T.serial(K // slices):
+                at = k * slices + part
+                own[0] += A[at].astype("float32") * B[b * block + row, at].astype("float32")
+            with T.attr(
+                T.comm_reducer(lambda x, y: x + y, [T.Cast("float32", 0)]),
+                "reduce_scope",
+                T.reinterpret(T.uint64(0), dtype="handle"),
+            ):
+                T.evaluate(T.tvm_thread_allreduce(T.uint32(1), own[0], True, total[0], part, dtype="handle"))
+            C[b * block + row] = total[0]
+
+    a, b = whole(K), whole(N, K)
+    return main, (a, b, np.zeros(N, np.float32)), b.astype(float) @ a.astype(float)
+
+
+def reduced_in_warps():
+    return reduced_over_threads(4, 8)
+
+
+def bound_threads():
+    """A loop over threads, fewer than the block has."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), C: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=128):
+            for i in T.thread_binding(0, 64, thread="threadIdx.x"):
+                C[i] = A[i] + 1.0
+
+    a = whole(64, dtype="float32")
+    return main, (a, np.zeros(64, np.float32)), a + 1
+
+
+def whole_grid(blocks=4, rounds=3):
+    """All blocks meet, several times and call after call."""
+
+    @T.prim_func
+    def main(A: T.Tensor((blocks * 64,), "int32"), C: T.Tensor((blocks * 64,), "int32")):
+        sums = T.alloc_global((rounds,), "int32")
+        with T.Kernel(blocks, threads=64) as block:
+            tx = T.get_thread_binding()
+            if (block == 0) & (tx < rounds):
+                T.atomic_store(sums[tx], 0)
+            T.sync_grid()
+            for r in T.serial(rounds):
+                T.atomic_add(sums[r], A[block * 64 + tx] + r)
+                T.sync_grid()
+                C[block * 64 + tx] = T.atomic_load(sums[r])
+
+    a = whole(blocks * 64, dtype="int32")
+    return main, (a, np.zeros_like(a)), np.full(a.shape, a.sum() + (rounds - 1) * a.size)
+
+
+SOURCE = """
+__device__ void twice(const float* x, float* y, int n) { for (int i = 0; i < n; ++i) y[i] = 2 * x[i]; }
+template <class X> __device__ X half_of(X x) { return x / 2; }
+"""
+
+
+def foreign_functions():
+    """Functions of the device's own language on tensors, shared tiles and a thread's own memory."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 4), "float32"), C: T.Tensor((64,), "float32")):
+        T.import_source(SOURCE)
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            own = T.alloc_local((4,), "float32")
+            tile = T.alloc_shared((64, 4), "float32")
+            T.call_extern("handle", "twice", T.access_ptr(A[tx, 0], "r"), T.access_ptr(own, "w"), 4)
+            T.call_extern("handle", "twice", own, T.address_of(tile[tx, 0]), 4)
+            T.sync_threads()
+            C[tx] = T.call_extern("float32", "half_of", tile[63 - tx, 1]) + own[2]
+
+    a = whole(64, 4, dtype="float32")
+    return main, (a, np.zeros(64, np.float32)), 2 * a[::-1, 1] + 2 * a[:, 2]
+
+
+PROGRAMS: list[Any] = [
+    added_accumulators, added_floats, added_odd_rows, added_quads, sums_of_rows, dots_of_bytes, reduced_over_threads,
+    reduced_in_warps, bound_threads, whole_grid, foreign_functions,
+]  # fmt: skip

@@ -1,0 +1,148 @@
+"""Functions of the device's own language, pointers for them, and products of bytes: what a thread calls by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import dtypes, nodes
+from tilewright.ir.dtypes import BOOL
+from tilewright.ir.nodes import Call, Evaluate, Expr, Let, Region, Var
+from tilewright.language.buffers import BufferProxy, RegionProxy
+from tilewright.language.builder import current, in_kernel
+from tilewright.language.interface import author_facing
+from tilewright.language.mistakes import NumberExpected, TileExpected
+from tilewright.language.proxies import Element, Scalar, Variable, as_expr, check_scope, constant, describe, is_number
+from tilewright.language.source import statement_here
+
+NOTHING = ("handle", "void", "", None)
+"""Result types of functions that are called for their effect."""
+
+WRITES = ("r", "w", "rw")
+
+BYTES = {("int8", "int8"): "s8s8", ("uint8", "int8"): "u8s8", ("uint8", "uint8"): "u8u8", ("int8", "uint8"): "s8u8"}
+
+
+@author_facing
+def import_source(source: Any) -> None:
+    """Put a text of the device's own language before the kernels, for instance functions for `call_extern`.
+
+    The emulator compiles it too: write it in C++, ``__device__`` before each function, or in the words of
+    `docs/cuda_vocabulary.md`.
+    """
+    if not isinstance(source, str):
+        raise NumberExpected("the argument of T.import_source", "a text", describe(source))
+    attributes = current("T.import_source").attributes
+    if source not in attributes.get("sources", ()):
+        attributes["sources"] = (*attributes.get("sources", ()), source)
+
+
+@author_facing
+def call_extern(dtype: Any, name: Any, *args: Any) -> Any:
+    """Call a function of the device's own language (`import_source`), in each executing thread.
+
+    Parameters
+    ----------
+    dtype : of its result; ``"handle"`` or ``"void"`` where it has none.
+    args : numbers, and places in memory: `access_ptr`, `address_of`, or a whole buffer that is no fragment.  What it is
+        given the place of it may write, unless `access_ptr` says ``"r"``.
+
+    Returns
+    -------
+    its result, or None.
+    """
+    builder = in_kernel("T.call_extern")
+    if not isinstance(name, str) or not name.replace("::", "_").isidentifier():
+        raise NumberExpected("the function of T.call_extern", "its name", describe(name))
+    arguments = tuple(_argument(one, f"an argument of {name}") for one in args)
+    if dtype in NOTHING:
+        builder.append(Evaluate(Call(BOOL, "call_extern", (name, *arguments)), span=statement_here()))
+        return None
+    record = dtypes.dtype(dtype)
+    var = Var(record, builder.take_name("result"))
+    builder.append(Let(var, Call(record, "call_extern", (name, *arguments)), span=statement_here()))
+    return Scalar(var, builder.frame)
+
+
+def _argument(value: Any, what: str) -> Expr | Region:
+    if isinstance(value, BufferProxy):
+        value = access_ptr(value)
+    if isinstance(value, RegionProxy):
+        if value.region.buffer.scope == "fragment":
+            raise TileExpected(what, f"the fragment {value.region.buffer.name!r}", "memory: copy it to a tile first")
+        return value.region
+    if is_number(value):
+        return as_expr(value, what=what)
+    raise TileExpected(what, describe(value), "a number, T.access_ptr(...) or T.address_of(...)")
+
+
+@author_facing
+def access_ptr(base: Any, access_type: Any = "r", *extents: Any, offset: Any = 0) -> RegionProxy:
+    """The place of an element, for functions of the device's own language and raw copies.
+
+    Parameters
+    ----------
+    base : a buffer (its first element), a slice, or an element.
+    access_type : ``"r"``, ``"w"`` or ``"rw"``.
+    extents : how many elements, or how many along each of the last dimensions, are meant from there; all where none are given.
+    offset : elements that are left out at the beginning, along the last dimension.
+    """
+    what = "T.access_ptr"
+    if access_type not in WRITES:
+        raise NumberExpected(f"access_type of {what}", "one of 'r', 'w', 'rw'", repr(access_type))
+    if isinstance(base, BufferProxy):
+        region, frame = nodes.whole(base.buffer), base.frame
+    elif isinstance(base, RegionProxy):
+        region, frame = base.region, base.frame
+    elif isinstance(base, (Element, Variable)):
+        check_scope(base.frame)
+        region, frame = Region(base.buffer, base.indices, (1,) * len(base.indices)), base.frame
+    else:
+        raise TileExpected(f"the base of {what}", describe(base), "a buffer, or an element such as A[i, j]")
+    given = tuple(constant(one, f"an extent of {what}") for one in extents)
+    if given:
+        region = Region(region.buffer, region.starts, (*(1,) * (len(region.starts) - len(given)), *given))
+    if not (isinstance(offset, int) and offset == 0):
+        moved = nodes.index_binary("add", region.starts[-1], as_expr(offset, what=f"the offset of {what}"))
+        region = Region(region.buffer, (*region.starts[:-1], moved), region.extents)
+    return RegionProxy(region, frame)
+
+
+@author_facing
+def address_of(element: Any) -> RegionProxy:
+    """The place of an element, such as ``T.address_of(A[i, j])``."""
+    made: RegionProxy = access_ptr(element, "rw")
+    return made
+
+
+@author_facing
+def dp4a(A: Any, B: Any, C: Any) -> None:
+    """``C += A[0] * B[0] + A[1] * B[1] + A[2] * B[2] + A[3] * B[3]`` on bytes, in each thread.
+
+    Parameters
+    ----------
+    A, B : the first of four int8 or uint8 elements each, at multiples of four: a buffer, or an element such as ``A[i * 4]``.
+    C : an element of int32 (uint32 where both are unsigned).
+    """
+    builder = in_kernel("T.dp4a")
+    left, right = (_four(one, f"operand {name} of T.dp4a") for name, one in (("A", A), ("B", B)))
+    total = access_ptr(C[0] if isinstance(C, BufferProxy) and C.ndim == 1 else C, "rw").region
+    kinds = BYTES.get((left.dtype.name, right.dtype.name))
+    if kinds is None or total.dtype.name not in ("int32", "uint32"):
+        found = f"{left.dtype}, {right.dtype} and {total.dtype}"
+        raise NumberExpected("T.dp4a", "bytes, and a sum of 32 bits", found)
+    total = Region(total.buffer, total.starts, (1,) * len(total.starts))
+    builder.append(Evaluate(Call(BOOL, "dp4a", (left, right, total)), span=statement_here()))
+
+
+def _four(value: Any, what: str) -> Region:
+    if not isinstance(value, (BufferProxy, Element)):
+        raise TileExpected(what, describe(value), "a buffer of bytes, or an element such as A[i * 4]")
+    region = access_ptr(value).region
+    starts = region.starts
+    return Region(region.buffer, starts, (*(1,) * (len(starts) - 1), 4))
+
+
+EXTERNAL_WORDS: dict[str, Any] = {
+    word.__name__: word for word in (import_source, call_extern, access_ptr, address_of, dp4a)
+} | {"tvm_access_ptr": access_ptr}  # fmt: skip
+"""Every word, under the names of the language."""

@@ -1,0 +1,246 @@
+"""Words in which older programs speak of threads: loops over them, and sums of what each of them has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tilewright.ir.dtypes import BOOL, INT32
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Call,
+    Evaluate,
+    Expr,
+    For,
+    If,
+    Let,
+    Load,
+    Select,
+    Store,
+    Var,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.language.branches import BlockContext, LoopContext
+from tilewright.language.builder import in_kernel
+from tilewright.language.external import access_ptr
+from tilewright.language.interface import author_facing
+from tilewright.language.kernel import get_thread_binding, get_thread_extents
+from tilewright.language.mistakes import NumberExpected
+from tilewright.language.proxies import Scalar, as_expr, condition, constant, describe, is_number, known_value
+from tilewright.language.source import statement_here
+from tilewright.language.warps import WARP, linear_thread
+
+AXES = {f"threadIdx.{axis}": dim for dim, axis in enumerate("xyz")}
+
+
+class ThreadLoop(LoopContext):
+    """A loop whose iterations are the threads of the block along one dimension."""
+
+    word = "T.thread_binding"
+
+    def __init__(self, start: int, stop: int, dim: int) -> None:
+        self.start, self.stop, self.dim = start, stop, dim
+        self.span = statement_here()
+
+    def iterate(self, names: tuple[str, ...]) -> Iterator[Any]:
+        """Open a condition where threads are more than iterations, yield the thread's index, close it."""
+        builder = in_kernel(self.word)
+        extent = get_thread_extents()[self.dim]
+        count = self.stop - self.start
+        if count > extent:
+            threads = f"{extent} threads of the block there"
+            raise NumberExpected(self.word, f"no more iterations than the {threads}", str(count)).at(self.span)
+        thread = as_expr(get_thread_binding(self.dim), INT32)
+        frame = builder.push("T.thread_binding", self.span)
+        yield Scalar(index_binary("add", thread, self.start), frame)
+        body = builder.pop(frame)
+        if count == extent:
+            builder.append(body)
+        else:
+            builder.append(If(index_binary("lt", thread, count), body, span=self.span))
+
+
+@author_facing
+def thread_binding(start: Any, stop: Any = None, thread: Any = "threadIdx.x", annotations: Any = None) -> ThreadLoop:
+    """``for i in T.thread_binding(0, n, "threadIdx.x"):`` gives each thread the iteration of its index.
+
+    Parameters
+    ----------
+    start, stop : of the iterations, no more than the block has threads along that dimension.
+    thread : ``"threadIdx.x"``, ``"threadIdx.y"`` or ``"threadIdx.z"``.
+    """
+    in_kernel("T.thread_binding")
+    if isinstance(stop, str):
+        stop, thread = None, stop
+    bounds = [constant(one, "a bound of T.thread_binding") for one in ((0, start) if stop is None else (start, stop))]
+    if thread not in AXES:
+        raise NumberExpected("thread of T.thread_binding", "one of " + ", ".join(AXES), repr(thread))
+    return ThreadLoop(bounds[0], bounds[1], AXES[thread])
+
+
+class Reducer:
+    """What `comm_reducer` makes: a function of two values and the value that changes nothing."""
+
+    description = "a reducer"
+
+    def __init__(self, function: Callable[[Any, Any], Any], identity: Any) -> None:
+        self.function, self.identity = function, identity
+
+
+@author_facing
+def comm_reducer(function: Any, identity: Any) -> Reducer:
+    """A way to combine values, for `tvm_thread_allreduce`.
+
+    Parameters
+    ----------
+    function : of two values, such as ``lambda x, y: x + y``.
+    identity : a list with the value that changes nothing.
+    """
+    values = identity if isinstance(identity, (list, tuple)) else [identity]
+    if not callable(function) or len(values) != 1:
+        raise NumberExpected(
+            "T.comm_reducer", "a function of two values and a list with one identity", "something else"
+        )
+    return Reducer(function, values[0])
+
+
+class Attribute(BlockContext):
+    """The ``with`` frame of `attr`: what it says holds in its body."""
+
+    def __init__(self, node: Any, name: str) -> None:
+        self.node, self.name = node, name
+
+    def __enter__(self) -> None:
+        context = in_kernel("T.attr").kernel
+        self.before = context.reducer
+        if self.name == "reduce_scope":
+            context.reducer = self.node
+
+    def __exit__(self, *exception: Any) -> None:
+        context = in_kernel("T.attr").kernel
+        context.reducer = self.before
+
+
+@author_facing
+def attr(node: Any, attr_key: Any, value: Any = None) -> Attribute:
+    """``with T.attr(T.comm_reducer(...), "reduce_scope", ...):`` says how `tvm_thread_allreduce` combines.
+
+    Other attributes say nothing here.
+    """
+    if attr_key == "reduce_scope" and not isinstance(node, Reducer):
+        raise NumberExpected("the node of T.attr(..., 'reduce_scope')", "T.comm_reducer(...)", describe(node))
+    return Attribute(node, str(attr_key))
+
+
+@author_facing
+def tvm_thread_allreduce(size: Any, value: Any, cond: Any, out: Any, *threads: Any, dtype: Any = "handle") -> None:
+    """The values of the threads that differ in the indices given alone, combined; each of them gets the result.
+
+    Parameters
+    ----------
+    size : 1, the number of values.
+    value, cond : what a thread brings, and whether it does.
+    out : the element that gets the result, such as ``total[0]``.
+    threads : thread indices, as `get_thread_binding` gives them.
+    """
+    what = "T.tvm_thread_allreduce"
+    builder = in_kernel(what)
+    if known_value(size) != 1:
+        raise NumberExpected(f"the size of {what}", "1", str(known_value(size)))
+    reducer: Reducer = builder.kernel.reducer or Reducer(lambda x, y: x + y, 0)
+    dims = [_dimension(one, what) for one in threads]
+    if not dims:
+        raise NumberExpected(what, "the thread indices to combine along", "none")
+    place = access_ptr(out, "w").region
+    kind = place.dtype
+    mine = as_expr(value, kind, f"the value of {what}")
+    if not (is_number(cond) and known_value(cond) in (True, 1)):
+        mine = Select(kind, condition(cond), mine, as_expr(reducer.identity, kind))
+    result = _by_shuffles(reducer, mine, dims)
+    if result is None:
+        result = _through_shared(reducer, mine, dims)
+    builder.append(Store(place.buffer, place.starts, as_expr(result, kind), span=statement_here()))
+
+
+def _dimension(index: Any, what: str) -> int:
+    context = in_kernel(what).kernel
+    for dim, var in enumerate(context.thread_vars):
+        if isinstance(index, Scalar) and index.expr is var:
+            return dim
+    raise NumberExpected(what, "thread indices, as T.get_thread_binding() gives them", describe(index))
+
+
+def _named(value: Expr, name: str) -> Scalar:
+    builder = in_kernel("a reduction of threads")
+    var = Var(value.dtype, name)
+    builder.append(Let(var, value, span=statement_here()))
+    return Scalar(var, builder.frame)
+
+
+def _stride(dim: int) -> int:
+    extents = get_thread_extents()
+    stride = 1
+    for extent in extents[:dim]:
+        stride *= extent
+    return stride
+
+
+def _by_shuffles(reducer: Reducer, value: Expr, dims: list[int]) -> Scalar | None:
+    """Threads of one warp tell one another; None where those that belong together are not in one."""
+    extents = [get_thread_extents()[dim] for dim in dims]
+    strides = [_stride(dim) for dim in dims]
+    reach = max(stride * extent for stride, extent in zip(strides, extents, strict=True))
+    x, y, z = get_thread_extents()
+    powers = all(number & (number - 1) == 0 for number in (*extents, *strides))
+    if not powers or reach > WARP or x * y * z % WARP:
+        return None
+    total = _named(value, "part")
+    for stride, extent in zip(strides, extents, strict=True):
+        distance = stride * extent // 2
+        while distance >= stride:
+            other = Scalar(Call(value.dtype, "shuffle_xor", (as_expr(total), const(distance))), total.frame)
+            total = _named(as_expr(reducer.function(total, _named(other.expr, "other")), value.dtype), "part")
+            distance //= 2
+    return total
+
+
+def _through_shared(reducer: Reducer, value: Expr, dims: list[int]) -> Scalar:
+    """Each thread leaves its value, and combines those of all that belong to it."""
+    builder = in_kernel("a reduction of threads")
+    span = statement_here()
+    x, y, z = get_thread_extents()
+    scratch = Buffer("parts", (x * y * z,), value.dtype, "shared")
+    total = Buffer("total", (), value.dtype, "scalar")
+    thread = linear_thread()
+    meeting = Evaluate(Call(BOOL, "sync_threads", ()), span=span)
+    builder.append(Allocate(scratch, span=span))
+    builder.append(Store(scratch, (thread,), value, span=span))
+    builder.append(meeting)
+    builder.append(Allocate(total, as_expr(reducer.identity, value.dtype), span=span))
+    first: Expr = thread
+    for dim in dims:
+        own = as_expr(get_thread_binding(dim), INT32)
+        first = index_binary("sub", first, index_binary("mul", own, _stride(dim)))
+    counters = [Var(INT32, "other") for _ in dims]
+    at = first
+    for dim, counter in zip(dims, counters, strict=True):
+        at = index_binary("add", at, index_binary("mul", counter, _stride(dim)))
+    frame = builder.push("for", span)
+    so_far = Scalar(Load(value.dtype, total, ()), frame)
+    combined = reducer.function(so_far, Scalar(Load(value.dtype, scratch, (at,)), frame))
+    builder.append(Store(total, (), as_expr(combined, value.dtype), span=span))
+    body = builder.pop(frame)
+    for dim, counter in zip(dims, counters, strict=True):
+        body = seq(For(counter, const(0), const(get_thread_extents()[dim]), const(1), body, span=span))
+    builder.append(body)
+    builder.append(meeting)
+    return Scalar(Load(value.dtype, total, ()), builder.frame)
+
+
+THREAD_WORDS: dict[str, Any] = {
+    word.__name__: word for word in (thread_binding, comm_reducer, attr, tvm_thread_allreduce)
+}  # fmt: skip
+"""Every word, under the names of the language."""

@@ -1,0 +1,79 @@
+"""Meetings of a whole grid get the word of memory in which its blocks count one another.
+
+Before (in a host program)::
+
+    with kernel(blocks={bx: 64}, ...):
+        ...
+        grid_sync()
+
+After::
+
+    arrivals = tensor(uint32[1])
+    with kernel(blocks={bx: 64}, ...):
+        ...
+        grid_sync(arrivals[0])
+
+The word is a workspace: zero when it is made, and left as it was by each meeting but for its highest bit.  All blocks must
+run at once; a grid of which no machine of this kind could hold so many is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from tilewright.errors import GridTooLarge
+from tilewright.ir.dtypes import UINT32
+from tilewright.ir.nodes import Allocate, Buffer, Call, Evaluate, Function, Kernel, Region, const
+from tilewright.ir.visitor import Rewriter, walk
+from tilewright.passes.context import Context
+
+GRID_SYNC = "grid_sync"
+
+
+def meet_grid(function: Function, context: Context) -> Function:
+    """Give every kernel whose blocks all meet a word to count in.
+
+    Raises
+    ------
+    GridTooLarge : more blocks than the machine runs at once.
+    """
+    body = _Meet(context)(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+def meets(kernel: Kernel) -> bool:
+    """Whether all blocks of a kernel's grid meet."""
+    return any(isinstance(node, Call) and node.function == GRID_SYNC for node in walk(kernel.body))
+
+
+class _Meet(Rewriter):
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def visit_Kernel(self, kernel: Kernel) -> Any:
+        if not meets(kernel):
+            return kernel
+        known = [extent for extent in kernel.grid if isinstance(extent, int)]
+        blocks, most = math.prod(known), self.context.arch.resident_blocks(kernel.num_threads)
+        if len(known) == len(kernel.grid) and most is not None and blocks > most:
+            raise GridTooLarge(
+                f"all {blocks} blocks meet in T.sync_grid(), but {self.context.arch.name} runs at most {most} of "
+                f"{kernel.num_threads} threads at once",
+                span=kernel.span, hint="launch fewer blocks, each of which takes several tiles in turn",
+            )  # fmt: skip
+        arrivals = Buffer("arrivals", (1,), UINT32, "global")
+        body = _Count(arrivals)(kernel.body)
+        return [Allocate(arrivals, span=kernel.span), replace(kernel, body=body)]
+
+
+class _Count(Rewriter):
+    def __init__(self, arrivals: Buffer) -> None:
+        self.arrivals = arrivals
+
+    def visit_Evaluate(self, statement: Evaluate) -> Evaluate:
+        call = statement.value
+        if not isinstance(call, Call) or call.function != GRID_SYNC:
+            return statement
+        return replace(statement, value=replace(call, arguments=(Region(self.arrivals, (const(0),), (1,)),)))
