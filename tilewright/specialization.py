@@ -14,6 +14,7 @@ from typing import Any
 from tilewright.errors import TilewrightError, WrongArgumentKind
 from tilewright.ir.nodes import Function
 from tilewright.language.direct import Declaration, DirectFunction, is_factory
+from tilewright.language.machines import traced_for
 from tilewright.language.tensors import TensorType
 from tilewright.language.trace import PrimFunc
 from tilewright.machine.arch import Arch
@@ -130,7 +131,9 @@ class JITFactory:
             key = (target.name, arch.name, key)
         kernel = self._kernels.get(key) if key is not None else None
         if kernel is None:
-            kernel = compile(self.trace(*arguments, **named), self.out_idx, self.target, self.schedule)
+            with traced_for(resolve(self.target)[1]):
+                traced = self.trace(*arguments, **named)
+            kernel = compile(traced, self.out_idx, self.target, self.schedule)
             if key is not None:
                 self._kernels[key] = kernel
         return kernel
@@ -253,7 +256,8 @@ class JITFunction:
         key = (target.name, arch.name, tuple(sizes.items()), _specialisation((), constants))
         kernel = self._kernels.get(key)
         if kernel is None:
-            function = self.direct.trace(constants, sizes).function
+            with traced_for(arch):
+                function = self.direct.trace(constants, sizes).function
             kernel = self._kernels[key] = Kernel(function, target, arch, self.schedule)
         return kernel
 

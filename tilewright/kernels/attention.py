@@ -2,12 +2,72 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import tilewright
 import tilewright.language as T
+from tilewright.machine.arch import Arch
 
 LOG2_E = 1.4426950408889634
+
+FEW_QUERIES = 64
+"""Up to so many queries, blocks of as many rows are as good as larger ones, and there are more of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionTiles:
+    """How the scores of a head are divided.
+
+    Attributes
+    ----------
+    block_M, block_N : queries of a block, and keys of one step.
+    threads : of the warps that compute.
+    num_stages : tiles of keys and values that are held.
+    """
+
+    block_M: int = 64
+    block_N: int = 64
+    threads: int = 128
+    num_stages: int = 2
+
+
+WARPGROUPS = ((3, 128, 128, 96), (2, 192, 160, 128), (1, 192, 160, 128))
+"""Warpgroups of 64 queries each, registers of a thread for scores, weights and result beside all else, and the keys of a
+step, without and with a causal mask (wide tiles are masked in vain where they cross the diagonal); measured on an H200."""
+
+SHARED_BYTES = 192 << 10
+"""For queries, keys and values, beside the boxes through which results leave."""
+
+
+def attention_tiles(
+    arch: Arch | None, dtype: str, dim: int, causal: bool = False, queries: int | None = None
+) -> AttentionTiles:
+    """Tiles that suit a machine.
+
+    On Hopper a warpgroup holds 64 rows: ``dim / 2`` registers of the result, ``block_N / 2`` of scores and half of that of
+    weights.  Three warpgroups hide most of the exponents' time, where their registers and shared memory hold 128 keys; two
+    hold more keys of wider heads.
+
+    Parameters
+    ----------
+    arch : None where it is not known.
+    dim : of a head.
+    causal : whether the scores are masked above the diagonal.
+    queries : how many there are at most, where that is known.
+    """
+    if arch is None or not arch.has_threads or tilewright.dtype(dtype).bits != 16:
+        return AttentionTiles()
+    few = queries is not None and queries <= FEW_QUERIES
+    if not arch.has("wgmma"):
+        return AttentionTiles(64, 64, 128) if few or dim > 128 else AttentionTiles(128, 64, 256)
+    for groups, registers, most, most_causal in WARPGROUPS:
+        rows = 64 * groups
+        held = min((registers - dim // 2) * 4 // 3, (SHARED_BYTES // (2 * dim) - rows) // 4)
+        if (groups == 1 or not few) and (groups < 3 or held >= most):
+            keys = min(held, most_causal if causal else most)
+            return AttentionTiles(rows, max(16, keys // 16 * 16), 128 * groups)
+    return AttentionTiles()
 
 
 @tilewright.jit
@@ -18,10 +78,7 @@ def flash_attention(
     causal: bool = False,
     scale: float | None = None,
     dtype: str = "float32",
-    block_M: int = 64,
-    block_N: int = 64,
-    num_stages: int = 2,
-    threads: int = 128,
+    tiles: AttentionTiles | None = None,
 ) -> Any:
     """Attention of every head, the online softmax of FlashAttention-2 (Dao, 2023, algorithm 1).
 
@@ -31,6 +88,7 @@ def flash_attention(
     K, V : ``[batch, kv_heads, N, dim]``; heads must be a multiple of kv_heads (grouped queries).
     causal : query ``i`` sees keys up to ``i + N - M``: the last query sees all of them.
     scale : of the scores; ``1 / sqrt(dim)`` where None.
+    tiles : None for those that suit the machine and many queries; see `attention_tiles`.
 
     Returns
     -------
@@ -48,6 +106,8 @@ def flash_attention(
     before_maximum = to_log2 if to_log2 <= 0 else 1.0
     factor = 1.0 if to_log2 <= 0 else to_log2
     group = heads // kv_heads
+    chosen = tiles or attention_tiles(T.machine(), dtype, dim, causal)
+    block_M, block_N, num_stages, threads = chosen.block_M, chosen.block_N, chosen.num_stages, chosen.threads
     blocks = T.ceildiv(M, block_M)
 
     with T.Kernel(blocks, heads, batch, threads=threads) as (turn, head, b):

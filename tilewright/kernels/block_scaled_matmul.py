@@ -20,6 +20,7 @@ def block_tiles(M: int, N: int, cores: int = CORES) -> Tiles:
     """Tiles for a product of this size: half of a thread's registers hold the sum, half what is added to it."""
     for rows, columns, threads, stages, cluster in (
         (256, 128, 256, 4, (2, 1)), (128, 128, 256, 6, (2, 1)), (64, 128, 128, 6, None), (64, 64, 128, 8, None),
+        (64, 32, 128, 8, (1, 1)),
     ):  # fmt: skip
         tiles = Tiles(rows, columns, BLOCK, stages, threads, cluster if -(-N // columns) % 2 == 0 else None)
         if -(-M // rows) * -(-N // columns) >= cores and rows // 2 < M:

@@ -57,6 +57,7 @@ from tilewright.language.loops import (
     unroll,
     vectorized,
 )  # fmt: skip
+from tilewright.language.machines import machine, traced_for
 from tilewright.language.macro import Ref, inline, macro
 from tilewright.language.math import (
     FUNCTIONS,
@@ -145,7 +146,7 @@ __all__ = [
     "device_assert", "dtype", "dynamic", "empty", "evaluate", "fill", "floordiv", "floormod", "func_attr", "gemm", "gemm_sp",
     "get_block_binding", "get_block_bindings", "get_block_extent", "get_block_extents", "get_thread_binding",
     "get_thread_bindings", "get_thread_extent", "get_thread_extents", "grid", "if_then_else", "index_to_coordinates",
-    "infinity", "inline", "loop_break", "macro", "max_value", "min_value", "pdl_sync", "pdl_trigger", "popcount", "prim_func", "reduce", "reinterpret", "reshape", "role", "roles",
+    "infinity", "inline", "loop_break", "machine", "macro", "max_value", "min_value", "pdl_sync", "pdl_trigger", "popcount", "prim_func", "reduce", "reinterpret", "reshape", "role", "roles",
     "serial", "shift_left", "shift_right", "symbolic", "thread_return", "transpose", "unpack", "unroll", "use_swizzle",
     "vectorized", "view", "wait_wgmma", "wgmma_gemm",
 ]  # fmt: skip
@@ -166,5 +167,5 @@ def __getattr__(name: str) -> Any:
         ) from None
 
 
-__internal__ = (Declaration, DirectFunction, NumberType, Parameter, is_factory)
+__internal__ = (Declaration, DirectFunction, NumberType, Parameter, is_factory, traced_for)
 """What the JIT takes from here, besides `PrimFunc`."""

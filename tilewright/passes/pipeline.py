@@ -43,6 +43,7 @@ from tilewright.passes.tile.share_packing import share_packing
 from tilewright.passes.tile.simplify import simplify
 from tilewright.passes.tile.specialize_warps import specialize_warps
 from tilewright.passes.tile.stage_epilogue import stage_epilogue
+from tilewright.passes.tile.take_turns import take_turns
 
 
 def _many_threads(context: Context) -> bool:
@@ -83,6 +84,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(select_instructions, "matrix instructions are what layouts are anchored on", _many_threads),
     Step(overlap_gemms, "once it is known which gemms are asynchronous, and while they are whole", _many_threads),
     Step(delay_waits, "what is in flight over iterations is known: the others wait within theirs", _many_threads),
+    Step(take_turns, "groups of gemms and their waits are final", _many_threads),
     Step(stage_epilogue, "accumulators are known, layouts of what they leave through are not yet", _many_threads),
     Step(expand_operators, "what is left to cooperate on is what layouts are inferred from", _many_threads),
     Step(infer_layouts, "all loops over tiles are in sight", _many_threads),

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 import tilewright.language as T
-from tilewright.kernels.attention import flash_attention
+from tilewright.kernels.attention import AttentionTiles, flash_attention
 
 
 @dataclass(frozen=True)
@@ -664,9 +664,9 @@ PROGRAMS = [
     Program("counted at launch", counted, (ODD_A, WIDE_B, 8), counted_expected),
     Program("walking", walking, (SMALL_WIDE, B, np.array([0, 2, -1, 3, 1, 9], np.int32)), walking_expected),
     Program("attention", flash_attention.direct.function, HEADS, attention_expected,
-            {"dtype": "float16", "block_M": 128, "threads": 256}, tolerance=3e-3),
+            {"dtype": "float16", "tiles": AttentionTiles(128, 64, 256)}, tolerance=3e-3),
     Program("causal attention", flash_attention.direct.function, HEADS, lambda *heads: attention_expected(*heads, causal=True),
-            {"dtype": "float16", "causal": True, "num_stages": 1}, tolerance=3e-3),
+            {"dtype": "float16", "causal": True, "tiles": AttentionTiles(64, 64, 128, 1)}, tolerance=3e-3),
     Program("block sparse attention", sparse_attention, _attention_inputs(2), sparse_attention_expected, tolerance=2e-3),
     Program("seer attention", sparse_attention, _attention_inputs(2), sparse_attention_expected, {"stages": 1},
             tolerance=2e-3),

@@ -5,7 +5,7 @@ import pytest
 from cuda_gemm import matmul, on, operands, product
 
 import tilewright.language as T
-from tilewright.kernels.attention import flash_attention
+from tilewright.kernels.attention import attention_tiles, flash_attention
 from tilewright.kernels.elementwise import elementwise
 from tilewright.kernels.rms_norm import rms_norm_of_long_rows, rms_norm_of_short_rows
 from tilewright.kernels.softmax import softmax_of_long_rows, softmax_of_short_rows
@@ -88,6 +88,19 @@ def test_attention(causal):
     expected = weights / weights.sum(-1, keepdims=True) @ v.astype(np.float64)
     # Weights and result are rounded to float16.
     assert np.abs(kernel.emulate(q, k, v) - expected).max() <= 4 * 2.0**-11 * np.abs(v).max()
+
+
+@pytest.mark.parametrize(
+    "arch, dim, causal, rows, keys",
+    [("sm_90a", 64, True, 192, 96), ("sm_90a", 128, False, 128, 160), pytest.param("sm_90a", 96, True, 128, 128, marks=pytest.mark.proof),
+     pytest.param("sm_90a", 256, True, 128, 64, marks=pytest.mark.proof), ("sm_80", 128, False, 128, 64)],
+)  # fmt: skip
+def test_attention_has_tiles_that_fit_the_machine(arch, dim, causal, rows, keys):
+    heads = [np.zeros((1, 1, 512, dim), np.float16) for _ in range(3)]
+    kernel = on(arch, flash_attention).compile(*heads, dtype="float16", causal=causal)
+    chosen = attention_tiles(kernel.arch, "float16", dim, causal)
+    assert (chosen.block_M, chosen.block_N) == (rows, keys)
+    assert compile_text(kernel.get_kernel_source(), kernel.arch).warnings == ()
 
 
 def test_elementwise():

@@ -285,10 +285,17 @@ def test_softmax_runs_beside_the_second_product():
     """The next scores and the last weighted sum are both under way before either is waited for."""
     heads = tuple(np.zeros((1, 1, 512, 128), np.float16) for _ in range(3))
     function = flash_attention.direct.function
-    kernel = on("sm_90a", function).compile(*heads, dtype="float16", block_M=128, block_N=128, threads=256)
+    kernel = on("sm_90a", function).compile(*heads, dtype="float16")
     loop = kernel.get_kernel_source().split("for (int32_t n = 1;")[1]
     events = re.findall(r"wgmma_(ss|rs|commit|wait<\d>)|fast_exp2", loop)
     runs = [one for one, before in zip(events, ["", *events], strict=False) if one != before]
     assert runs[:8] == ["ss", "commit", "rs", "commit", "wait<1>", "", "wait<0>", "rs"]
+    # The second warpgroup starts its products when the first has started its own.
+    assert (
+        loop.index("named_barrier_sync")
+        < loop.index("wgmma_ss")
+        < loop.index("named_barrier_arrive")
+        < loop.index("wgmma_wait")
+    )
     binary = compile_text(kernel.get_kernel_source(), kernel.arch)
     assert binary.warnings == ()  # where the compiler puts asynchronous products in sequence it says so

@@ -15,6 +15,7 @@ from tilewright.ir.nodes import Var
 from tilewright.language.direct import DirectFunction, is_factory
 from tilewright.language.mistakes import MissingAnnotation, SizeMismatch, UnboundSize, WrongArguments
 from tilewright.language.tensors import TensorType
+from tilewright.specialization import JITFunction
 
 
 def scale(A, n: T.int32, factor: float = 2.0, block: int = 16, dtype: str = "float32"):
@@ -240,3 +241,21 @@ def test_the_authors_function_is_left_alone() -> None:
     before = inspect.getsource(scale), scale.__code__
     DirectFunction(scale).trace({"factor": 1.0, "block": 8, "dtype": "float16"}, {"M": 3, "N": 4})
     assert (inspect.getsource(scale), scale.__code__) == before
+
+
+def test_a_kernel_knows_the_machine_that_it_is_compiled_for() -> None:
+    seen = []
+
+    def fill(X):
+        N = T.const("N")
+        X: T.Tensor((N,), "float32")
+        Y = T.empty((N,), "float32")
+        seen.append(T.machine())
+        with T.Kernel(1):
+            T.copy(X, Y)
+        return Y
+
+    made = JITFunction(fill, "cuda -arch=sm_80", None)
+    kernel = made.compile(np.zeros(4, np.float32))
+    made.trace(np.zeros(4, np.float32))
+    assert seen == [kernel.arch, None]
