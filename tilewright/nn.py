@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,10 @@ import torch
 
 from tilewright.errors import CannotQuantize, Unsupported, WrongArgumentShape
 from tilewright.formats import SCHEMES, number_format
-from tilewright.matmul.arrays import ALIGNMENT, as_numpy, as_torch
+from tilewright.matmul.arrays import as_numpy, as_torch
 from tilewright.matmul.packed import OPTIONAL, PackedWeight
 from tilewright.matmul.product import Product
-from tilewright.matmul.tiers.base import Operands
+from tilewright.matmul.replay import Replays
 from tilewright.matmul.torch_operators import handle_of, register_operators
 from tilewright.quant import QuantizedWeight, quantize
 from tilewright.quant.files import metadata_bytes, read_metadata
@@ -199,20 +200,16 @@ class Linear(torch.nn.Module):
             tensor = None if array is None else as_torch(array, device or "cpu")
             self.register_buffer("qweight" if name == "codes" else name, tensor)
         self._packed: PackedWeight | None = None
-        self._fast: dict[Any, Callable[[torch.Tensor], torch.Tensor | None]] = {}
-        self._seen: tuple[torch.Tensor | None, ...] = (None,) * len(_BUFFERS)
-
-    def _tensors(self) -> tuple[torch.Tensor | None, ...]:
-        """The buffers that a product reads."""
-        return tuple(map(self._buffers.get, _BUFFERS))
+        self._replays = Replays()
+        self._seen: tuple[torch.Tensor | None, ...] = ()
 
     @property
     def weight(self) -> PackedWeight:
         """The weight on the module's device."""
-        packed = self._packed
-        tensors = self._tensors()
-        if any(now is not then for now, then in zip(tensors, self._seen)):  # somebody assigned a buffer
-            packed, self._fast = None, {}
+        packed, tensors = self._packed, tuple(self._buffers.values())
+        if len(tensors) != len(self._seen) or not all(map(is_, tensors, self._seen)):  # somebody assigned a buffer
+            packed = None
+            self._replays.clear()
         self._seen = tensors
         if packed is None:
             arrays = {name: self._buffers[name] for name in OPTIONAL if self._buffers.get(name) is not None}
@@ -240,7 +237,8 @@ class Linear(torch.nn.Module):
         about = read_metadata(state, "_extra_state")
         self.block, self.zeros_mode = about["block"], about["zeros_mode"]
         self.tensor_scale, self.W_dtype = about["tensor_scale"], about["format"]
-        self._packed, self._fast = None, {}
+        self._packed = None
+        self._replays.clear()
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         # Buffers take the shapes and types that the file has, so that any layer of the right size loads any format.
@@ -252,7 +250,8 @@ class Linear(torch.nn.Module):
             elif own is None or own.shape != found.shape or own.dtype != found.dtype:
                 self._buffers[name] = torch.empty_like(found, device=device)
         super()._load_from_state_dict(state_dict, prefix, *rest)
-        self._packed, self._fast = None, {}
+        self._packed = None
+        self._replays.clear()
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Linear:
         # ``model.half()`` means activations: scales stay in the type that they were made in.
@@ -264,11 +263,12 @@ class Linear(torch.nn.Module):
                     else buffer.to(fn(buffer[:0]).device)
                 )
                 self._buffers[name] = moved
-        self._packed, self._fast = None, {}
+        self._packed = None
+        self._replays.clear()
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_packed": None, "_fast": {}}
+        return {**self.__dict__, "_packed": None, "_replays": Replays()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -283,21 +283,30 @@ class Linear(torch.nn.Module):
         ------
         ArgumentError : activations of a wrong width, type or device.
         """
-        kind = (x.shape, x.dtype, x.device)
-        fast = self._fast.get(kind)
-        if any(now is not then for now, then in zip(self._tensors(), self._seen)):
-            fast = None
-        if fast is not None and output is None and not torch.compiler.is_compiling() and x.is_contiguous():
-            result = fast(x)
+        if torch.compiler.is_compiling():
+            return self._traced(x)
+        # What was learnt from earlier calls holds for the buffers that they read.
+        if output is None and self._seen and all(map(is_, self._buffers.values(), self._seen)):
+            plain = not ((x.requires_grad and torch.is_grad_enabled()) or torch.is_autocast_enabled(x.device.type))
+            result = self._replays(x) if plain else None
             if result is not None:
                 return result  # type: ignore[no-any-return]
+        return self._checked(x, output)
+
+    def _traced(self, x: torch.Tensor) -> torch.Tensor:
+        """A call for torch's compiler, which sees one operator."""
         if torch.is_autocast_enabled(x.device.type) and x.dtype.is_floating_point:
             x = x.to(torch.get_autocast_dtype(x.device.type))
-        if torch.compiler.is_compiling():
-            out = x.dtype if self.out_dtype is None else getattr(torch, self.out_dtype)
-            return torch.ops.tilewright.quant_matmul(  # type: ignore[no-any-return]
-                x, self.qweight, self.handle, None, self.bias, None, self.quantize, self.function, out
-            )  # fmt: skip
+        out = x.dtype if self.out_dtype is None else getattr(torch, self.out_dtype)
+        return torch.ops.tilewright.quant_matmul(  # type: ignore[no-any-return]
+            x, self.qweight, self.handle, None, self.bias, None, self.quantize, self.function, out
+        )
+
+    def _checked(self, x: torch.Tensor, output: torch.Tensor | None) -> torch.Tensor:
+        """A call with all checks, from which later ones may learn."""
+        given = x
+        if torch.is_autocast_enabled(x.device.type) and x.dtype.is_floating_point:
+            x = x.to(torch.get_autocast_dtype(x.device.type))
         if x.requires_grad and torch.is_grad_enabled():
             return _WithGradient.apply(x, self)  # type: ignore[no-any-return, no-untyped-call]
         product = Product.of(
@@ -305,10 +314,8 @@ class Linear(torch.nn.Module):
             out_dtype=self.out_dtype if output is None else None, out=output,
         )  # fmt: skip
         result = product.run()
-        if output is None and kind == (x.shape, x.dtype, x.device) and x.numel():
-            if len(self._fast) > 256:
-                self._fast.clear()
-            self._fast[kind] = _again(product)
+        if output is None and x is given and x.numel():
+            self._replays.met(x, product.prepared, product.operands, product.result.shape)
         return result  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
@@ -318,26 +325,6 @@ class Linear(torch.nn.Module):
             f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, "
             f"W_dtype={self.W_dtype}, group={self.block[1]}{quantised}"
         )
-
-
-def _again(product: Product) -> Callable[[torch.Tensor], torch.Tensor | None]:
-    """What later calls with activations of the same shape, type and device have left to do."""
-    prepared, first = product.prepared, product.operands
-    matrix, shape, empty = tuple(first.activations.shape), tuple(product.result.shape), torch.empty
-    bias, dtype, device = first.bias, product.result.dtype, product.result.device
-    flat = (matrix[0], shape[-1])
-    is_flat = flat == shape  # then so are the activations: a view of either would cost microseconds for nothing
-
-    def run(x: torch.Tensor) -> torch.Tensor | None:
-        if (x.requires_grad and torch.is_grad_enabled()) or torch.is_autocast_enabled(device.type):
-            return None
-        if device.type != "cpu" and x.data_ptr() % ALIGNMENT:
-            return None
-        out = empty(flat, dtype=dtype, device=device)
-        prepared(Operands(x if is_flat else x.view(matrix), None, bias, None, out))
-        return out if is_flat else out.view(shape)
-
-    return run
 
 
 class _WithGradient(torch.autograd.Function):

@@ -135,12 +135,17 @@ def grouped_matmul(
     length = M // (rows * tiles.down) + experts
     groups, sums = tiles.blocks // cluster, sum_type(dtype)
 
-    def place(tile: Any, down: Any) -> tuple[Any, Any]:
-        """The entry of the list, and the tile of columns, of a group's tile."""
+    def place(tile: Any, down: Any, rank: Any, firsts: Any) -> tuple[Any, Any, Any]:
+        """The entry of the list that a block's tile belongs to, its first row and its first column."""
         first = tile // (BAND * across) * BAND
         inside = tile - first * across
         height = T.min(down - first, BAND)
-        return first + inside % height, inside // height
+        entry, column = first + inside % height, inside // height
+        T.assume(entry >= 0)
+        T.assume(entry < length)
+        T.assume(column >= 0)
+        row = firsts[entry] + (rank * rows if tiles.down > 1 else 0)
+        return entry, row, (column * tiles.across + (rank if tiles.across > 1 else 0)) * columns
 
     @T.macro
     def multiply(A: Any, B: Any, scales: Any, listed: Any, C: Any) -> None:
@@ -158,9 +163,8 @@ def grouped_matmul(
                     total = T.alloc_fragment(shape, sums)
                     down = count[0]
                     for turn in T.serial(T.ceildiv(down * across - group, groups)):
-                        entry, column = place(turn * groups + group, down)
-                        first = T.max(firsts[entry], 0) + (rank * rows if tiles.down > 1 else 0)
-                        n = (column * tiles.across + (rank if tiles.across > 1 else 0)) * columns
+                        entry, first, n = place(turn * groups + group, down, rank, firsts)
+                        T.assume(first >= 0)
                         for k in T.serial(steps):
                             number = turn * steps + k
                             slot = ring.receive(number)
@@ -179,10 +183,9 @@ def grouped_matmul(
                     T.pdl_trigger()
                     down = count[0]
                     for turn in T.serial(T.ceildiv(down * across - group, groups)):
-                        entry, column = place(turn * groups + group, down)
+                        entry, first, n = place(turn * groups + group, down, rank, firsts)
+                        T.assume(first >= 0)
                         expert = of[entry]
-                        first = T.max(firsts[entry], 0) + (rank * rows if tiles.down > 1 else 0)
-                        n = (column * tiles.across + (rank if tiles.across > 1 else 0)) * columns
                         for k in T.serial(steps):
                             slot = ring.acquire(turn * steps + k)
                             T.copy(A[first, k * block_K], A_ring[slot, :, :], multicast=tiles.across > 1)

@@ -129,7 +129,7 @@ def guarded(
     also : a condition to be tested first, in terms of `names`.
     """
     tensors = [i for i, value in enumerate(values) if kind_of(value) == "torch"]
-    remembered = _tensor_guard([values[i] for i in tensors])
+    remembered = tensor_guard([values[i] for i in tensors])
     if remembered is None or any(kind_of(value) in ("numpy", None) for value in values):
         return None
     tests = [also] if also else []
@@ -152,7 +152,7 @@ def guarded(
     return _made(text, "call", names)
 
 
-def _tensor_guard(tensors: Sequence[Any]) -> Any:
+def tensor_guard(tensors: Sequence[Any]) -> Any:
     """Torch's memory of tensors' types, devices, shapes and strides; None for torches that have none."""
     try:
         make = sys.modules["torch"]._C._dynamo.guards.TensorGuards
@@ -166,6 +166,14 @@ def _tensor_guard(tensors: Sequence[Any]) -> Any:
 @functools.lru_cache(maxsize=4096)
 def _compiled(text: str, name: str) -> Any:
     return compile(text, f"<{name} of a call>", "exec")
+
+
+def made_function(
+    name: str, parameters: Sequence[str], lines: Sequence[str], names: dict[str, Any]
+) -> Callable[..., Any]:
+    """A function with a body of these lines, which mention `names`."""
+    body = "\n".join(f"    {line}" for line in lines)
+    return _made(f"def {name}({', '.join(parameters)}):\n{body}\n", name, names)
 
 
 def _made(text: str, name: str, names: dict[str, Any]) -> Callable[..., Any]:
@@ -322,9 +330,7 @@ class _Planner:
         passed = [next(addresses) if param in self.function.outputs else next(values) for param in self.function.params]
         self.line(f"launch({', '.join(passed)})")
         self.line(f"return {', '.join(f'o{i}' for i in range(len(self.outputs))) or None}")
-        body = "\n".join(f"    {line}" for line in self.lines)
-        made_plan = _made(f"def plan({given}):\n{body}\n", "plan", self.names)
-        self.names["plan"] = made_plan
+        self.names["plan"] = made_plan = made_function("plan", [given], self.lines, self.names)
         return made_plan
 
     def line(self, text: str) -> None:
@@ -369,16 +375,22 @@ class _Planner:
             self.line(f"o{number} = empty(shape{number}, dtype{number})")
             return f"o{number}.ctypes.data"
         self.names[f"strides{number}"] = tuple(output.stride())
-        allocate = _cuda_allocator() if output.device.type == "cuda" else None
-        place = ""
-        if allocate is None:
-            allocate = sys.modules["torch"].empty_strided
-            self.names["device"] = output.device
-            place = ", device=device"
-        self.names["allocate"] = allocate
-        keyword = "dtype=" if place else ""
-        self.line(f"o{number} = allocate(shape{number}, strides{number}, {keyword}dtype{number}{place})")
+        place = f"shape{number}", f"strides{number}", f"dtype{number}"
+        self.line(f"o{number} = {allocator_text(output, *place, self.names)}")
         return f"o{number}.data_ptr()"
+
+
+def allocator_text(like: Any, shape: str, strides: str, dtype: str, names: dict[str, Any]) -> str:
+    """Text that makes a torch tensor on the device of another; what it mentions joins `names`.
+
+    On a GPU that device must be the current one.
+    """
+    allocate = _cuda_allocator() if like.device.type == "cuda" else None
+    if allocate is not None:
+        names["allocate"] = allocate
+        return f"allocate({shape}, {strides}, {dtype})"
+    names |= {"allocate": sys.modules["torch"].empty_strided, "device": like.device}
+    return f"allocate({shape}, {strides}, dtype={dtype}, device=device)"
 
 
 def _cuda_allocator() -> Callable[..., Any] | None:

@@ -62,6 +62,38 @@ def test_assigned_buffers_count_from_the_next_call(float_layer: torch.nn.Linear,
     torch.testing.assert_close(layer(x) - layer.bias, 2 * (first - layer.bias + 1), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("activations", [None, "int8"])
+@torch.no_grad()
+def test_calls_that_are_known_are_replayed(
+    float_layer: torch.nn.Linear, x: torch.Tensor, activations: str | None
+) -> None:
+    layer = Linear.from_float(float_layer, "int4", group=32, activations=activations)
+    fresh = Linear.from_float(float_layer, "int4", group=32, activations=activations)
+    kinds = (x, x[0], x[:, 1], torch.randn(3, 2 * K)[:, :K], x.transpose(0, 1), x.half(), x[:0])
+    results = [[layer(given) for given in kinds] for _ in range(4)]
+    assert layer._replays._known, "calls of the same kind were checked in full each time"
+    for given, *found in zip(kinds, *results):
+        expected = fresh.forward(given)
+        assert all(torch.equal(one, expected) and one.shape == expected.shape for one in found)
+    assert len({id(one) for found in results for one in found}) == 4 * len(kinds)  # results are never shared
+    layer.bias = None
+    assert torch.equal(layer(x), Linear.from_quantized(layer.weight.unpack(), activations=activations)(x))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(x).dtype == torch.bfloat16
+    with torch.enable_grad():
+        assert layer(x.clone().requires_grad_()).requires_grad
+
+
+def test_what_is_computed_anew_for_each_call_is_not_replayed() -> None:
+    """A bias in another type than the kernel's is converted by torch, of which a replay would know nothing."""
+    linear = torch.nn.Linear(K, N).bfloat16()
+    layer = Linear.from_float(linear, "int8", group=None, activations="int8")
+    given = torch.randn(3, K, dtype=torch.bfloat16)
+    with torch.no_grad():
+        first = layer(given)
+        assert all(torch.equal(layer(given), first) for _ in range(4))
+
+
 def test_copies_and_files(layer: Linear, x: torch.Tensor) -> None:
     twin = copy.deepcopy(layer)
     assert torch.equal(twin(x), layer(x)) and twin.handle != layer.handle
