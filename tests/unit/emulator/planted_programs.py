@@ -279,14 +279,22 @@ class _Plant(Rewriter):
             place, parity = call.arguments
             wrong = binary("xor", parity, const(1, parity.dtype))
             return replace(
-                call, arguments=(self._slot(place), self.choose("parity flipped", _text(parity), wrong, parity))
+                call,
+                arguments=(
+                    self._slot(place, call.function),
+                    self.choose("parity flipped", _text(parity), wrong, parity),
+                ),
             )
         if call.function == "tma_load_multicast" or call.function in ("tma_load", "tma_store"):
             return replace(call, arguments=tuple(self._copied(call.function, a) for a in call.arguments))
         counts = COUNTS.get(call.function, {})
         arguments: list[Any] = []
         for position, argument in enumerate(call.arguments):
-            made_argument = self._slot(argument) if call.function.startswith("mbarrier") else self._argument(argument)
+            made_argument = (
+                self._slot(argument, call.function)
+                if call.function.startswith("mbarrier")
+                else self._argument(argument)
+            )
             for change in counts.get(position, ()):
                 if isinstance(argument, Expr):
                     wrong = nodes.index_binary("add", argument, const(change, argument.dtype))
@@ -296,18 +304,26 @@ class _Plant(Rewriter):
             arguments.append(made_argument)
         return replace(call, arguments=tuple(arguments))
 
-    def _slot(self, argument: Any) -> Any:
+    def _slot(self, argument: Any, function: str) -> Any:
         """A barrier's place: one further in its row."""
         if not isinstance(argument, Region):
             return argument
         start = argument.starts[0]
         return replace(
-            argument, starts=(self.choose("slot off by one", _text(start), nodes.index_binary("add", start, 1), start),)
+            argument,
+            starts=(
+                self.choose(
+                    "slot off by one",
+                    f"{function} {argument.buffer.name}[{_text(start)}]",
+                    nodes.index_binary("add", start, 1),
+                    start,
+                ),
+            ),
         )
 
     def _copied(self, function: str, argument: Any) -> Any:
         if isinstance(argument, Region):
-            return self._slot(argument) if argument.buffer.scope == "barrier" else self.visit(argument)
+            return self._slot(argument, function) if argument.buffer.scope == "barrier" else self.visit(argument)
         if isinstance(argument, TensorMap) or not isinstance(argument, Expr):
             return argument
         return self.choose(
@@ -611,9 +627,10 @@ REASONS: tuple[tuple[str, str, str], ...] = (
     (r"moved", r"", "the two statements commute, or a wait or barrier of the same kind follows before anything depends on their order"),
     (r"pending", r"by -1$", "the wait covers more than it must"),
     (r"pending", r"", "a later wait covers the same copies, or there are none to wait for at this problem's sizes"),
-    (r"left out", r"^(sync_|named_)", "another barrier on every path orders the same accesses"),
-    (r"left out", r"^cp_async", "the copies join the group that follows, for which the loop waits"),
-    (r"left out|iteration", r"release|arrive", "nobody waits for the last release of a slot"),
+    (r"left out", r"^(sync_|named_)", "another barrier on every path orders the same accesses, or nothing has used the bytes behind it before"),
+    (r"left out", r"^(cp_async_(commit|wait)|commit)", "the copies join the group that follows, for which the loop waits, or there are none"),
+    (r"done twice", r"tma_store", "the same bytes are stored twice"),
+    (r"left out|iteration|twice|slot", r"release|arrive", "nobody waits for the last release of a slot"),
     (r"count", r"named_barrier", "every thread of that barrier takes the other id, which is free"),
     (r"^loop", r"", "everything in the extra iteration, or in the one left out, lies outside of the tensors"),
     (r"guard", r"", "the guard holds for all at this problem's sizes, or what lies behind it is done twice or not used"),
