@@ -201,12 +201,17 @@ class Assign(ScopedRewriter):
             return replace(evaluate, value=Call(BOOL, "wgmma_fence_registers", (whole,)))
         if isinstance(value, Call) and value.function in ("take_turn", "pass_turn", "end_turns"):
             return self._turn(value, evaluate.span)
-        if self.barriers and isinstance(value, Call) and value.function == "sync_threads":
-            if self.single_warp:
-                return replace(evaluate, value=Call(BOOL, "sync_warp", ()))
-            meeting = Call(BOOL, "named_barrier_sync", (const(self.barriers), const(self.threads)))
-            return replace(evaluate, value=meeting)
+        if isinstance(value, Call) and value.function == "sync_threads":
+            return replace(evaluate, value=self.meeting())
         return self.generic(evaluate)
+
+    def meeting(self) -> Call:
+        """Where all threads of the role meet, or of the block."""
+        if not self.barriers:
+            return Call(BOOL, "sync_threads", ())
+        if self.single_warp:
+            return Call(BOOL, "sync_warp", ())
+        return Call(BOOL, "named_barrier_sync", (const(self.barriers), const(self.threads)))
 
     def _turn(self, call: Call, span: Any) -> Statement:
         """A warpgroup waits for the one before it, or lets the next one go on: each has a named barrier."""

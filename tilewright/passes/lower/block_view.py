@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.arith import Analyzer
 from tilewright.ir.nodes import (
     Buffer,
+    Evaluate,
     Expr,
     Region,
     Statement,
@@ -39,6 +40,10 @@ class BlockView:
     @property
     def threads(self) -> int:
         return self.owner.threads
+
+    def meeting(self) -> Statement:
+        """A barrier of all threads that execute the operator."""
+        return Evaluate(self.owner.meeting())
 
     def layout(self, buffer: Buffer) -> Layout:
         """Layout of a fragment or a shared tile."""

@@ -1,4 +1,4 @@
-"""`T.reduce_*` of fragments: within a thread, then among the lanes of a warp, then among warps.
+"""`T.reduce_*` of fragments: within a thread, then among the lanes of a warp, then through shared memory.
 
 The result's layout gives every thread along the reduced dimension a copy, so all of them end with the total.
 """
@@ -14,7 +14,6 @@ from tilewright.ir.nodes import (
     Allocate,
     Buffer,
     Call,
-    Evaluate,
     Expr,
     For,
     Load,
@@ -78,8 +77,8 @@ class _Reduction:
 
     def statements(self) -> Seq:
         threads = [part for one in self.digits if one.place == THREAD for part in _split_at_warp(one)]
-        lanes = [one for one in threads if one.stride < WARP]
-        warps = [one for one in threads if one.stride >= WARP]
+        lanes = [one for one in threads if one.stride < WARP and _is_power(one.stride) and _is_power(one.extent)]
+        warps = [one for one in threads if one not in lanes]
         made: list[Statement] = [Allocate(self.total, span=self.operator.span), *self._within_thread()]
         if self._is_one_instruction(lanes):
             made.append(self._lines(self._whole_warp))
@@ -197,7 +196,7 @@ class _Reduction:
         return For(line, const(0), const(self.total.size), const(1), seq(steps), "unroll", span=self.operator.span)
 
     def _among_warps(self, digits: Sequence[Digit]) -> list[Statement]:
-        """Through shared memory: each warp leaves its totals, and all threads fold those of the others."""
+        """Through shared memory, where lanes cannot exchange them: all leave their totals, and fold those of the others."""
         warps = _count(digits)
         scratch = Buffer(
             f"{self.total.name}_shared", (warps * self.total.size * self.block.threads // warps,), self.dtype, "shared"
@@ -226,7 +225,8 @@ class _Reduction:
             others = For(other, const(0), const(warps), const(1), seq(fetch), "unroll", span=self.operator.span)
             return seq(self._put(line, self._identity()), others)
 
-        return [Allocate(scratch), _barrier(), self._lines(leave), _barrier(), self._lines(fold)]
+        meet = self.block.meeting
+        return [Allocate(scratch), meet(), self._lines(leave), meet(), self._lines(fold)]
 
     def _lines(self, body: Callable[[Var], Seq]) -> Statement:
         """A loop over the lines whose totals this thread has."""
@@ -255,16 +255,19 @@ class _Reduction:
         return For(line, const(0), const(self.total.size), const(1), seq(store), "unroll", span=self.operator.span)
 
 
-def _barrier() -> Statement:
-    return Evaluate(Call(BOOL, "sync_threads", ()))
-
-
 def _split_at_warp(digit: Digit) -> list[Digit]:
-    """A digit of threads as one of lanes and one of warps."""
+    """A digit of threads as one of lanes and one of warps; as it is where it does not count whole bits of a lane's number."""
+    if not _is_power(digit.stride) or not _is_power(digit.extent):
+        return [digit]
     lanes = WARP // digit.stride if digit.stride < WARP else digit.extent
     if digit.extent <= lanes:
         return [digit]
     return [Digit(lanes, THREAD, digit.stride), Digit(digit.extent // lanes, THREAD, WARP)]
+
+
+def _is_power(number: int) -> bool:
+    """Whether it is a power of two."""
+    return number & (number - 1) == 0
 
 
 def _count(digits: Sequence[Digit]) -> int:
