@@ -18,7 +18,7 @@ from quant import packed, warm_up
 
 import tilewright
 from tilewright.ir.dtypes import ALL
-from tilewright.kernels.hopper_quant_bytes import byte_quant_matmul
+from tilewright.kernels.hopper_quant_bytes import byte_quant_choice, byte_quant_matmul
 from tilewright.machine.fragment_records import FragmentRecords
 
 CASES = ",".join(
@@ -80,7 +80,7 @@ def case(kind: str, M: int, N: int, K: int, choices: list[dict[str, Any]]) -> Ru
     peers = eight_bits(a, numbers, of_tokens)
     of_channels = scales.float().reshape(-1) if by_channel else torch.ones(1, device="cuda")
     nothing = torch.zeros(1, device="cuda"), torch.zeros(1, 1, device="cuda", dtype=torch.bfloat16)
-    for choice in choices:
+    for choice in [byte_quant_choice(N, K, M, form, not by_channel), *choices]:
         c = torch.empty(M, N, device="cuda", dtype=torch.bfloat16)
         kernel = made(kind, N, K, choice)
 
@@ -110,7 +110,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", default=CASES)
     parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--choices", default="[]", help="sizes of the kernel, a Python list of dicts")
+    parser.add_argument("--choices", default="[]", help="further sizes of the kernel, a Python list of dicts")
     options = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; TFLOP/s and ratio to the first peer")
     for text in options.cases.split(","):

@@ -19,6 +19,9 @@ from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 PADDING = 4
 """Elements between rows of staged sums, so that writing columns meets different banks."""
 
+FIRST, SECOND, ALL = 1, 2, 3
+"""Named barriers at which the two warpgroups wait for their turn, and at which they meet."""
+
 LONGEST = 1 << 17
 """Columns whose products certainly fit an int32."""
 
@@ -45,6 +48,8 @@ def byte_quant_matmul(
     cluster: int = 1,
     sharing: int = 1,
     ahead: int = 1,
+    pieces: int = 1,
+    turns: bool = False,
 ) -> Any:
     """``function((A scales_A) ((numbers - offset - zeros) scales scales_W)^T + bias) + residual`` for any number of rows.
 
@@ -65,8 +70,9 @@ def byte_quant_matmul(
     weight_stages, stages : copies of weights, and of 128 columns of A, on their way.
     cluster : blocks that divide K among them.
     sharing : blocks that send one another the columns of A, where K is not divided.
-    ahead : sums of groups that a thread holds: with 2 it scales one while the tensor cores work on the other.  The
-        products of a copy of weights are then an even number.
+    ahead : sums of groups that a thread holds: with 2 it scales one while the tensor cores work on the other.
+    pieces : products of fewer columns that make the sum of a group.
+    turns : two warpgroups multiply in turns, so that one scales its sums while the other's products run; `ahead` is 1.
 
     Returns
     -------
@@ -76,10 +82,13 @@ def byte_quant_matmul(
     M = T.dynamic("M")
     operand = str(form.operand)
     down, across, words = form.shape(N, K)
-    slab = 64 * warpgroups
-    rows, parts = slab * tiles, slab // form.rows
+    teams = 2 if turns else 1
+    slab = 64 * warpgroups // teams
+    rows, parts = slab * teams * tiles, slab // form.rows
+    slots = parts * teams * tiles
+    names = ["consumers"] if teams == 1 else ["upper", "lower"]
     halves = tokens // part
-    blocks = -(-down // (parts * tiles * sharing)) * sharing
+    blocks = -(-down // (parts * teams * tiles * sharing)) * sharing
     chunks = across // records
     count = -(-chunks // cluster)  # behind the last chunk A reads as zero, whatever the weights
     share = slab // cluster
@@ -96,7 +105,8 @@ def byte_quant_matmul(
     of_sums = zeros in ("original", "rescale")
     sets = form.sets if promoted else 1
     columns = COLUMNS // sets
-    a_bytes, w_bytes = stages * tokens * COLUMNS, 4 * weight_stages * parts * tiles * records * words
+    depth = columns // pieces
+    a_bytes, w_bytes = stages * tokens * COLUMNS, 4 * weight_stages * slots * records * words
 
     @T.macro
     def decode(source: Any, codes: Any, first: int) -> None:
@@ -108,14 +118,15 @@ def byte_quant_matmul(
             T.unpack(source, form, codes, first=first)
 
     @T.macro
-    def multiply(w_ring: Any, a_ring: Any, weights: Any, activations: Any, codes: Any, totals: Any) -> None:
+    def multiply(rings: Any, weights: Any, activations: Any, codes: Any, totals: Any) -> None:
         """One sum for all products."""
+        w_ring, a_ring = rings
         for chunk in T.serial(count):
             w_slot = weights.receive(chunk)
             for step in list(range(records * tiles)):
                 record, tile = step // tiles, step % tiles
                 number = chunk * records + record
-                own = codes[step % 2]
+                own = codes[step % 2][0]
                 decode(w_ring[w_slot, tile * parts : (tile + 1) * parts, record, :], own, 0)
                 if tile == 0:
                     activations.receive(number)
@@ -142,61 +153,113 @@ def byte_quant_matmul(
                 total[i, j] = T.fma(value, scale[i], total[i, j])
 
     @T.macro
-    def multiply_by_groups(
-        w_ring: Any,
-        a_ring: Any,
-        weights: Any,
-        activations: Any,
-        codes: Any,
-        totals: Any,
-        S: Any,
-        first: Any,
-        token: Any,
-    ) -> None:
-        """A product runs while the sum of the one before is scaled and the next codes are decoded."""
+    def decode_step(rings: Any, codes: Any, chunk: Any, step: int, team: int) -> None:
+        """The operand of a product."""
+        record, tile, group, _ = products[step]
+        row = (tile * teams + team) * parts
+        source = rings[0][chunk % weight_stages, row : row + parts, record, :]
+        for piece in list(range(pieces)):
+            decode(source, codes[step // halves % 2][piece], group * columns + piece * depth)
+
+    @T.macro
+    def start(rings: Any, of_a: Any, operands: Any, S: Any, at: Any, chunk: Any, step: int) -> None:
+        """Start a product, and load the scales of its sum."""
+        record, tile, group, half = products[step]
+        w_ring, a_ring = rings
+        codes, sums, scale, zero, of_columns = operands
+        number, own = chunk * records + record, step % ahead
+        if tile == group == half == 0:
+            of_a.receive(number)
+        if turns:
+            take_turn(chunk, step, at[2])
+        for piece in list(range(pieces)):
+            columns_of_a = a_ring[number % stages, half, group * pieces + piece, :, :]
+            T.wgmma_gemm(
+                codes[step // halves % 2][piece], columns_of_a, sums[own], transpose_B=True, clear_accum=piece == 0
+            )
+        row = (tile * teams + at[2]) * parts
+        source = w_ring[chunk % weight_stages, row : row + parts, record, :]
+        T.unpack(source, form, None, scale[own], zero[own], first=group * columns)
+        if of_sums:
+            T.copy(S[(at[0] + number) * sets + group, at[1] + half * part], of_columns[own])
+
+    @T.macro
+    def settle(of_a: Any, operands: Any, totals: Any, chunk: Any, step: int) -> None:
+        """A finished product's sum goes into the total."""
+        record, tile, group, half = products[step]
+        _, sums, scale, zero, of_columns = operands
+        own = step % ahead
+        promote(sums[own], scale[own], zero[own], of_columns[own], totals[tile][half])
+        if tile == tiles - 1 and group == sets - 1 and half == halves - 1:
+            of_a.release(chunk * records + record)
+
+    @T.macro
+    def take_turn(chunk: Any, step: int, team: int) -> None:
+        """A warpgroup's products begin when the other's come to their last piece."""
+        if team == 1:
+            T.sync_threads(SECOND, 256)
+        elif step > 0 or chunk > 0:
+            T.sync_threads(FIRST, 256)
+
+    @T.macro
+    def pass_turn(chunk: Any, step: int, team: int) -> None:
+        """Let the other warpgroup's products begin."""
+        if team == 0:
+            T.named_barrier_arrive(SECOND, 256)
+        elif step < last or chunk < count - 1:
+            T.named_barrier_arrive(FIRST, 256)
+
+    @T.macro
+    def one_by_one(rings: Any, of_w: Any, of_a: Any, operands: Any, totals: Any, S: Any, at: Any) -> None:
+        """The next codes are decoded while a product runs; other warpgroups' products run while its sum is scaled."""
+        for chunk in T.serial(count):
+            of_w.receive(chunk)
+            decode_step(rings, operands[0], chunk, 0, at[2])
+            for step in list(range(last + 1)):
+                start(rings, of_a, operands, S, at, chunk, step)
+                if step < last and products[step][-1] == halves - 1:
+                    decode_step(rings, operands[0], chunk, step + 1, at[2])
+                if turns:
+                    T.wait_wgmma(pieces - 1)
+                    pass_turn(chunk, step, at[2])
+                T.wait_wgmma(0)
+                settle(of_a, operands, totals, chunk, step)
+            of_w.release(chunk)
+
+    @T.macro
+    def overlapped(rings: Any, of_w: Any, of_a: Any, operands: Any, totals: Any, S: Any, at: Any) -> None:
+        """A product runs while the sum of the one before is scaled; none runs from one copy of weights to the next."""
+        for chunk in T.serial(count):
+            of_w.receive(chunk)
+            decode_step(rings, operands[0], chunk, 0, at[2])
+            start(rings, of_a, operands, S, at, chunk, 0)
+            for step in list(range(last)):
+                follow(rings, of_a, operands, totals, S, at, chunk, step)
+            of_w.release(chunk)
+            T.wait_wgmma(0)
+            settle(of_a, operands, totals, chunk, last)
+
+    @T.macro
+    def follow(rings: Any, of_a: Any, operands: Any, totals: Any, S: Any, at: Any, chunk: Any, step: int) -> None:
+        """Start the product behind one of the same copy of weights, then take that one's sum."""
+        if products[step][-1] == halves - 1:
+            decode_step(rings, operands[0], chunk, step + 1, at[2])
+        start(rings, of_a, operands, S, at, chunk, step + 1)
+        T.wait_wgmma(pieces, operands[1][step % ahead])
+        settle(of_a, operands, totals, chunk, step)
+
+    @T.macro
+    def multiply_by_groups(rings: Any, of_w: Any, of_a: Any, codes: Any, totals: Any, S: Any, at: Any) -> None:
+        """A sum for each group, scaled on its way into the total."""
         sums = [T.alloc_fragment((slab, part), sum_type) for _ in range(ahead)]
         scale = [T.alloc_fragment((slab,), "float32") for _ in range(ahead)]
         zero = [T.alloc_fragment((slab,), "float32") if of_sums else None for _ in range(ahead)]
-        of_a = [T.alloc_fragment((part,), "float32") if of_sums else None for _ in range(ahead)]
-        for chunk in T.serial(count):
-            w_slot = weights.receive(chunk)
-            for step in list(range(len(products))):
-                record, tile, group, half = products[step]
-                number = chunk * records + record
-                source = w_ring[w_slot, tile * parts : (tile + 1) * parts, record, :]
-                own = codes[step // halves % 2]
-                if half == 0 and (ahead > 1 or step == 0):
-                    decode(source, own, group * columns)
-                if tile == group == half == 0:
-                    activations.receive(number)
-                now, before = step % ahead, (step - 1) % ahead
-                T.wgmma_gemm(
-                    own, a_ring[number % stages, half, group, :, :], sums[now], transpose_B=True, clear_accum=True
-                )
-                T.unpack(source, form, None, scale[now], zero[now], first=group * columns)
-                if of_sums:
-                    T.copy(S[(first + number) * sets + group, token + half * part], of_a[now])
-                if ahead > 1 and step > 0:
-                    T.wait_wgmma(1, sums[before])
-                    _, tile_before, _, half_before = products[step - 1]
-                    promote(sums[before], scale[before], zero[before], of_a[before], totals[tile_before][half_before])
-                    if tile == group == half == 0:
-                        activations.release(number - 1)
-                if ahead == 1:
-                    if half == halves - 1 and step + 1 < len(products):
-                        record_after, tile_after, group_after, _ = products[step + 1]
-                        after = w_ring[w_slot, tile_after * parts : (tile_after + 1) * parts, record_after, :]
-                        decode(after, codes[(step // halves + 1) % 2], group_after * columns)
-                    T.wait_wgmma(0)
-                    promote(sums[now], scale[now], zero[now], of_a[now], totals[tile][half])
-                    if tile == tiles - 1 and group == sets - 1 and half == halves - 1:
-                        activations.release(number)
-            weights.release(chunk)
-            if ahead > 1:
-                T.wait_wgmma(0)
-                last = (len(products) - 1) % ahead
-                promote(sums[last], scale[last], zero[last], of_a[last], totals[-1][-1])
-                activations.release(chunk * records + records - 1)
+        of_columns = [T.alloc_fragment((part,), "float32") if of_sums else None for _ in range(ahead)]
+        operands = (codes, sums, scale, zero, of_columns)
+        if ahead == 1:
+            one_by_one(rings, of_w, of_a, operands, totals, S, at)
+        else:
+            overlapped(rings, of_w, of_a, operands, totals, S, at)
 
     @T.macro
     def finish(value: Any, m: Any, n: Any, scales_A: Any, scales_W: Any, shift: Any, C: Any, added: Any) -> None:
@@ -218,6 +281,53 @@ def byte_quant_matmul(
         C[m, n] = stored(value, out)
 
     @T.macro
+    def consume(
+        rings: Any, of_w: Any, of_a: Any, S: Any, first: Any, place: Any, staged: Any, scales_A: Any, scales_W: Any,
+        shift: Any, added: Any, C: Any, team: int,
+    ) -> None:  # fmt: skip
+        """What a role does that multiplies: its rows of the block's tile."""
+        of_tokens, block_of_rows, rank = place
+        totals = [[T.alloc_fragment((slab, part), kept) for _ in range(halves)] for _ in range(tiles)]
+        codes = [[T.alloc_fragment((slab, depth), operand) for _ in range(pieces)] for _ in range(2)]
+        for some in totals:
+            for total in some:
+                T.clear(total)
+        if of_sums:
+            T.pdl_sync()
+        if promoted:
+            token = of_tokens * tokens
+            multiply_by_groups(rings, of_w, of_a, codes, totals, S, (first * records, token, team))
+        else:
+            multiply(rings, of_w, of_a, codes, totals)
+        T.pdl_sync()
+        for t in list(range(tiles)):
+            for half in list(range(halves)):
+                if teams == 1:
+                    T.sync_threads()
+                else:
+                    T.sync_threads(ALL, 128 * warpgroups)
+                for i, j in T.Parallel(slab, part):
+                    staged[team, j, i] = totals[t][half][i, j]
+                row = of_tokens * tokens + half * part
+                column = block_of_rows * rows + (t * teams + team) * slab + rank * share
+                if cluster > 1:
+                    T.sync_cluster()
+                    result = T.alloc_fragment((part, share), kept)
+                    other = T.alloc_fragment((part, share), kept)
+                    T.copy(staged[team, 0:part, rank * share : (rank + 1) * share], result, rank=0)
+                    for peer in list(range(1, cluster)):
+                        T.copy(staged[team, 0:part, rank * share : (rank + 1) * share], other, rank=peer)
+                        for i, j in T.Parallel(part, share):
+                            result[i, j] += other[i, j]
+                    for i, j in T.Parallel(part, share):
+                        finish(result[i, j], row + i, column + j, scales_A, scales_W, shift, C, added)
+                    T.sync_cluster()
+                else:
+                    T.sync_threads()
+                    for i, j in T.Parallel(part, slab):
+                        finish(staged[team, i, j], row + i, column + j, scales_A, scales_W, shift, C, added)
+
+    @T.macro
     def sum_groups(A: Any, S: Any) -> None:
         """Sums of each group of A's columns."""
         with T.Kernel(K_groups, T.ceildiv(M, 64), threads=128) as (group, block):
@@ -237,6 +347,7 @@ def byte_quant_matmul(
         for group in range(sets)
         for half in range(halves)
     ]
+    last = len(products) - 1
     K_groups = across * sets
     Shift = T.Tensor((N,) if epilogue.bias else (1,), epilogue.bias or "float32")
     Added = T.Tensor((M, N) if epilogue.residual else (1, 1), out)
@@ -258,57 +369,27 @@ def byte_quant_matmul(
         ):
             tile, rank = block // cluster, block % cluster
             first = rank * count
-            a_ring = T.alloc_shared((stages, halves, sets, part, columns), activations)
-            w_ring = T.alloc_shared((weight_stages, parts * tiles, records, words), "uint32")
+            a_ring = T.alloc_shared((stages, halves, sets * pieces, part, depth), activations)
+            w_ring = T.alloc_shared((weight_stages, slots, records, words), "uint32")
             scope = "cluster" if sharing > 1 else "block"
-            of_a = T.channel(a_ring, writers="activations", readers="consumers", scope=scope)
-            of_w = T.channel(w_ring, writers="weights", readers="consumers")
-            staged = T.alias(a_ring if a_bytes > w_bytes else w_ring, (part, slab + PADDING), kept)
+            of_a = T.channel(a_ring, writers="activations", readers=tuple(names), scope=scope)
+            of_w = T.channel(w_ring, writers="weights", readers=tuple(names))
+            staged = T.alias(a_ring if a_bytes > w_bytes else w_ring, (teams, part, slab + PADDING), kept)
             with T.roles():
-                with T.role("consumers", warps=4 * warpgroups, registers=consumer_registers(warpgroups)):
-                    totals = [[T.alloc_fragment((slab, part), kept) for _ in range(halves)] for _ in range(tiles)]
-                    codes = [T.alloc_fragment((slab, columns), operand) for _ in range(2)]
-                    for some in totals:
-                        for total in some:
-                            T.clear(total)
-                    if of_sums:
-                        T.pdl_sync()
-                    if promoted:
-                        token = of_tokens * tokens
-                        multiply_by_groups(w_ring, a_ring, of_w, of_a, codes, totals, S, first * records, token)
-                    else:
-                        multiply(w_ring, a_ring, of_w, of_a, codes, totals)
-                    T.pdl_sync()
-                    for t in list(range(tiles)):
-                        for half in list(range(halves)):
-                            T.sync_threads()
-                            for i, j in T.Parallel(slab, part):
-                                staged[j, i] = totals[t][half][i, j]
-                            row, column = of_tokens * tokens + half * part, tile * rows + t * slab + rank * share
-                            if cluster > 1:
-                                T.sync_cluster()
-                                result = T.alloc_fragment((part, share), kept)
-                                other = T.alloc_fragment((part, share), kept)
-                                T.copy(staged[0:part, rank * share : (rank + 1) * share], result, rank=0)
-                                for peer in list(range(1, cluster)):
-                                    T.copy(staged[0:part, rank * share : (rank + 1) * share], other, rank=peer)
-                                    for i, j in T.Parallel(part, share):
-                                        result[i, j] += other[i, j]
-                                for i, j in T.Parallel(part, share):
-                                    finish(result[i, j], row + i, column + j, scales_A, scales_W, shift, C, added)
-                                T.sync_cluster()
-                            else:
-                                T.sync_threads()
-                                for i, j in T.Parallel(part, slab):
-                                    finish(staged[i, j], row + i, column + j, scales_A, scales_W, shift, C, added)
+                for team in list(range(teams)):
+                    with T.role(names[team], warps=4 * warpgroups // teams, registers=consumer_registers(warpgroups)):
+                        consume(
+                            (w_ring, a_ring), of_w, of_a, S, first, (of_tokens, tile, rank), staged, scales_A, scales_W,
+                            shift, added, C, team,
+                        )  # fmt: skip
                 with T.role("weights", warps=1, registers=40):
                     if of_sums:
                         T.pdl_sync()
                     for chunk in T.serial(count):
                         slot = of_w.acquire(chunk)
                         start = T.min(first + chunk, chunks - 1) * records
-                        for number in T.serial(parts * tiles):
-                            row = T.min(tile * (parts * tiles) + number, down - 1)
+                        for number in T.serial(slots):
+                            row = T.min(tile * slots + number, down - 1)
                             T.copy(
                                 W[row, start : start + records, :], w_ring[slot, number, :, :],
                                 eviction_policy="evict_first",
@@ -322,8 +403,8 @@ def byte_quant_matmul(
                     for number in T.serial(count * records):
                         slot = of_a.acquire(number)
                         for half in list(range(halves)):
-                            for group in list(range(sets)):
-                                column = (first * records + number) * COLUMNS + group * columns
+                            for group in list(range(sets * pieces)):
+                                column = (first * records + number) * COLUMNS + group * depth
                                 T.copy(
                                     A[of_tokens * tokens + half * part, column], a_ring[slot, half, group, :, :],
                                     multicast=sharing > 1,
@@ -350,17 +431,23 @@ def byte_quant_choice(N: int, K: int, M: int, form: FragmentRecords, promoted: b
             sizes["part"], sizes["ahead"] = (64, 2) if form.operand.is_integer else (128, 1)
     else:
         blocks = -(-N // 128) * -(-M // tokens)
-        sizes["tiles"] = 2 if blocks >= 200 and tokens <= 128 else 1
+        sizes["tiles"] = 2 if blocks >= 200 else 1
         sizes["cluster"] = next((c for c in (1, 2, 4) if blocks * c >= 100), 4)
         sizes["records"] = 2 if tokens == 128 else 4
-    return {**sizes, **_stages(form, sizes)}
+    return fitted(form, sizes)
 
 
-def _stages(form: FragmentRecords, sizes: dict[str, int]) -> dict[str, int]:
-    """Slots of both rings: eight of activations at most, and what is left for weights."""
-    room = SHARED_BYTES - 2048
-    slab = 128 * sizes["tiles"]
-    weights, activations = 4 * slab // form.rows * sizes["records"] * form.words, sizes["tokens"] * COLUMNS
-    stages = min(8, (room - 2 * weights) // activations)
-    weight_stages = min(5, (room - stages * activations) // weights)
-    return {"stages": stages, "weight_stages": weight_stages}
+def fitted(form: FragmentRecords, sizes: dict[str, int]) -> dict[str, int]:
+    """Sizes with slots of both rings: eight of activations at most, and what is left for weights.
+
+    Where not even two copies of weights fit, they are shorter, and blocks of fewer rows.
+    """
+    room, activations = SHARED_BYTES - 2048, sizes["tokens"] * COLUMNS
+    for tiles in range(sizes["tiles"], 0, -1):
+        for records in (n for n in (4, 2, 1) if n <= sizes["records"]):
+            weights = 4 * (128 * tiles // form.rows) * records * form.words
+            stages = min(8, (room - 2 * weights) // activations)
+            if stages >= 2:
+                rest = min(5, (room - stages * activations) // weights)
+                return {**sizes, "tiles": tiles, "records": records, "stages": stages, "weight_stages": rest}
+    raise AssertionError("two records and two columns of activations fit every multiprocessor")

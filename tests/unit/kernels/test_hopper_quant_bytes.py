@@ -10,8 +10,9 @@ import pytest
 import tilewright
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.epilogue import Epilogue
-from tilewright.kernels.hopper_quant_bytes import byte_quant_matmul
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.kernels.hopper_quant_bytes import PADDING, byte_quant_choice, byte_quant_matmul
+from tilewright.kernels.hopper_quant_medium import SHARED_BYTES
+from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 TARGET = "cuda -arch=sm_90a"
 INT8, E4M3, HALF, WIDE = (ALL[name] for name in ("int8", "float8_e4m3fn", "float16", "float32"))
@@ -28,6 +29,7 @@ CASES: dict[str, tuple[FragmentRecords, tuple[int, int, int], dict[str, Any]]] =
     "zeros of scaled weights, e5m2, groups of 32": (FragmentRecords(2, E4M3, HALF, WIDE, 32), (150, 512, 20), {**SMALL, "zeros": "rescale", "activations": "float8_e5m2"}),
     "two sums at once": (FragmentRecords(4, INT8, HALF), (150, 1008, 40), {"tokens": 64, "part": 32, "records": 2, "ahead": 2}),
     "two sums at once, zeros, unsigned activations": (FragmentRecords(4, INT8, HALF, WIDE, 64), (150, 496, 20), {**SMALL, "zeros": "original", "ahead": 2, "tiles": 2, "records": 1, "stages": 6, "activations": "uint8"}),
+    "warpgroups in turns, sums in two pieces": (FragmentRecords(4, INT8, HALF), (150, 1008, 40), {"tokens": 64, "part": 32, "records": 2, "pieces": 2, "turns": True}),
     "bytes, blocks that send one another activations": (FragmentRecords(8, INT8, HALF), (150, 512, 20), {**SMALL, "records": 1, "sharing": 2}),
     "everything behind the sum": (FragmentRecords(4, INT8, HALF), (70, 512, 20), {**SMALL, "epilogue": Epilogue(bias="float16", function="relu", residual=True)}),
 }  # fmt: skip
@@ -93,7 +95,7 @@ def test_interpreted_as_exact(name: str) -> None:
     problem.check(16 * 2.0**-24)
 
 
-@pytest.mark.parametrize("name", ["columns and rows that end within tiles", "zeros of groups of 64", "scales of two levels", "two sums at once"])  # fmt: skip
+@pytest.mark.parametrize("name", ["columns and rows that end within tiles", "zeros of groups of 64", "scales of two levels", "two sums at once", "warpgroups in turns, sums in two pieces"])  # fmt: skip
 def test_emulated_as_exact(name: str) -> None:
     kernel, problem = made(name)
     kernel.emulate(*problem.arguments)
@@ -133,6 +135,27 @@ def test_every_code_stands_for_its_number(operand: Any) -> None:
         codes = form.encode(numbers)
         assert sorted(codes) == list(range(1 << bits))
         np.testing.assert_array_equal(form.decode(codes), numbers)
+
+
+CHOSEN = [
+    FragmentRecords(4, INT8, HALF), FragmentRecords(4, INT8, WIDE, INT8, 32), FragmentRecords(8, INT8, WIDE, WIDE, 32),
+    FragmentRecords(2, INT8), FragmentRecords(1, E4M3, HALF), FragmentRecords(8, E4M3, WIDE, None, 64),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", CHOSEN, ids=str)
+def test_choices_fit_a_multiprocessor_and_cover_the_columns(form: FragmentRecords) -> None:
+    promoted = form.scale is not None
+    for N, K in ((28672, 8192), (8192, 28672), (4096, 4096), (1000, 704), (33, 64)):
+        _, across, words = form.shape(N, K)
+        for M in (1, 16, 17, 64, 100, 200, 256, 4096, 1 << 30):
+            sizes = byte_quant_choice(N, K, M, form, promoted)
+            rows = 128 * sizes["tiles"]
+            of_a = sizes["stages"] * sizes["tokens"] * COLUMNS
+            of_w = sizes["weight_stages"] * rows // form.rows * sizes["records"] * words * 4
+            assert min(sizes["stages"], sizes["weight_stages"]) >= 2 and of_a + of_w < SHARED_BYTES - 1024
+            assert 4 * sizes["part"] * (128 + PADDING) < max(of_a, of_w) and across % sizes["records"] == 0
+            assert sizes["tokens"] % sizes["part"] == 0 and 128 % form.rows == 0
 
 
 def test_the_text_decodes_four_codes_with_a_shift_and_a_mask() -> None:
