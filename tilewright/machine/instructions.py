@@ -74,6 +74,11 @@ class MatrixInstruction:
         return self.k // 2 if self.sparse else self.k
 
     @property
+    def metadata_steps(self) -> int:
+        """Steps along k whose metadata share a word of a lane: halves of the lanes give the words of two, where elements are no bytes."""
+        return 1 if self.a.bits == 8 else 2
+
+    @property
     def work(self) -> int:
         """Products of one instruction."""
         return self.m * self.n * self.k

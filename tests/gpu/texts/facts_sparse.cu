@@ -59,6 +59,7 @@ TW_DEVICE void product(bool registers, const uint8_t* a, int a_bytes, uint64_t f
   const uint32_t at_a = stage(smem, a, a_bytes, b, b_bytes), at_b = at_a + (a_bytes + 1023) / 1024 * 1024;
   constexpr int NA = 16 / sizeof(A);
   tw::Fragment<A, NA> fragment[STEPS];
+  tw::Fragment<uint32_t, 1> word[STEPS];
   tw::Fragment<D, 32> d;
 #pragma unroll
   for (int i = 0; i < 32; ++i) d[i] = D{};
@@ -66,21 +67,25 @@ TW_DEVICE void product(bool registers, const uint8_t* a, int a_bytes, uint64_t f
   for (int k = 0; k < STEPS; ++k)
 #pragma unroll
     for (int i = 0; i < NA; ++i) fragment[k][i] = values[places_a[(k * 128 + threadIdx.x) * NA + i]];
+#pragma unroll
+  for (int k = 0; k < STEPS; ++k) word[k][0] = metadata[k * 128 + threadIdx.x];
   tw::wgmma_fence();
   if (registers) {
 #pragma unroll
     for (int k = 0; k < STEPS; ++k)
       tw::wgmma_sparse_rs<64, A, SELECTOR, MAJOR>(d, fragment[k], tw::wgmma_advance(field_b | (at_b & 0x3FFFF) >> 4, steps_b[k]),
-                                           metadata[k * 128 + threadIdx.x], true);
+                                           word[k], true);
   } else {
 #pragma unroll
     for (int k = 0; k < STEPS; ++k)
       tw::wgmma_sparse_ss<64, A, A, SELECTOR, MAJOR>(d, tw::wgmma_advance(field_a | (at_a & 0x3FFFF) >> 4, steps_a[k]),
                                               tw::wgmma_advance(field_b | (at_b & 0x3FFFF) >> 4, steps_b[k]),
-                                              metadata[k * 128 + threadIdx.x], true);
+                                              word[k], true);
   }
   tw::wgmma_commit();
   tw::wgmma_wait<0>();
+#pragma unroll
+  for (int k = 0; k < STEPS; ++k) tw::sparse_hold(word[k]);
   tw::wgmma_fence_registers(d);
 #pragma unroll
   for (int i = 0; i < 32; ++i) out[places[threadIdx.x * 32 + i]] = d[i];

@@ -256,8 +256,9 @@ TW_KERNEL(128, 1) warpgroups(const void* p, void* q, uint32_t leading, uint32_t 
   tw::wgmma_ss<48, uint8_t, int8_t>(i, x, y, true); tw::wgmma_rs<48, int8_t>(i, ai, y, true);
   tw::wgmma_ss<24, tw::tfloat32, tw::tfloat32>(t, x, y, true); tw::wgmma_rs<24, tw::tfloat32>(t, at, y, true);
   tw::wgmma_ss<8, tw::float8_e4m3, tw::float8_e5m2>(m, x, y, true); tw::wgmma_rs<8, tw::float8_e5m2>(m, am, y, true);
-  tw::wgmma_sparse_ss<64, tw::bfloat16, tw::bfloat16, 1, tw::MN_MAJOR>(b, x, y, tw::sparse_places(smem, smem + leading), true); tw::wgmma_sparse_rs<64, tw::bfloat16>(b, ab, y, tw::sparse_places(smem), true);
-  tw::wgmma_commit(); tw::wgmma_wait<0>();
+  tw::Fragment<uint32_t, 1> word; word[0] = tw::sparse_places(smem, smem + leading) ^ tw::sparse_places(smem);
+  tw::wgmma_sparse_ss<64, tw::bfloat16, tw::bfloat16, 1, tw::MN_MAJOR>(b, x, y, word, true); tw::wgmma_sparse_rs<64, tw::bfloat16>(b, ab, y, word, true);
+  tw::wgmma_commit(); tw::wgmma_wait<0>(); tw::sparse_hold(word);
   keep(h, q); keep(e, q); keep(b, q); keep(i, q); keep(t, q); keep(m, q);
 }
 #endif

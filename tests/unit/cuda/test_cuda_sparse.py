@@ -1,5 +1,7 @@
 """2:4 sparse products: interpreted, emulated in pipelines of both kinds, and compiled to sparse matrix instructions."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from cuda_gemm import on
@@ -7,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tilewright.language as T
-from tilewright.errors import TilewrightError
+from tilewright.errors import EmulationError, TilewrightError
 from tilewright.formats.sparse import NotSparse, compress, expand, group_of, prune
 from tilewright.ir.dtypes import dtype as dtype_of
+from tilewright.passes.tile import pair_turns
 from tilewright.targets.cuda.compiler import compile_text
 
 
@@ -96,6 +99,23 @@ def test_warpgroups_in_roles(dtype):
 def test_metadata_by_the_copy_engine_and_two_warpgroups():
     said = check("sm_90a", "float16", "wgmma_sparse_ss", size=(130, 72, 512), block=(128, 64, 128), threads=256)
     assert "tma_load into e_ring" in said
+
+
+def test_metadata_stays_until_the_products_have_run(monkeypatch):
+    """Two sets of registers in turn; with one alone, what is loaded next overwrites what a product in flight still reads."""
+    sizes = {"size": (64, 32, 512), "block": (64, 32, 128)}
+    check("sm_90a", "float16", "wgmma_sparse_ss", SCHEDULES[:1], **sizes)
+    first = []
+
+    def one_set(record, **changes):
+        if "words" in changes:
+            first.append(changes["words"])
+            changes["words"] = first[0]
+        return dataclasses.replace(record, **changes)
+
+    monkeypatch.setattr(pair_turns, "replace", one_set)
+    with pytest.raises(EmulationError, match="operand-written"):
+        check("sm_90a", "float16", "wgmma_sparse_ss", SCHEDULES[:1], **sizes)
 
 
 def test_warpgroups_without_roles():

@@ -63,6 +63,7 @@ from tilewright.ops.fill import Fill
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels, negated
+from tilewright.passes.tile.pair_turns import pair_turns, trips_of
 from tilewright.passes.tile.pipeline_plan import touched
 from tilewright.passes.tile.role_survey import LOOPS
 from tilewright.passes.tile.rotate_gemms import rotate_gemms
@@ -192,15 +193,12 @@ class _Roles(Rewriter):
         shallow = any(self.channels[release.channel].stages < 2 for release in releases)
         if len(known) != len(turns) or not read <= freed or shallow or not known:
             return None
+        if isinstance(gemm, SparseGemm) and (home is not loop.body or trips_of(loop) is None):
+            return None
         return self._emitted(loop, home, gemm, list(zip(releases, known, strict=True)), before)
 
     def _is_free(self, gemm: Product, loop: For) -> bool:
-        """Whether nothing in the loop but a gemm touches its sum or changes its operands.
-
-        A sparse gemm's metadata is in registers, which the next iteration's would overwrite: it is waited for where it stands.
-        """
-        if isinstance(gemm, SparseGemm):
-            return False
+        """Whether nothing in the loop but a gemm touches its sum or changes its operands."""
         if gemm.token is not None or gemm not in self.plans or not self.plans[gemm].instruction.asynchronous:
             return False
         operands = {region.buffer for region in gemm.operands}
@@ -232,21 +230,32 @@ class _Roles(Rewriter):
         if cleared is not None:
             before = before[:-1]
             started = replace(started, clear=index_binary("eq", first.number, first.first))
-        self.plans[started] = self.plans.pop(gemm)
-        in_turn: list[Statement] = [started, Commit(token, span=gemm.span), Wait(token, 1, span=gemm.span)]
+        plan = self.plans.pop(gemm)
+        waited: list[Statement] = [Commit(token, span=gemm.span), Wait(token, 1, span=gemm.span)]
         for release, turns in releases:
             earlier = replace(release, iteration=index_binary("sub", turns.number, 1))
-            in_turn += conditional(index_binary("gt", turns.number, turns.first), [earlier], release.span)
+            waited += conditional(index_binary("gt", turns.number, turns.first), [earlier], release.span)
         gone = {release for release, _ in releases}
-        inner = [part for one in home.statements if one not in gone for part in (in_turn if one is gemm else [one])]
-        body = _Replace(home, replace(home, statements=tuple(inner)))(loop.body)
+
+        def turned(one: Product) -> For:
+            """The loop with a gemm that is started, and what follows it."""
+            inner = [
+                part
+                for old in home.statements
+                if old not in gone
+                for part in ([one, *waited] if old is gemm else [old])
+            ]
+            return replace(loop, body=_Replace(home, replace(home, statements=tuple(inner)))(loop.body))
+
+        self.plans[started] = plan
+        made = pair_turns(turned, started, self.plans) if isinstance(started, SparseGemm) else [turned(started)]
         after: list[Statement] = [Wait(token, 0, span=gemm.span)]
         for release, turns in releases:
             after += conditional(turns.any, [replace(release, iteration=turns.last)], release.span)
         if cleared is not None:
             after += conditional(_not(first.any), [cleared], cleared.span)
         names = [one for _, turns in releases for one in turns.before]
-        return [*before, *names, replace(loop, body=body), *after]
+        return [*before, *names, *made, *after]
 
 
 def _not(condition: Expr) -> Expr:

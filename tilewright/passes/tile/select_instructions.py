@@ -54,6 +54,7 @@ class GemmPlan:
     ----------
     warps_m, warps_n : how many warps along rows and columns; warp ``w`` has row ``w % warps_m``.
     k : of the gemm's operands.
+    words : registers that keep a sparse gemm's metadata while its products run; None where these are waited for at once.
     copies : groups of ``warps_m * warps_n`` warps that all do the same, where the tile divides among no more.
     """
 
@@ -64,6 +65,7 @@ class GemmPlan:
     n: int
     k: int
     copies: int = 1
+    words: Buffer | None = None
 
     @property
     def tiles_m(self) -> int:
@@ -77,6 +79,11 @@ class GemmPlan:
     @property
     def tiles_k(self) -> int:
         return self.k // self.instruction.k
+
+    @property
+    def metadata_words(self) -> int:
+        """Words of metadata of a lane."""
+        return self.tiles_m * -(-self.tiles_k // self.instruction.metadata_steps)
 
     def accumulator(self) -> Layout:
         """Layout of c: registers of a warp's tiles row by row."""

@@ -14,6 +14,7 @@ for _name in ("mma_sparse_m16n8k16", "mma_sparse_m16n8k32", "mma_sparse_m16n8k64
     register(Intrinsic(_name, 4, None, pure=False, collective=True))
 # A lane's word of metadata, from bytes of one row or of two.
 register(Intrinsic("sparse_places", None, None, pure=False))
+register(Intrinsic("sparse_hold", 1, None, pure=False))
 for _name in ("ldmatrix", "ldmatrix_trans"):
     register(Intrinsic(_name, 3, None, pure=False, collective=True))
 # Groups of the copies that a thread started.

@@ -9,10 +9,10 @@ Source: `hardware.md`, section 8.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from tilewright.ir.dtypes import UINT32
-from tilewright.ir.nodes import Call, Expr, Let, Region, Statement, Var, const, index_binary
+from tilewright.ir.dtypes import BOOL, UINT32
+from tilewright.ir.nodes import Allocate, Buffer, Call, Evaluate, Expr, Region, Statement, Store, const, index_binary
 from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.passes.lower.block_view import BlockView
 from tilewright.passes.tile.select_instructions import GemmPlan
@@ -56,7 +56,7 @@ def _places(
 
 @dataclass(slots=True)
 class PlacesOfLane:
-    """The words of a warpgroup's gemm, by name.
+    """The words of a warpgroup's gemm, in registers.
 
     Attributes
     ----------
@@ -67,16 +67,22 @@ class PlacesOfLane:
     plan: GemmPlan
     block: BlockView
     group: Expr
-    words: dict[tuple[int, int], Var] = field(default_factory=dict)
+    registers: Buffer | None = None
 
     @property
     def _shared(self) -> int:
         """Steps that share the words of a warp's lanes."""
-        return 1 if self.gemm.a.dtype.bits == 8 else 2
+        return self.plan.instruction.metadata_steps
 
     def statements(self) -> list[Statement]:
-        """Reads all words."""
+        """Reads all words into the registers that the plan has for them, or into some of their own."""
         made: list[Statement] = []
+        span = self.gemm.span
+        if self.plan.words is not None:
+            self.registers = self.block.registers(self.plan.words)
+        else:
+            self.registers = Buffer("places", (self.plan.metadata_words,), UINT32, "register")
+            made.append(Allocate(self.registers, span=span))
         warp = index_binary("floormod", index_binary("floordiv", self.block.thread, WARP), 4)
         for tile in range(self.plan.tiles_m):
             first = index_binary("add", index_binary("mul", self.group, self.plan.tiles_m), tile)
@@ -85,12 +91,25 @@ class PlacesOfLane:
             for step in range(0, self.plan.tiles_k, self._shared):
                 byte = step * STEP_BYTES * (2 if self._shared == 1 else 1)
                 pairs = 2 * min(self._shared, self.plan.tiles_k - step)
-                word = Var(UINT32, "places")
-                self.words[tile, step] = word
-                made.append(Let(word, lane_word(self.gemm, self.block, row, const(byte), pairs), span=self.gemm.span))
+                value = lane_word(self.gemm, self.block, row, const(byte), pairs)
+                made.append(Store(self.registers, (const(self._number(tile, step)),), value, span=span))
         return made
 
-    def word(self, tile: int, step: int) -> tuple[Var, int]:
+    def _number(self, tile: int, step: int) -> int:
+        """Which word has the places of a tile of rows at a step."""
+        return tile * (self.plan.metadata_words // self.plan.tiles_m) + step // self._shared
+
+    def word(self, tile: int, step: int) -> tuple[Region, int]:
         """The word for a tile of rows and a step, and which of the lanes count."""
-        selector = step % self._shared
-        return self.words[tile, step - selector], selector
+        assert self.registers is not None
+        return Region(self.registers, (const(self._number(tile, step)),), (1,)), step % self._shared
+
+    def held(self) -> Statement:
+        """A use of the words behind the wait for the products, which read them until then."""
+        assert self.registers is not None
+        return hold(self.registers)
+
+
+def hold(registers: Buffer) -> Statement:
+    """A use of words of metadata: until then their registers are not given to others."""
+    return Evaluate(Call(BOOL, "sparse_hold", (Region(registers, (const(0),), (registers.size,)),)))

@@ -34,10 +34,10 @@ from tilewright.layout.layout import Layout
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.passes.tile.select_instructions import GemmPlan
+from tilewright.passes.tile.select_instructions import FACT, GemmPlan
 from tilewright.targets.cuda.instructions import PTX_NAMES
 from tilewright.targets.cuda.operands import STEP_BYTES, WgmmaOperand, wgmma_operand
-from tilewright.targets.cuda.sparse_metadata import PlacesOfLane
+from tilewright.targets.cuda.sparse_metadata import PlacesOfLane, hold
 
 
 def lower_warpgroup_gemm(gemm: Product, plan: GemmPlan, context: Context) -> Statement:
@@ -58,6 +58,7 @@ def lower_group_wait(wait: Wait, context: Context) -> Statement | None:
     if not gemms:
         return None
     made: list[Statement] = [Evaluate(Call(BOOL, "wgmma_wait", (const(wait.pending + wait.others),)), span=wait.span)]
+    made += _held(gemms, context)
     if wait.pending == 0:
         block: BlockView = context.facts[BLOCK]
         made += [_settled(block, buffer) for buffer in dict.fromkeys(gemm.c.buffer for gemm in gemms)]
@@ -67,6 +68,15 @@ def lower_group_wait(wait: Wait, context: Context) -> Statement | None:
 def _gemms(token: str, context: Context) -> list[Product]:
     block: BlockView = context.facts[BLOCK]
     return [operator for operator in block.operators(token) if isinstance(operator, Product)]
+
+
+def _held(gemms: list[Product], context: Context) -> list[Statement]:
+    """Uses of the registers with metadata, so that they are not given to others before the products have run."""
+    block: BlockView = context.facts[BLOCK]
+    plans: dict[Product, GemmPlan] = context.facts.get(FACT, {})
+    words = dict.fromkeys(plans[gemm].words for gemm in gemms if gemm in plans)
+    registers = [block.registers(buffer) for buffer in words if buffer is not None]
+    return [hold(one) for one in registers]
 
 
 def _settled(block: BlockView, accumulator: nodes.Buffer) -> Statement:
@@ -117,6 +127,8 @@ class _GroupGemm:
         if gemm.token is None:
             tail = [Evaluate(Call(BOOL, "wgmma_commit", ())), Evaluate(Call(BOOL, "wgmma_wait", (const(0),)))]
             tail.append(_settled(self.block, gemm.c.buffer))
+            if self.places is not None:
+                tail.append(self.places.held())
         return seq(head, body, tail)
 
     def _keep(self, head: list[Statement]) -> Expr:

@@ -24,6 +24,7 @@ struct Instruction {
   std::array<void*, 128> d;
   std::array<const void*, 128> a;
   std::array<uint32_t, 128> metadata;
+  std::array<const uint32_t*, 128> words;             // registers that hold it; null where the product is dense
 };
 
 // Accumulators of one warp that instructions are still to change.
@@ -276,7 +277,7 @@ using namespace emulator;
 
 namespace {
 
-struct WgmmaOperands { void* d; const void* a; uint64_t a_descriptor, b_descriptor; uint32_t accumulate, metadata; };
+struct WgmmaOperands { void* d; const void* a; uint64_t a_descriptor, b_descriptor; uint32_t accumulate; const uint32_t* metadata; };
 
 void issue(Meeting& meeting, TwWarpgroupForm form) {
   Thread& thread = *self;
@@ -313,7 +314,8 @@ void issue(Meeting& meeting, TwWarpgroupForm form) {
     Thread& one = warp.threads[lane];
     instruction.d[in_group * 32 + lane] = operands.d;
     instruction.a[in_group * 32 + lane] = operands.a;
-    instruction.metadata[in_group * 32 + lane] = operands.metadata;
+    instruction.metadata[in_group * 32 + lane] = operands.metadata ? *operands.metadata : 0;
+    instruction.words[in_group * 32 + lane] = operands.metadata;
     accumulators.registers[lane] = operands.d;
     if (!checking()) continue;
     if (operands.b_descriptor != first.b_descriptor || operands.a_descriptor != first.a_descriptor || operands.accumulate != first.accumulate)
@@ -333,6 +335,10 @@ void issue(Meeting& meeting, TwWarpgroupForm form) {
         if (unwritten) report("unwritten-register", &one, thread.site, {});
       }
       set_register_state(one, operands.d, d_bytes(instruction), register_awaited, 0);
+    }
+    if (operands.metadata) {
+      read_registers(one, operands.metadata, 4, thread.site);
+      set_register_state(one, operands.metadata, 4, register_lent, 0);
     }
     if (operands.a) {
       if (Registers* a = find_registers(one, operands.a)) unfenced |= a->fence_epoch == one.matrix_fences + 1;
@@ -378,6 +384,7 @@ void wait(uint32_t pending) {
     for (uint32_t lane = 0; lane < 32; ++lane) {
       operation.clocks[in_group * 32 + lane] = warp.threads[lane].clock;
       if (checking() && instruction.from_registers) set_register_state(warp.threads[lane], instruction.a[in_group * 32 + lane], a_bytes(instruction), 0, register_lent);
+      if (checking() && instruction.form.sparse) set_register_state(warp.threads[lane], instruction.words[in_group * 32 + lane], 4, 0, register_lent);
     }
   }
   warp.waited = target;
@@ -398,6 +405,9 @@ void wait(uint32_t pending) {
       if (instruction.from_registers)
         for (uint32_t lane = 0; lane < 32; ++lane)
           set_register_state(warp.threads[lane], instruction.a[in_group * 32 + lane], a_bytes(instruction), register_lent, 0);
+      if (instruction.form.sparse)
+        for (uint32_t lane = 0; lane < 32; ++lane)
+          set_register_state(warp.threads[lane], instruction.words[in_group * 32 + lane], 4, register_lent, 0);
     }
   while (!state.instructions.empty() && state.instructions.front().finished == 0xF) {
     state.instructions.pop_front();
@@ -409,7 +419,7 @@ void wait(uint32_t pending) {
 
 extern "C" {
 
-void tw_wgmma(TwWarpgroupForm form, void* d, const void* a, tw_u64 a_descriptor, tw_u64 b_descriptor, tw_u32 metadata, TwSite position) {
+void tw_wgmma(TwWarpgroupForm form, void* d, const void* a, tw_u64 a_descriptor, tw_u64 b_descriptor, const tw_u32* metadata, TwSite position) {
   const Planted planted = enter(TW_WGMMA, position);
   if (planted.skip) return;
   a_descriptor += uint64_t(planted.delta);

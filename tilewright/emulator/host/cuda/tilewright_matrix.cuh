@@ -58,6 +58,7 @@ TW_DEVICE uint32_t sparse_places(const uint8_t* upper, const uint8_t* lower) {
   return sparse_places(uint32_t(*reinterpret_cast<const uint16_t*>(upper)) | uint32_t(*reinterpret_cast<const uint16_t*>(lower)) << 16);
 }
 TW_DEVICE uint32_t sparse_places(const uint8_t* row) { return sparse_places(*reinterpret_cast<const uint32_t*>(row)); }
+template <int N> TW_DEVICE void sparse_hold(const Fragment<uint32_t, N>&) {}
 #define TW_MMA_SPARSE(NAME, K)                                                                                              \
   template <int SELECTOR = 0, class D, int ND, class A, int NA, class B, int NB>                                            \
   TW_DEVICE void NAME(Fragment<D, ND>& d, const Fragment<A, NA>& a, const Fragment<B, NB>& b, uint32_t metadata, TW_SITE) { \

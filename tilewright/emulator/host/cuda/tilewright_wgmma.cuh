@@ -19,28 +19,28 @@ template <int N, class A, class B, Major MAJOR_A, Major MAJOR_B, class D> TW_DEV
 template <int N, class A, class B, Major MAJOR_A = K_MAJOR, Major MAJOR_B = K_MAJOR, class D, int SIZE>
 TW_DEVICE void wgmma_ss(Fragment<D, SIZE>& d, uint64_t a, uint64_t b, bool accumulate, TW_SITE) {
   static_assert(SIZE == N / 2, "a thread holds N / 2 accumulators");
-  ::tw_wgmma(wgmma_form<N, A, B, MAJOR_A, MAJOR_B, D>(accumulate), d.data, nullptr, a, b, 0, site);
+  ::tw_wgmma(wgmma_form<N, A, B, MAJOR_A, MAJOR_B, D>(accumulate), d.data, nullptr, a, b, nullptr, site);
 }
 template <int N, class B, Major MAJOR_B = K_MAJOR, class D, int SIZE, class A, int SIZE_A>
 TW_DEVICE void wgmma_rs(Fragment<D, SIZE>& d, const Fragment<A, SIZE_A>& a, uint64_t b, bool accumulate, TW_SITE) {
   static_assert(SIZE == N / 2 && sizeof(A) * SIZE_A == 16, "N / 2 accumulators and 16 bytes of a in a thread");
-  ::tw_wgmma(wgmma_form<N, A, B, K_MAJOR, MAJOR_B, D>(accumulate), d.data, a.data, 0, b, 0, site);
+  ::tw_wgmma(wgmma_form<N, A, B, K_MAJOR, MAJOR_B, D>(accumulate), d.data, a.data, 0, b, nullptr, site);
 }
 template <int N, class A, class B, int SELECTOR = 0, Major MAJOR_B = K_MAJOR, class D, int SIZE>
-TW_DEVICE void wgmma_sparse_ss(Fragment<D, SIZE>& d, uint64_t a, uint64_t b, uint32_t metadata, bool accumulate, TW_SITE) {
+TW_DEVICE void wgmma_sparse_ss(Fragment<D, SIZE>& d, uint64_t a, uint64_t b, const Fragment<uint32_t, 1>& metadata, bool accumulate, TW_SITE) {
   static_assert(SIZE == N / 2, "a thread holds N / 2 accumulators");
   TwWarpgroupForm form = wgmma_form<N, A, B, K_MAJOR, MAJOR_B, D>(accumulate);
   form.sparse = 1;
   form.selector = SELECTOR;
-  ::tw_wgmma(form, d.data, nullptr, a, b, metadata, site);
+  ::tw_wgmma(form, d.data, nullptr, a, b, metadata.data, site);
 }
 template <int N, class B, int SELECTOR = 0, Major MAJOR_B = K_MAJOR, class D, int SIZE, class A, int SIZE_A>
-TW_DEVICE void wgmma_sparse_rs(Fragment<D, SIZE>& d, const Fragment<A, SIZE_A>& a, uint64_t b, uint32_t metadata, bool accumulate, TW_SITE) {
+TW_DEVICE void wgmma_sparse_rs(Fragment<D, SIZE>& d, const Fragment<A, SIZE_A>& a, uint64_t b, const Fragment<uint32_t, 1>& metadata, bool accumulate, TW_SITE) {
   static_assert(SIZE == N / 2 && sizeof(A) * SIZE_A == 16, "N / 2 accumulators and 16 bytes of a in a thread");
   TwWarpgroupForm form = wgmma_form<N, A, B, K_MAJOR, MAJOR_B, D>(accumulate);
   form.sparse = 1;
   form.selector = SELECTOR;
-  ::tw_wgmma(form, d.data, a.data, 0, b, metadata, site);
+  ::tw_wgmma(form, d.data, a.data, 0, b, metadata.data, site);
 }
 
 TW_DEVICE void wgmma_fence(TW_SITE) { ::tw_wgmma_fence(site); }

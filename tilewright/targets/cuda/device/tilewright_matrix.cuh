@@ -145,6 +145,13 @@ TW_DEVICE uint32_t sparse_places(const uint8_t* upper, const uint8_t* lower) {
   return sparse_places(uint32_t(*reinterpret_cast<const uint16_t*>(upper)) | uint32_t(*reinterpret_cast<const uint16_t*>(lower)) << 16);
 }
 TW_DEVICE uint32_t sparse_places(const uint8_t* row) { return sparse_places(*reinterpret_cast<const uint32_t*>(row)); }
+// Uses words of metadata, behind the wait for the products that read them: until then nobody else gets their registers.  (A store that
+// never happens: no word of metadata is zero.)
+template <int N> TW_DEVICE void sparse_hold(const Fragment<uint32_t, N>& words) {
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+    asm volatile("{ .reg .pred p; setp.eq.u32 p, %0, 0; @p st.shared.u32 [%1], %0; }" :: "r"(words.data[i]), "r"(0) : "memory");
+}
 #define TW_MMA_SPARSE_4_4(NAME, PTX, D, C, A, B, N)                                                                            \
   template <int SELECTOR = 0>                                                                                                  \
   TW_DEVICE void NAME(Fragment<D, 4>& d, const Fragment<A, N>& a, const Fragment<B, N>& b, uint32_t metadata) {                \

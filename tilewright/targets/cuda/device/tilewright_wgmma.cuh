@@ -31,17 +31,18 @@ TW_DEVICE void wgmma_rs(Fragment<D, SIZE>& d, const Fragment<A, SIZE_A>& a, uint
   Wgmma<N, D, A, B>::template rs<MAJOR_B>(d.data, reinterpret_cast<const uint32_t*>(a.data), b, accumulate);
 }
 
-// 2:4 sparse: a holds two of every four elements along k (64 bytes of b a step), `metadata` their places.
+// 2:4 sparse: a holds two of every four elements along k (64 bytes of b a step), `metadata` their places: a register that the instruction
+// reads when it runs, so that it must keep its value until the wait.
 template <int N, class D, class A, class B> struct WgmmaSparse;
 template <int N, class A, class B, int SELECTOR = 0, Major MAJOR_B = K_MAJOR, class D, int SIZE>
-TW_DEVICE void wgmma_sparse_ss(Fragment<D, SIZE>& d, uint64_t a, uint64_t b, uint32_t metadata, bool accumulate) {
+TW_DEVICE void wgmma_sparse_ss(Fragment<D, SIZE>& d, uint64_t a, uint64_t b, const Fragment<uint32_t, 1>& metadata, bool accumulate) {
   static_assert(SIZE == N / 2, "a thread holds N / 2 accumulators");
-  WgmmaSparse<N, D, A, B>::template ss<SELECTOR, MAJOR_B>(d.data, a, b, metadata, accumulate);
+  WgmmaSparse<N, D, A, B>::template ss<SELECTOR, MAJOR_B>(d.data, a, b, metadata.data[0], accumulate);
 }
 template <int N, class B, int SELECTOR = 0, Major MAJOR_B = K_MAJOR, class D, int SIZE, class A, int SIZE_A>
-TW_DEVICE void wgmma_sparse_rs(Fragment<D, SIZE>& d, const Fragment<A, SIZE_A>& a, uint64_t b, uint32_t metadata, bool accumulate) {
+TW_DEVICE void wgmma_sparse_rs(Fragment<D, SIZE>& d, const Fragment<A, SIZE_A>& a, uint64_t b, const Fragment<uint32_t, 1>& metadata, bool accumulate) {
   static_assert(SIZE == N / 2 && sizeof(A) * SIZE_A == 16, "N / 2 accumulators and 16 bytes of a in a thread");
-  WgmmaSparse<N, D, A, B>::template rs<SELECTOR, MAJOR_B>(d.data, reinterpret_cast<const uint32_t*>(a.data), b, metadata, accumulate);
+  WgmmaSparse<N, D, A, B>::template rs<SELECTOR, MAJOR_B>(d.data, reinterpret_cast<const uint32_t*>(a.data), b, metadata.data[0], accumulate);
 }
 
 // Before the first wgmma that uses registers which other code wrote.
