@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from device_arrays import to_device
 
 import tilewright
 import tilewright.language as T

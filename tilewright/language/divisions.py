@@ -121,6 +121,14 @@ class _Divide:
 
     def _deciding(self, condition: Expr, names: dict[Var, Expr]) -> list[bool] | None:
         """What each warp decides; None where its threads, or other things, do."""
+        by_warp = self._by_warp(condition, names)
+        if by_warp is None:
+            return None
+        alike = by_warp.all(axis=1) | ~by_warp.any(axis=1)
+        return list(map(bool, by_warp[:, 0])) if alike.all() and len(set(by_warp[:, 0])) > 1 else None
+
+    def _by_warp(self, condition: Expr, names: dict[Var, Expr]) -> np.ndarray | None:
+        """What each thread decides, a row for each warp; None where other things do."""
         x, y, z = self.threads
         if x * y * z % WARP:
             return None
@@ -130,9 +138,22 @@ class _Divide:
         values = over_threads(substitute(condition, names) if names else condition, indices)
         if values is None or np.ndim(values) == 0:
             return None
-        by_warp = np.asarray(values, bool).reshape(-1, WARP)
-        alike = by_warp.all(axis=1) | ~by_warp.any(axis=1)
-        return list(map(bool, by_warp[:, 0])) if alike.all() and len(set(by_warp[:, 0])) > 1 else None
+        return np.asarray(values, bool).reshape(-1, WARP)
+
+    def _refuse_parts(self, body: Seq, warps: range, names: dict[Var, Expr]) -> None:
+        """Some of the threads that work together cannot have work of their own to do together."""
+        for node in walk(body):
+            if not isinstance(node, If):
+                continue
+            by_warp = self._by_warp(node.condition, names)
+            if by_warp is None or len(set(by_warp[warps.start : warps.stop].reshape(-1).tolist())) == 1:
+                continue
+            work = next((one for one in walk(node) if isinstance(one, Statement) and _is_shared_work(one)), None)
+            if work is not None:
+                raise MisplacedRole(
+                    f"only some of the threads of {_name(warps.start, warps.stop - 1)} come here, where all of them work together",
+                    "let the outermost conditions say which warps work together",
+                ).at(work.span or node.span)
 
     def _parts(self, statement: Statement, names: dict[Var, Expr]) -> dict[frozenset[int], Seq] | None:
         """The bodies of a chain of conditions, by the warps that execute them; None where it divides nothing."""
@@ -180,6 +201,9 @@ class _Divide:
                 for warps, part in further.items():
                     bodies.setdefault(warps, []).append(part)
                 waiting.pop(0)
+            for warps, parts_of in bodies.items():
+                for part in parts_of:
+                    self._refuse_parts(part, range(min(warps), max(warps) + 1), names)
             made, roles, waiting = _Sink(self, made, waiting).around(self._roles(bodies, statement))
             made.append(roles)
         return replace(body, statements=tuple(made))
@@ -223,6 +247,20 @@ class _Divide:
                 "T.set_max_nreg stands in the middle of what its warpgroups do", "write it first, once"
             ).at(stray.span)
         return body, count
+
+
+def _is_shared_work(statement: Statement) -> bool:
+    """Whether threads divide a statement among them; copies that one thread gives to the engine are none."""
+    if isinstance(statement, Parallel):
+        touched: list[Any] = [node.buffer for node in walk(statement) if isinstance(node, (Load, Store))]
+    elif isinstance(statement, TileOperator) and getattr(statement, "barrier", None) is None:
+        effects = statement.effects()
+        touched = [region.buffer for region in (*effects.reads, *effects.writes)]
+        if getattr(statement, "prefer", None) == "tma":
+            return False
+    else:
+        return False
+    return any(root(buffer).scope in ("fragment", "shared") for buffer in touched)
 
 
 class _Inner(Rewriter):

@@ -202,6 +202,13 @@ def uneven_registers(A, tile):
         T.copy(A, tile)
 
 
+def within_a_group(A, tile):
+    tx = T.get_thread_binding()
+    with T.ws(1):
+        if tx < 160:
+            T.copy(A, tile)
+
+
 def of_everyone(A, tile):
     T.set_max_nreg(240)
 
@@ -234,6 +241,7 @@ def odd_count(A, tile):
         (scattered, MisplacedRole, "warps that do not lie side by side do this together"),
         (late_registers, MisplacedRole, "T.set_max_nreg stands in the middle of what its warpgroups do"),
         (uneven_registers, MisplacedRole, "some warps of a warpgroup set their registers, and others do not"),
+        (within_a_group, MisplacedRole, "only some of the threads of warps_4_7 come here"),
         (of_everyone, MisplacedRole, "T.set_max_nreg stands outside of any warpgroup's work"),
         (whole_row, TileExpected, "the barrier of T.mbarrier_arrive"),
         (no_barrier, TileExpected, "the barrier of T.tma_copy"),
