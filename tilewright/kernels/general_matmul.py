@@ -10,6 +10,7 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
+from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.kernels.epilogue import applied, stored
 from tilewright.kernels.recipe import TILE_ROWS, Grouped, Recipe, tile_place
 
@@ -131,6 +132,10 @@ def general_matmul(
                 number = T.cast(number, wide) * of_group(scales, r.scale, n, g)
             if r.zeros == "rescale":
                 number = number - of_group(zeros, r.zero_point, n, g)
+            if dtype_of(r.right).is_float and not number.dtype.is_float:
+                number = T.cast(
+                    number, "float32"
+                )  # whole numbers of a few bits: exact, and a cheap conversion from there
             W_shared[i, j] = T.cast(number, r.right)
 
     @T.macro

@@ -14,6 +14,7 @@ from tilewright.kernels.arranged_activations import arranged_activations
 from tilewright.kernels.block_scaled_matmul import block_scaled_matmul
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
+from tilewright.kernels.fragment_matmul import fragment_matmul
 from tilewright.kernels.general_matmul import general_matmul
 from tilewright.kernels.grouped_matmul import GroupTiles, grouped_matmul
 from tilewright.kernels.hopper_quant_bytes import byte_quant_matmul
@@ -61,6 +62,12 @@ def of_bytes() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     return byte_quant_matmul, (*arguments, rubbish(M, N)), options
 
 
+def fragments() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The kernel on weights in fragment order for any tensor cores, K in two parts."""
+    kernel, (words, a, c), options = quantised(fragment_matmul, 16, splits=2)
+    return kernel, (words, a, np.ones(1, np.float32), rubbish(1), rubbish(1, 1, dtype="float16"), c), options
+
+
 def general() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The kernel for everything, on int8 by uint4."""
     N, K, M = 40, 128, 20
@@ -96,6 +103,7 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
 
 KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "general_matmul": general(),
+    "fragment_matmul": fragments(),
     "quantize_activations": (quantize_activations, (TOKENS.astype(ALL["bfloat16"].numpy), rubbish(5, 256, dtype="int8"), rubbish(5, 1)), {"sizes": (256,)}),
     "quantize_activations of groups": (quantize_activations, (TOKENS, rubbish(5, 256, dtype="float8_e4m3fn"), rubbish(2, 5)), {"sizes": (256, "float32", "float8_e4m3fn", 128), "by_group": True}),
     "quantize_activations of a tensor": (quantize_activations, (TOKENS, powers(256), rubbish(5, 256, dtype="int8"), rubbish(1, 1)), {"sizes": (256, "float32"), "tensor": True, "divisors": True}),

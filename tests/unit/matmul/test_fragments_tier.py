@@ -1,4 +1,4 @@
-"""Hopper's tier for 16-bit activations: every format, scale and zero, columns in any order, every epilogue, few rows and many."""
+"""The tier of tensor cores for 16-bit activations: every format, scale and zero, columns in any order, every epilogue, few rows and many."""
 
 from __future__ import annotations
 
@@ -119,10 +119,12 @@ def bound(x: np.ndarray, weight: QuantizedWeight, unit: float, roundings: int) -
     return size * (roundings * unit + raw * x.shape[1] * 2.0**-24)
 
 
-def check(weight: QuantizedWeight, activations: str, roundings: int, rows: int, emulate: bool = False) -> None:
+def check(
+    weight: QuantizedWeight, activations: str, roundings: int, rows: int, emulate: bool = False, target: str = TARGET
+) -> None:
     x = np.random.default_rng(rows).standard_normal((rows, K)).astype(ALL[activations].numpy)
     out = np.full((rows, N), np.nan, np.float32)
-    made = Product.of(x, PackedWeight.pack(weight), target=TARGET, out=out)
+    made = Product.of(x, PackedWeight.pack(weight), target=target, out=out)
     found = made.emulate() if emulate else interpreted(made)
     exact = x.astype(np.float64) @ weight.to_dense().T
     assert (np.abs(found.astype(np.float64) - exact) <= bound(x, weight, UNIT[activations], roundings)).all()
@@ -140,6 +142,13 @@ def test_weights_of_every_kind(name: str, rows: int) -> None:
 def test_the_same_under_the_emulator(name: str, rows: int) -> None:
     make, activations, roundings = WEIGHTS[name]
     check(make(), activations, roundings, rows, emulate=True)
+
+
+@pytest.mark.parametrize("rows", proof_but([3, 70], [3]))
+@pytest.mark.parametrize("name", proof_but(["mxfp4", "act-order", "zeros of signed codes", "nf4"], ["mxfp4"]))
+def test_without_warpgroups(name: str, rows: int) -> None:
+    make, activations, roundings = WEIGHTS[name]
+    check(make(), activations, roundings, rows, emulate=True, target="cuda -arch=sm_86")
 
 
 @pytest.mark.parametrize(
@@ -182,4 +191,5 @@ def test_what_it_does_not_serve() -> None:
         "fragments"
     )
     assert "not fragments: activations of float32" in explain(facts, Request("float32", "float32"), TARGET)
-    assert "not fragments: it is for Hopper" in explain(facts, Request("float16", "float16"), "cuda -arch=sm_80")
+    assert explain(facts, Request("float16", "float16"), "cuda -arch=sm_80").startswith("fragments")
+    assert "it is for tensor cores of NVIDIA, not cpu" in explain(facts, Request("float16", "float16"), "cpu")

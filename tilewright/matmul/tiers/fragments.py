@@ -1,4 +1,4 @@
-"""The tier of Hopper for 16-bit activations: low-bit weights in the order of matrix fragments, decoded in registers."""
+"""The tier of NVIDIA's tensor cores for 16-bit activations: low-bit weights in fragment order, decoded in registers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from tilewright.ir.dtypes import ALL, dtype
 from tilewright.kernels.arranged_activations import arranged_activations
 from tilewright.kernels.epilogue import Epilogue
+from tilewright.kernels.fragment_matmul import fragment_choice, fragment_matmul
 from tilewright.kernels.hopper_quant import chosen
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import placed_like
@@ -27,6 +28,7 @@ WHOLE = 8
 class Fragments:
     """A stream of records from memory to tensor cores; scales and zero points enter codes or sums of groups.
 
+    Hopper has two kernels of its own (`kernels.hopper_quant`), everything from Ampere on `kernels.fragment_matmul`.
     Activations whose columns the weight has in another order (act-order), whose rows do not begin at multiples of 16 bytes or
     that are divided by the weight's divisors are arranged by a kernel of their own, beside whose end the stream begins.
     """
@@ -38,7 +40,7 @@ class Fragments:
         of = facts.format
         decoded = request.activations in ("float16", "bfloat16") and coding_of(of, ALL[request.activations]) is not None
         reasons = (
-            (not arch.has("wgmma"), f"it is for Hopper, not {arch.target} {arch.name}"),
+            (not arch.has("mma_sync"), f"it is for tensor cores of NVIDIA, not {arch.target} {arch.name}"),
             (request.activations not in ("float16", "bfloat16"), f"activations of {request.activations}"),
             (not decoded, f"it decodes integers, small floats and tables of 16 numbers, not {of}"),
             (facts.groups > 1 and facts.group % 16 != 0, f"groups of {facts.group}"),
@@ -57,7 +59,13 @@ class Fragments:
         epilogue = Epilogue(has_factor(weight, form), request.bias, request.function, request.residual)
         columns = -(-facts.K // WHOLE) * WHOLE
         mode = "rescale" if facts.zeros == "rescale" else "original"
-        sizes, factory = chosen(facts.N, columns, request.rows or 1 << 30, form, request.out, epilogue)
+        rows = request.rows or 1 << 30
+        if machine.arch.has("wgmma"):
+            sizes, factory = chosen(facts.N, columns, rows, form, request.out, epilogue)
+        else:
+            sizes = fragment_choice(facts.N, columns, rows, form, machine.arch.cores, machine.arch.shared_bytes)
+            factory = fragment_matmul
+        plain = epilogue.is_plain and factory is not fragment_matmul
         function = factory.trace(
             facts.N, columns, form, out=request.out, offset=coding.offset if point is None else point,
             epilogue=epilogue, **({} if form.zero is None else {"zeros_mode": mode}), **sizes,
@@ -70,7 +78,7 @@ class Fragments:
         absent_residual = placed_like(np.zeros((1, 1), dtype(request.out).numpy), example)
 
         def arguments(call: Operands, held: Any) -> Any:
-            if epilogue.is_plain:
+            if plain:
                 return held[0], call.activations, call.out
             bias = absent_bias if call.bias is None else call.bias
             residual = absent_residual if call.residual is None else call.residual

@@ -1,0 +1,155 @@
+"""``C = A W^T`` with W in low-bit records on machines whose matrix instructions are a warp's: codes become its left operand.
+
+The problem is transposed: rows of W are what the instruction calls rows, rows of A its columns.  Records and the columns of A
+that meet them come through one ring of asynchronous copies; each warp decodes the records of its rows in registers.  Where
+there are too few tiles for the machine, K is divided, and a second kernel adds the parts in order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tilewright
+import tilewright.language as T
+from tilewright.ir.dtypes import dtype as dtype_of
+from tilewright.kernels.epilogue import PLAIN, Epilogue, stored
+from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
+
+HALF = 64
+"""Columns that are decoded at once: half a record."""
+
+PIECE = 256
+"""Elements of a row of C that one block of the second kernel adds."""
+
+PADDING = 8
+"""Elements between rows of finished sums, so that writing columns meets different banks."""
+
+
+@tilewright.jit
+def fragment_matmul(
+    N: int,
+    K: int,
+    form: FragmentRecords,
+    tokens: int = 16,
+    out: str = "float16",
+    offset: int = 8,
+    zeros_mode: str | None = None,
+    epilogue: Epilogue = PLAIN,
+    tiles: int = 1,
+    splits: int = 1,
+    stages: int = 3,
+) -> Any:
+    """Product of any number of rows with ``(codes - offset) * scales``, with zeros where the form holds them.
+
+    Parameters
+    ----------
+    form : order of W (`FragmentRecords`), with scales (and zeros) of its operand's type.
+    tokens : rows of A that a block multiplies, 16, 32 or 64.
+    out : type of C.
+    offset, zeros_mode, epilogue : as in `medium_quant_matmul`.
+    tiles : times 16 rows of W for each of the block's four warps.
+    splits : parts of K.
+    stages : slots of the ring.
+
+    Returns
+    -------
+    kernel of ``W`` (uint32, ``form.shape(N, K)``), ``A[M, K]`` of the form's operand type, ``factor[1]`` (float32), ``bias[N]``,
+    ``residual[M, N]``, one element each where they are not used, and ``C[M, N]``.  Rows of A start at multiples of 16 bytes.
+    """
+    M = T.dynamic("M")
+    dtype = str(form.operand)
+    down, across, words = form.shape(N, K)
+    rows = 64 * tiles
+    parts = rows // form.rows
+    whole = -(-K // COLUMNS)
+    steps = -(-whole // splits)
+    direct = splits == 1
+
+    @T.macro
+    def multiply(W: Any, A: Any, factor: Any, bias: Any, residual: Any, C: Any, partial: Any) -> None:
+        with T.Kernel(T.ceildiv(N, rows), splits, T.ceildiv(M, tokens), threads=128) as (bn, part, bm):
+            records = T.alloc_shared((parts, 1, words), "uint32")
+            a = [T.alloc_shared((tokens, HALF), dtype) for _ in range(2)]
+            codes = T.alloc_fragment((rows, HALF), dtype)
+            total = T.alloc_fragment((rows, tokens), "float32")
+            T.clear(total)
+            for k in T.Pipelined(steps, num_stages=stages, specialize=False):
+                T.copy(W[bn * parts, T.min(part * steps + k, across - 1), 0], records)
+                for half in list(range(2)):
+                    T.copy(A[bm * tokens, (part * steps + k) * COLUMNS + half * HALF], a[half])
+                for half in list(range(2)):
+                    T.unpack(
+                        records[:, 0, :],
+                        form,
+                        codes,
+                        first=half * HALF,
+                        offset=offset,
+                        scaled=True,
+                        zeros_mode=zeros_mode,
+                    )
+                    T.gemm(codes, a[half], total, transpose_B=True, policy="full_row")
+            kept = out if direct and not epilogue.residual and dtype_of(out).bits <= 16 else "float32"
+            sums = T.alloc_shared((tokens, rows + PADDING), kept)
+            shift = T.alloc_fragment((rows,), "float32")
+            if direct and epilogue.bias:
+                T.copy(bias[bn * rows], shift)
+            for i, j in T.Parallel(rows, tokens):
+                finished = epilogue.before_residual(total[i, j], factor[0], shift[i]) if direct else total[i, j]
+                sums[j, i] = stored(finished, kept)
+            for j, i in T.Parallel(tokens, rows):
+                row, n = bm * tokens + j, bn * rows + i
+                if (row < M) & (n < N):
+                    if not direct:
+                        partial[part, row, n] = sums[j, i]
+                    elif epilogue.residual:
+                        C[row, n] = stored(sums[j, i] + T.cast(residual[row, n], "float32"), out)
+                    else:
+                        C[row, n] = T.cast(sums[j, i], out) if kept == out else stored(sums[j, i], out)
+
+    @T.macro
+    def add(partial: Any, factor: Any, bias: Any, residual: Any, C: Any) -> None:
+        with T.Kernel(T.ceildiv(N, PIECE), M, threads=128) as (bn, m):
+            total = T.alloc_fragment((PIECE,), "float32")
+            T.clear(total)
+            for part in T.unroll(splits):
+                for n in T.Parallel(PIECE):
+                    total[n] += partial[part, m, bn * PIECE + n]
+            for n in T.Parallel(PIECE):
+                column = bn * PIECE + n
+                if column < N:
+                    shift = T.cast(bias[column], "float32") if epilogue.bias else None
+                    value = epilogue.before_residual(total[n], factor[0], shift)
+                    if epilogue.residual:
+                        value = value + T.cast(residual[m, column], "float32")
+                    C[m, column] = stored(value, out)
+
+    @T.prim_func
+    def fragment_matmul(
+        W: T.Tensor((down, across, words), "uint32"),
+        A: T.Tensor((M, K), dtype),
+        factor: T.Tensor((1,), "float32"),
+        bias: T.Tensor((N if epilogue.bias else 1,), epilogue.bias or "float32"),
+        residual: T.Tensor((M, N) if epilogue.residual else (1, 1), out),
+        C: T.Tensor((M, N), out),
+    ):
+        if splits == 1:
+            multiply(W, A, factor, bias, residual, C, None)
+        else:
+            partial = T.alloc_global((splits, M, N), "float32")
+            multiply(W, A, factor, bias, residual, C, partial)
+            add(partial, factor, bias, residual, C)
+
+    return fragment_matmul
+
+
+def fragment_choice(N: int, K: int, M: int, form: FragmentRecords, cores: int, shared_bytes: int) -> dict[str, int]:
+    """Sizes that `fragment_matmul` is called with: two blocks or more for each multiprocessor, by dividing K where N is short.
+
+    Not measured on the machines that it is for: 64 rows of A and 128 of W are what registers hold of sums.
+    """
+    tokens = next((n for n in (16, 32) if n >= M), 64)
+    tiles = 2 if tokens == 64 and -(-N // 128) * -(-M // tokens) >= cores else 1
+    blocks = -(-N // (64 * tiles)) * -(-M // tokens)
+    splits = max(1, min(2 * cores // blocks, -(-K // COLUMNS) // 4, 8)) if M <= 64 else 1
+    stage = 64 * tiles // form.rows * form.words * 4 + tokens * COLUMNS * 2
+    return {"tokens": tokens, "tiles": tiles, "splits": splits, "stages": max(2, min(4, shared_bytes // 2 // stage))}
