@@ -19,7 +19,7 @@ from tilewright.emulator.lines import line_table
 from tilewright.emulator.reports import OPERATIONS, Report, in_order, make_report
 from tilewright.emulator.structures import SCHEDULES, Allocation, CFault, Fault, make_launch
 from tilewright.emulator.tensor_map import TensorMap, encode_map
-from tilewright.emulator.toolchain import Text, compile_text, core
+from tilewright.emulator.toolchain import Text, compile_text, core, warp_size
 from tilewright.errors import EmulationError, EmulationFailed, Span
 from tilewright.options import options
 from tilewright.targets.cuda.tma import TmaDescriptor
@@ -229,7 +229,7 @@ def run(
         if not workers:
             workers = 1 if _TALKS.search(source) or trace or faults else min(os.cpu_count() or 1, clusters, 16)
         order = make_launch(
-            grid=sizes[0], block=sizes[1], cluster=sizes[2], warp_size=32, shared_bytes=shared_bytes, shared_base=1024, check=check,
+            grid=sizes[0], block=sizes[1], cluster=sizes[2], warp_size=warp_size(vocabulary), shared_bytes=shared_bytes, shared_base=1024, check=check,
             schedule=SCHEDULES[schedule], workers=workers, resident=resident, trace=(1 if trace else 0) | (2 if census else 0),
             unsettled=bool(len(unsettled)), fences_memory="fence_" in source, weak_arrivals="mbarrier_arrive_cluster(" in source, registers=launch_registers(source, kernel, threads) if registers is None else registers, seed=seed, poison=poison, milliseconds=int(1000 * seconds),
             entry=text.entry, arguments=base, allocations=allocations,

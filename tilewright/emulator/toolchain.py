@@ -134,6 +134,23 @@ def _contents(directory: Path) -> bytes:
 
 
 @functools.cache
+def warp_size(vocabulary: str) -> int:
+    """How many threads of a vocabulary's machine run together: its headers define ``TW_WARP_SIZE``.
+
+    Raises
+    ------
+    EmulationFailed : they do not.
+    """
+    found = re.search(rb"#define TW_WARP_SIZE (\d+)", _contents(HOST / vocabulary))
+    if found is None:
+        raise EmulationFailed(
+            f"the vocabulary {vocabulary} does not say how many threads run together",
+            hint="write #define TW_WARP_SIZE in its header",
+        )
+    return int(found.group(1))
+
+
+@functools.cache
 def _machine() -> str:
     """What `-march=native` depends on."""
     try:

@@ -4,6 +4,8 @@
 #pragma once
 #include "interface.h"
 
+#define TW_WARP_SIZE 32   // lanes that run together: the launch reads it here
+
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
 typedef short int16_t;
