@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,9 +32,16 @@ def test_objects_are_linked_by_the_same_command() -> None:
 
 
 @pytest.mark.proof
-@needs_zig
-def test_kernels_by_clang_and_ucontext(tmp_path: Path) -> None:
-    environment = {**os.environ, "TILEWRIGHT_CC": " ".join((*ZIG, "-DTW_UCONTEXT"))}
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(ZIG, marks=needs_zig, id="clang"),
+        pytest.param((*ZIG, "-DTW_UCONTEXT"), marks=needs_zig, id="clang, ucontext"),
+        pytest.param(("g++", "-DTW_UCONTEXT"), marks=pytest.mark.skipif(not shutil.which("g++"), reason="needs g++"), id="g++, ucontext"),
+    ],
+)  # fmt: skip
+def test_kernels_by_other_compilers_and_ways_to_switch(command: tuple[str, ...]) -> None:
+    environment = {**os.environ, "TILEWRIGHT_CC": " ".join(command)}
     subprocess.run([sys.executable, "-c", RUN, str(Path(__file__).parent)], env=environment, check=True)
 
 

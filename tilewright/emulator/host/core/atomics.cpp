@@ -161,7 +161,7 @@ void tw_atomic(tw_u32 how, tw_u32 type, tw_u32 order, void* address, const void*
   if (checking()) {
     if (order & TW_RELEASES) publish(thread, address, snapshot(thread));
     else if (thread.cluster->fences) publish(thread, address, fenced_knowledge(thread));
-    if (check_range(thread, address, bytes, bytes <= 16 ? bytes : 16, true, thread.site)) touch(thread, address, bytes, Access{slot_write | slot_atomic | (type == TW_AT_U8 ? slot_partial : 0), thread.site});
+    if (check_range(thread, address, bytes, bytes <= 16 ? bytes : 16, true, thread.site)) touch(thread, address, bytes, Access{uint8_t(slot_write | slot_atomic | (type == TW_AT_U8 ? slot_partial : 0)), thread.site});
   }
   {
     std::lock_guard<std::mutex> hold(engine_of(thread).atomics);
