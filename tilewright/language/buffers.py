@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import Buffer, Expr, Extent, Region, Store
+from tilewright.ir.nodes import Buffer, Expr, Extent, For, Region, Store, Var
 from tilewright.language.builder import Frame, in_kernel
 from tilewright.language.dtypes import NumberType, number_type
 from tilewright.language.mistakes import (
@@ -34,6 +34,7 @@ from tilewright.language.proxies import (
 )
 from tilewright.language.slices import length
 from tilewright.language.source import statement_here
+from tilewright.language.vectors import Vector, common_lanes, lane_of
 
 
 class TensorProxy:
@@ -134,9 +135,12 @@ class BufferProxy(TensorProxy):
         sizes = ", ".join(str(getattr(size, "name", size)) for size in self._buffer.shape)
         return f"<{self._buffer.scope} {self._buffer.name}[{sizes}] {self._buffer.dtype}>"
 
-    def __getitem__(self, key: Any) -> Element | RegionProxy:
+    def __getitem__(self, key: Any) -> Element | RegionProxy | Vector:
         parts = self._parts(key)
         buffer = self.buffer
+        lanes = common_lanes(*parts)
+        if lanes is not None:
+            return Vector(lanes, lambda lane: self[tuple(lane_of(part, lane) for part in parts)])
         if not any(isinstance(part, slice) for part in parts):
             indices = tuple(self._index(part, dimension) for dimension, part in enumerate(parts))
             return Element(buffer, indices, _deepest(self.frame, parts))
@@ -153,11 +157,25 @@ class BufferProxy(TensorProxy):
         parts = self._parts(key)
         if any(isinstance(part, slice) for part in parts):
             raise ScalarExpected("an assignment", f"a slice of {self.description}")
+        lanes = common_lanes(*parts, value)
+        if lanes is not None:
+            self._set_lanes(parts, value, lanes)
+            return
         buffer = self.buffer
         indices = tuple(self._index(part, dimension) for dimension, part in enumerate(parts))
         if not is_number(value):
             raise ScalarExpected(f"an element of {self.description}", describe(value))
         builder.append(Store(buffer, indices, as_expr(value, buffer.dtype), span=statement_here()))
+
+    def _set_lanes(self, parts: tuple[Any, ...], value: Any, lanes: int) -> None:
+        """Store a vector: a loop over its lanes, all of which may go at once."""
+        builder = in_kernel(f"a store to {self.description}")
+        var, span = Var(INT32, "lane"), statement_here()
+        frame = builder.push("T.vectorized", span)
+        lane = Scalar(var, frame)
+        self[tuple(lane_of(part, lane) for part in parts)] = lane_of(value, lane)
+        body = builder.pop(frame)
+        builder.append(For(var, nodes.const(0), nodes.const(lanes), nodes.const(1), body, "vectorize", span=span))
 
     def _parts(self, key: Any) -> tuple[Any, ...]:
         """One index or slice a dimension."""

@@ -157,4 +157,74 @@ def empty(*shape: Any, dtype: Any = None) -> BufferProxy:
     return BufferProxy(buffer)
 
 
-__all__ = ["INT32", "Packed", "StridedTensor", "Tensor", "TensorType", "const", "dynamic", "empty", "symbolic"]
+class PointerAnnotation:
+    """``T.ptr`` or ``T.ptr(dtype)``: a tensor parameter whose shape `make_tensor` says."""
+
+    def __init__(self, dtype: DType | None = None) -> None:
+        self.dtype = dtype
+
+    @author_facing
+    def __call__(self, dtype: Any = None, storage_scope: str = "global") -> PointerAnnotation:
+        """A pointer to elements of a dtype, in global memory."""
+        if storage_scope != "global":
+            raise NumberExpected("storage_scope of T.ptr", "'global'", repr(storage_scope))
+        return PointerAnnotation(None if dtype is None else dtypes.dtype(dtype))
+
+
+ptr = PointerAnnotation()
+
+
+class PointerProxy:
+    """A parameter declared as `ptr`, until `make_tensor` says what it points to."""
+
+    description = "a pointer"
+
+    def __init__(self, name: str, dtype: DType | None) -> None:
+        self.name, self.dtype = name, dtype
+
+
+@author_facing
+def make_tensor(pointer: Any, shape: Any, dtype: Any = None, strides: Any = None) -> BufferProxy:
+    """What a pointer points to, as a tensor.
+
+    Callers pass a tensor of this shape and dtype for the pointer; the second and later tensors that one pointer makes
+    see the same memory in other shapes.
+
+    Parameters
+    ----------
+    pointer : a parameter annotated with `ptr`.
+    shape : extents, which may be scalar parameters.
+    strides : in elements; row-major where None.
+    """
+    if not isinstance(pointer, PointerProxy):
+        raise NumberExpected("the pointer of T.make_tensor", "a parameter annotated with T.ptr", describe(pointer))
+    sizes = shape_of(shape, "T.make_tensor")
+    steps = None if strides is None else shape_of(strides, "the strides of T.make_tensor")
+    if steps is not None and len(steps) != len(sizes):
+        raise NumberExpected("the strides of T.make_tensor", f"{len(sizes)} numbers, one a dimension", f"{len(steps)}")
+    record = pointer.dtype if dtype is None else dtypes.dtype(dtype)
+    if record is None:
+        raise NumberExpected("the dtype of T.make_tensor", "one, since the pointer has none", "missing")
+    builder = current("T.make_tensor")
+    known = builder.params[pointer.name]
+    if isinstance(known, Buffer):
+        name = builder.take_name(f"{pointer.name}_view")
+        return BufferProxy(Buffer(name, sizes, record, "global", steps, source=known))
+    made = Buffer(pointer.name, sizes, record, "global", steps)
+    builder.params[pointer.name] = made
+    return BufferProxy(made)
+
+
+__all__ = [
+    "INT32",
+    "Packed",
+    "StridedTensor",
+    "Tensor",
+    "TensorType",
+    "const",
+    "dynamic",
+    "empty",
+    "make_tensor",
+    "ptr",
+    "symbolic",
+]

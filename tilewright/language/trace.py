@@ -31,7 +31,7 @@ from tilewright.language.mistakes import (
 )
 from tilewright.language.proxies import Scalar, describe
 from tilewright.language.source import expression_of, parameters_span
-from tilewright.language.tensors import TensorAnnotation, TensorType
+from tilewright.language.tensors import PointerAnnotation, PointerProxy, TensorAnnotation, TensorType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,6 +182,9 @@ def add_parameter(builder: Builder, name: str, annotation: Any) -> Any:
         var = Var(dtype, name)
         builder.params[name] = var
         return Scalar(var)
+    if isinstance(annotation, PointerAnnotation):
+        builder.params[name] = None
+        return PointerProxy(name, annotation.dtype)
     if not isinstance(annotation, TensorType):
         what = "T.Tensor itself" if isinstance(annotation, TensorAnnotation) else None
         if what is None and annotation is not None:

@@ -199,3 +199,39 @@ PROGRAMS: list[Any] = [
     added_accumulators, added_floats, added_odd_rows, added_quads, sums_of_rows, dots_of_bytes, reduced_over_threads,
     reduced_in_warps, bound_threads, whole_grid, foreign_functions,
 ]  # fmt: skip
+
+
+def pointers():
+    """Tensors behind pointers, whose sizes are numbers that the caller passes."""
+
+    @T.prim_func
+    def main(a: T.ptr, b: T.ptr("float32"), m: T.int32, n: T.int32, c: T.ptr):
+        A = T.make_tensor(a, (m, n), "float32")
+        B = T.make_tensor(b, (n,))
+        C = T.make_tensor(c, (m, n), "float32")
+        flat = T.make_tensor(a, (m * n,), "float32")
+        with T.Kernel(m, threads=64) as row:
+            for j in T.Parallel(64):
+                if j < n:
+                    C[row, j] = A[row, j] + B[j] * flat[row * n + n - 1 - j]
+
+    a, b = whole(5, 40, dtype="float32"), whole(40, dtype="float32")
+    return main, (a, b, 5, 40, np.zeros((5, 40), np.float32)), a + b * a[:, ::-1]
+
+
+def short_vectors():
+    """Indices and values of several lanes."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 4), "float32"), C: T.Tensor((4, 64), "float32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            own = T.alloc_local((4,), "float32")
+            own[T.Ramp(0, 1, 4)] = A[tx, T.Ramp(0, 1, 4)] * 2.0 + T.Broadcast(1.0, 4)
+            C[T.Ramp(0, 1, 4), tx] = own[T.Ramp(3, -1, 4)]
+
+    a = whole(64, 4, dtype="float32")
+    return main, (a, np.zeros((4, 64), np.float32)), 2 * a[:, ::-1].T + 1
+
+
+PROGRAMS += [pointers, short_vectors]

@@ -1,0 +1,92 @@
+"""Short vectors of older programs: `T.Ramp` and `T.Broadcast` as indices and values, one lane after the other.
+
+>>> B[T.Ramp(i * 4, 1, 4)] = A[T.Ramp(i * 4, 1, 4)] + T.Broadcast(1.0, 4)
+
+records a vector loop over the four lanes.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.language.interface import author_facing
+from tilewright.language.mistakes import NumberExpected
+from tilewright.language.proxies import constant, describe, is_number
+
+
+class Vector:
+    """Several values at once.
+
+    Attributes
+    ----------
+    lanes : how many.
+    of : the value of a lane, for the lane's index.
+    """
+
+    __slots__ = ("lanes", "of")
+    description = "a vector"
+
+    def __init__(self, lanes: int, of: Callable[[Any], Any]) -> None:
+        self.lanes, self.of = lanes, of
+
+
+def lane_of(value: Any, lane: Any) -> Any:
+    """What a vector has in a lane; anything else as it is."""
+    return value.of(lane) if isinstance(value, Vector) else value
+
+
+def common_lanes(*values: Any) -> int | None:
+    """How many lanes the vectors among some values have; None where there is none.
+
+    Raises
+    ------
+    NumberExpected : they differ.
+    """
+    found = sorted({value.lanes for value in values if isinstance(value, Vector)})
+    if len(found) > 1:
+        raise NumberExpected("vectors that are used together", "as many lanes in each", " and ".join(map(str, found)))
+    return found[0] if found else None
+
+
+def _combined(function: Callable[[Any, Any], Any], swapped: bool = False) -> Callable[[Vector, Any], Vector]:
+    def combine(self: Vector, other: Any) -> Vector:
+        if not isinstance(other, Vector) and not is_number(other):
+            return NotImplemented
+        pair = (other, self) if swapped else (self, other)
+        return Vector(
+            common_lanes(self, other) or 0, lambda lane: function(lane_of(pair[0], lane), lane_of(pair[1], lane))
+        )
+
+    return combine
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "and_", "or_", "xor", "lshift", "rshift"):
+    _function = getattr(operator, _name)
+    setattr(Vector, f"__{_name.strip('_')}__", _combined(_function))
+    setattr(Vector, f"__r{_name.strip('_')}__", _combined(_function, swapped=True))
+
+
+def _lanes(count: Any, what: str) -> int:
+    number = constant(count, f"the lanes of {what}")
+    if not 1 <= number <= 32:
+        raise NumberExpected(f"the lanes of {what}", "1 to 32", str(number))
+    return number
+
+
+@author_facing
+def Ramp(base: Any, stride: Any, lanes: Any) -> Vector:
+    """The vector ``base, base + stride, base + 2 * stride, ...``."""
+    for value in (base, stride):
+        if not is_number(value):
+            raise NumberExpected("T.Ramp", "numbers", describe(value))
+    return Vector(_lanes(lanes, "T.Ramp"), lambda lane: base + lane * stride)
+
+
+@author_facing
+def Broadcast(value: Any, lanes: Any) -> Vector:
+    """The vector that has one value in all lanes."""
+    if not is_number(value):
+        raise NumberExpected("T.Broadcast", "a number", describe(value))
+    return Vector(_lanes(lanes, "T.Broadcast"), lambda lane: value)
