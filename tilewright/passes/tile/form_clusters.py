@@ -210,7 +210,7 @@ def _reads(node: Any, channel: Channel) -> bool:
 def _axis(kernel: Kernel, number: int, size: int, misfits: Mapping[Channel, str | None]) -> _Axis:
     """What blocks along a grid dimension would share; nothing where they may not go in step."""
     depends = depending(kernel, kernel.block_vars[number])
-    bounds = [bound for role in _roles(kernel) for bound in _bounds(role.body)]
+    bounds = list(_bounds(kernel.body))
     if any(variables(bound) & depends or _reads_own_memory(bound) for bound in bounds):
         return _Axis(number, ())
     fitting = {buffer for channel, misfit in misfits.items() if misfit is None for buffer in channel.buffers}
@@ -222,10 +222,19 @@ def _axis(kernel: Kernel, number: int, size: int, misfits: Mapping[Channel, str 
 
 
 def _bounds(body: Seq) -> Iterator[Expr]:
-    """Everything that decides how often a role passes through a channel."""
+    """Everything that decides how often a role passes through a channel, or whether a block stays for it."""
     for node in walk(body):
-        if isinstance(node, (For, If)) and _channelled(node):
-            yield from (node.start, node.stop) if isinstance(node, For) else (node.condition,)
+        if isinstance(node, For) and _channelled(node):
+            yield from (node.start, node.stop)
+        elif isinstance(node, (If, nodes.While)) and (_channelled(node) or _leaves(node)):
+            yield node.condition
+
+
+def _leaves(branch: Statement) -> bool:
+    return isinstance(branch, If) and any(isinstance(node, _LEAVING) for node in walk(branch))
+
+
+_LEAVING = (nodes.Return, nodes.Break, nodes.Continue)
 
 
 def _shareable(copy: Copy, size: int) -> bool:
