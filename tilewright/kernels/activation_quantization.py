@@ -10,7 +10,6 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
-from tilewright.ir.dtypes import dtype as dtype_of
 
 LARGEST = {"int8": 127.0, "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 """The largest code of each type."""
@@ -18,8 +17,8 @@ LARGEST = {"int8": 127.0, "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 LEAST = 1e-33
 """Magnitudes below this are as good as zero: the inverse of their scale would be no float32 number."""
 
-AT_ONCE = 1 << 17
-"""Bytes of a token that a block holds in registers, 64 of them to a thread; longer tokens are read twice."""
+AT_ONCE = 1 << 15
+"""Elements of a token that a block holds in registers, 32 to a thread; longer tokens are read twice."""
 
 SHARE = 4096
 """Elements that a block holds of what is cut: of groups, of a tensor, of a token that is too long."""
@@ -37,8 +36,8 @@ def inverse_of(largest: Any, to: str) -> Any:
 
 
 def whole(value: Any, inverse: Any, to: str) -> Any:
-    """A number as the code of int8 that it is rounded to, still float32; for floats the conversion rounds."""
-    scaled = T.cast(value, "float32") * inverse
+    """A float32 as the code of int8 that it is rounded to, still float32; for floats the conversion rounds."""
+    scaled = value * inverse
     return T.round(scaled) if to == "int8" else scaled
 
 
@@ -99,13 +98,10 @@ def quantize_activations(
     """
     M, width = T.dynamic("M"), group or K
     groups = -(-K // width)
-    # A row stays in its own type as long as it can: registers are what keeps blocks off a multiprocessor.
-    held = "float32" if divisors else dtype
-    is_long = K * dtype_of(held).storage_bytes > AT_ONCE
     if tensor:
         rows, across, threads = max(1, SHARE // K), -(-K // SHARE), 256
         shape = rows, min(K, SHARE)
-    elif group is None and is_long:
+    elif group is None and K > AT_ONCE:
         rows, across, threads = 1, -(-K // SHARE), 256
         shape = 1, SHARE
     elif group is None:
@@ -125,10 +121,9 @@ def quantize_activations(
     def load(X: Any, vector: Any, first: Any, share: Any, tile: Any) -> None:
         for i, k in T.Parallel(*shape):
             column = (share * per_row + i % per_row) * shape[1] + k
-            value = X[first + i // per_row, column]
+            value = T.cast(X[first + i // per_row, column], "float32")
             # Behind the last column a divisor reads as zero.
-            of_column = 1.0 if vector is None else T.if_then_else(column < K, vector[column], 1.0)
-            tile[i, k] = value if vector is None else T.cast(value, "float32") / of_column
+            tile[i, k] = value if vector is None else value / T.if_then_else(column < K, vector[column], 1.0)
 
     @T.macro
     def store(codes: Any, first: Any, share: Any, tile: Any, inverse: Any) -> None:
@@ -142,7 +137,7 @@ def quantize_activations(
         with T.Kernel(across, T.ceildiv(M, rows), threads=threads) as (share, bm):
             T.pdl_sync()
             T.pdl_trigger()
-            tile = T.alloc_fragment(shape, held)
+            tile = T.alloc_fragment(shape, "float32")
             scale = T.alloc_fragment((shape[0],), "float32")
             inverse = T.alloc_fragment((shape[0],), "float32")
             load(X, vector, bm * rows, share, tile)
@@ -157,7 +152,7 @@ def quantize_activations(
 
     @T.macro
     def write(X: Any, vector: Any, codes: Any, first: Any, share: Any, most: Any) -> None:
-        tile = T.alloc_fragment(shape, held)
+        tile = T.alloc_fragment(shape, "float32")
         inverse = T.alloc_fragment((1,), "float32")
         for one in T.Parallel(1):
             inverse[one] = inverse_of(most[one], to)
@@ -167,7 +162,7 @@ def quantize_activations(
     @T.macro
     def largest_of(X: Any, vector: Any, first: Any, most: Any) -> None:
         """Raise ``most[0]`` to the largest magnitude of a block's rows."""
-        tile = T.alloc_fragment(shape, held)
+        tile = T.alloc_fragment(shape, "float32")
         of_rows = T.alloc_fragment((shape[0],), "float32")
         found = T.alloc_fragment((1,), "float32")
         for share in T.serial(across):
@@ -216,7 +211,7 @@ def quantize_activations(
                 for one in T.Parallel(1):
                     scales[0, one] = most[one] / LARGEST[to]
 
-    quantize = quantize_tensor if tensor else quantize_long if group is None and is_long else quantize_whole
+    quantize = quantize_tensor if tensor else quantize_long if group is None and K > AT_ONCE else quantize_whole
     Activations, Codes = T.Tensor((M, K), dtype), T.Tensor((M, K), to)
     Scales = T.Tensor((1, 1) if tensor else (groups, M) if by_group else (M, groups), "float32")
 

@@ -72,7 +72,10 @@ def group_tiles(rows: int, N: int, cores: int = CORES) -> GroupTiles:
 
 @T.macro
 def list_tiles(sizes: Any, count: Any, of: Any, firsts: Any, ends: Any, rows: int) -> None:
-    """Cut runs of ``sizes[experts]`` rows into tiles: how many, the expert of each, its first row, and its run's end."""
+    """Cut runs of ``sizes[experts]`` rows into tiles: how many, the expert of each, its first row, and its run's end.
+
+    Entries behind the last tile have no rows.
+    """
     experts = sizes.shape[0]
     with T.Kernel(1, threads=256):
         T.pdl_sync()
@@ -94,6 +97,11 @@ def list_tiles(sizes: Any, count: Any, of: Any, firsts: Any, ends: Any, rows: in
         last = steps % 2
         for one in T.Parallel(1):
             count[one] = tile_ends[last, experts - 1]
+        for t in T.Parallel(of.shape[0]):
+            if t >= tile_ends[last, experts - 1]:
+                of[t] = 0
+                firsts[t] = 0
+                ends[t] = 0
         for e in T.Parallel(experts):
             own = T.ceildiv(sizes[e], rows)
             for number in T.serial(own):

@@ -14,6 +14,7 @@ import tilewright
 import tilewright.language as T
 from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.kernels.epilogue import PLAIN, Epilogue, stored
+from tilewright.kernels.grouped_matmul import list_tiles
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 HALF = 64
@@ -47,6 +48,7 @@ def medium_quant_matmul(
     cluster: int = 1,
     sharing: int = 1,
     promoted: bool = False,
+    experts: int = 0,
 ) -> Any:
     """Product of any number of rows with ``(codes - offset) * scales``, or with the zeros of groups instead of the offset.
 
@@ -65,13 +67,17 @@ def medium_quant_matmul(
     cluster : blocks that divide K among them.
     sharing : blocks that send one another the columns of A, where K is not divided.
     promoted : scales are applied to float32 sums of groups of 128 instead of codes: less work for few rows, more for many.
+    experts : weights that runs of A's rows are multiplied by, one after the other (see `grouped_matmul`); 0 for one weight and
+        all rows.  K is not divided then.
 
     Returns
     -------
     kernel of ``W`` (uint32, ``form.shape(N, K)``), ``A[M, K]`` of the form's operand type, and ``C[M, N]`` of `out`.  Rows of A
     start at multiples of 16 bytes.  With an epilogue there stand before C ``factor[1]`` (float32), ``bias[N]`` and
-    ``residual[M, N]``, one element each where they are not used.
+    ``residual[M, N]``, one element each where they are not used.  With experts W has their records one below the other, ``factor``
+    is ``[experts]``, and ``sizes[experts]`` (int32) before C says how many rows of A are whose.
     """
+    assert not experts or (cluster == 1 and epilogue.bias is None and not epilogue.residual)
     M = T.dynamic("M")
     dtype = str(form.operand)
     down, across, words = form.shape(N, K)
@@ -171,7 +177,7 @@ def medium_quant_matmul(
             T.sync_threads()
 
     @T.macro
-    def finish(total: Any, factor: Any, bias: Any, first: Any, sums: Any, column: int) -> None:
+    def finish(total: Any, factor: Any, expert: Any, bias: Any, first: Any, sums: Any, column: int) -> None:
         """Sums of the rows of W from `first` on, in registers, into the tile that they leave through."""
         if epilogue.is_plain or cluster > 1:
             for i, j in T.Parallel(own, tokens):
@@ -181,7 +187,7 @@ def medium_quant_matmul(
             if epilogue.bias:
                 T.copy(bias[first], shift)
             for i, j in T.Parallel(own, tokens):
-                sums[j, column + i] = stored(epilogue.before_residual(total[i, j], factor[0], shift[i]), kept)
+                sums[j, column + i] = stored(epilogue.before_residual(total[i, j], factor[expert], shift[i]), kept)
 
     @T.macro
     def add_shares(
@@ -208,9 +214,13 @@ def medium_quant_matmul(
                 C[first_token + i, first + column + j] = stored(value, out)
 
     @T.macro
-    def store(sums: Any, residual: Any, C: Any, column: int, first_token: Any, first: Any) -> None:
+    def store(sums: Any, residual: Any, C: Any, column: int, first_token: Any, end: Any, first: Any) -> None:
         """A warpgroup's rows of the finished tile, into C."""
-        if epilogue.residual:
+        if experts:
+            for j, i in T.Parallel(tokens, own):
+                if first_token + j < end:
+                    C[first_token + j, first + column + i] = sums[j, column + i]
+        elif epilogue.residual:
             for j, i in T.Parallel(tokens, own):
                 row, n = first_token + j, first + column + i
                 C[row, n] = stored(sums[j, column + i] + T.cast(residual[row, n], "float32"), out)
@@ -218,82 +228,140 @@ def medium_quant_matmul(
             T.copy(sums[0:tokens, column : column + own], C[first_token, first + column])
 
     @T.macro
-    def product(W: Any, A: Any, factor: Any, bias: Any, residual: Any, C: Any) -> None:
-        grid = (blocks * cluster, T.ceildiv(M, tokens))
+    def consume(
+        which: int, rings: Any, sums: Any, others: Any, C: Any, tile: Any, rank: Any, first_token: Any, end: Any
+    ) -> None:
+        """What a warpgroup does."""
+        a_ring, w_ring, activations, weights = rings
+        factor, expert, bias, residual = others
+        total = T.alloc_fragment((own, tokens), "float32")
+        codes = [T.alloc_fragment((own, HALF), dtype) for _ in range(2)]
+        T.clear(total)
+        if promoted:
+            multiply_by_groups(which, a_ring, w_ring, activations, weights, codes, total)
+        else:
+            multiply(which, a_ring, w_ring, activations, weights, codes, total)
+        T.pdl_sync()
+        meet(which)
+        finish(total, factor, expert, bias, tile * rows + which * own, sums, which * own)
+        if cluster > 1:
+            T.sync_cluster()
+            column = rank * (rows // cluster) + which * share
+            add_shares(sums, factor, bias, residual, C, column, first_token, tile * rows)
+            T.sync_cluster()
+        else:
+            T.sync_threads()
+            store(sums, residual, C, which * own, first_token, end, tile * rows)
+
+    @T.macro
+    def bring_weights(W: Any, w_ring: Any, weights: Any, above: Any, tile: Any, first: Any) -> None:
+        """A block's records, `above` rows of records below W's beginning."""
+        for chunk in T.serial(count):
+            slot = weights.acquire(chunk)
+            start = T.min(first + chunk, chunks - 1) * records
+            for part in T.serial(all_parts):
+                row = above + T.min(tile * all_parts + part, down - 1)
+                T.copy(W[row, start : start + records, :], w_ring[slot, part, :, :], eviction_policy="evict_first")
+            weights.publish(chunk)
+
+    @T.macro
+    def bring_activations(A: Any, a_ring: Any, activations: Any, first_token: Any, first: Any) -> None:
+        """The columns of a block's rows of A, half a record's at a time."""
+        for number in T.serial(count * slots):
+            slot = activations.acquire(number)
+            column = first * records * COLUMNS + number * halves * HALF
+            for half in list(range(halves)):
+                T.copy(A[first_token, column + half * HALF], a_ring[slot, half, :, :], multicast=sharing > 1)
+            activations.publish(number)
+
+    @T.macro
+    def product(W: Any, A: Any, factor: Any, bias: Any, residual: Any, runs: Any, C: Any) -> None:
+        grid = (blocks * cluster, T.ceildiv(M, tokens) if runs is None else runs[0].shape[0])
         with T.Kernel(*grid, threads=128 * (warpgroups + 1), cluster_dims=(cluster * sharing, 1, 1)) as (
             block,
             of_tokens,
         ):
             tile, rank = block // cluster, block % cluster
             first = rank * count
+            expert, first_token, end = 0, of_tokens * tokens, M
+            if experts:
+                T.pdl_sync()  # the list was made by the kernel before
+                expert, first_token, end = runs[0][of_tokens], runs[1][of_tokens], runs[2][of_tokens]
+                T.assume(expert >= 0)
+                T.assume(expert < experts)
+                T.assume(first_token >= 0)
             a_ring = T.alloc_shared((stages, halves, tokens, HALF), dtype)
             w_ring = T.alloc_shared((weight_stages, all_parts, records, words), "uint32")
             scope = "cluster" if sharing > 1 else "block"
             names = ["consumers", "others"][:warpgroups]
             activations = T.channel(a_ring, writers="activations", readers=names, scope=scope)
             weights = T.channel(w_ring, writers="weights", readers=names)
+            rings = a_ring, w_ring, activations, weights
             sums = T.alias(a_ring if a_bytes > w_bytes else w_ring, (tokens, row_of_sums), kept)
             with T.roles():
                 for which in list(range(warpgroups)):
                     with T.role(names[which], warps=4, registers=consumer_registers(warpgroups)):
-                        total = T.alloc_fragment((own, tokens), "float32")
-                        codes = [T.alloc_fragment((own, HALF), dtype) for _ in range(2)]
-                        T.clear(total)
-                        if promoted:
-                            multiply_by_groups(which, a_ring, w_ring, activations, weights, codes, total)
+                        if experts:
+                            if first_token < end:
+                                consume(
+                                    which,
+                                    rings,
+                                    sums,
+                                    (factor, expert, bias, residual),
+                                    C,
+                                    tile,
+                                    rank,
+                                    first_token,
+                                    end,
+                                )
                         else:
-                            multiply(which, a_ring, w_ring, activations, weights, codes, total)
-                        T.pdl_sync()
-                        meet(which)
-                        finish(total, factor, bias, tile * rows + which * own, sums, which * own)
-                        if cluster > 1:
-                            T.sync_cluster()
-                            column = rank * (rows // cluster) + which * share
-                            add_shares(sums, factor, bias, residual, C, column, of_tokens * tokens, tile * rows)
-                            T.sync_cluster()
-                        else:
-                            T.sync_threads()
-                            store(sums, residual, C, which * own, of_tokens * tokens, tile * rows)
+                            consume(which, rings, sums, (factor, 0, bias, residual), C, tile, rank, first_token, end)
                 with T.role("weights", warps=1, registers=40):
-                    for chunk in T.serial(count):
-                        slot = weights.acquire(chunk)
-                        start = T.min(first + chunk, chunks - 1) * records
-                        for part in T.serial(all_parts):
-                            row = T.min(tile * all_parts + part, down - 1)
-                            T.copy(
-                                W[row, start : start + records, :], w_ring[slot, part, :, :],
-                                eviction_policy="evict_first",
-                            )  # fmt: skip
-                        weights.publish(chunk)
+                    if experts:
+                        if first_token < end:
+                            bring_weights(W, w_ring, weights, expert * down, tile, first)
+                    else:
+                        bring_weights(W, w_ring, weights, 0, tile, first)
                     if cluster > 1:
                         T.sync_cluster()
                         T.sync_cluster()
                 with T.role("activations", warps=3, registers=40):
                     T.pdl_sync()
                     T.pdl_trigger()
-                    for number in T.serial(count * slots):
-                        slot = activations.acquire(number)
-                        column = first * records * COLUMNS + number * halves * HALF
-                        for half in list(range(halves)):
-                            T.copy(
-                                A[of_tokens * tokens, column + half * HALF], a_ring[slot, half, :, :],
-                                multicast=sharing > 1,
-                            )  # fmt: skip
-                        activations.publish(number)
+                    if experts:
+                        if first_token < end:
+                            bring_activations(A, a_ring, activations, first_token, first)
+                    else:
+                        bring_activations(A, a_ring, activations, first_token, first)
                     if cluster > 1:
                         T.sync_cluster()
                         T.sync_cluster()
 
     Weight, Activations, Result = (
-        T.Tensor((down, across, words), "uint32"),
+        T.Tensor((max(1, experts) * down, across, words), "uint32"),
         T.Tensor((M, K), dtype),
         T.Tensor((M, N), out),
     )
+    if experts:
+        Factor, Sizes = T.Tensor((experts,), "float32"), T.Tensor((experts,), "int32")
+        length = M // tokens + experts
+
+        @T.prim_func
+        def rows_of_experts(W: Weight, A: Activations, factor: Factor, sizes: Sizes, C: Result):
+            listed = T.alloc_global((1,), "int32")
+            of = T.alloc_global((length,), "int32")
+            firsts = T.alloc_global((length,), "int32")
+            ends = T.alloc_global((length,), "int32")
+            list_tiles(sizes, listed, of, firsts, ends, tokens)
+            product(W, A, factor, None, None, (of, firsts, ends), C)
+
+        return rows_of_experts
+
     if epilogue.is_plain:
 
         @T.prim_func
         def some_rows(W: Weight, A: Activations, C: Result):
-            product(W, A, None, None, None, C)
+            product(W, A, None, None, None, None, C)
 
         return some_rows
 
@@ -306,7 +374,7 @@ def medium_quant_matmul(
         residual: T.Tensor((M, N) if epilogue.residual else (1, 1), out),
         C: Result,
     ):
-        product(W, A, factor, bias, residual, C)
+        product(W, A, factor, bias, residual, None, C)
 
     return some_rows_and_more
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from tilewright.errors import WrongArgumentDevice, WrongArgumentShape
-from tilewright.ir.dtypes import FLOAT32, INT32, dtype
+from tilewright.ir.dtypes import ALL, FLOAT32, INT32, dtype
+from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.grouped_matmul import group_tiles
 from tilewright.kernels.grouped_matmul import grouped_matmul as grouped_kernel
+from tilewright.kernels.hopper_quant_medium import medium_quant_choice, medium_quant_matmul
 from tilewright.machine.arch import Arch
+from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.arrays import contiguous, device_of, element_type, empty_like, is_row_major, placed_like
-from tilewright.matmul.facts import Request, bucket
+from tilewright.matmul.facts import Request, WeightFacts, bucket
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.product import quant_matmul
 from tilewright.matmul.tiers.dispatch import after_quantisation, quantizing_kernel
+from tilewright.matmul.tiers.fragments import WHOLE, Fragments
+from tilewright.matmul.tiers.records import Coding, coding_of, form_of, point_of, records_of
 from tilewright.matmul.tiers.scaled import Scaled, as_float32, channel_scales, is_scaled
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import is_torch
@@ -58,7 +63,7 @@ class PackedExperts(Sequence[PackedWeight]):
             )
             for number, one in enumerate(weights)
         )  # fmt: skip
-        self._scales: Any = None
+        self._derived: dict[Any, Any] = {}
 
     def __len__(self) -> int:
         return len(self._weights)
@@ -84,9 +89,22 @@ class PackedExperts(Sequence[PackedWeight]):
 
     def channel_scales(self, example: Any) -> Any:
         """Scales of all channels, ``[experts, N]`` float32."""
-        if self._scales is None:
-            self._scales = _stacked([channel_scales(weight, example) for weight in self._weights])
-        return self._scales
+        return self._once("scales", lambda: _stacked([channel_scales(weight, example) for weight in self._weights]))
+
+    def records(self, form: FragmentRecords, coding: Coding, example: Any) -> tuple[Any, Any]:
+        """Records of all weights, one below the other, and a float32 factor of each."""
+
+        def made() -> tuple[Any, Any]:
+            each = [records_of(weight, form, coding, example) for weight in self._weights]
+            words, factors = _stacked([one.words for one in each]), _stacked([one.factor for one in each])
+            return words.reshape(-1, *words.shape[2:]), factors.reshape(-1)
+
+        return self._once(str(form), made)  # type: ignore[no-any-return]
+
+    def _once(self, key: str, make: Callable[[], Any]) -> Any:
+        if key not in self._derived:
+            self._derived[key] = make()
+        return self._derived[key]
 
 
 def _form(weight: PackedWeight) -> Any:
@@ -133,8 +151,9 @@ def grouped_matmul(
 
     Notes
     -----
-    One launch on Hopper serves weights that are multiplied as they are: 16-bit floats, and int8 or 8-bit floats with scales
-    of channels by activations of the same type (`quantize` makes them).  `explain_grouped` says what keeps others from it.
+    One launch on Hopper serves weights that are multiplied as they are (16-bit floats, and int8 or 8-bit floats with scales
+    of channels by activations of the same type, which `quantize` makes), and low-bit weights by 16-bit activations.
+    `explain_grouped` says what keeps others from it.
     Elsewhere, and for all other forms, there is a launch for each run that has rows; sizes on the device are then waited for.
     """
     on_device = is_torch(sizes)
@@ -170,16 +189,25 @@ def _check_sizes(x: Any, weights: Sequence[PackedWeight], sizes: Any, on_device:
         raise WrongArgumentShape(f"x has shape {list(x.shape)}, expected [rows, K]")
 
 
-def explain_grouped(weights: PackedExperts, request: Request, arch: Arch) -> str | None:
-    """Why one launch does not serve such a call; None where it does."""
-    facts = weights[0].facts
-    if request.quantize is not None and facts.divisors:
-        return "divisors of activations, which are each expert's own"
-    if len({weight.tensor_scale for weight in weights}) > 1 and not is_scaled(facts, request):
-        return "scales of tensors"
+def explain_grouped(weights: PackedExperts, request: Request, arch: Arch) -> tuple[str, list[str]]:
+    """What serves such a call in one launch, ``"scaled"`` or ``"fragments"`` (``""`` for neither), and what keeps it from the ones before."""
+    facts, reasons = weights[0].facts, []
     own = facts.format.dtype
-    reason = Scaled().refuses(facts, after_quantisation(request), arch)
-    return f"weights of {own}" if reason is None and own is not None and own.bits > 16 else reason
+    if request.quantize is not None and facts.divisors:
+        reason: str | None = "divisors of activations, which are each expert's own"
+    else:
+        reason = Scaled().refuses(facts, after_quantisation(request), arch)
+    if reason is None and own is not None and own.bits > 16:
+        reason = f"weights of {own}"
+    if reason is None:
+        return "scaled", reasons
+    reasons.append(f"scaled: {reason}")
+    reason = Fragments().refuses(facts, request, arch)
+    if reason is None and (facts.gather or facts.divisors or facts.K % WHOLE):
+        reason = "activations that are arranged first"
+    if reason is None:
+        return "fragments", reasons
+    return "", [*reasons, f"fragments: {reason}"]
 
 
 class GroupedCall:
@@ -220,15 +248,16 @@ class GroupedCall:
         out = dtype(out_dtype).name if out_dtype is not None else source if wide else "float32"
         request = Request(source, out, scaled, quantize=quantize, rows=bucket(x.shape[0]))
         arch = resolve(target or device_of(x).split(":")[0])[1]
-        reason = explain_grouped(weights, request, arch)
-        if reason is not None:
-            return reason
-        return _launches(contiguous(x), weights, sizes, activation_scales, request, arch)
+        tier, reasons = explain_grouped(weights, request, arch)
+        if tier == "fragments":
+            return _fragments(contiguous(x), weights, sizes, request, arch)
+        return _scaled(contiguous(x), weights, sizes, activation_scales, request, arch) if tier else "; ".join(reasons)
 
 
-def _launches(
+def _scaled(
     x: Any, weights: PackedExperts, sizes: Any, activation_scales: Any, request: Request, arch: Arch
 ) -> GroupedCall:  # fmt: skip
+    """Operands that are multiplied as they are."""
     facts, rows, launches = weights[0].facts, x.shape[0], []
     own = facts.format.dtype
     assert own is not None
@@ -259,6 +288,35 @@ def _launches(
 def _kernel(experts: int, N: int, K: int, of: str, out: str, scaled: bool, rows: int, arch: Arch) -> Kernel:
     tiles = group_tiles(rows, N, arch.cores)
     return compile(grouped_kernel.trace(experts, N, K, of, out, scaled, tiles), target=arch)
+
+
+def _fragments(x: Any, weights: PackedExperts, sizes: Any, request: Request, arch: Arch) -> GroupedCall:
+    """Codes that are decoded in registers."""
+    facts, experts = weights[0].facts, len(weights)
+    form, coding = form_of(facts, request.activations), coding_of(facts.format, ALL[request.activations])
+    assert form is not None and coding is not None
+    words, factors = weights.records(form, coding, x)
+    rows = bucket(-(-x.shape[0] // experts))
+    kernel = _fragment_kernel(experts, facts, form, coding, request, rows, arch)
+    out = empty_like(x, (x.shape[0], facts.N), dtype(request.out))
+    return GroupedCall([(kernel, (words, x, factors, _sizes_like(sizes, x), out))], out)
+
+
+@functools.lru_cache(maxsize=256)
+def _fragment_kernel(
+    experts: int, facts: WeightFacts, form: FragmentRecords, coding: Coding, request: Request, rows: int, arch: Arch
+) -> Kernel:
+    epilogue = Epilogue(factor=True)
+    # There are blocks for all multiprocessors: those of many experts run at once.
+    columns = max(facts.N * experts, 256 * arch.cores)
+    sizes = medium_quant_choice(columns, facts.K, rows, form, request.out, epilogue)
+    mode = {} if form.zero is None else {"zeros_mode": "rescale" if facts.zeros == "rescale" else "original"}
+    point = point_of(facts, coding, request.activations)
+    function = medium_quant_matmul.trace(
+        facts.N, facts.K, form, out=request.out, offset=coding.offset if point is None else point, epilogue=epilogue,
+        experts=experts, **mode, **sizes,
+    )  # fmt: skip
+    return compile(function, target=arch)
 
 
 def _sizes_like(sizes: Any, x: Any) -> Any:

@@ -13,6 +13,7 @@ from tilewright.kernels.activation_quantization import quantize_activations
 from tilewright.kernels.arranged_activations import arranged_activations
 from tilewright.kernels.block_scaled_matmul import block_scaled_matmul
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
+from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
 from tilewright.kernels.fragment_matmul import fragment_matmul
 from tilewright.kernels.general_matmul import general_matmul
@@ -68,6 +69,29 @@ def fragments() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     return kernel, (words, a, np.ones(1, np.float32), rubbish(1), rubbish(1, 1, dtype="float16"), c), options
 
 
+def of_experts() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Two weights in fragment order and runs of rows for each."""
+    N, K, M = 80, 256, 21
+    form = FragmentRecords(4, ALL["float16"], ALL["float16"])
+    codes = np.random.default_rng(1).integers(0, 16, (2, N, K)).astype(np.uint8)
+    words = np.concatenate([form.pack({"codes": c, "scales": powers(N, K // 128).astype(np.float16)}) for c in codes])
+    rest = (
+        whole(M, K, dtype="float16", size=1),
+        powers(2),
+        np.array([18, 3], np.int32),
+        rubbish(M, N, dtype="float16"),
+    )
+    options = {
+        "sizes": (N, K, form),
+        "tokens": 16,
+        "tiles": 1,
+        "records": 1,
+        "experts": 2,
+        "epilogue": Epilogue(factor=True),
+    }
+    return medium_quant_matmul, (words, *rest), options
+
+
 def general() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The kernel for everything, on int8 by uint4."""
     N, K, M = 40, 128, 20
@@ -97,6 +121,7 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "grouped_matmul": (grouped_matmul, (whole(M, K, dtype="bfloat16"), whole(3, N, K, dtype="bfloat16", seed=1), np.array([66, 0, 4], np.int32), rubbish(M, N)), {"sizes": (3, N, K), "out": "float32", "tiles": GroupTiles(64, 64, 2, 1, blocks=2)}),
     "small_quant_matmul": quantised(small_quant_matmul, 8, warps=2, records=2, blocks=2),
     "byte_quant_matmul": of_bytes(),
+    "medium_quant_matmul of experts": of_experts(),
     "medium_quant_matmul": quantised(medium_quant_matmul, 16, tiles=1, records=1),
 }  # fmt: skip
 """Kernels for Hopper alone: the kernel, its arguments, and ``sizes`` and options of its factory."""

@@ -78,7 +78,7 @@ def test_divisors():
 
 
 def test_tokens_that_no_block_holds(monkeypatch):
-    monkeypatch.setattr(module, "AT_ONCE", 256)
+    monkeypatch.setattr(module, "AT_ONCE", 64)
     monkeypatch.setattr(module, "SHARE", 48)
     for kernel in (on_cpu(200, "float32", "int8"), on_gpu(200, "float32", "int8")):
         way = kernel if kernel.target.name == "cpu" else kernel.emulate

@@ -77,10 +77,21 @@ def test_one_launch_with_quantised_activations(to):
     assert np.abs(call.emulate() - exact).max() < (0.02 if to == "int8" else 0.08) * np.abs(exact).max()
 
 
+@pytest.mark.parametrize("format, group", [("int4", 64), ("nf4", 128), ("uint2", 128)])
+def test_one_launch_of_low_bit_weights(format, group):
+    experts, dense = stacked(format, group=group)
+    x, sizes = (RNG.standard_normal((12, 128))).astype(np.float16), [5, 0, 7]
+    call = GroupedCall.of(x, experts, sizes, None, None, "float32", target=HOPPER)
+    assert isinstance(call, GroupedCall)
+    exact = product(x, np.stack(dense), sizes)
+    assert np.abs(call.emulate() - exact).max() < 2e-3 * np.abs(exact).max()
+
+
 def test_what_one_launch_does_not_serve_is_said():
-    experts, _ = stacked("int4", group=32)
+    experts, _ = stacked("int4", group=24)
     x = np.zeros((3, 128), np.float16)
-    assert GroupedCall.of(x, experts, [1, 1, 1], None, None, None, target=HOPPER) == "float16 by int4 is decoded first"
+    found = GroupedCall.of(x, experts, [1, 1, 1], None, None, None, target=HOPPER)
+    assert found == "scaled: float16 by int4 is decoded first; fragments: activations that are arranged first"
 
 
 def test_experts_of_different_forms_are_not_stacked():
