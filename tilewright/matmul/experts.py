@@ -191,7 +191,8 @@ def _check_sizes(x: Any, weights: Sequence[PackedWeight], sizes: Any, on_device:
 
 def explain_grouped(weights: PackedExperts, request: Request, arch: Arch) -> tuple[str, list[str]]:
     """What serves such a call in one launch, ``"scaled"`` or ``"fragments"`` (``""`` for neither), and what keeps it from the ones before."""
-    facts, reasons = weights[0].facts, []
+    facts = weights[0].facts
+    reasons: list[str] = []
     own = facts.format.dtype
     if request.quantize is not None and facts.divisors:
         reason: str | None = "divisors of activations, which are each expert's own"
