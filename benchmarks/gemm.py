@@ -30,7 +30,7 @@ import tilewright
 from tilewright.kernels.block_scaled_matmul import block_scaled_matmul, block_tiles
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
-from tilewright.kernels.sparse_matmul import sparse_matmul
+from tilewright.kernels.sparse_matmul import pack_metadata, sparse_matmul
 from tilewright.kernels.tiles import Tiles, choose_tiles
 
 CASES = ",".join(
@@ -232,7 +232,7 @@ def sparse(M: int, N: int, K: int, tried: list[Tiles], dtype: str) -> Runs:
             depth = tiles.block_K or 128 // kind.itemsize
             tiles = Tiles(tiles.block_M, tiles.block_N, depth, tiles.stages or 4, tiles.threads, tiles.cluster)
         kernel = sparse_matmul(M, K, dtype, out, tiles=tiles)
-        runs[name] = output(kernel, M, N, torch_type(out), kept, metadata, b)
+        runs[name] = output(kernel, M, N, torch_type(out), kept, pack_metadata(metadata, dtype, tiles), b)
     return runs
 
 

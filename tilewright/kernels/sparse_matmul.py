@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 import tilewright
 import tilewright.language as T
 from tilewright.formats.sparse import group_of
@@ -35,36 +37,36 @@ def sparse_matmul(
 
     Returns
     -------
-    kernel of kept ``[M, K / 2]``, metadata (uint8) ``[M, K / 8]`` (``[M, K / 4]`` for tfloat32), B ``[N, K]`` (or ``[K, N]``)
-    and C ``[M, N]``.
+    kernel of kept ``[M, K / 2]``, metadata (uint8, what `pack_metadata` makes of it), B ``[N, K]`` (or ``[K, N]``) and C ``[M, N]``.
 
     Example
     -------
     >>> kept, metadata = compress(prune(weight))
-    >>> sparse_matmul(*weight.shape, "float16", "float16")(kept, metadata, activations, C)
+    >>> kernel = sparse_matmul(*weight.shape, "float16", "float16")
+    >>> kernel(kept, pack_metadata(metadata, "float16"), activations, C)
     """
     N, accumulate = T.dynamic("N"), sum_type(dtype)
     chosen = tiles or sparse_tiles(dtype)
     block_M, block_N, block_K = chosen.block_M, chosen.block_N, chosen.block_K
-    per_byte = 2 * group_of(tilewright.dtype(dtype))
+    step_bytes = block_K // (2 * group_of(tilewright.dtype(dtype)))
 
     @T.prim_func
     def sparse_matmul(
         kept: T.Tensor((M, K // 2), dtype),
-        metadata: T.Tensor((M, K // per_byte), "uint8"),
+        metadata: T.Tensor((-(-K // block_K), M, step_bytes), "uint8"),
         B: T.Tensor((N, K) if transpose_B else (K, N), dtype),
         C: T.Tensor((M, N), out or accumulate),
     ):
         grid = T.ceildiv(N, block_N), T.ceildiv(M, block_M)
         with T.Kernel(*grid, threads=chosen.threads, cluster_dims=chosen.cluster) as (bn, bm):
             a = T.alloc_shared((block_M, block_K // 2), dtype)
-            places = T.alloc_shared((block_M, block_K // per_byte), "uint8")
+            places = T.alloc_shared((block_M, step_bytes), "uint8")
             b = T.alloc_shared((block_N, block_K) if transpose_B else (block_K, block_N), dtype)
             total = T.alloc_fragment((block_M, block_N), accumulate)
             T.clear(total)
             for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=chosen.stages):
                 T.copy(kept[bm * block_M, k * block_K // 2], a)
-                T.copy(metadata[bm * block_M, k * block_K // per_byte], places)
+                T.copy(metadata[k, bm * block_M, 0], places)
                 if transpose_B:
                     T.copy(B[bn * block_N, k * block_K], b)
                 else:
@@ -73,6 +75,29 @@ def sparse_matmul(
             T.copy(total, C[bm * block_M, bn * block_N])
 
     return sparse_matmul
+
+
+def pack_metadata(metadata: Any, dtype: str, tiles: Tiles | None = None) -> Any:
+    """Metadata in the order in which the kernel reads it: the columns of one step of k together, so that a tile is one piece.
+
+    Parameters
+    ----------
+    metadata : ``[M, K / 8]`` (``[M, K / 4]`` for tfloat32), as `formats.sparse.compress` gives it; a NumPy array or a tensor.
+    dtype, tiles : those of the kernel.
+
+    Returns
+    -------
+    ``[steps, M, bytes of a step]``; beyond K zeros.
+    """
+    step_bytes = (tiles or sparse_tiles(dtype)).block_K // (2 * group_of(tilewright.dtype(dtype)))
+    rows, columns = metadata.shape
+    steps = -(-columns // step_bytes)
+    if columns % step_bytes:
+        whole = np.zeros((rows, steps * step_bytes), np.uint8)
+        whole[:, :columns] = metadata
+        metadata = whole
+    packed = metadata.reshape(rows, steps, step_bytes).swapaxes(0, 1)
+    return np.ascontiguousarray(packed) if isinstance(packed, np.ndarray) else packed.contiguous()
 
 
 def sparse_tiles(dtype: str) -> Tiles:

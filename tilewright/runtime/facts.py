@@ -32,13 +32,13 @@ class _Tensor:
     Attributes
     ----------
     place : among the entry arguments.
-    best : the class that fixed strides allow.
+    rows : what fixed strides are multiples of.
     strides : those known only at launch, in elements.
     """
 
     buffer: Buffer
     place: int
-    best: int
+    rows: int
     strides: tuple[Expr, ...]
 
 
@@ -56,7 +56,8 @@ class FactClasses:
         self.tensors = tuple(
             _tensor(param, place) for place, param in enumerate(self.parameters) if isinstance(param, Buffer)
         )
-        self.best: FactClass = tuple(tensor.best for tensor in self.tensors)
+        # Fixed strides are no part of a class: passes see them, and addresses may be multiples of more.
+        self.best: FactClass = tuple(GLOBAL_ALIGNMENT for _ in self.tensors)
 
     def of(self, entry: Sequence[Any]) -> FactClass:
         """The class of a call with these entry arguments; addresses are numbers."""
@@ -69,7 +70,7 @@ class FactClasses:
         changed: dict[Buffer, Buffer] = {}
         for tensor, size in zip(self.tensors, of, strict=True):
             buffer = tensor.buffer
-            address = GLOBAL_ALIGNMENT if size >= tensor.best else max(size, 1)
+            address = max(size, 1)
             if address != buffer.alignment:
                 changed[buffer] = replace(buffer, alignment=address)
             for stride in tensor.strides:
@@ -90,7 +91,7 @@ class FactClasses:
     def text(self, of: FactClass) -> str:
         """A class in words, for ``explain()``."""
         parts = [
-            f"{tensor.buffer.name} {max(size, tensor.buffer.dtype.nbytes(1))}"
+            f"{tensor.buffer.name} {max(min(size, tensor.rows), tensor.buffer.dtype.nbytes(1))}"
             for tensor, size in zip(self.tensors, of, strict=True)
         ]
         return f"addresses and rows at multiples of bytes: {', '.join(parts)}"
@@ -100,11 +101,11 @@ def _tensor(buffer: Buffer, place: int) -> _Tensor:
     outer = () if buffer.packed else strides_of(buffer)[:-1]
     if buffer.strides is None and outer:
         outer = buffer.shape[-1:]  # all steps are multiples of a row
-    best = GLOBAL_ALIGNMENT
+    rows = GLOBAL_ALIGNMENT
     for stride in outer:
         if isinstance(stride, int):
-            best = _largest(best, lambda size, stride=stride: stride % _unit(buffer, size) == 0)
-    return _Tensor(buffer, place, best, tuple(stride for stride in outer if isinstance(stride, Expr)))
+            rows = _largest(rows, lambda size, stride=stride: stride % _unit(buffer, size) == 0)
+    return _Tensor(buffer, place, rows, tuple(stride for stride in outer if isinstance(stride, Expr)))
 
 
 def _class(tensor: _Tensor, address: int, sizes: Mapping[Var, int]) -> int:
@@ -114,7 +115,7 @@ def _class(tensor: _Tensor, address: int, sizes: Mapping[Var, int]) -> int:
         unit = _unit(tensor.buffer, size)
         return address % size == 0 and all(stride % unit == 0 for stride in strides)
 
-    return _largest(tensor.best, holds)
+    return _largest(GLOBAL_ALIGNMENT, holds)
 
 
 def _largest(size: int, holds: Any) -> int:

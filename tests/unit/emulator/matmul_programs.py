@@ -22,7 +22,7 @@ from tilewright.kernels.hopper_quant_bytes import byte_quant_matmul
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_small import small_quant_matmul
 from tilewright.kernels.recipe import Recipe
-from tilewright.kernels.sparse_matmul import sparse_matmul
+from tilewright.kernels.sparse_matmul import pack_metadata, sparse_matmul
 from tilewright.kernels.tiles import Tiles
 from tilewright.machine.fragment_records import FragmentRecords
 
@@ -108,7 +108,7 @@ M, N, K = 70, 40, 144
 S8 = (whole(M, K, dtype="int8", size=100), whole(N, K, dtype="int8", size=100, seed=1))
 E4M3 = (whole(M, 256, dtype="float8_e4m3fn"), whole(N, 256, dtype="float8_e4m3fn", seed=1))
 BF16 = (whole(9, K, dtype="bfloat16"), whole(N, K, dtype="bfloat16", seed=1))
-KEPT = compress(prune(whole(M, K, dtype="float16")))
+KEPT, PLACES = compress(prune(whole(M, K, dtype="float16")))
 F16 = whole(N, K, dtype="float16", seed=1)
 TOKENS = np.random.default_rng(3).standard_normal((5, 256)).astype(np.float32)
 
@@ -116,7 +116,7 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "dense_matmul": (dense_matmul, (*S8, rubbish(M, N, dtype="int32")), {"sizes": (N, K, "int8"), "tiles": SMALL}),
     "scaled_matmul": (scaled_matmul, (*S8, powers(M), powers(N, seed=1), rubbish(M, N)), {"sizes": (N, K, "int8"), "out": "float32", "tiles": SMALL}),
     "block_scaled_matmul": (block_scaled_matmul, (*E4M3, powers(2, M), powers(1, 2), rubbish(M, N)), {"sizes": (N, 256), "out": "float32", "tiles": Tiles(64, 32, 128, 2, 128)}),
-    "sparse_matmul": (sparse_matmul, (*KEPT, F16, rubbish(M, N)), {"sizes": (M, K), "tiles": SMALL}),
+    "sparse_matmul": (sparse_matmul, (KEPT, pack_metadata(PLACES, "float16", SMALL), F16, rubbish(M, N)), {"sizes": (M, K), "tiles": SMALL}),
     "few_rows_matmul": (few_rows_matmul, (*BF16, rubbish(9, N)), {"sizes": (N, K), "rows": 9, "splits": 2, "stages": 2}),
     "grouped_matmul": (grouped_matmul, (whole(M, K, dtype="bfloat16"), whole(3, N, K, dtype="bfloat16", seed=1), np.array([66, 0, 4], np.int32), rubbish(M, N)), {"sizes": (3, N, K), "out": "float32", "tiles": GroupTiles(64, 64, 2, 1, blocks=2)}),
     "small_quant_matmul": quantised(small_quant_matmul, 8, warps=2, records=2, blocks=2),

@@ -23,7 +23,7 @@ from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.errors import NotAsynchronous
-from tilewright.ir.nodes import Buffer, Channel, Function, If, Kernel, Region, Role, index_binary
+from tilewright.ir.nodes import Buffer, Channel, Expr, Function, If, Kernel, Region, Role, const, index_binary
 from tilewright.ir.visitor import walk
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import shared_rows
@@ -31,6 +31,7 @@ from tilewright.machine.instructions import GLOBAL
 from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
+from tilewright.passes.lower.flatten_buffers import strides_of
 from tilewright.passes.rows import row_misfit
 from tilewright.passes.scoped import ScopedRewriter, negated
 from tilewright.passes.tile.select_async_copies import CP_ASYNC, SYNC, asynchronous_copy, is_zero, piece_bytes
@@ -209,10 +210,8 @@ class _Select(ScopedRewriter):
         if copy.source.dtype != copy.destination.dtype or tensor.buffer.scope != "global" or copy.multicast:
             return False
         aligned = row_misfit(tensor.buffer, ROW_BYTES, self.analyzer) is None
-        in_one_piece = lies_in_one_piece(copy) or all(
-            _is_run(one, self.analyzer) for one in (copy.source, copy.destination)
-        )
-        return aligned and in_one_piece and _stays_inside(tensor, self.analyzer)
+        runs = aligned and all(_is_run(one, self.analyzer) for one in (copy.source, copy.destination))
+        return (runs or lies_in_one_piece(copy, self.analyzer)) and _stays_inside(tensor, self.analyzer)
 
 
 def thread_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyzer) -> str | None:
@@ -286,16 +285,11 @@ def lies_in_boxes(tile: Buffer, kernel: Kernel) -> bool:
     return any(layout == shared_rows(shape, bits, span) for span in (*spans, None))
 
 
-def lies_in_one_piece(copy: Copy) -> bool:
-    """Whether a copy moves consecutive bytes of a tensor to consecutive bytes of a row-major tile, 16 at a time."""
-    source, destination = copy.source, copy.destination
-    pieces = [_piece(source), _piece(destination)]
-    return (
-        source.buffer.strides is None
-        and pieces[0] is not None
-        and pieces[0] == pieces[1]
-        and all(_has_whole_rows(region) for region in (source, destination))
-    )
+def lies_in_one_piece(copy: Copy, analyzer: Analyzer) -> bool:
+    """Whether a copy moves consecutive bytes between a tensor and a row-major tile, 16 at a time."""
+    regions = (copy.source, copy.destination)
+    pieces = [_piece(region) for region in regions]
+    return pieces[0] is not None and pieces[0] == pieces[1] and all(_is_even(one, analyzer) for one in regions)
 
 
 def _piece(region: Region) -> int | None:
@@ -308,10 +302,18 @@ def _piece(region: Region) -> int | None:
     return math.prod(extent for extent, _ in inner)  # type: ignore[misc]
 
 
-def _has_whole_rows(region: Region) -> bool:
-    """Whether a region consists of rows of the buffer, of whole units of 16 bytes, so that it starts at one too."""
-    row = region.buffer.shape[-1]
-    return isinstance(row, int) and region.extents[-1] == row and row * region.dtype.bits % (ROW_BYTES * 8) == 0
+def _is_even(region: Region, analyzer: Analyzer) -> bool:
+    """Whether a region in one piece begins and ends at multiples of 16 bytes."""
+    buffer, piece = region.buffer, _piece(region)
+    if buffer.strides is not None or buffer.source is not None or buffer.packed or ROW_BYTES * 8 % buffer.dtype.bits:
+        return False
+    if buffer.scope == "global" and max(buffer.alignment, buffer.dtype.nbytes(1)) % ROW_BYTES:
+        return False
+    unit = ROW_BYTES * 8 // buffer.dtype.bits
+    offset: Expr = const(0)
+    for start, stride in zip(region.starts, strides_of(buffer), strict=True):
+        offset = index_binary("add", offset, index_binary("mul", start, stride))
+    return piece is not None and piece % unit == 0 and analyzer.divides(offset, unit)
 
 
 def _is_run(region: Region, analyzer: Analyzer) -> bool:
