@@ -421,7 +421,7 @@ def byte_quant_choice(N: int, K: int, M: int, form: FragmentRecords, promoted: b
 
     Where W has rows for a block on most multiprocessors, K stays whole; else clusters divide it.
     """
-    tokens = next((n for n in (16, 32, 64, 128) if n >= M), 256)
+    tokens = next((n for n in (8, 16, 32, 64, 128) if n >= M), 256)
     if tokens == 256 and -(-N // 128) * -(-M // 256) < 100:
         tokens = 128
     sizes = {"tokens": tokens, "part": tokens, "tiles": 1, "cluster": 1, "sharing": 1, "ahead": 1, "records": 2}

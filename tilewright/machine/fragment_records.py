@@ -53,6 +53,9 @@ SIGNS = (-1.0, 1.0)
 
 _LANES, _VECTOR = 32, 4
 
+_FLOATS = {"float16": (10, 15), "bfloat16": (7, 127), "float8_e4m3fn": (3, 7)}
+"""Bits of mantissa and bias of the exponent of the operands that small floats become."""
+
 
 @register_record
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ class FragmentRecords:
             mantissa, bias = self.floating
             raise InvalidLayout(
                 f"floats of {self.bits} bits, {mantissa} of mantissa, bias {bias}, cannot be decoded as {self.operand}",
-                hint="4 or 8 bits, and no more of exponent and mantissa than the operand's 16-bit type has",
+                hint="4 or 8 bits, fewer than the operand, and no more of exponent and mantissa than it has",
             )
 
     def _holds_values(self) -> bool:
@@ -119,12 +122,11 @@ class FragmentRecords:
         """Whether exponent and mantissa have room in the operand's, and its bias is not the smaller."""
         assert self.floating is not None
         mantissa, bias = self.floating
-        most, own = (10, 15) if self.operand == ALL["float16"] else (7, 127)
+        if str(self.operand) not in _FLOATS or self.bits not in (4, 8) or self.bits == self.operand.bits:
+            return False
+        most, own = _FLOATS[str(self.operand)]
         exponent = self.bits - 1 - mantissa
-        return (
-            self.bits in (4, 8) and self.operand.bits == 16 and 0 <= mantissa <= most and 0 <= exponent <= 15 - most
-            and 0 <= bias <= own
-        )  # fmt: skip
+        return 0 <= mantissa <= most and 0 <= exponent <= self.operand.bits - 1 - most and 0 <= bias <= own
 
     @property
     def scales_codes(self) -> bool:
@@ -140,7 +142,7 @@ class FragmentRecords:
     def float_unit(self) -> float:
         """What a small float is too small by where its bits stand in the operand's places."""
         assert self.small_float is not None
-        return 2.0 ** ((15 if self.operand == ALL["float16"] else 127) - self.small_float[1])
+        return 2.0 ** (_FLOATS[str(self.operand)][1] - self.small_float[1])
 
     @property
     def is_looked_up(self) -> bool:
@@ -354,6 +356,8 @@ class FragmentRecords:
         """What `raw` codes are multiples of, in rows ``g + 8 h``: a masked field of a half is a subnormal number, and one of
         int8 lies in the highest bits.  The least numbers of e4m3 count up like integers."""
         if self.operand.bits == 8:
+            if self.small_float is not None:
+                return 1.0 / self.float_unit
             return 1.0 if self.bits == 8 else 2.0**-9 if self.operand.is_float else 2.0 ** (8 - self.bits)
         if self.is_signs:  # a bit is half of the difference between them
             return 0.5 * (2.0 ** (-24 if self.is_shifted(h) else -24 + h) if self.operand == ALL["float16"] else 1.0)

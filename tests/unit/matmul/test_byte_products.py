@@ -61,14 +61,19 @@ WEIGHTS: dict[str, Callable[[], QuantizedWeight]] = {
     "bytes with zeros": lambda: grouped("uint8", group=32, zeros="group"),
     "blocks": lambda: grouped("int8", block=(64, 64)),
     "e4m3": lambda: grouped("e4m3", group=32),
+    "mxfp4": lambda: grouped("mxfp4"),
+    "e3m0": lambda: grouped("e3m0", group=64),
 }
 
 FLOAT = "float8_e4m3fn"
 QUICK = [
     ("groups of 32", "int8"), ("zeros of groups", "int8"), ("zeros that are no whole numbers", "int8"),
-    ("two levels", "int8"), ("unsigned", FLOAT),
+    ("two levels", "int8"), ("unsigned", FLOAT), ("mxfp4", FLOAT),
 ]  # fmt: skip
-ELSEWHERE = {("e4m3", "int8"), ("e4m3", "uint8"), ("six bits", FLOAT), ("bytes with zeros", FLOAT), ("blocks", FLOAT)}
+ELSEWHERE = {
+    *((name, kind) for name in ("e4m3", "mxfp4", "e3m0") for kind in ("int8", "uint8")), ("six bits", FLOAT),
+    ("bytes with zeros", FLOAT), ("blocks", FLOAT),
+}  # fmt: skip
 """What is no number of the activations' type."""
 
 

@@ -20,7 +20,7 @@ from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Arranging, Machine, Operands, Prepared
 from tilewright.matmul.tiers.fragments import arranging_kernel
-from tilewright.matmul.tiers.records import by_row, codes_of, words_of
+from tilewright.matmul.tiers.records import by_row, codes_of, float_parts, recoded, words_of
 from tilewright.ops.rounding import round_float
 from tilewright.runtime.tensors import is_torch
 from tilewright.specialization import compile
@@ -39,16 +39,22 @@ OPERANDS = {
 
 @dataclass(frozen=True, slots=True)
 class Coding:
-    """How codes of a format stand in records: `bits` wide, as numbers less by `centre` than the values."""
+    """How codes of a format stand in records: `bits` wide, as numbers less by `centre` than the values, or as floats.
+
+    Attributes
+    ----------
+    floating : of codes that are floats of four bits, as in `FragmentRecords`.
+    """
 
     bits: int
     centre: int
     operand: DType
+    floating: tuple[int, int] | None = None
 
     def table(self, of: Format) -> np.ndarray:
         """The code in a record for each code of the format."""
-        if self.operand.is_float and self.bits == 8:
-            return np.arange(256, dtype=np.uint8)
+        if of.kind == "float":
+            return np.asarray(recoded(np.arange(1 << of.bits, dtype=np.uint8), of))
         return FragmentRecords(self.bits, self.operand).encode(np.nan_to_num(of.table) - self.centre)
 
 
@@ -59,7 +65,7 @@ def coding_of(of: Format, activations: str) -> Coding | None:
         return None
     operand = ALL[OPERANDS[activations]]
     if of.kind == "float":
-        return Coding(8, 0, of.dtype) if operand.is_float and of.dtype in _FLOATS else None
+        return _coding_of_floats(of, operand)
     if not of.is_integer:
         return None
     used = np.array([value for code, value in enumerate(of.values) if code not in of.unused])
@@ -73,6 +79,17 @@ def coding_of(of: Format, activations: str) -> Coding | None:
 
 
 _FLOATS = (ALL["float8_e4m3fn"], ALL["float8_e5m2"])
+
+
+def _coding_of_floats(of: Format, operand: DType) -> Coding | None:
+    """Floats of 8 bits as they are, and those of 4 bits or fewer whose parts fit into them."""
+    if not operand.is_float:
+        return None
+    if of.dtype in _FLOATS:
+        return Coding(8, 0, of.dtype)
+    parts = float_parts(of) if of.bits <= 4 else None
+    fits = parts is not None and parts[1] <= 7
+    return Coding(4, 0, operand, parts) if fits else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +227,7 @@ def _plan(
     int8, wide = ALL["int8"], ALL["float32"]
     of_scales = int8 if multipliers is not None else _narrowest(scales) if grouped else None
     of_zeros = None if constant else wide if in_sums else int8
-    form = FragmentRecords(coding.bits, coding.operand, of_scales, of_zeros, group)
+    form = FragmentRecords(coding.bits, coding.operand, of_scales, of_zeros, group, floating=coding.floating)
     by_channel = not grouped and (facts.scale is not None or facts.factor or facts.multiplier is not None)
     of_channels = np.ones(1, np.float32)
     if by_channel:

@@ -17,6 +17,9 @@ from tilewright.ir.dtypes import UINT32
 from tilewright.ir.nodes import Call, Expr, binary, const
 from tilewright.machine.fragment_records import FragmentRecords
 
+AND_OR = 0xEA
+"""The table of ``(a & b) | c``."""
+
 AND_XOR = 0x6A
 """The table of ``(a & b) ^ c``."""
 
@@ -58,6 +61,8 @@ def byte_register(form: FragmentRecords, word: Expr, field: int, factors: Affine
         return binary("xor", binary("add", product, factors.bias), const(SIGNS, UINT32))
     if form.bits == 8:
         return word
+    if form.small_float is not None:
+        return _small_float(word, field, form.small_float[0])
     low = _mask(form.bits)
     if form.operand.is_integer:
         left = 8 - form.bits * (field + 1)
@@ -70,6 +75,13 @@ def byte_register(form: FragmentRecords, word: Expr, field: int, factors: Affine
     return binary("add", binary("mul", signs, const(0x81 - half, UINT32)), codes)
 
 
+def _small_float(word: Expr, field: int, mantissa: int) -> Expr:
+    """Codes that are floats of four bits: sign, exponent and mantissa in their places."""
+    place = 3 - mantissa
+    rest = binary("and", _shifted(word, 4 * field - place), const(7 * ONES << place, UINT32))
+    return Call(UINT32, "lop3", (const(AND_OR), _shifted(word, 4 * field - 4), const(SIGNS, UINT32), rest))
+
+
 def _unsigned(form: FragmentRecords, word: Expr, field: int) -> Expr:
     """The numbers of a field plus half their range."""
     if form.bits == 8:
@@ -79,6 +91,8 @@ def _unsigned(form: FragmentRecords, word: Expr, field: int) -> Expr:
 
 
 def _shifted(word: Expr, right: int) -> Expr:
+    if right < 0:
+        return binary("shl", word, const(-right, UINT32))
     return binary("shr", word, const(right, UINT32)) if right else word
 
 
