@@ -142,23 +142,34 @@ def _product(
 
     @T.macro
     def turn(source: Any, target: Any, dtype: str) -> None:
-        """``target = source^T``, in tiles that pass through shared memory and, in blocks, through registers."""
+        """``target = source^T``, in tiles that pass through shared memory and, in blocks, through registers.
+
+        Words of a turned tile stand in their row as an exclusive-or says, so that neither those who write a column of
+        blocks nor those who read rows meet in a bank.
+        """
         rows, columns = source.shape
+        across = TURNED // BLOCK
         with T.Kernel(T.ceildiv(columns, TURNED), T.ceildiv(rows, TURNED), threads=256) as (bc, br):
             tile = T.alloc_shared((TURNED, TURNED), dtype)
-            turned = T.alloc_shared((TURNED, TURNED + BLOCK), dtype)
-            words = T.view(tile, (TURNED, TURNED // BLOCK), "uint32")
-            turned_words = T.view(turned, (TURNED, TURNED // BLOCK + 1), "uint32")
+            words = T.view(tile, (TURNED, across), "uint32")
+            turned = T.alloc_shared((TURNED, across), "uint32")
             T.copy(source[br * TURNED, bc * TURNED], tile)
-            for i, j in T.Parallel(TURNED // BLOCK, TURNED // BLOCK):
+            for i, j in T.Parallel(across, across, coalesced_width=1):
                 first, second = words[BLOCK * i, j], words[BLOCK * i + 1, j]
                 third, fourth = words[BLOCK * i + 2, j], words[BLOCK * i + 3, j]
                 for c in T.unroll(BLOCK):
                     low = (first >> (8 * c) & 255) | (second >> (8 * c) & 255) << 8
                     high = (third >> (8 * c) & 255) << 16 | (fourth >> (8 * c) & 255) << 24
-                    turned_words[BLOCK * j + c, i] = low | high
-            for j, i in T.Parallel(TURNED, TURNED):
-                target[bc * TURNED + j, br * TURNED + i] = turned[j, i]
+                    turned[BLOCK * j + c, i ^ j ^ c] = low | high
+            if rows % BLOCK == 0:
+                whole = T.view(target, (columns, rows // BLOCK), "uint32")
+                for j, i in T.Parallel(TURNED, across, coalesced_width=1):
+                    whole[bc * TURNED + j, br * across + i] = turned[j, i ^ (j // BLOCK) ^ (j % BLOCK)]
+            else:
+                single = T.view(turned, (TURNED, TURNED), dtype)
+                for j, i in T.Parallel(TURNED, TURNED):
+                    place = (i // BLOCK) ^ (j // BLOCK) ^ (j % BLOCK)
+                    target[bc * TURNED + j, br * TURNED + i] = single[j, BLOCK * place + i % BLOCK]
 
     @T.macro
     def product(A: Any, B: Any, scales_A: Any, scales_B: Any, bias: Any, C: Any) -> None:
