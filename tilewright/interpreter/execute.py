@@ -14,7 +14,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tilewright.errors import AssertionFailed, InternalError, RolesDeadlocked, TilewrightError, WrongAssumption
+from tilewright.errors import (
+    AssertionFailed,
+    BarrierMisuse,
+    InternalError,
+    RolesDeadlocked,
+    TilewrightError,
+    WrongAssumption,
+)
 from tilewright.interpreter import calls, collectives
 from tilewright.interpreter.arithmetic import binary, convert
 from tilewright.interpreter.barriers import WAITING_CALLS, barriers_of
@@ -27,7 +34,7 @@ from tilewright.interpreter.state import NOBODY, Mask, any_active, both, either,
 from tilewright.interpreter.tiles import read_region, run_operator, write_region
 from tilewright.interpreter.varying import Varying, find_varying
 from tilewright.ir import nodes
-from tilewright.ir.nodes import Expr, Seq, Statement, TileOperator, Var
+from tilewright.ir.nodes import Expr, Region, Seq, Statement, TileOperator, Var
 from tilewright.ir.signature import root
 from tilewright.ops.copy import Copy
 
@@ -354,7 +361,9 @@ class Executor(Evaluator):
     # Kernels ------------------------------------------------------------------------------------
 
     def _operator(self, node: TileOperator) -> Steps:
-        if isinstance(node, Copy) and node.rank is not None:
+        if isinstance(node, Copy) and node.rank is not None and node.barrier is not None:
+            self._copy_to_block(node, node.barrier, self.uniform(node.rank))
+        elif isinstance(node, Copy) and node.rank is not None:
             self._copy_from_block(node, self.uniform(node.rank))
         elif self.lanes and (self.parallel or node in self.varying.dependent):
             yield from self._dispatch(node.lower())
@@ -382,6 +391,18 @@ class Executor(Evaluator):
             self.places = own
             for barrier, *_ in barriers_of(self, node.barrier, rows=self.peer_barriers[rank]):
                 barrier.announce(-size)
+        self.woken += 1
+
+    def _copy_to_block(self, node: Copy, signalled: Region, rank: int) -> None:
+        """A copy into the shared memory of a block of the same cluster, which one thread's arrival there tells of."""
+        if not 0 <= rank < len(self.peers):
+            raise BarrierMisuse(f"there is no block {rank} in a cluster of {len(self.peers)}")
+        values = node.reference(read_region(self, node.source))[0]
+        own, self.places = self.places, self.peers[rank]
+        write_region(self, node.destination, values)
+        self.places = own
+        for barrier, *_ in barriers_of(self, signalled, rows=self.peer_barriers[rank]):
+            barrier.arrive(1)
         self.woken += 1
 
     def _copy_from_block(self, node: Copy, rank: int) -> None:

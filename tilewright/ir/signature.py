@@ -41,7 +41,8 @@ def written_parameters(function: Function) -> frozenset[Buffer]:
 
 
 READS = {
-    "cp_async": 1, "cp_async_zfill": 1, "cp_async_hint": 1, "cp_async_zfill_hint": 1, "bulk_load": 1, "bulk_load_hint": 1,
+    "cp_async": 1, "cp_async_zfill": 1, "cp_async_hint": 1, "cp_async_zfill_hint": 1, "cp_async_prefetch": 1,
+    "cp_async_zfill_prefetch": 1, "bulk_load": 1, "bulk_load_hint": 1,
     "bulk_load_multicast": 1,
 }  # fmt: skip
 """Copies between memories: which argument of each is the place that they read."""

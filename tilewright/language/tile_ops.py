@@ -64,11 +64,21 @@ def choice(value: Any, known: tuple[str, ...], what: str) -> Any:
     return value
 
 
+def prefetch_of(value: Any, eviction: Any, what: str) -> int | None:
+    """Bytes that the L2 cache is advised to fetch, checked."""
+    if value is None:
+        return None
+    count = constant(value, f"l2_prefetch of {what}")
+    if count not in (64, 128, 256) or eviction is not None:
+        raise NumberExpected(f"l2_prefetch of {what}", "64, 128 or 256, without eviction_policy", str(count))
+    return count
+
+
 @author_facing
 def copy(
     src: Any, dst: Any, *, coalesced_width: Any = None, disable_tma: bool = False, eviction_policy: Any = None,
-    prefer_instruction: Any = None, multicast: bool = False, rank: Any = None, annotations: Any = None,
-    loop_layout: Any = None,
+    prefer_instruction: Any = None, multicast: bool = False, rank: Any = None, l2_prefetch: Any = None,
+    annotations: Any = None, loop_layout: Any = None,
 ) -> None:  # fmt: skip
     """Copy a tile from any memory to any other, converting its dtype.
 
@@ -80,6 +90,7 @@ def copy(
     disable_tma : plain loads and stores.
     eviction_policy : ``"evict_first"``, ``"evict_last"`` or ``"evict_normal"``, a hint to the L2 cache.
     prefer_instruction : ``"tma"``, ``"cp_async"`` or ``"sync"``.
+    l2_prefetch : 64, 128 or 256 bytes that the L2 cache is advised to fetch around what cp.async copies; no policy with it.
     multicast : all blocks of the cluster make the very same copy into a channel of scope ``"cluster"``; each loads a
         part of it and sends it to all.
     rank : the block of the cluster whose shared tile `src` is; between `sync_cluster` before and after.
@@ -89,6 +100,7 @@ def copy(
     prefer = choice(prefer_instruction, ("tma", "cp_async", "sync"), "prefer_instruction of T.copy")
     eviction = choice(eviction_policy, EVICTIONS, "eviction_policy of T.copy")
     width = None if coalesced_width is None else constant(coalesced_width, "coalesced_width of T.copy")
+    advised = prefetch_of(l2_prefetch, eviction, "T.copy")
     operator = ops.Copy(
         source,
         destination,
@@ -97,6 +109,7 @@ def copy(
         eviction,
         bool(multicast),
         None if rank is None else as_expr(rank, nodes.dtypes.INT32, "the rank of T.copy"),
+        prefetch=advised,
         span=statement_here(),
     )
     record_tiles(operator, "T.copy", source=source, destination=destination)

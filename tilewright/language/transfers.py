@@ -6,14 +6,14 @@ from typing import Any
 
 from tilewright import ops
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import UINT32
+from tilewright.ir.dtypes import INT32, UINT32
 from tilewright.ir.nodes import Commit, Region, Select, Wait, const
 from tilewright.language.barriers import barrier_of, call
 from tilewright.language.buffers import RegionProxy
 from tilewright.language.builder import in_kernel, record
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected, TileExpected
-from tilewright.language.proxies import Element, Scalar, check_scope, condition, constant, describe
+from tilewright.language.proxies import Element, Scalar, as_expr, check_scope, condition, constant, describe
 from tilewright.language.source import statement_here
 from tilewright.language.tile_ops import EVICTIONS, choice, pair, record_tiles
 from tilewright.language.warps import linear_thread
@@ -72,6 +72,40 @@ def tma_copy(
     operator = ops.Copy(source, destination, None, "tma", eviction, token=TMA_STORES, span=statement_here())
     record_tiles(operator, "T.tma_copy", source=source, destination=destination)
     record(Commit(TMA_STORES, span=statement_here()))
+
+
+@author_facing
+def copy_cluster(
+    src: Any, dst: Any, *, dst_block: Any = None, cluster_mask: Any = None, remote_barrier: Any = None,
+    eviction_policy: Any = None,
+) -> None:  # fmt: skip
+    """A copy that other blocks of the cluster see: of a shared tile to another block, or of a tensor to several.
+
+    Parameters
+    ----------
+    src, dst : shared tiles; or a tensor and a shared tile.
+    dst_block : the block whose `dst` gets the tile.
+    remote_barrier : that block's barrier, made by `alloc_cluster_barrier`: one thread arrives there with the bytes, which the
+        receiver waits for.  Of a tensor's tile as `barrier` of `tma_copy`.
+    cluster_mask : as that of `tma_copy`.
+    """
+    what = "T.copy_cluster"
+    in_kernel(what)
+    if dst_block is None:
+        tma_copy(src, dst, barrier=remote_barrier, cluster_mask=cluster_mask, eviction_policy=eviction_policy)
+        return
+    source, destination = pair(src, dst, what)
+    if (source.buffer.scope, destination.buffer.scope) != ("shared", "shared"):
+        found = f"from {source.buffer.scope} to {destination.buffer.scope} memory"
+        raise NumberExpected(f"{what} to another block", "a copy between shared tiles", found)
+    if remote_barrier is None:
+        raise TileExpected(f"remote_barrier of {what}", "None", "one that T.alloc_cluster_barrier made")
+    rank = as_expr(dst_block, INT32, f"dst_block of {what}")
+    operator = ops.Copy(
+        source, destination, None, "bulk", rank=rank, barrier=barrier_of(remote_barrier, what), token=TMA_LOADS,
+        span=statement_here(),
+    )  # fmt: skip
+    record_tiles(operator, what, source=source, destination=destination)
 
 
 @author_facing
@@ -191,7 +225,7 @@ def shuffle_elect(thread_extent: Any = 32) -> Any:
 TRANSFER_WORDS: dict[str, Any] = {
     word.__name__: word
     for word in (
-        tma_copy, tma_store_arrive, tma_store_wait, async_copy, ptx_cp_async, ptx_commit_group, ptx_wait_group,
+        tma_copy, copy_cluster, tma_store_arrive, tma_store_wait, async_copy, ptx_cp_async, ptx_commit_group, ptx_wait_group,
         shuffle_elect,
     )
 }  # fmt: skip

@@ -227,7 +227,7 @@ TW_KERNEL(128, 1) copies(const TW_GRID_CONSTANT tw::TensorMap map, const void* p
   tw::bulk_copy_cluster(peer, s, 64, peer_bar); tw::store_cluster_async(peer, 3.0f, peer_bar);
   tw::Fragment<float, 8> from_peer; tw::load_cluster_fragment<4>(from_peer, 4, peer);
   tw::store_cluster(peer, tw::load_cluster<4, float>(peer)); tw::store_cluster(peer, tw::load_cluster<4, tw::half>(peer)); tw::store_cluster(peer, tw::load_cluster<1, int32_t>(peer));
-  tw::mbarrier_arrive_cluster(bar, 1); tw::mbarrier_arrive_cluster_release(bar, 1); tw::mbarrier_wait_cluster(bar, 0);
+  tw::mbarrier_arrive_cluster(bar, 1); tw::mbarrier_arrive_cluster_release(bar, 1); tw::mbarrier_arrive_expect_tx_cluster(bar, 1, 16); tw::mbarrier_wait_cluster(bar, 0);
   tw::fence_proxy_async(); tw::fence_proxy_async_shared(); tw::fence_proxy_async_global();
   tw::griddepcontrol_wait(); tw::griddepcontrol_launch_dependents();
   tw::cluster_arrive(); tw::cluster_wait();

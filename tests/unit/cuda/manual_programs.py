@@ -320,3 +320,29 @@ HOPPER: list[Any] = [
 """Programs for machines with a copy engine."""
 
 EVERYWHERE: list[Any] = [thread_copies, named_barriers]
+
+
+def sent_tiles(N=256):
+    """Each block of a cluster sends a tile to the next one, which waits for its bytes."""
+    blocks = 4
+
+    @T.prim_func
+    def main(A: T.Tensor((8, N), "float32"), C: T.Tensor((8, N), "float32")):
+        with T.Kernel(8, threads=128, cluster_dims=blocks) as block:
+            tile = T.alloc_shared((N,), "float32")
+            got = T.alloc_shared((2, N), "float32")
+            arrived = T.alloc_cluster_barrier([1])
+            rank = T.block_rank_in_cluster()
+            T.copy(A[block, 0], tile)
+            T.copy_cluster(tile, got[1, :], dst_block=(rank + 1) % blocks, remote_barrier=arrived)
+            T.mbarrier_wait_parity(arrived, 0)
+            for i in T.Parallel(N):
+                C[block, i] = got[1, i] + 1.0
+            T.cluster_sync()
+
+    a = whole(8, N, dtype="float32")
+    received = a.reshape(2, 4, N)[:, [3, 0, 1, 2]].reshape(8, N)
+    return main, (a, np.full((8, N), np.nan, np.float32)), received + 1
+
+
+HOPPER.append(sent_tiles)

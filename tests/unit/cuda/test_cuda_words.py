@@ -86,6 +86,25 @@ def test_hints_to_the_cache():
     assert "tma_load_multicast_hint" in on(cluster()[0], "sm_90a").get_kernel_source()
 
 
+@pytest.mark.parametrize("rows", [64, 50])
+def test_advice_to_the_cache(rows):
+    @T.prim_func
+    def main(A: T.Tensor((rows, 64), "float16"), C: T.Tensor((rows, 64), "float16")):
+        with T.Kernel(1, threads=64):
+            tile = T.alloc_shared((64, 64), "float16")
+            T.copy(A[0, 0], tile, l2_prefetch=128, prefer_instruction="cp_async")
+            T.copy(tile, C[0, 0])
+
+    kernel = on(main, "sm_80")
+    assert re.search(r"cp_async(_zfill)?<16, 128>\(", kernel.get_kernel_source())
+    compile_text(kernel.get_kernel_source(), kernel.arch)
+    a = np.arange(rows * 64).astype(np.float16).reshape(rows, 64)
+    for run in (kernel.interpret, kernel.emulate):
+        c = np.zeros_like(a)
+        run(a, c)
+        assert np.array_equal(a, c)
+
+
 def test_what_asynchronous_copies_read_is_constant():
     @T.prim_func
     def main(A: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float16")):

@@ -40,7 +40,7 @@ WrongArguments: T.copy: missing a required argument: 'dst'
   |
 8 |         T.copy(A)
   |         ^^^^^^^^^
-  help: T.copy(src, dst, *, coalesced_width=None, disable_tma=False, eviction_policy=None, prefer_instruction=None, multicast=False, rank=None, annotations=None, loop_layout=None)
+  help: T.copy(src, dst, *, coalesced_width=None, disable_tma=False, eviction_policy=None, prefer_instruction=None, multicast=False, rank=None, l2_prefetch=None, annotations=None, loop_layout=None)
 """,
     ),
     "too_many_arguments": (

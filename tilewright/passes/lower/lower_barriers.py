@@ -150,7 +150,7 @@ class _Lower(Rewriter):
             statement = waiting.pop(0)
             if self.unmet and not isinstance(statement, (Allocate, Let)) and not _begins(statement):
                 made += self._meeting()
-            if isinstance(statement, Copy) and is_by_hand(statement) and statement.barrier is not None:
+            if isinstance(statement, Copy) and statement.barrier is not None and statement.rank is None:
                 together = [statement]
                 while waiting and _joins(waiting[0], statement):
                     together.append(waiting.pop(0))  # type: ignore[arg-type]
@@ -219,7 +219,11 @@ class _Lower(Rewriter):
         return [If(binary("eq", rank, const(lowest)), seq(for_all), otherwise, span=copy.span)]
 
     def visit_Copy(self, copy: Copy) -> Any:
-        return self._leader(copy, span=copy.span) if is_by_hand(copy) else copy
+        if copy.barrier is None or copy.rank is None:
+            return self._leader(copy, span=copy.span) if is_by_hand(copy) else copy
+        self.signals[copy] = copy.barrier
+        told = Evaluate(Call(BOOL, "mbarrier_arrive_expect_tx_cluster", (copy.barrier, copy.rank, const(_bytes(copy)))))
+        return self._leader(told, copy, span=copy.span)
 
     def visit_Commit(self, commit: nodes.Commit) -> Any:
         if commit.token != STORES:
@@ -254,7 +258,9 @@ def _begins(statement: Statement) -> bool:
 
 def _joins(statement: Statement, first: Copy) -> bool:
     """Whether a statement is a load that signals the same barrier."""
-    return isinstance(statement, Copy) and statement.barrier is not None and same(statement.barrier, first.barrier)
+    if not isinstance(statement, Copy) or statement.barrier is None or statement.rank is not None:
+        return False
+    return same(statement.barrier, first.barrier)
 
 
 def _bytes(copy: Copy) -> int:

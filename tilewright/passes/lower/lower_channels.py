@@ -400,7 +400,12 @@ class _Lower(Rewriter):
     # Copies --------------------------------------------------------------------------------------
 
     def visit_Copy(self, copy: Copy) -> Any:
-        if copy.prefer not in ENGINE or copy.source.buffer.scope != "global" or copy in self.barriers:
+        if (
+            copy.prefer not in ENGINE
+            or copy.source.buffer.scope != "global"
+            or copy in self.barriers
+            or copy.rank is not None
+        ):
             return copy
         ring = next(ring for ring in self.rings.values() if copy.destination.buffer in ring.channel.buffers)
         number = self.held.get(ring.channel.name)

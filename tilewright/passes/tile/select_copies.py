@@ -140,6 +140,8 @@ class _Select(ScopedRewriter):
 
     def _by_hand(self, copy: Copy) -> Copy:
         """A copy that the author gives to the engine, by bytes or in boxes."""
+        if copy.rank is not None:
+            return self._between_blocks(copy)
         loads = copy.source.buffer.scope == GLOBAL
         tile, other = (copy.destination, copy.source) if loads else (copy.source, copy.destination)
         kind = "load" if loads else "store"
@@ -155,6 +157,26 @@ class _Select(ScopedRewriter):
             )  # fmt: skip
         self._say(copy, f"tma_{kind} {'into' if loads else 'from'} {tile.buffer.name}")
         return copy
+
+    def _between_blocks(self, copy: Copy) -> Copy:
+        """A copy from a shared tile to one of another block of the cluster."""
+        tiles = copy.source, copy.destination
+        reason = None
+        if not self.context.arch.has("cluster"):
+            reason = f"{self.context.arch.name} has no clusters"
+        elif copy.source.dtype != copy.destination.dtype:
+            reason = f"it converts {copy.source.dtype} to {copy.destination.dtype}"
+        elif self.operands & {tile.buffer for tile in tiles}:
+            reason = "matrix instructions read one of the tiles, which is not row-major"
+        elif not lies_in_one_piece(copy) and not all(_is_run(tile, self.analyzer) for tile in tiles):
+            reason = "its rows do not lie in one piece of whole units of 16 bytes"
+        if reason is not None:
+            raise NotAsynchronous(
+                f"the copy engine cannot move this tile to another block: {reason}", span=copy.span,
+                hint="let the other block read it: T.copy(tile, fragment, rank=...) between two T.cluster_sync()",
+            )  # fmt: skip
+        self._say(copy, f"bulk_copy_cluster into {copy.destination.buffer.name}")
+        return replace(copy, prefer=BULK)
 
     def _into_slot(self, copy: Copy) -> Copy:
         name = copy.destination.buffer.name

@@ -126,6 +126,9 @@ class _Pieces:
 
     def _call(self, function: str, *arguments: Expr | Region) -> Evaluate:
         """The copy of a piece, with the hint to the L2 cache that the author gives."""
+        if self.copy.prefetch is not None:
+            advised = const(self.copy.prefetch)
+            return Evaluate(Call(BOOL, f"{function}_prefetch", (*arguments, advised)), span=self.copy.span)
         if self.copy.eviction is None:
             return Evaluate(Call(BOOL, function, arguments), span=self.copy.span)
         return Evaluate(Call(BOOL, f"{function}_hint", (*arguments, POLICIES[self.copy.eviction])), span=self.copy.span)

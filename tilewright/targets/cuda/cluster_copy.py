@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 from tilewright.errors import NotAsynchronous
 from tilewright.ir.dtypes import BOOL, UINT32
 from tilewright.ir.nodes import Call, Evaluate, Expr, Region, Statement, const, seq
@@ -10,6 +13,7 @@ from tilewright.ops.base import kept_axes
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
+from tilewright.passes.lower.lower_channels import FACT as BARRIERS
 from tilewright.passes.tile.select_async_copies import runs_of
 
 WIDEST, NARROWEST = 16, 4
@@ -44,6 +48,20 @@ def lower_cluster_copy(copy: Copy, context: Context) -> Statement:
         target = Region(registers, (const(register),), (width,))
         made.append(Evaluate(Call(BOOL, "load_cluster_fragment", (const(width), target, address)), span=copy.span))
     return seq(made)
+
+
+def lower_cluster_send(copy: Copy, context: Context) -> Statement:
+    """One thread's copy of the bytes of a shared tile to one of another block, which completes them on a barrier there."""
+    block: BlockView = context.facts[BLOCK]
+    assert copy.rank is not None
+    signalled: Region = context.facts[BARRIERS][copy]
+    barrier = replace(signalled, starts=tuple(block.visited(signalled.starts)))
+    (rank,) = block.visited([copy.rank])
+    to, source = (block.shared(one, [const(0)] * len(one.extents)) for one in (copy.destination, copy.source))
+    extents: list[int] = [int(extent) for extent in copy.source.extents]  # type: ignore[arg-type]
+    there = [Call(UINT32, "mapa", (place, rank)) for place in (to, barrier)]
+    size = const(copy.source.dtype.nbytes(math.prod(extents)))
+    return Evaluate(Call(BOOL, "bulk_copy_cluster", (there[0], source, size, there[1])), span=copy.span)
 
 
 def _width(copy: Copy, block: BlockView) -> int | None:

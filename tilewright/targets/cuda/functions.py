@@ -20,6 +20,8 @@ for _name in ("ldmatrix", "ldmatrix_trans"):
 # Groups of the copies that a thread started.
 register(Intrinsic("cp_async_commit", 0, None, pure=False))
 register(Intrinsic("cp_async_wait", 1, None, pure=False))
+register(Intrinsic("cp_async_prefetch", 3, None, pure=False))
+register(Intrinsic("cp_async_zfill_prefetch", 4, None, pure=False, checks_bounds=True))
 register(Intrinsic("cp_async_hint", 3, None, pure=False))
 register(Intrinsic("cp_async_zfill_hint", 4, None, pure=False, checks_bounds=True))
 # Neighbours of a tensor get what as many registers hold, each added atomically.
@@ -27,6 +29,7 @@ register(Intrinsic("atomic_add_fragment", 2, None, pure=False))
 # How barriers in shared memory come to be, what sees the writes of other blocks, and copies of the engine.
 for _name, _arity in (
     ("mbarrier_init", 2), ("fence_mbarrier_init", 0), ("mbarrier_wait_cluster", 2), ("mbarrier_arrive_cluster_release", 2),
+    ("mbarrier_arrive_expect_tx_cluster", 3), ("bulk_copy_cluster", 4),
     ("tma_load", None), ("tma_load_hint", None), ("tma_store", None), ("bulk_commit", 0), ("bulk_wait", 1), ("bulk_wait_read", 1),
     ("bulk_store", 3), ("bulk_load_multicast", 5), ("tma_load_multicast_hint", None), ("fence_proxy_async_shared", 0),
 ):  # fmt: skip

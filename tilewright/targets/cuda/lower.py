@@ -15,7 +15,7 @@ from tilewright.passes.context import Context, Override
 from tilewright.passes.tile.select_copies import ENGINE, QUADS, is_by_hand
 from tilewright.targets.cuda import functions as _functions  # noqa: F401  registers what lowering calls
 from tilewright.targets.cuda.async_copy import lower_commit, lower_copy, lower_wait
-from tilewright.targets.cuda.cluster_copy import lower_cluster_copy
+from tilewright.targets.cuda.cluster_copy import lower_cluster_copy, lower_cluster_send
 from tilewright.targets.cuda.engine_copy import lower_engine_copy, lower_engine_tile_store
 from tilewright.targets.cuda.engine_store import lower_engine_store
 from tilewright.targets.cuda.gemm import lower_gemm
@@ -37,7 +37,8 @@ def _first(*ways: Override) -> Override:
 
 def _copy(copy: Copy, context: Context) -> Statement | None:
     if copy.rank is not None:
-        return lower_cluster_copy(copy, context)
+        into_tile = copy.destination.buffer.scope == "shared"
+        return lower_cluster_send(copy, context) if into_tile else lower_cluster_copy(copy, context)
     if copy.prefer == QUADS:
         return lower_quad_copy(copy, context)
     if copy.prefer not in ENGINE:

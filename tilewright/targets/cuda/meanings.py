@@ -113,8 +113,8 @@ def _start_copy(state: Evaluator, node: Call) -> int:
     assert isinstance(place, Region) and isinstance(source, Region)
     length = _length(source)
     elements = np.asarray(length)
-    valid = next((part for part in node.arguments[2:] if isinstance(part, Expr)), None)
-    if valid is not None:
+    valid = node.arguments[2] if "zfill" in node.function else None
+    if isinstance(valid, Expr):
         elements = np.asarray(state.value(valid)).astype(np.int64) * 8 // place.dtype.bits
     copied = np.zeros((*state.lanes, length), place.dtype.numpy)
     if np.any(elements > 0):
@@ -155,6 +155,7 @@ def _add_each(state: Evaluator, node: Call) -> int:
 
 
 SPECIAL_CALLS["atomic_add_fragment"] = _add_each
+SPECIAL_CALLS["cp_async_prefetch"] = SPECIAL_CALLS["cp_async_zfill_prefetch"] = _start_copy
 SPECIAL_CALLS["cp_async_hint"] = SPECIAL_CALLS["cp_async_zfill_hint"] = _start_copy
 SPECIAL_CALLS["cp_async"] = SPECIAL_CALLS["cp_async_zfill"] = _start_copy
 SPECIAL_CALLS["cp_async_commit"] = SPECIAL_CALLS["cp_async_wait"] = _landed

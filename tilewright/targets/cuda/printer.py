@@ -15,7 +15,9 @@ from tilewright.targets.c_family import UNARY, CFamilyPrinter, Names, Text
 from tilewright.targets.cuda.instructions import PTX_NAMES
 from tilewright.targets.cuda.spellings import SPELLINGS, TYPES, storage_type
 
-_ASYNC_COPIES = ("cp_async", "cp_async_zfill", "cp_async_hint", "cp_async_zfill_hint")
+_ASYNC_COPIES = frozenset(
+    f"{copy}{hint}" for copy in ("cp_async", "cp_async_zfill") for hint in ("", "_hint", "_prefetch")
+)
 _ATOMICS = frozenset(
     f"atomic_{kind}" for kind in ("add", "max", "min", "and", "or", "xor", "exchange", "load", "store")
 )
@@ -203,8 +205,12 @@ class CudaPrinter(CFamilyPrinter):
     def _async_copy(self, call: nodes.Call) -> Text:
         place, source = call.arguments[:2]
         assert isinstance(place, Region) and isinstance(source, Region) and isinstance(place.extents[-1], int)
-        size = place.dtype.nbytes(place.extents[-1])
-        return self.call(f"tw::{call.function}<{size}>", *(self._argument(part) for part in call.arguments))
+        size = str(place.dtype.nbytes(place.extents[-1]))
+        name, arguments = call.function, call.arguments
+        if name.endswith("_prefetch"):
+            name, size = name.removesuffix("_prefetch"), f"{size}, {self._argument(arguments[-1])}"
+            arguments = arguments[:-1]
+        return self.call(f"tw::{name}<{size}>", *(self._argument(part) for part in arguments))
 
     def _atomic(self, call: nodes.Call) -> Text:
         """An update of one element; an order stronger than relaxed puts it between fences."""

@@ -56,6 +56,12 @@ TW_DEVICE void mbarrier_arrive_cluster_release(uint32_t barrier, uint32_t rank) 
   asm volatile("{ .reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote]; }"
                :: "r"(barrier), "r"(rank) : "memory");
 }
+// The same with bytes that the phase there waits for.
+TW_DEVICE void mbarrier_arrive_expect_tx_cluster(uint32_t barrier, uint32_t rank, uint32_t bytes) {
+  asm volatile("{ .reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1; "
+               "mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [remote], %2; }"
+               :: "r"(barrier), "r"(rank), "r"(bytes) : "memory");
+}
 // Whether the phase of this parity has completed; a fresh barrier says yes for parity 1, no for 0.
 TW_DEVICE bool mbarrier_test_wait(uint32_t barrier, uint32_t parity) {
   uint32_t done;
