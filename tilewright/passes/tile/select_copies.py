@@ -168,7 +168,7 @@ class _Select(ScopedRewriter):
             reason = f"it converts {copy.source.dtype} to {copy.destination.dtype}"
         elif self.operands & {tile.buffer for tile in tiles}:
             reason = "matrix instructions read one of the tiles, which is not row-major"
-        elif not lies_in_one_piece(copy) and not all(_is_run(tile, self.analyzer) for tile in tiles):
+        elif not lies_in_one_piece(copy, self.analyzer) and not all(_is_run(tile, self.analyzer) for tile in tiles):
             reason = "its rows do not lie in one piece of whole units of 16 bytes"
         if reason is not None:
             raise NotAsynchronous(
