@@ -14,8 +14,6 @@ from tilewright.quant.quantize import quantize
 from tilewright.quant.weight import QuantizedWeight
 
 DEFAULT_GROUP = 128
-_AT_ONCE = 1 << 23
-"""Elements that are rounded at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,32 +37,7 @@ class QuantizationScheme:
 
     def quantize(self, weight: Any) -> QuantizedWeight:
         """Round a weight ``[N, K]`` to nearest.  Raises CannotQuantize."""
-
-        def rounded(rows: Any) -> QuantizedWeight:
-            return quantize(rows, self.format, group=self.group, zeros=self.zeros, scale_dtype=self.scale_dtype)
-
-        step = max(1, _AT_ONCE // max(1, weight.shape[-1])) if weight.ndim == 2 else 1
-        if not self.by_row or weight.ndim != 2 or weight.shape[0] <= step:
-            return rounded(weight)
-        # In slabs of rows: rounding works in float64, and large weights would need many times their size.
-        slabs = [rounded(weight[start : start + step]) for start in range(0, weight.shape[0], step)]
-
-        def joined(name: str) -> np.ndarray | None:
-            parts = [getattr(slab, name) for slab in slabs]
-            if parts[0] is None:
-                return None
-            same = parts[0].shape[0] == 1 < slabs[0].shape[0]
-            return parts[0] if same else np.concatenate(parts)
-
-        codes, scales, zeros = (joined(name) for name in ("codes", "scales", "zeros"))
-        assert codes is not None
-        return replace(slabs[0], codes=codes, scales=scales, zeros=zeros)
-
-    @property
-    def by_row(self) -> bool:
-        """Whether rows are quantised one without the other."""
-        scheme = SCHEMES.get(self.format)
-        return scheme is None or (scheme.block[0] == 1 and not scheme.tensor_scale)
+        return quantize(weight, self.format, group=self.group, zeros=self.zeros, scale_dtype=self.scale_dtype)
 
     @property
     def scale_dtype(self) -> str | None:

@@ -104,15 +104,11 @@ class Format:
             and np.isfinite(wide).all()
         ):
             # Whole numbers one apart: rint takes the even one of two, whose code is even too.
-            return np.clip(np.rint(wide), self.minimum, self.maximum).astype(np.int16).astype(np.uint8) & np.uint8(
-                (1 << self.bits) - 1
-            )
-        numbers, codes = _finite(self)
-        above = np.clip(np.searchsorted(numbers, wide), 1, len(numbers) - 1)
-        low, high = numbers[above - 1], numbers[above]
-        down, up = wide - low, high - wide
-        take_high = (up < down) | ((up == down) & (codes[above] % 2 == 0))
-        found = np.where(take_high, codes[above], codes[above - 1]).astype(np.uint8)
+            whole = np.rint(wide)
+            np.minimum(np.maximum(whole, self.minimum, out=whole), self.maximum, out=whole)
+            return whole.astype(np.int16).astype(np.uint8) & np.uint8((1 << self.bits) - 1)
+        shape = _float_shape(self)
+        found = _search(self, wide) if shape is None else _float_codes(wide, self, *shape)
         missing = np.isnan(wide)
         if missing.any():
             nan = np.flatnonzero(np.isnan(_table(self)) & ~np.isin(np.arange(1 << self.bits), self.unused))
@@ -182,6 +178,63 @@ def _finite(of: Format) -> tuple[np.ndarray, np.ndarray]:
     used = [code for code in range(1 << of.bits) if code not in of.unused and np.isfinite(of.values[code])]
     numbers, first = np.unique(np.array([of.values[code] for code in used]), return_index=True)
     return numbers, np.array(used, np.int64)[first]
+
+
+FEW = 16
+"""Up to so many limits are compared with one after the other, which is faster than a search."""
+
+
+def _search(of: Format, wide: np.ndarray) -> np.ndarray:
+    """Codes of the nearest values, looked up among the limits between them."""
+    limits, codes = _limits(of)
+    if len(limits) > FEW:
+        return codes[np.searchsorted(limits, wide)]  # type: ignore[no-any-return]
+    place = np.zeros(wide.shape, np.uint8)
+    for limit in limits:
+        place += wide > limit
+    return codes[place]  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _float_shape(of: Format) -> tuple[int, int, int] | None:
+    """Bits of mantissa, exponent of the smallest normal number, largest code, of a format with a sign; None for others.
+
+    Its codes count up from 0: numbers of one exponent are equally far apart, those of the next twice as far.
+    """
+    half = 1 << of.bits - 1
+    finite = np.isfinite(of.table[:half])
+    last = int(np.argmin(finite)) - 1 if not finite.all() else half - 1
+    if of.kind != "float" or of.unused or not finite[: last + 1].all() or last < 2:
+        return None
+    codes, step = np.arange(last + 1), of.table[1]
+    for mantissa in range(1, of.bits - 1):
+        normal, rest = codes >> mantissa, codes & (1 << mantissa) - 1
+        numbers = np.where(normal > 0, np.ldexp((1 << mantissa) + rest, normal - 1), rest) * step
+        if (numbers == of.table[: last + 1]).all() and (-numbers[1:] == of.table[half + 1 : half + last + 1]).all():
+            return mantissa, round(np.log2(step)) + mantissa, last
+    return None
+
+
+def _float_codes(wide: np.ndarray, of: Format, mantissa: int, least: int, last: int) -> np.ndarray:
+    """Codes of the nearest values of a float format: multiples of the step of their exponent, the even one of two."""
+    size = np.minimum(np.abs(wide), of.maximum)
+    exponent = np.maximum((size.view(np.int64) >> 52) - 1023, least)
+    steps = np.rint(size * ((1023 + mantissa - exponent) << 52).view(np.float64))
+    with np.errstate(invalid="ignore"):  # a NaN, whose code is put in behind
+        codes = steps.astype(np.int64) + (exponent - least << mantissa)
+    codes |= ((wide < 0) & (codes > 0)).astype(np.int64) << of.bits - 1
+    return codes.astype(np.uint8)
+
+
+@functools.cache
+def _limits(of: Format) -> tuple[np.ndarray, np.ndarray]:
+    """Between neighbouring values, the largest number that is rounded to the lower one; and the values' codes.
+
+    In the middle it is the one whose code is even.
+    """
+    numbers, codes = _finite(of)
+    middle = (numbers[1:] + numbers[:-1]) / 2
+    return np.where(codes[1:] % 2 == 0, np.nextafter(middle, -np.inf), middle), codes.astype(np.uint8)
 
 
 @functools.cache

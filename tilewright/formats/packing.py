@@ -121,10 +121,14 @@ def pack_plain(codes: np.ndarray, bits: int) -> np.ndarray:
         return np.ascontiguousarray(codes)
     if 8 % bits == 0:
         share = 8 // bits
-        padded = np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, -codes.shape[-1] % share)])
-        parts = padded.reshape(*codes.shape[:-1], padded.shape[-1] // share, share)
-        shifts = np.arange(share, dtype=np.uint8) * np.uint8(bits)
-        return np.ascontiguousarray(np.bitwise_or.reduce(parts << shifts, axis=-1))
+        if codes.shape[-1] % share:
+            codes = np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, -codes.shape[-1] % share)])
+        # The codes of a byte as one number: the highest ones are moved beside the lower ones.
+        words = np.ascontiguousarray(codes).view(f"<u{share}")
+        packed = words.copy()
+        for place in range(1, share):
+            packed |= words >> np.array(place * (8 - bits), words.dtype)
+        return packed.astype(np.uint8)
     stream = np.unpackbits(codes[..., None], axis=-1, count=bits, bitorder="little")
     return np.packbits(stream.reshape(*codes.shape[:-1], -1), axis=-1, bitorder="little")
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -47,18 +51,18 @@ def quantize(
     """
     known = SCHEMES.get(to) if isinstance(to, str) else None
     of = known.format if known is not None else number_format(to)
-    wide = np.asarray(weight, dtype=np.float64)
+    given = np.asarray(weight)
     zeros = zeros or ("middle" if of.kind == "uint" else "none")
     if known is not None:
         block, scale_dtype = known.block, scale_dtype or known.scale_dtype
     elif block is None:
         block = (1, 0 if group is None else group)
-    _check(wide, of, block, zeros)
-    if divisors is not None:
-        wide = wide * np.asarray(divisors, np.float64)
-    block = (block[0] or max(1, wide.shape[0]), block[1] or max(1, wide.shape[1]))
+    _check(given, of, block, zeros)
+    block = (block[0] or max(1, given.shape[0]), block[1] or max(1, given.shape[1]))
+    wide = _Wide(given, None if divisors is None else np.asarray(divisors, np.float64))
     held = number_format(scale_dtype or "float32")
-    least, most, magnitude = _ranges(wide, block, of)
+    slabs = _slabs(given.shape, block[0])
+    least, most, magnitude = _ranges(wide, slabs, block, given.shape, of)
     tensor_scale = 1.0
     if zeros == "group":
         scales, offsets = (most - least) / of.maximum, None
@@ -72,8 +76,17 @@ def quantize(
     exact = scales.astype(np.float64)
     if offsets is None:
         offsets = np.clip(np.rint(-least / exact), 0, of.maximum)
-    template = QuantizedWeight(np.zeros(wide.shape, np.uint8), of, scales, block=block)
-    codes = of.encode(wide / (template.expanded(scales) * tensor_scale) + template.expanded(offsets))
+    codes = np.empty(given.shape, np.uint8)
+
+    def encode(rows: slice) -> None:
+        values, blocks = wide(rows), _blocks(rows, block[0])
+        values = values / (_expanded(exact[blocks], block, values.shape) * tensor_scale)
+        of_blocks = offsets[blocks] if len(offsets) > 1 else offsets
+        if of_blocks.any():
+            values = values + _expanded(of_blocks, block, values.shape)
+        codes[rows] = of.encode(values)
+
+    _in_parallel(encode, slabs)
     return QuantizedWeight(
         codes=codes,
         format=of,
@@ -85,16 +98,100 @@ def quantize(
     )
 
 
-def _ranges(wide: np.ndarray, block: tuple[int, int], of: Format) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+AT_ONCE = 1 << 18
+"""Elements that are rounded at once: their float64 stay in a processor's cache, larger arrays are mapped anew each time."""
+
+T = TypeVar("T")
+
+
+def _slabs(shape: tuple[int, ...], rows: int) -> list[slice]:
+    """Rows of a weight in parts of about `AT_ONCE` elements: of whole blocks of so many rows, or inside of one."""
+    step = max(1, AT_ONCE // max(1, shape[1]))
+    step = step // rows * rows if step >= rows else step
+    ends = range(0, shape[0], max(step, rows))
+    return [
+        slice(start, min(start + step, end + max(step, rows), shape[0]))
+        for end in ends for start in range(end, min(end + max(step, rows), shape[0]), step)
+    ]  # fmt: skip
+
+
+def _blocks(rows: slice, size: int) -> slice:
+    """The rows of blocks that rows of a weight are in."""
+    return slice(rows.start // size, -(-rows.stop // size))
+
+
+def _in_parallel(work: Callable[[slice], T], slabs: Sequence[slice]) -> list[T]:
+    """The work on all slabs, on all processors: NumPy lets go of the interpreter meanwhile."""
+    workers = min(len(slabs), os.cpu_count() or 1)
+    if workers < 2:
+        return [work(slab) for slab in slabs]
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(work, slabs))
+
+
+@dataclass(frozen=True, slots=True)
+class _Wide:
+    """Rows of a weight as float64, times what activations are divided by; raises CannotQuantize for what is not finite."""
+
+    given: np.ndarray
+    divisors: np.ndarray | None
+
+    def __call__(self, rows: slice) -> np.ndarray:
+        wide = np.asarray(self.given[rows], np.float64)
+        finite = np.isfinite(wide)
+        if not finite.all():
+            row, column = (int(i) for i in np.argwhere(~finite)[0])
+            raise CannotQuantize(
+                f"the weight is {wide[row, column]} at {[rows.start + row, column]}",
+                hint="only finite weights have codes",
+            )
+        return wide if self.divisors is None else wide * self.divisors
+
+
+def _expanded(values: np.ndarray, block: tuple[int, int], shape: tuple[int, ...]) -> np.ndarray:
+    """One element for each of a slab's, of values that are each block's (or the same for all)."""
+    if 1 in values.shape and values.size == 1:
+        return values
+    rows = values if len(values) == 1 or block[0] == 1 else np.repeat(values, block[0], axis=0)[: shape[0]]
+    return rows if rows.shape[1] == 1 else np.repeat(rows, block[1], axis=1)[:, : shape[1]]
+
+
+def _ranges(
+    wide: _Wide, slabs: Sequence[slice], block: tuple[int, int], shape: tuple[int, ...], of: Format
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Least (at most 0), largest (at least 0) and representative magnitude of each block, ``[N / rows, K / columns]``."""
-    rows, columns = -(-wide.shape[0] // block[0]), -(-wide.shape[1] // block[1])
-    padding = ((0, rows * block[0] - wide.shape[0]), (0, columns * block[1] - wide.shape[1]))
-    parts = np.pad(wide, padding).reshape(rows, block[0], columns, block[1])
-    least, most = parts.min((1, 3), initial=0.0), parts.max((1, 3), initial=0.0)
-    if of.name in ("int1", "ternary"):
-        inside = np.pad(np.ones(wide.shape), padding).reshape(parts.shape).sum((1, 3))
-        return least, most, np.abs(parts).sum((1, 3)) / np.maximum(inside, 1)
+    grid = -(-shape[0] // block[0]), -(-shape[1] // block[1])
+    least, most, total = np.zeros(grid), np.zeros(grid), np.zeros(grid)
+    mean = of.name in ("int1", "ternary")
+
+    def of_slab(rows: slice) -> tuple[np.ndarray, ...]:
+        values = wide(rows)
+        high = min(block[0], values.shape[0])
+        padding = ((0, -values.shape[0] % high), (0, -values.shape[1] % block[1]))
+        whole = values if padding == ((0, 0), (0, 0)) else np.pad(values, padding)
+        parts = whole.reshape(-1, high, grid[1], block[1])
+        return _folded(np.minimum, parts), _folded(np.maximum, parts), np.abs(parts).sum((1, 3)) if mean else total[:1]
+
+    for rows, (low, high, sums) in zip(slabs, _in_parallel(of_slab, slabs)):
+        blocks = _blocks(rows, block[0])
+        least[blocks] = np.minimum(least[blocks], low)
+        most[blocks] = np.maximum(most[blocks], high)
+        if mean:
+            total[blocks] += sums
+    if mean:
+        rows_of, columns_of = (
+            np.minimum(size, extent - np.arange(count) * size) for size, extent, count in zip(block, shape, grid)
+        )
+        return least, most, total / np.maximum(np.outer(rows_of, columns_of), 1)
     return least, most, np.maximum(-least, most)
+
+
+def _folded(fold: np.ufunc, parts: np.ndarray) -> np.ndarray:
+    """The extreme of ``[rows, height, columns, width]`` over height and width: halves of short rows first, in vectors."""
+    while parts.shape[3] % 2 == 0 and 8 < parts.shape[3] <= 512:
+        half = parts.shape[3] // 2
+        parts = fold(parts[..., :half], parts[..., half:])
+    return fold.reduce(parts, (1, 3))  # type: ignore[no-any-return]
 
 
 def _held(scales: np.ndarray, held: Format) -> np.ndarray:
@@ -112,9 +209,6 @@ def _held(scales: np.ndarray, held: Format) -> np.ndarray:
 def _check(weight: np.ndarray, of: Format, block: tuple[int, int], zeros: str) -> None:
     if weight.ndim != 2:
         raise CannotQuantize(f"a weight has two dimensions, [N, K], not {weight.ndim}")
-    if not np.isfinite(weight).all():
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(weight))[0])
-        raise CannotQuantize(f"the weight is {weight[where]} at {list(where)}", hint="only finite weights have codes")
     if of.is_dense:
         raise CannotQuantize(f"{of} holds no codes", hint="formats of 1 to 8 bits do, int4 or e2m1 for example")
     if min(block) < 0:

@@ -78,6 +78,19 @@ def test_every_value_is_rounded_to_itself_and_others_to_the_nearest(entry: objec
     np.testing.assert_array_equal(np.abs(found - tries), np.abs(tries[:, None] - values).min(1))
 
 
+@pytest.mark.parametrize("name", ["e2m1", "e3m2", "e4m3", "e5m2", "e4m3fnuz", "e1m6", "e4m2", "nf4", "e3m0", "ternary"])
+def test_between_any_two_values_the_nearer_one_is_taken(name: str) -> None:
+    of = number_format(name)
+    numbers = np.unique(of.table[np.isfinite(of.table)])
+    low, high = numbers[:-1], numbers[1:]
+    middle = (low + high) / 2
+    assert (of.decode(of.encode(np.nextafter(middle, -np.inf))) == low).all()
+    assert (of.decode(of.encode(np.nextafter(middle, np.inf))) == high).all()
+    assert (of.encode(middle) % 2 == 0).all() or name in ("nf4", "e3m0", "ternary")
+    assert (of.decode(of.encode([-np.inf, -1e300, 1e300, np.inf])) == numbers[[0, 0, -1, -1]]).all()
+    assert (of.encode(np.array([0.0, -0.0])) == of.encode(0.0)).all()
+
+
 def test_ties_go_to_the_even_code() -> None:
     np.testing.assert_array_equal(
         number_format("int4").decode(number_format("int4").encode([0.5, 1.5, -0.5, 2.5])), [0, 2, 0, 2]
