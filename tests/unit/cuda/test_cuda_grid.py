@@ -59,6 +59,20 @@ def test_ends_of_rows_that_are_hard_to_prove():
     check(Case("sm_90a", "uint8", False, False, (16, 48, 48), 256, 3, (77, 130, 66)))
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("sm_80", "bfloat16", False, False, (128, 16, 32), 32, 1, (200, 264, 192)),
+        Case("sm_80", "float64", False, False, (16, 96, 96), 64, 0, (33, 67, 35)),
+        Case("sm_90a", "float16", False, True, (192, 16, 32), 256, 1, (77, 130, 66)),
+    ],
+    ids=str,
+)
+def test_turns_of_a_loop_are_not_written_out(case):
+    """Several turns at once spilled, or made the assembler serialise asynchronous products."""
+    assert sum(check(case)[unit] for unit in UNITS) <= 96
+
+
 @pytest.mark.proof
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("seed", range(6))

@@ -89,19 +89,25 @@ class WarpGemm:
         right = Operand(
             gemm.b, False, not gemm.transpose_b, plan.tiles_n, plan.instruction.b_fragment.registers, plan.instruction.k
         )
-        step = Var(INT32, "k_step")
-        self.block.bind(step, plan.tiles_k)
         a, b = self._part(left, "a"), self._part(right, "b")
         parts = [(operand, part) for operand, part in ((left, a), (right, b)) if not operand.in_registers]
         first = [statement for operand, part in parts for statement in self._loads(operand, part, const(0))]
+        unrolled = _unrolled(plan.tiles_k) if len(parts) == 2 else plan.tiles_k
+        turn, inner = Var(INT32, "k_steps"), Var(INT32, "k_step")
+        self.block.bind(turn, plan.tiles_k // unrolled)
+        self.block.bind(inner, unrolled)
+        step = self.block.simplify(index_binary("add", index_binary("mul", turn, unrolled), inner))
         body: list[Statement] = [self._multiply(left, right, a, b, step)]
         if parts and plan.tiles_k > 1:
             following = index_binary("add", step, 1)
+            inside = index_binary("lt", following, plan.tiles_k)
             with self.block.analyzer.scope():
-                self.block.bind(step, plan.tiles_k - 1)
+                self.block.analyzer.assume(inside)
                 ahead = [statement for operand, part in parts for statement in self._loads(operand, part, following)]
-            body.insert(0, If(index_binary("lt", following, plan.tiles_k), seq(ahead), span=gemm.span))
-        loop = For(step, const(0), const(plan.tiles_k), const(1), seq(body), "unroll", span=gemm.span)
+            body.insert(0, If(inside, seq(ahead), span=gemm.span))
+        loop = For(inner, const(0), const(unrolled), const(1), seq(body), "unroll", span=gemm.span)
+        if unrolled < plan.tiles_k:
+            loop = For(turn, const(0), const(plan.tiles_k // unrolled), const(1), seq(loop), span=gemm.span)
         allocated = [Allocate(part, span=gemm.span) for _, part in parts]
         return seq(self._clear(), allocated, first, loop)
 
@@ -220,7 +226,7 @@ class WarpGemm:
 
     # Products ------------------------------------------------------------------------------------
 
-    def _multiply(self, left: Operand, right: Operand, a: Buffer, b: Buffer, step: Var) -> Statement:
+    def _multiply(self, left: Operand, right: Operand, a: Buffer, b: Buffer, step: Expr) -> Statement:
         plan, accumulator = self.plan, self.block.registers(self.gemm.c.buffer)
         row, column = Var(INT32, "m_tile"), Var(INT32, "n_tile")
         size = plan.instruction.d_fragment.registers
@@ -234,7 +240,7 @@ class WarpGemm:
         inner = For(column, const(0), const(plan.tiles_n), const(1), seq(call), "unroll", span=self.gemm.span)
         return For(row, const(0), const(plan.tiles_m), const(1), seq(inner), "unroll", span=self.gemm.span)
 
-    def _fragment(self, operand: Operand, part: Buffer, tile: Var, step: Var) -> Region:
+    def _fragment(self, operand: Operand, part: Buffer, tile: Var, step: Expr) -> Region:
         """The registers of one tile at one step of k."""
         if not operand.in_registers:
             within = index_binary("mul", tile, operand.registers)
@@ -250,3 +256,8 @@ def _k_is_first(operand: Operand) -> bool:
 
 def _k_is_last(operand: Operand) -> bool:
     return not operand.transposed
+
+
+def _unrolled(steps: int) -> int:
+    """How many of so many steps are written out: an even number where not all of them, for the two sets of registers."""
+    return next((count for count in (8, 6, 4) if steps > 8 and steps % count == 0), steps)

@@ -8,9 +8,10 @@ from typing import Any
 from tilewright.errors import InternalError, Span
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import DType
+from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Buffer, Expr, Region, const, index_binary
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import key
+from tilewright.ir.visitor import key, walk
 from tilewright.targets.c_family import UNARY, CFamilyPrinter, Names, Text
 from tilewright.targets.cuda.instructions import PTX_NAMES
 from tilewright.targets.cuda.spellings import SPELLINGS, TYPES, storage_type
@@ -308,6 +309,9 @@ class CudaPrinter(CFamilyPrinter):
     def statement_For(self, loop: nodes.For) -> None:
         if self.is_nonnegative(loop.start):
             self.nonnegative.add(loop.var)
+        if loop.kind == "serial" and not _runs_once(loop) and _meets(loop) and not _counts_registers(loop):
+            # Several turns at once cost registers, and the assembler's view of asynchronous products.
+            self.line("#pragma unroll 1")
         super().statement_For(loop)
 
     def statement_Let(self, let: nodes.Let) -> None:
@@ -393,3 +397,33 @@ class CudaPrinter(CFamilyPrinter):
 def _in_bytes(buffer: Buffer) -> bool:
     """Whether several elements share a byte: in memory; registers hold one each."""
     return buffer.dtype.is_packed and buffer.scope not in ("register", "scalar")
+
+
+def _runs_once(loop: nodes.For) -> bool:
+    """Whether a loop has one turn: it vanishes."""
+    ends = (loop.start, loop.stop, loop.step)
+    return all(isinstance(end, nodes.Const) for end in ends) and len(range(*(int(end.value) for end in ends))) == 1  # type: ignore[attr-defined]
+
+
+def _meets(loop: nodes.For) -> bool:
+    """Whether threads meet in a loop's turns: in barriers, products, exchanges."""
+    return any(isinstance(node, nodes.Call) and INTRINSICS[node.function].collective for node in walk(loop.body))
+
+
+def _counts_registers(loop: nodes.For) -> bool:
+    """Whether which register a loop's body touches depends on the turn: only an unrolled loop keeps them registers."""
+    moving = {loop.var}
+
+    def moves(expr: Expr) -> bool:
+        return any(node in moving for node in walk(expr) if isinstance(node, nodes.Var))
+
+    for node in walk(loop.body):
+        if (isinstance(node, nodes.Let) and moves(node.value)) or (
+            isinstance(node, nodes.For) and (moves(node.start) or moves(node.stop))
+        ):
+            moving.add(node.var)
+        elif isinstance(node, (nodes.Load, nodes.Store, Region)) and node.buffer.scope == "register":
+            places = node.starts if isinstance(node, Region) else node.indices
+            if any(map(moves, places)):
+                return True
+    return False

@@ -65,7 +65,7 @@ class _SparseWarpGemm(WarpGemm):
     def _sets(self) -> int:
         return 1
 
-    def _multiply(self, left: Operand, right: Operand, a: Buffer, b: Buffer, step: Var) -> Statement:
+    def _multiply(self, left: Operand, right: Operand, a: Buffer, b: Buffer, step: Expr) -> Statement:
         plan, accumulator = self.plan, self.block.registers(self.gemm.c.buffer)
         row, column, word = Var(INT32, "m_tile"), Var(INT32, "n_tile"), Var(UINT32, "places")
         self.block.bind(row, plan.tiles_m)
