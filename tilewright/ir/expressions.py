@@ -30,11 +30,19 @@ def node(cls: type[N]) -> type[N]:
     return dataclass(frozen=True, slots=True, eq=False)(cls)
 
 
+class Record:
+    """Base of all IR classes: room for what a traversal finds directly below a node, once it has looked."""
+
+    __slots__ = ("below",)
+
+    below: tuple[Any, ...]
+
+
 # Expressions ------------------------------------------------------------------------------------
 
 
 @node
-class Expr:
+class Expr(Record):
     """A scalar value (a short vector in thread programs)."""
 
     dtype: DType
@@ -163,7 +171,7 @@ GLOBAL_ALIGNMENT = 16
 
 
 @node
-class Buffer:
+class Buffer(Record):
     """A named array of elements in one memory.
 
     Attributes
@@ -204,7 +212,7 @@ class Buffer:
 
 
 @node
-class Region:
+class Region(Record):
     """A rectangular part of a buffer: a start and an extent for each dimension."""
 
     buffer: Buffer

@@ -53,6 +53,7 @@ from tilewright.ir.expressions import (  # noqa: F401  (published)
     Expr,
     Extent,
     Load,
+    Record,
     Region,
     Reinterpret,
     Select,
@@ -78,7 +79,7 @@ N = TypeVar("N")
 
 
 @node
-class Statement:
+class Statement(Record):
     """Something that happens; ``span`` is its place in the author's file."""
 
     span: Span | None = field(default=None, kw_only=True)
@@ -405,7 +406,7 @@ class Kernel(Statement):
 
 
 @node
-class Function:
+class Function(Record):
     """A host program with its kernels.
 
     Attributes

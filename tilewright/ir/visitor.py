@@ -70,12 +70,16 @@ def _kind_of(cls: type) -> _Kind:
     return kind
 
 
-def children(node: Any) -> list[Any]:
+def children(node: Any) -> tuple[Any, ...]:
     """Expressions, statements, regions and buffers directly under `node`, in order of evaluation."""
-    found: list[Any] = []
-    for name in fields_of(type(node)):
-        _collect(getattr(node, name), found)
-    return found
+    try:
+        return node.below  # type: ignore[no-any-return]
+    except AttributeError:
+        found: list[Any] = []
+        for name in fields_of(type(node)):
+            _collect(getattr(node, name), found)
+        object.__setattr__(node, "below", tuple(found))  # nodes never change, and passes share them
+        return tuple(found)
 
 
 def _collect(value: Any, found: list[Any]) -> None:
@@ -100,8 +104,8 @@ def walk(node: Any, enter: Callable[[Any], bool] | None = None) -> Iterator[Any]
         if type(node) is Buffer or (enter is not None and not enter(node)):
             continue
         below = children(node)
-        below.reverse()
-        waiting += below
+        if below:
+            waiting += below[::-1]
 
 
 class Rewriter:
