@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tilewright.ir import dtypes
@@ -27,7 +27,19 @@ N = TypeVar("N")
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
 def node(cls: type[N]) -> type[N]:
     """Decorator of every IR class: an immutable record compared by identity."""
-    return dataclass(frozen=True, slots=True, eq=False)(cls)
+    made = dataclass(frozen=True, slots=True, eq=False)(cls)
+    names = tuple(one.name for one in fields(made))  # type: ignore[arg-type]
+
+    # Programs are read from disk whenever a kernel starts; the dataclass's own methods look its fields up each time.
+    def state(self: Any) -> tuple[Any, ...]:
+        return tuple([getattr(self, name) for name in names])
+
+    def restore(self: Any, values: tuple[Any, ...]) -> None:
+        for name, value in zip(names, values, strict=True):
+            object.__setattr__(self, name, value)
+
+    made.__getstate__, made.__setstate__ = state, restore  # type: ignore[method-assign,attr-defined]
+    return made
 
 
 class Record:

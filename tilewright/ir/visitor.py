@@ -275,4 +275,5 @@ def buffers(node: Any) -> set[Buffer]:
 
 def kernels(function: Function) -> list[Kernel]:
     """The kernels of a host program, in order."""
-    return [found for found in walk(function) if isinstance(found, Kernel)]
+    outside = walk(function, lambda node: isinstance(node, (Function, Statement)) and not isinstance(node, Kernel))
+    return [found for found in outside if isinstance(found, Kernel)]

@@ -21,9 +21,10 @@ from collections.abc import Sequence
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
+from tilewright.language.kept import kept
 from tilewright.language.mistakes import UnsupportedStatement
 from tilewright.language.scope import Scope
-from tilewright.language.source import FunctionSource, source_of
+from tilewright.language.source import FunctionSource, enter_statements, source_of
 
 SCOPE = "__scope__"
 OPEN_SCOPE = "__open_scope__"
@@ -375,7 +376,10 @@ def rewritten(function: FunctionType, kind: str) -> FunctionType:
     """
     code = function.__code__
     if id(code) not in _REWRITTEN:
-        _REWRITTEN[id(code)] = (code, _compile(source_of(code), code))
+        source = source_of(code)
+        new_code, places = kept(source, code.co_freevars, lambda: (_compile(source, code), source.statements()))
+        enter_statements(source.file, places)
+        _REWRITTEN[id(code)] = (code, new_code)
     new = _REWRITTEN[id(code)][1]
 
     def open_scope(values: dict[str, Any]) -> Scope:

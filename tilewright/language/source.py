@@ -16,28 +16,49 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType, TracebackType
+from typing import TypeAlias
 
 from tilewright.errors import Span
 from tilewright.language.mistakes import SourceUnavailable
 
 _LANGUAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
-_STATEMENTS: dict[str, dict[int, tuple[int, int, int | None]]] = {}
-"""For each file, a line within a statement to that statement's first line and its columns there (in bytes)."""
+Places: TypeAlias = dict[int, tuple[int, int, "int | None"]]
+
+_STATEMENTS: dict[str, Places] = {}
+"""The places of statements that are executed, by file: `FunctionSource.statements`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FunctionSource:
     """A function's syntax tree, with lines and columns as in its file."""
 
+    name: str
     file: str
     text: str
     first_line: int
-    tree: ast.FunctionDef
+
+    @functools.cached_property
+    def tree(self) -> ast.FunctionDef:
+        """The tree that all share.  Raises SourceUnavailable."""
+        return self.parse()
 
     def parse(self) -> ast.FunctionDef:
-        """A tree of one's own, to be changed."""
-        return _parse(self.text, self.first_line)
+        """A tree of one's own, to be changed.  Raises SourceUnavailable where the text is no function's."""
+        try:
+            return _parse(self.text, self.first_line)
+        except (SyntaxError, AttributeError):
+            raise SourceUnavailable(self.name) from None
+
+    def statements(self) -> Places:
+        """For each line within a statement, that statement's first line and its columns there (in bytes)."""
+        table: Places = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.stmt) and node.end_lineno is not None:
+                place = (node.lineno, node.col_offset, _header_end(node))
+                for line in range(node.lineno, node.end_lineno + 1):
+                    table[line] = place
+        return table
 
     def span(self, node: ast.AST) -> Span:
         """The part of `node` that is on its first line."""
@@ -52,7 +73,7 @@ _POSITIONS: dict[int, tuple[CodeType, Sequence[tuple[int | None, int | None, int
 
 
 def source_of(code: CodeType) -> FunctionSource:
-    """The source of the function whose code this is; its statements are entered in the table of spans.
+    """The source of the function whose code this is.
 
     Raises
     ------
@@ -68,13 +89,7 @@ def _read(code: CodeType) -> FunctionSource:
         lines, first = inspect.getsourcelines(code)
     except (OSError, TypeError, SyntaxError):
         raise SourceUnavailable(code.co_name) from None
-    text = "".join(lines)
-    try:
-        source = FunctionSource(code.co_filename, text, first, _parse(text, first))
-    except (SyntaxError, AttributeError):
-        raise SourceUnavailable(code.co_name) from None
-    _enter_statements(source)
-    return source
+    return FunctionSource(code.co_name, code.co_filename, "".join(lines), first)
 
 
 def _parse(text: str, first_line: int) -> ast.FunctionDef:
@@ -88,13 +103,9 @@ def _parse(text: str, first_line: int) -> ast.FunctionDef:
     return found
 
 
-def _enter_statements(source: FunctionSource) -> None:
-    table = _STATEMENTS.setdefault(source.file, {})
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.stmt) and node.end_lineno is not None:
-            place = (node.lineno, node.col_offset, _header_end(node))
-            for line in range(node.lineno, node.end_lineno + 1):
-                table[line] = place
+def enter_statements(file: str, places: Places) -> None:
+    """Make known where statements stand that are about to be executed, so that they get their spans."""
+    _STATEMENTS.setdefault(file, {}).update(places)
 
 
 def _header_end(node: ast.stmt) -> int | None:
@@ -113,9 +124,9 @@ def parameters_span(function: FunctionType) -> Span | None:
     """The ``def`` line of a function, None where its source is not to be had."""
     try:
         source = source_of(function.__code__)
+        tree = source.tree
     except SourceUnavailable:
         return None
-    tree = source.tree
     return _span(source.file, tree.lineno, tree.col_offset, None)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.cache import cached, digest
 from tilewright.compiler import Program
 from tilewright.errors import NoDeviceCode, TilewrightWarning
 from tilewright.interpreter import interpret
@@ -24,7 +25,6 @@ from tilewright.ir.visitor import kernels
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Schedule
 from tilewright.runtime.arguments import Binder, Bound
-from tilewright.runtime.cache import cached, digest
 from tilewright.runtime.emulation import emulate_program
 from tilewright.runtime.facts import FactClass, FactClasses
 from tilewright.runtime.packing import pack_operands, packed_sizes, unpack_operand

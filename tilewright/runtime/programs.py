@@ -6,23 +6,23 @@ of this package's own files.  What the passes went through is not kept: it is ma
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import os
+import gc
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
-import tilewright
+from tilewright.cache import cached, digest, package_state
 from tilewright.compiler import Program, compile_function
 from tilewright.ir.nodes import Function
 from tilewright.machine.arch import Arch
 from tilewright.options import options
 from tilewright.passes.context import Schedule
 from tilewright.passes.manager import Trace
-from tilewright.runtime.cache import cached, digest
 from tilewright.targets.base import Target
 
 FILE = "program.pickle"
@@ -35,6 +35,23 @@ def lowered(function: Function, target: Target, arch: Arch, schedule: Schedule) 
     ------
     TilewrightError : the program asks for something that the machine or the language does not have.
     """
+    with _no_collection():
+        return _lowered(function, target, arch, schedule)
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Programs are many small objects without cycles: looking for cycles among them costs a third of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _lowered(function: Function, target: Target, arch: Arch, schedule: Schedule) -> Program:
     settings = options()
     if not settings.cache or settings.verify or settings.dump:
         return compile_function(function, target, arch, schedule)
@@ -90,18 +107,3 @@ def _key(function: Function, target: Target, arch: Arch, schedule: Schedule) -> 
     except (pickle.PicklingError, TypeError, AttributeError, RecursionError):
         return None
     return digest("program", written, target.name, sys.version, package_state())
-
-
-@functools.cache
-def package_state() -> str:
-    """The names, sizes and times of this package's files: what lowering depends on."""
-    found: list[tuple[str, int, int]] = []
-    waiting: list[Any] = [Path(tilewright.__file__).parent]
-    while waiting:
-        for entry in os.scandir(waiting.pop()):
-            if entry.is_dir() and entry.name != "__pycache__":
-                waiting.append(entry.path)
-            elif entry.name.endswith((".py", ".cuh", ".h", ".c")):
-                facts = entry.stat()
-                found.append((entry.path, facts.st_size, facts.st_mtime_ns))
-    return repr(sorted(found))

@@ -111,16 +111,25 @@ def find_nvrtc() -> Nvrtc:
     ------
     CompilerNotFound : there is none that loads.
     """
-    candidates = list(dict.fromkeys(_candidates()))
-    candidates.sort(key=_version_in_name, reverse=True)
     reasons = []
-    for path in candidates:
+    for path in _newest_first():
         try:
             return Nvrtc(path)
         except (OSError, AttributeError) as error:
             reasons.append(f"{path}: {error}")
     hint = "pip install 'tilewright[cuda]' brings it" + "".join(f"\n  tried {reason}" for reason in reasons)
     raise CompilerNotFound("no NVRTC, which compiles for the cuda target, on this machine", hint=hint)
+
+
+@functools.cache
+def nvrtc_identity() -> str:
+    """What tells one NVRTC from another, found out without loading it: where the libraries lie, their sizes and times."""
+    facts = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in _newest_first()]
+    return repr(facts) if facts else str(find_nvrtc().version)  # raises
+
+
+def _newest_first() -> tuple[Path, ...]:
+    return tuple(sorted(dict.fromkeys(_candidates()), key=_version_in_name, reverse=True))
 
 
 def _candidates() -> Iterator[Path]:

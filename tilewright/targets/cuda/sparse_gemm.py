@@ -79,7 +79,7 @@ class _SparseWarpGemm(WarpGemm):
         body = seq(Let(word, self._word(row, step), span=self.gemm.span), inner)
         return For(row, const(0), const(plan.tiles_m), const(1), body, "unroll", span=self.gemm.span)
 
-    def _word(self, tile: Var, step: Var) -> Expr:
+    def _word(self, tile: Var, step: Expr) -> Expr:
         """This lane's word of metadata for a tile of rows at a step of k."""
         plan = self.plan
         warp = index_binary("floormod", index_binary("floordiv", self.block.thread, 32), plan.warps_m)

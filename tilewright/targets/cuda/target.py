@@ -26,7 +26,7 @@ from tilewright.targets.cuda.launcher import (
     on_device,
 )
 from tilewright.targets.cuda.lower import OVERRIDES
-from tilewright.targets.cuda.nvrtc import find_nvrtc
+from tilewright.targets.cuda.nvrtc import nvrtc_identity
 from tilewright.targets.cuda.recorder import Given, MapOfGiven, MapOfStream, record
 from tilewright.targets.cuda.tma import descriptor, encoded
 from tilewright.targets.cuda.workspaces import OfStream, Workspaces
@@ -43,7 +43,7 @@ def cluster_of(kernel: IrKernel, arch: Arch) -> tuple[int, int, int]:
 
 def compiler_key(arch: Arch) -> str:
     """Identity of the compiler and of the headers that a text includes."""
-    return f"{find_nvrtc().version} {headers_hash()}"
+    return f"{nvrtc_identity()} {headers_hash()}"
 
 
 def build(source: Source, arch: Arch, directory: Path) -> None:

@@ -9,6 +9,7 @@ does not match its record is set aside and built again.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -16,6 +17,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import tilewright
 from tilewright.errors import TilewrightError
@@ -121,3 +123,18 @@ def _is_sound(entry: Path) -> bool:
 
 def _file_digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@functools.cache
+def package_state() -> str:
+    """The names, sizes and times of this package's files: what tracing and lowering depend on."""
+    found: list[tuple[str, int, int]] = []
+    waiting: list[Any] = [Path(tilewright.__file__).parent]
+    while waiting:
+        for entry in os.scandir(waiting.pop()):
+            if entry.is_dir() and entry.name != "__pycache__":
+                waiting.append(entry.path)
+            elif entry.name.endswith((".py", ".cuh", ".h", ".c")):
+                facts = entry.stat()
+                found.append((entry.path, facts.st_size, facts.st_mtime_ns))
+    return repr(sorted(found))

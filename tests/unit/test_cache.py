@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
+from tilewright.cache import CacheUnavailable, cached, digest
 from tilewright.options import override
-from tilewright.runtime.cache import CacheUnavailable, cached, digest
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(directory, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tilewright.runtime.cache.os.rename", full)
+    monkeypatch.setattr("tilewright.cache.os.rename", full)
     with pytest.raises(CacheUnavailable, match="No space left on device"):
         cached("ab12", writes("code"))
     monkeypatch.undo()
