@@ -14,7 +14,8 @@ from tilewright.ir.nodes import Call, Expr, Let, Var, binary, const, index_binar
 from tilewright.language.builder import in_kernel
 from tilewright.language.interface import author_facing
 from tilewright.language.kernel import get_thread_binding, get_thread_extents
-from tilewright.language.proxies import Scalar, as_expr
+from tilewright.language.mistakes import NumberExpected
+from tilewright.language.proxies import Scalar, as_expr, constant
 from tilewright.language.source import statement_here
 
 WARP, WARPGROUP = 32, 128
@@ -58,13 +59,43 @@ def get_warp_group_idx() -> Scalar:
     return _named(index_binary("floordiv", linear_thread(), WARPGROUP), "warpgroup")
 
 
-def _shuffle(function: str, name: str, meaning: str) -> Callable[[Any, Any], Scalar]:
-    def call(value: Any, lane: Any) -> Scalar:
-        operand = as_expr(value, what=f"the value of T.{name}")
-        return _named(Call(operand.dtype, function, (operand, as_expr(lane, INT32))), "other")
+ALL_LANES = 0xFFFFFFFF
 
-    call.__name__, call.__doc__ = name, f"The value that {meaning}."
+
+def _shuffle(function: str, name: str, meaning: str) -> Callable[..., Scalar]:
+    def call(value: Any, lane: Any, width: Any = WARP, mask: Any = ALL_LANES) -> Scalar:
+        operand, by = as_expr(value, what=f"the value of T.{name}"), as_expr(lane, INT32)
+        size = constant(width, f"the width of T.{name}")
+        if size not in (2, 4, 8, 16, 32):
+            raise NumberExpected(f"the width of T.{name}", "2, 4, 8, 16 or 32", str(size))
+        if constant(mask, f"the mask of T.{name}") not in (ALL_LANES, -1):
+            raise NumberExpected(f"the mask of T.{name}", "0xFFFFFFFF: all lanes meet", str(mask))
+        if size == WARP:
+            return _named(Call(operand.dtype, function, (operand, by)), "other")
+        return _named(Call(operand.dtype, "shuffle", (operand, _lane_in_group(function, by, size))), "other")
+
+    call.__name__ = name
+    call.__doc__ = f"""The value that {meaning}.
+
+    Parameters
+    ----------
+    width : lanes of a group, within which lanes count from 0.
+    mask : accepted for TileLang's sake: all lanes of the warp meet.
+    """
     return author_facing(call)
+
+
+def _lane_in_group(function: str, by: Expr, size: int) -> Expr:
+    """The lane of the warp that a lane of a smaller group asks; itself where there is no such one."""
+    lane = index_binary("floormod", linear_thread(), WARP)
+    own = index_binary("floormod", lane, size)
+    first = index_binary("sub", lane, own)
+    if function == "shuffle":
+        return index_binary("add", first, index_binary("floormod", by, size))
+    other = {"shuffle_xor": "xor", "shuffle_up": "sub", "shuffle_down": "add"}[function]
+    asked = index_binary(other, own, by)
+    there = binary("all", binary("ge", asked, const(0)), binary("lt", asked, const(size)))
+    return index_binary("add", first, nodes.Select(INT32, there, asked, own))
 
 
 shfl_sync = _shuffle("shuffle", "shfl_sync", "lane `lane` of the warp has")

@@ -22,7 +22,7 @@ def product(M: int, N: int, K: int) -> tuple[tuple[np.ndarray, ...], np.ndarray]
 
 
 def warp_groups(
-    M=200, N=264, K=320, block=(128, 64, 64), stages=3, consumers=2, in_flight=1, elect=True, registers=(40, 232),
+    M=100, N=136, K=320, block=(128, 64, 64), stages=3, consumers=2, in_flight=1, elect=True, registers=(40, 232),
     wrong="",
 ):  # fmt: skip
     """A producer warpgroup feeds others by the copy engine; the next product starts before the last one is waited for.

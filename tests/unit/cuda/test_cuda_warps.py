@@ -31,6 +31,12 @@ CASES = {
     "shfl_xor": (lambda v: T.shfl_xor(v, 6), lambda w: w[LANES ^ 6], "SHFL.BFLY"),
     "shfl_up": (lambda v: T.shfl_up(v, 3), lambda w: w[np.where(LANES < 3, LANES, LANES - 3)], "SHFL.UP"),
     "shfl_down": (lambda v: T.shfl_down(v, 3), lambda w: w[np.where(LANES > 28, LANES, LANES + 3)], "SHFL.DOWN"),
+    "groups of eight": (
+        lambda v: T.shfl_sync(v, 11, 8) + T.shfl_xor(v, 9, width=8) + T.shfl_up(v, 3, width=8) + T.shfl_down(v, 3, width=8),
+        lambda w: (
+            w[LANES // 8 * 8 + 3] + w + w[np.where(LANES % 8 < 3, LANES, LANES - 3)] + w[np.where(LANES % 8 > 4, LANES, LANES + 3)]
+        ), "SHFL.IDX",
+    ),
     "a lane of one's own": (
         lambda v: T.shfl_sync(v, T.get_lane_idx() * 7 % 32), lambda w: w[LANES * 7 % 32], "SHFL.IDX"
     ),
