@@ -30,7 +30,7 @@ import tilewright
 from tilewright.kernels.block_scaled_matmul import block_scaled_matmul, block_tiles
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
-from tilewright.kernels.sparse_matmul import pack_metadata, sparse_matmul
+from tilewright.kernels.sparse_matmul import pack_metadata, sparse_matmul, sparse_tiles
 from tilewright.kernels.tiles import Tiles, choose_tiles
 
 CASES = ",".join(
@@ -210,9 +210,9 @@ def few(M: int, N: int, K: int, tried: list[Tiles]) -> Runs:
 
 
 def sparse(M: int, N: int, K: int, tried: list[Tiles], dtype: str) -> Runs:
-    """A 2:4 sparse, random kept values in random places; int8 sums stay int32, the others become 16-bit floats."""
+    """A 2:4 sparse, random kept values in random places; the result of 8-bit operands is bfloat16 (our dense int8 has scales too)."""
     kind = torch_type(dtype)
-    out = {"int8": "int32", "float8_e4m3fn": "bfloat16"}.get(dtype, dtype)
+    out = dtype if kind.itemsize == 2 else "bfloat16"
     codes = torch.tensor([4, 8, 9, 12, 13, 14], device="cuda", dtype=torch.uint8)
     nibbles = codes[torch.randint(0, 6, (M, K // 4), device="cuda")]
     metadata = nibbles[:, ::2] | nibbles[:, 1::2] << 4
@@ -220,17 +220,19 @@ def sparse(M: int, N: int, K: int, tried: list[Tiles], dtype: str) -> Runs:
     wide = torch.zeros(M, K // 4, 4, device="cuda")
     places = torch.stack([nibbles & 3, nibbles >> 2], -1).long()
     a = wide.scatter_(-1, places, kept.float().reshape(M, K // 4, 2)).reshape(M, K).to(kind)
-    dense = dense_matmul(N, K, dtype, None, out)
-    runs: Runs = {"our dense": output(dense, M, N, torch_type(out), a, b)}
+    scales = [torch.ones(size, device="cuda") for size in (M, N)] if dtype == "int8" else []
+    dense = scaled_matmul(N, K, dtype) if scales else dense_matmul(N, K, dtype, None, out)
+    runs: Runs = {"our dense": output(dense, M, N, torch_type(out), a, b, *scales)}
     try:
         runs["cusparselt"] = cusparselt(a, b, torch_type(out))
     except RuntimeError as error:
         print(f"  cusparselt: {str(error).splitlines()[0]}")
-    ways = {"tilewright": None} | {f"  {t.block_M}x{t.block_N} {t.cluster}": t for t in tried}
+    ways = {"tilewright": sparse_tiles(M, N, dtype)} | {f"  {t.block_M}x{t.block_N} {t.cluster}": t for t in tried}
     for name, tiles in ways.items():
-        if tiles is not None:
-            depth = tiles.block_K or 128 // kind.itemsize
-            tiles = Tiles(tiles.block_M, tiles.block_N, depth, tiles.stages or 4, tiles.threads, tiles.cluster)
+        if tiles.block_K == 0:
+            tiles = Tiles(
+                tiles.block_M, tiles.block_N, 128 // kind.itemsize, tiles.stages or 4, tiles.threads, tiles.cluster
+            )
         kernel = sparse_matmul(M, K, dtype, out, tiles=tiles)
         runs[name] = output(kernel, M, N, torch_type(out), kept, pack_metadata(metadata, dtype, tiles), b)
     return runs

@@ -5,6 +5,7 @@ Matrix units skip what is zero, so that a product takes half the cycles of a den
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import tilewright
 import tilewright.language as T
 from tilewright.formats.sparse import group_of
 from tilewright.kernels.dense_matmul import sum_type
-from tilewright.kernels.tiles import Tiles
+from tilewright.kernels.tiles import CORES, MANY, ROW_BYTES, SHARED_BYTES, STAGING_BYTES, Tiles
 
 
 @tilewright.jit
@@ -33,7 +34,7 @@ def sparse_matmul(
     dtype : of both operands.
     out : type of the result; that of the sums where not given.
     transpose_B : whether B is ``[N, K]`` in memory.
-    tiles : None for those of `sparse_tiles`.
+    tiles : None for those that suit many columns; see `sparse_tiles`.
 
     Returns
     -------
@@ -46,7 +47,7 @@ def sparse_matmul(
     >>> kernel(kept, pack_metadata(metadata, "float16"), activations, C)
     """
     N, accumulate = T.dynamic("N"), sum_type(dtype)
-    chosen = tiles or sparse_tiles(dtype)
+    chosen = tiles or sparse_tiles(M, MANY, dtype)
     block_M, block_N, block_K = chosen.block_M, chosen.block_N, chosen.block_K
     step_bytes = block_K // (2 * group_of(tilewright.dtype(dtype)))
 
@@ -72,7 +73,13 @@ def sparse_matmul(
                 else:
                     T.copy(B[k * block_K, bn * block_N], b)
                 T.gemm_sp(a, places, b, total, transpose_B=transpose_B)
-            T.copy(total, C[bm * block_M, bn * block_N])
+            if accumulate == "int32" and out not in (None, "int32"):
+                result = T.alloc_fragment((block_M, block_N), out)
+                for i, j in T.Parallel(block_M, block_N):
+                    result[i, j] = T.cast(total[i, j], out)
+                T.copy(result, C[bm * block_M, bn * block_N])
+            else:
+                T.copy(total, C[bm * block_M, bn * block_N])
 
     return sparse_matmul
 
@@ -83,13 +90,15 @@ def pack_metadata(metadata: Any, dtype: str, tiles: Tiles | None = None) -> Any:
     Parameters
     ----------
     metadata : ``[M, K / 8]`` (``[M, K / 4]`` for tfloat32), as `formats.sparse.compress` gives it; a NumPy array or a tensor.
-    dtype, tiles : those of the kernel.
+    dtype, tiles : those of the kernel; all tiles of `sparse_tiles` have the same order.
 
     Returns
     -------
     ``[steps, M, bytes of a step]``; beyond K zeros.
     """
-    step_bytes = (tiles or sparse_tiles(dtype)).block_K // (2 * group_of(tilewright.dtype(dtype)))
+    record = tilewright.dtype(dtype)
+    depth = tiles.block_K if tiles else ROW_BYTES // record.storage_bytes
+    step_bytes = depth // (2 * group_of(record))
     rows, columns = metadata.shape
     steps = -(-columns // step_bytes)
     if columns % step_bytes:
@@ -100,7 +109,27 @@ def pack_metadata(metadata: Any, dtype: str, tiles: Tiles | None = None) -> Any:
     return np.ascontiguousarray(packed) if isinstance(packed, np.ndarray) else packed.contiguous()
 
 
-def sparse_tiles(dtype: str) -> Tiles:
-    """The tiles for operands of a type."""
-    size = tilewright.dtype(dtype).storage_bytes
-    return Tiles(128, 256, 128 // size, 4, 256, (1, 2))
+EFFICIENCY = {(256, 192): 1.0, (128, 256): 0.95, (256, 128): 0.91, (128, 192): 0.87, (128, 128): 0.75}
+"""Rows and columns of tiles and the rate of their products beside that of the first (measured on an H200, the last
+estimated): the dense operand is read from shared memory for each 64 rows, and both are written there once a tile."""
+
+
+def sparse_tiles(M: int, N: int, dtype: str, cores: int = CORES) -> Tiles:
+    """The tiles for a product of this size: the fewest cycles by waves and rates.
+
+    Parameters
+    ----------
+    N : columns expected; kernels made with the result take any number.
+    dtype : of the operands.
+    """
+
+    def cycles(shape: tuple[int, int]) -> float:
+        rows, columns = shape
+        waves = -(-(-(-M // rows) * -(-N // columns)) // cores)
+        return waves * rows * columns / EFFICIENCY[shape]
+
+    # Whole sums that become floats need registers for both, of which the largest tile leaves none.
+    whole = tilewright.dtype(dtype).is_integer
+    rows, columns = min((one for one in EFFICIENCY if not whole or math.prod(one) <= 128 * 256), key=cycles)
+    stages = (SHARED_BYTES - STAGING_BYTES) // (rows * ROW_BYTES // 2 + columns * ROW_BYTES + rows * ROW_BYTES // 16)
+    return Tiles(rows, columns, ROW_BYTES // tilewright.dtype(dtype).storage_bytes, min(stages, 6), 256)
