@@ -15,6 +15,8 @@ from tilewright.passes.lower.lower_threads import lower_threads
 from tilewright.passes.lower.lower_tiles import lower_tiles
 from tilewright.passes.manager import Step
 from tilewright.passes.thread.check_registers import check_registers
+from tilewright.passes.thread.forward_stores import forward_stores
+from tilewright.passes.thread.fuse_loops import fuse_loops
 from tilewright.passes.thread.plan_shared_memory import plan_shared_memory
 from tilewright.passes.thread.unroll_loops import unroll_loops
 from tilewright.passes.thread.vectorize_accesses import vectorize_accesses
@@ -101,6 +103,8 @@ PIPELINE: tuple[Step, ...] = (
     Step(plan_shared_memory, "sizes are final, and every barrier stands where it will be", _many_threads),
     Step(check_registers, "arrays of a thread are final", _many_threads),
     Step(unroll_loops, "before vectors: constant indices prove more", _one_thread),
-    Step(vectorize_accesses, "last: loops become vectors of the machine's width", _one_thread),
+    Step(vectorize_accesses, "loops become vectors of the machine's width", _one_thread),
+    Step(fuse_loops, "loops over vectors have plain steps; joined, they pass a row once", _one_thread),
+    Step(forward_stores, "last: joined loops hand values on through tiles that they need not have", _one_thread),
 )  # fmt: skip
 """Every step in order; those for other machines are left out."""

@@ -203,12 +203,23 @@ class _Vectorize(ScopedRewriter):
             place = (const(chain * lanes),)
             return Store(partial, place, binary(op, Load(dtype, partial, place), at(position)))
 
+        neutral = _neutral(op, dtype.scalar)
+        start = loop.start
+        if neutral is None:
+            beginning = [begin(chain) for chain in range(chains)]
+            start = nodes.cast(self.analyzer.simplify(index_binary("add", loop.start, step)), loop.var.dtype)
+        else:
+            # Loops that start where others do can be joined with them (fuse_loops).
+            beginning = [
+                Store(partial, (const(chain * lanes),), nodes.Broadcast(dtype, neutral), span=loop.span)
+                for chain in range(chains)
+            ]
         whole = count // chains * chains
         stop = index_binary("add", loop.start, whole * lanes) if count else end
         body = [further(chain, index_binary("add", loop.var, chain * lanes)) for chain in range(chains)]
         rounds = replace(
             loop,
-            start=nodes.cast(self.analyzer.simplify(index_binary("add", loop.start, step)), loop.var.dtype),
+            start=start,
             stop=nodes.cast(self.analyzer.simplify(stop), loop.var.dtype),
             step=const(step, loop.var.dtype),
             body=seq(*body),
@@ -221,7 +232,7 @@ class _Vectorize(ScopedRewriter):
             parts = [binary(op, one, other) for one, other in zip(parts[::2], parts[1::2], strict=True)]
         total = Call(dtype.scalar, f"lanes_{op}", (parts[0],))
         old = Load(dtype.scalar, store.buffer, store.indices)
-        return [Allocate(partial), *map(begin, range(chains)), rounds, *left,
+        return [Allocate(partial), *beginning, rounds, *left,
                 replace(store, value=binary(op, old, total))]  # fmt: skip
 
 

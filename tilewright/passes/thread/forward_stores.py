@@ -1,0 +1,186 @@
+"""What a statement has just stored is not loaded again, and tiles that nobody loads are gone.
+
+Before::
+
+    @stage("final")
+    def f(A: float32[64], C: float32[64]) -> C:
+        with kernel(blocks={bx: 1}, threads={tx: 1, ty: 1, tz: 1}):
+            row = register(float32[64])
+            for i in range(0, 64, 16):
+                row[i].x16 = A[i].x16 * A[i].x16
+                C[i].x16 = row[i].x16 + row[i].x16
+
+After::
+
+    @stage("final")
+    def f(A: float32[64], C: float32[64]) -> C:
+        with kernel(blocks={bx: 1}, threads={tx: 1, ty: 1, tz: 1}):
+            for i in range(0, 64, 16):
+                row: float32x16 = A[i].x16 * A[i].x16
+                C[i].x16 = row + row
+
+Loops that were joined (`fuse_loops`) hand values on through tiles in memory.  The device's compiler sees that only where it
+can tell all the pointers apart, and it never drops what is stored into scratch memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Const,
+    Expr,
+    Function,
+    Let,
+    Load,
+    Seq,
+    Statement,
+    Store,
+    Var,
+    index_binary,
+)
+from tilewright.ir.visitor import Rewriter, children, walk
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import ScopedRewriter
+
+PRIVATE = frozenset({"fragment", "local", "register", "scalar", "shared"})
+"""Where tiles lie that a block of one thread has for itself."""
+
+
+def forward_stores(function: Function, context: Context) -> Function:
+    """Name values that are stored and loaded again; drop tiles that are only stored to."""
+    body = _Forward(function)(function.body)
+    while True:
+        unread = _unread(body)
+        if not unread:
+            break
+        body = _Drop(unread)(body)
+    return function if body is function.body else function.with_body(body)
+
+
+class _Forward(ScopedRewriter):
+    def visit_Seq(self, sequence: Seq) -> Any:
+        with self.analyzer.scope():
+            made = self.forwarded(sequence)
+        return super().visit_Seq(made)
+
+    def forwarded(self, sequence: Seq) -> Seq:
+        """`sequence` with the values it stores and loads again named; the very one where there are none."""
+        known: list[_Stored] = []
+        stored: dict[int, _Stored] = {}
+        statements: list[Statement] = []
+        for position, statement in enumerate(sequence.statements):
+            if known and isinstance(statement, (Store, Let)):
+                statement = _Reader(self, known).visit(statement)
+            known = [entry for entry in known if not self.overwrites(statement, entry.store)]
+            if isinstance(statement, Store) and _worth_keeping(statement):
+                stored[position] = _Stored(statement, Var(statement.value.dtype, statement.buffer.name))
+                known.append(stored[position])
+            if isinstance(statement, Let):
+                super().visit_Let(statement)
+            statements.append(statement)
+        if not any(entry.used for entry in stored.values()):
+            return sequence
+        return replace(sequence, statements=tuple(_named(statements, stored)))
+
+    def holds(self, entry: _Stored, load: Load) -> bool:
+        """Whether `load` reads exactly what `entry` has written."""
+        store = entry.store
+        same_kind = load.buffer is store.buffer and load.dtype == store.value.dtype
+        return same_kind and self.analyzer.equal(load.indices[0], store.indices[0])
+
+    def overwrites(self, statement: Statement, earlier: Store) -> bool:
+        """Whether `statement` may change what `earlier` has written."""
+        for part in walk(statement):
+            changes = isinstance(part, (Store, Allocate)) and root_of(part.buffer) is earlier.buffer
+            if changes and not (isinstance(part, Store) and part is statement and self.disjoint(part, earlier)):
+                return True
+        return False
+
+    def disjoint(self, one: Store, other: Store) -> bool:
+        if one.buffer is not other.buffer:
+            return False
+        low, high = self.analyzer.bounds(index_binary("sub", one.indices[0], other.indices[0]))
+        return (low is not None and low >= other.value.dtype.lanes) or (
+            high is not None and -high >= one.value.dtype.lanes
+        )
+
+
+@dataclass
+class _Stored:
+    """A store whose value may be wanted again, and the name it then gets."""
+
+    store: Store
+    var: Var
+    used: bool = False
+
+
+class _Reader(Rewriter):
+    """Loads of known values become their names."""
+
+    def __init__(self, places: _Forward, known: list[_Stored]) -> None:
+        self.places, self.known = places, known
+
+    def visit_Load(self, load: Load) -> Expr:
+        for entry in self.known:
+            if self.places.holds(entry, load):
+                entry.used = True
+                return entry.var
+        return self.generic(load)
+
+
+def _worth_keeping(store: Store) -> bool:
+    is_tile = store.buffer.scope in PRIVATE and store.buffer.source is None
+    return is_tile and not isinstance(store.value, Const) and len(store.indices) == 1
+
+
+def _named(statements: list[Statement], stored: dict[int, _Stored]) -> Iterator[Statement]:
+    for position, statement in enumerate(statements):
+        entry = stored.get(position)
+        if entry is not None and entry.used and isinstance(statement, Store):
+            yield Let(entry.var, statement.value, span=statement.span)
+            statement = replace(statement, value=entry.var)
+        yield statement
+
+
+def root_of(buffer: Buffer) -> Buffer:
+    """The buffer whose bytes a view shows."""
+    while buffer.source is not None:
+        buffer = buffer.source
+    return buffer
+
+
+def _unread(body: Any) -> set[Buffer]:
+    """Tiles that are stored to, and mentioned nowhere else."""
+    tiles: set[Buffer] = set()
+    mentioned: set[Buffer] = set()
+
+    def search(node: Any) -> None:
+        if isinstance(node, Allocate):
+            if node.buffer.scope in PRIVATE and node.buffer.source is None:
+                tiles.add(node.buffer)
+            elif node.buffer.source is not None:
+                mentioned.add(root_of(node.buffer))
+        elif isinstance(node, Buffer):
+            mentioned.add(root_of(node))
+        for child in children(node):
+            if not (isinstance(node, (Allocate, Store)) and child is node.buffer):
+                search(child)
+
+    search(body)
+    return tiles - mentioned
+
+
+class _Drop(Rewriter):
+    def __init__(self, unread: set[Buffer]) -> None:
+        self.unread = unread
+
+    def visit_Store(self, store: Store) -> Any:
+        return None if store.buffer in self.unread else store
+
+    def visit_Allocate(self, allocate: Allocate) -> Any:
+        return None if allocate.buffer in self.unread else allocate

@@ -1,0 +1,288 @@
+"""Neighbouring loops that walk over the same places become one: a row is passed once, not once a statement.
+
+Before::
+
+    @stage("final")
+    def f(A: float32[64], C: float32[64]) -> C:
+        with kernel(blocks={bx: 1}, threads={tx: 1, ty: 1, tz: 1}):
+            row = register(float32[64])
+            for i in range(0, 64, 16):
+                row[i].x16 = A[i].x16
+            for j in range(0, 64, 32):
+                C[j].x16 = row[j].x16 * row[j].x16
+                C[j + 16].x16 = row[j + 16].x16 * row[j + 16].x16
+
+After::
+
+    @stage("final")
+    def f(A: float32[64], C: float32[64]) -> C:
+        with kernel(blocks={bx: 1}, threads={tx: 1, ty: 1, tz: 1}):
+            row = register(float32[64])
+            for j in range(0, 64, 32):
+                row[j].x16 = A[j].x16
+                row[j + 16].x16 = A[j + 16].x16
+                C[j].x16 = row[j].x16 * row[j].x16
+                C[j + 16].x16 = row[j + 16].x16 * row[j + 16].x16
+
+A tile that leaves the registers is written and read again by every loop over it; in one loop its values stay in
+registers from the first statement to the last, and what is bound by the memory and what is bound by
+arithmetic go on together.  Two loops are one where each iteration of the second only meets what the same iteration
+of the first has written, or will overwrite what it has read (the classical condition: no dependence carried
+backwards; Wolfe, "High Performance Compilers for Parallel Computing", 1996, section 9.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilewright.ir import nodes
+from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    For,
+    Function,
+    Let,
+    Load,
+    Seq,
+    Statement,
+    Store,
+    binary,
+    const,
+    index_binary,
+)
+from tilewright.ir.visitor import walk
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, with_values
+from tilewright.passes.thread.forward_stores import root_of
+
+WIDEST_RATIO = 8
+"""Iterations of the narrower loop that stand behind one another in one of the wider."""
+MOST_STATEMENTS = 48
+"""Loops that together hold more are left apart: their values would not fit the registers."""
+
+
+def fuse_loops(function: Function, context: Context) -> Function:
+    """Join neighbouring loops over the same places."""
+    body = _Fuse(function)(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+@dataclass(frozen=True)
+class Access:
+    """One load or store of `lanes` neighbouring elements from `index` on."""
+
+    buffer: Buffer
+    index: Expr
+    lanes: int
+    writes: bool
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Places from ``stride * i + origin + low`` up to `high`, not included, in iteration i."""
+
+    stride: int
+    origin: Expr
+    low: int
+    high: int
+
+
+class _Fuse(ScopedRewriter):
+    def visit_Seq(self, sequence: Seq) -> Any:
+        statements = list(_without_single_trips(sequence.statements))
+        position = 0
+        with self.analyzer.scope():
+            while position < len(statements):
+                first = statements[position]
+                if isinstance(first, Let):
+                    super().visit_Let(first)
+                if isinstance(first, For) and self.joined_with_next(statements, position):
+                    continue
+                position += 1
+        if len(statements) != len(sequence.statements):
+            sequence = replace(sequence, statements=tuple(statements))
+        return super().visit_Seq(sequence)
+
+    def joined_with_next(self, statements: list[Statement], position: int) -> bool:
+        """Join the loop at `position` with the next one, with what stands between them in front of both."""
+        first = statements[position]
+        assert isinstance(first, For)
+        between = 1
+        while position + between < len(statements) and _movable(statements[position + between]):
+            between += 1
+        if position + between == len(statements):
+            return False
+        second = statements[position + between]
+        moved = statements[position + 1 : position + between]
+        if not isinstance(second, For) or not _independent(first, moved):
+            return False
+        joined = self.joined(first, second)
+        if joined is None:
+            return False
+        statements[position : position + between + 1] = [*moved, joined]
+        return True
+
+    def joined(self, first: For, second: For) -> For | None:
+        """Both loops as one, or None where an iteration of one meets what another iteration of the other wrote."""
+        if not (_plain(first) and _plain(second) and self.same_range(first, second)):
+            return None
+        if _weight(first) + _weight(second) > MOST_STATEMENTS:
+            return None
+        step = max(_step(first), _step(second))
+        ratios = [step // _step(loop) for loop in (first, second)]
+        if any(step % _step(loop) or not self.whole(loop, step) for loop in (first, second)):
+            return None
+        if max(ratios) > WIDEST_RATIO or not self.keep_apart(first, second, step):
+            return None
+        wider = first if ratios[0] == 1 else second
+        bodies = [
+            statement
+            for loop, ratio in zip((first, second), ratios, strict=True)
+            for copy in range(ratio)
+            for statement in self.copy_of(loop, wider, copy)
+        ]
+        kind = "vectorize" if first.kind == second.kind == "vectorize" else "serial"
+        return replace(wider, step=const(step, wider.var.dtype), body=Seq(tuple(bodies)), kind=kind)
+
+    def copy_of(self, loop: For, wider: For, copy: int) -> tuple[Statement, ...]:
+        """The body of `loop` for the iteration `copy` of those that one of `wider` stands for."""
+        body = fresh(loop.body) if copy else loop.body
+        place = index_binary("add", wider.var, copy * _step(loop))
+        if loop is wider and copy == 0:
+            return body.statements
+        return with_values(body, {loop.var: nodes.cast(place, loop.var.dtype)}).statements
+
+    def same_range(self, first: For, second: For) -> bool:
+        return self.analyzer.equal(first.start, second.start) and self.analyzer.equal(first.stop, second.stop)
+
+    def whole(self, loop: For, step: int) -> bool:
+        """Whether steps of this size end where the loop does."""
+        return step == _step(loop) or self.analyzer.divides(index_binary("sub", loop.stop, loop.start), step)
+
+    def keep_apart(self, first: For, second: For, step: int) -> bool:
+        """Whether iterations of both loops share places only with each other, and do share some."""
+        ours, theirs = list(_accesses(first)), list(_accesses(second))
+        if any(access.buffer.source is not None for access in (*ours, *theirs)):
+            return False
+        shared = {access.buffer for access in ours} & {access.buffer for access in theirs}
+        written = {access.buffer for access in (*ours, *theirs) if access.writes}
+        return bool(shared) and all(self.one_window(first, second, buffer, step) for buffer in shared & written)
+
+    def one_window(self, first: For, second: For, buffer: Buffer, step: int) -> bool:
+        """Whether each iteration touches a window of `buffer` of its own, the same one in both loops."""
+        ours, theirs = self.window(first, buffer), self.window(second, buffer)
+        if ours is None or theirs is None or ours.stride != theirs.stride:
+            return False
+        least, most = self.analyzer.bounds(index_binary("sub", theirs.origin, ours.origin))
+        if least is None or least != most:
+            return False
+        low, high = min(ours.low, theirs.low + least), max(ours.high, theirs.high + least)
+        return high - low <= ours.stride * step
+
+    def window(self, loop: For, buffer: Buffer) -> _Window | None:
+        """The places of `buffer` that an iteration of `loop` touches, or None where they do not move with it."""
+        with self.analyzer.scope():
+            for inner in walk(loop.body):
+                if isinstance(inner, For):
+                    self.bind_steps(inner)
+            strides, origins = set(), []
+            for access in _accesses(loop):
+                if access.buffer is buffer:
+                    stride = self.analyzer.stride(access.index, loop.var)
+                    strides.add(int(stride.value) if isinstance(stride, Const) else 0)
+                    origins.append((with_values(access.index, {loop.var: const(0, loop.var.dtype)}), access.lanes))
+            if len(strides) != 1 or min(strides) <= 0:
+                return None
+            reference = self.fixed(origins[0][0], loop)
+            low = high = 0
+            for origin, lanes in origins:
+                least, most = self.analyzer.bounds(index_binary("sub", origin, reference))
+                if least is None or most is None:
+                    return None
+                low, high = min(low, least), max(high, most + lanes)
+        return _Window(strides.pop(), reference, low, high)
+
+    def bind_steps(self, loop: For) -> None:
+        """Tell the analyzer the values of an inner loop's variable, the last of which is a step before the end."""
+        if isinstance(loop.step, Const) and self.analyzer.divides(
+            index_binary("sub", loop.stop, loop.start), loop.step
+        ):
+            self.analyzer.bind(loop.var, loop.start, self.analyzer.simplify(binary("sub", loop.stop, loop.step)))
+        else:
+            bind_loop(self.analyzer, loop)
+
+    def fixed(self, origin: Expr, loop: For) -> Expr:
+        """`origin` where every loop inside `loop` is at its start, so that it means something outside."""
+        inner = {node.var: node.start for node in walk(loop.body) if isinstance(node, For)}
+        return with_values(origin, inner) if inner else origin
+
+
+def _without_single_trips(statements: tuple[Statement, ...]) -> Iterator[Statement]:
+    """Loops that run exactly once are their body."""
+    for statement in statements:
+        once = isinstance(statement, For) and _plain(statement) and _runs_once(statement)
+        if once and isinstance(statement, For):
+            body = with_values(fresh(statement.body), {statement.var: statement.start})
+            yield from _without_single_trips(body.statements)
+        else:
+            yield statement
+
+
+def _runs_once(loop: For) -> bool:
+    ends = (loop.start, loop.stop, loop.step)
+    return all(isinstance(end, Const) for end in ends) and len(range(*(int(end.value) for end in ends))) == 1  # type: ignore[attr-defined]
+
+
+def _plain(loop: For) -> bool:
+    """Whether the body is nothing but loads, arithmetic, stores and loops of such: it may be moved past others."""
+    return isinstance(loop.step, Const) and all(_simple(node) for node in walk(loop.body))
+
+
+def _simple(node: Any) -> bool:
+    if isinstance(node, Call):
+        return _pure(node)
+    return not isinstance(node, Statement) or isinstance(node, (Seq, For, Store, Let, Allocate, nodes.If))
+
+
+def _pure(call: Call) -> bool:
+    record = INTRINSICS[call.function]
+    return record.pure and all(isinstance(argument, Expr) for argument in call.arguments)
+
+
+def _movable(statement: Statement) -> bool:
+    return isinstance(statement, (Allocate, Let, Store)) and all(_simple(node) for node in walk(statement))
+
+
+def _independent(loop: For, moved: list[Statement]) -> bool:
+    """Whether the statements behind `loop` may as well stand in front of it."""
+    inside, behind = list(_accesses(loop)), [access for statement in moved for access in _accesses(statement)]
+    roots = {root_of(access.buffer) for access in inside}
+    written = {root_of(access.buffer) for access in inside if access.writes}
+    return not any(root_of(access.buffer) in (roots if access.writes else written) for access in behind)
+
+
+def _accesses(node: Any) -> Iterator[Access]:
+    """Every load and store at or below `node` of buffers that are not `node`'s own."""
+    own = {part.buffer for part in walk(node) if isinstance(part, Allocate)} if isinstance(node, For) else set()
+    for part in walk(node):
+        if isinstance(part, (Load, Store)) and part.buffer not in own:
+            (index,) = part.indices
+            dtype = part.dtype if isinstance(part, Load) else part.value.dtype
+            yield Access(part.buffer, index, dtype.lanes, isinstance(part, Store))
+        elif isinstance(part, Allocate) and part.initial is not None and part.buffer not in own:
+            yield Access(part.buffer, const(0), 1, True)
+
+
+def _step(loop: For) -> int:
+    assert isinstance(loop.step, Const)
+    return int(loop.step.value)
+
+
+def _weight(loop: For) -> int:
+    return sum(isinstance(node, Store) for node in walk(loop.body))
