@@ -73,6 +73,7 @@ def byte_quant_matmul(
     ahead : sums of groups that a thread holds: with 2 it scales one while the tensor cores work on the other.
     pieces : products of fewer columns that make the sum of a group.
     turns : two warpgroups multiply in turns, so that one scales its sums while the other's products run; `ahead` is 1.
+        These three concern sums of groups alone.
 
     Returns
     -------
@@ -82,6 +83,11 @@ def byte_quant_matmul(
     M = T.dynamic("M")
     operand = str(form.operand)
     down, across, words = form.shape(N, K)
+    integer = form.operand.is_integer
+    multiplied = form.scale is not None and form.scale.is_integer
+    promoted = (form.scale is not None and not multiplied) or zeros in ("original", "rescale")
+    if not promoted:
+        ahead, pieces, turns = 1, 1, False
     teams = 2 if turns else 1
     slab = 64 * warpgroups // teams
     rows, parts = slab * teams * tiles, slab // form.rows
@@ -93,9 +99,6 @@ def byte_quant_matmul(
     count = -(-chunks // cluster)  # behind the last chunk A reads as zero, whatever the weights
     share = slab // cluster
     meetings = 2 * tiles * halves if cluster > 1 else 0
-    integer = form.operand.is_integer
-    multiplied = form.scale is not None and form.scale.is_integer
-    promoted = (form.scale is not None and not multiplied) or zeros in ("original", "rescale")
     sum_type = "int32" if integer else "float32"
     kept = "float32" if promoted else sum_type
     in_codes = zeros == "codes" or multiplied or offset != 0

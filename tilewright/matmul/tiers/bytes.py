@@ -149,7 +149,7 @@ class Bytes:
             offset=plan.offset, of_rows=of_rows, by_channel=plan.by_channel, epilogue=epilogue,
             **byte_quant_choice(facts.N, columns, request.rows or 1 << 30, plan.form, promoted),
         )  # fmt: skip
-        words = weight.derived((self.name, coding, type(example)), lambda: _words(weight, plan, coding, example))
+        records = weight.derived((self.name, coding, type(example)), lambda: words(weight, plan, coding, example))
         one = placed_like(np.ones(1, np.float32), example)
         of_channels = placed_like(plan.of_channels, example)
         absent_bias = placed_like(np.zeros(1, dtype(request.bias or "float32").numpy), example)
@@ -163,7 +163,7 @@ class Bytes:
                 absent_residual if call.residual is None else call.residual, call.out,
             )  # fmt: skip
 
-        prepared = Prepared(self.name, compile(function, target=machine.arch), [words, of_channels], arguments)
+        prepared = Prepared(self.name, compile(function, target=machine.arch), [records, of_channels], arguments)
         if not (facts.gather or columns != facts.K):
             return prepared
         order = np.full(columns, -1, np.int32)
@@ -246,7 +246,7 @@ def _narrowest(scales: np.ndarray) -> DType:
     return ALL["float32"]
 
 
-def _words(weight: PackedWeight, plan: Plan, coding: Coding, example: Any) -> Any:
+def words(weight: PackedWeight, plan: Plan, coding: Coding, example: Any) -> Any:
     """A weight's records, packed where the weight is."""
     codes, table = codes_of(weight), coding.table(weight.format)
     if is_torch(codes):

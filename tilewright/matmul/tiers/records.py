@@ -232,8 +232,9 @@ def _pack_on_device(form: FragmentRecords, codes: Any, parts: dict[str, np.ndarr
     for name, values in parts.items():
         of = form.scale if name == "scales" else form.zero
         assert of is not None
-        rounded = np.ascontiguousarray(round_float(values, of)).view(np.uint8 if of.bits == 8 else np.int16)
-        arrays[name] = torch.from_numpy(rounded).to(codes.device)
+        rounded = np.ascontiguousarray(round_float(values, of) if of.is_float else values.astype(of.numpy))
+        bits = rounded.view({8: np.uint8, 16: np.int16, 32: np.int32}[of.bits])
+        arrays[name] = torch.from_numpy(bits).to(codes.device)
     for name, array in arrays.items():
         layout, width = (form.codes(), COLUMNS) if name == "codes" else (form.lines(), form.sets)
         padded = torch.zeros(down * form.rows, across * width, dtype=array.dtype, device=codes.device)
