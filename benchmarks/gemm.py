@@ -31,7 +31,7 @@ from tilewright.kernels.block_scaled_matmul import block_scaled_matmul, block_ti
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
 from tilewright.kernels.sparse_matmul import pack_metadata, sparse_matmul, sparse_tiles
-from tilewright.kernels.tiles import Tiles, choose_tiles
+from tilewright.kernels.tiles import Parts, Tiles, choose_parts
 
 CASES = ",".join(
     f"{family}:{size}"
@@ -58,9 +58,9 @@ Runs = dict[str, Run]
 """Callables by name; each gives C.  Peers come first, the one that ratios are taken to before all others."""
 
 
-def ours(M: int, dtype: str, N: int, K: int, tried: list[Tiles]) -> dict[str, Tiles]:
+def ours(M: int, dtype: str, N: int, K: int, tried: list[Tiles]) -> dict[str, Tiles | Parts]:
     """Tiles by the name of their row: the library's choice, and others asked for."""
-    chosen = {"tilewright": choose_tiles(M, N, K, dtype)}
+    chosen: dict[str, Tiles | Parts] = {"tilewright": choose_parts(M, N, K, dtype)}
     size = torch_type(dtype).itemsize
     for one in tried:
         stages = min(8, (194 << 10) // ((one.block_M + one.block_N) * 128))

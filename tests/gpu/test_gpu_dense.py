@@ -52,6 +52,19 @@ def test_every_order(M, N, K, dtype, limit, transpose_A, transpose_B):
     assert torch.equal(repeated(kernel, (M, N), out, *given).double(), exact)
 
 
+@pytest.mark.parametrize("dtype, out", [("int8", torch.int32), ("bfloat16", torch.float32)])
+def test_two_parts(dtype, out):
+    torch.manual_seed(0)
+    M, N, K = 1000, 1536, 512
+    a, b = (integers(rows, K, 3, getattr(torch, dtype)) for rows in (M, N))
+    parts = (
+        (1024, Tiles(128, 256, 128 // a.itemsize, 4, 256, (1, 2))),
+        (512, Tiles(128, 64, 128 // a.itemsize, 4, 256)),
+    )
+    kernel = dense_matmul(N, K, dtype, tiles=parts)
+    assert torch.equal(repeated(kernel, (M, N), out, a, b).double(), a.double() @ b.double().T)
+
+
 @pytest.mark.parametrize("M", [1, 130, 2064])
 def test_scales(M):
     torch.manual_seed(0)
@@ -63,17 +76,17 @@ def test_scales(M):
     assert ((found - exact).abs() <= 2.0**-8 * exact.abs() + 1e-30).all()
 
 
-@pytest.mark.parametrize("M", [1, 64, 300, 2064])
-def test_blocks(M):
+@pytest.mark.parametrize("M, K", [(1, 1024), (64, 1040), (300, 1024), (2064, 1040)])
+def test_blocks(M, K):
     torch.manual_seed(0)
-    N, K = 1536, 1024
+    N, steps = 1536, -(-K // 128)
     e4m3 = torch.float8_e4m3fn
     a, b = (torch.randn(rows, K, device="cuda").to(e4m3) for rows in (M, N))
-    scales_A, scales_B = (torch.rand(shape, device="cuda") + 0.5 for shape in ((K // 128, M), (N // 128, K // 128)))
-    wide_A = a.double() * scales_A.double().T.repeat_interleave(128, 1)
-    wide_B = b.double() * scales_B.double().repeat_interleave(128, 0).repeat_interleave(128, 1)
+    scales_A, scales_B = (torch.rand(shape, device="cuda") + 0.5 for shape in ((steps, M), (N // 128, steps)))
+    wide_A = a.double() * scales_A.double().T.repeat_interleave(128, 1)[:, :K]
+    wide_B = b.double() * scales_B.double().repeat_interleave(128, 0).repeat_interleave(128, 1)[:, :K]
     exact, size = wide_A @ wide_B.T, wide_A.abs() @ wide_B.abs().T
-    for tiles in (None, Tiles(64, 64, 128, 8, 128), Tiles(128, 128, 128, 4, 256)):
+    for tiles in (None, Tiles(64, 64, 128, 8, 128), Tiles(128, 128, 128, 3, 256)):
         kernel = block_scaled_matmul(N, K, tiles=tiles)
         found = repeated(kernel, (M, N), torch.bfloat16, a, b, scales_A, scales_B).double()
         assert ((found - exact).abs() <= 128 * 2.0**-14 * size + 2.0**-8 * exact.abs()).all()

@@ -60,8 +60,9 @@ def test_softmax_and_norm(columns):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_attention(causal):
-    q, k, v = random(2, 8, 500, 64), random(2, 4, 500, 64), random(2, 4, 500, 64)
+@pytest.mark.parametrize("batch, rows, dim", [(2, 500, 64), (16, 1000, 64), (16, 900, 128), (4, 333, 256)])
+def test_attention(causal, batch, rows, dim):
+    q, k, v = (random(batch, heads, rows, dim) for heads in (8, 4, 4))
     k_all, v_all = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
     expected = torch.nn.functional.scaled_dot_product_attention(
         q.double(), k_all.double(), v_all.double(), is_causal=causal

@@ -125,7 +125,7 @@ def flash_attention(
         row_sum = T.alloc_fragment((block_M,), "float32")
 
         @T.macro
-        def attend(n, masked):
+        def attend(n):
             """Adds what one tile of keys contributes."""
             T.copy(K[b, head // group, n * block_N, 0], K_shared)
             T.copy(V[b, head // group, n * block_N, 0], V_shared)
@@ -133,7 +133,7 @@ def flash_attention(
             if before_maximum != 1.0:
                 for i, j in T.Parallel(block_M, block_N):
                     scores[i, j] *= before_maximum
-            if masked:
+            if n >= seen_by_all:
                 for i, j in T.Parallel(block_M, block_N):
                     visible = n * block_N + j < N
                     if causal:
@@ -166,10 +166,8 @@ def flash_attention(
         first_key = block * block_M + N - M
         seen_by_all = T.max(T.min(N, first_key + 1), 0) // block_N if causal else N // block_N
         seen_by_any = T.ceildiv(T.min(N, first_key + block_M), block_N) if causal else T.ceildiv(N, block_N)
-        for n in T.Pipelined(seen_by_all, num_stages=num_stages):
-            attend(n, False)
-        for n in T.Pipelined(seen_by_all, seen_by_any, num_stages=num_stages):
-            attend(n, True)
+        for n in T.Pipelined(seen_by_any, num_stages=num_stages):
+            attend(n)
         for i in T.Parallel(block_M):
             rescale[i] = T.if_then_else(row_sum[i] > 0.0, 1.0 / row_sum[i], 0.0)
         for i, j in T.Parallel(block_M, dim):

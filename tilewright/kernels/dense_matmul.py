@@ -13,7 +13,7 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
-from tilewright.kernels.tiles import MANY, Tiles, choose_tiles
+from tilewright.kernels.tiles import MANY, Parts, Tiles, choose_parts
 
 TURNED = 128
 """Rows and columns of a tile that is turned."""
@@ -37,7 +37,7 @@ def dense_matmul(
     out: str | None = None,
     transpose_A: bool = False,
     transpose_B: bool = True,
-    tiles: Tiles | None = None,
+    tiles: Tiles | Parts | None = None,
 ) -> Any:
     """Product of two matrices.
 
@@ -46,7 +46,7 @@ def dense_matmul(
     A_dtype, B_dtype : of the operands; B's is A's where not given.
     out : type of the result; that of the sums where not given: int32, float32 or float64.
     transpose_A, transpose_B : whether A is ``[K, M]`` in memory, and B ``[N, K]``.
-    tiles : None for those that suit many rows; see `choose_tiles`.
+    tiles : for all columns, or for parts of them; None for those that suit many rows, see `choose_parts`.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def scaled_matmul(
     bias: bool = False,
     transpose_A: bool = False,
     transpose_B: bool = True,
-    tiles: Tiles | None = None,
+    tiles: Tiles | Parts | None = None,
 ) -> Any:
     """``C = scale_A * scale_B * (A @ B) + bias``: the scales are applied to the sums, in float32.
 
@@ -129,13 +129,10 @@ def scaled_matmul(
 
 def _product(
     M: Any, N: int, K: int, A_dtype: str, B_dtype: str, out: str, transpose_A: bool, transpose_B: bool,
-    tiles: Tiles | None, by_token: bool = False, by_channel: bool = False,
+    tiles: Tiles | Parts | None, by_token: bool = False, by_channel: bool = False,
 ) -> Any:  # fmt: skip
     """The kernel that all of these are: what follows the loop depends on the scales given."""
-    chosen = tiles or choose_tiles(MANY, N, K, A_dtype)
-    block_M, block_N, block_K = chosen.block_M, chosen.block_N, chosen.block_K
-    grid = T.ceildiv(N, block_N), T.ceildiv(M, block_M)
-
+    parts: Parts = ((N, tiles),) if isinstance(tiles, Tiles) else tiles or choose_parts(MANY, N, K, A_dtype)
     bytes_A, bytes_B = (tilewright.dtype(dtype).bits == 8 for dtype in (A_dtype, B_dtype))
     turn_A, turn_B = transpose_A and bytes_A, not transpose_B and bytes_B
     transpose_A, transpose_B = transpose_A and not turn_A, transpose_B or turn_B
@@ -180,11 +177,19 @@ def _product(
         if turn_B:
             right = T.alloc_global((N, K), B_dtype)
             turn(B, right, B_dtype)
-        multiply(left, right, scales_A, scales_B, bias, C)
+        multiply(left, right, scales_A, scales_B, bias, C, 0, *parts[0])
+        if len(parts) == 2:
+            multiply(left, right, scales_A, scales_B, bias, C, parts[0][0], *parts[1])
 
     @T.macro
-    def multiply(A: Any, B: Any, scales_A: Any, scales_B: Any, bias: Any, C: Any) -> None:
+    def multiply(
+        A: Any, B: Any, scales_A: Any, scales_B: Any, bias: Any, C: Any, first: int, width: int, chosen: Tiles
+    ) -> None:  # fmt: skip
+        """Some columns of the product."""
+        block_M, block_N, block_K = chosen.block_M, chosen.block_N, chosen.block_K
+        grid = T.ceildiv(width, block_N), T.ceildiv(M, block_M)
         with T.Kernel(*grid, threads=chosen.threads, cluster_dims=chosen.cluster) as (bn, bm):
+            column = first + bn * block_N
             a = T.alloc_shared((block_K, block_M) if transpose_A else (block_M, block_K), A_dtype)
             b = T.alloc_shared((block_N, block_K) if transpose_B else (block_K, block_N), B_dtype)
             total = T.alloc_fragment((block_M, block_N), sum_type(A_dtype))
@@ -194,10 +199,10 @@ def _product(
                 T.copy(scales_A[bm * block_M], rows)
             if by_channel:
                 columns = T.alloc_shared((block_N,), "float32")
-                T.copy(scales_B[bn * block_N], columns)
+                T.copy(scales_B[column], columns)
             if bias is not None:
                 shift = T.alloc_shared((block_N,), "float32")
-                T.copy(bias[bn * block_N], shift)
+                T.copy(bias[column], shift)
             T.clear(total)
             for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=chosen.stages):
                 if transpose_A:
@@ -205,12 +210,12 @@ def _product(
                 else:
                     T.copy(A[bm * block_M, k * block_K], a)
                 if transpose_B:
-                    T.copy(B[bn * block_N, k * block_K], b)
+                    T.copy(B[column, k * block_K], b)
                 else:
-                    T.copy(B[k * block_K, bn * block_N], b)
+                    T.copy(B[k * block_K, column], b)
                 T.gemm(a, b, total, transpose_A=transpose_A, transpose_B=transpose_B)
             if scales_A is None:
-                T.copy(total, C[bm * block_M, bn * block_N])
+                T.copy(total, C[bm * block_M, column])
             else:
                 result = T.alloc_fragment((block_M, block_N), out)
                 row_factor = 1.0 if by_token else scales_A[0]
@@ -222,6 +227,6 @@ def _product(
                     if by_channel:
                         value = value * columns[j]
                     result[i, j] = T.cast(value if bias is None else value + shift[j], out)
-                T.copy(result, C[bm * block_M, bn * block_N])
+                T.copy(result, C[bm * block_M, column])
 
     return product

@@ -1,8 +1,12 @@
-"""Which tiles a dense product is cut into on a GPU: the fewest cycles by a model of waves, tiles and their ends."""
+"""Which tiles a dense product is cut into on a GPU: the fewest cycles by a model of waves, tiles and their ends.
+
+All multiprocessors take a tile at a time.  A wave of tiles costs the products of one, slower for small tiles, and what is
+before and behind them; the last wave costs as much however few tiles are left.  So a product may have two parts: columns
+that make whole waves of large tiles, and the others in smaller tiles that make one short wave of all multiprocessors.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import tilewright
@@ -13,8 +17,8 @@ CORES = 132
 MANY = 4096
 """Rows that tiles are chosen for where nobody says how many there will be."""
 
-PRODUCTS = 2048
-"""Multiplications of 16-bit operands a cycle and multiprocessor; operands of 8 bits have twice as many."""
+PRODUCTS = {1: 4096, 2: 2048, 4: 1024, 8: 128}
+"""Multiplications a cycle and multiprocessor, by the bytes of an operand."""
 
 ENDS = 3000
 """Cycles of a tile beside its products: the first loads of a block, and what of the stores nothing hides."""
@@ -36,6 +40,15 @@ EFFICIENCY = {
 }  # fmt: skip
 """Rows and columns of tiles whose accumulators fit the registers of warpgroups that share their rows, and the rate of
 their products beside that of the first (measured on an H200): smaller ones read shared memory more often."""
+
+UNSHARED = 0.96
+"""The rate where no two blocks share loads."""
+
+DOUBLES = {(128, 64): 1.0, (64, 64): 0.96}
+"""The same for float64, whose accumulators take two registers an element; 128 threads (H200, 4096^3: 51.3, 49.4 TFLOP/s)."""
+
+SECOND_PART = 4000
+"""Cycles that a second part costs: another launch."""
 
 FEW_ROWS = 64
 """Up to so many rows the weight's rows are those of the instruction, and the activations its columns."""
@@ -61,36 +74,71 @@ class Tiles:
     cluster: tuple[int, int] | None = None
 
 
+Parts = tuple[tuple[int, Tiles], ...]
+"""Columns of a product, from the first on, and the tiles that they are cut into."""
+
+
+def choose_parts(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> Parts:
+    """One or two parts for a product of this size; parameters as for `choose_tiles`."""
+    size = tilewright.dtype(dtype).storage_bytes
+    single = choose_tiles(M, N, K, dtype, cores)
+    best: Parts = ((N, single),)
+    fewest = _cycles(single, M, N, K, cores)
+    for rows, columns in _shapes(size):
+        down, across = -(-M // rows), -(-N // columns)
+        whole = down * across // cores * cores // down  # columns of tiles that make whole waves
+        for count in (whole, whole - 1):  # blocks share loads in pairs
+            if not 0 < count * columns < N:
+                continue
+            first, rest = _cut(rows, columns, M, count * columns, size), N - count * columns
+            second = choose_tiles(M, rest, K, dtype, cores)
+            cycles = _cycles(first, M, count * columns, K, cores) + _cycles(second, M, rest, K, cores) + SECOND_PART
+            if cycles < fewest:
+                best, fewest = ((count * columns, first), (rest, second)), cycles
+    return best
+
+
 def choose_tiles(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> Tiles:
-    """The tiles for a product of this size.
+    """The tiles for a product of this size, all in one part.
 
     Parameters
     ----------
     M : rows expected; kernels made with the result take any number.
-    dtype : of the operands, 8 or 16 bits.
+    dtype : of the operands.
     """
-    return min(_candidates(M, N, dtype), key=lambda tiles: _cycles(tiles, M, N, K, dtype, cores))
-
-
-def _candidates(M: int, N: int, dtype: str) -> Iterator[Tiles]:
     size = tilewright.dtype(dtype).storage_bytes
+    cut = (_cut(rows, columns, M, N, size) for rows, columns in _shapes(size))
+    return min(cut, key=lambda tiles: _cycles(tiles, M, N, K, cores))
+
+
+def _shapes(size: int) -> list[tuple[int, int]]:
+    """Rows and columns of tiles for operands of so many bytes."""
+    if size == 8:
+        return list(DOUBLES)
+    # Factors of the epilogue of bytes need registers that the largest accumulators leave none of.
+    return [shape for shape in EFFICIENCY if size > 1 or shape[0] * shape[1] <= 128 * 256]
+
+
+def _cut(rows: int, columns: int, M: int, N: int, size: int) -> Tiles:
+    """Tiles of a shape, with their ring, warps and cluster."""
     block_K = ROW_BYTES // size
-    for rows, columns in EFFICIENCY:
-        if size == 1 and rows * columns > 128 * 256:
-            continue  # factors of the epilogue need registers that such accumulators leave none of
-        threads = 256 if rows % 128 == 0 else 128 * (rows // 64)
-        stages = (SHARED_BYTES - STAGING_BYTES) // ((rows + columns) * ROW_BYTES)
-        down, across = -(-M // rows), -(-N // columns)
-        cluster = (2, 1) if across % 2 == 0 else None
-        if columns >= rows and (down % 2 == 0 or down > 2 * WASTE):
-            cluster = (1, 2)  # the larger operand's loads are shared
-        yield Tiles(rows, columns, block_K, min(stages, 8), threads, cluster)
+    if size == 8:
+        return Tiles(rows, columns, block_K, 4, 128)
+    threads = 256 if rows % 128 == 0 else 128 * (rows // 64)
+    stages = (SHARED_BYTES - STAGING_BYTES) // ((rows + columns) * ROW_BYTES)
+    down, across = -(-M // rows), -(-N // columns)
+    cluster = (2, 1) if across % 2 == 0 else None
+    if columns >= rows and (down % 2 == 0 or down > 2 * WASTE):
+        cluster = (1, 2)  # the larger operand's loads are shared
+    return Tiles(rows, columns, block_K, min(stages, 8), threads, cluster)
 
 
-def _cycles(tiles: Tiles, M: int, N: int, K: int, dtype: str, cores: int) -> float:
+def _cycles(tiles: Tiles, M: int, N: int, K: int, cores: int) -> float:
     """Cycles of the busiest multiprocessor."""
-    size = tilewright.dtype(dtype).storage_bytes
+    size = ROW_BYTES // tiles.block_K
+    shape = tiles.block_M, tiles.block_N
+    efficiency = DOUBLES[shape] if size == 8 else EFFICIENCY[shape] * (1.0 if tiles.cluster else UNSHARED)
     count = -(-M // tiles.block_M) * -(-N // tiles.block_N)
     waves = -(-count // cores)
-    products = tiles.block_M * tiles.block_N * K / (PRODUCTS * 2 // size)
-    return waves * (products / EFFICIENCY[tiles.block_M, tiles.block_N] + ENDS)
+    products = tiles.block_M * tiles.block_N * K / PRODUCTS[size]
+    return waves * (products / efficiency + ENDS)

@@ -7,7 +7,7 @@ from cuda_gemm import operands, product
 import tilewright
 from tilewright.kernels.block_scaled_matmul import block_scaled_matmul
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
-from tilewright.kernels.tiles import Tiles, choose_tiles
+from tilewright.kernels.tiles import Tiles, choose_parts, choose_tiles
 from tilewright.passes.context import Schedule
 from tilewright.specialization import JITFactory
 
@@ -91,7 +91,7 @@ def test_scales(dtype, out, scale_A, scale_B, bias, M):
     scales_B = rng.uniform(0.005, 0.02, N if scale_B == "channel" else 1).astype(np.float32)
     more = [rng.standard_normal(N).astype(np.float32)] if bias else []
     kernel = on_hopper(scaled_matmul, N, K, dtype, out=out, scale_A=scale_A, scale_B=scale_B, bias=bias, tiles=SMALL)
-    assert "wgmma_ss" in kernel.explain() and ("tma_store" in kernel.get_kernel_source()) == (out != "float32")
+    assert "wgmma_ss" in kernel.explain() and "tma_store" in kernel.get_kernel_source()
     sums, size = product(a, b)
     factors = scales_A.astype(np.float64)[:, None] * scales_B.astype(np.float64)
     exact = sums * factors + (more[0] if bias else 0.0)
@@ -102,7 +102,29 @@ def test_scales(dtype, out, scale_A, scale_B, bias, M):
         assert (np.abs(found - exact) <= bound).all()
 
 
+@pytest.mark.parametrize("transpose_B", [True, False])
+def test_columns_that_make_no_whole_wave_are_a_part_of_their_own(transpose_B):
+    M, N, K = 80, 72, 96
+    a, b = operands(M, N, K, "bfloat16", False, transpose_B)
+    parts = ((32, Tiles(64, 32, 64, 2, 128)), (40, Tiles(64, 16, 64, 2, 128)))
+    kernel = on_hopper(dense_matmul, N, K, "bfloat16", out="float32", transpose_B=transpose_B, tiles=parts)
+    assert kernel.get_kernel_source().count("TW_KERNEL") == 2
+    exact, size = product(a, b, False, transpose_B)
+    for schedule in (None, "late"):
+        found = run(kernel, (M, N), "float32", a, b, schedule=schedule)
+        assert (np.abs(found - exact) <= (K + 2) * SUMS["float32"] * size).all()
+
+
+def test_the_last_wave_is_cut_smaller_where_that_saves_cycles():
+    assert choose_parts(8192, 8192, 8192) == ((8192, choose_tiles(8192, 8192, 8192)),)
+    (columns, large), (rest, small) = choose_parts(4096, 28672, 8192)
+    tiles = columns // large.block_N * (4096 // large.block_M)
+    assert columns + rest == 28672 and 26 * 132 < tiles <= 27 * 132
+    assert small.block_N < large.block_N and -(-rest // small.block_N) * (4096 // small.block_M) <= 132
+
+
 def test_tiles_follow_the_size():
+    assert choose_tiles(4096, 4096, 4096, "float64") == Tiles(128, 64, 16, 4, 128)
     assert choose_tiles(8192, 8192, 8192) == Tiles(128, 256, 64, 4, 256, (1, 2))
     assert choose_tiles(64, 4096, 4096).block_M == 64
 

@@ -99,10 +99,13 @@ def test_batches_are_tiles_too():
     assert np.array_equal(kernel.emulate(a, b), expected)
 
 
-def test_loops_of_different_lengths_are_no_persistent_grid():
+@pytest.mark.parametrize("schedule", ["late", "early", "random"])
+def test_tiles_may_differ_in_their_steps(schedule):
+    """Numbers of slots go on from a tile that took more or fewer steps."""
+
     @T.prim_func
-    def triangle(A: T.Tensor((128, 128), "int8"), C: T.Tensor((128, 64), "int32")):
-        with T.Kernel(1, 2, threads=128, persistent=True) as (bx, by):
+    def triangle(A: T.Tensor((320, 320), "int8"), C: T.Tensor((320, 64), "int32")):
+        with T.Kernel(1, 5, threads=128, persistent=True) as (bx, by):
             a, c = T.alloc_shared((64, 64), "int8"), T.alloc_fragment((64, 64), "int32")
             T.clear(c)
             for k in T.Pipelined(by + 1, num_stages=2):
@@ -110,8 +113,10 @@ def test_loops_of_different_lengths_are_no_persistent_grid():
                 T.gemm(a, a, c, transpose_B=True)
             T.copy(c, C[by * 64, bx * 64])
 
-    kernel = tilewright.compile(triangle, out_idx=-1, target="cuda -arch=sm_90a")
-    assert "not persistent: how often consumer passes through loads differs from tile to tile" in kernel.explain()
-    a = operands(128, 8, 128, "int8")[0].astype(np.int32)
-    expected = np.concatenate([a[:64, :64] @ a[:64, :64].T, a[64:] @ a[64:].T])
-    assert np.array_equal(kernel.emulate(a.astype(np.int8)), expected)
+    kernel = tilewright.compile(triangle, out_idx=-1, target="cuda -arch=sm_90a -cores=2")
+    assert "grid: persistent, 2 at once" in kernel.explain()
+    a = operands(320, 8, 320, "int8")[0].astype(np.int32)
+    rows = [a[by * 64 : by * 64 + 64, : by * 64 + 64] for by in range(5)]
+    assert np.array_equal(
+        kernel.emulate(a.astype(np.int8), schedule=schedule), np.concatenate([one @ one.T for one in rows])
+    )

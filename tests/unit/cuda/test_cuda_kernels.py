@@ -5,10 +5,12 @@ import pytest
 from cuda_gemm import matmul, on, operands, product
 
 import tilewright.language as T
-from tilewright.kernels.attention import attention_tiles, flash_attention
+from tilewright.kernels.attention import AttentionTiles, attention_tiles, flash_attention
 from tilewright.kernels.elementwise import elementwise
 from tilewright.kernels.rms_norm import rms_norm_of_long_rows, rms_norm_of_short_rows
 from tilewright.kernels.softmax import softmax_of_long_rows, softmax_of_short_rows
+from tilewright.passes.context import Schedule
+from tilewright.specialization import JITFunction
 from tilewright.targets.cuda.compiler import compile_text
 
 RNG = np.random.default_rng(3)
@@ -88,6 +90,21 @@ def test_attention(causal):
     expected = weights / weights.sum(-1, keepdims=True) @ v.astype(np.float64)
     # Weights and result are rounded to float16.
     assert np.abs(kernel.emulate(q, k, v) - expected).max() <= 4 * 2.0**-11 * np.abs(v).max()
+
+
+@pytest.mark.parametrize("causal, queries, keys", [(True, 200, 133), (False, 133, 200)])
+def test_attention_blocks_stay_for_tiles_of_any_length(causal, queries, keys):
+    q = RNG.standard_normal((1, 3, queries, 32)).astype(np.float16)
+    k, v = (RNG.standard_normal((1, 3, keys, 32)).astype(np.float16) for _ in range(2))
+    factory = JITFunction(flash_attention.direct.function, "cuda -arch=sm_90a -cores=2", Schedule(persistent=True))
+    kernel = factory.compile(q, k, v, dtype="float16", causal=causal, tiles=AttentionTiles(64, 32, 128))
+    assert "grid: persistent, 2 at once" in kernel.explain()
+    scores = q.astype(np.float64) @ k.astype(np.float64).transpose(0, 1, 3, 2) * 32**-0.5
+    visible = np.arange(keys)[None, :] <= np.arange(queries)[:, None] + keys - queries
+    weights = np.where(visible | (not causal), np.exp(scores - scores.max(-1, keepdims=True)), 0.0)
+    total = weights.sum(-1, keepdims=True)
+    expected = weights / np.where(total > 0, total, 1) @ v.astype(np.float64)
+    assert np.abs(kernel.emulate(q, k, v, schedule="random") - expected).max() <= 4 * 2.0**-11 * np.abs(v).max()
 
 
 @pytest.mark.parametrize(

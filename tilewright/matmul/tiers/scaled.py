@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
-from tilewright.kernels.tiles import choose_tiles
+from tilewright.kernels.tiles import choose_parts
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import placed_like, viewed
 from tilewright.matmul.facts import Request, WeightFacts
@@ -49,7 +49,7 @@ class Scaled:
         facts = weight.facts
         assert facts.format.dtype is not None
         name = facts.format.dtype.name
-        tiles = choose_tiles(request.rows or 4096, facts.N, facts.K, name, machine.arch.cores)
+        tiles = choose_parts(request.rows or 4096, facts.N, facts.K, name, machine.arch.cores)
         codes = viewed(weight.arrays["codes"], facts.format.dtype)
         if not is_scaled(facts, request) and request.bias is None:
             kernel = compile(

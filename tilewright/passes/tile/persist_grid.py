@@ -32,7 +32,7 @@ After (``groups`` of one block each, or of a cluster's)::
                 ...                                  # the same loop: it runs ahead into the next tile
 
 The blocks are the fewest that need no more turns than all multiprocessors would.  A channel's running number counts
-the iterations of all tiles, so these must be as many for each.
+the iterations of all tiles; where tiles differ in them, a scalar of each role does.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from tilewright.ir.nodes import (
     Acquire,
     Allocate,
     Assume,
+    Buffer,
     Channel,
     ChannelStatement,
     Const,
@@ -55,6 +56,7 @@ from tilewright.ir.nodes import (
     Extent,
     For,
     Function,
+    If,
     Kernel,
     Let,
     Load,
@@ -62,6 +64,7 @@ from tilewright.ir.nodes import (
     Region,
     Role,
     Roles,
+    Select,
     Seq,
     Statement,
     Store,
@@ -150,7 +153,8 @@ class _Grid:
     @property
     def pays(self) -> bool:
         """Whether blocks would wait for others to end, and no second one on their multiprocessor works meanwhile."""
-        alone = 2 * shared_bytes(self.source) > self.arch.shared_bytes
+        shares = any(isinstance(node, Role) and node.registers is not None for node in walk(self.source.body))
+        alone = shares or 2 * shared_bytes(self.source) > self.arch.shared_bytes  # roles share all registers there are
         return alone and not (isinstance(self.total, Const) and self.total.value <= self.resident)
 
     @property
@@ -192,7 +196,7 @@ class _Persist:
         for channel in self.channels:
             for role in self.roles:
                 if role.name in (*channel.writers, *channel.readers) and self.passes(role, channel) is None:
-                    return f"how often {role.name} passes through {channel.name} differs from tile to tile"
+                    return f"how often {role.name} passes through {channel.name} is not said by one loop"
         return None
 
     @property
@@ -204,20 +208,29 @@ class _Persist:
         return [node for node in walk(self.source.body) if isinstance(node, Role)]
 
     def passes(self, role: Role, channel: Channel) -> Expr | None:
-        """Iterations of a role in one tile: its only loop's, which counts them; None where that is not so."""
+        """Iterations of a role in one tile: those of its only loop, or the one that no loop counts; None where that is not so."""
         found = [
             node for node in walk(role.body) if isinstance(node, (Acquire, Receive)) and node.channel == channel.name
         ]
+        if len(found) != 1:
+            return None
+        once = isinstance(found[0].iteration, Const) and found[0].iteration.value == 0
+        if once and any(one is found[0] for one in role.body.statements):
+            return const(1)
         loops = [
             one for one in role.body.statements if isinstance(one, For) and any(node in found for node in walk(one))
         ]
-        if len(found) != 1 or len(loops) != 1 or not any(one is found[0] for one in loops[0].body.statements):
+        if len(loops) != 1 or not any(one is found[0] for one in loops[0].body.statements):
             return None
         loop = loops[0]
         count = index_binary("sub", loop.stop, loop.start)
+        own = {node.var for node in walk(role.body) if isinstance(node, Let)}
         counted = self.analyzer.equal(found[0].iteration, index_binary("sub", loop.var, loop.start))
-        varying = set().union(*(depending(self.source, var) for var in self.source.block_vars))
-        return count if counted and not variables(count) & varying else None
+        return count if counted and not variables(count) & own else None
+
+    def varies(self, count: Expr) -> bool:
+        """Whether tiles differ in a number of iterations."""
+        return bool(variables(count) & set().union(*(depending(self.source, var) for var in self.source.block_vars)))
 
     # The kernel ----------------------------------------------------------------------------------
 
@@ -253,21 +266,41 @@ class _Persist:
         """A role that goes through the tiles of its block's group."""
         turn, tile = Var(INT32, "turn"), Var(INT32, "tile")
         total, group = self.grid.total, index_binary("floordiv", block, self.grid.blocks)
-        even = isinstance(total, Const) and isinstance(groups, Const) and total.value % groups.value == 0
-        turns = _ceildiv(total if even else index_binary("sub", total, group), groups)
-        bases = {
-            channel.name: index_binary("mul", turn, passes)
-            for channel in self.channels if (passes := self.passes(role, channel)) is not None
-        }  # fmt: skip
+        counters: list[Statement] = []
+        numbers: list[Statement] = []
+        bases: dict[str, Expr] = {}
+        for channel in self.channels:
+            count = self.passes(role, channel)
+            if count is None:
+                continue
+            bases[channel.name] = index_binary("mul", turn, count)
+            if self.varies(count):
+                counter, base = Buffer(f"{channel.name}_passes", (), INT32, "scalar"), Var(INT32, "passes")
+                after = index_binary("add", base, cast(index_binary("max", count, 0), INT32))
+                counters.append(Allocate(counter, initial=const(0), span=role.span))
+                numbers += [
+                    Let(base, Load(INT32, counter, ()), span=role.span),
+                    Store(counter, (), after, span=role.span),
+                ]
+                bases[channel.name] = base
         rings = {buffer: channel.name for channel in self.channels for buffer in channel.buffers}
         body = _Renumber(bases, rings, {one.name: one.stages for one in self.channels})(role.body)
+        even = isinstance(total, Const) and isinstance(groups, Const) and total.value % groups.value == 0
+        turns = _ceildiv(total if even or counters else index_binary("sub", total, group), groups)
+        if counters:  # every other turn the other way round, so that who has a long tile has a short one next
+            back = index_binary("sub", index_binary("sub", groups, 1), group)
+            group = Select(
+                INT32, index_binary("eq", index_binary("floormod", turn, 2), 0), cast(group, INT32), cast(back, INT32)
+            )
         number = index_binary("add", index_binary("mul", turn, groups), group)
+        work = seq(self._place(tile, block), names, numbers, body.statements)
+        if counters and not even:
+            work = seq(If(index_binary("lt", tile, total), work, span=role.span))
         loop = For(
             turn, const(0), cast(turns, INT32), const(1),
-            seq(Let(tile, cast(number, INT32), span=role.span), self._place(tile, block), names, body.statements),
-            span=role.span,
+            seq(Let(tile, cast(number, INT32), span=role.span), work.statements), span=role.span,
         )  # fmt: skip
-        return replace(role, body=seq(fresh(loop)))
+        return replace(role, body=seq(counters, fresh(loop)))
 
     def _place(self, tile: Var, block: Var) -> list[Statement]:
         """Names of the block's indices in the grid of tiles."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
@@ -74,9 +75,9 @@ def stage_epilogue(function: Function, context: Context) -> Function:
     return function if body is function.body else function.with_body(body)
 
 
-def box_widths(plan: GemmPlan) -> list[int]:
-    """Columns that a box may have, widest first: they divide an instruction's, and sixteen are packed at once."""
-    return [width for width in (64, 32, 16) if plan.instruction.n % width == 0]
+def box_widths(plan: GemmPlan, dtype: DType) -> list[int]:
+    """Columns that a box may have, widest first: 128 bytes at most, which divide an instruction's; sixteen are packed at once."""
+    return [width for width in (64, 32, 16) if plan.instruction.n % width == 0 and width * dtype.bits <= 1024]
 
 
 class _Stage(ScopedRewriter):
@@ -143,7 +144,8 @@ class _Stage(ScopedRewriter):
         stored = replace(copy, prefer=TMA)
         self.staging[stored] = staging
         shape = staging.boxes.static_shape
-        choices.append(f"{place}copy: stmatrix and tma_store in boxes of {shape[1]} x {shape[2]}")
+        packing = "stmatrix" if copy.destination.dtype.bits == 16 else "pairs"
+        choices.append(f"{place}copy: {packing} and tma_store in boxes of {shape[1]} x {shape[2]}")
         return stored
 
     def _boxes(self, copy: Copy, plan: GemmPlan) -> Staging:
@@ -152,7 +154,7 @@ class _Stage(ScopedRewriter):
         known = self._like(copy, plan)
         if known is not None:
             return Staging(known, known.static_shape[0] // groups, plan)
-        width = next(width for width in box_widths(plan) if self._least(plan, width) <= self.room)
+        width = next(width for width in box_widths(plan, dtype) if self._least(plan, width, dtype) <= self.room)
         needed = plan.tiles_m * (plan.n // plan.warps_n // width)
         size = groups * dtype.nbytes(plan.instruction.m * width)
         count = next(
@@ -166,16 +168,16 @@ class _Stage(ScopedRewriter):
         return Staging(boxes, count, plan)
 
     @staticmethod
-    def _least(plan: GemmPlan, width: int) -> int:
+    def _least(plan: GemmPlan, width: int, dtype: DType) -> int:
         """Bytes of the fewest boxes of a width."""
-        return BOXES * plan.warps_m * plan.warps_n * plan.instruction.m * width * 2
+        return BOXES * plan.warps_m * plan.warps_n * dtype.nbytes(plan.instruction.m * width)
 
     def _like(self, copy: Copy, plan: GemmPlan) -> Buffer | None:
         """Boxes of another copy that serve this one too."""
         groups, rows = plan.warps_m * plan.warps_n, plan.instruction.m
         return next((
-            made for made in self.made if made.static_shape[1] == rows and made.static_shape[2] in box_widths(plan)
-            and made.static_shape[0] % groups == 0 and made.dtype == copy.destination.dtype
+            made for made in self.made if made.static_shape[0] % groups == 0 and made.dtype == copy.destination.dtype
+            and made.static_shape[1] == rows and made.static_shape[2] in box_widths(plan, made.dtype)
         ), None)  # fmt: skip
 
     def _misfit(self, copy: Copy, plan: GemmPlan) -> str | None:
@@ -183,8 +185,9 @@ class _Stage(ScopedRewriter):
         target, tensor = copy.destination, copy.destination.buffer
         if copy.prefer not in (None, TMA):
             return f"the author asks for {copy.prefer}"
-        packed = copy.source.dtype.name == "float32" or copy.source.dtype == tensor.dtype
-        if tensor.dtype.bits != 16 or not tensor.dtype.is_float or not packed:
+        halves = tensor.dtype.bits == 16 and tensor.dtype.is_float
+        as_it_is = copy.source.dtype == tensor.dtype and (halves or tensor.dtype.bits == 32)
+        if not as_it_is and not (halves and copy.source.dtype.name == "float32"):
             return f"{copy.source.dtype} to {tensor.dtype} is not packed in pairs"
         if tensor.source is not None or tensor.packed or not copy.source.is_whole or tensor.rank < 2:
             return "parts and views are stored by their elements"
@@ -197,10 +200,10 @@ class _Stage(ScopedRewriter):
             return f"rows of {tensor.name} do not end at a multiple of {ROW_BYTES} bytes"
         if not self._starts_inside(target):
             return "it may begin before the tensor does"
-        widths = box_widths(plan)
+        widths = box_widths(plan, tensor.dtype)
         if not widths:
             return f"{plan.instruction.n} columns are no multiple of 16"
-        needed = self._least(plan, widths[-1])
+        needed = self._least(plan, widths[-1], tensor.dtype)
         full = needed > self.room and self._like(copy, plan) is None
         return f"{needed} bytes of shared memory are not left" if full else None
 

@@ -1,4 +1,6 @@
-"""Accumulators leave in boxes: a warpgroup packs one with stmatrix, one of its threads has the copy engine store it.
+"""Accumulators leave in boxes: a warpgroup packs one, one of its threads has the copy engine store it.
+
+Halves are packed by stmatrix, words in the pairs that each thread has.
 
 A warpgroup has boxes in turn, so that it packs the next while the engine reads the last.  The last ones are waited
 for at the end of the role, so that in a persistent kernel they leave beside the next tile's products.
@@ -21,6 +23,7 @@ from tilewright.ir.nodes import (
     Load,
     Region,
     Statement,
+    Store,
     TensorMap,
     Var,
     binary,
@@ -104,6 +107,8 @@ class _Store:
         instruction = self.plan.instruction
         number, inside = divmod(column, instruction.n)
         first = (row * self.plan.tiles_n + number) * instruction.d_fragment.registers + inside // 2
+        if self.staging.dtype.bits == 32:
+            return self._pairs(turn, part, first)
         words, made = self._words(index_binary("add", index_binary("mul", part, 8), first))
         thread = self.block.thread
         lane, warp = (
@@ -115,6 +120,24 @@ class _Store:
             "add", index_binary("mul", part, COLUMNS), index_binary("mul", index_binary("floordiv", lane, 16), 8)
         )
         return seq(made, call("stmatrix_x4", self._place(turn, at, across), words))
+
+    def _pairs(self, turn: int, part: Var, first: int) -> nodes.Seq:
+        """Sixteen columns of a box of words: four pairs of neighbours of each thread."""
+        registers, thread = self.block.registers(self.copy.source.buffer), self.block.thread
+        lane = index_binary("floormod", thread, 32)
+        warp = index_binary("floormod", index_binary("floordiv", thread, 32), 4)
+        row = index_binary("add", index_binary("mul", warp, 16), index_binary("floordiv", lane, 4))
+        column = index_binary(
+            "add", index_binary("mul", part, COLUMNS), index_binary("mul", index_binary("floormod", lane, 4), 2)
+        )
+        made: list[Statement] = []
+        for number in range(4):
+            right, down = divmod(number, 2)
+            place = self._place(turn, index_binary("add", row, 8 * down), index_binary("add", column, 8 * right))
+            register = index_binary("add", index_binary("mul", part, 8), first + 2 * number)
+            pair = Load(registers.dtype.with_lanes(2), registers, (register,))
+            made.append(Store(place.buffer, place.starts, pair, span=self.copy.span))
+        return seq(made)
 
     def _words(self, first: Expr) -> tuple[Region, list[Statement]]:
         """Eight registers of the source as elements of the tensor, two a word, and what packs them."""
