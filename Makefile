@@ -27,8 +27,8 @@ test: $(VENV)/.test ## install, then run every check and test that needs no GPU
 	if [ -n "$$failed" ]; then echo "== failed:$$failed"; exit 1; fi; \
 	echo "== all passed"
 
-proof: $(VENV)/.test ## install, then run the long proofs
-	@$(BIN)/python -m pytest -m "proof and not gpu"
+proof: $(VENV)/.test ## install, then run the long proofs (SLICE=2/8: the second of eight parts)
+	@$(BIN)/python -m pytest -m "proof and not gpu" -n auto --dist worksteal --slice $(or $(SLICE),1/1)
 
 format: $(VENV)/.test ## lay the sources out
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
