@@ -672,11 +672,14 @@ def _judge_share(task: tuple[int, int, int, int]) -> list[Verdict]:
     return [(one.name, site, *in_child(judge, one, site)) for site in one.sites[share::SHARES]]
 
 
-def hunt_in_processes(most: int, seed: int, log: Path, workers: int, seconds: float) -> list[Verdict]:
-    """Judge the faults of all kernels until the time is over, gone on with where an earlier hunt with that log stopped."""
+def hunt_in_processes(
+    most: int, seed: int, log: Path, workers: int, seconds: float, names: Sequence[str] | None = None
+) -> list[Verdict]:
+    """Judge the faults of all kernels, or those of some names, until the time is over, gone on with where an earlier hunt with that log stopped."""
     known = log.read_text().splitlines() if log.exists() else []
     done = {tuple(json.loads(line)["task"]) for line in known}
-    tasks = [(number, share, most, seed) for number in range(len(kernels_to_plant_in())) for share in range(SHARES)]
+    chosen = [i for i, (program, _) in enumerate(kernels_to_plant_in()) if names is None or program.name in names]
+    tasks = [(number, share, most, seed) for number in chosen for share in range(SHARES)]
     end = time.monotonic() + seconds
     with multiprocessing.get_context("fork").Pool(workers) as pool:
         waiting = {task: pool.apply_async(_judge_share, (task,)) for task in tasks if task not in done}
@@ -755,11 +758,13 @@ def main() -> None:
     parser.add_argument(
         "--log", type=Path, required=True, help="of verdicts; shares that it holds already are left out"
     )
+    parser.add_argument("--kernels", nargs="*", help="names; all where left out")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    text = table(hunt_in_processes(options.most, options.seed, options.log, options.workers, options.seconds))
+    how = (options.workers, options.seconds, options.kernels)
+    text = table(hunt_in_processes(options.most, options.seed, options.log, *how))
     (options.output.write_text if options.output else print)(text)
 
 
