@@ -662,7 +662,7 @@ def _prepared(number: int, most: int, seed: int) -> Prepared:
     return prepare(*kernels_to_plant_in()[number], most, seed)
 
 
-SHARES = 4
+SHARES = 9
 """Each kernel's faults are judged in so many parts, which several processes take."""
 
 
@@ -699,7 +699,7 @@ def read_log(*logs: Path) -> list[Verdict]:
     """The verdicts in logs, kernel by kernel."""
     found: list[Verdict] = []
     for log in logs:
-        for line in log.read_text().splitlines():
+        for line in log.read_text().splitlines() if log.exists() else []:
             for name, site, verdict, detail in json.loads(line)["verdicts"]:
                 found.append((name, Site(**site), verdict, detail))
     order = [f"{program.name} {architecture}" for program, architecture in kernels_to_plant_in()]
