@@ -46,6 +46,7 @@ from tilewright.passes.tile.simplify import simplify
 from tilewright.passes.tile.specialize_warps import specialize_warps
 from tilewright.passes.tile.stage_epilogue import stage_epilogue
 from tilewright.passes.tile.take_turns import take_turns
+from tilewright.passes.tile.widen_indices import widen_indices
 
 
 def _many_threads(context: Context) -> bool:
@@ -70,6 +71,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(meet_grid, "early: workspaces are the host program's", _many_threads),
     Step(check_tiles, "before anything changes: it speaks of the tiles that the author wrote", _one_thread),
     Step(privatize_operators, "early: what threads do alone is no work of the block"),
+    Step(widen_indices, "before anything computes with indices"),
     Step(simplify, "early: what never runs asks nothing of the passes behind", _one_thread),
     Step(share_packing, "before tiles are forwarded or laid out: some of them go", _one_thread),
     Step(forward_operands, "before layouts: an operand that is not staged needs none", _one_thread),

@@ -36,6 +36,7 @@ from tilewright.passes.rows import row_misfit
 from tilewright.passes.scoped import ScopedRewriter, negated
 from tilewright.passes.tile.select_async_copies import CP_ASYNC, SYNC, asynchronous_copy, is_zero, piece_bytes
 from tilewright.passes.tile.tile_views import tile_span
+from tilewright.passes.tile.widen_indices import is_long
 
 TMA, BULK = "tma", "bulk"
 """What `Copy.prefer` says of a copy that the engine makes: boxes of a tensor, or bytes in one piece."""
@@ -271,6 +272,8 @@ def engine_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyz
             return f"rows of {source.buffer.name} or of boxes may end within a byte"
     if any(isinstance(extent, int) and extent == 0 for extent in source.buffer.shape):
         return f"{source.buffer.name} is empty"
+    if any(map(is_long, source.buffer.shape)):
+        return f"coordinates of 32 bits do not reach all of {source.buffer.name}"
     if source.buffer.rank > MAXIMUM_RANK:
         return f"{source.buffer.name} has {source.buffer.rank} dimensions, and {MAXIMUM_RANK} are possible"
     reason = _shape_misfit(source, destination, kernel) or row_misfit(source.buffer, ROW_BYTES, analyzer)

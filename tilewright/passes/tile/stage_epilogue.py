@@ -43,6 +43,7 @@ from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.select_copies import ROW_BYTES, TMA
 from tilewright.passes.tile.select_instructions import FACT as PLANS
 from tilewright.passes.tile.select_instructions import GemmPlan
+from tilewright.passes.tile.widen_indices import is_long
 
 FACT = "staging"
 """Name in ``context.facts`` of how each copy leaves, a `Staging`, by operator."""
@@ -193,6 +194,8 @@ class _Stage(ScopedRewriter):
             return "parts and views are stored by their elements"
         if any(extent != 1 for extent in target.extents[:-2]) or tuple(target.extents[-2:]) != (plan.m, plan.n):
             return f"rows of the tile are no rows of {tensor.name}"
+        if any(map(is_long, tensor.shape)):
+            return f"coordinates of 32 bits do not reach all of {tensor.name}"
         reason = row_misfit(tensor, ROW_BYTES, self.analyzer)
         if reason is not None:
             return reason

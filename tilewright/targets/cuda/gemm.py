@@ -91,6 +91,8 @@ class WarpGemm:
         )
         a, b = self._part(left, "a"), self._part(right, "b")
         parts = [(operand, part) for operand, part in ((left, a), (right, b)) if not operand.in_registers]
+        if any(_gathers(operand) for operand, _ in parts):
+            return self._step_by_step(left, right, a, b)
         first = [statement for operand, part in parts for statement in self._loads(operand, part, const(0))]
         unrolled = _unrolled(plan.tiles_k) if len(parts) == 2 else plan.tiles_k
         turn, inner = Var(INT32, "k_steps"), Var(INT32, "k_step")
@@ -111,10 +113,23 @@ class WarpGemm:
         allocated = [Allocate(part, span=gemm.span) for _, part in parts]
         return seq(self._clear(), allocated, first, loop)
 
+    def _step_by_step(self, left: Operand, right: Operand, a: Buffer, b: Buffer) -> Seq:
+        """Operands gathered byte by byte: one step at a time, for bytes on their way have a register each."""
+        step = Var(INT32, "k_step")
+        self.block.bind(step, self.plan.tiles_k)
+        parts = [(operand, part) for operand, part in ((left, a), (right, b)) if not operand.in_registers]
+        loads = [statement for operand, part in parts for statement in self._loads(operand, part, step)]
+        body = seq(loads, self._multiply(left, right, a, b, step))
+        kind = "serial" if len(parts) == 2 else "unroll"
+        loop = For(step, const(0), const(self.plan.tiles_k), const(1), body, kind, span=self.gemm.span)
+        return seq(self._clear(), [Allocate(part, span=self.gemm.span) for _, part in parts], loop)
+
     @property
     def _sets(self) -> int:
         """Sets of registers that operands from shared memory have."""
-        return 2 if self.plan.tiles_k > 1 else 1
+        operands = ((self.gemm.a, self.gemm.transpose_a), (self.gemm.b, not self.gemm.transpose_b))
+        gathers = any(_is_gathered(region, transposed) for region, transposed in operands)
+        return 2 if self.plan.tiles_k > 1 and not gathers else 1
 
     def _set(self, operand: Operand, step: Expr) -> Expr:
         """The first register of the set for a step of k."""
@@ -261,3 +276,12 @@ def _k_is_last(operand: Operand) -> bool:
 def _unrolled(steps: int) -> int:
     """How many of so many steps are written out: an even number where not all of them, for the two sets of registers."""
     return next((count for count in (8, 6, 4) if steps > 8 and steps % count == 0), steps)
+
+
+def _is_gathered(region: Region, transposed: bool) -> bool:
+    """Whether bytes of an operand come one by one: matrix loads transpose nothing but pairs of them."""
+    return region.buffer.scope != "fragment" and transposed and region.dtype.bits == 8
+
+
+def _gathers(operand: Operand) -> bool:
+    return _is_gathered(operand.region, operand.transposed)

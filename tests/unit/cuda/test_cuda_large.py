@@ -1,0 +1,52 @@
+"""Tensors of more elements than 32 bits count: what is multiplied is widened first, vectors stay."""
+
+import numpy as np
+import pytest
+from cuda_gemm import on
+
+import tilewright.language as T
+
+
+def added(A, length):
+    A: T.Tensor((length,), "int8")
+    B = T.empty((length,), "int8")
+    with T.Kernel(T.ceildiv(length, 4096), threads=128) as bx:
+        first = bx * 4096
+        for i in T.Parallel(4096):
+            B[first + i] = A[first + i] + T.cast(1, "int8")
+    return B
+
+
+class Shape:
+    """What compiling needs of an array."""
+
+    dtype = np.dtype(np.float16)
+
+    def __init__(self, *shape):
+        self.shape = shape
+
+
+@pytest.mark.parametrize(
+    "length, wide", [((1 << 32) + 4096, True), ((1 << 31) + 4096, True), ((1 << 31) - 4096, False)]
+)
+def test_indices(length, wide):
+    text = on("sm_80", added).compile(Shape(length), length=length).get_kernel_source()
+    assert ("&A[(int64_t)bx * 4096ll + (int64_t)i]" in text) == wide
+    assert ("&A[bx * 4096 + i]" in text) != wide
+    assert "tw::load_fragment<16>" in text
+
+
+def rows(A, length, width=64):
+    A: T.Tensor((length, width), "float16")
+    B = T.empty((length, width), "float16")
+    with T.Kernel(T.ceildiv(length, 64), threads=128) as bx:
+        tile = T.alloc_shared((64, width), "float16")
+        for _ in T.Pipelined(1, num_stages=2):
+            T.copy(A[bx * 64, 0], tile)
+            T.copy(tile, B[bx * 64, 0])
+    return B
+
+
+def test_rows_that_the_copy_engine_cannot_count():
+    kernel = on("sm_90a", rows).compile(Shape(1 << 32, 64), length=1 << 32)
+    assert "(int64_t)bx" in kernel.get_kernel_source() and "tma" not in kernel.get_kernel_source()

@@ -1,0 +1,93 @@
+"""Indices along dimensions of more than 2^31 elements are computed with 64 bits from the first operation on.
+
+Before::
+
+    @stage("traced")
+    def f(A: int8[4294967296], C: int8[4294967296]) -> C:
+        with kernel(blocks={bx: 33554432}, threads={tx: 128, ty: 1, tz: 1}):
+            for i in parallel(128):
+                C[bx * 128 + i] = A[bx * 128 + i]
+
+After::
+
+    @stage("traced")
+    def f(A: int8[4294967296], C: int8[4294967296]) -> C:
+        with kernel(blocks={bx: 33554432}, threads={tx: 128, ty: 1, tz: 1}):
+            for i in parallel(128):
+                C[int64(bx) * 128 + int64(i)] = A[int64(bx) * 128 + int64(i)]
+
+A dimension whose extent is an int64 counts as one.  Names for such indices are seen through.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import INT32, INT64
+from tilewright.ir.nodes import Binary, Buffer, Cast, Const, Expr, Extent, Function, Let, Load, Region, Store, Var
+from tilewright.ir.visitor import Rewriter, walk
+from tilewright.passes.context import Context
+
+_ARITHMETIC = frozenset({"add", "sub", "mul", "floordiv", "floormod", "min", "max"})
+
+
+def widen_indices(function: Function, context: Context) -> Function:
+    """Compute with 64 bits what indexes long dimensions of global buffers."""
+    if not any(isinstance(node, Buffer) and any(map(is_long, node.shape)) for node in walk(function)):
+        return function
+    body = _Widen()(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+def is_long(extent: Extent) -> bool:
+    """Whether places along a dimension may need more than 32 bits."""
+    if isinstance(extent, Expr):
+        return extent.dtype == INT64
+    return extent > INT32.maximum
+
+
+class _Widen(Rewriter):
+    def __init__(self) -> None:
+        self.values: dict[Var, Expr] = {}
+
+    def visit_Let(self, let: Let) -> Any:
+        made = self.generic(let)
+        self.values[let.var] = made.value
+        return made
+
+    def visit_Load(self, load: Load) -> Expr:
+        made = self.generic(load)
+        return replace(made, indices=self._widened(made.buffer, made.indices))
+
+    def visit_Store(self, store: Store) -> Any:
+        made = self.generic(store)
+        return replace(made, indices=self._widened(made.buffer, made.indices))
+
+    def visit_Region(self, region: Region) -> Region:
+        made = self.generic(region)
+        return replace(made, starts=self._widened(made.buffer, made.starts))
+
+    def _widened(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        if buffer.scope != "global" or len(indices) != buffer.rank:
+            return indices
+        pairs = zip(indices, buffer.shape, strict=True)
+        return tuple(self._wide(index) if is_long(extent) else index for index, extent in pairs)
+
+    def _wide(self, value: Expr) -> Expr:
+        """An index of 32 bits with 64, its operands too: the sum of two that fit may not."""
+        if value.dtype != INT32:
+            return value
+        if isinstance(value, Var) and value in self.values and _is_arithmetic(self.values[value]):
+            return self._wide(self.values[value])
+        if isinstance(value, Binary) and value.op in _ARITHMETIC:
+            return Binary(INT64, value.op, self._wide(value.left), self._wide(value.right))
+        if isinstance(value, Const):
+            return Const(INT64, value.value)
+        return nodes.cast(value, INT64)
+
+
+def _is_arithmetic(value: Expr) -> bool:
+    """Whether a value can be computed again wherever its name is known: it reads nothing that changes."""
+    return all(isinstance(node, (Binary, Const, Cast, Var)) for node in walk(value))
