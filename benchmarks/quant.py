@@ -1,10 +1,11 @@
 """Matrix products with low-bit weights on a Hopper GPU, beside the hand-written model's text and torch's dense product.
 
-    PYTHONPATH=.:tests/gpu python benchmarks/quant.py [--cases 28672x8192x1,...] [--rounds 30]
+    PYTHONPATH=.:tests/gpu python benchmarks/quant.py [--weights int4,mxfp4,...] [--cases 28672x8192x1,...] [--rounds 30]
 
 Microseconds, medians.  *bench*: events around one launch, the L2 cache flushed before it; *graph*: a launch out of a CUDA
 graph of 16 that go round copies of the weights too large for the cache.  Results are compared with the product of the
-decoded weights in float32, and bit by bit with those of a second launch.
+decoded weights in float32, and bit by bit with those of a second launch.  ``--act-order`` times calls of `quant_matmul` instead,
+of an int4 weight with its columns in order and in another one.
 """
 
 from __future__ import annotations
@@ -18,13 +19,31 @@ import numpy as np
 import torch
 
 import tilewright
+from tilewright.formats import number_format
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.hopper_quant import chosen
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_small import small_quant_matmul
-from tilewright.machine.fragment_records import E2M1, FragmentRecords
+from tilewright.machine.fragment_records import E2M1, SIGNS, FragmentRecords
+from tilewright.matmul import PackedWeight, quant_matmul
 
 CASES = "28672x8192x1,28672x8192x8,28672x8192x16,8192x28672x1,8192x28672x8,8192x28672x16,4096x4096x1,4096x4096x8,4096x4096x16"
+HALF, BRAIN = ALL["float16"], ALL["bfloat16"]
+NF4 = tuple(float(HALF.numpy.type(value)) for value in number_format("nf4").values)
+WEIGHTS = {
+    "int4": FragmentRecords(4, HALF, HALF),
+    "int4-g32": FragmentRecords(4, HALF, HALF, group=32),
+    "int4-bf16": FragmentRecords(4, BRAIN, BRAIN),
+    "int2": FragmentRecords(2, HALF, HALF),
+    "int1": FragmentRecords(1, HALF, HALF, values=SIGNS),
+    "int8": FragmentRecords(8, HALF, HALF),
+    "mxfp4": FragmentRecords(4, BRAIN, ALL["float8_e8m0fnu"], group=32, values=E2M1),
+    "nvfp4": FragmentRecords(4, HALF, HALF, group=16, values=E2M1),
+    "nf4": FragmentRecords(4, HALF, HALF, group=64, values=NF4),
+    "e4m3": FragmentRecords(8, HALF, HALF, floating=(3, 7)),
+}
+"""Orders of weights by the names of their formats; int3 lies as int4 does, int5 to int7 as int8."""
+
 FLUSH_BYTES, ROTATED_BYTES, LAUNCHES = 256 << 20, 300 << 20, 16
 
 
@@ -100,32 +119,38 @@ def report(name: str, run: Callable[[int], Any], expected: Any, options: argpars
     first = run(0).clone()
     repeats = torch.equal(first, run(0))
     error = (first.float() - expected).abs().max().item() / expected.abs().max().item()
-    wrong = "" if error < 4e-3 and repeats else f"  WRONG repeats={repeats}"
+    wrong = "" if error < (4e-3 if first.dtype == torch.float16 else 3e-2) and repeats else f"  WRONG repeats={repeats}"
     warm_up()
     timed = bench(run, options.rounds), in_graph(run, max(options.rounds // 4, 5))
     print(f"  {name:44}{timed[0]:8.1f} {timed[1]:8.1f}   {error:.1e}{wrong}", flush=True)
 
 
-def case(n: int, k: int, m: int, options: argparse.Namespace) -> None:
-    """One shape: ours, with the choices asked for, the model's text where it has it, and torch."""
+def case(name: str, n: int, k: int, m: int, options: argparse.Namespace) -> None:
+    """One weight and shape: ours, with the choices asked for, the model's text where it has it, and torch."""
     torch.manual_seed(0)
-    dtype = ALL["float16"]
-    form = FragmentRecords(options.bits, dtype, dtype, group=options.group, values=E2M1 if options.e2m1 else None)
-    offset = 0 if options.e2m1 else 1 << (options.bits - 1)
-    codes = torch.randint(0, 1 << options.bits, (n, k), device="cuda", dtype=torch.uint8)
-    scales = (torch.rand(n, k // form.group, device="cuda") * 0.02 + 0.01).half()
-    a = torch.randn(m, k, device="cuda").half()
-    numbers = torch.tensor(E2M1, device="cuda")[codes.long()] if options.e2m1 else codes.float() - offset
-    exact_weights = numbers * scales.float().repeat_interleave(form.group, 1)
-    dense, exact = exact_weights.half(), a.float() @ exact_weights.T
-    words = packed(form, codes, scales)
+    form = WEIGHTS[name]
+    dtype = getattr(torch, str(form.operand))
+    offset = 0 if form.numbers is not None else 1 << (form.bits - 1)
+    codes = torch.randint(0, 1 << form.bits, (n, k), device="cuda", dtype=torch.uint8)
+    numbers = (
+        codes.float() - offset if form.numbers is None else torch.tensor(form.numbers, device="cuda")[codes.long()]
+    )
+    if form.scale == form.operand:
+        scales = stored = (torch.rand(n, k // form.group, device="cuda") * 0.02 + 0.01).to(dtype)
+    else:
+        exponents = torch.randint(-8, -4, (n, k // form.group), device="cuda")
+        scales, stored = torch.exp2(exponents.float()), (exponents + 127).to(torch.uint8)
+    a = torch.randn(m, k, device="cuda").to(dtype)
+    weights = numbers.float() * scales.float().repeat_interleave(form.group, 1)
+    dense, exact = weights.to(dtype), a.float() @ weights.T
+    words = packed(form, codes, stored)
     copies = [words.clone() for _ in range(max(1, ROTATED_BYTES // (words.numel() * 4)))]
-    out = torch.empty(m, n, device="cuda", dtype=torch.float16)
-    print(f"{n}x{k} M={m}", flush=True)
+    out = torch.empty(m, n, device="cuda", dtype=dtype)
+    print(f"{name} {n}x{k} M={m}", flush=True)
     for choice in [chosen(n, k, m, form)[0], *options.choices]:
         try:
             factory = small_quant_matmul if "warps" in choice else medium_quant_matmul
-            kernel = factory(n, k, form, offset=offset, **choice)
+            kernel = factory(n, k, form, out=str(form.operand), offset=offset, **choice)
 
             def run(launch: int, kernel: Any = kernel) -> Any:
                 kernel(copies[launch % len(copies)], a, out)
@@ -134,28 +159,49 @@ def case(n: int, k: int, m: int, options: argparse.Namespace) -> None:
             report(" ".join(f"{key}{value}" for key, value in choice.items()), run, exact, options)
         except tilewright.TilewrightError as error:
             print(f"  {choice}: {type(error).__name__}: {str(error).splitlines()[0]}")
-    if k == 8192 and m <= 8 and (options.bits, options.group, options.e2m1) == (4, 128, False):
+    if k == 8192 and m <= 8 and name == "int4":
         from models import W4A16
 
         model = W4A16(dependent=True)
         report("model", lambda launch: (model(copies[launch % len(copies)], a, out), out)[1], exact, options)
-    report("torch fp16", lambda launch: torch.mm(a, dense.T), exact, options)
+    report(f"torch {form.operand}", lambda launch: torch.mm(a, dense.T), exact, options)
+
+
+def act_order(n: int, k: int, m: int, options: argparse.Namespace) -> None:
+    """Calls with an int4 weight in groups of 128 columns, and with one whose groups are columns anywhere."""
+    codes = torch.randint(0, 256, (n, k // 2), dtype=torch.uint8, device="cuda")
+    scales = (torch.rand(n, k // 128, device="cuda") * 0.02 + 0.01).half()
+    groups = (torch.randperm(k) // 128).to(torch.int32).cuda()
+    x, out = torch.randn(m, k, device="cuda").half(), torch.empty(m, n, device="cuda", dtype=torch.float16)
+    print(f"int4 {n}x{k} M={m}", flush=True)
+    for name, more in (("columns in order", {}), ("act-order", {"g_idx": groups})):
+        weight = PackedWeight("int4", (n, k), {"codes": codes, "scales": scales, **more}, block=(1, 128))
+
+        def run(_: int, weight: PackedWeight = weight) -> Any:
+            return quant_matmul(x, weight, out=out)
+
+        run(0)
+        warm_up()
+        print(f"  {name:44}{bench(run, options.rounds):8.1f} {in_graph(run, 5):8.1f}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", default=CASES)
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--bits", type=int, default=4)
-    parser.add_argument("--group", type=int, default=128)
-    parser.add_argument("--e2m1", action="store_true", help="codes stand for small floats")
+    parser.add_argument("--weights", default="int4", help=", ".join(WEIGHTS))
+    parser.add_argument("--act-order", action="store_true")
     parser.add_argument("--choices", default="[]", help="further choices of the kernel, a Python list of dicts")
     options = parser.parse_args()
     options.choices = eval(options.choices)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; microseconds: bench, graph; relative error")
     for text in options.cases.split(","):
         n, k, m = map(int, text.split("x"))
-        case(n, k, m, options)
+        if options.act_order:
+            act_order(n, k, m, options)
+            continue
+        for name in options.weights.split(","):
+            case(name, n, k, m, options)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,8 @@ def chosen(
     """Sizes, and the kernel that takes them."""
     small = small_quant_choice(N, K, M, form) if M <= FEW else {}
     covers = M <= FEW and small["stages"] > 0 and small["cluster"] < max(RESIDENT)
-    covers = covers and not (M > 8 and (form.sets > 1 or form.rows > 32))  # too many sums for a worker's registers
+    many = form.rows > 16 or (form.sets > 1 and form.zero is not None)  # sums, for a worker's registers
+    covers = covers and not (M > 8 and many)
     if covers or (M <= FEW and not form.scales_codes):
         return small, small_quant_matmul
     return medium_quant_choice(N, K, M, form, out, epilogue), medium_quant_matmul

@@ -13,6 +13,7 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.ir.dtypes import dtype as dtype_of
+from tilewright.kernels.code_table import ROWS, fill_pairs, table_bytes, table_of_pairs
 from tilewright.kernels.epilogue import PLAIN, Epilogue, stored
 from tilewright.kernels.grouped_matmul import list_tiles
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
@@ -90,12 +91,13 @@ def medium_quant_matmul(
     share = own // cluster
     a_bytes, w_bytes = 2 * stages * halves * tokens * HALF, 4 * weight_stages * all_parts * records * words
     kept = out if staged_bytes(out, cluster, epilogue) < 4 else "float32"
-    in_turns = warpgroups == 2 and not promoted
+    in_turns = warpgroups == 2 and not promoted and tokens >= 64
     row_of_sums = rows + PADDING * 8 // dtype_of(kept).bits
 
     @T.macro
-    def multiply(which: int, a_ring: Any, w_ring: Any, activations: Any, weights: Any, codes: Any, total: Any) -> None:
+    def multiply(which: int, rings: Any, codes: Any, total: Any) -> None:
         """Codes are scaled in registers; one accumulator takes all products."""
+        a_ring, w_ring, activations, weights, table = rings
         if in_turns and which == 1:
             end_turn(which)
         for chunk in T.serial(count):
@@ -105,7 +107,7 @@ def medium_quant_matmul(
                 operand = codes[half % 2]
                 T.unpack(
                     w_ring[w_slot, which * parts : (which + 1) * parts, half // 2, :], form, operand,
-                    first=HALF * (half % 2), offset=offset, scaled=True, zeros_mode=zeros_mode,
+                    first=HALF * (half % 2), offset=offset, scaled=True, zeros_mode=zeros_mode, table=table,
                 )  # fmt: skip
                 if half % halves == 0:
                     activations.receive(number)
@@ -120,15 +122,16 @@ def medium_quant_matmul(
         activations.release(count * slots - 1)
 
     @T.macro
-    def multiply_by_groups(
-        which: int, a_ring: Any, w_ring: Any, activations: Any, weights: Any, codes: Any, total: Any
-    ) -> None:
+    def multiply_by_groups(which: int, rings: Any, codes: Any, total: Any) -> None:
         """An accumulator takes a group's products, and the next codes are decoded meanwhile; then its sum is scaled."""
+        a_ring, w_ring, activations, weights, table = rings
         sums = T.alloc_fragment((own, tokens), "float32")
         scale = T.alloc_fragment((own,), "float32")
         for chunk in T.serial(count):
             w_slot = weights.receive(chunk)
-            T.unpack(w_ring[w_slot, which * parts : (which + 1) * parts, 0, :], form, codes[0], offset=offset)
+            T.unpack(
+                w_ring[w_slot, which * parts : (which + 1) * parts, 0, :], form, codes[0], offset=offset, table=table
+            )
             for record in list(range(records)):
                 number = chunk * records + record
                 activations.receive(number)
@@ -136,7 +139,7 @@ def medium_quant_matmul(
                 T.wgmma_gemm(codes[0], a_ring[a_slot, 0, :, :], sums, transpose_B=True, clear_accum=True)
                 T.unpack(
                     w_ring[w_slot, which * parts : (which + 1) * parts, record, :], form, codes[1], scale,
-                    first=HALF, offset=offset,
+                    first=HALF, offset=offset, table=table,
                 )  # fmt: skip
                 T.wgmma_gemm(codes[1], a_ring[a_slot, 1, :, :], sums, transpose_B=True)
                 if record < records - 1:
@@ -171,10 +174,7 @@ def medium_quant_matmul(
         """All warpgroups have done all their products."""
         if in_turns and which == 0:
             T.sync_threads(TURNS, 256)  # the other's last turn
-        if warpgroups > 1:
-            T.sync_threads(TURNS + 2, 128 * warpgroups)
-        else:
-            T.sync_threads()
+        T.sync_threads(TURNS + 2, 128 * warpgroups)
 
     @T.macro
     def finish(total: Any, factor: Any, expert: Any, bias: Any, first: Any, sums: Any, column: int) -> None:
@@ -232,15 +232,18 @@ def medium_quant_matmul(
         which: int, rings: Any, sums: Any, others: Any, C: Any, tile: Any, rank: Any, first_token: Any, end: Any
     ) -> None:
         """What a warpgroup does."""
-        a_ring, w_ring, activations, weights = rings
+        table = rings[-1]
         factor, expert, bias, residual = others
         total = T.alloc_fragment((own, tokens), "float32")
         codes = [T.alloc_fragment((own, HALF), dtype) for _ in range(2)]
         T.clear(total)
+        if form.is_looked_up:
+            fill_pairs(form, table, which * (ROWS // warpgroups), ROWS // warpgroups)
+            T.sync_threads(TURNS + 2, 128 * warpgroups)
         if promoted:
-            multiply_by_groups(which, a_ring, w_ring, activations, weights, codes, total)
+            multiply_by_groups(which, rings, codes, total)
         else:
-            multiply(which, a_ring, w_ring, activations, weights, codes, total)
+            multiply(which, rings, codes, total)
         T.pdl_sync()
         meet(which)
         finish(total, factor, expert, bias, tile * rows + which * own, sums, which * own)
@@ -296,7 +299,8 @@ def medium_quant_matmul(
             names = ["consumers", "others"][:warpgroups]
             activations = T.channel(a_ring, writers="activations", readers=names, scope=scope)
             weights = T.channel(w_ring, writers="weights", readers=names)
-            rings = a_ring, w_ring, activations, weights
+            table = table_of_pairs(form)
+            rings = a_ring, w_ring, activations, weights, table
             sums = T.alias(a_ring if a_bytes > w_bytes else w_ring, (tokens, row_of_sums), kept)
             with T.roles():
                 for which in list(range(warpgroups)):
@@ -393,20 +397,13 @@ def consumer_registers(warpgroups: int) -> int:
 def medium_quant_choice(
     N: int, K: int, M: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN
 ) -> dict[str, int]:
-    """The sizes that `medium_quant_matmul` is called with for a problem, found on an H200.
-
-    Where W has rows for a block of 256 on most multiprocessors, K stays whole; else clusters of two divide it.  Many rows
-    of A take tiles of 256, of which there are enough for all multiprocessors.
-    """
-    tokens = next((n for n in (16, 32, 64, 128) if n >= M), 256)
-    if tokens == 256 and -(-N // 128) * -(-M // 256) < 100:
-        tokens = 128
-    wide = -(-N // 256) * -(-M // tokens) >= 100
-    tiles, cluster = (1, 1) if tokens == 256 else (2, 1) if wide else (1, 2)
+    """The sizes that `medium_quant_matmul` is called with for a problem, found on an H200."""
+    tokens, tiles, cluster = _tiles(N, K, M)
+    wide = cluster == 1
     promoted = tokens <= 32 and form.group == COLUMNS and form.zero is None
     short = tokens == 256 or (promoted or tokens == 64 if wide else tokens == 128)
     halves = 1 if tokens >= 128 else 2
-    room = SHARED_BYTES - 1024
+    room = SHARED_BYTES - 1024 - table_bytes(form)
     activations = 2 * HALF * halves * tokens
     sums = (128 * tiles + PADDING) * tokens * staged_bytes(out, cluster, epilogue)
     for records in (2, 1) if short else (4, 2, 1):
@@ -418,5 +415,31 @@ def medium_quant_choice(
     weight_stages = min(5, (room - stages * activations) // weights)
     return {
         "tokens": tokens, "tiles": tiles, "records": records, "cluster": cluster, "stages": stages, "halves": halves,
-        "weight_stages": weight_stages, "sharing": 2 if tokens == 256 else 1, "promoted": promoted,
+        "weight_stages": weight_stages, "sharing": 2 if tokens == 256 and wide else 1, "promoted": promoted,
     }  # fmt: skip
+
+
+CYCLES = {(128, 1): 620, (128, 2): 1180, (256, 1): 1130}
+"""Of a multiprocessor for 64 columns, by rows of A and times 128 rows of W, measured: decoding does not hide behind products."""
+
+START, EXCHANGE, RESIDENT = 8000, 5000, 132
+"""Cycles until a block multiplies and after it has, those of a cluster's sums, and blocks that run at once."""
+
+
+def _tiles(N: int, K: int, M: int) -> tuple[int, int, int]:
+    """Rows of A of a block, times 128 rows of W, and blocks that divide K.
+
+    For up to 64 rows of A, where W has rows for a block of 256 on most multiprocessors, K stays whole; else clusters of two
+    divide it.  For more, what takes the fewest cycles in all waves of blocks.
+    """
+    if M <= 64:
+        wide = -(-N // 256) >= 100
+        return next(n for n in (16, 32, 64) if n >= M), 2 if wide else 1, 1 if wide else 2
+
+    def cycles(choice: tuple[int, int, int]) -> int:
+        tokens, tiles, cluster = choice
+        blocks = -(-N // (128 * tiles)) * -(-M // tokens) * cluster
+        block = -(-K // (HALF * cluster)) * CYCLES[tokens, tiles] + START + EXCHANGE * (cluster - 1)
+        return -(-blocks // RESIDENT) * block
+
+    return min([(*sizes, cluster) for cluster in (1, 2) for sizes in reversed(CYCLES)], key=cycles)

@@ -14,6 +14,7 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
+from tilewright.kernels.code_table import fill_pairs, table_bytes, table_of_pairs
 from tilewright.kernels.epilogue import PLAIN, Epilogue, stored
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
@@ -24,6 +25,9 @@ RESIDENT = {1: 132, 2: 132, 4: 116, 8: 104}
 """Blocks of an H200 that run at once, by the size of their clusters: graphics clusters do not divide evenly."""
 
 SHARED_BYTES = 227 << 10
+
+FILLED = 5
+"""The named barrier behind which the table of pairs is filled."""
 
 STEP = 64
 """Columns that are decoded at once where records have more than 16 rows: registers hold so many codes."""
@@ -140,6 +144,7 @@ def small_quant_matmul(
             ring = T.alloc_shared((warps, stages, records, words), "uint32")
             sums = T.alloc_shared((SLOTS, warps, rows, tokens), "float32")
             shares = shares_of((cluster, turns, tokens, rows))
+            table = table_of_pairs(form)
             stream = T.channel(ring, writers="workers", readers="workers", scope="warp")
             found = T.channel(sums, writers="workers", readers="adders")
             tiles = (down - group + groups - 1) // groups
@@ -150,6 +155,11 @@ def small_quant_matmul(
                         tile = group + turn * groups
                         if tile < down and first + records <= across:
                             fetch(W, ring, stream, worker, first, turn, tile)
+                    if form.is_looked_up:
+                        for part in T.serial(-(-16 // warps)):
+                            if part * warps + worker < 16:
+                                fill_pairs(form, table, (part * warps + worker) * 16, 16)
+                        T.sync_threads(FILLED, 32 * warps)
                     T.pdl_sync()
                     T.pdl_trigger()
                     a = [T.alloc_fragment((tokens, step), dtype) for _ in range(groups_of_a * steps)]
@@ -175,7 +185,7 @@ def small_quant_matmul(
                                     T.unpack(
                                         ring[worker, slot, record, :], form, codes,
                                         scale if form.scale and k == 0 else None, zero if form.zero and k == 0 else None,
-                                        first=place + k * step, offset=offset if in_codes else None,
+                                        first=place + k * step, offset=offset if in_codes else None, table=table,
                                     )  # fmt: skip
                                     T.gemm(
                                         codes, a[number * steps + k], part, transpose_B=True,
@@ -288,6 +298,7 @@ def small_quant_choice(N: int, K: int, M: int, form: FragmentRecords) -> dict[st
     down, _, _ = form.shape(N, K)
     turns = -(-down // (RESIDENT[cluster] // cluster))
     fixed = 4 * form.rows * tokens * (SLOTS * warps + (turns + cluster if cluster > 1 else 0)) + 1024
+    fixed += table_bytes(form)
     stages = min(3, (SHARED_BYTES - fixed) // (4 * warps * records * form.words))
     sizes = {"tokens": tokens, "warps": warps, "records": records, "stages": stages}
     return {**sizes, "cluster": cluster, "blocks": RESIDENT[cluster]}

@@ -318,7 +318,7 @@ any_of, all_of = _condition_of_tile("any_of"), _condition_of_tile("all_of")
 @author_facing
 def unpack(
     source: Any, form: FragmentRecords, codes: Any = None, scale: Any = None, zero: Any = None, first: int = 0,
-    offset: int | None = None, scaled: bool = False, zeros_mode: str | None = None,
+    offset: int | None = None, scaled: bool = False, zeros_mode: str | None = None, table: Any = None,
 ) -> None:  # fmt: skip
     """Take records of a packed weight apart.
 
@@ -332,18 +332,30 @@ def unpack(
         ``(code + form.raw_bias) * form.raw_unit(row // 8 % 2)``.
     scaled : multiply codes by the scale of their row and group, in the operand's type.
     zeros_mode : ``"original"`` also takes ``zero * scale`` from scaled codes, ``"rescale"`` takes ``zero``.
+    table : for codes that are looked up: a shared uint32 tile (256, 32) with, in every column, the register that the two codes of
+        a byte become.
     """
     in_kernel("T.unpack")
     tiles: list[Region | None] = [
         None if tile is None else region_of(tile, f"{name} of T.unpack")
-        for name, tile in (("codes", codes), ("scale", scale), ("zero", zero))
+        for name, tile in (("codes", codes), ("scale", scale), ("zero", zero), ("table", table))
     ]
-    of_codes, of_scale, of_zero = tiles
+    of_codes, of_scale, of_zero, of_table = tiles
     words = region_of(source, "the source of T.unpack")
     operator = ops.Unpack(
-        words, form, of_codes, of_scale, of_zero, int(first), offset, bool(scaled), zeros_mode, span=statement_here()
+        words,
+        form,
+        of_codes,
+        of_scale,
+        of_zero,
+        int(first),
+        offset,
+        bool(scaled),
+        zeros_mode,
+        of_table,
+        span=statement_here(),
     )
-    record_tiles(operator, "T.unpack", source=words, codes=of_codes, scale=of_scale, zero=of_zero)
+    record_tiles(operator, "T.unpack", source=words, codes=of_codes, scale=of_scale, zero=of_zero, table=of_table)
 
 
 def _meeting(function: str) -> None:

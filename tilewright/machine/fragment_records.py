@@ -135,8 +135,8 @@ class FragmentRecords:
 
     @property
     def small_float(self) -> tuple[int, int] | None:
-        """Bits of mantissa and bias of the exponent of codes that are floats; those of e2m1 are (1, 1)."""
-        return (1, 1) if self.values == E2M1 else self.floating
+        """Bits of mantissa and bias of the exponent of codes that are decoded as floats, by shifts."""
+        return None if self.is_looked_up else self.floating
 
     @property
     def float_unit(self) -> float:
@@ -146,8 +146,8 @@ class FragmentRecords:
 
     @property
     def is_looked_up(self) -> bool:
-        """Whether codes are places in a table."""
-        return self.values is not None and self.small_float is None and self.bits == 4
+        """Whether codes are places in a table of 16 numbers."""
+        return self.bits == 4 and (self.values is not None or self.floating is not None)
 
     @property
     def is_signs(self) -> bool:
@@ -365,7 +365,7 @@ class FragmentRecords:
             return 1.0
         if self.small_float is not None:
             return 1.0 / self.float_unit
-        if self.values is not None:
+        if self.numbers is not None:
             return 1.0
         return 2.0 ** (-24 if self.is_shifted(h) else -24 + h * self.bits)
 

@@ -29,6 +29,9 @@ from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 from tilewright.ops.base import full_index, parallel, shape_of_rank, shape_text, store_element
 from tilewright.ops.rounding import cast_array
 
+TABLE = (256, 32)
+"""Shape of a table of pairs of codes: a row for each byte, a column for each lane, so that no two meet in a bank."""
+
 LINES = {"scale": "scales", "zero": "zeros"}
 """Fields of a record by the operand that takes a column of them."""
 
@@ -50,6 +53,8 @@ class Unpack(TileOperator):
     zeros_mode : what the records' zeros do to scaled codes, before that rounding: ``"original"`` takes ``zero * scale`` from
         them, itself rounded, ``"rescale"`` takes ``zero``; None where records hold none.  Operands of int8 have only
         ``"original"``, scaled or not, and what comes out must fit them.
+    table : shared uint32 tile of shape `TABLE` that holds, in every column, the register that the two codes of a byte become, the
+        first one in its low half; None where codes that stand for values are looked up otherwise.
     """
 
     source: Region
@@ -61,6 +66,7 @@ class Unpack(TileOperator):
     offset: int | None = None
     scaled: bool = False
     zeros_mode: str | None = None
+    table: Region | None = None
 
     @property
     def rows(self) -> int:
@@ -107,6 +113,11 @@ class Unpack(TileOperator):
         if self.zeros_mode not in (None, "original", "rescale"):
             yield f"zeros_mode is {self.zeros_mode!r}, but should be one of original, rescale"
 
+        if self.table is not None and not self.form.is_looked_up:
+            yield f"codes of {self.form} are not looked up, so that there is no table of them"
+        if self.table is not None and (self.table.dtype != UINT32 or self.table.tile_shape != TABLE):
+            yield f"the table is {self.table.dtype} of shape {shape_text(self.table)}, expected uint32 of {TABLE}"
+
     def _check_codes(self, codes: Region) -> Iterator[str]:
         shape, step = shape_of_rank(codes, 2), 8 * self.form.packed
         if shape is None or shape[0] != self.rows or not isinstance(shape[1], int):
@@ -118,20 +129,26 @@ class Unpack(TileOperator):
 
     def effects(self) -> Effects:
         return Effects(
-            reads=(self.source,), writes=tuple(w for w in (self.codes, self.scale, self.zero) if w is not None)
+            reads=(self.source,) if self.table is None else (self.source, self.table),
+            writes=tuple(w for w in (self.codes, self.scale, self.zero) if w is not None),
         )
 
-    def reference(self, source: np.ndarray) -> tuple[np.ndarray, ...]:
+    def reference(self, source: np.ndarray, table: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
         records = np.ascontiguousarray(source, np.uint32).reshape(-1).view(np.uint8)
         found = []
         if self.codes is not None:
-            found.append(self._values(records))
+            found.append(self._values(records, table))
         found += [self._line(records, field) for name, field in LINES.items() if getattr(self, name) is not None]
         return tuple(found)
 
-    def _values(self, records: np.ndarray) -> np.ndarray:
+    def _values(self, records: np.ndarray, table: np.ndarray | None) -> np.ndarray:
         all_codes = self.form.record(self._records(), 1).unpack(records, "codes")
-        codes = self.form.decode(all_codes[:, self.first : self.first + self.columns])
+        shown = all_codes[:, self.first : self.first + self.columns]
+        if table is None:
+            codes = self.form.decode(shown)
+        else:
+            low = table[: 1 << self.form.bits, 0].astype(np.uint16).view(self.form.operand.numpy)
+            codes = low.astype(np.float64)[shown.astype(int)]
         operand = self.form.operand
         if self.offset is not None and operand.is_integer:
             zeros = self._groups(records, "zeros") if self.zeros_mode else 0.0

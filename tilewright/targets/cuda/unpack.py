@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.ir.dtypes import ALL, BOOL, FLOAT32, UINT32
+from tilewright.ir.dtypes import ALL, BOOL, FLOAT32, INT32, UINT32
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
@@ -215,7 +215,10 @@ class _Unpack:
         form = self.unpack.form
         if not form.is_looked_up:
             return []
-        bits = np.array(form.values).astype(form.operand.numpy).view(np.uint16)
+        if self.unpack.table is not None:
+            return [self._from_table(self.unpack.table, words, number, made) for number in range(words.size)]
+        assert form.numbers is not None
+        bits = form.numbers.astype(form.operand.numpy).view(np.uint16)
         planes = [(bits >> shift & 0xFF).astype(np.uint8).view(np.uint32) for shift in (0, 8)]
         found: list[list[Expr]] = []
         for number in range(words.size):
@@ -233,8 +236,21 @@ class _Unpack:
             found.append(registers)
         return found
 
+    def _from_table(self, table: Region, words: Buffer, number: int, made: list[Statement]) -> list[Expr]:
+        """The registers of a word's bytes, each out of this lane's column of a table of pairs."""
+        registers: list[Expr] = []
+        for byte in range(4):
+            word = Load(UINT32, words, (const(number),))
+            row = self._named("row", Call(UINT32, "prmt", (word, const(0, UINT32), const(0x4440 + byte, UINT32))), made)
+            whole = Region(table.buffer, tuple(self.block.visited(table.starts)), table.extents)
+            found = self.block.shared(whole, [cast(row, INT32), self._lane])
+            registers.append(self._named("pair", Load(UINT32, found.buffer, found.starts), made))
+        return registers
+
     def _looked_up(self, place: Expr, chooser: Expr, plane: np.ndarray, made: list[Statement]) -> Expr:
         """For four codes bytes of a table of 16, each out of one of its halves."""
+        if not plane.any():
+            return const(0, UINT32)
         halves = [
             Call(UINT32, "prmt", (const(int(plane[i]), UINT32), const(int(plane[i + 1]), UINT32), place))
             for i in (0, 2)
