@@ -150,6 +150,8 @@ def _product(
             tile = T.alloc_shared((TURNED, TURNED), dtype)
             words = T.view(tile, (TURNED, across), "uint32")
             turned = T.alloc_shared((TURNED, across), "uint32")
+            T.pdl_sync()
+            T.pdl_trigger()
             T.copy(source[br * TURNED, bc * TURNED], tile)
             for i, j in T.Parallel(across, across, coalesced_width=1):
                 first, second = words[BLOCK * i, j], words[BLOCK * i + 1, j]
@@ -189,6 +191,8 @@ def _product(
         block_M, block_N, block_K = chosen.block_M, chosen.block_N, chosen.block_K
         grid = T.ceildiv(width, block_N), T.ceildiv(M, block_M)
         with T.Kernel(*grid, threads=chosen.threads, cluster_dims=chosen.cluster) as (bn, bm):
+            if turn_A or turn_B:
+                T.pdl_sync()
             column = first + bn * block_N
             a = T.alloc_shared((block_K, block_M) if transpose_A else (block_M, block_K), A_dtype)
             b = T.alloc_shared((block_N, block_K) if transpose_B else (block_K, block_N), B_dtype)

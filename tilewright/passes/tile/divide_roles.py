@@ -278,7 +278,7 @@ class _Slice:
             return self._control(statement)
         if isinstance(statement, Allocate):
             return [] if statement.buffer in self.division.rings else [statement]
-        if isinstance(statement, (Let, Break, Continue)):
+        if isinstance(statement, (Let, Break, Continue)) or _waits_for_grid(statement):
             return [statement]
         plan = self.division.plan
         counts = isinstance(statement, Store) and statement.buffer in plan.scalars
@@ -327,6 +327,12 @@ class _Slice:
             for node in walk(statement)
             if isinstance(node, Statement)
         )
+
+
+def _waits_for_grid(statement: Statement) -> bool:
+    """Whether a statement waits for the kernel before: every role does, before it touches what that kernel wrote."""
+    call = statement.value if isinstance(statement, nodes.Evaluate) else None
+    return isinstance(call, nodes.Call) and call.function == "griddepcontrol_wait"
 
 
 def _next_turn(number: Var, counter: Buffer) -> list[Statement]:
