@@ -10,22 +10,35 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
-from tilewright.kernels.tiles import CORES, MANY, Tiles
+from tilewright.kernels.tiles import CORES, FEW_ROWS, MANY, Tiles
 
 BLOCK = 128
 """Elements of k, and rows of B, that share a scale."""
 
 
+LARGE = ((256, 128, 4, 1.0), (128, 128, 6, 0.78))
+"""Rows, columns, slots and relative rate (H200) of tiles for many rows, on two warpgroups."""
+
+SMALL = ((64, 128, 6, None), (64, 64, 8, None), (64, 32, 8, (1, 1)))
+"""Rows, columns, slots and clusters of tiles for few, on one; of the narrowest a multiprocessor holds two."""
+
+
 def block_tiles(M: int, N: int, cores: int = CORES) -> Tiles:
-    """Tiles for a product of this size: half of a thread's registers hold the sum, half what is added to it."""
-    for rows, columns, threads, stages, cluster in (
-        (256, 128, 256, 4, (2, 1)), (128, 128, 256, 6, (2, 1)), (64, 128, 128, 6, None), (64, 64, 128, 8, None),
-        (64, 32, 128, 8, (1, 1)),
-    ):  # fmt: skip
-        tiles = Tiles(rows, columns, BLOCK, stages, threads, cluster if -(-N // columns) % 2 == 0 else None)
-        if -(-M // rows) * -(-N // columns) >= cores and rows // 2 < M:
-            return tiles
-    return tiles
+    """Tiles for a product of this size: half of a thread's registers hold the sum, half what is added to it.
+
+    Large ones where all multiprocessors get some, those of the fewest waves in the end; else the widest of the small ones
+    that there are enough of: few rows are a matter of reading the weight on all multiprocessors.
+    """
+
+    def count(rows: int, columns: int) -> int:
+        return -(-M // rows) * -(-N // columns)
+
+    if count(128, 128) >= cores and M > FEW_ROWS:
+        rows, columns, stages, _ = min(LARGE, key=lambda one: -(-count(*one[:2]) // cores) * one[0] / one[3])
+        return Tiles(rows, columns, BLOCK, stages, 256, (2, 1) if -(-N // columns) % 2 == 0 else None)
+    enough = (one for one in SMALL if count(*one[:2]) >= cores)
+    rows, columns, stages, cluster = next(enough, SMALL[-1])
+    return Tiles(rows, columns, BLOCK, stages, 128, cluster)
 
 
 @tilewright.jit

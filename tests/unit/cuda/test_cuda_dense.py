@@ -5,7 +5,7 @@ import pytest
 from cuda_gemm import operands, product
 
 import tilewright
-from tilewright.kernels.block_scaled_matmul import block_scaled_matmul
+from tilewright.kernels.block_scaled_matmul import block_scaled_matmul, block_tiles
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.tiles import Tiles, choose_parts, choose_tiles
 from tilewright.passes.context import Schedule
@@ -189,6 +189,16 @@ def test_blocks_with_tails_by_every_scale_of_the_activation(scale_A, bias, M, N,
     for schedule in (None, "late"):
         found = run(kernel, (M, N), "bfloat16", a, b, scales_A, scales_B, *more, schedule=schedule)
         assert (np.abs(found - exact) <= 128 * 2.0**-14 * size + ROUNDING["bfloat16"] * np.abs(exact)).all()
+
+
+@pytest.mark.parametrize(
+    "M, N, shape",
+    [(4096, 7168, (256, 128)), (4096, 576, (256, 128)), (600, 7168, (128, 128)), (64, 24576, (64, 128)), (64, 7168, (64, 32)), (128, 7168, (64, 64)),
+     (1, 128, (64, 32))],
+)  # fmt: skip
+def test_tiles_of_blocks_follow_the_size(M, N, shape):
+    tiles = block_tiles(M, N)
+    assert (tiles.block_M, tiles.block_N) == shape
 
 
 def test_factors_are_loaded_while_products_are_made():
