@@ -33,6 +33,7 @@ more than it brings.  Source: the ping-pong of FlashAttention-3 (Shah et al., 20
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -68,7 +69,7 @@ MOST = 4
 """Warpgroups that may take turns: each has a named barrier, of which there are few."""
 
 WORK = 3
-"""Passes over the elements of a product from which on turns pay."""
+"""Passes over the elements of each product from which on turns pay."""
 
 
 def take_turns(function: Function, context: Context) -> Function:
@@ -127,9 +128,10 @@ def _runs(statements: Sequence[Statement]) -> list[tuple[int, int]]:
 def _works_between(statements: Sequence[Statement]) -> bool:
     """Whether threads do much with what a gemm made in the iteration that made it."""
     waited = {one.token for one in statements if isinstance(one, Wait) and one.pending == 0}
-    made = {one.c.buffer for one in statements if isinstance(one, Gemm) and one.token in waited}
+    made = Counter(one.c.buffer for one in statements if isinstance(one, Gemm) and one.token in waited)
     work = [one for one in statements if isinstance(one, (Parallel, TileOperator)) and not isinstance(one, Gemm)]
-    return sum(bool(made & touched(one).all) for one in work) >= WORK
+    passes = Counter(buffer for one in work for buffer in touched(one).all if buffer in made)
+    return any(passes[buffer] >= WORK * products for buffer, products in made.items())
 
 
 def _holds_gemm(statement: Statement) -> bool:
