@@ -30,7 +30,7 @@ import tilewright
 from tilewright.kernels.block_scaled_matmul import block_scaled_matmul, block_tiles
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
-from tilewright.kernels.sparse_matmul import pack_metadata, sparse_matmul, sparse_tiles
+from tilewright.kernels.sparse_matmul import pack_metadata, sparse_matmul, sparse_parts
 from tilewright.kernels.tiles import Parts, Tiles, choose_parts
 
 CASES = ",".join(
@@ -227,14 +227,14 @@ def sparse(M: int, N: int, K: int, tried: list[Tiles], dtype: str) -> Runs:
         runs["cusparselt"] = cusparselt(a, b, torch_type(out))
     except RuntimeError as error:
         print(f"  cusparselt: {str(error).splitlines()[0]}")
-    ways = {"tilewright": sparse_tiles(M, N, dtype)} | {f"  {t.block_M}x{t.block_N} {t.cluster}": t for t in tried}
+    ways = {"tilewright": sparse_parts(M, N, dtype)} | {f"  {t.block_M}x{t.block_N} {t.cluster}": t for t in tried}
     for name, tiles in ways.items():
-        if tiles.block_K == 0:
+        if isinstance(tiles, Tiles):
             tiles = Tiles(
                 tiles.block_M, tiles.block_N, 128 // kind.itemsize, tiles.stages or 4, tiles.threads, tiles.cluster
             )
         kernel = sparse_matmul(M, K, dtype, out, tiles=tiles)
-        runs[name] = output(kernel, M, N, torch_type(out), kept, pack_metadata(metadata, dtype, tiles), b)
+        runs[name] = output(kernel, M, N, torch_type(out), kept, pack_metadata(metadata, dtype), b)
     return runs
 
 

@@ -14,7 +14,7 @@ import tilewright
 import tilewright.language as T
 from tilewright.formats.sparse import group_of
 from tilewright.kernels.dense_matmul import sum_type
-from tilewright.kernels.tiles import CORES, MANY, ROW_BYTES, SHARED_BYTES, STAGING_BYTES, Tiles
+from tilewright.kernels.tiles import CORES, MANY, ROW_BYTES, SHARED_BYTES, STAGING_BYTES, Parts, Tiles
 
 
 @tilewright.jit
@@ -24,7 +24,7 @@ def sparse_matmul(
     dtype: str = "float16",
     out: str | None = None,
     transpose_B: bool = True,
-    tiles: Tiles | None = None,
+    tiles: Tiles | Parts | None = None,
 ) -> Any:
     """Product of a sparse matrix, such as a pruned weight, and a dense one.
 
@@ -34,7 +34,7 @@ def sparse_matmul(
     dtype : of both operands.
     out : type of the result; that of the sums where not given.
     transpose_B : whether B is ``[N, K]`` in memory.
-    tiles : None for those that suit many columns; see `sparse_tiles`.
+    tiles : for all rows, or for parts of them; None for those that suit many columns, see `sparse_parts`.
 
     Returns
     -------
@@ -47,27 +47,25 @@ def sparse_matmul(
     >>> kernel(kept, pack_metadata(metadata, "float16"), activations, C)
     """
     N, accumulate = T.dynamic("N"), sum_type(dtype)
-    chosen = tiles or sparse_tiles(M, MANY, dtype)
-    block_M, block_N, block_K = chosen.block_M, chosen.block_N, chosen.block_K
+    parts: Parts = ((M, tiles),) if isinstance(tiles, Tiles) else tiles or sparse_parts(M, MANY, dtype)
+    block_K = parts[0][1].block_K
     step_bytes = block_K // (2 * group_of(tilewright.dtype(dtype)))
 
-    @T.prim_func
-    def sparse_matmul(
-        kept: T.Tensor((M, K // 2), dtype),
-        metadata: T.Tensor((-(-K // block_K), M, step_bytes), "uint8"),
-        B: T.Tensor((N, K) if transpose_B else (K, N), dtype),
-        C: T.Tensor((M, N), out or accumulate),
-    ):
-        grid = T.ceildiv(N, block_N), T.ceildiv(M, block_M)
+    @T.macro
+    def multiply(kept: Any, metadata: Any, B: Any, C: Any, first: int, height: int, chosen: Tiles) -> None:
+        """Some rows of the product."""
+        block_M, block_N = chosen.block_M, chosen.block_N
+        grid = T.ceildiv(N, block_N), T.ceildiv(height, block_M)
         with T.Kernel(*grid, threads=chosen.threads, cluster_dims=chosen.cluster) as (bn, bm):
+            row = first + bm * block_M
             a = T.alloc_shared((block_M, block_K // 2), dtype)
             places = T.alloc_shared((block_M, step_bytes), "uint8")
             b = T.alloc_shared((block_N, block_K) if transpose_B else (block_K, block_N), dtype)
             total = T.alloc_fragment((block_M, block_N), accumulate)
             T.clear(total)
             for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=chosen.stages):
-                T.copy(kept[bm * block_M, k * block_K // 2], a)
-                T.copy(metadata[k, bm * block_M, 0], places)
+                T.copy(kept[row, k * block_K // 2], a)
+                T.copy(metadata[k, row, 0], places)
                 if transpose_B:
                     T.copy(B[bn * block_N, k * block_K], b)
                 else:
@@ -77,9 +75,20 @@ def sparse_matmul(
                 result = T.alloc_fragment((block_M, block_N), out)
                 for i, j in T.Parallel(block_M, block_N):
                     result[i, j] = T.cast(total[i, j], out)
-                T.copy(result, C[bm * block_M, bn * block_N])
+                T.copy(result, C[row, bn * block_N])
             else:
-                T.copy(total, C[bm * block_M, bn * block_N])
+                T.copy(total, C[row, bn * block_N])
+
+    @T.prim_func
+    def sparse_matmul(
+        kept: T.Tensor((M, K // 2), dtype),
+        metadata: T.Tensor((-(-K // block_K), M, step_bytes), "uint8"),
+        B: T.Tensor((N, K) if transpose_B else (K, N), dtype),
+        C: T.Tensor((M, N), out or accumulate),
+    ):
+        multiply(kept, metadata, B, C, 0, *parts[0])
+        if len(parts) == 2:
+            multiply(kept, metadata, B, C, parts[0][0], *parts[1])
 
     return sparse_matmul
 
@@ -90,7 +99,7 @@ def pack_metadata(metadata: Any, dtype: str, tiles: Tiles | None = None) -> Any:
     Parameters
     ----------
     metadata : ``[M, K / 8]`` (``[M, K / 4]`` for tfloat32), as `formats.sparse.compress` gives it; a NumPy array or a tensor.
-    dtype, tiles : those of the kernel; all tiles of `sparse_tiles` have the same order.
+    dtype, tiles : those of the kernel; all tiles of `sparse_parts` have the same order.
 
     Returns
     -------
@@ -109,27 +118,63 @@ def pack_metadata(metadata: Any, dtype: str, tiles: Tiles | None = None) -> Any:
     return np.ascontiguousarray(packed) if isinstance(packed, np.ndarray) else packed.contiguous()
 
 
-EFFICIENCY = {(256, 192): 1.0, (128, 256): 0.95, (256, 128): 0.91, (128, 192): 0.87, (128, 128): 0.75}
+Shape = tuple[int, int]
+
+WORTH = 0.985
+"""Two parts must take less than so much of one: they are two launches."""
+
+EFFICIENCY: dict[Shape, float] = {
+    (256, 192): 1.0,
+    (128, 256): 0.95,
+    (256, 128): 0.91,
+    (128, 192): 0.87,
+    (128, 128): 0.75,
+}
 """Rows and columns of tiles and the rate of their products beside that of the first (measured on an H200, the last
 estimated): the dense operand is read from shared memory for each 64 rows, and both are written there once a tile."""
 
 
-def sparse_tiles(M: int, N: int, dtype: str, cores: int = CORES) -> Tiles:
-    """The tiles for a product of this size: the fewest cycles by waves and rates.
+def sparse_parts(M: int, N: int, dtype: str, cores: int = CORES) -> Parts:
+    """Rows and tiles of one or two parts of a product of this size: whole waves of large tiles, and what they leave.
 
     Parameters
     ----------
     N : columns expected; kernels made with the result take any number.
     dtype : of the operands.
     """
+    single = _best(M, N, dtype, cores)
+    best: Parts = ((M, _tiles(single, dtype)),)
+    fewest = _cycles(single, M, N, cores) * WORTH
+    for shape in _shapes(dtype):
+        down, across = -(-M // shape[0]), -(-N // shape[1])
+        whole = down * across // cores * cores // across  # rows of tiles that make whole waves
+        for count in (whole, whole - 1):  # blocks share loads in pairs
+            height = count * shape[0]
+            if 0 < height < M:
+                second = _best(M - height, N, dtype, cores)
+                cycles = _cycles(shape, height, N, cores) + _cycles(second, M - height, N, cores)
+                if cycles < fewest:
+                    best, fewest = ((height, _tiles(shape, dtype)), (M - height, _tiles(second, dtype))), cycles
+    return best
 
-    def cycles(shape: tuple[int, int]) -> float:
-        rows, columns = shape
-        waves = -(-(-(-M // rows) * -(-N // columns)) // cores)
-        return waves * rows * columns / EFFICIENCY[shape]
 
-    # Whole sums that become floats need registers for both, of which the largest tile leaves none.
+def _shapes(dtype: str) -> list[Shape]:
+    """Tiles that suit a type: whole sums that become floats need registers for both, of which the largest leaves none."""
     whole = tilewright.dtype(dtype).is_integer
-    rows, columns = min((one for one in EFFICIENCY if not whole or math.prod(one) <= 128 * 256), key=cycles)
+    return [one for one in EFFICIENCY if not whole or math.prod(one) <= 128 * 256]
+
+
+def _best(M: int, N: int, dtype: str, cores: int) -> Shape:
+    return min(_shapes(dtype), key=lambda shape: _cycles(shape, M, N, cores))
+
+
+def _cycles(shape: Shape, M: int, N: int, cores: int) -> float:
+    """What a part takes, as areas of tiles in a row."""
+    waves = -(-(-(-M // shape[0]) * -(-N // shape[1])) // cores)
+    return waves * math.prod(shape) / EFFICIENCY[shape]
+
+
+def _tiles(shape: Shape, dtype: str) -> Tiles:
+    rows, columns = shape
     stages = (SHARED_BYTES - STAGING_BYTES) // (rows * ROW_BYTES // 2 + columns * ROW_BYTES + rows * ROW_BYTES // 16)
     return Tiles(rows, columns, ROW_BYTES // tilewright.dtype(dtype).storage_bytes, min(stages, 6), 256)

@@ -12,7 +12,7 @@ import tilewright.language as T
 from tilewright.errors import EmulationError, TilewrightError
 from tilewright.formats.sparse import NotSparse, compress, expand, group_of, prune
 from tilewright.ir.dtypes import dtype as dtype_of
-from tilewright.kernels.sparse_matmul import pack_metadata
+from tilewright.kernels.sparse_matmul import pack_metadata, sparse_parts
 from tilewright.kernels.sparse_matmul import sparse_matmul as sparse_matmul_kernel
 from tilewright.kernels.tiles import Tiles
 from tilewright.passes.tile import pair_turns
@@ -201,19 +201,26 @@ def test_operands_that_do_not_fit_are_named():
         on("sm_80", wrong).compile(kept, metadata, b)
 
 
-@pytest.mark.parametrize("dtype, M, bytes_a_step", [("float16", 128, 8), ("int8", 70, 8), ("tfloat32", 64, 8)])
-def test_the_library_s_kernel(dtype, M, bytes_a_step):
+@pytest.mark.parametrize("dtype, M, two", [("float16", 192, True), ("int8", 70, False), ("tfloat32", 64, False)])
+def test_the_library_s_kernel(dtype, M, two):
     """Metadata in the order of steps: a tile is one piece for the copy engine, where the kernel knows that it lies inside."""
     K = 160 if dtype == "tfloat32" else 320
     kept, metadata, b, expected = problem(M, 40, K, dtype)
-    depth = bytes_a_step * (4 if dtype == "tfloat32" else 8)
+    depth = 32 if dtype == "tfloat32" else 64
     tiles, out = Tiles(64, 32, depth, 3, 128), "int32" if dtype == "int8" else "float32"
     factory = JITFactory(sparse_matmul_kernel.function, None, "cuda -arch=sm_90a -cores=4", None)
-    kernel = factory(M, K, dtype, out, tiles=tiles)
+    parts = ((64, tiles), (M - 64, Tiles(128, 32, depth, 3, 256)))
+    kernel = factory(M, K, dtype, out, tiles=parts if two else tiles)
     packed = pack_metadata(metadata, dtype, tiles)
-    assert packed.shape == (-(-K // depth), M, bytes_a_step)
+    assert packed.shape == (-(-K // depth), M, 8)
     assert ("bulk_load" in kernel.get_kernel_source()) == (M % 64 == 0)
     for schedule in ("late", "random"):
         result = np.full((M, 40), 77, dtype_of(out).numpy)
         kernel.emulate(kept, packed, b, result, schedule=schedule, seed=1)
         assert np.array_equal(result, expected)
+
+
+def test_parts_make_whole_waves():
+    (height, first), (rest, second) = sparse_parts(8192, 8192, "float16")
+    assert (height, rest) == (7680, 512) and (first.block_M, second.block_M) == (256, 128)
+    assert [rows for rows, _ in sparse_parts(2048, 2048, "float16")] == [2048]
