@@ -8,14 +8,16 @@ import pytest
 from hypothesis import given, settings
 
 from tilewright.errors import InvalidLayout
+from tilewright.formats import number_format
 from tilewright.ir.dtypes import ALL
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
-from tilewright.machine.fragment_records import COLUMNS, E2M1, FragmentRecords
+from tilewright.machine.fragment_records import COLUMNS, E2M1, SIGNS, FragmentRecords
 from tilewright.targets.cuda.instructions import mma_a
 
 HALF, BRAIN, BYTE = (ALL[name] for name in ("float16", "bfloat16", "int8"))
 FORMS = [FragmentRecords(bits, operand) for bits in (1, 2, 4, 8) for operand in (HALF, BRAIN, BYTE)]
+FORMS.append(FragmentRecords(4, HALF, values=E2M1))
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
@@ -35,7 +37,8 @@ def test_each_lane_finds_the_codes_of_its_registers_where_the_rule_says(form: Fr
     np.testing.assert_array_equal(tile, row // 16)
     np.testing.assert_array_equal(word // form.vector, lane)
     np.testing.assert_array_equal(load * form.vector + word % form.vector, places[..., 0])
-    np.testing.assert_array_equal(within, places[..., 1] + element * form.fields)
+    between = (form.packed, 1) if form.is_looked_up else (1, form.fields)
+    np.testing.assert_array_equal(within, places[..., 1] * between[0] + element * between[1])
     assert form.codes().is_bijective
 
 
@@ -101,3 +104,25 @@ def test_values_must_be_held_exactly() -> None:
     with pytest.raises(InvalidLayout) as caught:
         FragmentRecords(4, HALF, HALF, values=(0.1,) * 16)
     assert caught.value.message == "16 values of codes of 4 bits cannot be looked up as float16"
+
+
+@pytest.mark.parametrize(("bits", "parts", "name"), [(8, (3, 7), "e4m3"), (8, (2, 15), "e5m2"), (4, (1, 1), "e2m1")])
+def test_small_floats_stand_for_their_formats_values(bits: int, parts: tuple[int, int], name: str) -> None:
+    form, table = FragmentRecords(bits, BRAIN, floating=parts), number_format(name).table
+    finite = np.isfinite(table)
+    np.testing.assert_array_equal(form.numbers[finite], table[finite])
+    assert str(form).endswith(f"{name} bias {parts[1]}]")
+
+
+def test_floats_must_have_room_in_the_operand() -> None:
+    with pytest.raises(InvalidLayout) as caught:
+        FragmentRecords(8, HALF, floating=(1, 31))
+    assert caught.value.message == "floats of 8 bits, 1 of mantissa, bias 31, cannot be decoded as float16"
+
+
+def test_signs_are_bits_of_half_their_difference() -> None:
+    for operand in (HALF, BRAIN):
+        form = FragmentRecords(1, operand, values=SIGNS)
+        for h in (0, 1):
+            bit = [(number + form.raw_bias) * form.raw_unit(h) for number in SIGNS]
+            assert bit[1] - bit[0] == (2.0 ** (h - 24) if operand == HALF else 1.0)

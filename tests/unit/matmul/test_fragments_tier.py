@@ -87,7 +87,7 @@ WEIGHTS = {
     "divisors": (lambda: grouped("int8", group=None, divisors=RNG.uniform(0.5, 4.0, K)), "float16", 3),
     "second-level scales": (with_multipliers, "float16", 2),
 }  # fmt: skip
-QUICK = ("float32 scales", "groups of 96", "mxfp6", "signs", "zeros of signed codes", "act-order, short groups")
+QUICK = ("groups of 96", "nvfp4", "zeros of signed codes", "act-order, short groups")
 EMULATED = ("mxfp4", "act-order", "signs", "five bits")
 
 
@@ -152,7 +152,7 @@ def test_without_warpgroups(name: str, rows: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", proof_but([f.name for f in FORMATS.values() if not f.is_dense and f.name != "e8m0"], ["int8", "nf4"])
+    "name", proof_but([f.name for f in FORMATS.values() if not f.is_dense and f.name != "e8m0"], ["int8"])
 )
 def test_every_code_is_decoded(name: str) -> None:
     """Activations that pick one column each: the product is the weight, every code of it, to the bit."""
@@ -168,7 +168,7 @@ def test_every_code_is_decoded(name: str) -> None:
         np.testing.assert_array_equal(interpreted(made).T, wanted[:, :rows])
 
 
-@pytest.mark.parametrize("rows", [3, 20])
+@pytest.mark.parametrize("rows", proof_but([3, 20], [20]))
 @pytest.mark.parametrize("out", proof_but(["float32", "bfloat16", "float64", "int8"], ["bfloat16"]))
 def test_epilogues(out: str, rows: int) -> None:
     weight = PackedWeight.pack(grouped("nvfp4"))
