@@ -419,22 +419,21 @@ def medium_quant_choice(
     }  # fmt: skip
 
 
-CYCLES = {(128, 1): 620, (128, 2): 1180, (256, 1): 1130}
-"""Of a multiprocessor for 64 columns, by rows of A and times 128 rows of W, measured: decoding does not hide behind products."""
+CYCLES = {
+    (16, 1): 230, (16, 2): 430, (32, 1): 290, (32, 2): 543, (64, 1): 400, (64, 2): 750, (128, 1): 620, (128, 2): 1180,
+    (256, 1): 1130,
+}  # fmt: skip
+"""Of a multiprocessor for 64 columns, by rows of A and times 128 rows of W, as measured: 0.9 times what the products take, and one for
+each instruction of a scheduler."""
 
 START, EXCHANGE, RESIDENT = 8000, 5000, 132
 """Cycles until a block multiplies and after it has, those of a cluster's sums, and blocks that run at once."""
 
 
 def _tiles(N: int, K: int, M: int) -> tuple[int, int, int]:
-    """Rows of A of a block, times 128 rows of W, and blocks that divide K.
-
-    For up to 64 rows of A, where W has rows for a block of 256 on most multiprocessors, K stays whole; else clusters of two
-    divide it.  For more, what takes the fewest cycles in all waves of blocks.
-    """
-    if M <= 64:
-        wide = -(-N // 256) >= 100
-        return next(n for n in (16, 32, 64) if n >= M), 2 if wide else 1, 1 if wide else 2
+    """Rows of A of a block, times 128 rows of W, and blocks that divide K: what takes the fewest cycles in all waves of blocks."""
+    room = next((n for n in (16, 32, 64, 128) if n >= M), 0)
+    sizes = [(tokens, tiles) for tokens, tiles in reversed(CYCLES) if tokens == room or (tokens >= 128 and not room)]
 
     def cycles(choice: tuple[int, int, int]) -> int:
         tokens, tiles, cluster = choice
@@ -442,4 +441,4 @@ def _tiles(N: int, K: int, M: int) -> tuple[int, int, int]:
         block = -(-K // (HALF * cluster)) * CYCLES[tokens, tiles] + START + EXCHANGE * (cluster - 1)
         return -(-blocks // RESIDENT) * block
 
-    return min([(*sizes, cluster) for cluster in (1, 2) for sizes in reversed(CYCLES)], key=cycles)
+    return min([(*size, cluster) for cluster in (1, 2) for size in sizes], key=cycles)
