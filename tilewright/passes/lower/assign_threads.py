@@ -378,7 +378,7 @@ def _named_by_author(kernel: Kernel) -> frozenset[int]:
 
 
 def _free_barriers(roles: Roles, taken: frozenset[int]) -> list[int]:
-    """Named barriers: one a role, then as many as there are warpgroups, one behind the other, and the rest.
+    """Named barriers: one a role, then as many as there are warpgroups and turns, one behind the other, and the rest.
 
     Raises
     ------
@@ -386,6 +386,13 @@ def _free_barriers(roles: Roles, taken: frozenset[int]) -> list[int]:
     """
     left = [number for number in range(1, NAMED_BARRIERS) if number not in taken]
     groups = max(1, sum(role.all_warps for role in roles.roles) * WARP // WARPGROUP)
+    turns = [
+        role.warps
+        for role in roles.roles
+        for node in walk(role)
+        if isinstance(node, Call) and node.function == "take_turn"
+    ]
+    groups += max(turns, default=0) * WARP // WARPGROUP
     last = NAMED_BARRIERS - groups
     for first in (*range(len(roles.roles) + 1, last + 1), *range(1, len(roles.roles) + 1)):
         run = list(range(first, first + groups))

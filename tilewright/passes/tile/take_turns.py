@@ -47,6 +47,7 @@ from tilewright.ir.nodes import (
     Expr,
     For,
     Function,
+    Kernel,
     Parallel,
     Role,
     Statement,
@@ -58,6 +59,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.visitor import Rewriter, walk
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
+from tilewright.passes.tile.divide_roles import SPECIALIZED
 from tilewright.passes.tile.overlap_gemms import conditional
 from tilewright.passes.tile.pipeline_plan import touched
 from tilewright.passes.tile.role_survey import LOOPS
@@ -81,6 +83,11 @@ def take_turns(function: Function, context: Context) -> Function:
 class _Turns(Rewriter):
     def __init__(self) -> None:
         self.groups = 1
+
+    def visit_Kernel(self, kernel: Kernel) -> Kernel:
+        """Roles that the author divided are the author's to order."""
+        made: Kernel = self.generic(kernel) if kernel.attribute(SPECIALIZED) else kernel
+        return made
 
     def visit_Role(self, role: Role) -> Role:
         self.groups = role.warps // GROUP if role.warps % GROUP == 0 and role.instances == 1 else 1
