@@ -18,7 +18,7 @@ LEAST = 1e-33
 """Magnitudes below this are as good as zero: the inverse of their scale would be no float32 number."""
 
 AT_ONCE = 1 << 15
-"""Elements of a token that a block holds in registers, 32 to a thread; longer tokens are read twice."""
+"""Elements of a token that a block holds in registers, up to 64 to a thread; longer tokens are read twice."""
 
 SHARE = 4096
 """Elements that a block holds of what is cut: of groups, of a tensor, of a token that is too long."""
@@ -56,13 +56,8 @@ def padded(K: int, unit: int) -> int:
 
 
 def threads_for(K: int) -> int:
-    """Threads of a block that holds a token: at most 32 elements for each where that can be, none idle, and not more than needed."""
-
-    def cost(threads: int) -> tuple[int, int, int]:
-        whole = padded(K, VECTOR * threads)
-        return max(whole // threads, 32), whole, threads
-
-    return min(range(128, 1056, 32), key=cost)
+    """Threads of a block that holds a token: at most 32 elements for each, as far as 512 threads go."""
+    return next((threads for threads in (128, 256) if 32 * threads >= K), 512)
 
 
 @tilewright.jit

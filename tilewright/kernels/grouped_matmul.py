@@ -13,7 +13,7 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.dense_matmul import sum_type
-from tilewright.kernels.tiles import CORES, ROW_BYTES, SHARED_BYTES, STAGING_BYTES
+from tilewright.kernels.tiles import CORES, FEW_ROWS, ROW_BYTES, SHARED_BYTES, STAGING_BYTES
 
 BAND = 8
 """Tiles of rows that are walked column by column, so that neighbours in time share tiles of the weights in the L2 cache."""
@@ -25,7 +25,7 @@ class GroupTiles:
 
     Attributes
     ----------
-    rows : of A in a block's tile; fewer than 64 turn the problem around.
+    rows : of A in a block's tile; up to 64 turn the problem around.
     columns : rows of the weights in a block's tile.
     stages : slots of the ring of tiles.
     warpgroups : that multiply; each takes its part of the instruction's rows.
@@ -45,7 +45,7 @@ class GroupTiles:
     @property
     def turned(self) -> bool:
         """Whether rows of the weights are the instruction's rows."""
-        return self.rows < 64
+        return self.rows <= FEW_ROWS
 
     @property
     def cluster(self) -> int:
@@ -54,19 +54,16 @@ class GroupTiles:
 
 def group_tiles(rows: int, N: int, cores: int = CORES) -> GroupTiles:
     """Tiles for runs of about so many rows."""
-    if rows <= 32:
-        held = next(size for size in (8, 16, 32) if size >= rows)
-        columns, warpgroups, down, across = (128, 2, 1, 1) if N > 64 else (64, 1, 1, 1)
-    elif rows <= 64:
-        held, columns, warpgroups, down, across = 64, 128, 1, 1, 1
-    elif rows <= 1024:
-        held, columns, warpgroups, down, across = 128, 256, 2, 1, 2
+    if rows <= FEW_ROWS:
+        # The weights are what takes time: as many of their bytes on the way as there is room for.
+        held = next(size for size in (8, 16, 32, 64) if size >= rows)
+        columns = 64 if N <= 64 else 256 if held == 64 and N > 128 else 128
+        warpgroups, down, across = (1 if columns == 64 else 2), 1, 1
     else:
-        held, columns, warpgroups, down, across = 128, 256, 2, 2, 1
-    if -(-N // columns) % 2:
-        across = 1
-    room = SHARED_BYTES - (STAGING_BYTES if held >= 64 else 1024)
-    stages = min(8, room // ((held + columns) * ROW_BYTES))
+        held, columns, warpgroups = 128, 256, 2
+        down, across = (1, 2) if rows <= 160 and columns < N else (2, 1)
+    room = SHARED_BYTES - (STAGING_BYTES if held > FEW_ROWS else 2048)
+    stages = min(12, room // ((held + columns) * ROW_BYTES))
     return GroupTiles(held, columns, stages, warpgroups, down, across, cores)
 
 

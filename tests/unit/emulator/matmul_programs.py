@@ -22,6 +22,7 @@ from tilewright.kernels.hopper_quant_bytes import byte_quant_matmul
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_small import small_quant_matmul
 from tilewright.kernels.recipe import Recipe
+from tilewright.kernels.record_packing import order_of, pack_records
 from tilewright.kernels.sparse_matmul import pack_metadata, sparse_matmul
 from tilewright.kernels.tiles import Tiles
 from tilewright.machine.fragment_records import FragmentRecords
@@ -92,6 +93,16 @@ def of_experts() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     return medium_quant_matmul, (words, *rest), options
 
 
+def records() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Plain codes of 3 bits and scales into records of 4."""
+    N, K = 20, 130
+    form = FragmentRecords(4, ALL["float16"], ALL["float16"])
+    plain = np.random.default_rng(4).integers(0, 256, (N, -(-K * 3 // 8))).astype(np.uint8)
+    lines = np.random.default_rng(5).integers(0, 1000, (N, 2)).astype(np.uint16)
+    arguments = (plain, K, np.arange(8, dtype=np.uint8) + 8, order_of(form), lines)
+    return pack_records, (*arguments, np.full(form.shape(N, K), 77, np.uint32)), {"sizes": (form, 3)}
+
+
 def general() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The kernel for everything, on int8 by uint4."""
     N, K, M = 40, 128, 20
@@ -118,7 +129,7 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "block_scaled_matmul": (block_scaled_matmul, (*E4M3, powers(2, M), powers(1, 2), rubbish(M, N)), {"sizes": (N, 256), "out": "float32", "tiles": Tiles(64, 32, 128, 2, 128)}),
     "sparse_matmul": (sparse_matmul, (KEPT, pack_metadata(PLACES, "float16", SMALL), F16, rubbish(M, N)), {"sizes": (M, K), "tiles": SMALL}),
     "few_rows_matmul": (few_rows_matmul, (*BF16, rubbish(9, N)), {"sizes": (N, K), "rows": 9, "splits": 2, "stages": 2}),
-    "grouped_matmul": (grouped_matmul, (whole(M, K, dtype="bfloat16"), whole(3, N, K, dtype="bfloat16", seed=1), np.array([66, 0, 4], np.int32), rubbish(M, N)), {"sizes": (3, N, K), "out": "float32", "tiles": GroupTiles(64, 64, 2, 1, blocks=2)}),
+    "grouped_matmul": (grouped_matmul, (whole(M, K, dtype="bfloat16"), whole(3, N, K, dtype="bfloat16", seed=1), np.array([66, 0, 4], np.int32), rubbish(M, N)), {"sizes": (3, N, K), "out": "float32", "tiles": GroupTiles(128, 64, 2, 2, blocks=2)}),
     "small_quant_matmul": quantised(small_quant_matmul, 8, warps=2, records=2, blocks=2),
     "byte_quant_matmul": of_bytes(),
     "medium_quant_matmul of experts": of_experts(),
@@ -128,6 +139,7 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
 
 KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "general_matmul": general(),
+    "pack_records": records(),
     "fragment_matmul": fragments(),
     "quantize_activations": (quantize_activations, (TOKENS.astype(ALL["bfloat16"].numpy), rubbish(5, 256, dtype="int8"), rubbish(5, 1)), {"sizes": (256,)}),
     "quantize_activations of groups": (quantize_activations, (TOKENS, rubbish(5, 256, dtype="float8_e4m3fn"), rubbish(2, 5)), {"sizes": (256, "float32", "float8_e4m3fn", 128), "by_group": True}),

@@ -25,9 +25,10 @@ def product(a, b, sizes, factors=None):
 @pytest.mark.parametrize(
     "tiles, dtype, scaled, sizes",
     [
-        (GroupTiles(64, 64, 3, 1, blocks=3), "bfloat16", False, (70, 0, 5, 64)),
-        (GroupTiles(64, 64, 2, 1, down=2, blocks=4), "float16", False, (130, 1, 0)),
-        (GroupTiles(64, 64, 2, 1, across=2, blocks=4), "int8", True, (0, 65, 63)),
+        (GroupTiles(128, 64, 3, 2, blocks=3), "bfloat16", False, (140, 0, 5, 128)),
+        (GroupTiles(128, 64, 2, 2, down=2, blocks=4), "float16", False, (260, 1, 0)),
+        (GroupTiles(128, 64, 2, 2, across=2, blocks=4), "int8", True, (0, 129, 63)),
+        (GroupTiles(64, 128, 2, 2, blocks=3), "int8", True, (0, 65, 63)),
         (GroupTiles(16, 64, 3, 1, blocks=3), "float8_e4m3fn", True, (17, 3, 0, 1)),
         (GroupTiles(8, 128, 2, 2, blocks=2), "bfloat16", False, (3,) * 6),
     ],
@@ -54,8 +55,8 @@ def test_runs_of_rows(tiles, dtype, scaled, sizes, N):
 def test_tiles_fit_their_runs():
     assert group_tiles(5, 4096).turned
     assert group_tiles(64, 4096).rows == 64
-    assert group_tiles(300, 4096).across == 2
-    assert group_tiles(4096, 4096).down == 2
+    assert group_tiles(128, 4096).across == 2
+    assert group_tiles(300, 4096).down == 2
     for rows in (1, 8, 9, 33, 64, 65, 2000):
         tiles = group_tiles(rows, 512)
         assert tiles.stages * (tiles.rows + tiles.columns) * 128 < 227 << 10

@@ -20,9 +20,8 @@ from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Arranging, Machine, Operands, Prepared
 from tilewright.matmul.tiers.fragments import arranging_kernel
-from tilewright.matmul.tiers.records import by_row, codes_of, float_parts, recoded, words_of
+from tilewright.matmul.tiers.records import by_row, float_parts, recoded, words_of
 from tilewright.ops.rounding import round_float
-from tilewright.runtime.tensors import is_torch
 from tilewright.specialization import compile
 
 WHOLE = 16
@@ -248,14 +247,7 @@ def _narrowest(scales: np.ndarray) -> DType:
 
 def words(weight: PackedWeight, plan: Plan, coding: Coding, example: Any) -> Any:
     """A weight's records, packed where the weight is."""
-    codes, table = codes_of(weight), coding.table(weight.format)
-    if is_torch(codes):
-        import torch
-
-        codes = torch.from_numpy(table).to(codes.device)[codes.int()]
-    else:
-        codes = table[codes]
-    return words_of(plan.form, codes, plan.parts, example)
+    return words_of(weight, plan.form, coding.table(weight.format), plan.parts, example)
 
 
 def _as_float32(array: Any) -> Any:

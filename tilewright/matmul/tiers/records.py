@@ -11,12 +11,17 @@ import numpy as np
 from tilewright.errors import CannotQuantize
 from tilewright.formats import Format, unpack_plain
 from tilewright.ir.dtypes import ALL, DType
+from tilewright.kernels.record_packing import order_of, pack_records
+from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import COLUMNS, SIGNS, FragmentRecords
-from tilewright.matmul.arrays import as_numpy, placed_like
+from tilewright.matmul.arrays import as_numpy, contiguous, placed_like
 from tilewright.matmul.facts import WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.ops.rounding import round_float
+from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import is_torch
+from tilewright.specialization import compile
+from tilewright.targets.registry import resolve
 
 ROOM = {"float16": 2.0**15, "bfloat16": 2.0**126}
 """What a scaled weight may be at most in registers."""
@@ -128,50 +133,81 @@ def records_of(weight: PackedWeight, form: FragmentRecords, coding: Coding, exam
     ------
     CannotQuantize : codes that stand for no number.
     """
-    facts = weight.facts
-    codes = recoded(codes_of(weight), facts.format)
-    parts, factor = _scales_and_zeros(weight, form)
-    words = words_of(form, codes, parts, example)
+    parts, factor = scales_and_zeros(weight, form)
+    table = recoded(np.arange(1 << weight.format.bits).astype(np.uint8), weight.format)
+    words = words_of(weight, form, table, parts, example)
     return Records(words, placed_like(np.array([factor], np.float32), example))
 
 
-def words_of(form: FragmentRecords, codes: Any, parts: dict[str, np.ndarray], example: Any) -> Any:
-    """Records of codes, where these are, and of scales and zeros ``[N, groups of the form]``."""
-    if is_torch(codes):
-        return _pack_on_device(form, codes, parts)
+def words_of(
+    weight: PackedWeight, form: FragmentRecords, table: np.ndarray, parts: dict[str, np.ndarray], example: Any
+) -> Any:
+    """Records of a weight's codes, packed on its device.
+
+    Parameters
+    ----------
+    table : the record's code (uint8) for each of the format's.
+    parts : scales and zeros ``[N, groups of the form]``.
+
+    Raises
+    ------
+    CannotQuantize : codes that stand for no number.
+    """
+    plain, columns = weight.arrays["codes"], weight.facts.K
+    _check_numbers(weight)
+    if is_torch(plain) and plain.is_cuda:
+        return _pack_on_device(form, plain, columns, weight.format.bits, table, parts)
+    codes = table[unpack_plain(as_numpy(plain).view(np.uint8), columns, weight.format.bits)]
     return placed_like(form.pack({"codes": codes, **parts}), example)
 
 
 def has_factor(weight: PackedWeight, form: FragmentRecords) -> bool:
     """Whether sums with these records need the factor."""
-    return bool(_scales_and_zeros(weight, form)[1] != 1.0)
+    return bool(scales_and_zeros(weight, form)[1] != 1.0)
 
 
-def _scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, np.ndarray], float]:
+def scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, np.ndarray], float]:
     """Scales (and zeros) ``[N, groups of the form]``, and the factor that they were divided by.
 
     Scales that the operand's type has only rounded, or that would make weights too large for it, are divided by a power of two
     first, so that the largest weight is just below what the type has room for.
     """
+    return weight.derived(("scales and zeros", str(form)), lambda: _scales_and_zeros(weight, form))  # type: ignore[no-any-return]
+
+
+def _scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, np.ndarray], float]:
     facts, of = weight.facts, weight.format
-    scales = np.ones((1, 1)) if facts.scale is None else as_numpy(weight.arrays["scales"]).astype(np.float64)
+    assert form.scale is not None
+    scales = np.ones((1, 1), form.scale.numpy) if facts.scale is None else as_numpy(weight.arrays["scales"])
     if facts.multiplier is not None:
-        scales = scales * as_numpy(weight.arrays["multipliers"]).astype(np.float64)
+        scales = scales.astype(np.float64) * as_numpy(weight.arrays["multipliers"]).astype(np.float64)
     parts, power = {"scales": scales}, 0
     if form.zero is not None:
-        parts["zeros"] = as_numpy(weight.arrays["zeros"]).astype(np.float64)
-    assert form.scale is not None
+        parts["zeros"] = as_numpy(weight.arrays["zeros"])
     if form.scale == form.operand == ALL["float16"]:
-        magnitudes = np.abs(scales[scales != 0])
-        codes = max(abs(of.minimum), abs(of.maximum)) + (np.abs(parts["zeros"]).max() if "zeros" in parts else 0.0)
-        exact = (round_float(magnitudes, form.scale).astype(np.float64) == magnitudes).all()
+        magnitudes = np.abs(scales.astype(np.float64))
+        codes = max(abs(of.minimum), abs(of.maximum))
+        codes += float(np.abs(parts["zeros"]).max()) if "zeros" in parts else 0.0
+        exact = scales.dtype == form.scale.numpy or (round_float(magnitudes, form.scale) == magnitudes).all()
         largest = magnitudes.max(initial=0.0)
-        if largest and not (exact and magnitudes.min() >= 2.0**-14 and largest * codes <= ROOM["float16"]):
+        least = magnitudes.min(where=magnitudes > 0, initial=np.inf)
+        if largest and not (exact and least >= 2.0**-14 and largest * codes <= ROOM["float16"]):
             power = int(np.floor(np.log2(ROOM["float16"] / (largest * max(codes, 1.0)))))
-            parts["scales"] = np.ldexp(scales, power)
+            parts["scales"] = np.ldexp(scales.astype(np.float64), power)
             if facts.zeros == "rescale":
-                parts["zeros"] = np.ldexp(parts["zeros"], power)
-    return {name: by_row(weight, form, values) for name, values in parts.items()}, weight.tensor_scale * 2.0**-power
+                parts["zeros"] = np.ldexp(parts["zeros"].astype(np.float64), power)
+    held = {"scales": form.scale, "zeros": form.zero}
+    return {
+        name: by_row(weight, form, _rounded(values, held[name])) for name, values in parts.items()
+    }, weight.tensor_scale * 2.0**-power
+
+
+def _rounded(values: np.ndarray, of: DType | None) -> np.ndarray:
+    """Values in a type, rounded once."""
+    assert of is not None
+    if values.dtype == of.numpy or not of.is_float:
+        return values.astype(of.numpy, copy=False)
+    return round_float(values.astype(np.float64), of).astype(of.numpy, copy=False)
 
 
 def by_row(weight: PackedWeight, form: FragmentRecords, values: np.ndarray) -> np.ndarray:
@@ -183,36 +219,18 @@ def by_row(weight: PackedWeight, form: FragmentRecords, values: np.ndarray) -> n
     return np.repeat(by_row, wanted if facts.groups == 1 else facts.group // form.group, axis=1)[:, :wanted]
 
 
-def codes_of(weight: PackedWeight) -> Any:
-    """A weight's codes, one to a byte, where they are."""
-    of, columns, plain = weight.format, weight.facts.K, weight.arrays["codes"]
-    if is_torch(plain):
-        codes = _unpacked(plain.view(_uint8()), columns, of.bits)
-        wrong = [code for code, number in enumerate(of.values) if not np.isfinite(number) and code not in of.unused]
-        found = any(bool((codes == code).any()) for code in wrong) if len(wrong) <= 8 else False
-    else:
-        codes = unpack_plain(plain.view(np.uint8), columns, of.bits)
-        found = not np.isfinite(of.table[codes]).all()
-    if found:
+def _check_numbers(weight: PackedWeight) -> None:
+    """All codes stand for numbers; in few formats some do not.  Raises CannotQuantize."""
+    of, plain = weight.format, weight.arrays["codes"]
+    wrong = [code for code, number in enumerate(of.values) if not np.isfinite(number) and code not in of.unused]
+    if not wrong:
+        return
+    codes = plain if of.bits == 8 else unpack_plain(as_numpy(plain).view(np.uint8), weight.facts.K, of.bits)
+    found = (bool((codes.view(_uint8()) == code).any()) if is_torch(codes) else code in codes for code in wrong)
+    if any(found):
         raise CannotQuantize(
             f"the weight holds codes of {of} that are no finite numbers", hint="saturate before quantising"
         )
-    return codes
-
-
-def _unpacked(plain: Any, columns: int, bits: int) -> Any:
-    """`unpack_plain` of a torch tensor on its device."""
-    import torch
-
-    if bits == 8:
-        return plain
-    if 8 % bits == 0:
-        parts = [plain >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)]
-        return torch.stack(parts, dim=-1).reshape(plain.shape[0], -1)[:, :columns]
-    first = torch.arange(columns, device=plain.device) * bits
-    wide = torch.nn.functional.pad(plain, (0, 1)).to(torch.int16)
-    pairs = wide[:, first // 8] | wide[:, first // 8 + 1] << 8
-    return (pairs >> (first % 8).to(torch.int16) & (1 << bits) - 1).to(torch.uint8)
 
 
 def _uint8() -> Any:
@@ -221,33 +239,22 @@ def _uint8() -> Any:
     return torch.uint8
 
 
-def _pack_on_device(form: FragmentRecords, codes: Any, parts: dict[str, np.ndarray]) -> Any:
-    """`FragmentRecords.pack` by torch, where the codes are."""
+def _pack_on_device(
+    form: FragmentRecords, plain: Any, columns: int, bits: int, table: np.ndarray, parts: dict[str, np.ndarray]
+) -> Any:
+    """`FragmentRecords.pack` by a kernel, where the codes are."""
     import torch
 
-    rows, columns = codes.shape
-    down, across, words = form.shape(rows, columns)
-    records = torch.zeros(down, across, words * 4, dtype=torch.uint8, device=codes.device)
-    arrays = {"codes": codes}
-    for name, values in parts.items():
-        of = form.scale if name == "scales" else form.zero
-        assert of is not None
-        rounded = np.ascontiguousarray(round_float(values, of) if of.is_float else values.astype(of.numpy))
-        bits = rounded.view({8: np.uint8, 16: np.int16, 32: np.int32}[of.bits])
-        arrays[name] = torch.from_numpy(bits).to(codes.device)
-    for name, array in arrays.items():
-        layout, width = (form.codes(), COLUMNS) if name == "codes" else (form.lines(), form.sets)
-        padded = torch.zeros(down * form.rows, across * width, dtype=array.dtype, device=codes.device)
-        padded[:rows, : array.shape[1]] = array
-        blocks = padded.reshape(down, form.rows, across, width).permute(0, 2, 1, 3).reshape(down, across, -1)
-        order = torch.from_numpy(np.argsort(layout.permutation().reshape(-1))).to(codes.device)
-        ordered = blocks[..., order].contiguous()
-        if name == "codes" and form.bits < 8:
-            fields = ordered.reshape(down, across, -1, 8 // form.bits)
-            ordered = fields[..., 0].clone()
-            for position in range(1, 8 // form.bits):
-                ordered |= fields[..., position] << position * form.bits
-        raw = ordered.contiguous().view(torch.uint8)
-        start = form.offset(name)
-        records[..., start : start + raw.shape[-1]] = raw
-    return records.view(torch.uint32)
+    held = [(name, of) for name, of in (("scales", form.scale), ("zeros", form.zero)) if of is not None]
+    lines = [_rounded(parts[name], of) for name, of in held]
+    kernel = _packing_kernel(form, bits, resolve(plain.device.type)[1])
+    words = torch.empty(form.shape(plain.shape[0], columns), dtype=torch.uint32, device=plain.device)
+    raw = [np.ascontiguousarray(line).view(f"u{line.itemsize}") for line in lines]
+    constants = (placed_like(array, plain) for array in (table, order_of(form), *raw))
+    kernel(contiguous(plain.view(torch.uint8)), columns, *constants, words)
+    return words
+
+
+@functools.lru_cache(maxsize=64)
+def _packing_kernel(form: FragmentRecords, bits: int, arch: Arch) -> Kernel:
+    return compile(pack_records.trace(form, bits), target=arch)

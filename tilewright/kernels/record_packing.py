@@ -1,0 +1,108 @@
+"""A weight's plain codes, scales and zeros into records in fragment order, where they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import tilewright
+import tilewright.language as T
+from tilewright.ir.dtypes import ALL
+from tilewright.machine.fragment_records import ACROSS, COLUMNS, TILE, FragmentRecords
+
+
+def order_of(form: FragmentRecords) -> np.ndarray:
+    """Which code of a record, row by row, stands at each place (int32)."""
+    return np.argsort(form.codes().permutation().reshape(-1)).astype(np.int32)
+
+
+@tilewright.jit
+def pack_records(form: FragmentRecords, bits: int, threads: int = 128) -> Any:
+    """``form.pack`` of codes that stand row by row, low bits first, for a weight of any size.
+
+    Parameters
+    ----------
+    bits : of a plain code, up to 8.
+
+    Returns
+    -------
+    kernel of ``codes[N, bytes]`` (uint8), ``K`` (int32, their columns), ``table[2**bits]`` (uint8, the record's code for each
+    plain one), ``order`` (`order_of`), then where records hold them ``scales`` and ``zeros`` ``[N, ceil(K / group)]`` (unsigned
+    integers with the bits of their type), and ``words`` (uint32, ``form.shape(N, K)``).
+    """
+    N, B, G, down, across = (T.dynamic(name) for name in ("N", "B", "G", "down", "across"))
+    words, per_word, mask = form.words, 32 // form.bits, (1 << bits) - 1
+
+    def code(codes: Any, table: Any, K: Any, n: Any, k: Any) -> Any:
+        """The record's code of a row and a column, 0 behind the weight's ends."""
+        first = k * bits // 8
+        raw: Any = T.cast(codes[n, first], "uint32")
+        if 8 % bits:
+            raw = raw | T.cast(codes[n, first + 1], "uint32") << 8
+        found = (raw >> T.cast(k * bits % 8, "uint32")) & mask
+        inside = T.if_then_else(n < N, k < K, False)
+        return T.if_then_else(inside, T.cast(table[T.cast(found, "int32")], "uint32"), T.uint32(0))
+
+    @T.macro
+    def place(values: Any, target: Any, offset: int, ending: int, block: Any, record: Any) -> None:
+        """Scales or zeros, those of rows g and g + 8 side by side (`FragmentRecords.lines`)."""
+        for p in T.Parallel(form.rows * form.sets):
+            line, group = p % form.rows, record * form.sets + p // form.rows
+            n = block * form.rows + line // TILE * TILE + line % 2 * 8 + line % TILE // 2
+            inside = T.if_then_else(n < N, group < G, False)
+            target[block, record, offset + p] = T.if_then_else(inside, values[n, group], T.cast(ending, values.dtype))
+
+    @T.macro
+    def pack(codes: Any, K: Any, table: Any, order: Any, scales: Any, zeros: Any, packed: Any) -> None:
+        with T.Kernel(across // ACROSS, down, threads=threads) as (quarter, block):
+            for part in T.serial(ACROSS):
+                record = quarter * ACROSS + part
+                for w in T.Parallel(form.rows * COLUMNS // per_word):
+                    word: Any = T.uint32(0)
+                    for field in list(range(per_word)):
+                        at = order[w * per_word + field]
+                        n, k = block * form.rows + at // COLUMNS, record * COLUMNS + at % COLUMNS
+                        word = word | code(codes, table, K, n, k) << (field * form.bits)
+                    packed[block, record, w] = word
+                for of, name, values in ((form.scale, "scales", scales), (form.zero, "zeros", zeros)):
+                    if of is not None and values is not None:
+                        size, ending = of.bits // 8, 127 if of == ALL["float8_e8m0fnu"] else 0
+                        view = T.view(packed, (down, across, words * 4 // size), f"uint{of.bits}")
+                        place(values, view, form.offset(name) // size, ending, block, record)
+
+    Codes, Table, Order = (
+        T.Tensor((N, B), "uint8"),
+        T.Tensor((1 << bits,), "uint8"),
+        T.Tensor((form.rows * COLUMNS,), "int32"),
+    )
+    Words = T.Tensor((down, across, words), "uint32")
+    Scales, Zeros = (T.Tensor((N, G), f"uint{of.bits}") if of else None for of in (form.scale, form.zero))
+
+    if form.zero is not None and form.scale is not None:
+
+        @T.prim_func
+        def pack_scales_and_zeros(
+            codes: Codes, K: T.int32, table: Table, order: Order, scales: Scales, zeros: Zeros, packed: Words
+        ):
+            pack(codes, K, table, order, scales, zeros, packed)
+
+        return pack_scales_and_zeros
+
+    if form.zero is not None or form.scale is not None:
+        Lines = Scales or Zeros
+
+        @T.prim_func
+        def pack_lines(codes: Codes, K: T.int32, table: Table, order: Order, lines: Lines, packed: Words):
+            if form.scale is not None:
+                pack(codes, K, table, order, lines, None, packed)
+            else:
+                pack(codes, K, table, order, None, lines, packed)
+
+        return pack_lines
+
+    @T.prim_func
+    def pack_codes(codes: Codes, K: T.int32, table: Table, order: Order, packed: Words):
+        pack(codes, K, table, order, None, None, packed)
+
+    return pack_codes
