@@ -14,7 +14,7 @@ from tilewright.errors import GridTooLarge
 from tilewright.targets.cuda.arch import detect
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "cuda"))
-from manual_programs import EVERYWHERE, HOPPER, warp_groups
+from manual_programs import EVERYWHERE, HOPPER, ROUNDED, warp_groups
 from word_programs import PROGRAMS, whole_grid
 
 torch = pytest.importorskip("torch")
@@ -39,6 +39,20 @@ def check(program, repeats=REPEATS):
 @pytest.mark.skipif(ARCH is None or not ARCH.has("wgmma"), reason="no Hopper GPU here")
 def test_programs_of_hopper(program):
     check(program())
+
+
+@pytest.mark.parametrize("program", ROUNDED, ids=lambda one: one.__name__)
+@pytest.mark.skipif(ARCH is None or not ARCH.has("wgmma"), reason="no Hopper GPU here")
+def test_attention_by_three_warpgroups(program):
+    function, arguments, expected = program()
+    kernel = tilewright.compile(function, target="cuda")
+    given = [to_device(argument) for argument in arguments]
+    results = []
+    for _ in range(REPEATS):
+        kernel(*given)
+        results.append(given[-1].clone())
+    assert all(torch.equal(one, results[0]) for one in results)
+    assert (results[0].double() - torch.from_numpy(expected).cuda()).abs().max() < 0.01
 
 
 @pytest.mark.parametrize("program", EVERYWHERE, ids=lambda one: one.__name__)

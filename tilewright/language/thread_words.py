@@ -5,24 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tilewright.arith import Analyzer
 from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
     Call,
+    Const,
     Evaluate,
     Expr,
     For,
     If,
     Let,
     Load,
+    Region,
     Select,
+    Statement,
     Store,
     Var,
     const,
     index_binary,
     seq,
 )
+from tilewright.ir.visitor import Rewriter, substitute, walk
 from tilewright.language.branches import BlockContext, LoopContext
 from tilewright.language.builder import in_kernel
 from tilewright.language.external import access_ptr
@@ -116,19 +121,78 @@ class Attribute(BlockContext):
     def __enter__(self) -> None:
         context = in_kernel("T.attr").kernel
         self.before = context.reducer
+        self.frame = in_kernel("T.attr").frame
+        self.first = len(self.frame.statements)
         if self.name == "reduce_scope":
             context.reducer = self.node
 
     def __exit__(self, *exception: Any) -> None:
         context = in_kernel("T.attr").kernel
         context.reducer = self.before
+        if self.name == "async_scope" and exception[0] is None:
+            inside = seq(*self.frame.statements[self.first :])
+            self.frame.statements[self.first :] = _Asynchronous()(inside).statements
+
+
+class _Asynchronous(Rewriter):
+    """Stores of a thread that copy from tensors to shared tiles become cp.async."""
+
+    def visit_For(self, loop: For) -> Any:
+        if loop.kind != "vectorize" or not isinstance(loop.stop, Const):
+            return self.generic(loop)
+        return [part for one in loop.body.statements for part in self._copies(one, loop.var, int(loop.stop.value))]
+
+    def visit_Store(self, store: Store) -> Any:
+        return self._copies(store, None, 1)
+
+    def _copies(self, store: Statement, var: Var | None, count: int) -> list[Statement]:
+        if not isinstance(store, Store) or store.buffer.scope != "shared":
+            return [store]
+        load = store.value
+        pieces = None
+        if isinstance(load, Load) and load.buffer.scope == "global" and load.dtype == store.buffer.dtype:
+            runs = _is_run(store.indices, var) and _is_run(load.indices, var)
+            size = count * load.dtype.bits // 8
+            piece = next((one for one in (16, 8, 4) if size % one == 0), 0) if runs else 0
+            pieces = size // piece if piece else None
+        if pieces is None:
+            raise NumberExpected(
+                "a store in T.attr(..., 'async_scope')", "vector loops that copy 4, 8 or 16 bytes from a tensor", "another"
+            ).at(store.span)  # fmt: skip
+        assert isinstance(load, Load)
+        width = count // pieces
+        made: list[Statement] = []
+        for number in range(pieces):
+            ends = [
+                Region(
+                    place.buffer, _from(place.indices, var, number * width), (*(1,) * (len(place.indices) - 1), width)
+                )
+                for place in (store, load)
+            ]
+            made.append(Evaluate(Call(BOOL, "cp_async", tuple(ends)), span=store.span))
+        return made
+
+
+def _is_run(indices: tuple[Expr, ...], var: Var | None) -> bool:
+    """Whether a loop over `var` goes from neighbour to neighbour along the last dimension."""
+    if var is None:
+        return True
+    if any(node is var for index in indices[:-1] for node in walk(index)):
+        return False
+    stride = Analyzer().stride(indices[-1], var)
+    return isinstance(stride, Const) and stride.value == 1
+
+
+def _from(indices: tuple[Expr, ...], var: Var | None, first: int) -> tuple[Expr, ...]:
+    return indices if var is None else (*indices[:-1], substitute(indices[-1], {var: const(first)}))
 
 
 @author_facing
 def attr(node: Any, attr_key: Any, value: Any = None) -> Attribute:
     """``with T.attr(T.comm_reducer(...), "reduce_scope", ...):`` says how `tvm_thread_allreduce` combines.
 
-    Other attributes say nothing here.
+    In ``with T.attr("default", "async_scope", 1):`` a thread's vector copies from tensors to shared tiles are cp.async, which
+    `ptx_wait_group` or `cp_async_barrier_noinc` wait for.  Other attributes say nothing here.
     """
     if attr_key == "reduce_scope" and not isinstance(node, Reducer):
         raise NumberExpected("the node of T.attr(..., 'reduce_scope')", "T.comm_reducer(...)", describe(node))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 import tilewright.language as T
@@ -346,3 +347,120 @@ def sent_tiles(N=256):
 
 
 HOPPER.append(sent_tiles)
+
+
+def gathered_attention(H=64, D=64, S=192, block=64, asynchronous=True):
+    """One warpgroup gathers rows by an index list, one computes weights and half of the result, one the other half."""
+    scale = 1.44269504 / D**0.5
+    turns = S // block
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((H, D), "bfloat16"),
+        K: T.Tensor((S, D), "bfloat16"),
+        V: T.Tensor((S, 2 * D), "bfloat16"),
+        indices: T.Tensor((S,), "int32"),
+        O: T.Tensor((H, 2 * D), "float32"),
+    ):
+        with T.Kernel(1, threads=384):
+            Q_s = T.alloc_shared((H, D), "bfloat16")
+            K_s = T.alloc_shared((2, block, D), "bfloat16")
+            left = T.alloc_shared((2, block, D), "bfloat16")
+            right = T.alloc_shared((2, block, D), "bfloat16")
+            weights = T.alloc_shared((H, block), "bfloat16")
+            alpha_s = T.alloc_shared((H,), "float32")
+            total_s = T.alloc_shared((H,), "float32")
+            of_left = T.alloc_fragment((H, D), "float32")
+            of_right = T.alloc_fragment((H, D), "float32")
+            scores = T.alloc_fragment((H, block), "float32")
+            total = T.alloc_fragment((H,), "float32")
+            total_r = T.alloc_fragment((H,), "float32")
+            part = T.alloc_fragment((H,), "float32")
+            alpha = T.alloc_fragment((H,), "float32")
+            alpha_r = T.alloc_fragment((H,), "float32")
+            largest = T.alloc_fragment((H,), "float32")
+            before = T.alloc_fragment((H,), "float32")
+            loaded = T.alloc_barrier([128, 128])
+            free = T.alloc_barrier([256, 256])
+            weighed = T.alloc_barrier(128)
+            used = T.alloc_barrier(128)
+            done = T.alloc_barrier(128)
+            tx = T.get_thread_binding()
+            T.copy(Q, Q_s)
+            if tx < 128:
+                T.set_max_nreg(240, 1)
+                T.fill(total, 0.0)
+                T.fill(largest, -(2.0**30))
+                T.fill(of_left, 0.0)
+                for i in T.serial(turns):
+                    T.barrier_wait(loaded[i % 2], i // 2 % 2)
+                    T.gemm(Q_s, K_s[i % 2, :, :], scores, transpose_B=True, clear_accum=True)
+                    T.copy(largest, before)
+                    T.reduce_max(scores, largest, dim=1, clear=False)
+                    for h in T.Parallel(H):
+                        alpha[h] = T.exp2((before[h] - largest[h]) * scale)
+                    for h, j in T.Parallel(H, block):
+                        scores[h, j] = T.exp2((scores[h, j] - largest[h]) * scale)
+                    T.reduce_sum(scores, part, dim=1)
+                    for h in T.Parallel(H):
+                        total[h] = total[h] * alpha[h] + part[h]
+                    for h, j in T.Parallel(H, D):
+                        of_left[h, j] *= alpha[h]
+                    T.barrier_wait(used, i % 2 ^ 1)
+                    T.copy(alpha, alpha_s)
+                    T.copy(scores, weights)
+                    T.fence_proxy_async()
+                    T.barrier_arrive(weighed)
+                    T.gemm(weights, left[i % 2, :, :], of_left)
+                    T.barrier_arrive(free[i % 2])
+                T.copy(total, total_s)
+                T.barrier_arrive(done)
+                for h, j in T.Parallel(H, D):
+                    O[h, j] = of_left[h, j] / total[h]
+            elif tx < 256:
+                T.set_max_nreg(168, 1)
+                T.fill(of_right, 0.0)
+                for i in T.serial(turns):
+                    T.barrier_wait(weighed, i % 2)
+                    T.copy(alpha_s, alpha_r)
+                    for h, j in T.Parallel(H, D):
+                        of_right[h, j] *= alpha_r[h]
+                    T.gemm(weights, right[i % 2, :, :], of_right)
+                    T.barrier_arrive(used)
+                    T.barrier_arrive(free[i % 2])
+                T.barrier_wait(done, 0)
+                T.copy(total_s, total_r)
+                for h, j in T.Parallel(H, D):
+                    O[h, D + j] = of_right[h, j] / total_r[h]
+            else:
+                T.set_max_nreg(80, 0)
+                for i in T.serial(turns):
+                    T.barrier_wait(free[i % 2], i // 2 % 2 ^ 1)
+                    for q in T.serial(block // 16):
+                        row = q * 16 + (tx - 256) // 8
+                        column = (tx - 256) % 8 * 8
+                        at = indices[i * block + row]
+                        with T.attr("default", "async_scope" if asynchronous else "none", 1):
+                            for v in T.vectorized(8):
+                                K_s[i % 2, row, column + v] = K[at, column + v]
+                                left[i % 2, row, column + v] = V[at, column + v]
+                                right[i % 2, row, column + v] = V[at, D + column + v]
+                    if asynchronous:
+                        T.cp_async_barrier_noinc(loaded[i % 2])
+                    else:
+                        T.barrier_arrive(loaded[i % 2])
+
+    q, k, v = (RNG.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((H, D), (S, D), (S, 2 * D)))
+    indices = RNG.permutation(S).astype(np.int32)
+    scores = q.astype(float) @ k.astype(float)[indices].T / D**0.5
+    shares = np.exp(scores - scores.max(1, keepdims=True))
+    expected = shares / shares.sum(1, keepdims=True) @ v.astype(float)[indices]
+    return main, (q, k, v, indices, np.full((H, 2 * D), np.nan, np.float32)), expected
+
+
+def gathered_by_stores():
+    return gathered_attention(asynchronous=False)
+
+
+ROUNDED: list[Any] = [gathered_attention, gathered_by_stores]
+"""Programs for machines with a copy engine whose results are rounded on the way: to 2**-8 of weights up to 1."""

@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 from hopper_gemm import roles_matmul
-from manual_programs import EVERYWHERE, HOPPER, decoded_by_threads, engine_stores, named_barriers, warp_groups
+from manual_programs import (
+    EVERYWHERE,
+    HOPPER,
+    ROUNDED,
+    decoded_by_threads,
+    engine_stores,
+    gathered_attention,
+    named_barriers,
+    warp_groups,
+)
 
 import tilewright
 import tilewright.language as T
@@ -54,6 +63,19 @@ def test_program(program, arch):
     assert all(use.spill_store_bytes == use.stack_bytes == 0 for use in binary.resources.values())
     text = print_program(function.function)
     assert print_program(parse(text)) == text
+
+
+@pytest.mark.parametrize("program", ROUNDED, ids=lambda one: one.__name__)
+def test_attention_by_three_warpgroups(program):
+    function, arguments, expected = program()
+    kernel = on(function)
+    interpreted = result(kernel.interpret, arguments)
+    assert np.abs(interpreted - expected).max() < 0.01
+    for schedule in ("late", "early"):
+        assert np.abs(result(kernel.emulate, arguments, schedule=schedule) - interpreted).max() < 0.005
+    found = opcodes(kernel)
+    gathered = re.findall(r"tw::cp_async<16>\(tw::shared_address\(&(K_s|left|right)\[", kernel.get_kernel_source())
+    assert found["HGMMA"] and not found["STL"] and len(gathered) == (3 if program is gathered_attention else 0)
 
 
 def opcodes(kernel: Any) -> Counter[str]:

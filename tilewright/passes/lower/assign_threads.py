@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.errors import BarrierMisuse, InternalError
 from tilewright.ir import nodes
@@ -64,6 +64,8 @@ from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.lower.thread_loop import ThreadLoop
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.tile_views import view_layouts
+
+L = TypeVar("L", For, Parallel)
 
 WARP, WARPGROUP = 32, 128
 
@@ -296,12 +298,20 @@ class Assign(ScopedRewriter):
         if loop.kind != "vectorize" or len(bounds) < 3 or len(range(*bounds)) == 0 or bounds[2] != 1:
             return super().visit_For(loop)
         first, last, _ = bounds
+        loop = self._in_role(loop)
         body = substitute(loop.body, {loop.var: index_binary("add", loop.var, first)}) if first else loop.body
         count = int(last - first)
         alone = Parallel((loop.var,), (count,), body, row_major((count,), REGISTER), span=loop.span)
         return ThreadLoop(self, alone).run()
 
+    def _in_role(self, loop: L) -> L:
+        """A loop whose thread indices are those of the role that it stands in."""
+        if not self.barriers or self.thread_var is None:
+            return loop
+        return substitute(loop, {self.thread_var: self.thread})
+
     def visit_Parallel(self, loop: Parallel) -> Statement:
+        loop = self._in_role(loop)
         return self._strided(loop) if loop.layout is None else ThreadLoop(self, loop).run()
 
     def _strided(self, loop: Parallel) -> Statement:

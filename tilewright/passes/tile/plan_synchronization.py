@@ -74,6 +74,9 @@ NOTHING = Pending()
 MEETINGS = ("sync_threads", "cluster_sync", "grid_sync", "sync_threads_and", "sync_threads_or", "sync_threads_count")
 """Functions in which all threads of a block meet."""
 
+LANDED = "cp_async_mbarrier_arrive_noinc"
+"""The arrival of a thread's copies."""
+
 _MARK = Buffer("mark", (1,), BOOL, "shared")
 """No tile: what is left of it after a body tells whether a barrier was passed."""
 
@@ -91,6 +94,8 @@ def _synchronize(kernel: Kernel, plans: Mapping[Product, GemmPlan]) -> Kernel:
         node.token for node in walk(kernel.body)
         if isinstance(node, Copy) and node.token is not None and node.destination.buffer in walking.by_descriptor
     }  # fmt: skip
+    if walking.by_descriptor:
+        walking.landing = any(isinstance(node, Call) and node.function == LANDED for node in walk(kernel.body))
     body, _ = walking.sequence(kernel.body, NOTHING)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
@@ -121,6 +126,8 @@ class _Walk:
         """Tiles that matrix instructions read by descriptor."""
         self.tokens: set[Token | None] = set()
         """Of copies into such tiles."""
+        self.landing = False
+        """Whether cp.async copies arrive at barriers: who waits at one, or for who did, fences what it will read."""
 
     def touches(self, statement: Statement) -> Pending:
         return touches(statement, self.exchanged).without(self.slots)
@@ -141,18 +148,34 @@ class _Walk:
             return [inner], pending
         if isinstance(statement, Roles):
             return self._roles(statement, pending)
-        if isinstance(statement, (For, While)):
+        if isinstance(statement, (For, While)) and not self._is_one_way(statement):
             return self._loop(statement, pending)
         if isinstance(statement, If) and _holds_barriers(statement):
             return self._branch(statement, pending)
         if _is_barrier(statement):
             return [statement], pending.after_barrier()
+        if self._waits_for_copies(statement):
+            return [statement, proxy_fence()], pending
         if isinstance(statement, Wait):
             fence = [proxy_fence()] if statement.token in self.tokens else []
             return [statement, *fence], pending.after_wait(
                 statement.token, statement.pending == 0 and not statement.reading_only
             )
         return self._simple(statement, pending)
+
+    def _waits_for_copies(self, statement: Statement) -> bool:
+        value = statement.value if isinstance(statement, Evaluate) else None
+        return self.landing and isinstance(value, Call) and value.function == "mbarrier_wait"
+
+    def _is_one_way(self, loop: For | While) -> bool:
+        """Whether a loop of single threads only writes tiles, or only reads them, so that none waits for another in it.
+
+        Which of its own iterations' stores an element keeps is the business of the author, who deals them to threads.
+        """
+        if any(isinstance(node, (Parallel, TileOperator, Evaluate, Wait, Roles)) for node in walk(loop)):
+            return False
+        touched = self.touches(loop)
+        return not {place.buffer for place in touched.read} & {place.buffer for place in touched.written}
 
     def _simple(self, statement: Statement, pending: Pending) -> tuple[list[Statement], Pending]:
         touched = self.touches(statement)

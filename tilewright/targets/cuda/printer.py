@@ -319,6 +319,19 @@ class CudaPrinter(CFamilyPrinter):
             self.nonnegative.add(let.var)
         super().statement_Let(let)
 
+    def statement_Assume(self, assume: nodes.Assume) -> None:
+        """Says nothing, but that a thread of a role does not count below zero."""
+        facts = [assume.condition]
+        while facts:
+            fact = facts.pop()
+            if isinstance(fact, nodes.Binary) and fact.op == "all":
+                facts += [fact.left, fact.right]
+            elif (
+                isinstance(fact, nodes.Binary) and fact.op == "ge" and isinstance(fact.left, nodes.Var)
+                and self.is_nonnegative(fact.right)
+            ):  # fmt: skip
+                self.nonnegative.add(fact.left)
+
     def statement_Allocate(self, allocate: nodes.Allocate) -> None:
         buffer = allocate.buffer
         name = self.names.of(buffer)
