@@ -146,8 +146,8 @@ class FragmentRecords:
 
     @property
     def is_looked_up(self) -> bool:
-        """Whether codes are places in a table of 16 numbers."""
-        return self.bits == 4 and (self.values is not None or self.floating is not None)
+        """Whether codes are places in a table of 16 numbers; 8-bit floats take those of 4 bits by shifts."""
+        return self.operand.bits == 16 and self.bits == 4 and (self.values is not None or self.floating is not None)
 
     @property
     def is_signs(self) -> bool:
