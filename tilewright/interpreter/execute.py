@@ -16,7 +16,6 @@ import numpy as np
 
 from tilewright.errors import (
     AssertionFailed,
-    BarrierMisuse,
     InternalError,
     RolesDeadlocked,
     TilewrightError,
@@ -24,17 +23,18 @@ from tilewright.errors import (
 )
 from tilewright.interpreter import calls, collectives
 from tilewright.interpreter.arithmetic import binary, convert
-from tilewright.interpreter.barriers import WAITING_CALLS, barriers_of
+from tilewright.interpreter.barriers import WAITING_CALLS
 from tilewright.interpreter.channels import Ring
+from tilewright.interpreter.cluster_copies import copy_between_blocks, copy_for_blocks
 from tilewright.interpreter.clusters import cluster_of
 from tilewright.interpreter.evaluate import Evaluator
 from tilewright.interpreter.memory import Cell
 from tilewright.interpreter.show import show
 from tilewright.interpreter.state import NOBODY, Mask, any_active, both, either, without
-from tilewright.interpreter.tiles import read_region, run_operator, write_region
+from tilewright.interpreter.tiles import run_operator
 from tilewright.interpreter.varying import Varying, find_varying
 from tilewright.ir import nodes
-from tilewright.ir.nodes import Expr, Region, Seq, Statement, TileOperator, Var
+from tilewright.ir.nodes import Expr, Seq, Statement, TileOperator, Var
 from tilewright.ir.signature import root
 from tilewright.ops.copy import Copy
 
@@ -361,56 +361,14 @@ class Executor(Evaluator):
     # Kernels ------------------------------------------------------------------------------------
 
     def _operator(self, node: TileOperator) -> Steps:
-        if isinstance(node, Copy) and node.rank is not None and node.barrier is not None:
-            self._copy_to_block(node, node.barrier, self.uniform(node.rank))
-        elif isinstance(node, Copy) and node.rank is not None:
-            self._copy_from_block(node, self.uniform(node.rank))
+        if isinstance(node, Copy) and node.rank is not None:
+            copy_between_blocks(self, node)
         elif self.lanes and (self.parallel or node in self.varying.dependent):
             yield from self._dispatch(node.lower())
         else:
             run_operator(self, node)
             if isinstance(node, Copy) and node.mask is not None:
-                self._copy_for_blocks(node, node.mask)
-
-    def _copy_for_blocks(self, node: Copy, mask: int) -> None:
-        """What a load means for the other blocks that get its tile: the lowest of them brings it to all."""
-        ranks = [rank for rank in range(len(self.peers)) if mask >> rank & 1]
-        if self.rank not in ranks or len(ranks) < 2:
-            return
-        size = node.destination.dtype.nbytes(math.prod(e for e in node.destination.extents if isinstance(e, int)))
-        assert node.barrier is not None
-        for barrier, *_ in barriers_of(self, node.barrier):
-            barrier.bytes += size
-        if self.rank != ranks[0]:
-            return
-        values = node.reference(read_region(self, node.source))[0]
-        own = self.places
-        for rank in ranks:
-            self.places = self.peers[rank]
-            write_region(self, node.destination, values)
-            self.places = own
-            for barrier, *_ in barriers_of(self, node.barrier, rows=self.peer_barriers[rank]):
-                barrier.announce(-size)
-        self.woken += 1
-
-    def _copy_to_block(self, node: Copy, signalled: Region, rank: int) -> None:
-        """A copy into the shared memory of a block of the same cluster, which one thread's arrival there tells of."""
-        if not 0 <= rank < len(self.peers):
-            raise BarrierMisuse(f"there is no block {rank} in a cluster of {len(self.peers)}")
-        values = node.reference(read_region(self, node.source))[0]
-        own, self.places = self.places, self.peers[rank]
-        write_region(self, node.destination, values)
-        self.places = own
-        for barrier, *_ in barriers_of(self, signalled, rows=self.peer_barriers[rank]):
-            barrier.arrive(1)
-        self.woken += 1
-
-    def _copy_from_block(self, node: Copy, rank: int) -> None:
-        """A copy out of the shared memory of a block of the same cluster."""
-        own, self.places = self.places, self.peers[rank]
-        values = read_region(self, node.source)
-        self.places = own
-        write_region(self, node.destination, node.reference(values)[0])
+                copy_for_blocks(self, node)
 
     def _kernel(self, node: nodes.Kernel) -> Steps:
         grid = tuple(map(self.extent, node.grid))
