@@ -16,13 +16,15 @@ loop computes from an accumulator, element for element (scales, bias, activation
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilewright.ir.dtypes import DType
+from tilewright.ir.dtypes import INT32, DType
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
+    For,
     Function,
     Kernel,
     Load,
@@ -32,14 +34,17 @@ from tilewright.ir.nodes import (
     Roles,
     Statement,
     Store,
+    Var,
+    While,
     index_binary,
 )
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import variables, walk
 from tilewright.layout.threads import shared_rows
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.rows import row_misfit
 from tilewright.passes.scoped import ScopedRewriter
+from tilewright.passes.tile.form_clusters import depending
 from tilewright.passes.tile.select_copies import ROW_BYTES, TMA
 from tilewright.passes.tile.select_instructions import FACT as PLANS
 from tilewright.passes.tile.select_instructions import GemmPlan
@@ -89,8 +94,10 @@ class _Stage(ScopedRewriter):
         self.staging: dict[Copy, Staging] = context.facts.setdefault(FACT, {})
         self.made: list[Buffer] = []
         self.role: Role | None = None
+        self.loops: list[Var] = []
 
     def visit_Kernel(self, kernel: Kernel) -> Any:
+        self.kernel = kernel
         self.room = self.context.arch.shared_bytes - shared_bytes(kernel)
         self.accumulators = {
             gemm.c.buffer: plan for gemm, plan in self.plans.items() if plan.instruction.asynchronous
@@ -129,6 +136,18 @@ class _Stage(ScopedRewriter):
         self.role = role
         made: Role = self.generic(role)
         self.role = None
+        return made
+
+    def visit_For(self, loop: For) -> Any:
+        return self._inside(loop.var, lambda: super(_Stage, self).visit_For(loop))
+
+    def visit_While(self, loop: While) -> Any:
+        return self._inside(Var(INT32, "turn"), lambda: self.generic(loop))
+
+    def _inside(self, var: Var, visit: Callable[[], Any]) -> Any:
+        self.loops.append(var)
+        made = visit()
+        self.loops.pop()
         return made
 
     def visit_Copy(self, copy: Copy) -> Statement:
@@ -196,6 +215,9 @@ class _Stage(ScopedRewriter):
             return f"rows of the tile are no rows of {tensor.name}"
         if any(map(is_long, tensor.shape)):
             return f"coordinates of 32 bits do not reach all of {tensor.name}"
+        where = {one for start in target.starts for one in variables(start)}
+        if not all(where & depending(self.kernel, var) for var in self.loops):
+            return f"a loop stores the same rows of {tensor.name} again, and stores of the engine are in no order"
         reason = row_misfit(tensor, ROW_BYTES, self.analyzer)
         if reason is not None:
             return reason
