@@ -114,6 +114,18 @@ def test_an_error_before_any_operator_names_the_texts_line():
 
 
 @needs_nvrtc
+def test_what_the_assembler_refuses_names_operator_and_line():
+    with pytest.raises(DeviceCompilationFailed) as caught:
+        compile_text(COPY.replace("  if (i < n)", "  tw::wgmma_fence(); if (i < n)"), AMPERE)
+    error = caught.value
+    assert error.message == (
+        "the assembler refused the kernel in the code of `T.copy(A, B)`: "
+        "Instruction 'wgmma.fence' not supported on .target 'sm_80'"
+    )
+    assert error.span is not None and (error.span.file, error.span.line) == ("author.py", 9)
+
+
+@needs_nvrtc
 def test_spills_are_reported_with_the_lines_that_spill():
     (warning,) = compile_text(SPILLS, HOPPER).warnings
     assert (warning.kind, warning.kernel) == ("spill", "spills")

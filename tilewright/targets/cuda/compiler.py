@@ -12,7 +12,7 @@ import json
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from tilewright.targets.cuda.headers import DIRECTORY, WgmmaShape, headers_of, w
 from tilewright.targets.cuda.messages import (
     CompilerWarning,
     Resources,
+    SourceMap,
+    assembler_errors,
     front_end_errors,
     operator_at,
     parse_resources,
@@ -135,7 +137,7 @@ def compile_text(text: str, arch: Arch, *, toolchain: Toolchain | None = None, f
     run = _nvcc if toolchain.name == "nvcc" else _nvrtc
     result = run(text, headers, arch, flags)
     if not result.succeeded:
-        raise _refused(text, result.log)
+        raise _refused(text, result.log, lambda: run(text, headers, arch, [_virtual(arch), *flags[1:]]).ptx)
     warnings = parse_warnings(result.log, result.ptx)
     return Binary(
         result.cubin, result.ptx, parse_resources(result.log), tuple(_placed(w, result.cubin) for w in warnings)
@@ -190,11 +192,16 @@ def nvcc_version() -> str:
     return output.split("release", 1)[-1].split(",")[0].strip()
 
 
-def _refused(text: str, log: str) -> DeviceCompilationFailed:
+def _virtual(arch: Arch) -> str:
+    """The flag that makes PTX for an architecture and leaves the assembler out."""
+    return f"-arch={arch.name.replace('sm_', 'compute_')}"
+
+
+def _refused(text: str, log: str, assembly: Callable[[], str]) -> DeviceCompilationFailed:
     """The first error, at the author's line, with the operator whose code it stands in."""
     errors = front_end_errors(log)
     if not errors:
-        return DeviceCompilationFailed("the CUDA compiler refused the text", hint=log.strip()[-2000:])
+        return _refused_by_assembler(text, log, assembly)
     first = errors[0]
     span = None if first.file == NAME else Span(first.file, first.line)
     where = f" (line {first.line} of the emitted text)" if span is None else ""
@@ -203,6 +210,23 @@ def _refused(text: str, log: str) -> DeviceCompilationFailed:
     more = f"; {len(errors) - 1} more errors follow it" if len(errors) > 1 else ""
     return DeviceCompilationFailed(
         f"the CUDA compiler refused the text{emitted}{where}: {first.text}{more}",
+        span=span,
+        hint="kernel.get_kernel_source() shows the text",
+    )
+
+
+def _refused_by_assembler(text: str, log: str, assembly: Callable[[], str]) -> DeviceCompilationFailed:
+    """The same for what compiles to PTX that the assembler does not take: `assembly` makes that PTX again."""
+    errors = assembler_errors(log)
+    if not errors:
+        return DeviceCompilationFailed("the CUDA compiler refused the text", hint=log.strip()[-2000:])
+    first = errors[0]
+    span = None if first.line is None else SourceMap.of(assembly()).at(first.line)
+    operator = operator_at(text, span.file, span.line) if span is not None else None
+    emitted = f" in the code of `{operator}`" if operator else ""
+    more = f"; {len(errors) - 1} more errors follow it" if len(errors) > 1 else ""
+    return DeviceCompilationFailed(
+        f"the assembler refused the kernel{emitted}: {first.text}{more}",
         span=span,
         hint="kernel.get_kernel_source() shows the text",
     )

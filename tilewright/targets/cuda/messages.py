@@ -16,6 +16,7 @@ from tilewright.errors import Span
 _ERROR = re.compile(
     r"^(?P<file>[^\s(][^(\n]*)\((?P<line>\d+)\)\s*: (?P<kind>error|catastrophic error)[^:]*: (?P<text>.*)$", re.M
 )
+_ASSEMBLER = re.compile(r"^ptxas (?P<place>.*?)(?:line (?P<line>\d+); )?(?:error|fatal)\s*: (?P<text>.*)$", re.M)
 _FUNCTION = re.compile(r"Compiling entry function '(?P<name>[^']+)'")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"Used (\d+) registers")
@@ -82,6 +83,20 @@ class FrontEndError:
 def front_end_errors(log: str) -> list[FrontEndError]:
     """Errors in a compiler's log, in order."""
     return [FrontEndError(m["file"].strip(), int(m["line"]), m["text"].strip()) for m in _ERROR.finditer(log)]
+
+
+@dataclass(frozen=True, slots=True)
+class AssemblerError:
+    """One error of the assembler, at a line of the PTX where it names one."""
+
+    line: int | None
+    text: str
+
+
+def assembler_errors(log: str) -> list[AssemblerError]:
+    """The assembler's errors in a compiler's log, in order, but for the one that it gave up."""
+    found = [AssemblerError(int(m["line"]) if m["line"] else None, m["text"].strip()) for m in _ASSEMBLER.finditer(log)]
+    return [error for error in found if "aborted due to errors" not in error.text]
 
 
 def operator_at(text: str, file: str, line: int) -> str | None:
