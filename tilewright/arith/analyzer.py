@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from tilewright.arith import linear as forms
+from tilewright.arith.facts import Conclusions
 from tilewright.arith.intervals import Interval
 from tilewright.arith.learning import learn, learn_ends, start_binding
 from tilewright.arith.proof import nonnegative
@@ -66,7 +67,14 @@ class Analyzer:
         """Take `condition` as true: comparisons, ``x % 8 == 0``, conjunctions of such."""
         if self._may_change(condition):
             return
-        learn(self._state, simplified(self._state, condition))
+        with self._state.scope():  # what is concluded without searching is for this alone
+            self._state.facts.conclusions = Conclusions()
+            self._state.searches = False
+            try:
+                condition = simplified(self._state, condition)
+            finally:
+                self._state.searches = True
+        learn(self._state, condition)
 
     def _may_change(self, condition: Expr) -> bool:
         for found in walk(condition):

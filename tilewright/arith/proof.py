@@ -32,7 +32,7 @@ def nonnegative(state: State, form: Linear) -> bool:
     low, high = interval_of_form(state, form)
     if low is not None and low >= 0:
         return True
-    if high is not None and high < 0:
+    if (high is not None and high < 0) or not state.searches:
         return False
     known = state.conclusions.signs.get(form.key)
     if known is None:

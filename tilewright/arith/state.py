@@ -36,6 +36,8 @@ class State:
         """Variables that some fact has ever mentioned."""
         self.met: set[Expr] = set()
         """Variables that some expression has ever mentioned."""
+        self.searches = True
+        """Whether signs that intervals leave open are searched for: not of what is about to be taken as true."""
 
     @property
     def conclusions(self) -> Conclusions:
