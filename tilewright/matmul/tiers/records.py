@@ -14,7 +14,7 @@ from tilewright.ir.dtypes import ALL, DType
 from tilewright.kernels.record_packing import order_of, pack_records
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import COLUMNS, SIGNS, FragmentRecords
-from tilewright.matmul.arrays import as_numpy, contiguous, placed_like
+from tilewright.matmul.arrays import as_numpy, contiguous, element_type, placed_like
 from tilewright.matmul.facts import WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.ops.rounding import round_float
@@ -140,7 +140,7 @@ def records_of(weight: PackedWeight, form: FragmentRecords, coding: Coding, exam
 
 
 def words_of(
-    weight: PackedWeight, form: FragmentRecords, table: np.ndarray, parts: dict[str, np.ndarray], example: Any
+    weight: PackedWeight, form: FragmentRecords, table: np.ndarray, parts: dict[str, Any], example: Any
 ) -> Any:
     """Records of a weight's codes, packed on its device.
 
@@ -158,7 +158,8 @@ def words_of(
     if is_torch(plain) and plain.is_cuda:
         return _pack_on_device(form, plain, columns, weight.format.bits, table, parts)
     codes = table[unpack_plain(as_numpy(plain).view(np.uint8), columns, weight.format.bits)]
-    return placed_like(form.pack({"codes": codes, **parts}), example)
+    lines = {name: as_numpy(part) for name, part in parts.items()}
+    return placed_like(form.pack({"codes": codes, **lines}), example)
 
 
 def has_factor(weight: PackedWeight, form: FragmentRecords) -> bool:
@@ -166,7 +167,7 @@ def has_factor(weight: PackedWeight, form: FragmentRecords) -> bool:
     return bool(scales_and_zeros(weight, form)[1] != 1.0)
 
 
-def scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, np.ndarray], float]:
+def scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, Any], float]:
     """Scales (and zeros) ``[N, groups of the form]``, and the factor that they were divided by.
 
     Scales that the operand's type has only rounded, or that would make weights too large for it, are divided by a power of two
@@ -175,8 +176,11 @@ def scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[
     return weight.derived(("scales and zeros", str(form)), lambda: _scales_and_zeros(weight, form))  # type: ignore[no-any-return]
 
 
-def _scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, np.ndarray], float]:
+def _scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, Any], float]:
     facts, of = weight.facts, weight.format
+    as_they_are = _where_they_are(weight, form)
+    if as_they_are is not None:
+        return as_they_are, weight.tensor_scale
     assert form.scale is not None
     scales = np.ones((1, 1), form.scale.numpy) if facts.scale is None else as_numpy(weight.arrays["scales"])
     if facts.multiplier is not None:
@@ -200,6 +204,37 @@ def _scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict
     return {
         name: by_row(weight, form, _rounded(values, held[name])) for name, values in parts.items()
     }, weight.tensor_scale * 2.0**-power
+
+
+def _where_they_are(weight: PackedWeight, form: FragmentRecords) -> dict[str, Any] | None:
+    """Scales (and zeros) as tensors on their device, where they need no factor: the usual ones of float16 or bfloat16 groups."""
+    scales: Any = weight.arrays.get("scales")
+    zeros: Any = weight.arrays.get("zeros")
+    facts = weight.facts
+    groups = (facts.N, facts.groups)
+    if (
+        str(form.scale) not in ("float16", "bfloat16")
+        or not is_torch(scales)
+        or element_type(scales) != form.scale
+        or tuple(scales.shape) != groups
+    ):
+        return None
+    if facts.multiplier is not None or weight.block[0] != 1 or (facts.groups > 1 and facts.group % form.group):
+        return None
+    if form.zero is not None and (zeros is None or tuple(zeros.shape) != groups or form.zero != form.scale):
+        return None
+    of, parts = weight.format, {"scales": scales}
+    if form.zero is not None:
+        parts["zeros"] = zeros.to(scales.dtype)
+    if str(form.scale) == "float16":
+        sizes = scales.abs().double()
+        codes = max(abs(of.minimum), abs(of.maximum)) + (float(zeros.abs().max()) if "zeros" in parts else 0.0)
+        least = float(sizes.masked_fill(sizes == 0, np.inf).min())
+        if least < 2.0**-14 or float(sizes.max()) * codes > ROOM["float16"]:
+            return None
+    wanted = -(-facts.K // form.group)
+    each = wanted if facts.groups == 1 else facts.group // form.group
+    return {name: part.repeat_interleave(each, 1)[:, :wanted].contiguous() for name, part in parts.items()}
 
 
 def _rounded(values: np.ndarray, of: DType | None) -> np.ndarray:
@@ -240,19 +275,28 @@ def _uint8() -> Any:
 
 
 def _pack_on_device(
-    form: FragmentRecords, plain: Any, columns: int, bits: int, table: np.ndarray, parts: dict[str, np.ndarray]
+    form: FragmentRecords, plain: Any, columns: int, bits: int, table: np.ndarray, parts: dict[str, Any]
 ) -> Any:
     """`FragmentRecords.pack` by a kernel, where the codes are."""
     import torch
 
     held = [(name, of) for name, of in (("scales", form.scale), ("zeros", form.zero)) if of is not None]
-    lines = [_rounded(parts[name], of) for name, of in held]
     kernel = _packing_kernel(form, bits, resolve(plain.device.type)[1])
     words = torch.empty(form.shape(plain.shape[0], columns), dtype=torch.uint32, device=plain.device)
-    raw = [np.ascontiguousarray(line).view(f"u{line.itemsize}") for line in lines]
-    constants = (placed_like(array, plain) for array in (table, order_of(form), *raw))
-    kernel(contiguous(plain.view(torch.uint8)), columns, *constants, words)
+    constants = [placed_like(array, plain) for array in (table, order_of(form))]
+    lines = [_as_bits(parts[name], of, plain) for name, of in held]
+    kernel(contiguous(plain.view(torch.uint8)), columns, *constants, *lines, words)
     return words
+
+
+def _as_bits(part: Any, of: DType, plain: Any) -> Any:
+    """Scales or zeros as unsigned integers with the bits of their type, where the codes are."""
+    import torch
+
+    if is_torch(part):
+        return part.to(plain.device).view(getattr(torch, f"uint{of.bits}"))
+    rounded = np.ascontiguousarray(_rounded(part, of))
+    return placed_like(rounded.view(f"u{rounded.itemsize}"), plain)
 
 
 @functools.lru_cache(maxsize=64)
