@@ -602,7 +602,6 @@ def kernels_to_plant_in() -> list[tuple[Program, str]]:
         (Program("explicit roles in clusters", direct(programs.hopper_matmul, whole(256, 200, **bf16), whole(128, 200, seed=1, **bf16), block_M=128, block_N=64, block_K=64, stages=2, blocks=2, band=2)), "sm_90a"),
         (Program("attention", direct(programs.flash_attention, *heads, dtype="float16", tiles=programs.AttentionTiles(32, 32, 64)), bound=2e-3), "sm_80"),
         (Program("attention of Hopper", direct(programs.flash_attention, *heads, dtype="float16", causal=True, tiles=programs.AttentionTiles(64, 32, 128)), bound=2e-3), "sm_90a"),
-        (next(program for program in programs.LIBRARY if program.name == "general_matmul"), "sm_80"),
         (Program("rows folded", direct(programs.softmax_of_long_rows, programs.WIDE), bound=2e-6), "sm_80"),
         (Program("rows normed", direct(programs.rms_norm_of_short_rows, programs.WIDE[:, :640].copy(), programs.WEIGHT[:640].copy()), bound=2e-6), "sm_80"),
         (Program("operators of many threads", direct(programs.plain.every_operator, programs.real(16, 64), programs.real(16, 64, seed=1)), bound=4e-6), "sm_80"),
