@@ -32,7 +32,8 @@ After (``groups`` of one block each, or of a cluster's)::
                 ...                                  # the same loop: it runs ahead into the next tile
 
 The blocks are the fewest that need no more turns than all multiprocessors would.  A channel's running number counts
-the iterations of all tiles; where tiles differ in them, a scalar of each role does.
+the iterations of all tiles; where tiles differ in them, a scalar of each role does.  Such grids stay as they are unless the
+author asks: tiles that are dealt beforehand do not balance as well.
 """
 
 from __future__ import annotations
@@ -107,6 +108,8 @@ def _persist(kernel: Kernel, context: Context, analyzer: Analyzer) -> Kernel:
         return kernel
     found = _Persist(kernel, grid, analyzer)
     reason = found.misfit()
+    if reason is None and asked is None and found.is_uneven():
+        reason = "tiles differ in their steps, and are balanced best when blocks take them as they become free"
     if reason is not None:
         choices.append(f"{place}grid: one tile a block (not persistent: {reason})")
         return kernel
@@ -227,6 +230,11 @@ class _Persist:
         own = {node.var for node in walk(role.body) if isinstance(node, Let)}
         counted = self.analyzer.equal(found[0].iteration, index_binary("sub", loop.var, loop.start))
         return count if counted and not variables(count) & own else None
+
+    def is_uneven(self) -> bool:
+        """Whether some tiles take more steps than others."""
+        counts = [self.passes(role, channel) for role in self.roles for channel in self.channels]
+        return any(self.varies(count) for count in counts if count is not None)
 
     def varies(self, count: Expr) -> bool:
         """Whether tiles differ in a number of iterations."""
