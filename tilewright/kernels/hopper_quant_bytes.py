@@ -19,9 +19,6 @@ from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 PADDING = 4
 """Elements between rows of staged sums, so that writing columns meets different banks."""
 
-FIRST, SECOND, ALL = 1, 2, 3
-"""Named barriers at which the two warpgroups wait for their turn, and at which they meet."""
-
 LONGEST = 1 << 17
 """Columns whose products certainly fit an int32."""
 
@@ -48,8 +45,6 @@ def byte_quant_matmul(
     cluster: int = 1,
     sharing: int = 1,
     ahead: int = 1,
-    pieces: int = 1,
-    turns: bool = False,
 ) -> Any:
     """``function((A scales_A) ((numbers - offset - zeros) scales scales_W)^T + bias) + residual`` for any number of rows.
 
@@ -71,9 +66,6 @@ def byte_quant_matmul(
     cluster : blocks that divide K among them.
     sharing : blocks that send one another the columns of A, where K is not divided.
     ahead : sums of groups that a thread holds: with 2 it scales one while the tensor cores work on the other.
-    pieces : products of fewer columns that make the sum of a group.
-    turns : two warpgroups multiply in turns, so that one scales its sums while the other's products run; `ahead` is 1.
-        These three concern sums of groups alone.
 
     Returns
     -------
@@ -86,15 +78,10 @@ def byte_quant_matmul(
     integer = form.operand.is_integer
     multiplied = form.scale is not None and form.scale.is_integer
     promoted = (form.scale is not None and not multiplied) or zeros in ("original", "rescale")
-    if not promoted:
-        ahead, pieces, turns = 1, 1, False
-    teams = 2 if turns else 1
-    slab = 64 * warpgroups // teams
-    rows, parts = slab * teams * tiles, slab // form.rows
-    slots = parts * teams * tiles
-    names = ["consumers"] if teams == 1 else ["upper", "lower"]
+    slab = 64 * warpgroups
+    rows, parts = slab * tiles, slab // form.rows
     halves = tokens // part
-    blocks = -(-down // (parts * teams * tiles * sharing)) * sharing
+    blocks = -(-down // (parts * tiles * sharing)) * sharing
     chunks = across // records
     count = -(-chunks // cluster)  # behind the last chunk A reads as zero, whatever the weights
     share = slab // cluster
@@ -108,8 +95,7 @@ def byte_quant_matmul(
     of_sums = zeros in ("original", "rescale")
     sets = form.sets if promoted else 1
     columns = COLUMNS // sets
-    depth = columns // pieces
-    a_bytes, w_bytes = stages * tokens * COLUMNS, 4 * weight_stages * slots * records * words
+    a_bytes, w_bytes = stages * tokens * COLUMNS, 4 * weight_stages * parts * tiles * records * words
 
     @T.macro
     def decode(source: Any, codes: Any, first: int) -> None:
@@ -129,7 +115,7 @@ def byte_quant_matmul(
             for step in list(range(records * tiles)):
                 record, tile = step // tiles, step % tiles
                 number = chunk * records + record
-                own = codes[step % 2][0]
+                own = codes[step % 2]
                 decode(w_ring[w_slot, tile * parts : (tile + 1) * parts, record, :], own, 0)
                 if tile == 0:
                     activations.receive(number)
@@ -156,13 +142,11 @@ def byte_quant_matmul(
                 total[i, j] = T.fma(value, scale[i], total[i, j])
 
     @T.macro
-    def decode_step(rings: Any, codes: Any, chunk: Any, step: int, team: int) -> None:
+    def decode_step(rings: Any, codes: Any, chunk: Any, step: int) -> None:
         """The operand of a product."""
         record, tile, group, _ = products[step]
-        row = (tile * teams + team) * parts
-        source = rings[0][chunk % weight_stages, row : row + parts, record, :]
-        for piece in list(range(pieces)):
-            decode(source, codes[step // halves % 2][piece], group * columns + piece * depth)
+        source = rings[0][chunk % weight_stages, tile * parts : (tile + 1) * parts, record, :]
+        decode(source, codes[step // halves % 2], group * columns)
 
     @T.macro
     def start(rings: Any, of_a: Any, operands: Any, S: Any, at: Any, chunk: Any, step: int) -> None:
@@ -173,15 +157,9 @@ def byte_quant_matmul(
         number, own = chunk * records + record, step % ahead
         if tile == group == half == 0:
             of_a.receive(number)
-        if turns:
-            take_turn(chunk, step, at[2])
-        for piece in list(range(pieces)):
-            columns_of_a = a_ring[number % stages, half, group * pieces + piece, :, :]
-            T.wgmma_gemm(
-                codes[step // halves % 2][piece], columns_of_a, sums[own], transpose_B=True, clear_accum=piece == 0
-            )
-        row = (tile * teams + at[2]) * parts
-        source = w_ring[chunk % weight_stages, row : row + parts, record, :]
+        operand_of_w, columns_of_a = codes[step // halves % 2], a_ring[number % stages, half, group, :, :]
+        T.wgmma_gemm(operand_of_w, columns_of_a, sums[own], transpose_B=True, clear_accum=True)
+        source = w_ring[chunk % weight_stages, tile * parts : (tile + 1) * parts, record, :]
         T.unpack(source, form, None, scale[own], zero[own], first=group * columns)
         if of_sums:
             T.copy(S[(at[0] + number) * sets + group, at[1] + half * part], of_columns[own])
@@ -197,34 +175,15 @@ def byte_quant_matmul(
             of_a.release(chunk * records + record)
 
     @T.macro
-    def take_turn(chunk: Any, step: int, team: int) -> None:
-        """A warpgroup's products begin when the other's come to their last piece."""
-        if team == 1:
-            T.sync_threads(SECOND, 256)
-        elif step > 0 or chunk > 0:
-            T.sync_threads(FIRST, 256)
-
-    @T.macro
-    def pass_turn(chunk: Any, step: int, team: int) -> None:
-        """Let the other warpgroup's products begin."""
-        if team == 0:
-            T.named_barrier_arrive(SECOND, 256)
-        elif step < last or chunk < count - 1:
-            T.named_barrier_arrive(FIRST, 256)
-
-    @T.macro
     def one_by_one(rings: Any, of_w: Any, of_a: Any, operands: Any, totals: Any, S: Any, at: Any) -> None:
         """The next codes are decoded while a product runs; other warpgroups' products run while its sum is scaled."""
         for chunk in T.serial(count):
             of_w.receive(chunk)
-            decode_step(rings, operands[0], chunk, 0, at[2])
+            decode_step(rings, operands[0], chunk, 0)
             for step in list(range(last + 1)):
                 start(rings, of_a, operands, S, at, chunk, step)
                 if step < last and products[step][-1] == halves - 1:
-                    decode_step(rings, operands[0], chunk, step + 1, at[2])
-                if turns:
-                    T.wait_wgmma(pieces - 1)
-                    pass_turn(chunk, step, at[2])
+                    decode_step(rings, operands[0], chunk, step + 1)
                 T.wait_wgmma(0)
                 settle(of_a, operands, totals, chunk, step)
             of_w.release(chunk)
@@ -234,7 +193,7 @@ def byte_quant_matmul(
         """A product runs while the sum of the one before is scaled; none runs from one copy of weights to the next."""
         for chunk in T.serial(count):
             of_w.receive(chunk)
-            decode_step(rings, operands[0], chunk, 0, at[2])
+            decode_step(rings, operands[0], chunk, 0)
             start(rings, of_a, operands, S, at, chunk, 0)
             for step in list(range(last)):
                 follow(rings, of_a, operands, totals, S, at, chunk, step)
@@ -246,9 +205,9 @@ def byte_quant_matmul(
     def follow(rings: Any, of_a: Any, operands: Any, totals: Any, S: Any, at: Any, chunk: Any, step: int) -> None:
         """Start the product behind one of the same copy of weights, then take that one's sum."""
         if products[step][-1] == halves - 1:
-            decode_step(rings, operands[0], chunk, step + 1, at[2])
+            decode_step(rings, operands[0], chunk, step + 1)
         start(rings, of_a, operands, S, at, chunk, step + 1)
-        T.wait_wgmma(pieces, operands[1][step % ahead])
+        T.wait_wgmma(1, operands[1][step % ahead])
         settle(of_a, operands, totals, chunk, step)
 
     @T.macro
@@ -286,12 +245,12 @@ def byte_quant_matmul(
     @T.macro
     def consume(
         rings: Any, of_w: Any, of_a: Any, S: Any, first: Any, place: Any, staged: Any, scales_A: Any, scales_W: Any,
-        shift: Any, added: Any, C: Any, team: int,
+        shift: Any, added: Any, C: Any,
     ) -> None:  # fmt: skip
         """What a role does that multiplies: its rows of the block's tile."""
         of_tokens, block_of_rows, rank = place
         totals = [[T.alloc_fragment((slab, part), kept) for _ in range(halves)] for _ in range(tiles)]
-        codes = [[T.alloc_fragment((slab, depth), operand) for _ in range(pieces)] for _ in range(2)]
+        codes = [T.alloc_fragment((slab, columns), operand) for _ in range(2)]
         for some in totals:
             for total in some:
                 T.clear(total)
@@ -299,27 +258,24 @@ def byte_quant_matmul(
             T.pdl_sync()
         if promoted:
             token = of_tokens * tokens
-            multiply_by_groups(rings, of_w, of_a, codes, totals, S, (first * records, token, team))
+            multiply_by_groups(rings, of_w, of_a, codes, totals, S, (first * records, token))
         else:
             multiply(rings, of_w, of_a, codes, totals)
         T.pdl_sync()
         for t in list(range(tiles)):
             for half in list(range(halves)):
-                if teams == 1:
-                    T.sync_threads()
-                else:
-                    T.sync_threads(ALL, 128 * warpgroups)
+                T.sync_threads()
                 for i, j in T.Parallel(slab, part):
-                    staged[team, j, i] = totals[t][half][i, j]
+                    staged[j, i] = totals[t][half][i, j]
                 row = of_tokens * tokens + half * part
-                column = block_of_rows * rows + (t * teams + team) * slab + rank * share
+                column = block_of_rows * rows + t * slab + rank * share
                 if cluster > 1:
                     T.sync_cluster()
                     result = T.alloc_fragment((part, share), kept)
                     other = T.alloc_fragment((part, share), kept)
-                    T.copy(staged[team, 0:part, rank * share : (rank + 1) * share], result, rank=0)
+                    T.copy(staged[0:part, rank * share : (rank + 1) * share], result, rank=0)
                     for peer in list(range(1, cluster)):
-                        T.copy(staged[team, 0:part, rank * share : (rank + 1) * share], other, rank=peer)
+                        T.copy(staged[0:part, rank * share : (rank + 1) * share], other, rank=peer)
                         for i, j in T.Parallel(part, share):
                             result[i, j] += other[i, j]
                     for i, j in T.Parallel(part, share):
@@ -328,7 +284,7 @@ def byte_quant_matmul(
                 else:
                     T.sync_threads()
                     for i, j in T.Parallel(part, slab):
-                        finish(staged[team, i, j], row + i, column + j, scales_A, scales_W, shift, C, added)
+                        finish(staged[i, j], row + i, column + j, scales_A, scales_W, shift, C, added)
 
     @T.macro
     def sum_groups(A: Any, S: Any) -> None:
@@ -372,27 +328,26 @@ def byte_quant_matmul(
         ):
             tile, rank = block // cluster, block % cluster
             first = rank * count
-            a_ring = T.alloc_shared((stages, halves, sets * pieces, part, depth), activations)
-            w_ring = T.alloc_shared((weight_stages, slots, records, words), "uint32")
+            a_ring = T.alloc_shared((stages, halves, sets, part, columns), activations)
+            w_ring = T.alloc_shared((weight_stages, parts * tiles, records, words), "uint32")
             scope = "cluster" if sharing > 1 else "block"
-            of_a = T.channel(a_ring, writers="activations", readers=tuple(names), scope=scope)
-            of_w = T.channel(w_ring, writers="weights", readers=tuple(names))
-            staged = T.alias(a_ring if a_bytes > w_bytes else w_ring, (teams, part, slab + PADDING), kept)
+            of_a = T.channel(a_ring, writers="activations", readers="consumers", scope=scope)
+            of_w = T.channel(w_ring, writers="weights", readers="consumers")
+            staged = T.alias(a_ring if a_bytes > w_bytes else w_ring, (part, slab + PADDING), kept)
             with T.roles():
-                for team in list(range(teams)):
-                    with T.role(names[team], warps=4 * warpgroups // teams, registers=consumer_registers(warpgroups)):
-                        consume(
-                            (w_ring, a_ring), of_w, of_a, S, first, (of_tokens, tile, rank), staged, scales_A, scales_W,
-                            shift, added, C, team,
-                        )  # fmt: skip
+                with T.role("consumers", warps=4 * warpgroups, registers=consumer_registers(warpgroups)):
+                    consume(
+                        (w_ring, a_ring), of_w, of_a, S, first, (of_tokens, tile, rank), staged, scales_A, scales_W,
+                        shift, added, C,
+                    )  # fmt: skip
                 with T.role("weights", warps=1, registers=40):
                     if of_sums:
                         T.pdl_sync()
                     for chunk in T.serial(count):
                         slot = of_w.acquire(chunk)
                         start = T.min(first + chunk, chunks - 1) * records
-                        for number in T.serial(slots):
-                            row = T.min(tile * slots + number, down - 1)
+                        for number in T.serial(parts * tiles):
+                            row = T.min(tile * (parts * tiles) + number, down - 1)
                             T.copy(
                                 W[row, start : start + records, :], w_ring[slot, number, :, :],
                                 eviction_policy="evict_first",
@@ -406,8 +361,8 @@ def byte_quant_matmul(
                     for number in T.serial(count * records):
                         slot = of_a.acquire(number)
                         for half in list(range(halves)):
-                            for group in list(range(sets * pieces)):
-                                column = (first * records + number) * COLUMNS + group * depth
+                            for group in list(range(sets)):
+                                column = (first * records + number) * COLUMNS + group * columns
                                 T.copy(
                                     A[of_tokens * tokens + half * part, column], a_ring[slot, half, group, :, :],
                                     multicast=sharing > 1,

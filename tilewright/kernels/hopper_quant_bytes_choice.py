@@ -24,6 +24,8 @@ def byte_quant_choice(N: int, K: int, M: int, form: FragmentRecords, promoted: b
         sizes["tiles"] = 2 if blocks >= 200 else 1
         sizes["cluster"] = next((c for c in (1, 2, 4) if blocks * c >= 100), 4)
         sizes["records"] = 2 if tokens == 128 else 4
+        if promoted and tokens == 128 and sizes["tiles"] == sizes["cluster"] == 1:
+            sizes["ahead"] = 2
     return fitted(form, sizes)
 
 

@@ -30,7 +30,6 @@ CASES: dict[str, tuple[FragmentRecords, tuple[int, int, int], dict[str, Any]]] =
     "zeros of scaled weights, e5m2, groups of 32": (FragmentRecords(2, E4M3, HALF, WIDE, 32), (150, 512, 20), {**SMALL, "zeros": "rescale", "activations": "float8_e5m2"}),
     "two sums at once": (FragmentRecords(4, INT8, HALF), (150, 1008, 40), {"tokens": 64, "part": 32, "records": 2, "ahead": 2}),
     "two sums at once, zeros, unsigned activations": (FragmentRecords(4, INT8, HALF, WIDE, 64), (150, 496, 20), {**SMALL, "zeros": "original", "ahead": 2, "tiles": 2, "records": 1, "stages": 6, "activations": "uint8"}),
-    "warpgroups in turns, sums in two pieces": (FragmentRecords(4, INT8, HALF), (150, 1008, 40), {"tokens": 64, "part": 32, "records": 2, "pieces": 2, "turns": True}),
     "bytes, blocks that send one another activations": (FragmentRecords(8, INT8, HALF), (150, 512, 20), {**SMALL, "records": 1, "sharing": 2}),
     "everything behind the sum": (FragmentRecords(4, INT8, HALF), (70, 512, 20), {**SMALL, "epilogue": Epilogue(bias="float16", function="relu", residual=True)}),
 }  # fmt: skip
@@ -96,7 +95,7 @@ def test_interpreted_as_exact(name: str) -> None:
     problem.check(16 * 2.0**-24)
 
 
-@pytest.mark.parametrize("name", ["columns and rows that end within tiles", "two sums at once", "warpgroups in turns, sums in two pieces"])  # fmt: skip
+@pytest.mark.parametrize("name", ["columns and rows that end within tiles", "two sums at once"])  # fmt: skip
 def test_emulated_as_exact(name: str) -> None:
     kernel, problem = made(name)
     kernel.emulate(*problem.arguments)
