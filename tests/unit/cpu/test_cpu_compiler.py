@@ -76,7 +76,10 @@ def test_an_interrupted_compile_leaves_nothing(tmp_path: Path) -> None:
     wish = script(
         tmp_path / "cc", f'if [ "$1" = --version ]; then echo cc 1.0; exit 0; fi; echo $$ > {tmp_path}/pid; sleep 60'
     )
+    # What a shell starts in the background ignores Ctrl-C, and so do its children.
     code = f"""
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from pathlib import Path
 from tilewright.targets.base import Source
 from tilewright.targets.cpu import compiler
