@@ -167,6 +167,15 @@ def test_a_value_stored_beside_others_is_named() -> None:
     assert "register" not in print_program(made)
 
 
+def test_a_value_that_a_call_may_change_is_loaded() -> None:
+    before = program("""
+        row[0] = A[0]
+        atomic_add(row[0 : +1], A[1], "relaxed")
+        C[0] = row[0]
+    """)
+    assert "C[0] = row[0]" in print_program(forward_stores(before, CONTEXT))
+
+
 def test_a_tile_that_a_loop_rewrites_is_loaded() -> None:
     before = program("""
         row[0] = A[0]

@@ -37,12 +37,14 @@ from tilewright.ir.nodes import (
     Function,
     Let,
     Load,
+    Region,
     Seq,
     Statement,
     Store,
     Var,
     index_binary,
 )
+from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, children, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter
@@ -96,7 +98,11 @@ class _Forward(ScopedRewriter):
     def overwrites(self, statement: Statement, earlier: Store) -> bool:
         """Whether `statement` may change what `earlier` has written."""
         for part in walk(statement):
-            changes = isinstance(part, (Store, Allocate)) and root_of(part.buffer) is earlier.buffer
+            # What is given the tile itself, such as an atomic addition, may write to it.
+            named = [child.buffer if isinstance(child, Region) else child for child in children(part)]
+            changes = not isinstance(part, Load) and any(
+                isinstance(buffer, Buffer) and root(buffer) is earlier.buffer for buffer in named
+            )
             if changes and not (isinstance(part, Store) and part is statement and self.disjoint(part, earlier)):
                 return True
         return False
@@ -147,13 +153,6 @@ def _named(statements: list[Statement], stored: dict[int, _Stored]) -> Iterator[
         yield statement
 
 
-def root_of(buffer: Buffer) -> Buffer:
-    """The buffer whose bytes a view shows."""
-    while buffer.source is not None:
-        buffer = buffer.source
-    return buffer
-
-
 def _unread(body: Any) -> set[Buffer]:
     """Tiles that are stored to, and mentioned nowhere else."""
     tiles: set[Buffer] = set()
@@ -164,9 +163,9 @@ def _unread(body: Any) -> set[Buffer]:
             if node.buffer.scope in PRIVATE and node.buffer.source is None:
                 tiles.add(node.buffer)
             elif node.buffer.source is not None:
-                mentioned.add(root_of(node.buffer))
+                mentioned.add(root(node.buffer))
         elif isinstance(node, Buffer):
-            mentioned.add(root_of(node))
+            mentioned.add(root(node))
         for child in children(node):
             if not (isinstance(node, (Allocate, Store)) and child is node.buffer):
                 search(child)

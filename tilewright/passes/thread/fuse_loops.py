@@ -56,10 +56,10 @@ from tilewright.ir.nodes import (
     const,
     index_binary,
 )
+from tilewright.ir.signature import root
 from tilewright.ir.visitor import walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, with_values
-from tilewright.passes.thread.forward_stores import root_of
 
 WIDEST_RATIO = 8
 """Iterations of the narrower loop that stand behind one another in one of the wider."""
@@ -262,9 +262,9 @@ def _movable(statement: Statement) -> bool:
 def _independent(loop: For, moved: list[Statement]) -> bool:
     """Whether the statements behind `loop` may as well stand in front of it."""
     inside, behind = list(_accesses(loop)), [access for statement in moved for access in _accesses(statement)]
-    roots = {root_of(access.buffer) for access in inside}
-    written = {root_of(access.buffer) for access in inside if access.writes}
-    return not any(root_of(access.buffer) in (roots if access.writes else written) for access in behind)
+    roots = {root(access.buffer) for access in inside}
+    written = {root(access.buffer) for access in inside if access.writes}
+    return not any(root(access.buffer) in (roots if access.writes else written) for access in behind)
 
 
 def _accesses(node: Any) -> Iterator[Access]:
