@@ -21,7 +21,7 @@ def made(name, **options):
 
 
 def with_zeros(name, mode, fraction=0.0, group=128):
-    codes = made(name.replace("u", ""), group=None).codes if name.startswith("int") else made(name, group=None).codes
+    codes = made(name, group=None, zeros="group" if name.startswith("uint") else "none").codes
     groups = (N, -(-K // group))
     scales = (RNG.random(groups) * 0.05 + 0.01).astype(np.float16)
     zeros = RNG.integers(0, 4, groups).astype(np.float32) + np.float32(fraction)

@@ -215,6 +215,6 @@ def _check(weight: np.ndarray, of: Format, block: tuple[int, int], zeros: str) -
         raise CannotQuantize(f"groups of {block[0]} x {block[1]} elements", hint="None is one group for all of K")
     if zeros not in ZEROS:
         raise CannotQuantize(f"no kind of zeros {zeros!r}", hint=f"known: {', '.join(ZEROS)}")
-    fitting = {"uint": ("middle", "group", "none")}.get(of.kind, ("none",))
-    if zeros not in fitting or (of.name == "uint1" and zeros == "middle"):
-        raise CannotQuantize(f"{of} does not go with zeros={zeros!r}", hint=f"use {' or '.join(fitting)}")
+    fitting = [] if of.kind != "uint" else ["group"] if of.name == "uint1" else ["middle", "group"]
+    if zeros not in (*fitting, "none"):
+        raise CannotQuantize(f"{of} does not go with zeros={zeros!r}", hint=f"use {' or '.join([*fitting, 'none'])}")

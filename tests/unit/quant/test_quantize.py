@@ -101,6 +101,11 @@ def test_divisors_move_size_from_activations_to_the_weight() -> None:
             {"to": "int4", "zeros": "group"},
             "int4 does not go with zeros='group'\n  help: use none",
         ),
+        (
+            np.ones((2, 128)),
+            {"to": "uint1", "zeros": "middle"},
+            "uint1 does not go with zeros='middle'\n  help: use group or none",
+        ),
         (np.ones((2, 128)), {"zeros": "some"}, "no kind of zeros 'some'\n  help: known: none, middle, group"),
     ],
 )
