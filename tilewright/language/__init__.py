@@ -45,6 +45,7 @@ from tilewright.language.kernel import (
     get_thread_extent,
     get_thread_extents,
 )  # fmt: skip
+from tilewright.language.launches import launch_thread
 from tilewright.language.layouts import Fragment, Layout
 from tilewright.language.loops import (
     Parallel,
@@ -99,6 +100,7 @@ from tilewright.language.memory import (
     view,
 )  # fmt: skip
 from tilewright.language.mistakes import UnknownName
+from tilewright.language.older_words import OLDER_WORDS
 from tilewright.language.roles import channel, role, roles, wait_wgmma, wgmma_gemm
 from tilewright.language.source import expression_here
 from tilewright.language.tensors import (
@@ -133,6 +135,7 @@ from tilewright.language.tile_ops import (
     transpose,
     unpack,
 )  # fmt: skip
+from tilewright.language.tile_schedulers import BaseTileScheduler, PersistentTileScheduler
 from tilewright.language.trace import PrimFunc, prim_func
 from tilewright.language.transfers import TRANSFER_WORDS
 from tilewright.language.vectors import Broadcast, Ramp
@@ -143,13 +146,14 @@ Serial, Unroll, Vectorized = serial, unroll, vectorized
 
 _NAMED: dict[str, Any] = {
     **FUNCTIONS, **REDUCTIONS, **ATOMICS, **TYPES, **WARP_WORDS, **BARRIER_WORDS, **TRANSFER_WORDS, **EXTERNAL_WORDS, **THREAD_WORDS,
+    **OLDER_WORDS,
     "abs": abs_, "max": max_, "min": min_, "print": print_,
 }  # fmt: skip
 globals().update(_NAMED)
 
 __all__ = [
-    "Broadcast", "Buffer", "Cast", "ClusterKernel", "Fragment", "GemmWarpPolicy", "Kernel", "Layout", "Packed", "Parallel",
-    "Persistent", "Pipelined", "PrimFunc", "Ramp", "Ref", "Select", "Serial", "StridedTensor", "Tensor", "Unroll", "Vectorized",
+    "BaseTileScheduler", "Broadcast", "Buffer", "Cast", "ClusterKernel", "Fragment", "GemmWarpPolicy", "Kernel", "Layout", "Packed", "Parallel",
+    "Persistent", "PersistentTileScheduler", "Pipelined", "PrimFunc", "Ramp", "Ref", "Select", "Serial", "StridedTensor", "Tensor", "Unroll", "Vectorized",
     "alias", "align_up", "all_of", "alloc_buffer", "alloc_fragment", "alloc_global", "alloc_local", "alloc_shared", "alloc_var",
     "annotate_l2_hit_ratio", "annotate_layout", "annotate_min_blocks_per_sm", "annotate_safe_value", "any_of", "assume",
     "atomic_addx2", "atomic_addx4", "atomic_load", "atomic_store", "bitwise_and", "bitwise_not", "bitwise_or",
@@ -157,7 +161,7 @@ __all__ = [
     "device_assert", "dtype", "dynamic", "empty", "evaluate", "fill", "floordiv", "floormod", "func_attr", "gemm", "gemm_sp",
     "get_block_binding", "get_block_bindings", "get_block_extent", "get_block_extents", "get_thread_binding",
     "get_thread_bindings", "get_thread_extent", "get_thread_extents", "grid", "if_then_else", "index_to_coordinates",
-    "infinity", "inline", "loop_break", "machine", "macro", "make_tensor", "max_value", "min_value", "pdl_sync", "pdl_trigger", "popcount", "prim_func", "ptr", "reduce", "reinterpret", "reshape", "role", "roles",
+    "infinity", "inline", "launch_thread", "loop_break", "machine", "macro", "make_tensor", "max_value", "min_value", "pdl_sync", "pdl_trigger", "popcount", "prim_func", "ptr", "reduce", "reinterpret", "reshape", "role", "roles",
     "serial", "shift_left", "shift_right", "symbolic", "thread_return", "transpose", "unpack", "unroll", "use_swizzle",
     "vectorized", "view", "wait_wgmma", "wgmma_gemm",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from tilewright.ir.nodes import Buffer, Expr, Extent, Var
 from tilewright.language.branches import BlockContext
 from tilewright.language.builder import Builder, current, in_kernel
 from tilewright.language.divisions import divide
+from tilewright.language.external import import_source
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NestedKernel, NumberExpected, WrongUnpacking
 from tilewright.language.proxies import Scalar, check_scope, constant, extent, frame_of
@@ -92,6 +93,7 @@ def Kernel(
     persistent : whether blocks stay for many tiles of the grid; None leaves it to the compiler.
     specialize : whether warps of their own make the loads of pipelined loops that do not say so themselves; None leaves it
         to the compiler.
+    prelude : a text of the device's own language before the kernels, as `T.import_source` takes it.
 
     Yields
     ------
@@ -105,7 +107,7 @@ def Kernel(
     for block in blocks:
         check_scope(frame_of(block))
     if prelude is not None:
-        raise NumberExpected("prelude of T.Kernel", "None: device code cannot be injected", "a text")
+        import_source(prelude)
     attributes: dict[str, Any] = {}
     if cluster_dims is not None:
         attributes["cluster"] = _three(cluster_dims, "cluster_dims of T.Kernel")

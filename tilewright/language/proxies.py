@@ -14,8 +14,8 @@ import numpy as np
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, FLOAT32, DType
 from tilewright.ir.dtypes import dtype as dtype_of
-from tilewright.ir.nodes import Buffer, Cast, Const, Expr, Extent, Load
-from tilewright.language.builder import Frame, active
+from tilewright.ir.nodes import Buffer, Cast, Const, Expr, Extent, Load, Store
+from tilewright.language.builder import Frame, active, current
 from tilewright.language.dtypes import NumberType, number_type
 from tilewright.language.mistakes import (
     NotIndexable,
@@ -27,6 +27,7 @@ from tilewright.language.mistakes import (
     ValueOutOfScope,
 )
 from tilewright.language.promotion import literal_dtype
+from tilewright.language.source import statement_here
 
 
 class Scalar:
@@ -123,6 +124,13 @@ class Variable(Scalar):
         if key == 0:
             return Scalar(self.expr, self.frame)
         return super().__getitem__(key)
+
+    def __setitem__(self, key: object, value: Any) -> None:
+        if key != 0:
+            raise NotIndexable(describe(self))
+        check_scope(self.frame)
+        stored = as_expr(value, self.buffer.dtype, f"the value of {self.name!r}")
+        current("a store").append(Store(self.buffer, self.indices, stored, span=statement_here()))
 
 
 class Element(Scalar):

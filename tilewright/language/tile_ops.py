@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tilewright import ops
 from tilewright.errors import near
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL
-from tilewright.ir.nodes import Call, Expr, Region, TileOperator
+from tilewright.ir.nodes import Call, Expr, Parallel, Region, Statement, TileOperator
 from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import TensorProxy, borrow_extents, region_of
 from tilewright.language.builder import in_kernel, record_operator
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected, SymbolicExtent
-from tilewright.language.proxies import Element, Scalar, as_expr, condition, constant
+from tilewright.language.proxies import Element, Scalar, as_expr, condition, constant, describe
 from tilewright.language.source import statement_here
 from tilewright.machine.fragment_records import FragmentRecords
 
@@ -94,8 +95,9 @@ def copy(
     multicast : all blocks of the cluster make the very same copy into a channel of scope ``"cluster"``; each loads a
         part of it and sends it to all.
     rank : the block of the cluster whose shared tile `src` is; between `sync_cluster` before and after.
+    loop_layout : a `T.Fragment` that says which thread moves which element, by plain loads and stores.
     """
-    in_kernel("T.copy")
+    builder = in_kernel("T.copy")
     source, destination = pair(src, dst, "T.copy")
     prefer = choice(prefer_instruction, ("tma", "cp_async", "sync"), "prefer_instruction of T.copy")
     eviction = choice(eviction_policy, EVICTIONS, "eviction_policy of T.copy")
@@ -113,6 +115,18 @@ def copy(
         span=statement_here(),
     )
     record_tiles(operator, "T.copy", source=source, destination=destination)
+    if loop_layout is not None:
+        builder.frame.statements[-1] = _by_layout(operator, loop_layout)
+
+
+def _by_layout(operator: ops.Copy, layout: Any) -> Statement:
+    """The copy as the loop that its author distributes over threads."""
+    loop, given = operator.lower(), getattr(layout, "layout", layout)
+    shape = getattr(given, "shape", None)
+    if not isinstance(loop, Parallel) or shape is None or tuple(shape) != loop.extents or operator.rank is not None:
+        extents, found = getattr(loop, "extents", ()), describe(layout) if shape is None else f"one of {tuple(shape)}"
+        raise NumberExpected("loop_layout of T.copy", f"a T.Fragment of shape {extents}", found)
+    return replace(loop, layout=given, coalesced_width=operator.coalesced_width)
 
 
 @author_facing
@@ -151,8 +165,11 @@ def gemm(
     scale_A, scale_B : scales of blocks of A and B.
     promote_every : elements of K after which the matrix unit's sum is added to C in full precision.
     k_pack, wg_wait : accepted for TileLang's sake; the compiler decides.
+    mbar : must be None: only products in tensor memory (tcgen05) signal barriers.
     """
     in_kernel("T.gemm")
+    if mbar is not None:
+        raise NumberExpected("mbar of T.gemm", "None: the compiler waits for products", describe(mbar))
     a, b, c = (region_of(tile, f"operand {name} of T.gemm") for name, tile in (("A", A), ("B", B), ("C", C)))
     scale_a = None if scale_A is None else region_of(scale_A, "scale_A of T.gemm")
     scale_b = None if scale_B is None else region_of(scale_B, "scale_B of T.gemm")

@@ -20,6 +20,7 @@ from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import Builder, activate
 from tilewright.language.control_flow import rewritten
 from tilewright.language.interface import author_facing
+from tilewright.language.launches import close_launch
 from tilewright.language.mistakes import (
     MissingAnnotation,
     MissingKernel,
@@ -206,7 +207,9 @@ def run(builder: Builder, function: Any, values: Mapping[str, Any]) -> tuple[Any
         raise MissingAnnotation("what is decorated", describe(function))
     try:
         with activate(builder):
-            return rewritten(function, "function")(**values), builder.span
+            result = rewritten(function, "function")(**values)
+            close_launch()
+            return result, builder.span
     except TilewrightError as error:
         raise error.at(expression_of(error.__traceback__)).with_traceback(None) from None
 

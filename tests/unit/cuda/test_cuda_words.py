@@ -12,13 +12,28 @@ from word_programs import PROGRAMS
 
 import tilewright
 import tilewright.language as T
-from tilewright.errors import ForeignFunction, GridTooLarge, LaunchFailed, MissingCapability
+from tilewright.errors import ForeignFunction, GridTooLarge, LaunchFailed, LayoutConflict, MissingCapability
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.targets.cuda.compiler import compile_text
 
 
 def on(function, arch):
     return tilewright.compile(function, target=f"cuda -arch={arch}")
+
+
+@pytest.mark.parametrize("program", [programs.copied_by_layout, programs.laid_out_by_author])
+def test_layouts_of_the_author_decide_who_works(program):
+    assert "const int32_t i = tx" in on(program()[0], "sm_90a").get_kernel_source()
+
+
+def test_a_layout_of_other_threads():
+    with pytest.raises(LayoutConflict) as caught:
+        on(programs.laid_out_by_author(threads=48)[0], "sm_90a")
+    message = str(caught.value)
+    assert (
+        message.startswith("this layout is one of 32 threads, but 48 work here")
+        and "for i, j in T.Parallel(32, 8, loop_layout" in message
+    )
 
 
 DIFFERENT = [programs.added_accumulators, programs.added_floats, programs.whole_grid]

@@ -235,3 +235,140 @@ def short_vectors():
 
 
 PROGRAMS += [pointers, short_vectors]
+
+
+def dealt_tiles(rows=7, columns=5, workers=3, width=2, column_major=True, cluster=1):
+    """Blocks that stay get tile after tile, each of them once."""
+
+    @T.prim_func
+    def main(C: T.Tensor((rows, columns), "int32")):
+        with T.Kernel(workers, threads=32) as block:
+            tiles = T.PersistentTileScheduler(
+                rows, columns, swizzle_size=width, column_major=column_major, cluster_size=cluster, name="tiles"
+            )
+            tiles.init(block)
+            while tiles.valid():
+                by, bx = tiles.m_idx, tiles.n_idx
+                tiles.next_tile()
+                if T.get_thread_binding() == 0:
+                    T.atomic_add(C[by, bx], tiles.current_iter)
+
+    order = np.arange(rows * columns) // workers + 1
+    walked = np.zeros((rows, columns), np.int32)
+    fast, slow = (rows, columns) if column_major else (columns, rows)
+    at = [
+        (f, first + s) for first in range(0, slow, width) for f in range(fast) for s in range(min(width, slow - first))
+    ]
+    for (f, s), number in zip(at, order, strict=True):
+        walked[(f, s) if column_major else (s, f)] = number
+    return main, (np.zeros((rows, columns), np.int32),), walked
+
+
+def dealt_rows():
+    return dealt_tiles(4, 6, 5, 4, column_major=False)
+
+
+def launched_threads():
+    """A kernel of the older form: its dimensions one after the other, buffers declared in it."""
+
+    @T.prim_func
+    def main(A: T.Tensor((6, 64), "float32"), C: T.Tensor((6, 64), "float32")):
+        bx = T.launch_thread("blockIdx.x", 2)
+        by = T.launch_thread("blockIdx.y", 3)
+        tx = T.launch_thread("threadIdx.x", 64)
+        tile = T.decl_buffer((64,), "float32", scope="shared")
+        flipped = T.decl_buffer((8, 8), "float32", data=tile)
+        tile[tx] = A[by * 2 + bx, tx]
+        T.sync_threads()
+        C[by * 2 + bx, tx] = flipped[tx % 8, tx // 8]
+
+    a = whole(6, 64, dtype="float32")
+    return main, (a, np.zeros((6, 64), np.float32)), a.reshape(6, 8, 8).transpose(0, 2, 1).reshape(6, 64)
+
+
+def launched_in_with():
+    """Two kernels of the older form, each in a ``with`` of its own."""
+
+    @T.prim_func
+    def main(A: T.Tensor((100,), "float32"), C: T.Tensor((100,), "float32")):
+        with T.launch_thread("blockIdx.x", 2) as bx, T.launch_thread("threadIdx.x", 64) as tx:
+            if bx * 64 + tx < 100:
+                C[bx * 64 + tx] = A[bx * 64 + tx] * 2.0
+        with T.launch_thread("threadIdx.x", 100) as tx:
+            C[tx] += 1.0
+
+    a = whole(100, dtype="float32")
+    return main, (a, np.zeros(100, np.float32)), a * 2 + 1
+
+
+@T.meta_class
+class Counter:
+    """Methods that speak of the program."""
+
+    def __init__(self) -> None:
+        self.total = T.alloc_var("int32", init=0)
+
+    def add(self, x: Any) -> None:
+        if x % 2 == 1:
+            self.total[0] = self.total[0] + x
+
+
+def bits_and_older_numbers():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "int32"), B: T.Tensor((64,), "float32"), C: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            odd = Counter()
+            odd.add(tx)
+            odd.add(A[tx] // 2 % 2)
+            bits = T.clz(A[tx]) * 100 + T.__ffs(A[tx])
+            C[tx] = T.ieee_fmaf(B[tx], 2.0, 0.5, "rn") + T.nearbyint(B[tx]) + T.cast(bits + odd.total, "float32")
+
+    a = whole(64, dtype="int32", low=-(2**31), high=2**31)
+    a[:4] = 0, 1, -1, 1 << 30
+    b = whole(64, dtype="float32")
+    clz = np.array([32 - int(x).bit_length() for x in a.view(np.uint32)])
+    tx = np.arange(64)
+    ffs = np.array([(int(x) & -int(x)).bit_length() for x in a])
+    return (
+        main,
+        (a, b, np.zeros(64, np.float32)),
+        b * 2 + 0.5 + np.round(b) + clz * 100 + ffs + tx * (tx % 2) + (a // 2 % 2),
+    )
+
+
+PROGRAMS += [dealt_tiles, dealt_rows, launched_threads, launched_in_with, bits_and_older_numbers]
+
+
+def copied_by_layout():
+    """A copy whose threads the author places: row i by thread i."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 8), "float32"), C: T.Tensor((64, 8), "float32")):
+        with T.Kernel(1, threads=64):
+            tile = T.alloc_shared((64, 8), "float32")
+            T.copy(A, tile, loop_layout=T.Fragment((64, 8), lambda i, j: (i, j)))
+            T.copy(tile, C, loop_layout=T.Fragment((64, 8), lambda i, j: (i, j)))
+
+    a = whole(64, 8, dtype="float32")
+    return main, (a, np.zeros((64, 8), np.float32)), a
+
+
+def laid_out_by_author(threads=64):
+    """A fragment and a loop whose places the author says; half of the threads have copies."""
+
+    @T.prim_func
+    def main(A: T.Tensor((32, 8), "float32"), C: T.Tensor((32, 8), "float32")):
+        with T.Kernel(1, threads=threads):
+            rows = T.alloc_fragment((32, 8), "float32")
+            T.annotate_layout({rows: T.Fragment((32, 8), lambda i, j: (i, j))})
+            T.copy(A, rows)
+            for i, j in T.Parallel(32, 8, loop_layout=T.Fragment((32, 8), lambda i, j: (i, j))):
+                rows[i, j] = rows[i, j] * 2.0
+            T.copy(rows, C)
+
+    a = whole(32, 8, dtype="float32")
+    return main, (a, np.zeros((32, 8), np.float32)), a * 2
+
+
+PROGRAMS += [copied_by_layout, laid_out_by_author]

@@ -106,7 +106,60 @@ UnknownName: tilewright.language has no name 'tcgen05_gemm'
   |
 8 |         T.tcgen05_gemm(A, tile)
   |         ^^^^^^^^^^^^^^
-  help: write T.gemm: the compiler chooses the instruction and waits for it
+  help: tilewright has no tcgen05 instructions and no tensor memory: on sm_100a T.gemm uses mma.sync, so write T.gemm into a T.alloc_fragment
+""",
+    ),
+    "barrier_of_a_product": (
+        """
+T.gemm(A, tile, tile, mbar=row)
+""",
+        """
+NumberExpected: mbar of T.gemm is the tile 'row'
+  --> kernel.py:8:9
+  |
+8 |         T.gemm(A, tile, tile, mbar=row)
+  |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  help: expected None: the compiler waits for products
+""",
+    ),
+    "launched_twice": (
+        """
+T.launch_thread("threadIdx.x", 64)
+""",
+        """
+NumberExpected: the extent of threadIdx.x is 64
+  --> kernel.py:8:9
+  |
+8 |         T.launch_thread("threadIdx.x", 64)
+  |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  help: expected 128, as T.Kernel says
+""",
+    ),
+    "stateless_scheduler": (
+        """
+tiles = T.PersistentTileScheduler(4, 4, stateful=False)
+tiles.init(block)
+""",
+        """
+NumberExpected: a tile scheduler is stateful=False
+  --> kernel.py:9:9
+  |
+9 |         tiles.init(block)
+  |         ^^^^^^^^^^^^^^^^^
+  help: expected stateful=True, or scheduler.coord(tile)
+""",
+    ),
+    "layout_of_a_copy": (
+        """
+T.copy(A, tile, loop_layout=T.Fragment((32, 64), lambda i, j: (i, j)))
+""",
+        """
+NumberExpected: loop_layout of T.copy is one of (32, 64)
+  --> kernel.py:8:9
+  |
+8 |         T.copy(A, tile, loop_layout=T.Fragment((32, 64), lambda i, j: (i, j)))
+  |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  help: expected a T.Fragment of shape (64, 64)
 """,
     ),
     "unknown_dtype": (

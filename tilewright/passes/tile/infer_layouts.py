@@ -35,6 +35,8 @@ from tilewright.ir.nodes import (
     Var,
 )  # fmt: skip
 from tilewright.ir.visitor import Rewriter, walk
+from tilewright.layout.algebra import replicate
+from tilewright.layout.digits import THREAD
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import holds, permuted, shared_rows, spread, without
 from tilewright.machine.arch import Arch
@@ -158,17 +160,18 @@ class _Inference:
             return _Inference(replace(self.kernel, body=body), self.anchors, self.arch, self.notes).run()
         self._check()
         self._shared()
-        layouts = (*self.kernel.layouts, *self.known.items())
+        layouts = {**dict(self.kernel.layouts), **self.known}
         by_loop = {found.loop: found.layout for found in self.loops}
         body = _SetLayouts(by_loop)(self.kernel.body)
-        return replace(self.kernel, body=body, layouts=tuple(layouts))
+        return replace(self.kernel, body=body, layouts=tuple(layouts.items()))
 
     # What there is ---------------------------------------------------------------------------
 
     def _collect(self) -> None:
         for node in _own(self.kernel.body):
             if isinstance(node, Parallel):
-                self.loops.append(_Loop(node, list(accesses_of(node))))
+                given = None if node.layout is None else self._of_author(node.layout, node)
+                self.loops.append(_Loop(node, list(accesses_of(node)), given))
             elif isinstance(node, Reduce):
                 self.reductions.append(node)
 
@@ -177,7 +180,21 @@ class _Inference:
             if isinstance(node, Allocate) and node.buffer.scope == "fragment":
                 yield node.buffer
 
+    def _of_author(self, layout: Layout, where: Statement) -> Layout:
+        """A layout that the author gives, with copies in the threads that it leaves out."""
+        threads, used = self.kernel.num_threads, layout.extent(THREAD)
+        if used > threads or threads % used:
+            raise LayoutConflict(
+                f"this layout is one of {used} threads, but {threads} work here",
+                span=where.span, hint="give every thread a part: T.Fragment(..., replicate=) makes copies",
+            )  # fmt: skip
+        return layout if used == threads else replicate(layout, threads // used)
+
     def _anchor(self) -> None:
+        by_author = {buffer: layout for buffer, layout in self.kernel.layouts if buffer.scope == "fragment"}
+        for node in _own(self.kernel.body):
+            if isinstance(node, Allocate) and node.buffer in by_author:
+                self._set(node.buffer, self._of_author(by_author[node.buffer], node), node)
         for copy, staging in self.anchors.stores.items():
             if any(node is copy for node in _own(self.kernel.body)):
                 self._set(copy.source.buffer, staging.plan.accumulator(), copy)
