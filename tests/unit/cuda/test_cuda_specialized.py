@@ -272,3 +272,36 @@ def test_softmax_runs_beside_the_second_product():
     )
     binary = compile_text(kernel.get_kernel_source(), kernel.arch)
     assert binary.warnings == ()  # where the compiler puts asynchronous products in sequence it says so
+
+
+def filled_before(A, B, filled=True):
+    """Rows that threads store first and products of half of them afterwards."""
+    A: T.Tensor((128, 128), "float16")
+    B: T.Tensor((64, 128), "float16")
+    C = T.empty((128, 64), "float32")
+    with T.Kernel(1, threads=128):
+        a = T.alloc_shared((64, 64), "float16")
+        b = T.alloc_shared((64, 64), "float16")
+        c = T.alloc_fragment((64, 64), "float32")
+        if filled:
+            for i, j in T.Parallel(128, 64):
+                C[i, j] = -1.0
+        T.clear(c)
+        for k in T.Pipelined(2, num_stages=2):
+            T.copy(A[64, k * 64], a)
+            T.copy(B[0, k * 64], b)
+            T.gemm(a, b, c, transpose_B=True)
+        T.copy(c, C[64, 0])
+    return C
+
+
+def test_rows_that_threads_store_as_well_leave_by_threads():
+    """The copy engine would store behind the threads' backs: nothing between the two is fenced."""
+    a, b = integers(128, 128), integers(64, 128, seed=1)
+    alone = on("sm_90a", filled_before).compile(a, b, filled=False)
+    assert "tma_store(" in alone.get_kernel_source()
+    kernel = on("sm_90a", filled_before).compile(a, b)
+    assert "not tma_store: threads store to C as well" in kernel.explain()
+    expected = np.concatenate([np.full((64, 64), -1, np.float32), product(a[64:], b.T)])
+    for schedule, seed in SCHEDULES:
+        assert np.array_equal(kernel.emulate(a, b, schedule=schedule, seed=seed), expected)

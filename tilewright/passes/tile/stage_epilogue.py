@@ -24,6 +24,7 @@ from tilewright.ir.dtypes import INT32, DType
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
+    Call,
     For,
     Function,
     Kernel,
@@ -34,6 +35,7 @@ from tilewright.ir.nodes import (
     Roles,
     Statement,
     Store,
+    TileOperator,
     Var,
     While,
     index_binary,
@@ -45,6 +47,7 @@ from tilewright.passes.context import Context
 from tilewright.passes.rows import row_misfit
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.form_clusters import depending
+from tilewright.passes.tile.pipeline_plan import touched
 from tilewright.passes.tile.select_copies import ROW_BYTES, TMA
 from tilewright.passes.tile.select_instructions import FACT as PLANS
 from tilewright.passes.tile.select_instructions import GemmPlan
@@ -104,6 +107,9 @@ class _Stage(ScopedRewriter):
         }  # fmt: skip
         for node in walk(kernel.body):
             self._follow(node)
+        self.stored = {
+            buffer for node in walk(kernel.body) if self._by_threads(node) for buffer in touched(node).writes
+        }
         self.made = []
         made = super().visit_Kernel(kernel)
         layouts = tuple((one, shared_rows(one.static_shape, one.dtype.bits, _span(one))) for one in self.made)
@@ -126,6 +132,11 @@ class _Stage(ScopedRewriter):
             plan = self.accumulators.get(source)
             if plan is not None and made.scope == "fragment" and made.shape == (plan.m, plan.n):
                 self.accumulators.setdefault(made, plan)
+
+    def _by_threads(self, node: Any) -> bool:
+        """Whether threads do what a statement says, whatever becomes of the accumulators' copies."""
+        leaves = isinstance(node, Copy) and node.source.buffer in self.accumulators
+        return isinstance(node, (Store, TileOperator, Call)) and not leaves
 
     def visit_Roles(self, roles: Roles) -> Any:
         before = len(self.made)
@@ -215,6 +226,8 @@ class _Stage(ScopedRewriter):
             return f"rows of the tile are no rows of {tensor.name}"
         if any(map(is_long, tensor.shape)):
             return f"coordinates of 32 bits do not reach all of {tensor.name}"
+        if tensor in self.stored:
+            return f"threads store to {tensor.name} as well, and the engine does not see their stores without a fence"
         where = {one for start in target.starts for one in variables(start)}
         if not all(where & depending(self.kernel, var) for var in self.loops):
             return f"a loop stores the same rows of {tensor.name} again, and stores of the engine are in no order"
