@@ -42,26 +42,26 @@ def rubbish(*shape: int, dtype: str = "float32") -> np.ndarray:
     return np.full(shape, 77, ALL[dtype].numpy)
 
 
-def quantised(kernel: Any, tokens: int, **sizes: int) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+def quantised(
+    kernel: Any, tokens: int, M: int = 5, N: int = 80, K: int = 512, **options: Any
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """A kernel on weights in fragment order, 4 bits in groups of 128."""
-    N, K, M = 80, 512, 5
     form = FragmentRecords(4, ALL["float16"], ALL["float16"])
     codes = np.random.default_rng(1).integers(0, 16, (N, K)).astype(np.uint8)
     words = form.pack({"codes": codes, "scales": powers(N, K // 128).astype(np.float16)})
     arguments = (words, whole(M, K, dtype="float16", size=1), rubbish(M, N, dtype="float16"))
-    return kernel, arguments, {"sizes": (N, K, form), "tokens": tokens, **sizes}
+    return kernel, arguments, {"sizes": (N, K, form), "tokens": tokens, **options}
 
 
-def of_bytes() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+def of_bytes(M: int = 5, N: int = 80, K: int = 512, **options: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The kernel for 8-bit activations, 4 bits in groups of 128."""
-    N, K, M = 80, 512, 5
     form = FragmentRecords(4, ALL["int8"], ALL["float16"])
     numbers = whole(N, K, dtype="int8", size=7)
     words = form.pack({"codes": form.encode(numbers), "scales": powers(N, K // 128)})
     one = np.ones(1, np.float32)
     arguments = (words, whole(M, K, dtype="int8", size=100), powers(M), one, one, np.zeros((1, 1), np.float32))
-    options = {"sizes": (N, K, form), "out": "float32", "tokens": 16, "part": 16, "records": 2}
-    return byte_quant_matmul, (*arguments, rubbish(M, N)), options
+    options = {"out": "float32", "tokens": 16, "part": 16, "records": 2, **options}
+    return byte_quant_matmul, (*arguments, rubbish(M, N)), {"sizes": (N, K, form), **options}
 
 
 def fragments() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -134,6 +134,13 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "byte_quant_matmul": of_bytes(),
     "medium_quant_matmul of experts": of_experts(),
     "medium_quant_matmul": quantised(medium_quant_matmul, 16, tiles=1, records=1),
+    "medium_quant_matmul in turns": quantised(medium_quant_matmul, 64, M=70, tiles=1, records=1),
+    "medium_quant_matmul promoted": quantised(medium_quant_matmul, 16, tiles=1, records=2, promoted=True),
+    "medium_quant_matmul of parts of K": quantised(medium_quant_matmul, 16, tiles=1, records=1, cluster=2),
+    "medium_quant_matmul that shares rows": quantised(medium_quant_matmul, 64, M=70, N=200, tiles=1, records=1, sharing=2),
+    "small_quant_matmul of parts of K": quantised(small_quant_matmul, 8, warps=2, records=1, cluster=2, blocks=2),
+    "byte_quant_matmul in parts": of_bytes(M=37, tokens=32, part=16, records=1, ahead=2),
+    "byte_quant_matmul of parts of K": of_bytes(records=1, cluster=2),
 }  # fmt: skip
 """Kernels for Hopper alone: the kernel, its arguments, and ``sizes`` and options of its factory."""
 

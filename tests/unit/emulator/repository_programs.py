@@ -103,12 +103,14 @@ HEADS = (
     real(1, 1, 72, 32, dtype="float16", seed=1),
     real(1, 1, 72, 32, dtype="float16", seed=2),
 )
+MORE = tuple(real(1, 1, 150, 32, dtype="float16", seed=n) for n in range(3))
 WIDE, WEIGHT = real(5, 1300), real(1300, seed=1)
 MASK, ROWS = np.array([1, 0, 1, 1], np.int32), np.array([3, 1, 7, 0, 3, 5], np.int32)
 
 LIBRARY = (
     Program("flash_attention", direct(flash_attention, *HEADS, dtype="float16", tiles=AttentionTiles(32, 32, 64)), bound=2e-3),
     Program("flash_attention causal", direct(flash_attention, *HEADS, dtype="float16", causal=True, tiles=AttentionTiles(64, 32, 128)), bound=2e-3),
+    Program("flash_attention in turns", direct(flash_attention, *MORE, dtype="float16", tiles=AttentionTiles(128, 32, 256)), HOPPER, 2e-3),
     Program("matmul", direct(matmul, whole(70, 72), whole(72, 40), **F16, block_M=64, block_N=32)),
     Program("matmul nt", direct(matmul, whole(70, 72), whole(40, 72), **F16, transpose_B=True, block_M=64, block_N=32)),
     Program("hopper_matmul", direct(hopper_matmul, whole(300, 136, dtype="bfloat16"), whole(200, 136, dtype="bfloat16"), block_M=128, block_N=64, stages=3, blocks=4, band=2), HOPPER),

@@ -1,0 +1,142 @@
+"""compute-sanitizer over what the emulator passes: every program of the repository and the emulator's own kernels, one process each.
+
+    PYTHONPATH=.:tests/gpu python3 tests/gpu/sanitizer.py [--tools memcheck,synccheck,racecheck] [--share 0/2] [--workers 12] [--only NAME ...]
+
+Each form is launched once under each tool.  A line a form says what the tools had to say; ``OK`` at the end, or the forms with findings
+and what was found.  API errors are not listed: a driver refuses the binaries of older machines before it takes their PTX.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import os
+import re
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "unit" / "emulator")]
+
+TOOLS = ("memcheck", "synccheck", "racecheck")
+SECONDS = 120
+"""For one form under one tool."""
+
+SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
+LAUNCHED = "launched"
+"""What the process says once its kernel has run: silence of a tool that saw nothing is no proof."""
+
+
+def forms() -> list[str]:
+    """Names of all forms: programs with their architecture, then texts."""
+    from emulator_kernels import KERNELS
+    from repository_programs import ALL
+
+    programs = [f"{program.name}-{architecture}" for program in ALL for architecture in program.architectures]
+    return [*programs, *(f"text {kernel.name}" for kernel in KERNELS), *VARIANTS]
+
+
+VARIANTS = {
+    "text bulk_ring of every lane": (
+        ("      sync_warp();\n      if (lane == 0) mbarrier_arrive", "      mbarrier_arrive"),
+        ("mbarrier_init(empty + 8 * s, 4)", "mbarrier_init(empty + 8 * s, 128)"),
+    ),
+}
+"""Texts that differ from the emulator's in how they say the same: whether a tool follows the other way is seen by comparing."""
+
+
+def launch(form: str) -> None:
+    """Run one form on the device."""
+    if form.startswith("text "):
+        launch_text(form)
+    else:
+        launch_program(form)
+    print(LAUNCHED, flush=True)
+
+
+def launch_text(form: str) -> None:
+    from cuda_runner import DeviceRunner
+    from emulator_kernels import KERNELS, correct
+    from test_gpu_emulated_kernels import ARCH
+    from test_gpu_emulated_kernels import launch as launch_kernel
+
+    name = form.split()[1]
+    kernel = next(kernel for kernel in KERNELS if kernel.name == name)
+    text = kernel.text
+    for old, new in VARIANTS.get(form, ()):
+        assert old in text
+        text = text.replace(old, new)
+    problem = kernel.make(np.random.default_rng(0))
+    launch_kernel(DeviceRunner(ARCH), kernel, problem, text)
+    assert correct(problem)
+
+
+def launch_program(form: str) -> None:
+    from device_arrays import run_on_device
+    from repository_programs import ALL
+
+    name, architecture = form.rsplit("-", 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kernel, arguments = next(program for program in ALL if program.name == name).make(architecture)
+        run_on_device(kernel, arguments)
+
+
+def examine(form: str, tools: list[str]) -> dict[str, str]:
+    """What each tool finds in a form: nothing, or the text that it printed."""
+    found = {}
+    for tool in tools:
+        command = ["compute-sanitizer", "--tool", tool, "--report-api-errors", "no", "--print-limit", "4"]
+        environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # a tensor's end is then that of its memory
+        try:
+            done = subprocess.run(
+                [*command, sys.executable, __file__, "--launch", form],
+                env=environment, capture_output=True, text=True, timeout=SECONDS,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            found[tool] = f"not done after {SECONDS} s"
+            continue
+        output = done.stdout + done.stderr
+        counts = [int(count) for pair in SUMMARY.findall(output) for count in pair if count]
+        clean = counts and not any(counts) and LAUNCHED in done.stdout
+        found[tool] = "" if clean else output[-4000:]
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tools", default=",".join(TOOLS))
+    parser.add_argument("--share", default="0/1", help="I/N: every N-th form from the I-th on")
+    parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--only", nargs="*", help="parts of names")
+    parser.add_argument("--launch", help="run this form alone, as the tools' own process does")
+    options = parser.parse_args()
+    if options.launch:
+        launch(options.launch)
+        return 0
+    number, count = map(int, options.share.split("/"))
+    chosen = [form for form in forms() if options.only is None or any(part in form for part in options.only)]
+    tools, findings, start = options.tools.split(","), [], time.time()
+    with concurrent.futures.ThreadPoolExecutor(options.workers) as pool:
+        tasks = {pool.submit(examine, form, tools): form for form in chosen[number::count]}
+        for task in concurrent.futures.as_completed(tasks):
+            form, found = tasks[task], task.result()
+            says = ", ".join(f"{tool} {'finds something' if text else 'clean'}" for tool, text in found.items())
+            print(f"[{time.time() - start:5.0f} s] {form}: {says}", flush=True)
+            findings += [(form, tool, text) for tool, text in found.items() if text]
+    for form, tool, text in findings:
+        print(f"\n== {form}, {tool}\n{text}", flush=True)
+    print(
+        f"{len(tasks)} forms, {len(findings)} findings: "
+        + ("OK" if not findings else "; ".join(f"{form} ({tool})" for form, tool, _ in findings))
+    )
+    return bool(findings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
