@@ -73,6 +73,12 @@ def test_turns_of_a_loop_are_not_written_out(case):
     assert sum(check(case)[unit] for unit in UNITS) <= 96
 
 
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
+def test_pieces_with_guards_are_not_all_in_flight(architecture):
+    """Rows of 130 bytes come in eight guarded pieces a vector: those of all vectors and stages at once spilled."""
+    check(Case(architecture, "float8_e5m2", True, True, (64, 96, 96), 64, 4, (130, 136, 200)))
+
+
 @pytest.mark.proof
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("seed", range(6))

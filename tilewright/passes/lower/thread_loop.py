@@ -34,6 +34,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
+from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, key, substitute, walk
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from tilewright.passes.lower.assign_threads import Assign
 
 MAXIMUM_VECTOR_BYTES = 16
+
+MOST_GUARDS = 32
+"""Guarded accesses of a loop that may be written out: what they load is in registers of its own, all at once."""
 
 
 @dataclass(slots=True)
@@ -119,7 +123,25 @@ class ThreadLoop:
         if groups == 1:
             body = substitute(body, {self.group: const(0)})
             return replace(body, span=loop.span)
-        return For(self.group, const(0), const(groups), const(1), body, "unroll", span=loop.span)
+        return self._turns(groups, body)
+
+    def _turns(self, groups: int, body: Seq) -> Statement:
+        """The groups one after the other, written out; of accesses that each have a guard only a few, for all would be in flight."""
+        span = self.loop.span
+        guards = sum(isinstance(node, If) for node in walk(body))
+        few = groups
+        if guards * groups > MOST_GUARDS and not self._counts_registers():
+            fitting = [
+                count for count in range(1, groups) if groups % count == 0 and count * guards <= MOST_GUARDS // 2
+            ]
+            few = max(fitting, default=1)
+        written = Var(INT32, "g") if few < groups else self.group
+        if few < groups:
+            turn = Var(INT32, "turn")
+            group = index_binary("add", index_binary("mul", turn, few), written)
+            body = substitute(body, {self.group: group})
+        loop = For(written, const(0), const(few), const(1), body, "unroll", span=span)
+        return loop if few == groups else For(turn, const(0), const(groups // few), const(1), seq(loop), span=span)
 
     # Where this thread works -----------------------------------------------------------------------
 
@@ -172,6 +194,13 @@ class ThreadLoop:
         own = {node.buffer for node in nodes if isinstance(node, Allocate)}
         stores = [node.buffer for node in nodes if isinstance(node, Store)]
         return any(buffer.scope not in ("global", "shared") and buffer not in own for buffer in stores)
+
+    def _counts_registers(self) -> bool:
+        """Whether which registers that outlive it the loop touches depends on the group."""
+        nodes = list(walk(self.loop.body))
+        own = {node.buffer for node in nodes if isinstance(node, Allocate)}
+        touched = {node.buffer for node in nodes if isinstance(node, (Load, Store, Region))} - own
+        return any(root(buffer).scope in ("fragment", "local", "register") for buffer in touched)
 
     def by_first(self, statement: Statement) -> Statement:
         """What has an effect on memory, done once although several threads hold the values."""
