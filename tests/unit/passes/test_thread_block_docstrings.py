@@ -33,6 +33,10 @@ AROUND = {
             "total = fragment(float32[128, 128])",
         ],
     ),
+    "tile.join_branches": (
+        '@stage("traced")\ndef f(K: float32[M, 128], first: int32, rows: int32, *, M: int32):\n',
+        ["tile = shared(float32[64, 128])"],
+    ),
     "thread.plan_shared_memory": ('@stage("final")\ndef f(A: float32[1024]):\n', []),
     "thread.check_registers": ('@stage("final")\ndef f(A: float32[1]):\n', []),
 }

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -35,11 +35,12 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, key, substitute, walk
+from tilewright.ir.visitor import Rewriter, children, key, substitute, walk
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import register_of
 from tilewright.passes.rows import row_misfit
+from tilewright.passes.scoped import negated
 from tilewright.passes.tile.infer_layouts import accesses_of
 from tilewright.passes.tile.select_async_copies import runs_of
 
@@ -61,6 +62,7 @@ class _Vector:
     indices : of the group's first element.
     part : the registers, one for each element of the group.
     adds : whether they are added to what is there, each element atomically.
+    condition : under which the author uses what is loaded, where it is the same for the whole group.
     """
 
     buffer: Buffer
@@ -68,6 +70,7 @@ class _Vector:
     part: Buffer
     lanes: int
     adds: bool = False
+    condition: Expr | None = None
 
     def of_lane(self, lane: Expr | int) -> tuple[Expr, ...]:
         """The indices of element `lane` of the group."""
@@ -109,7 +112,7 @@ class ThreadLoop:
                 owner.analyzer.bind(var, coordinate, coordinate)
             inside = self._padding(coordinates)
             if guard is not None:
-                guard = substitute(guard, dict(zip(loop.vars, coordinates, strict=True)))
+                guard = substitute(self._in_registers(guard), dict(zip(loop.vars, coordinates, strict=True)))
                 inside = guard if inside is None else binary("all", inside, guard)
             if inside is not None:
                 owner.analyzer.assume(inside)
@@ -162,11 +165,19 @@ class ThreadLoop:
         only = statements[0] if len(statements) == 1 else None
         if not isinstance(only, If) or only.otherwise is not None or len(self.loop.vars) < 2:
             return None
-        used = list(walk(only.condition))
-        if self.loop.vars[-1] in used or any(isinstance(node, Load) for node in used) or _has_effect(only.condition):
+        if not self._is_shared_by_group(only.condition):
             return None
         self.loop = replace(self.loop, body=only.then)
         return only.condition
+
+    def _is_shared_by_group(self, value: Expr) -> bool:
+        """Whether neighbours along the last dimension have the same value, which may be computed once for all of them."""
+        names = {statement.var for statement in walk(self.loop.body) if isinstance(statement, Let)}
+        stored = {node.buffer for node in walk(self.loop.body) if isinstance(node, Store)}
+        return not _has_effect(value) and not any(
+            node is self.loop.vars[-1] or node in names or (isinstance(node, Load) and node.buffer in stored)
+            for node in walk(value)
+        )
 
     def _padding(self, coordinates: Sequence[Expr]) -> Expr | None:
         """Whether the element exists, where the layout covers more than the loop."""
@@ -285,6 +296,7 @@ class ThreadLoop:
     def _body(self, coordinates: Sequence[Expr]) -> Seq:
         """Names for the coordinates, vector loads, the elements, vector stores."""
         names = [Let(var, value) for var, value in zip(self.loop.vars, coordinates, strict=True)]
+        names += self._named_choices()
         body: Seq = self.loop.body
         loads, stores = self._vectors()
         before: list[Statement] = []
@@ -298,8 +310,16 @@ class ThreadLoop:
         after: list[Statement] = []
         for vector in stores:
             before.append(Allocate(vector.part, span=self.loop.span))
-            after += map(self.by_first, self._store(vector))
+            after += [one if isinstance(one, Let) else self.by_first(one) for one in self._store(vector)]
         return seq(names, before, elements.statements, after)
+
+    def _named_choices(self) -> list[Let]:
+        """Names for what memory says of a whole group, so that it is asked once and not for each element."""
+        if self.width == 1:
+            return []
+        chosen = _Choices(self._is_shared_by_group)
+        self.loop = replace(self.loop, body=chosen(self.loop.body))
+        return [Let(var, self._in_registers(value), span=self.loop.span) for var, value in chosen.named.values()]
 
     def _vectors(self) -> tuple[list[_Vector], list[_Vector]]:
         """The loads and stores that move whole vectors."""
@@ -309,11 +329,11 @@ class ThreadLoop:
         stores: list[_Vector] = []
         stored: set[Buffer] = set()
         for statement in self.loop.body.statements:
-            for node in walk(statement):
-                if isinstance(node, Load) and node.buffer not in stored:
-                    vector = self._vector(node)
-                    if vector is not None:
-                        loads.setdefault(key(node), vector)
+            for node, condition in self._loads_in(statement, None):
+                if node.buffer not in stored and (vector := self._vector(node)) is not None:
+                    known = loads.setdefault(key(node), replace(vector, condition=condition))
+                    if known.condition is not None and (condition is None or key(condition) != key(known.condition)):
+                        known.condition = None
             added = _sum(statement)
             if added is not None and (vector := self._vector(added, adds=True)) is not None:
                 stores.append(vector)
@@ -323,6 +343,18 @@ class ThreadLoop:
                     stores.append(vector)
                 stored.add(statement.buffer)
         return list(loads.values()), stores
+
+    def _loads_in(self, node: Any, condition: Expr | None) -> Iterator[tuple[Load, Expr | None]]:
+        """Every load at or below a node, with the condition of the choices around it that a group shares."""
+        if isinstance(node, Load):
+            yield node, condition
+        if isinstance(node, nodes.Select) and self._is_shared_by_group(node.condition):
+            yield from self._loads_in(node.condition, condition)
+            for value, way in ((node.then, node.condition), (node.otherwise, negated(node.condition))):
+                yield from self._loads_in(value, way if condition is None else binary("all", condition, way))
+            return
+        for child in children(node):
+            yield from self._loads_in(child, condition)
 
     def _vector(self, access: Load | Store, adds: bool = False) -> _Vector | None:
         """How an access moves a group at once; None where it goes element by element."""
@@ -334,8 +366,27 @@ class ThreadLoop:
         return _Vector(buffer, access.indices, part, lanes, adds)
 
     def _load(self, vector: _Vector) -> list[Statement]:
-        pieces = [self._load_piece(vector, first) for first in vector.starts()]
+        named, vector = self._named(vector)
+        pieces = [*named, *(self._load_piece(vector, first) for first in vector.starts())]
+        if vector.condition is not None:
+            pieces = [If(self._in_registers(vector.condition), seq(*pieces), span=self.loop.span)]
         return [Allocate(vector.part, span=self.loop.span), *pieces]
+
+    def _named(self, vector: _Vector) -> tuple[list[Statement], _Vector]:
+        """Names for indices that are read from memory, so that a bound once checked is known to hold."""
+        named: list[Statement] = []
+        indices = list(vector.indices)
+        for place, index in enumerate(indices[:-1]):
+            if any(isinstance(node, Load) for node in walk(index)):
+                var = Var(index.dtype, "place")
+                named.append(Let(var, self._in_registers(index), span=self.loop.span))
+                indices[place] = var
+        return named, replace(vector, indices=tuple(indices))
+
+    def _in_registers(self, value: Expr) -> Expr:
+        """A value that the whole group shares, with its accesses in place."""
+        made: Expr = _Registers(self, {}, {}).visit(value)
+        return made
 
     def _load_piece(self, vector: _Vector, first: int) -> Statement:
         """Elements `first` and following of a group, where they are in bounds."""
@@ -366,7 +417,8 @@ class ThreadLoop:
         return nodes.Select(buffer.dtype, guard, Load(buffer.dtype, made, places), self.safe(buffer))
 
     def _store(self, vector: _Vector) -> list[Statement]:
-        return [piece for first in vector.starts() for piece in self._store_piece(vector, first)]
+        named, vector = self._named(vector)
+        return [*named, *(piece for first in vector.starts() for piece in self._store_piece(vector, first))]
 
     def _store_piece(self, vector: _Vector, first: int) -> list[Statement]:
         indices, lanes = vector.of_lane(first), vector.lanes
@@ -447,6 +499,21 @@ class ThreadLoop:
         registers = _Registers(self, moved, parts)
         made = registers(body)
         return made if isinstance(made, Seq) else seq(made)
+
+
+class _Choices(Rewriter):
+    """Gives names to conditions of choices that read memory; those within other choices stay: they may not be meant to be asked."""
+
+    def __init__(self, is_shared: Callable[[Expr], bool]) -> None:
+        self.is_shared = is_shared
+        self.named: dict[Any, tuple[Var, Expr]] = {}
+
+    def visit_Select(self, select: nodes.Select) -> Expr:
+        condition = select.condition
+        if not self.is_shared(condition) or not any(isinstance(node, Load) for node in walk(condition)):
+            return select
+        var, _ = self.named.setdefault(key(condition), (Var(BOOL, "chosen"), condition))
+        return replace(select, condition=var)
 
 
 class _Registers(Rewriter):
