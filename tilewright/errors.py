@@ -234,6 +234,10 @@ class OutOfBounds(ExecutionError):
         )
 
 
+class WrongPointer(ExecutionError):
+    """An entry of a table of pointers that points to nothing, to too little, or to an address that is not aligned."""
+
+
 class ConflictingWrites(ExecutionError):
     """Iterations or threads that run at once and write different values to one element."""
 

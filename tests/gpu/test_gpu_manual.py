@@ -15,7 +15,7 @@ from tilewright.targets.cuda.arch import detect
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "cuda"))
 from manual_programs import EVERYWHERE, HOPPER, ROUNDED, warp_groups
-from word_programs import PROGRAMS, whole_grid
+from word_programs import PROGRAMS, grouped_by_pointers, whole_grid
 
 torch = pytest.importorskip("torch")
 
@@ -92,3 +92,21 @@ def test_a_grid_that_does_not_fit():
 
     with pytest.raises(GridTooLarge, match=f"all {blocks} blocks of main_kernel meet, but the device runs at most"):
         tilewright.compile(main, target="cuda")(torch.zeros(blocks, device="cuda"))
+
+
+@pytest.mark.parametrize("block", [(32, 32, 32), (64, 64, 32)], ids=str)
+@pytest.mark.parametrize("addresses", [False, True], ids=["tensors", "addresses"])
+def test_tables_of_pointers(block, addresses):
+    """Lists of tensors, and tensors of their addresses."""
+    function, (a, b, rows, c, out), expected = grouped_by_pointers(block=block)
+    kernel = tilewright.compile(function, target="cuda")
+    a, b, c = ([to_device(one) for one in tensors] for tensors in (a, b, c))
+    tables = [a, b, c]
+    if addresses:
+        tables = [torch.tensor([one.data_ptr() for one in table], dtype=torch.int64, device="cuda") for table in tables]
+    for _ in range(REPEATS):
+        for one in c:
+            one.fill_(float("nan"))
+        kernel(tables[0], tables[1], to_device(rows), tables[2], to_device(out))
+        for found, wanted in zip(c, expected, strict=True):
+            assert torch.equal(found.double(), torch.from_numpy(wanted).cuda())

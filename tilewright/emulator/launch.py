@@ -55,6 +55,7 @@ class _Memory:
 
     def __init__(self, arrays: Sequence[np.ndarray]) -> None:
         self.arrays = list(arrays)
+        self.tables: list[np.ndarray] = []
         offsets, at = [], GUARD
         for array in self.arrays:
             offsets.append(at + array.ctypes.data % LEAST_ALIGNMENT)  # a misaligned array stays one
@@ -81,12 +82,22 @@ class _Memory:
             if array.ctypes.data <= address < array.ctypes.data + max(array.nbytes, 1):
                 return place + address - array.ctypes.data
         raise EmulationFailed(
-            f"a tensor map begins at {address:#x}, outside of every array",
-            hint="pass the array it describes in `memory`",
+            f"a tensor map or an entry of a table of pointers is {address:#x}, outside of every array",
+            hint="pass the array in `memory`",
         )
+
+    def point(self, tables: Sequence[np.ndarray]) -> None:
+        """Addresses in these arrays become those of the same bytes here."""
+        for table in tables:
+            place = self.find(table)
+            moved = [self.translate(int(address)) for address in table.reshape(-1).view(np.uint64)]
+            ctypes.memmove(place, np.array(moved, np.uint64).ctypes.data, table.nbytes)
+        self.tables = list(tables)
 
     def copy_back(self) -> None:
         for array, address in zip(self.arrays, self.addresses):
+            if any(array is table for table in self.tables):
+                continue
             if array.flags.writeable:
                 array[...] = np.frombuffer(ctypes.string_at(address, array.nbytes), array.dtype).reshape(array.shape)
 
@@ -179,6 +190,7 @@ def run(
     registers: int | None = None,
     names: Sequence[str] | None = None,
     memory: Sequence[np.ndarray] = (),
+    tables: Sequence[np.ndarray] = (),
     unsettled: Sequence[np.ndarray] = (),
     faults: Sequence[Fault] = (),
     census: bool = False,
@@ -214,6 +226,7 @@ def run(
     labels = _array_names(arrays, arguments, names)
     space = _Memory(arrays)
     try:
+        space.point(tables)
         packed = _pack_arguments(arguments, text, space)
         base = (ctypes.addressof(packed) + 127) // 128 * 128
         allocations = (Allocation * max(len(arrays), 1))(
@@ -312,7 +325,8 @@ def emulate(
     multiprocessors : how many the machine has; limits the blocks that run at once.
     registers : a thread has at launch; None takes the launch bounds in the text, 0 does not check.
     names : of the arguments, for reports.
-    memory : further arrays that tensor maps point into.
+    memory : further arrays that tensor maps and tables of pointers point into.
+    tables : those of the arrays that hold addresses (uint64) within others.
     unsettled : those that the kernel before, of which this one is a dependent launch, may use until griddepcontrol_wait.
     seconds : after which a run is stopped and reported.
     faults, census, workers, poison, vocabulary, file : see `run`'s harness: planted faults, counts of calls, OS threads,

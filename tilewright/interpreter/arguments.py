@@ -12,7 +12,7 @@ from tilewright.interpreter.evaluate import Evaluator
 from tilewright.interpreter.memory import Memory, row_major
 from tilewright.interpreter.poison import poisoned
 from tilewright.ir.nodes import Buffer, Expr, Function, Var
-from tilewright.ir.signature import size_variables, written_parameters
+from tilewright.ir.signature import POINTERS, size_variables, written_parameters
 from tilewright.ir.visitor import walk
 
 
@@ -35,13 +35,31 @@ def bind_arguments(state: Evaluator, function: Function, arguments: Sequence[Any
         )
     for var, value in zip((*(p for p in inputs if isinstance(p, Var)), *sizes), _numbers(inputs, sizes, arguments)):
         state.values[var] = _number(var, value)
-    pairs = [(p, _array(p, a)) for p, a in zip(inputs, arguments) if isinstance(p, Buffer)]
+    pointers = function.attribute(POINTERS, ())
+    given = [_table(state, p, a) if p.name in pointers else a for p, a in zip(inputs, arguments)]
+    pairs = [(p, _array(p, a)) for p, a in zip(inputs, given) if isinstance(p, Buffer)]
     for buffer, array in pairs:
         _bind_sizes(state, buffer, array)
     written = written_parameters(function)
     for buffer, array in pairs:
         _bind_array(state, buffer, array, buffer in written)
     return tuple(_make_output(state, buffer) for buffer in function.outputs)
+
+
+def _table(state: Evaluator, buffer: Buffer | Var, tensors: Any) -> np.ndarray:
+    """The addresses of arrays, which are known from then on by their addresses."""
+    if not isinstance(tensors, (list, tuple)) or not all(isinstance(one, np.ndarray) for one in tensors):
+        raise errors.WrongArgumentKind(
+            f"argument {buffer.name} should be a list of arrays, but is {type(tensors).__name__}",
+            hint="pass what the pointers point to: addresses alone do not say how much memory is there",
+        )
+    for one in tensors:
+        if not one.flags.c_contiguous:
+            raise errors.WrongArgumentStrides(
+                f"an array of {buffer.name} is not contiguous", hint="pass a contiguous copy"
+            )
+    state.pointed.extend(tensors)
+    return np.array([one.ctypes.data for one in tensors], np.uint64)
 
 
 def _numbers(inputs: Sequence[Any], sizes: Sequence[Var], arguments: Sequence[Any]) -> list[Any]:

@@ -116,6 +116,10 @@ class Executor(Evaluator):
         if buffer.source is not None:
             self.places.pop(buffer, None)
             return
+        if buffer.placed:
+            assert node.initial is not None
+            self.point(buffer, self.uniform(node.initial))
+            return
         self.allocate(buffer, tuple(self.extent(extent) for extent in buffer.shape))
         if node.initial is not None:
             value = self.value(node.initial)

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import InternalError, Span
-from tilewright.interpreter.memory import Cell, View, allocate, flat_length, row_major
+from tilewright.errors import InternalError, Span, WrongPointer
+from tilewright.interpreter.memory import Cell, Memory, View, allocate, flat_length, row_major
 from tilewright.interpreter.varying import Varying
 from tilewright.ir.nodes import Buffer, Const, Var
 from tilewright.ir.signature import root
@@ -68,6 +68,7 @@ class State:
         line of execution came to a meeting, their places and their barriers.
     barriers : the author's barriers, by buffer or number.
     awaited : what this line of execution waits for.
+    pointed : the arrays that tables of pointers point to.
     """
 
     report: Callable[[str], None] = print
@@ -97,6 +98,7 @@ class State:
     barriers: dict[Any, Any] = field(default_factory=dict)
     peer_barriers: list[dict[Any, Any]] = field(default_factory=list)
     awaited: str = ""
+    pointed: list[np.ndarray] = field(default_factory=list)
 
     def place(self, buffer: Buffer) -> View | Cell:
         """Where a buffer's elements are."""
@@ -127,6 +129,31 @@ class State:
         checked = not (buffer.scope == "register" and lanes)
         self.memories[buffer] = allocate(shape, buffer.dtype, lanes, checked)
         self._add_view(buffer, shape, row_major(shape, buffer.dtype))
+
+    def point(self, buffer: Buffer, address: int) -> None:
+        """Give a placed buffer the memory of the array in which its address lies."""
+        shape = tuple(self.extent(extent) for extent in buffer.shape)
+        strides = row_major(shape, buffer.dtype)
+        if buffer.strides is not None:
+            strides = tuple(self.extent(stride) for stride in buffer.strides)
+        needed = buffer.dtype.nbytes(flat_length(shape, strides))
+        for other in [other for other in self.places if root(other) is buffer]:
+            del self.places[other]
+        for array in self.pointed:
+            first = address - array.ctypes.data
+            if 0 <= first < max(array.nbytes, 1):
+                if address % buffer.alignment or first + needed > array.nbytes:
+                    break
+                memory = Memory(array.reshape(-1).view(np.uint8)[first : first + needed])
+                self.add_argument(buffer, memory, shape, strides)
+                return
+        else:
+            raise WrongPointer(f"the address of {buffer.name} lies in none of the tensors given", span=self.span)
+        if address % buffer.alignment:
+            said = f"the address of {buffer.name} is no multiple of {buffer.alignment} bytes"
+            raise WrongPointer(said, hint="say alignment= in T.make_tensor", span=self.span)
+        said = f"{buffer.name} needs {needed} bytes, and the tensor pointed to has {array.nbytes - first} from there"
+        raise WrongPointer(said, span=self.span)
 
     def add_argument(self, buffer: Buffer, memory: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
         """Give a parameter the caller's memory."""

@@ -195,6 +195,8 @@ class Buffer(Record):
     packed : a global buffer whose physical order the compiler chooses (`T.Packed`): the caller passes
         what ``kernel.pack`` made of the row-major array.
     alignment : bytes that the address of a global buffer is a multiple of, where blocks are many threads.
+    placed : a global buffer that lies where the first value of its `Allocate` in a kernel says, a uint64: what an entry of
+        a table of pointers points to.  Its extents may depend on what the kernel knows there.
     """
 
     name: str
@@ -205,6 +207,7 @@ class Buffer(Record):
     source: Buffer | None = None
     packed: bool = False
     alignment: int = GLOBAL_ALIGNMENT
+    placed: bool = False
 
     @property
     def rank(self) -> int:

@@ -106,7 +106,7 @@ class Allocate(Statement):
 
     buffer: Buffer
     initial: Expr | None = None
-    """First value of a ``scalar`` buffer, if any."""
+    """First value of a ``scalar`` buffer, if any; the address of a placed one."""
 
 
 @node

@@ -14,7 +14,7 @@ from typing import Any
 
 from tilewright.errors import ProgramSyntaxError, Span, near
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import INT32, DType
+from tilewright.ir.dtypes import INT32, UINT64, DType
 from tilewright.ir.expression_parser import _DTYPE, ExpressionParser
 from tilewright.ir.nodes import Buffer, Function, Kernel, Seq, Statement, Var
 from tilewright.ir.printer import SCOPE_WORDS
@@ -137,7 +137,8 @@ class _Parser(ExpressionParser):
         viewed = None if source_name is None else self.buffer(source_name)
         packed = bool(self.number(keywords.pop("packed", ast.Constant(False))))
         alignment = int(self.number(keywords.pop("alignment", ast.Constant(nodes.GLOBAL_ALIGNMENT))) or 1)
-        return Buffer(name, shape, of, _SCOPES[word], strides, viewed, packed, alignment), keywords
+        placed = bool(self.number(keywords.pop("placed", ast.Constant(False))))
+        return Buffer(name, shape, of, _SCOPES[word], strides, viewed, packed, alignment, placed), keywords
 
     # Statements
 
@@ -188,7 +189,7 @@ class _Parser(ExpressionParser):
             self.safe_values.append((buffer, self.expression(keywords.pop("safe_value"), buffer.dtype)))
         for word, value in keywords.items():
             raise self.fail(f"a buffer has no {word!r}", value)
-        first = None if initial is None else self.expression(initial, buffer.dtype)
+        first = None if initial is None else self.expression(initial, UINT64 if buffer.placed else buffer.dtype)
         return nodes.Allocate(buffer, first, span=self.place(node))
 
     def _expression_statement(self, node: ast.Expr) -> Statement:

@@ -22,7 +22,7 @@ from typing import Any
 
 from tilewright.errors import InternalError
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import INT32
+from tilewright.ir.dtypes import INT32, UINT64
 from tilewright.ir.expression_text import ExpressionText, quoted
 from tilewright.ir.literals import record_fields
 from tilewright.ir.names import Names
@@ -166,6 +166,8 @@ class _Printer:
             items.append("packed=True")
         if buffer.alignment != GLOBAL_ALIGNMENT:
             items.append(f"alignment={buffer.alignment}")
+        if buffer.placed:
+            items.append("placed=True")
         return f"{SCOPE_WORDS.get(buffer.scope, buffer.scope)}({', '.join([*items, *more])})"
 
     def _declare_views(self, source: Buffer) -> None:
@@ -207,7 +209,7 @@ class _Printer:
         buffer = allocate.buffer
         more = []
         if allocate.initial is not None:
-            more.append(f"initial={self.text(allocate.initial, buffer.dtype)}")
+            more.append(f"initial={self.text(allocate.initial, UINT64 if buffer.placed else buffer.dtype)}")
         more += self.annotations.pop(buffer, [])
         maker = self._maker(buffer, more)
         self.line(f"{self.names.declare(buffer)} = {maker}", allocate)

@@ -9,6 +9,9 @@ from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Buffer, Call, Expr, Function, Region, Store, TileOperator, Var
 from tilewright.ir.visitor import walk
 
+POINTERS = "pointers"
+"""Function attribute: names of the parameters that are tables of pointers, whose entries are addresses of tensors."""
+
 
 def size_variables(function: Function) -> tuple[Var, ...]:
     """Variables that occur in parameters' shapes and strides and are not parameters, in order of appearance."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.errors import InvalidProgram, near
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import DType
+from tilewright.ir.dtypes import UINT64, DType
 from tilewright.ir.expression_rules import counted, expression_problems, extent_problems, index_problems
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Buffer, Const, Expr, Function, Kernel, Region, Seq, Statement, TileOperator, Var
@@ -252,9 +252,13 @@ class _Verifier:
         self.bind(statement, buffer)
         self.buffer(statement, buffer)
         self.placed(statement, buffer)
-        if self.kernel is not None and buffer.scope == "global" and buffer.source is None:
+        if buffer.placed and (self.kernel is None or statement.initial is None or buffer.scope != "global"):
+            self.report(statement, f"the placed buffer {buffer.name} is a global one with an address in a kernel")
+        if self.kernel is not None and buffer.scope == "global" and buffer.source is None and not buffer.placed:
             self.report(statement, f"the global buffer {buffer.name} is allocated in a kernel")
-        if statement.initial is not None:
+        if statement.initial is not None and buffer.placed:
+            self.typed(statement, statement.initial, UINT64, f"the address of {buffer.name}")
+        elif statement.initial is not None:
             if buffer.scope != "scalar":
                 self.report(statement, f"only a scalar has a first value; {buffer.name} is {buffer.scope}")
             self.typed(statement, statement.initial, buffer.dtype, f"the first value of {buffer.name}")

@@ -78,6 +78,8 @@ def children(node: Any) -> tuple[Any, ...]:
         found: list[Any] = []
         for name in fields_of(type(node)):
             _collect(getattr(node, name), found)
+        if isinstance(node, Allocate) and node.buffer.placed:
+            _collect((*node.buffer.shape, *(node.buffer.strides or ())), found)  # what the kernel works out there
         object.__setattr__(node, "below", tuple(found))  # nodes never change, and passes share them
         return tuple(found)
 
@@ -211,6 +213,12 @@ class _Substitute(Rewriter):
     def map_buffer(self, buffer: Buffer) -> Buffer:
         return self.buffers.get(buffer, buffer)
 
+    def visit_Allocate(self, allocate: Allocate) -> Any:
+        buffer = allocate.buffer
+        if buffer.placed and self.vars and buffer not in self.buffers:
+            self.buffers = {**self.buffers, buffer: _resized(buffer, self.vars)}
+        return self.generic(allocate)
+
 
 def substitute(node: T, vars: Mapping[Var, Expr] | None = None, buffers: Mapping[Buffer, Buffer] | None = None) -> T:
     """`node` with variables and buffers replaced.  Nothing is renamed: the caller avoids capture."""
@@ -221,6 +229,7 @@ def fresh(statement: T) -> T:
     """A copy of `statement` whose loops, names and buffers are new, so that it may stand beside the first."""
     vars: dict[Var, Expr] = {}
     buffers: dict[Buffer, Buffer] = {}
+    placed: list[Buffer] = []
     for node in walk(statement):
         if isinstance(node, (Let, For, Pipelined)):
             vars[node.var] = dataclasses.replace(node.var)
@@ -228,10 +237,27 @@ def fresh(statement: T) -> T:
             vars.update((var, dataclasses.replace(var)) for var in node.vars)
         elif isinstance(node, Allocate):
             source = node.buffer.source
+            placed += [node.buffer] if node.buffer.placed else []
             buffers[node.buffer] = dataclasses.replace(
                 node.buffer, source=buffers.get(source, source) if source else None
             )
+    for buffer in placed:
+        buffers[buffer] = _resized(buffers[buffer], vars)
     return substitute(statement, vars, buffers) if vars or buffers else statement
+
+
+def _resized(buffer: Buffer, vars: Mapping[Var, Expr]) -> Buffer:
+    """A placed buffer whose extents are said in other variables; the same one where they are not."""
+    extents = [extent for extent in (*buffer.shape, *(buffer.strides or ())) if isinstance(extent, Expr)]
+    if not any(var in vars for extent in extents for var in variables(extent)):
+        return buffer
+    shape, strides = substitute_extents(buffer.shape, vars), buffer.strides
+    return dataclasses.replace(buffer, shape=shape, strides=strides and substitute_extents(strides, vars))
+
+
+def substitute_extents(extents: tuple[Any, ...], vars: Mapping[Var, Expr]) -> tuple[Any, ...]:
+    """Extents with variables replaced."""
+    return tuple(substitute(extent, vars) if isinstance(extent, Expr) else extent for extent in extents)
 
 
 def same(a: Any, b: Any) -> bool:

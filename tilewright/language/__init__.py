@@ -111,6 +111,7 @@ from tilewright.language.tensors import (
     dynamic,
     empty,
     make_tensor,
+    make_tensor_from_addr,
     ptr,
     symbolic,
 )
@@ -161,7 +162,7 @@ __all__ = [
     "device_assert", "dtype", "dynamic", "empty", "evaluate", "fill", "floordiv", "floormod", "func_attr", "gemm", "gemm_sp",
     "get_block_binding", "get_block_bindings", "get_block_extent", "get_block_extents", "get_thread_binding",
     "get_thread_bindings", "get_thread_extent", "get_thread_extents", "grid", "if_then_else", "index_to_coordinates",
-    "infinity", "inline", "launch_thread", "loop_break", "machine", "macro", "make_tensor", "max_value", "min_value", "pdl_sync", "pdl_trigger", "popcount", "prim_func", "ptr", "reduce", "reinterpret", "reshape", "role", "roles",
+    "infinity", "inline", "launch_thread", "loop_break", "machine", "macro", "make_tensor", "make_tensor_from_addr", "max_value", "min_value", "pdl_sync", "pdl_trigger", "popcount", "prim_func", "ptr", "reduce", "reinterpret", "reshape", "role", "roles",
     "serial", "shift_left", "shift_right", "symbolic", "thread_return", "transpose", "unpack", "unroll", "use_swizzle",
     "vectorized", "view", "wait_wgmma", "wgmma_gemm",
 ]  # fmt: skip

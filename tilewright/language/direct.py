@@ -149,9 +149,7 @@ class _DeclarationBuilder:
             if self.expected <= self.types.keys():
                 raise _DeclarationComplete
             return value
-        buffer = annotation.buffer(name)
-        self.builder.params[name] = buffer
-        return BufferProxy(buffer)
+        return add_parameter(self.builder, name, annotation)
 
 
 class _SizeBuilder(Builder):

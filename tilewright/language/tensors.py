@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir import dtypes
-from tilewright.ir.dtypes import INT32, DType
-from tilewright.ir.nodes import Buffer, Extent, Var
+from tilewright.ir.dtypes import INT32, UINT64, DType
+from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Allocate, Buffer, Extent, Let, Var
 from tilewright.language.buffers import BufferProxy
-from tilewright.language.builder import current
+from tilewright.language.builder import current, in_kernel
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import ConstOutsideDirect, NumberExpected, OutputOutsideDirect, UnboundSize
-from tilewright.language.proxies import Scalar, describe, extent
+from tilewright.language.proxies import Scalar, as_expr, constant, describe, extent
 from tilewright.language.source import statement_here
 
 
@@ -25,12 +25,14 @@ class TensorType:
     ----------
     strides : in elements; None for a row-major tensor.
     packed : the compiler chooses the physical order, and ``kernel.pack`` makes it.
+    pointers : its elements are addresses.
     """
 
     shape: tuple[Extent, ...]
     dtype: DType
     strides: tuple[Extent, ...] | None = None
     packed: bool = False
+    pointers: bool = False
 
     def buffer(self, name: str) -> Buffer:
         """A global buffer of this type."""
@@ -61,9 +63,12 @@ class TensorAnnotation:
         Parameters
         ----------
         shape : extents: ints, `T.const` or `T.dynamic` symbols, expressions of them.
-        dtype : a name, a `T` dtype, a NumPy or torch type.
+        dtype : a name, a `T` dtype, a NumPy or torch type; `ptr` for a table of pointers, whose entries `make_tensor` takes.
         """
-        return TensorType(shape_of(shape, f"T.{self.name}"), dtypes.dtype(dtype), packed=self.packed)
+        pointers = isinstance(dtype, PointerAnnotation)
+        return TensorType(
+            shape_of(shape, f"T.{self.name}"), element_dtype(dtype), packed=self.packed, pointers=pointers
+        )
 
     def __getitem__(self, key: Any) -> TensorType:
         parts = key if isinstance(key, tuple) else (key,)
@@ -174,6 +179,11 @@ class PointerAnnotation:
 ptr = PointerAnnotation()
 
 
+def element_dtype(dtype: Any) -> DType:
+    """The dtype of a tensor parameter; an entry of a table of pointers (`ptr`) is an address of 64 bits."""
+    return UINT64 if isinstance(dtype, PointerAnnotation) else dtypes.dtype(dtype)
+
+
 class PointerProxy:
     """A parameter declared as `ptr`, until `make_tensor` says what it points to."""
 
@@ -184,24 +194,32 @@ class PointerProxy:
 
 
 @author_facing
-def make_tensor(pointer: Any, shape: Any, dtype: Any = None, strides: Any = None) -> BufferProxy:
+def make_tensor(
+    pointer: Any, shape: Any, dtype: Any = None, strides: Any = None, alignment: Any = GLOBAL_ALIGNMENT
+) -> BufferProxy:
     """What a pointer points to, as a tensor.
 
-    Callers pass a tensor of this shape and dtype for the pointer; the second and later tensors that one pointer makes
-    see the same memory in other shapes.
+    Callers pass a tensor of this shape and dtype for a pointer that is a parameter; the second and later tensors that it
+    makes see the same memory in other shapes.  For a table of pointers they pass a list of tensors, or (on a device) a
+    tensor of their addresses; what an entry points to is made in the kernel.
 
     Parameters
     ----------
-    pointer : a parameter annotated with `ptr`.
-    shape : extents, which may be scalar parameters.
+    pointer : a parameter annotated with `ptr`; or an entry ``table[i]`` of a parameter ``T.Tensor(shape, T.ptr)``, or any other
+        address of 64 bits, on which all threads of the block agree.
+    shape : extents, which may be scalar parameters; of an entry, anything that the kernel knows.
     strides : in elements; row-major where None.
+    alignment : bytes that an entry's address is a multiple of.
     """
-    if not isinstance(pointer, PointerProxy):
-        raise NumberExpected("the pointer of T.make_tensor", "a parameter annotated with T.ptr", describe(pointer))
     sizes = shape_of(shape, "T.make_tensor")
     steps = None if strides is None else shape_of(strides, "the strides of T.make_tensor")
     if steps is not None and len(steps) != len(sizes):
         raise NumberExpected("the strides of T.make_tensor", f"{len(sizes)} numbers, one a dimension", f"{len(steps)}")
+    if isinstance(pointer, Scalar) and pointer.expr.dtype.is_integer and pointer.expr.dtype.bits == 64:
+        return _pointed_to(pointer, sizes, steps, dtype, alignment)
+    if not isinstance(pointer, PointerProxy):
+        expected = "a parameter annotated with T.ptr, or an entry of a tensor of T.ptr"
+        raise NumberExpected("the pointer of T.make_tensor", expected, describe(pointer))
     record = pointer.dtype if dtype is None else dtypes.dtype(dtype)
     if record is None:
         raise NumberExpected("the dtype of T.make_tensor", "one, since the pointer has none", "missing")
@@ -215,6 +233,37 @@ def make_tensor(pointer: Any, shape: Any, dtype: Any = None, strides: Any = None
     return BufferProxy(made)
 
 
+make_tensor_from_addr = make_tensor
+
+
+def _pointed_to(
+    address: Scalar, sizes: tuple[Extent, ...], steps: tuple[Extent, ...] | None, dtype: Any, alignment: Any
+) -> BufferProxy:
+    """A tensor whose address the kernel knows."""
+    builder = in_kernel("T.make_tensor of an entry")
+    if dtype is None:
+        raise NumberExpected("the dtype of T.make_tensor", "one, since addresses have none", "missing")
+    bytes_ = constant(alignment, "the alignment of T.make_tensor")
+    if bytes_ < 1 or bytes_ & (bytes_ - 1):
+        raise NumberExpected("the alignment of T.make_tensor", "a power of two", str(bytes_))
+    span = statement_here()
+
+    def known(size: Extent) -> Extent:
+        """An extent under a name of its own, which no pass takes apart."""
+        if isinstance(size, (int, Var)):
+            return size
+        var = Var(size.dtype, "extent")
+        builder.append(Let(var, size, span=span))
+        return var
+
+    shape = tuple(map(known, sizes))
+    strides = None if steps is None else tuple(map(known, steps))
+    name = builder.take_name("tensor")
+    made = Buffer(name, shape, dtypes.dtype(dtype), "global", strides, alignment=bytes_, placed=True)
+    builder.append(Allocate(made, as_expr(address, UINT64), span=span))
+    return BufferProxy(made, builder.frame)
+
+
 __all__ = [
     "INT32",
     "Packed",
@@ -225,6 +274,7 @@ __all__ = [
     "dynamic",
     "empty",
     "make_tensor",
+    "make_tensor_from_addr",
     "ptr",
     "symbolic",
 ]

@@ -13,7 +13,7 @@ from tilewright.ir import nodes
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Buffer, Expr, Function, Seq, Var
 from tilewright.ir.printer import print_program
-from tilewright.ir.signature import size_variables
+from tilewright.ir.signature import POINTERS, size_variables
 from tilewright.ir.verifier import verify
 from tilewright.ir.visitor import walk
 from tilewright.language.buffers import BufferProxy
@@ -193,6 +193,8 @@ def add_parameter(builder: Builder, name: str, annotation: Any) -> Any:
         raise MissingAnnotation(name, builder.name, what, span=builder.span)
     buffer = annotation.buffer(name)
     builder.params[name] = buffer
+    if annotation.pointers:
+        builder.attributes[POINTERS] = (*builder.attributes.get(POINTERS, ()), name)
     return BufferProxy(buffer)
 
 

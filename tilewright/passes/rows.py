@@ -8,6 +8,15 @@ from tilewright.ir.signature import root
 from tilewright.passes.lower.flatten_buffers import strides_of
 
 
+def placed_misfit(tensor: Buffer) -> str | None:
+    """Why the host cannot describe a tensor to the copy engine; None where it can."""
+    return (
+        f"only the kernel knows where {tensor.name} lies, and the host describes tensors to the engine"
+        if tensor.placed
+        else None
+    )
+
+
 def row_misfit(tensor: Buffer, size: int, analyzer: Analyzer) -> str | None:
     """Why rows of a tensor are not known to start at multiples of `size` bytes; None where they are.
 

@@ -15,10 +15,10 @@ from tilewright import errors
 from tilewright.errors import near
 from tilewright.ir import dtypes
 from tilewright.ir.nodes import Buffer, Function, Var
-from tilewright.ir.signature import entry_parameters, size_variables, written_parameters
+from tilewright.ir.signature import POINTERS, entry_parameters, size_variables, written_parameters
 from tilewright.ir.sizes import evaluate, size_text
 from tilewright.runtime.dlpack import TensorView, row_major_strides
-from tilewright.runtime.tensors import allocator_like, is_tensor, storage_shape, tensor_view
+from tilewright.runtime.tensors import allocator_like, is_tensor, storage_shape, table_of, tensor_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,7 @@ class Binder:
         self.sizes = size_variables(function)
         self.written = written_parameters(function)
         self.packed_bytes = dict(packed_bytes or {})
+        self.pointers = frozenset(function.attribute(POINTERS, ()))
         self._known: dict[Any, dict[Var, int]] = {}
 
     def bind(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Bound:
@@ -65,7 +66,7 @@ class Binder:
         ------
         ArgumentError : a subclass that says which argument is wrong, what was found and what was expected.
         """
-        values = self.in_order(arguments, named)
+        values = self.with_tables(self.in_order(arguments, named))
         views: dict[Buffer, TensorView] = {}
         scalars: dict[Var, int | float | bool] = {}
         example = None
@@ -90,6 +91,22 @@ class Binder:
         entry += [shapes[var] for var in self.sizes]
         device = next((view.device[1] for view in views.values()), None)
         return Bound(entry, list(outputs.values()), [values, outputs], device)
+
+    def with_tables(self, values: list[Any]) -> list[Any]:
+        """The arguments with a tensor of addresses in place of each list of tensors that a table of pointers stands for."""
+        if not self.pointers or not any(isinstance(value, (list, tuple)) for value in values):
+            return values
+        return [
+            self._table(param, value) if param.name in self.pointers and isinstance(value, (list, tuple)) else value
+            for param, value in zip(self.inputs, values, strict=True)
+        ]
+
+    def _table(self, param: Buffer | Var, tensors: Sequence[Any]) -> Any:
+        views = []
+        for number, one in enumerate(tensors):
+            element = Buffer(f"{param.name}[{number}]", (), dtypes.UINT64)
+            views.append(self._view(element, one))
+        return table_of(tensors, [view.pointer for view in views])
 
     @property
     def entry_parameters(self) -> tuple[Buffer | Var, ...]:
@@ -214,6 +231,7 @@ class Binder:
         expected = dtypes.UINT8 if param.dtype.is_packed or param in self.packed_bytes else param.dtype
         stored_bytes = expected.name == "uint8" and view.dtype.name in ("int8", "uint8")
         carried = param.dtype.name == "tfloat32" and view.dtype.name == "float32"
+        carried = carried or (param.name in self.pointers and view.dtype.name == "int64")
         if view.dtype != expected and not (stored_bytes and expected is not param.dtype) and not carried:
             packed = f" holding packed {param.dtype}" if expected is not param.dtype else ""
             raise errors.WrongArgumentDType(

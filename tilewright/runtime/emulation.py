@@ -9,8 +9,8 @@ import numpy as np
 from tilewright.compiler import Program
 from tilewright.emulator import emulate
 from tilewright.errors import EmulationFailed
-from tilewright.ir.nodes import Buffer, TensorMap
-from tilewright.ir.signature import written_parameters
+from tilewright.ir.nodes import Buffer, Function, TensorMap
+from tilewright.ir.signature import POINTERS, written_parameters
 from tilewright.ir.visitor import kernels
 from tilewright.runtime.arguments import Binder
 from tilewright.targets.cuda.emit import with_lines
@@ -38,6 +38,8 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
     used: list[np.ndarray] = []
     clusters = [cluster_of(kernel, program.arch) for kernel in kernels(program.final)]
     binder = Binder(program.traced, "cpu")
+    pointed = _pointed_to(program.traced, values)
+    values = binder.with_tables(values)
     bound = binder.bind(values, {})
     arrays = dict(zip(program.final.params, binder.arguments(values, bound.outputs), strict=True))
     entry = [arrays.get(param, value) for param, value in zip(binder.entry_parameters, bound.entry, strict=True)]
@@ -50,7 +52,7 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
         emulate(
             text, program.source.entries[number], [flat.get(id(value), value) for value in given], grid=grid,
             block=(x * y * z, 1, 1), cluster=clusters[number], shared_bytes=shared[number],
-            memory=[*flat.values(), *workspaces], unsettled=unsettled, **options,
+            memory=[*flat.values(), *workspaces, *pointed], tables=tables, unsettled=unsettled, **options,
         )  # fmt: skip
         used.extend(flat.values())
 
@@ -64,8 +66,28 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
     by_author = written_parameters(program.traced)
     pairs = zip(program.traced.params, program.final.params, strict=True)
     written = [flat[id(arrays[final])] for traced, final in pairs if traced in by_author]
+    named = program.traced.attribute(POINTERS, ())
+    tables = [
+        flat[id(arrays[final])]
+        for traced, final in zip(program.traced.params, program.final.params)
+        if traced.name in named
+    ]
     HostProgram(program.final, launch, workspace, _describe).run(entry)
     return bound.outputs
+
+
+def _pointed_to(function: Function, values: list[Any]) -> list[np.ndarray]:
+    """The arrays that tables of pointers point to."""
+    found: list[np.ndarray] = []
+    for param, value in zip(function.inputs, values, strict=True):
+        if param.name in function.attribute(POINTERS, ()):
+            if not isinstance(value, (list, tuple)):
+                raise EmulationFailed(
+                    f"argument {param.name!r} is a tensor of addresses, which do not say how much memory is there",
+                    hint="pass the list of tensors that they point to",
+                )
+            found += [one.reshape(-1) for one in value if all(one is not known for known in found)]
+    return found
 
 
 def _describe(node: TensorMap, array: np.ndarray, extents: tuple[int, ...], strides: tuple[int, ...]) -> Any:

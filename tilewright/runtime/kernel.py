@@ -302,6 +302,8 @@ class Kernel:
 
 
 def _as_numpy(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_as_numpy(one) for one in value]
     if is_torch(value):
         value = value.detach().cpu()
         if value.dtype.is_floating_point and value.dtype.itemsize <= 2:

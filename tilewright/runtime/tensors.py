@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,14 @@ def storage_shape(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
     if not dtype.is_packed or not shape:
         return shape
     return (*shape[:-1], -(-shape[-1] // dtype.per_byte))
+
+
+def table_of(tensors: Sequence[Any], addresses: Sequence[int]) -> Any:
+    """The addresses of tensors as one, where they are: what kernels take for a list of tensors."""
+    if tensors and is_torch(tensors[0]):
+        torch = sys.modules["torch"]
+        return torch.tensor(addresses, dtype=torch.int64, device=tensors[0].device)
+    return np.array(addresses, np.uint64)
 
 
 Allocator = Callable[[tuple[int, ...], DType], Any]

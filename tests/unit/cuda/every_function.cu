@@ -186,6 +186,7 @@ TW_KERNEL(128, 1) memory(const void* p, void* q, uint64_t policy) {
   tw::named_barrier_sync(1, 128); tw::named_barrier_arrive(2, 256);
   tw::fence_block(); tw::fence_device(); tw::fence_system();
   static_cast<uint64_t*>(q)[1] = tw::clock() + tw::global_timer();
+  tw::global_pointer<float>(static_cast<const uint64_t*>(p)[5])[0] = tw::global_pointer<const float>(policy)[1];
   if (p == q) tw::trap();
 }
 TW_KERNEL(128, 1) updates(void* q, uint32_t* counter) {

@@ -372,3 +372,38 @@ def laid_out_by_author(threads=64):
 
 
 PROGRAMS += [copied_by_layout, laid_out_by_author]
+
+
+def grouped_by_pointers(dtype="float16", groups=3, block=(32, 32, 32), stages=2, **options):
+    """Products of arrays that lie anywhere, each with as many rows as it has; a block finds its own in tables."""
+    M, N, K = 70, 64, 96
+    BM, BN, BK = block
+    sizes = [33, 70, 5][:groups]
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((groups,), T.ptr), B: T.Tensor[(groups,), T.ptr], rows: T.Tensor((groups,), "int32"),
+        C: T.Tensor((groups,), T.ptr), out: T.Tensor((1,), "float32"),
+    ):  # fmt: skip
+        with T.Kernel(T.ceildiv(N, BN), T.ceildiv(M, BM), groups, threads=128, **options) as (bx, by, g):
+            a = T.make_tensor(A[g], (rows[g], K), dtype)
+            b = T.make_tensor(B[g], (K, N), dtype)
+            c = T.make_tensor_from_addr(C[g], (rows[g], N), "float32")
+            a_tile = T.alloc_shared((BM, BK), dtype)
+            b_tile = T.alloc_shared((BK, BN), dtype)
+            total = T.alloc_fragment((BM, BN), "float32")
+            T.clear(total)
+            if by * BM < rows[g]:
+                for k in T.Pipelined(T.ceildiv(K, BK), num_stages=stages):
+                    T.copy(a[by * BM, k * BK], a_tile)
+                    T.copy(b[k * BK, bx * BN], b_tile)
+                    T.gemm(a_tile, b_tile, total)
+                T.copy(total, c[by * BM, bx * BN])
+
+    a, b = [whole(m, K, dtype=dtype) for m in sizes], [whole(K, N, dtype=dtype) for _ in sizes]
+    c = [np.full((m, N), np.nan, np.float32) for m in sizes]
+    return (
+        main,
+        (a, b, np.array(sizes, np.int32), c, np.zeros(1, np.float32)),
+        [x.astype(float) @ y for x, y in zip(a, b)],
+    )

@@ -82,6 +82,11 @@ class _Flatten(ScopedRewriter):
             if source.dtype == buffer.dtype:
                 return source
             return replace(buffer, shape=(_total(stored_shape(buffer)),), strides=None, source=source)
+        if buffer.placed:
+            reach = (
+                _total(stored_shape(buffer)) if buffer.strides is None else _product(buffer.shape[0], buffer.strides[0])
+            )
+            return replace(buffer, shape=(reach,), strides=None)
         if buffer.scope == "global" or (buffer.rank == 1 and buffer.strides is None):
             return buffer
         return replace(buffer, shape=(_total(stored_shape(buffer)),))

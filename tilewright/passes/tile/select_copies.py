@@ -32,7 +32,7 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.lower.flatten_buffers import strides_of
-from tilewright.passes.rows import row_misfit
+from tilewright.passes.rows import placed_misfit, row_misfit
 from tilewright.passes.scoped import ScopedRewriter, negated
 from tilewright.passes.tile.select_async_copies import CP_ASYNC, SYNC, asynchronous_copy, is_zero, piece_bytes
 from tilewright.passes.tile.tile_views import tile_span
@@ -232,6 +232,8 @@ class _Select(ScopedRewriter):
         tensor = copy.source if copy.source.buffer.scope == "global" else copy.destination
         if copy.source.dtype != copy.destination.dtype or tensor.buffer.scope != "global" or copy.multicast:
             return False
+        if tensor.buffer.placed:
+            return False
         aligned = row_misfit(tensor.buffer, ROW_BYTES, self.analyzer) is None
         runs = aligned and all(_is_run(one, self.analyzer) for one in (copy.source, copy.destination))
         return (runs or lies_in_one_piece(copy, self.analyzer)) and _stays_inside(tensor, self.analyzer)
@@ -263,6 +265,8 @@ def engine_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyz
         return f"the author asks for {copy.prefer}"
     if source.buffer.scope != "global" or source.buffer.source is not None or source.buffer.packed:
         return f"{source.buffer.name} is no plain tensor in global memory"
+    if source.buffer.placed:
+        return placed_misfit(source.buffer)
     if any(buffer is source.buffer for buffer, _ in kernel.safe_values):
         return f"{source.buffer.name} has a safe value, and the copy engine fills with zeros"
     if source.dtype != destination.dtype:

@@ -248,6 +248,7 @@ def _is_plain(copy: Copy, safe: set[Buffer]) -> bool:
     return (
         source.buffer.scope == "global"
         and source.buffer.source is None
+        and not source.buffer.placed
         and source.buffer not in safe
         and not source.buffer.packed
         and not source.dtype.is_packed

@@ -44,7 +44,7 @@ from tilewright.ir.visitor import variables, walk
 from tilewright.layout.threads import shared_rows
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
-from tilewright.passes.rows import row_misfit
+from tilewright.passes.rows import placed_misfit, row_misfit
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.form_clusters import depending
 from tilewright.passes.tile.pipeline_plan import touched
@@ -222,6 +222,8 @@ class _Stage(ScopedRewriter):
             return f"{copy.source.dtype} to {tensor.dtype} is not packed in pairs"
         if tensor.source is not None or tensor.packed or not copy.source.is_whole or tensor.rank < 2:
             return "parts and views are stored by their elements"
+        if tensor.placed:
+            return placed_misfit(tensor)
         if any(extent != 1 for extent in target.extents[:-2]) or tuple(target.extents[-2:]) != (plan.m, plan.n):
             return f"rows of the tile are no rows of {tensor.name}"
         if any(map(is_long, tensor.shape)):

@@ -82,7 +82,7 @@ class _Host(CpuStatements):
     def text(self) -> str:
         signature = ", ".join(self._parameter(p) for p in self.parameters) or "void"
         for node in walk(self.function.body):
-            if isinstance(node, nodes.Allocate) and node.buffer.scope == "global":
+            if isinstance(node, nodes.Allocate) and node.buffer.scope == "global" and not node.buffer.placed:
                 self.names.of(node.buffer)  # before any branch: they are freed at the end of the function
         self.statement(self.function.body)
         workspaces = [f"  {self.type_name(b.dtype)} *{self.names.of(b)} = NULL;" for b in self.workspaces]
@@ -116,7 +116,7 @@ class _Host(CpuStatements):
 
     def statement_Allocate(self, allocate: nodes.Allocate) -> None:
         buffer = allocate.buffer
-        if buffer.scope == "scalar" or buffer.source is not None:
+        if buffer.scope == "scalar" or buffer.source is not None or buffer.placed:
             super().statement_Allocate(allocate)
             return
         self.workspaces.append(buffer)

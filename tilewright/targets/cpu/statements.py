@@ -92,6 +92,11 @@ class CpuStatements(CpuExpressions):
         if buffer.scope == "scalar":
             first = f" = {self.value(allocate.initial)}" if allocate.initial is not None else ""
             self.line(f"{element} {name}{first};")
+        elif buffer.placed:
+            assert allocate.initial is not None
+            self.line(
+                f"{element} *const {name} = ({element} *)(uintptr_t){self.operand(self.expression(allocate.initial), 13, 'mul')};"
+            )
         elif buffer.source is not None:
             self.line(f"{element} *const {name} = ({element} *){self.names.of(buffer.source)};")
         elif buffer in self.promoted:

@@ -343,6 +343,10 @@ class CudaPrinter(CFamilyPrinter):
         elif buffer.scope == "scalar":
             first = f" = {self.value(allocate.initial)}" if allocate.initial is not None else ""
             self.line(f"{element} {name}{first};")
+        elif buffer.placed:
+            assert allocate.initial is not None
+            memory = storage_type(buffer.dtype)
+            self.line(f"{memory}* const {name} = tw::global_pointer<{memory}>({self.value(allocate.initial)});")
         elif buffer.scope == "register":
             self.line(f"tw::Fragment<{element}, {buffer.size}> {name};")
         elif buffer.scope == "barrier":

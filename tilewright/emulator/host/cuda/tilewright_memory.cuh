@@ -6,6 +6,8 @@ namespace tw {
 enum Cache { CACHED, STREAMING, L2_ONLY, EVICT_FIRST, EVICT_LAST };
 constexpr uint64_t POLICY_NORMAL = 0x1000000000000000ull, POLICY_EVICT_FIRST = 0x12F0000000000000ull, POLICY_EVICT_LAST = 0x14F0000000000000ull;
 
+template <class T> TW_DEVICE T* global_pointer(uint64_t address) { return reinterpret_cast<T*>(address); }
+
 TW_DEVICE void move_in(void* to, const void* from, uint32_t bytes, TwSite site) {
   if (bytes == 32) {
     ::tw_load(to, from, 16, site);

@@ -8,6 +8,9 @@ enum Cache { CACHED, STREAMING, L2_ONLY, EVICT_FIRST, EVICT_LAST };
 // Policies of L2 for asynchronous copies.
 constexpr uint64_t POLICY_NORMAL = 0x1000000000000000ull, POLICY_EVICT_FIRST = 0x12F0000000000000ull, POLICY_EVICT_LAST = 0x14F0000000000000ull;
 
+// What an address of global memory points to, as a table of pointers holds it.
+template <class T> TW_DEVICE T* global_pointer(uint64_t address) { return static_cast<T*>(__cvta_global_to_generic(address)); }
+
 // ---- any memory, by pointer ----------------------------------------------------------------------------------------
 // N consecutive elements as one access of up to 16 bytes (two accesses for 32); the address is aligned to all of them.
 template <int N, class T> TW_DEVICE Vector<T, N> load(const T* pointer) {
