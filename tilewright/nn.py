@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import is_
 from typing import Any
 
@@ -16,6 +16,7 @@ from tilewright.matmul.packed import OPTIONAL, PackedWeight
 from tilewright.matmul.product import Product
 from tilewright.matmul.replay import Replays
 from tilewright.matmul.torch_operators import handle_of, register_operators
+from tilewright.matmul.tuning import tune
 from tilewright.quant import QuantizedWeight, quantize
 from tilewright.quant.files import metadata_bytes, read_metadata
 
@@ -317,6 +318,19 @@ class Linear(torch.nn.Module):
         if output is None and x is given and x.numel():
             self._replays.met(x, product.prepared, product.operands, product.result.shape)
         return result  # type: ignore[no-any-return]
+
+    def tune(
+        self, rows: Sequence[int] = (1, 16, 64, 256, 1024, 4096), dtype: Any = torch.float16, topk: int = 20
+    ) -> None:
+        """Measure the ways to compute calls of so many rows of a type and keep the fastest, on disk too (`matmul.tuning.tune`)."""
+        for count in rows:
+            x = torch.randn(count, self.in_features, device=self.qweight.device)
+            x = x.to(dtype) if dtype.is_floating_point else (40 * x).clamp(-127, 127).to(dtype)
+            tune(
+                x, self.weight, topk=topk, bias=self.bias, quantize=self.quantize, function=self.function,
+                out_dtype=self.out_dtype,
+            )  # fmt: skip
+        self._replays.clear()
 
     def extra_repr(self) -> str:
         """For ``print(model)``."""

@@ -6,6 +6,7 @@ added up in float32 beside the next ones.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import tilewright
@@ -39,6 +40,16 @@ def block_tiles(M: int, N: int, cores: int = CORES) -> Tiles:
     enough = (one for one in SMALL if count(*one[:2]) >= cores)
     rows, columns, stages, cluster = next(enough, SMALL[-1])
     return Tiles(rows, columns, BLOCK, stages, 128, cluster)
+
+
+def block_candidates(M: int, N: int, cores: int = CORES) -> Iterator[Tiles]:
+    """Tiles for a product of this size: those of `block_tiles`, then all that there are."""
+    yield block_tiles(M, N, cores)
+    for rows, columns, stages, _ in LARGE:
+        for cluster in ((2, 1), None):
+            yield Tiles(rows, columns, BLOCK, stages, 256, cluster)
+    for rows, columns, stages, one in SMALL:
+        yield Tiles(rows, columns, BLOCK, stages, 128, one)
 
 
 @tilewright.jit

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.hopper_quant_medium import medium_quant_choice, medium_quant_matmul
-from tilewright.kernels.hopper_quant_small import RESIDENT, small_quant_choice, small_quant_matmul
+from tilewright.kernels.hopper_quant_small import (
+    RESIDENT,
+    most_warps,
+    small_quant_choice,
+    small_quant_matmul,
+    small_quant_sizes,
+)
 from tilewright.machine.fragment_records import FragmentRecords
 
 FEW = 16
@@ -48,3 +55,28 @@ def chosen(
     if covers or (M <= FEW and not form.scales_codes):
         return small, small_quant_matmul
     return medium_quant_choice(N, K, M, form, out, epilogue), medium_quant_matmul
+
+
+FACTORIES = {"small": small_quant_matmul, "medium": medium_quant_matmul}
+"""The kernels by the name that options call them."""
+
+
+def candidates(
+    N: int, K: int, M: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN
+) -> Iterator[dict[str, Any]]:
+    """Ways to compute the product, `chosen`'s first: sizes, and the ``kernel`` that takes them."""
+    names = {factory: name for name, factory in FACTORIES.items()}
+    sizes, factory = chosen(N, K, M, form, out, epilogue)
+    yield {"kernel": names[factory], **sizes}
+    if M <= FEW:
+        for records in (4, 2, 8):
+            for cluster in RESIDENT:
+                sizes = small_quant_sizes(N, K, M, form, records, cluster)
+                if 1 <= sizes["warps"] <= most_warps(M, form) and sizes["stages"] >= 2:
+                    yield {"kernel": "small", **sizes}
+    if M > FEW or form.scales_codes:
+        # What suits other numbers of rows and columns: every tile, and every way to divide K.
+        for rows in (M, 2 * M, M // 2, 16, 32, 64, 128, 256, 1024, 4096):
+            for columns in (N, 4 * N, N // 4):
+                suits = medium_quant_choice(max(columns, 128), K, max(rows, 1), form, out, epilogue)
+                yield {"kernel": "medium", **suits}

@@ -288,12 +288,21 @@ def small_quant_choice(N: int, K: int, M: int, form: FragmentRecords) -> dict[st
     A worker keeps `records` groups of A's columns in registers, 64 of them for 8 rows and 4 records.  Fewer warps with more
     records make longer copies, which are the faster ones.
     """
-    tokens = 8 if M <= 8 else 16
-    # Sums of 16 rows of A or of many rows of W, or of A's columns for zeros of short groups, take more registers a worker.
-    most = 16 if tokens == 8 and form.rows == 16 and (form.sets == 1 or form.zero is None) else 8
     chunks = -(-K // (4 * COLUMNS))
-    records, units = (4, chunks) if chunks >= 12 or tokens == 16 else (2, 2 * chunks)
-    cluster = next((c for c in RESIDENT if units <= c * most), max(RESIDENT))
+    records, units = (4, chunks) if chunks >= 12 or M > 8 else (2, 2 * chunks)
+    cluster = next((c for c in RESIDENT if units <= c * most_warps(M, form)), max(RESIDENT))
+    return small_quant_sizes(N, K, M, form, records, cluster)
+
+
+def most_warps(M: int, form: FragmentRecords) -> int:
+    """Workers of a block: sums of 16 rows of A or of many rows of W, or of A's columns for zeros of short groups, take more registers each."""
+    return 16 if M <= 8 and form.rows == 16 and (form.sets == 1 or form.zero is None) else 8
+
+
+def small_quant_sizes(N: int, K: int, M: int, form: FragmentRecords, records: int, cluster: int) -> dict[str, int]:
+    """All sizes, where workers read so many records at a time and clusters of so many blocks divide K."""
+    tokens = 8 if M <= 8 else 16
+    units = -(-(-(-K // (4 * COLUMNS)) * 4) // records)
     warps = -(-units // cluster)
     down, _, _ = form.shape(N, K)
     turns = -(-down // (RESIDENT[cluster] // cluster))

@@ -7,6 +7,7 @@ that make whole waves of large tiles, and the others in smaller tiles that make 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import tilewright
@@ -109,6 +110,15 @@ def choose_tiles(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = C
     size = tilewright.dtype(dtype).storage_bytes
     cut = (_cut(rows, columns, M, N, size) for rows, columns in _shapes(size))
     return min(cut, key=lambda tiles: _cycles(tiles, M, N, K, cores))
+
+
+def candidate_parts(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> Iterator[Parts]:
+    """Ways to cut a product, that of `choose_parts` first, then all shapes of tiles by the cycles that they would take."""
+    yield choose_parts(M, N, K, dtype, cores)
+    size = tilewright.dtype(dtype).storage_bytes
+    cut = [_cut(rows, columns, M, N, size) for rows, columns in _shapes(size)]
+    for tiles in sorted(cut, key=lambda tiles: _cycles(tiles, M, N, K, cores)):
+        yield ((N, tiles),)
 
 
 def _shapes(size: int) -> list[tuple[int, int]]:

@@ -5,7 +5,9 @@ from tilewright.matmul.experts import PackedExperts, grouped_matmul, quant_bmm
 from tilewright.matmul.operator import Matmul
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.product import quant_matmul
+from tilewright.matmul.tuning import tune, tune_grouped
 
 __all__ = [
-    "Matmul", "MatmulConfig", "OptimizeStrategy", "PackedExperts", "PackedWeight", "TransformKind", "grouped_matmul", "quant_bmm", "quant_matmul",
+    "Matmul", "MatmulConfig", "OptimizeStrategy", "PackedExperts", "PackedWeight", "TransformKind", "grouped_matmul", "quant_bmm", "quant_matmul", "tune",
+    "tune_grouped",
 ]  # fmt: skip

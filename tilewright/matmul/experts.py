@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import numpy as np
 from tilewright.errors import WrongArgumentDevice, WrongArgumentShape
 from tilewright.ir.dtypes import ALL, FLOAT32, INT32, dtype
 from tilewright.kernels.epilogue import Epilogue
-from tilewright.kernels.grouped_matmul import group_tiles
+from tilewright.kernels.grouped_matmul import GroupTiles, group_tiles
 from tilewright.kernels.grouped_matmul import grouped_matmul as grouped_kernel
 from tilewright.kernels.hopper_quant_medium import medium_quant_choice, medium_quant_matmul
 from tilewright.machine.arch import Arch
@@ -28,6 +30,10 @@ from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import is_torch
 from tilewright.specialization import compile
 from tilewright.targets.registry import resolve
+from tilewright.tuning import Candidate, Database
+
+VERSION = 1
+"""Changes when what was tuned says nothing of the kernels any more."""
 
 
 class PackedExperts(Sequence[PackedWeight]):
@@ -216,6 +222,7 @@ class GroupedCall:
 
     def __init__(self, launches: Sequence[tuple[Kernel, Sequence[Any]]], out: Any) -> None:
         self.launches, self.out = launches, out
+        self.kind: Any = None
 
     def run(self) -> Any:
         """Launch; returns the result."""
@@ -231,10 +238,13 @@ class GroupedCall:
 
     @staticmethod
     def of(
-        x: Any, weights: PackedExperts, sizes: Any, activation_scales: Any, quantize: str | None, out_dtype: Any,
-        target: Any = None,
+        x: Any, weights: PackedExperts, sizes: Any, activation_scales: Any = None, quantize: str | None = None,
+        out_dtype: Any = None, target: Any = None, chosen: Candidate | None = None,
     ) -> GroupedCall | str:  # fmt: skip
-        """A call that is ready, or what keeps one launch from serving it.  `target` compiles for another machine, to emulate."""
+        """A call that is ready, or what keeps one launch from serving it.
+
+        `target` compiles for another machine, to emulate; `chosen` are options for the kernel, of this call alone.
+        """
         facts, source = weights[0].facts, element_type(x).name
         if weights.device != device_of(x):
             raise WrongArgumentDevice(f"the weights are on {weights.device}, the activations on {device_of(x)}")
@@ -250,13 +260,61 @@ class GroupedCall:
         request = Request(source, out, scaled, quantize=quantize, rows=bucket(x.shape[0]))
         arch = resolve(target or device_of(x).split(":")[0])[1]
         tier, reasons = explain_grouped(weights, request, arch)
+        if not tier:
+            return "; ".join(reasons)
+        of_one = dataclasses.replace(request, rows=bucket(-(-x.shape[0] // len(weights))))
+        kind = tier, len(weights), facts, of_one, arch
+        options = chosen or _options(*kind)
         if tier == "fragments":
-            return _fragments(contiguous(x), weights, sizes, request, arch)
-        return _scaled(contiguous(x), weights, sizes, activation_scales, request, arch) if tier else "; ".join(reasons)
+            call = _fragments(contiguous(x), weights, sizes, request, arch, options)
+        else:
+            call = _scaled(contiguous(x), weights, sizes, activation_scales, request, arch, options)
+        call.kind = kind
+        return call
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """The options to choose among, the model's choice first."""
+        return _candidates(*self.kind)
+
+    def choose(self, options: Candidate) -> None:
+        """Remember options for all calls of this kind, in later processes too."""
+        Database().put(_tuning_key(*self.kind), options)
+        _options.cache_clear()
+
+
+@functools.lru_cache(maxsize=256)
+def _options(tier: str, experts: int, facts: WeightFacts, request: Request, arch: Arch) -> Candidate:
+    """What tuning found for calls of a kind, else the model's choice."""
+    kind = tier, experts, facts, request, arch
+    return Database().get(_tuning_key(*kind)) or _candidates(*kind)[0]
+
+
+def _tuning_key(tier: str, experts: int, facts: WeightFacts, request: Request, arch: Arch) -> str:
+    where = f"{arch.target} {arch.name} {arch.cores} cores"
+    return f"grouped {tier} {VERSION} {where} {experts} experts {facts} {request}"
+
+
+def _candidates(tier: str, experts: int, facts: WeightFacts, request: Request, arch: Arch) -> list[Candidate]:
+    """Options of the kernel for runs of about ``request.rows`` rows, the model's choice first, then those for other numbers."""
+    rows = request.rows
+    found: list[Candidate] = []
+    if tier == "scaled":
+        found = [asdict(group_tiles(each, facts.N, arch.cores)) for each in (rows, 8, 16, 32, 64, 128, 256)]
+    else:
+        form = form_of(facts, request.activations)
+        assert form is not None
+        for columns in (facts.N * experts, 4 * facts.N * experts):
+            # There are blocks for all multiprocessors: those of many experts run at once.
+            most = max(columns, 256 * arch.cores)
+            for each in (rows, 16, 32, 64, 128, 256):
+                found.append(medium_quant_choice(most, facts.K, each, form, request.out, Epilogue(factor=True)))
+    return list({repr(options): options for options in found}.values())
 
 
 def _scaled(
-    x: Any, weights: PackedExperts, sizes: Any, activation_scales: Any, request: Request, arch: Arch
+    x: Any, weights: PackedExperts, sizes: Any, activation_scales: Any, request: Request, arch: Arch,
+    options: Candidate,
 ) -> GroupedCall:  # fmt: skip
     """Operands that are multiplied as they are."""
     facts, rows, launches = weights[0].facts, x.shape[0], []
@@ -272,9 +330,7 @@ def _scaled(
     held = weights.arrays["codes"]
     if element_type(held) != own:
         held = held.view(own.numpy) if isinstance(held, np.ndarray) else held.view(_torch_type(own.name))
-    kernel = _kernel(
-        len(weights), facts.N, facts.K, own.name, request.out, scaled, bucket(-(-rows // len(weights))), arch
-    )
+    kernel = _kernel(len(weights), facts.N, facts.K, own.name, request.out, scaled, GroupTiles(**options), arch)
     factors: tuple[Any, ...] = ()
     if scaled:
         ones = np.ones(rows, np.float32)
@@ -286,36 +342,38 @@ def _scaled(
 
 
 @functools.lru_cache(maxsize=256)
-def _kernel(experts: int, N: int, K: int, of: str, out: str, scaled: bool, rows: int, arch: Arch) -> Kernel:
-    tiles = group_tiles(rows, N, arch.cores)
+def _kernel(
+    experts: int, N: int, K: int, of: str, out: str, scaled: bool, tiles: GroupTiles, arch: Arch
+) -> Kernel:  # fmt: skip
     return compile(grouped_kernel.trace(experts, N, K, of, out, scaled, tiles), target=arch)
 
 
-def _fragments(x: Any, weights: PackedExperts, sizes: Any, request: Request, arch: Arch) -> GroupedCall:
+def _fragments(
+    x: Any, weights: PackedExperts, sizes: Any, request: Request, arch: Arch, options: Candidate
+) -> GroupedCall:  # fmt: skip
     """Codes that are decoded in registers."""
     facts, experts = weights[0].facts, len(weights)
     form, coding = form_of(facts, request.activations), coding_of(facts.format, ALL[request.activations])
     assert form is not None and coding is not None
     words, factors = weights.records(form, coding, x)
-    rows = bucket(-(-x.shape[0] // experts))
-    kernel = _fragment_kernel(experts, facts, form, coding, request, rows, arch)
+    point = point_of(facts, coding, request.activations)
+    mode = None if form.zero is None else "rescale" if facts.zeros == "rescale" else "original"
+    kernel = _fragment_kernel(
+        experts, facts.N, facts.K, form, request.out, coding.offset if point is None else point, mode,
+        tuple(options.items()), arch,
+    )  # fmt: skip
     out = empty_like(x, (x.shape[0], facts.N), dtype(request.out))
     return GroupedCall([(kernel, (words, x, factors, _sizes_like(sizes, x), out))], out)
 
 
 @functools.lru_cache(maxsize=256)
 def _fragment_kernel(
-    experts: int, facts: WeightFacts, form: FragmentRecords, coding: Coding, request: Request, rows: int, arch: Arch
-) -> Kernel:
-    epilogue = Epilogue(factor=True)
-    # There are blocks for all multiprocessors: those of many experts run at once.
-    columns = max(facts.N * experts, 256 * arch.cores)
-    sizes = medium_quant_choice(columns, facts.K, rows, form, request.out, epilogue)
-    mode = {} if form.zero is None else {"zeros_mode": "rescale" if facts.zeros == "rescale" else "original"}
-    point = point_of(facts, coding, request.activations)
+    experts: int, N: int, K: int, form: FragmentRecords, out: str, offset: int, zeros_mode: str | None,
+    sizes: tuple[tuple[str, Any], ...], arch: Arch,
+) -> Kernel:  # fmt: skip
     function = medium_quant_matmul.trace(
-        facts.N, facts.K, form, out=request.out, offset=coding.offset if point is None else point, epilogue=epilogue,
-        experts=experts, **mode, **sizes,
+        N, K, form, out=out, offset=offset, zeros_mode=zeros_mode, epilogue=Epilogue(factor=True), experts=experts,
+        **dict(sizes),
     )  # fmt: skip
     return compile(function, target=arch)
 

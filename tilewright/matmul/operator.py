@@ -9,22 +9,34 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import MissingOperand, NoDevice, WrongArgumentDType, WrongArgumentKind, WrongArgumentShape
-from tilewright.formats import pack_plain
+from tilewright.formats import pack_plain, unpack_plain
 from tilewright.ir.dtypes import dtype
-from tilewright.matmul.arrays import as_numpy, as_torch, check_device, contiguous, device_of, element_type, empty_like
+from tilewright.matmul.arrays import (
+    as_numpy,
+    as_torch,
+    check_device,
+    contiguous,
+    device_of,
+    element_type,
+    empty_like,
+    placed_like,
+)
 from tilewright.matmul.config import MatmulConfig
-from tilewright.matmul.packed import PackedWeight
+from tilewright.matmul.facts import bucket
+from tilewright.matmul.packed import PackedWeight, column_order
 from tilewright.matmul.planning import recipe_for
 from tilewright.matmul.product import Product, explain
 from tilewright.matmul.random_operands import random_operands
+from tilewright.matmul.raw_weights import RawWeights
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Ready
-from tilewright.matmul.tiers.dispatch import after_quantisation, quantizing
-from tilewright.matmul.tiers.general import CANDIDATES, General, general_call, tuning_key
+from tilewright.matmul.tiers.dispatch import after_quantisation, quantizing, tuning_key
+from tilewright.matmul.tiers.general import General, general_call
+from tilewright.matmul.tuning import tune
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import is_torch
 from tilewright.targets.registry import resolve
-from tilewright.tuning import Candidate, Database, Outcome, search, time_call
+from tilewright.tuning import Candidate, Outcome, time_call
 
 
 class Matmul:
@@ -55,7 +67,9 @@ class Matmul:
     ) -> None:
         self.config, self.name, self._target = config, name, target or "auto"
         self.target, self.arch = resolve(self._target)
-        self._options: dict[str, int] | None = None
+        self.tuned: dict[str, Candidate] = {}
+        """What `hardware_aware_finetune` found, by keys of the tuning database."""
+        self.raw_weights = RawWeights()
         self.input_transform: Callable[[Any], Any] | None = None
 
     def __repr__(self) -> str:
@@ -213,7 +227,9 @@ class Matmul:
         Parameters
         ----------
         A : ``[..., M, K]`` (``[K, M]`` in layouts tn and tt), any M.
-        W : what `transform_weight` gave, or a `PackedWeight`, which brings its own scales and zeros.
+        W : what `transform_weight` gave, or a `PackedWeight`, which brings its own scales and zeros.  Tensors of torch are
+            brought into our order when they are first seen, once for as long as they live unchanged (`RawWeights`); arrays of
+            NumPy are read in the order that they have, at every call.
         scale, zeros : ``[N, K / group]``; quantized zeros ``[K / group, N * bits / 8]`` bytes.
         bias : ``[N]``.
         output : written in place where given.
@@ -250,7 +266,35 @@ class Matmul:
                 out_dtype=config.out_dtype if output is None else None, out=output, target=self._emulated(A),
             )  # fmt: skip
         self._need(scale=scale, zeros=zeros, bias=bias, a_scale=a_scale, residual=residual)
+        if self._emulated(A) is None and hasattr(W, "shape"):
+            packed = self.raw_weights.find((W, scale, zeros), lambda: self._packed(A, W, scale, zeros))
+            if packed is not None:
+                return self._product(
+                    A.T if config.layout[0] == "t" else A, packed, None, None, bias, output, a_scale, residual
+                )
         return self._raw(A, W, scale, zeros, bias, output, a_scale, residual)
+
+    def _packed(self, A: Any, W: Any, scale: Any, zeros: Any) -> PackedWeight:
+        """The weight of raw tensors, each of which must be what the config says."""
+        config = self.config
+        given = self._weight_tensors(A, W, scale, zeros)
+        arrays = {**given, "codes": self._plain(given["codes"])}
+        if config.with_zeros and config.zeros_mode == "quantized":
+            points = np.ascontiguousarray(self._unpacked_zeros(as_numpy(given["zeros"])))
+            arrays["zeros"] = placed_like(points, given["codes"])
+        facts, of = config.facts(), config.format
+        mode = config.zeros_mode if config.with_zeros else "original"
+        if column_order(facts.K, config.block[1], None) is None:
+            return PackedWeight(of, (facts.N, facts.K), arrays, block=config.block, zeros_mode=mode)
+        # Groups are padded, which is done on the host.
+        held: dict[str, Any] = {name: as_numpy(array) for name, array in arrays.items()}
+        codes = held.pop("codes") if of.is_dense else unpack_plain(held.pop("codes").view(np.uint8), facts.K, of.bits)
+        made = QuantizedWeight(codes, of, block=config.block, zeros_mode=mode, **held)
+        return PackedWeight.pack(made, getattr(W, "device", None))
+
+    def _plain(self, codes: Any) -> Any:
+        """Codes in the order of raw tensors, row by row, low bits first."""
+        return codes
 
     def _emulated(self, A: Any) -> Any:
         """The target where it is not the machine that holds A."""
@@ -259,38 +303,25 @@ class Matmul:
     def _raw(
         self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
     ) -> Product:
-        """A product with raw tensors: nothing of them is remembered."""
+        """A product with raw tensors in the order that they have: nothing of them is remembered."""
         given, operands = self._checked(A, W, scale, zeros, bias, output, a_scale, residual)
         shape = (*A.shape[:-1], self.config.N)
         result = operands.out.reshape(shape) if output is None else output
-        return Product(self._prepared(given, A), operands, result)
+        return Product(self._prepared(given, A), operands, result, self.config.request(), self.arch)
 
     def _checked(
         self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
     ) -> tuple[dict[str, Any], Operands]:
         """The weight's tensors by name and the operands of the call, each of the shape and type that the config says."""
-        config, device = self.config, device_of(A)
-        facts, request = config.facts(), config.request()
+        facts, request = self.config.facts(), self.config.request()
         width = facts.K // dtype(request.activations).per_byte
         if not A.shape or A.shape[-1] != width:
             raise WrongArgumentShape(f"A has shape {list(A.shape)}, expected [..., {width}]")
-        rows = int(np.prod(A.shape[:-1], dtype=np.int64))
-        packed_zeros = facts.zeros == "packed"
-        grouped = None if facts.scale is None else (facts.scale.rows, facts.scale.columns)
-        points = None if facts.zero_point is None else (facts.zero_point.rows, facts.zero_point.columns)
-        if packed_zeros:
-            points = (facts.groups, -(-facts.N * facts.format.bits // 8))
+        given = self._weight_tensors(A, W, scale, zeros)
+        rows, shaped = int(np.prod(A.shape[:-1], dtype=np.int64)), _Shaped(device_of(A))
         a_scales = {"tensor": (1, 1), "token": (rows, 1)}.get(request.activation_scales)
         if request.activation_scales == "group":
             a_scales = (rows, -(-facts.K // request.activation_group))
-        shaped = _Shaped(device)
-        given = {
-            "codes": shaped("W", W, self._code_shape(), config.format.dtype if facts.format.is_dense else None),
-            "scales": shaped("scale", scale, grouped, facts.scale and dtype(facts.scale.dtype)),
-            "zeros": shaped(
-                "zeros", zeros, points, None if packed_zeros else facts.zero_point and dtype(facts.zero_point.dtype)
-            ),
-        }
         result = (
             empty_like(A, (rows, facts.N), dtype(request.out))
             if output is None
@@ -301,11 +332,28 @@ class Matmul:
             shaped("bias", bias, (facts.N,), request.bias and dtype(request.bias)),
             shaped("residual", residual, (rows, facts.N), dtype(request.out)), result,
         )  # fmt: skip
-        return {name: array for name, array in given.items() if array is not None}, operands
+        return given, operands
+
+    def _weight_tensors(self, A: Any, W: Any, scale: Any, zeros: Any) -> dict[str, Any]:
+        """The weight's tensors by name, each of the shape and type that the config says, on the device of A."""
+        facts, shaped = self.config.facts(), _Shaped(device_of(A))
+        packed_zeros = facts.zeros == "packed"
+        grouped = None if facts.scale is None else (facts.scale.rows, facts.scale.columns)
+        points = None if facts.zero_point is None else (facts.zero_point.rows, facts.zero_point.columns)
+        if packed_zeros:
+            points = (facts.groups, -(-facts.N * facts.format.bits // 8))
+        given = {
+            "codes": shaped("W", W, self._code_shape(), facts.format.dtype if facts.format.is_dense else None),
+            "scales": shaped("scale", scale, grouped, facts.scale and dtype(facts.scale.dtype)),
+            "zeros": shaped(
+                "zeros", zeros, points, None if packed_zeros else facts.zero_point and dtype(facts.zero_point.dtype)
+            ),
+        }
+        return {name: array for name, array in given.items() if array is not None}
 
     def _prepared(self, given: dict[str, Any], example: Any) -> Ready:
         machine, request = Machine(self.target, self.arch), self.config.request()
-        call = general_call(self._recipe, machine, example, self._options)
+        call = general_call(self._recipe, machine, example, {})
         then = Prepared(General.name, call.kernel, call.held(given), call.arguments, call.recipe)
         if request.quantize is None:
             return then
@@ -328,7 +376,7 @@ class Matmul:
     def kernel(self) -> Kernel:
         """The kernel that serves raw tensors."""
         machine = Machine(self.target, self.arch)
-        return general_call(self._recipe, machine, np.zeros(1, np.float32), self._options).kernel
+        return general_call(self._recipe, machine, np.zeros(1, np.float32), {}).kernel
 
     def get_source(self, target: Any = None, kernel_only: bool = False, kenrel_only: bool = False) -> str:
         """The text emitted for the device."""
@@ -352,7 +400,7 @@ class Matmul:
         return explain(self.config.facts(), self.config.request(), self.arch) + "\n" + self.kernel.explain()
 
     def profile_latency(self, M: int | None = None, dynamic_symbolic_constraints: Any = None) -> float:
-        """Median milliseconds of a call with random operands over their whole ranges.
+        """Median milliseconds of a call with random operands over their whole ranges, the weight in our order.
 
         Parameters
         ----------
@@ -362,42 +410,51 @@ class Matmul:
         ------
         NoDevice : the target is not on this machine.
         """
-        arguments, named = random_operands(self.config, self._rows(M), self._device())
-        return time_call(lambda: self.forward(*arguments, **named), self._device())
+        A, packed, named = self._random(M or self._rows()[0])
+        return time_call(lambda: self.forward(A, packed, **named), self._device())
 
     def hardware_aware_finetune(
         self, topk: int = 20, target: Any = None, parallel_build: bool = True
     ) -> list[Outcome]:  # fmt: skip
-        """Measure `topk` ways to divide the product and keep the fastest, in this object and for later ones.
+        """Measure up to `topk` ways to compute the product for each M of the config and keep the fastest, on disk (`matmul.tuning`).
+
+        They are those of the kernel that serves the product (`explain`); a weight in our order runs what was found, in this
+        process and later ones.
 
         Returns
         -------
-        what was measured, the fastest first.
+        what was measured for the largest M, the fastest first.
 
         Raises
         ------
         NoDevice : the target is not on this machine.
         """
-        machine, device = Machine(self.target, self.arch), self._device()
-        arguments, named = random_operands(self.config, self._rows(None), device)
+        machine, outcomes = Machine(self.target, self.arch), []
+        for rows in self._rows():
+            A, packed, named = self._random(rows)
+            request = self._product(A, packed, None, None, **{"output": None, **named}).request
+            key = tuning_key(packed.facts, request, machine)
+            options = {"quantize": request.quantize, "function": request.function, "out_dtype": request.out}
+            given = {"bias": named["bias"], "residual": named["residual"], "activation_scales": named["a_scale"]}
+            x = A.T if self.config.layout[0] == "t" else A
+            source = self.config.A_dtype if dtype(self.config.A_dtype).is_packed else None
+            found = tune(
+                x if source is None else (x, source), packed, topk=topk, parallel=parallel_build, **options, **given
+            )
+            self.tuned[key] = found[0].options
+            outcomes.append(found)
+        return outcomes[0]
 
-        def build(options: Candidate) -> Matmul:
-            trial = type(self)(self.config, self.name, self._target)
-            trial._options = dict(options)
-            trial.forward(*arguments, **named)
-            return trial
+    def _random(self, rows: int) -> tuple[Any, PackedWeight, dict[str, Any]]:
+        """Random operands of a call: A, the weight in our order, and the others by name."""
+        (A, W, scale, zeros, bias), named = random_operands(self.config, rows, self._device())
+        packed = self._packed(A.T if self.config.layout[0] == "t" else A, W, scale, zeros)
+        return A, packed, {"bias": bias, **named}
 
-        found = search(
-            CANDIDATES, build, lambda trial: time_call(lambda: trial.forward(*arguments, **named), device),
-            topk=topk, parallel=parallel_build,
-        )  # fmt: skip
-        self._options = dict(found[0].options)
-        Database().put(tuning_key(self._recipe, machine), self._options)
-        return found
-
-    def _rows(self, M: int | None) -> int:
+    def _rows(self) -> list[int]:
+        """Numbers of rows that the config names, one of each kind, the largest first."""
         sizes = self.config.M if isinstance(self.config.M, tuple) else (self.config.M or 1,)
-        return M or max(sizes)  # type: ignore[type-var, return-value]
+        return sorted({bucket(rows): rows for rows in sorted(sizes)}.values(), reverse=True)  # type: ignore[type-var]
 
     def _device(self) -> str:
         """Where operands must be for the target to run; raises NoDevice."""

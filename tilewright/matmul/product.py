@@ -28,6 +28,7 @@ from tilewright.matmul.tiers.base import Machine, Operands, Ready
 from tilewright.matmul.tiers.dispatch import choose, prepare
 from tilewright.runtime.tensors import is_torch
 from tilewright.targets.registry import resolve
+from tilewright.tuning import Candidate
 
 
 def quant_matmul(
@@ -78,8 +79,14 @@ def quant_matmul(
 class Product:
     """One checked call: its prepared kernel and its operands."""
 
-    def __init__(self, prepared: Ready, operands: Operands, result: Any) -> None:
+    def __init__(self, prepared: Ready, operands: Operands, result: Any, request: Request, where: Any) -> None:
         self.prepared, self.operands, self.result = prepared, operands, result
+        self.request, self._where = request, where
+
+    @property
+    def machine(self) -> Machine:
+        """Where it runs."""
+        return _machine(self._where)
 
     def run(self) -> Any:
         """Launch; returns the result."""
@@ -105,8 +112,12 @@ class Product:
         out_dtype: Any = None,
         out: Any = None,
         target: Any = None,
+        chosen: Candidate | None = None,
     ) -> Product:
-        """Check a call and prepare it; see `quant_matmul`.  `target` compiles for another machine, to emulate."""
+        """Check a call and prepare it; see `quant_matmul`.
+
+        `target` compiles for another machine, to emulate; `chosen` are options for the kernels, of this call alone.
+        """
         x, source = x if isinstance(x, tuple) else (x, None)
         device = device_of(x)
         if weight.device != device:
@@ -124,7 +135,7 @@ class Product:
         )  # fmt: skip
         if residual is not None and element_type(residual).name != result:
             raise WrongArgumentDType(f"residual is {element_type(residual)}, but the result is {result}")
-        prepared = _prepared(weight, request, target or device, x)
+        prepared = _prepared(weight, request, target or device, x, chosen)
         rows = flat.shape[0]
         shape = (*leading, facts.N)
         made = empty_like(x, (rows, facts.N), dtype(result)) if out is None else _given(out, shape, rows, device)
@@ -132,19 +143,25 @@ class Product:
             flat, scales, None if bias is None else contiguous(bias),
             None if residual is None else contiguous(residual.reshape(rows, facts.N)), made,
         )  # fmt: skip
-        return Product(prepared, operands, made.reshape(shape) if out is None else out)
+        return Product(prepared, operands, made.reshape(shape) if out is None else out, request, target or device)
 
 
-def _prepared(weight: PackedWeight, request: Request, where: Any, example: Any) -> Ready:
+def _prepared(weight: PackedWeight, request: Request, where: Any, example: Any, chosen: Candidate | None) -> Ready:
     """What earlier calls of the same kind have prepared."""
     kind = "torch" if is_torch(example) else "numpy"
     key = (request, where, kind)
-    found = weight.prepared.get(key)
+    found = weight.prepared.get(key) if chosen is None else None
     if found is None:
         check_request(request)
-        target, arch = resolve(where.split(":")[0] if isinstance(where, str) else where)
-        found = weight.prepared[key] = prepare(weight, request, Machine(target, arch), example)
+        found = prepare(weight, request, _machine(where), example, chosen)
+        if chosen is None:
+            weight.prepared[key] = found
     return found
+
+
+def _machine(where: Any) -> Machine:
+    """The machine of a device's name or of a target."""
+    return Machine(*resolve(where.split(":")[0] if isinstance(where, str) else where))
 
 
 def explain(facts: WeightFacts, request: Request, target: Any = "auto") -> str:

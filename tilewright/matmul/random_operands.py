@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.formats import pack_plain
 from tilewright.ir.dtypes import DType, dtype
 from tilewright.matmul.arrays import as_torch
 from tilewright.matmul.config import MatmulConfig
@@ -24,6 +25,9 @@ def random_operands(config: MatmulConfig, rows: int, device: str, seed: int = 0)
     shape = (rows, facts.K // activations.per_byte)
     of, packed_zeros = facts.format, facts.zeros == "packed"
     codes: Any = rng.integers(0, 256, (facts.N, -(-facts.K * of.bits // 8)), dtype=np.uint8).view(np.int8)
+    used = [code for code, value in enumerate(of.values) if np.isfinite(value) and code not in of.unused]
+    if not of.is_dense and len(used) < 1 << of.bits:
+        codes = pack_plain(rng.choice(np.array(used, np.uint8), (facts.N, facts.K)), of.bits).view(np.int8)
     if of.is_dense:
         assert of.dtype is not None
         codes = _random(rng, of.dtype, (facts.N, facts.K))

@@ -140,7 +140,7 @@ def test_cached_operators_survive_their_process(tmp_path: Path) -> None:
         M=[1, 16], N=32, K=64, W_dtype="uint4", with_scaling=True, with_zeros=True, zeros_mode="quantized"
     )
     matmul = bitblas.Matmul(config, enable_tuning=False)
-    matmul._options = {"block_N": 32}
+    matmul.tuned = {"a product": {"block_N": 32}}
     cache = bitblas.cache.OperatorCache()
     assert cache.get(config) is None and not cache.exists(config)
     cache.add(config, matmul)
@@ -150,7 +150,7 @@ def test_cached_operators_survive_their_process(tmp_path: Path) -> None:
     again = bitblas.cache.OperatorCache()
     again.load_from_database(str(tmp_path))
     loaded = again.get(config)
-    assert loaded is not None and loaded.config == config and loaded._options == {"block_N": 32}
+    assert loaded is not None and loaded.config == config and loaded.tuned == matmul.tuned
     assert loaded.get_source() == matmul.get_source()
     other = bitblas.cache.OperatorCache()
     other.load_from_database(str(tmp_path), target="cuda -arch=sm_80")

@@ -19,6 +19,7 @@ from tilewright.compat.bitblas.common import BITBLAS_DEFAULT_CACHE_PATH
 from tilewright.compat.bitblas.ops.general_matmul import Matmul, MatmulConfig
 from tilewright.compat.bitblas.utils import name_of
 from tilewright.errors import InvalidCheckpoint
+from tilewright.tuning import Database
 
 _database = [BITBLAS_DEFAULT_CACHE_PATH]
 _RECORD = "operator.json"
@@ -94,7 +95,9 @@ class OperatorCache:
                 saved = json.loads(record.read_text(encoding="utf-8"))
                 config = MatmulConfig(**saved["config"])
                 operator = Matmul(config, saved["name"], saved["target"], enable_tuning=False, from_database=True)
-                operator._options = saved["options"]
+                operator.tuned = dict(saved["tuned"])
+                for key, options in operator.tuned.items():
+                    Database().put(key, options)
             except (ValueError, KeyError, TypeError) as error:
                 raise InvalidCheckpoint(f"{record} holds no operator: {error!r}", hint="delete its directory") from None
             self.add(config, operator)
@@ -112,7 +115,7 @@ def _save(root: Path, config: MatmulConfig, operator: Matmul) -> None:
     given = {field.name: getattr(config, field.name) for field in fields(config)}
     record = {
         "config": given, "name": operator.name, "target": name_of(operator.target, operator.arch),
-        "options": operator._options,
+        "tuned": operator.tuned,
     }  # fmt: skip
     text = json.dumps(record, indent=2)
     place = root / hashlib.sha256(repr(config).encode()).hexdigest()

@@ -14,6 +14,7 @@ from tilewright.errors import InvalidTensor, MissingTensor
 from tilewright.formats import pack_plain, unpack_plain
 from tilewright.ir.dtypes import dtype
 from tilewright.matmul.arrays import as_numpy, as_torch
+from tilewright.matmul.facts import bucket
 from tilewright.quant.importers import from_bitblas, from_gptq
 from tilewright.quant.importers.bitblas import stored_codes
 from tilewright.quant.weight import QuantizedWeight
@@ -82,9 +83,10 @@ class Linear(nn.Linear):
         """BitBLAS reads pointers here; there is nothing to do."""
 
     def warmup(self, topk: int = 20) -> None:
-        """Compile what the next call needs."""
-        x = torch.zeros(1, self.in_features, device=self.qweight.device)
-        self.forward(x.to(getattr(torch, dtype(self.config.A_dtype).name)))
+        """Measure the ways to compute calls of each of `opt_M` rows and keep the fastest."""
+        rows = self.config.M if isinstance(self.config.M, tuple) else (self.config.M or 1,)
+        kinds = {bucket(int(one)): int(one) for one in rows}
+        self.tune(list(kinds.values()), getattr(torch, dtype(self.config.A_dtype).name), topk)  # type: ignore[arg-type]
 
     # Weights ------------------------------------------------------------------------------------------
 

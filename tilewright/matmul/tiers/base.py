@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.runtime.kernel import Kernel
 from tilewright.targets.base import Target
+from tilewright.tuning import Candidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +172,23 @@ Ready = Prepared | Arranging | Quantizing
 
 
 class Tier(Protocol):
-    """One way to compute products."""
+    """One way to compute products.
+
+    Attributes
+    ----------
+    version : changes when what was tuned says nothing of its kernels any more.
+    """
 
     name: str
+    version: int
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """Why it does not serve a call; None where it does."""
 
-    def prepare(self, weight: PackedWeight, request: Request, machine: Machine, example: Any) -> Ready:
-        """Compile, and bring the weight into the kernel's form, on the device of `example`."""
+    def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
+        """Options of its kernels for a call: first what the machine's model chooses, then others, the most promising first."""
+
+    def prepare(
+        self, weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate
+    ) -> Ready:
+        """Compile with options, and bring the weight into the kernel's form, on the device of `example`."""

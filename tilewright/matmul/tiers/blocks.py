@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from tilewright.ir.dtypes import dtype
-from tilewright.kernels.block_scaled_matmul import BLOCK, block_scaled_matmul, block_tiles
+from tilewright.kernels.block_scaled_matmul import BLOCK, block_candidates, block_scaled_matmul
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import as_numpy, contiguous, placed_like, viewed
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared
+from tilewright.matmul.tiers.scaled import as_options, tiles_of
 from tilewright.specialization import compile
+from tilewright.tuning import Candidate
 
 
 class Blocks:
     """Warpgroup instructions read the codes as they are; each step of 128 columns is a product of its own."""
 
     name = "blocks"
+    version = 1
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""
@@ -43,14 +47,21 @@ class Blocks:
         )  # fmt: skip
         return next((reason for holds, reason in reasons if holds), None)
 
-    def prepare(self, weight: PackedWeight, request: Request, machine: Machine, example: Any) -> Prepared:
+    def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
+        """See `Tier`."""
+        for tiles in block_candidates(request.rows or 4096, weight.facts.N, machine.arch.cores):
+            yield as_options(tiles)
+
+    def prepare(
+        self, weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate
+    ) -> Prepared:
         """See `Tier`."""
         facts = weight.facts
         assert facts.format.dtype is not None
         kind = request.activation_scales if request.activation_scales in ("group", "token") else "tensor"
         function = block_scaled_matmul.trace(
             facts.N, facts.K, facts.format.dtype.name, request.out, kind, request.bias is not None,
-            block_tiles(request.rows or 4096, facts.N, machine.arch.cores),
+            tiles_of(options),
         )  # fmt: skip
         codes = viewed(weight.arrays["codes"], facts.format.dtype)
         scales = weight.derived(("block scales", type(example)), lambda: _block_scales(weight, example))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from tilewright.matmul.tiers.fragments import arranging_kernel
 from tilewright.matmul.tiers.records import by_row, float_parts, recoded, words_of
 from tilewright.ops.rounding import round_float
 from tilewright.specialization import compile
+from tilewright.tuning import Candidate
 
 WHOLE = 16
 """Elements that the rows of activations are multiples of: 16 bytes, which the copy engine wants."""
@@ -111,11 +113,17 @@ class Plan:
     parts: dict[str, np.ndarray]
     of_channels: np.ndarray
 
+    @property
+    def is_promoted(self) -> bool:
+        """Whether sums of groups are scaled."""
+        return self.form.scale is not None and not self.form.scale.is_integer
+
 
 class Bytes:
     """Matrix instructions of 8 bits; scales and zeros of groups enter codes that stay whole, or sums of groups."""
 
     name = "bytes"
+    version = 1
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""
@@ -134,20 +142,34 @@ class Bytes:
         )  # fmt: skip
         return next((reason for holds, reason in reasons if holds), None)
 
-    def prepare(self, weight: PackedWeight, request: Request, machine: Machine, example: Any) -> Prepared | Arranging:
+    def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
+        """See `Tier`."""
+        facts, plan = weight.facts, self._plan(weight, request)[0]
+        rows = request.rows or 1 << 30
+        # After the model's choice, what suits other numbers of rows and columns: every tile, and every way to divide K.
+        for M in (rows, 2 * rows, max(rows // 2, 1), 8, 16, 32, 64, 128, 256, 1024, 4096):
+            for N in (facts.N, 4 * facts.N, max(facts.N // 4, 1)):
+                if rows == M or M >= 8:
+                    yield byte_quant_choice(N, -(-facts.K // WHOLE) * WHOLE, M, plan.form, plan.is_promoted)
+
+    def _plan(self, weight: PackedWeight, request: Request) -> tuple[Plan, Coding]:
+        coding = coding_of(weight.facts.format, request.activations)
+        assert coding is not None
+        return weight.derived((self.name, coding), lambda: plan_of(weight, coding)), coding
+
+    def prepare(
+        self, weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate
+    ) -> Prepared | Arranging:
         """See `Tier`."""
         facts = weight.facts
-        coding = coding_of(facts.format, request.activations)
-        assert coding is not None
-        plan = weight.derived((self.name, coding), lambda: plan_of(weight, coding))
+        plan, coding = self._plan(weight, request)
         epilogue = Epilogue(False, request.bias, request.function, request.residual)
         columns = -(-facts.K // WHOLE) * WHOLE
         of_rows = None if request.activation_scales == "none" else request.activation_scales
-        promoted = plan.form.scale is not None and not plan.form.scale.is_integer
         function = byte_quant_matmul.trace(
             facts.N, columns, plan.form, activations=request.activations, out=request.out, zeros=plan.zeros,
             offset=plan.offset, of_rows=of_rows, by_channel=plan.by_channel, epilogue=epilogue,
-            **byte_quant_choice(facts.N, columns, request.rows or 1 << 30, plan.form, promoted),
+            **options,
         )  # fmt: skip
         records = weight.derived((self.name, coding, type(example)), lambda: words(weight, plan, coding, example))
         one = placed_like(np.ones(1, np.float32), example)

@@ -26,6 +26,7 @@ from tilewright.matmul.tiers.panels import Panels
 from tilewright.matmul.tiers.scaled import Scaled
 from tilewright.runtime.kernel import Kernel
 from tilewright.specialization import compile
+from tilewright.tuning import Candidate, Database
 
 TIERS: tuple[Tier, ...] = (Panels(), Fragments(), Scaled(), Blocks(), Bytes(), General())
 """Best first; the last one serves everything that comes with its activations quantised."""
@@ -56,13 +57,35 @@ def after_quantisation(request: Request) -> Request:
     )  # fmt: skip
 
 
-def prepare(weight: PackedWeight, request: Request, machine: Machine, example: Any) -> Ready:
-    """A product ready to run on the device of `example`."""
+def prepare(
+    weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate | None = None
+) -> Ready:
+    """A product ready to run on the device of `example`, with what tuning found, else with what the model chooses."""
     tier, asked, _ = choose(weight.facts, request, machine.arch)
-    prepared = tier.prepare(weight, asked, machine, example)
+    if options is None:
+        options = Database().get(tuning_key(weight.facts, request, machine))
+    if options is None:
+        options = next(tier.candidates(weight, asked, machine))
+    prepared = tier.prepare(weight, asked, machine, example, options)
     if asked is request:
         return prepared
     return quantizing(weight.shape[1], request, machine, example, weight.arrays.get("divisors"), prepared)
+
+
+def tuning_key(facts: WeightFacts, request: Request, machine: Machine) -> str:
+    """All that the choice among a tier's candidates depends on, but the machine's state and the weight's numbers."""
+    arch = machine.arch
+    tier, asked, _ = choose(facts, request, arch)
+    return f"{tier.name} {tier.version} {arch.target} {arch.name} {arch.cores} cores {facts} {asked}"
+
+
+def candidates(weight: PackedWeight, request: Request, machine: Machine) -> list[Candidate]:
+    """The options to choose among for a call, each once, the model's choice first."""
+    tier, asked, _ = choose(weight.facts, request, machine.arch)
+    found: dict[str, Candidate] = {}
+    for options in tier.candidates(weight, asked, machine):
+        found.setdefault(repr(sorted(options.items())), options)
+    return list(found.values())
 
 
 def quantizing(

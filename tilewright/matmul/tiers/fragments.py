@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from tilewright.ir.dtypes import ALL, dtype
 from tilewright.kernels.arranged_activations import arranged_activations
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.fragment_matmul import fragment_choice, fragment_matmul
-from tilewright.kernels.hopper_quant import chosen
+from tilewright.kernels.hopper_quant import FACTORIES, candidates
 from tilewright.machine.arch import Arch
+from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.arrays import placed_like
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
@@ -20,6 +22,7 @@ from tilewright.matmul.tiers.base import Arranging, Machine, Operands, Prepared
 from tilewright.matmul.tiers.records import coding_of, form_of, has_factor, point_of, records_of
 from tilewright.runtime.kernel import Kernel
 from tilewright.specialization import compile
+from tilewright.tuning import Candidate
 
 WHOLE = 8
 """Elements that the rows of activations are multiples of: 16 bytes, which the copy engine wants."""
@@ -34,6 +37,7 @@ class Fragments:
     """
 
     name = "fragments"
+    version = 1
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""
@@ -49,22 +53,34 @@ class Fragments:
         )
         return next((reason for holds, reason in reasons if holds), None)
 
-    def prepare(self, weight: PackedWeight, request: Request, machine: Machine, example: Any) -> Prepared | Arranging:
+    def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
+        """See `Tier`."""
+        facts, arch = weight.facts, machine.arch
+        form = form_of(facts, request.activations)
+        assert form is not None
+        columns, rows = -(-facts.K // WHOLE) * WHOLE, request.rows or 1 << 30
+        if arch.has("wgmma"):
+            yield from candidates(facts.N, columns, rows, form, request.out, _epilogue(weight, form, request))
+            return
+        # What suits other numbers of rows and columns: every tile, and every way to divide K.
+        for M in (rows, 16, 32, 64, 128):
+            for N in (facts.N, 4 * facts.N, max(facts.N // 4, 1)):
+                yield fragment_choice(N, columns, M, form, arch.cores, arch.shared_bytes)
+
+    def prepare(
+        self, weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate
+    ) -> Prepared | Arranging:
         """See `Tier`."""
         facts = weight.facts
         operand = ALL[request.activations]
         form, coding = form_of(facts, request.activations), coding_of(facts.format, operand)
         assert form is not None and coding is not None
         point = point_of(facts, coding, request.activations)
-        epilogue = Epilogue(has_factor(weight, form), request.bias, request.function, request.residual)
+        epilogue = _epilogue(weight, form, request)
         columns = -(-facts.K // WHOLE) * WHOLE
         mode = "rescale" if facts.zeros == "rescale" else "original"
-        rows = request.rows or 1 << 30
-        if machine.arch.has("wgmma"):
-            sizes, factory = chosen(facts.N, columns, rows, form, request.out, epilogue)
-        else:
-            sizes = fragment_choice(facts.N, columns, rows, form, machine.arch.cores, machine.arch.shared_bytes)
-            factory = fragment_matmul
+        sizes = dict(options)
+        factory = FACTORIES[sizes.pop("kernel")] if machine.arch.has("wgmma") else fragment_matmul
         plain = epilogue.is_plain and factory is not fragment_matmul
         function = factory.trace(
             facts.N, columns, form, out=request.out, offset=coding.offset if point is None else point,
@@ -92,6 +108,11 @@ class Fragments:
         divisors = weight.arrays["divisors"] if facts.divisors else np.ones(1, np.float32)
         first = arranging_kernel(facts.columns, columns, request.activations, facts.divisors, machine.arch)
         return Arranging(first, placed_like(order, example), placed_like(divisors, example), columns, operand, prepared)
+
+
+def _epilogue(weight: PackedWeight, form: FragmentRecords, request: Request) -> Epilogue:
+    """What becomes of the sums of a call."""
+    return Epilogue(has_factor(weight, form), request.bias, request.function, request.residual)
 
 
 @functools.lru_cache(maxsize=256)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,19 +19,26 @@ from tilewright.matmul.planning import recipe_for, table_of
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared
 from tilewright.runtime.kernel import Kernel
 from tilewright.specialization import compile
-from tilewright.tuning import Database
+from tilewright.tuning import Candidate
 
 
 class General:
     """Every combination, on every machine: each tile of codes is decoded by arithmetic or by table."""
 
     name = "general"
+    version = 2
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""
         return None if request.quantize is None else "activations are quantised first"
 
-    def prepare(self, weight: PackedWeight, request: Request, machine: Machine, example: Any) -> Prepared:
+    def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
+        """See `Tier`."""
+        return iter(CANDIDATES)
+
+    def prepare(
+        self, weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate
+    ) -> Prepared:
         """See `Tier`."""
         recipe = recipe_for(weight.facts, weight.numbers, request, machine.arch)
         arrays = dict(weight.arrays)
@@ -39,7 +46,7 @@ class General:
             arrays["factor"] = np.array([weight.tensor_scale], np.float32)
         if weight.gathered is not None:
             arrays["gathered"] = weight.gathered
-        call = general_call(recipe, machine, example)
+        call = general_call(recipe, machine, example, options)
         return Prepared(self.name, call.kernel, call.held(arrays), call.arguments, recipe)
 
 
@@ -99,38 +106,23 @@ _HELD = ("codes", "table", "scales", "zeros", "multipliers", "factor", "slots", 
 _CALLS: dict[Any, GeneralCall] = {}
 
 
-CANDIDATES: tuple[dict[str, int], ...] = tuple(
+CANDIDATES: tuple[dict[str, int], ...] = ({}, *(
     {"block_M": rows, "block_N": columns, "threads": threads, "num_stages": stages}
     for rows, columns, threads in (
         (64, 64, 128), (128, 128, 128), (64, 128, 128), (128, 64, 128), (128, 128, 256), (64, 32, 128), (128, 256, 256),
     )
     for stages in (3, 4, 2)
-)  # fmt: skip
-"""What tuning chooses among, the most promising first."""
-
-KERNEL_VERSION = 1
-"""Changes when what was tuned for the general kernel says nothing of it any more."""
+))  # fmt: skip
+"""What tuning chooses among: the kernel's own choice, then the most promising first."""
 
 
 def general_call(
-    recipe: Recipe, machine: Machine, example: Any, options: Mapping[str, int] | None = None
+    recipe: Recipe, machine: Machine, example: Any, options: Mapping[str, int]
 ) -> GeneralCall:  # fmt: skip
-    """The call of a recipe on the device of `example`, made once; `options` are the kernel's, tuned ones by default."""
-    key = (recipe, machine.arch, type(example) is np.ndarray, device_of(example), tuple((options or {}).items()))
+    """The call of a recipe with options of the kernel on the device of `example`, made once."""
+    key = (recipe, machine.arch, type(example) is np.ndarray, device_of(example), tuple(options.items()))
     found = _CALLS.get(key)
     if found is None:
-        found = _CALLS[key] = GeneralCall(
-            recipe, machine, placed_like(np.zeros(1, np.float32), example),
-            tuned(recipe, machine) if options is None else options,
-        )  # fmt: skip
+        example = placed_like(np.zeros(1, np.float32), example)
+        found = _CALLS[key] = GeneralCall(recipe, machine, example, options)
     return found
-
-
-def tuning_key(recipe: Recipe, machine: Machine) -> str:
-    """All that a choice among `CANDIDATES` depends on."""
-    return f"general {KERNEL_VERSION} {machine.arch.target} {machine.arch.name} {recipe}"
-
-
-def tuned(recipe: Recipe, machine: Machine) -> dict[str, int]:
-    """What tuning found for a recipe; nothing where it was not tuned."""
-    return Database().get(tuning_key(recipe, machine)) or {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,14 @@ from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared
 from tilewright.specialization import compile
+from tilewright.tuning import Candidate
 
 
 class Panels:
     """Low-bit weights in panels, unpacked in registers next to the dot products of a processor."""
 
     name = "panels"
+    version = 1
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""
@@ -45,7 +47,15 @@ class Panels:
         )  # fmt: skip
         return next((reason for holds, reason in reasons if holds), None)
 
-    def prepare(self, weight: PackedWeight, request: Request, machine: Machine, example: Any) -> Prepared:
+    def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
+        """See `Tier`."""
+        yield {}
+        for columns in (48, 192, 64, 128, 32):
+            yield {"block_N": columns}
+
+    def prepare(
+        self, weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate
+    ) -> Prepared:
         """See `Tier`."""
         facts = weight.facts
         assert facts.format.dtype is not None
@@ -53,6 +63,7 @@ class Panels:
         function = quant_matmul.trace(
             facts.N, facts.K, weights=facts.format.dtype.name, group=facts.group, zero=zero,
             activations=request.activations, out=request.out, arithmetic="int8" if request.quantize else "float32",
+            **options,
         )  # fmt: skip
         kernel = compile(function, target=machine.arch)
 

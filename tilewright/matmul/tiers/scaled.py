@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
-from tilewright.kernels.tiles import choose_parts
+from tilewright.kernels.tiles import Parts, Tiles, candidate_parts
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import placed_like, viewed
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared
 from tilewright.specialization import compile
+from tilewright.tuning import Candidate
 
 
 class Scaled:
     """Dense matrix instructions read the codes as they are."""
 
     name = "scaled"
+    version = 1
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""
@@ -44,12 +48,22 @@ class Scaled:
         )  # fmt: skip
         return next((reason for holds, reason in reasons if holds), None)
 
-    def prepare(self, weight: PackedWeight, request: Request, machine: Machine, example: Any) -> Prepared:
+    def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
+        """See `Tier`."""
+        facts = weight.facts
+        assert facts.format.dtype is not None
+        name, cores = facts.format.dtype.name, machine.arch.cores
+        for parts in candidate_parts(request.rows or 4096, facts.N, facts.K, name, cores):
+            yield {"parts": [{"columns": columns, **as_options(tiles)} for columns, tiles in parts]}
+
+    def prepare(
+        self, weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate
+    ) -> Prepared:
         """See `Tier`."""
         facts = weight.facts
         assert facts.format.dtype is not None
         name = facts.format.dtype.name
-        tiles = choose_parts(request.rows or 4096, facts.N, facts.K, name, machine.arch.cores)
+        tiles: Parts = tuple((part["columns"], tiles_of(part)) for part in options["parts"])
         codes = viewed(weight.arrays["codes"], facts.format.dtype)
         if not is_scaled(facts, request) and request.bias is None:
             kernel = compile(
@@ -71,6 +85,17 @@ class Scaled:
             return (call.activations, held[0], of_tokens, held[1], *bias, call.out)
 
         return Prepared(self.name, compile(function, target=machine.arch), [codes, scales], arguments)
+
+
+def as_options(tiles: Tiles) -> dict[str, Any]:
+    """Tiles as they are kept on disk."""
+    return asdict(tiles)
+
+
+def tiles_of(options: Candidate) -> Tiles:
+    """Inverse of `as_options`; what else there is is left alone."""
+    given = {name: options[name] for name in Tiles.__dataclass_fields__}
+    return Tiles(**{**given, "cluster": None if given["cluster"] is None else tuple(given["cluster"])})
 
 
 def is_scaled(facts: WeightFacts, request: Request) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,6 +103,29 @@ class BitblasOrder:
             tiles = codes.reshape(-1, ROWS * self.columns)[:, np.argsort(self._tile_order())]
             codes = tiles.reshape(N // ROWS, K // self.columns, ROWS, self.columns).swapaxes(1, 2)
         return np.ascontiguousarray(codes).reshape(N, K)
+
+    def plain(self, packed: np.ndarray, N: int, K: int) -> np.ndarray:
+        """Packed bytes (or elements) with the codes row by row, low bits first: ``[N, K * bits / 8]``."""
+        codes = self.unpack(packed, N, K)
+        return codes if self.bits >= 8 else pack_plain(codes, self.bits)
+
+    def plain_tensor(self, packed: Any, N: int, K: int) -> Any:
+        """`plain` for a tensor of torch, where it is."""
+        import torch
+
+        self.check(N, K)
+        codes, share = packed.reshape(-1), max(1, 8 // self.bits)
+        if self.bits < 8:
+            mask = (1 << self.bits) - 1
+            codes = torch.stack([codes >> (self.bits * field) & mask for field in range(share)], 1)
+        if self.order:
+            codes = codes.reshape(-1, len(self.order))[:, np.argsort(self.order)]
+        if self.stage:
+            tiles = codes.reshape(-1, ROWS * self.columns)[:, np.argsort(self._tile_order())]
+            codes = tiles.reshape(N // ROWS, K // self.columns, ROWS, self.columns).swapaxes(1, 2)
+        codes = codes.reshape(N, K // share, share)
+        fields = [codes[..., field] << (self.bits * field) for field in range(share)] if share > 1 else [codes[..., 0]]
+        return functools.reduce(torch.bitwise_or, fields).contiguous()
 
     def _tile_order(self) -> np.ndarray:
         """Which element of a tile, row by row, stands at each place."""

@@ -173,13 +173,22 @@ class Matmul(OwnMatmul):
         shape = self.retrieve_weight_shape()
         return (shape[0], shape[1], shape[2] * shape[3]) if len(shape) == 4 else tuple(shape)
 
-    def _raw(self, A: Any, W: Any, *rest: Any) -> Any:
+    def _weight_tensors(self, A: Any, W: Any, scale: Any, zeros: Any) -> dict[str, Any]:
         expected = self._code_shape()
         if hasattr(W, "reshape") and int(np.prod(W.shape)) == int(np.prod(expected)):
             W = W.reshape(expected)
             if not self.config.format.is_dense and "float8" in str(W.dtype):
                 W = W.view(_unsigned(W))
-        return super()._raw(A, W, *rest)
+        return super()._weight_tensors(A, W, scale, zeros)
+
+    def _plain(self, codes: Any) -> Any:
+        order, of = self.config.order, self.config.format
+        if order.stage or order.order:
+            plain = order.plain_tensor if is_torch(codes) else order.plain
+            codes = plain(codes, *self._size)
+        if self.config.facts().offset_binary:
+            codes = codes ^ sum(1 << bit for bit in range(of.bits - 1, 8, of.bits))  # every code's sign bit
+        return codes
 
     @property
     def weight_transform(self) -> Callable[[Any], Any] | None:  # type: ignore[override]

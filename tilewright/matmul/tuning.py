@@ -1,0 +1,72 @@
+"""Tuning of products: a tier's ways to compute one kind of call are measured, the fastest is kept on disk and used from then on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.matmul.arrays import device_of
+from tilewright.matmul.experts import GroupedCall, PackedExperts
+from tilewright.matmul.packed import PackedWeight
+from tilewright.matmul.product import Product
+from tilewright.matmul.tiers.dispatch import candidates, tuning_key
+from tilewright.tuning import Candidate, Database, Outcome, search, time_call
+
+
+def tune(x: Any, weight: PackedWeight, *, topk: int = 20, parallel: bool = True, **options: Any) -> list[Outcome]:
+    """Measure ways to compute ``quant_matmul(x, weight, **options)`` and keep the fastest for all calls of that kind.
+
+    A kind is what the weight is (its size, format, groups, not its numbers), the types of the call, and the rows of `x` up to the
+    next of `matmul.facts.ROWS`.  What is found is kept in the cache directory; later processes take it from there.
+
+    Parameters
+    ----------
+    x, weight, options : of the call; its numbers should be like those of real ones, zeros are multiplied with less power.
+    topk : candidates that are measured, the most promising first.
+    parallel : whether they are compiled at the same time.
+
+    Returns
+    -------
+    what was measured, the fastest first; ``options`` of each are its kernels'.
+
+    Raises
+    ------
+    ArgumentError, Unsupported : as `quant_matmul`.
+    """
+    known = Product.of(x, weight, **options)
+    known.run()  # the weight is brought into the kernel's form before threads ask for it at once
+    request, machine = known.request, known.machine
+
+    def build(chosen: Candidate) -> Product:
+        made = Product.of(x, weight, chosen=chosen, **options)
+        made.run()
+        return made
+
+    found = search(
+        candidates(weight, request, machine), build, lambda made: time_call(made.run, device_of(known.result)),
+        topk=topk, parallel=parallel,
+    )  # fmt: skip
+    Database().put(tuning_key(weight.facts, request, machine), found[0].options)
+    weight.prepared.clear()
+    return found
+
+
+def tune_grouped(
+    x: Any, weights: PackedExperts, sizes: Any, *, topk: int = 20, parallel: bool = True, **options: Any
+) -> list[Outcome]:
+    """As `tune`, for ``grouped_matmul(x, weights, sizes, **options)`` where one launch serves it; nothing otherwise."""
+    known = GroupedCall.of(x, weights, sizes, **options)
+    if isinstance(known, str):
+        return []
+    known.run()
+
+    def build(chosen: Candidate) -> GroupedCall:
+        made = GroupedCall.of(x, weights, sizes, chosen=chosen, **options)
+        assert isinstance(made, GroupedCall)
+        made.run()
+        return made
+
+    found = search(
+        known.candidates, build, lambda made: time_call(made.run, device_of(known.out)), topk=topk, parallel=parallel
+    )
+    known.choose(found[0].options)
+    return found
