@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.arith import common_knowledge
 from tilewright.ir.nodes import Function
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context, Diagnostic, Schedule
@@ -46,8 +47,9 @@ def compile_function(function: Function, target: Target, arch: Arch, schedule: S
     TilewrightError : the program asks for something that the machine or the language does not have.
     """
     context = Context(arch, schedule or Schedule(), target.overrides)
-    final, traces = run_passes(function, PIPELINE, context)
-    source = target.emit(final, arch)
+    with common_knowledge():
+        final, traces = run_passes(function, PIPELINE, context)
+        source = target.emit(final, arch)
     return Program(
         function, final, tuple(traces), source, target, arch, tuple(context.diagnostics),
         tuple(context.facts.get("choices", ())),

@@ -33,6 +33,8 @@ class Conclusions:
     """Whether a linear form is proved to be non-negative."""
     levers: dict[Expr, tuple[tuple[Linear, Linear], ...]] = field(default_factory=dict)
     """Forms known to be non-negative that mention an atom, with its coefficient in each."""
+    met: set[Var] = field(default_factory=set)
+    """Variables that some conclusion may rest on."""
     models: tuple[Any, ...] | None = None
     """Assignments that satisfy the facts."""
 
@@ -48,6 +50,7 @@ class Conclusions:
             dict(self.residues),
             dict(self.signs),
             dict(self.levers),
+            set(self.met),
         )
 
 
@@ -63,6 +66,9 @@ class Facts:
     stretched : ``atom -> m * (atom // m) + r`` for every residue, the form in which proofs use it.
     nonnegative : linear forms known to be at least zero, by each of the atoms they mention.
     conditions : truth of conditions that are not comparisons of indices, and of ``!=``.
+    mentioned : variables that some fact mentions, or has mentioned.
+    after : the facts that these became by one more, so that the next pass that comes to the same place finds them,
+        with all that was concluded there.
     """
 
     intervals: dict[Expr, Interval] = field(default_factory=dict)
@@ -71,7 +77,9 @@ class Facts:
     stretched: dict[Expr, Linear] = field(default_factory=dict)
     nonnegative: dict[Expr, tuple[Linear, ...]] = field(default_factory=dict)
     conditions: dict[Expr, bool] = field(default_factory=dict)
+    mentioned: set[Var] = field(default_factory=set)
     conclusions: Conclusions = field(default_factory=Conclusions)
+    after: dict[Hashable, Facts] = field(default_factory=dict)
 
     def copy(self) -> Facts:
         """The facts for an inner scope; conclusions are shared until a fact is added."""
@@ -82,6 +90,7 @@ class Facts:
             dict(self.stretched),
             dict(self.nonnegative),
             dict(self.conditions),
+            set(self.mentioned),
             self.conclusions,
         )
 

@@ -6,13 +6,22 @@ gives every atom a *text* by which terms are ordered, so that results do not dep
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any
+from collections.abc import Hashable, Iterator
+from typing import Any, TypeAlias
 
 from tilewright.arith.linear import Linear
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Binary, Buffer, Call, Cast, Const, Expr, Load, Region, Select, Unary, Var
 from tilewright.ir.visitor import fields_of, walk
+
+Name: TypeAlias = "Var | Buffer | str"
+"""What facts can be about: variables, what buffers hold, what functions give."""
+
+
+class _Shape:
+    """The structure of an expression, as an object of its own."""
+
+    __slots__ = ()
 
 
 class Interner:
@@ -23,6 +32,9 @@ class Interner:
         self._rank: dict[Expr, int] = {}
         self._text: dict[Expr, str] = {}
         self._variables: dict[Expr, frozenset[Var]] = {}
+        self._names: dict[Expr, frozenset[Name]] = {}
+        self._shapes: dict[Any, Hashable] = {}
+        self._numbers: dict[Hashable, Hashable] = {}
         self.operands: dict[Expr, tuple[Linear, Linear]] = {}
         """Canonical operands of the atoms that are binary operations on indices."""
         self.forms: dict[Expr, Linear] = {}
@@ -67,12 +79,48 @@ class Interner:
             found = self._variables[expr] = frozenset(node for node in walk(expr) if isinstance(node, Var))
         return found
 
+    def names(self, expr: Expr) -> frozenset[Name]:
+        """What an expression mentions that facts can be about."""
+        if isinstance(expr, Var):
+            return frozenset((expr,))
+        found = self._names.get(expr)
+        if found is None:
+            found = self._names[expr] = frozenset(_names(expr))
+        return found
+
+    def shape(self, value: Any) -> Hashable:
+        """Something short that expressions of one structure share; variables and buffers are compared by identity."""
+        if not isinstance(value, (Expr, Region, tuple)) or isinstance(value, Var):
+            return value  # type: ignore[no-any-return]
+        found = self._shapes.get(value)
+        if found is None:
+            if isinstance(value, tuple):
+                key: Hashable = tuple(map(self.shape, value))
+            elif isinstance(value, Const):
+                return (value.dtype.name, value.dtype.lanes, type(value.value), repr(value.value))
+            else:
+                parts = (self.shape(getattr(value, name)) for name in fields_of(type(value)))
+                kind = (value.dtype.name, value.dtype.lanes) if isinstance(value, Expr) else None
+                key = (type(value), kind, *parts)
+            found = self._numbers.setdefault(key, _Shape())
+            if not isinstance(value, tuple):
+                self._shapes[value] = found
+        return found
+
     def text(self, expr: Expr) -> str:
         """What orders terms: the expression, spelt out."""
         found = self._text.get(expr)
         if found is None:
             found = self._text[expr] = _spell(self, expr)
         return found
+
+
+def _names(expr: Expr) -> Iterator[Name]:
+    for node in walk(expr):
+        if isinstance(node, (Var, Buffer)):
+            yield node
+        elif isinstance(node, Call):
+            yield node.function
 
 
 def _field_key(value: Any) -> Hashable:

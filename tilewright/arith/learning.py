@@ -22,7 +22,7 @@ def learn(state: State, condition: Expr, truth: bool = True) -> None:
     """Take it as a fact that a unique, simplified condition is `truth`."""
     if isinstance(condition, Const):
         return
-    state.mentioned.update(found for found in walk(condition) if isinstance(found, Var))
+    state.facts.mentioned |= state.interner.variables(condition)
     state.facts.forget_conclusions()
     _learn(state, condition, truth)
     state.facts.forget_conclusions()
@@ -30,12 +30,14 @@ def learn(state: State, condition: Expr, truth: bool = True) -> None:
 
 def start_binding(state: State, var: Var) -> None:
     """Forget what was known of a variable."""
-    if var in state.mentioned:
-        state.facts.forget(var)
+    facts = state.facts
+    known = var in facts.mentioned
+    if known:
+        facts.forget(var)
     # conclusions that cannot rest on the variable still hold
-    known = var in state.met or var in state.mentioned
-    state.facts.conclusions = Conclusions() if known else state.facts.conclusions.copy()
-    state.mentioned.add(var)
+    known = known or var in facts.conclusions.met
+    facts.conclusions = Conclusions() if known else facts.conclusions.copy()
+    facts.mentioned.add(var)
 
 
 def learn_ends(
@@ -44,7 +46,7 @@ def learn_ends(
     """A newly bound variable lies between two ends, inclusive, as far as they are known."""
     for end, sign in ((low, 1), (high, -1)):
         if isinstance(end, Linear):
-            state.mentioned.update(v for atom in end.atoms() for v in state.interner.variables(atom))
+            state.facts.mentioned.update(v for atom in end.atoms() for v in state.interner.variables(atom))
             # only the variable's own bounds: its ends outlive it, and a loop over nothing says nothing of them
             _learn_nonnegative(state, linear.scale(linear.add(linear.of_atom(var), end, -1), sign), about=var)
         elif end is not None:

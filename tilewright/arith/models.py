@@ -37,10 +37,11 @@ class Model:
         self._busy: set[Expr] = set()
         self._dead = False
 
-    def refutes(self, form: Linear) -> bool:
-        """Whether `form` is negative in this model."""
+    def refutes(self, form: Linear, state: State) -> bool:
+        """Whether `form` is negative in this model; `state` is one in which the model's facts hold."""
         if self._dead:
             return False
+        self._state = state
         try:
             return self._of_form(form) < 0
         except Contradiction:

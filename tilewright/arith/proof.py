@@ -36,7 +36,7 @@ def nonnegative(state: State, form: Linear) -> bool:
         return False
     known = state.conclusions.signs.get(form.key)
     if known is None:
-        refuted = any(model.refutes(form) for model in some_models(state))
+        refuted = any(model.refutes(form, state) for model in some_models(state))
         known = not refuted and _Search(state).proves(stretch(state, form), _DEPTH)
         state.conclusions.signs[form.key] = known
     return known

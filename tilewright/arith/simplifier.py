@@ -98,7 +98,7 @@ def _const(state: State, expr: Const) -> Value:
 
 
 def _var(state: State, expr: Var) -> Value:
-    state.met.add(expr)
+    state.conclusions.met.add(expr)
     if not is_index(expr.dtype):
         return _known(state, expr)
     low, high = state.facts.intervals.get(expr, intervals.UNKNOWN)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from tilewright.arith import linear
 from tilewright.arith.facts import Conclusions, Facts
 from tilewright.arith.interning import Interner
 from tilewright.arith.linear import Linear
 from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Const, Expr, Var
+from tilewright.ir.nodes import Const, Expr
 
 
 def is_index(dtype: DType) -> bool:
@@ -26,16 +27,33 @@ def wrapped(value: int, dtype: DType) -> int:
     return value - (1 << dtype.bits) if value > dtype.maximum else value
 
 
-class State:
-    """Unique expressions, and facts by scope."""
+class Knowledge:
+    """What analyzers may have in common: unique expressions, and what is known where nothing is given, with what follows."""
 
     def __init__(self) -> None:
         self.interner = Interner()
         self.facts = Facts()
-        self.mentioned: set[Var] = set()
-        """Variables that some fact has ever mentioned."""
-        self.met: set[Expr] = set()
-        """Variables that some expression has ever mentioned."""
+
+
+_common: ContextVar[Knowledge | None] = ContextVar("common knowledge of analyzers", default=None)
+
+
+@contextmanager
+def common_knowledge() -> Iterator[None]:
+    """Analyzers made inside have what they find out in common: passes ask much the same of the same places."""
+    token = _common.set(Knowledge())
+    try:
+        yield
+    finally:
+        _common.reset(token)
+
+
+class State:
+    """Unique expressions, and facts by scope."""
+
+    def __init__(self) -> None:
+        common = _common.get() or Knowledge()
+        self.interner, self.facts = common.interner, common.facts
         self.searches = True
         """Whether signs that intervals leave open are searched for: not of what is about to be taken as true."""
 

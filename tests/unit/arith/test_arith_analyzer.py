@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tilewright.arith import Analyzer
+from tilewright.arith import Analyzer, common_knowledge
 from tilewright.ir import dtypes
 from tilewright.ir.dtypes import BOOL, FLOAT32, INT32, INT64, UINT8, UINT32
 from tilewright.ir.nodes import (
@@ -356,3 +356,52 @@ def test_division_by_zero_is_left_alone(analyzer: Analyzer) -> None:
         node = Binary(INT32, op, const(7), const(0))
         assert show(analyzer.simplify(node)) == f"(7 {BINARY[op]} 0)"
         assert analyzer.bounds(node) is not None
+
+
+def test_facts_given_outside_after_a_question_inside():
+    analyzer, x, y = Analyzer(), Var(INT32, "x"), Var(INT32, "y")
+    with analyzer.scope():
+        analyzer.bind_extent(x, 8)
+        assert analyzer.prove(binary("lt", x, const(8)))
+    assert not analyzer.prove(binary("lt", x, const(8)))
+    analyzer.bind_extent(x, 16)
+    with analyzer.scope():
+        analyzer.bind(y, x, x)
+        assert analyzer.bounds(y) == (0, 15)
+        analyzer.assume(binary("lt", x, const(4)))
+        assert analyzer.bounds(x) == (0, 3)
+    assert analyzer.bounds(x) == (0, 15)
+    assert analyzer.bounds(y) == (None, None)
+
+
+def test_a_question_finds_facts_through_other_variables():
+    analyzer, x, y, z = Analyzer(), Var(INT32, "x"), Var(INT32, "y"), Var(INT32, "z")
+    analyzer.bind_extent(z, 10)
+    analyzer.bind(y, z, z)
+    analyzer.assume(binary("lt", x, y))
+    assert analyzer.prove(binary("lt", x, const(9)))
+    analyzer.bind(z, 100, 200)
+    assert analyzer.bounds(z) == (100, 200)
+
+
+def test_parts_of_a_conjunction_bear_on_questions_of_their_own():
+    analyzer, x, y, z = Analyzer(), Var(INT32, "x"), Var(INT32, "y"), Var(INT32, "z")
+    analyzer.bind(z, y, y)
+    analyzer.assume(binary("all", binary("lt", x, const(5)), binary("lt", z, const(3))))
+    assert analyzer.bounds(x)[1] == 4
+    assert analyzer.bounds(z)[1] == 2
+
+
+def test_analyzers_with_common_knowledge_keep_their_own_facts():
+    x, y = Var(INT32, "x"), Var(INT32, "y")
+    with common_knowledge():
+        first, second = Analyzer(), Analyzer()
+        first.bind_extent(x, 8)
+        assert first.bounds(x) == (0, 7)
+        assert second.bounds(x) == (None, None)
+        second.bind_extent(x, 4)
+        second.bind(y, x, x)
+        assert (first.bounds(x), second.bounds(y)) == ((0, 7), (0, 3))
+        third = Analyzer()
+        third.bind_extent(x, 8)
+        assert third.simplify(binary("floordiv", x, const(8))).value == 0
