@@ -7,6 +7,9 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 
+FEW_ROWS = 16
+"""Up to here a block of `linear` has few rows, so that short batches clear and fill nothing for rows that do not exist."""
+
 
 def run_length(dtype: str) -> int:
     """Elements of k that a tile holds: 512 bytes of them, so that a few columns of B stay in a first-level cache."""
@@ -92,17 +95,24 @@ def linear(
     block_K = block_K or run_length(dtype)
     M = T.dynamic("M")
 
-    @T.prim_func
-    def linear(A: T.Tensor((M, K), dtype), W: T.Packed((N, K), dtype), C: T.Tensor((M, N), out)):
-        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=128) as (bn, bm):
-            a = T.alloc_shared((block_M, block_K), dtype)
+    @T.macro
+    def product(A: Any, W: Any, C: Any, rows: int) -> None:
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, rows), threads=128) as (bn, bm):
+            a = T.alloc_shared((rows, block_K), dtype)
             w = T.alloc_shared((block_N, block_K), dtype)
-            c = T.alloc_fragment((block_M, block_N), accumulate)
+            c = T.alloc_fragment((rows, block_N), accumulate)
             T.clear(c)
             for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=2):
-                T.copy(A[bm * block_M, k * block_K], a)
+                T.copy(A[bm * rows, k * block_K], a)
                 T.copy(W[bn * block_N, k * block_K], w)
                 T.gemm(a, w, c, transpose_B=True)
-            T.copy(c, C[bm * block_M, bn * block_N])
+            T.copy(c, C[bm * rows, bn * block_N])
+
+    @T.prim_func
+    def linear(A: T.Tensor((M, K), dtype), W: T.Packed((N, K), dtype), C: T.Tensor((M, N), out)):
+        if M <= FEW_ROWS:
+            product(A, W, C, FEW_ROWS)
+        else:
+            product(A, W, C, block_M)
 
     return linear

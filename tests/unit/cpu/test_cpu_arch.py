@@ -5,13 +5,31 @@ from __future__ import annotations
 import pytest
 from cpu_programs import program
 
+from tilewright.ir.dtypes import dtype
+from tilewright.machine.dot import MULTIPLY_ADD
 from tilewright.passes.context import Context
 from tilewright.passes.manager import run_passes
 from tilewright.passes.pipeline import PIPELINE
+from tilewright.passes.tile.plan_operand_layouts import first_match
 from tilewright.targets.base import UnknownTarget
-from tilewright.targets.cpu.arch import PRESETS, arch, compiler_flags, host, runs_here
+from tilewright.targets.cpu.arch import PRESETS, arch, compiler_flags, host, make_arch, runs_here
 from tilewright.targets.cpu.launcher import WrongMachine, load
 from tilewright.targets.cpu.target import CPU
+
+SLOW = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "vnni", "bf16", "slow_bf16"})
+
+
+def best_for_bfloat16(features: frozenset[str]) -> str:
+    """The instruction that products of bfloat16 take on a machine."""
+    plan = first_match(dtype("bfloat16"), dtype("bfloat16"), make_arch("x86_64", features))
+    assert plan is not None
+    return plan.instruction.function
+
+
+def test_bfloat16_is_widened_where_its_own_instruction_is_slower_than_that() -> None:
+    assert best_for_bfloat16(SLOW) == MULTIPLY_ADD
+    assert best_for_bfloat16(SLOW - {"slow_bf16"}) == "cpu.dot2_bf16"
+
 
 SCALE = """
 def f(X: float32[n], Y: float32[n], *, n: int32) -> Y:

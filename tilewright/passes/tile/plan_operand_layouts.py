@@ -114,7 +114,8 @@ def packed_layout(weight: Buffer, transposed: bool, arch: Arch) -> PanelLayout:
     lanes, dtype = max(1, arch.vector_bytes // LANE_BYTES), weight.dtype
     if dtype.is_integer and dtype.bits <= 8:
         return PanelLayout(n, k, transposed, lanes, run=4, share=dtype.per_byte)
-    run = max((i.depth for i in _instructions(arch) if i.vector == dtype), default=1)
+    plan = first_match(dtype, dtype, arch)
+    run = plan.instruction.depth if plan is not None and plan.instruction.vector == dtype else 1
     return PanelLayout(n, k, transposed, lanes if dtype.bits <= 32 else max(1, lanes // 2), run)
 
 

@@ -36,6 +36,9 @@ X86_FLAGS: Mapping[str, tuple[str, str]] = {
 }
 """Features of x86: our name, the kernel's name in ``/proc/cpuinfo``, the compiler's flag."""
 
+INTEL_TRAITS = frozenset({"slow_bf16"})
+"""What Intel's cores are known for: a `vdpbf16ps` of 512 bits takes both vector units 2.15 cycles, where AMD's take one slot."""
+
 ARM_FEATURES: Mapping[str, tuple[str, str, str]] = {
     "dotprod": ("asimddp", "hw.optional.arm.FEAT_DotProd", "dotprod"),
     "fp16": ("asimdhp", "hw.optional.arm.FEAT_FP16", "fp16"),
@@ -134,7 +137,8 @@ def _linux(family: str) -> tuple[frozenset[str], tuple[int, int, int]]:
     lines = [line.partition(":")[2].split() for line in text.splitlines() if line.startswith(("flags", "Features"))]
     present = set(lines[0]) if lines else set()
     table = {ours: theirs[0] for ours, theirs in (X86_FLAGS if family == "x86_64" else ARM_FEATURES).items()}
-    return frozenset(ours for ours, theirs in table.items() if theirs in present), _linux_caches()
+    features = frozenset(ours for ours, theirs in table.items() if theirs in present)
+    return features | (INTEL_TRAITS if "GenuineIntel" in text else frozenset()), _linux_caches()
 
 
 def _linux_caches() -> tuple[int, int, int]:

@@ -62,14 +62,14 @@ def _bytes(function: str, vector: DType, broadcast: DType, lanes: int, **more: f
     return DotInstruction(function, INT32, vector, broadcast, 4, lanes, **more)  # type: ignore[arg-type]
 
 
-def _multiply_adds(vector_bytes: int) -> list[DotInstruction]:
-    """What every machine has: one element of k at a time."""
+def _multiply_adds(vector_bytes: int) -> tuple[list[DotInstruction], list[DotInstruction]]:
+    """What every machine has, for floats and for integers: one element of k at a time."""
 
     def one(element: DType, uops: float) -> DotInstruction:
         lanes = max(1, vector_bytes // element.storage_bytes)
         return DotInstruction(MULTIPLY_ADD, element, element, element, 1, lanes, uops)
 
-    return [one(FLOAT32, 1.0), one(FLOAT64, 1.0), one(INT32, 2.0), one(INT64, 3.0)]
+    return [one(FLOAT32, 1.0), one(FLOAT64, 1.0)], [one(INT32, 2.0), one(INT64, 3.0)]
 
 
 def dot_instructions(features: frozenset[str], vector_bytes: int) -> tuple[DotInstruction, ...]:
@@ -77,7 +77,7 @@ def dot_instructions(features: frozenset[str], vector_bytes: int) -> tuple[DotIn
 
     Parameters
     ----------
-    features : as `Arch.features`: ``vnni``, ``avxvnni``, ``avx2``, ``dotprod``, ``i8mm``, ``bf16``.
+    features : as `Arch.features`: ``vnni``, ``avxvnni``, ``avx2``, ``dotprod``, ``i8mm``, ``bf16``, ``slow_bf16``.
     vector_bytes : width of a vector register.
     """
     lanes = vector_bytes // 4
@@ -95,7 +95,13 @@ def dot_instructions(features: frozenset[str], vector_bytes: int) -> tuple[DotIn
         if "i8mm" in features:
             found.append(_bytes("cpu.dot4_u8_s8", UINT8, INT8, lanes))
             found.append(_bytes("cpu.dot4_s8_u8", INT8, UINT8, lanes))
+    floats, integers = _multiply_adds(vector_bytes)
     if "bf16" in features:
-        bf16 = dtype("bfloat16")
-        found.append(DotInstruction("cpu.dot2_bf16", FLOAT32, bf16, bf16, 2, lanes, latency=6))
-    return (*found, *_multiply_adds(vector_bytes))
+        slow, bf16 = "slow_bf16" in features, dtype("bfloat16")
+        uops, latency = (4.3, 8) if slow else (1.0, 6)
+        floats.append(DotInstruction("cpu.dot2_bf16", FLOAT32, bf16, bf16, 2, lanes, uops, latency))
+    return (*found, *sorted(floats, key=_products_a_slot, reverse=True), *integers)
+
+
+def _products_a_slot(instruction: DotInstruction) -> float:
+    return instruction.depth * instruction.lanes / instruction.uops
