@@ -73,7 +73,7 @@ def fragment_matmul(
             codes = T.alloc_fragment((rows, HALF), dtype)
             total = T.alloc_fragment((rows, tokens), "float32")
             T.clear(total)
-            for k in T.Pipelined(steps, num_stages=stages, specialize=False):
+            for k in T.Pipelined(steps, num_stages=stages):
                 T.copy(W[bn * parts, T.min(part * steps + k, across - 1), 0], records)
                 for half in list(range(2)):
                     T.copy(A[bm * tokens, (part * steps + k) * COLUMNS + half * HALF], a[half])

@@ -101,7 +101,7 @@ class Division:
         links = self.plan.links
         counted: dict[Seq, Var] = {}
         for link in links:
-            self.channels[link] = "loads" if len(links) == 1 else f"{link.tiles[0].name}_loads"
+            self.channels[link] = self._channel_name(link)
             for tile in link.tiles:
                 self.rings[tile] = replace(tile, name=f"{tile.name}_ring", shape=(link.stages, *tile.shape))
             several = len(link.stretches) > 1
@@ -114,6 +114,14 @@ class Division:
                     if not several:
                         counted[home] = number
                 self.numbers[link, home] = number
+
+    def _channel_name(self, link: Link) -> str:
+        """A name that no other channel has, though tiles may be called alike."""
+        if len(self.plan.links) == 1:
+            return "loads"
+        name = f"{link.tiles[0].name}_loads"
+        taken = set(self.channels.values())
+        return next(one for one in (name, *(f"{name}_{i}" for i in range(1, len(taken) + 1))) if one not in taken)
 
     def _counter(self) -> Buffer:
         used = len(set(self.counters.values()))
