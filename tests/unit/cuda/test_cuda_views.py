@@ -103,3 +103,79 @@ def test_views_that_cut_across_the_pattern(arch):
     expected = wide[0] @ wide[1].T + sum(np.tile(wide[0][:, 48 * k : 48 * k + 16], 4) for k in range(3))
     assert np.array_equal(kernel.interpret(a, b), expected)
     assert np.array_equal(kernel.emulate(a, b, schedule="random", seed=2), expected)
+
+
+def written_through_views(A, B, how="view", by_loads=False):
+    """An operand that its writers see in another shape or type: those that load, or those that multiply."""
+    M, N, K = T.const("M, N, K")
+    A: T.Tensor((M, K), "float16")
+    B: T.Tensor((N, K), "float16")
+    C = T.empty((M, N), "float32")
+    with T.Kernel(1, M // 64, threads=128) as (_, by):
+        a = T.alloc_shared((64, 64), "float16")
+        b = T.alloc_shared((64, 64), "float16")
+        raw = T.alloc_shared((64, 64), "float16")
+        raw_words = T.view(raw, (64, 32), "int32")
+        row = T.view(a, (4096,))
+        wide = T.reshape(a, (32, 128))
+        words = T.alias(a, (64, 32), "int32")
+        c = T.alloc_fragment((64, 64), "float32")
+        T.clear(c)
+        for k in T.Pipelined(K // 64, num_stages=3):
+            if not by_loads:
+                T.copy(A[by * 64, k * 64], raw)
+            T.copy(B[0, k * 64], b)
+            if how == "view":
+                for i in T.Parallel(4096):
+                    row[i] = A[by * 64 + i // 64, k * 64 + i % 64] if by_loads else raw[i // 64, i % 64]
+            elif how == "reshape":
+                for i, j in T.Parallel(32, 128):
+                    at = i * 2 + j // 64
+                    wide[i, j] = A[by * 64 + at, k * 64 + j % 64] if by_loads else raw[at, j % 64]
+            else:
+                for i, j in T.Parallel(64, 32):
+                    words[i, j] = raw_words[i, j]
+            T.gemm(a, b, c, transpose_B=True)
+        T.copy(c, C[by * 64, 0])
+    return C
+
+
+@pytest.mark.parametrize(
+    "how, by_loads", [("view", False), ("reshape", False), ("alias", False), ("view", True), ("reshape", True)]
+)
+def test_writing_through_views_in_roles(how, by_loads):
+    a, b = integers(128, 192), integers(64, 192, seed=1)
+    kernel = on("sm_90a", written_through_views).compile(a, b, how=how, by_loads=by_loads)
+    said = kernel.explain()
+    assert "one role" not in said and "tma_load into b_ring" in said and "wgmma_ss" in said
+    expected = a.astype(np.float32) @ b.astype(np.float32).T
+    assert np.array_equal(kernel.interpret(a, b), expected)
+    for schedule in ("late", "early", "random"):
+        assert np.array_equal(kernel.emulate(a, b, schedule=schedule, seed=1), expected)
+
+
+def aliased(A, B):
+    A: T.Tensor((64, 128), "float16")
+    B: T.Tensor((64, 128), "float16")
+    C = T.empty((64, 64), "float32")
+    with T.Kernel(1, threads=128):
+        room = T.alloc_shared((64, 64), "float32")
+        a = T.alias(room, (64, 64), "float16")
+        b = T.alloc_shared((64, 64), "float16")
+        c = T.alloc_fragment((64, 64), "float32")
+        T.clear(c)
+        for k in T.Pipelined(2, num_stages=2, specialize=True):
+            T.copy(A[0, k * 64], a)
+            T.copy(B[0, k * 64], b)
+            T.gemm(a, b, c, transpose_B=True)
+        T.copy(c, C)
+    return C
+
+
+def test_a_tile_that_only_its_alias_fills_has_no_ring():
+    """Said with the line, and right all the same."""
+    a, b = integers(64, 128), integers(64, 128, seed=1)
+    kernel = on("sm_90a", aliased).compile(a, b)
+    assert "room is also filled as a, which has fewer bytes" in kernel.explain()
+    assert "test_cuda_views.py" in str(kernel.program.diagnostics[0])
+    assert np.array_equal(kernel.emulate(a, b), a.astype(np.float32) @ b.astype(np.float32).T)

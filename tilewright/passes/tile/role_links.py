@@ -159,8 +159,8 @@ class _Planner:
         writers, readers = survey.writers(tile), survey.readers(tile)
         filled = {one for site in writers for one in written_buffers(site.statement)}
         for view in views_of(survey.kernel):
-            if root(view) is tile and not (view not in filled and sees_all(view)):
-                return f"{tile.name} is also {'filled' if view in filled else 'used'} as {view.name}"
+            if root(view) is tile and not sees_all(view):
+                return f"{tile.name} is also {'filled' if view in filled else 'used'} as {view.name}, which has fewer bytes"
         stays = next((site.statement for site in writers if site.statement not in moved), None)
         if stays is not None:
             return f"{self._line(stays)} writes {tile.name} from more than tensors that the kernel only reads"
@@ -297,30 +297,37 @@ def _grouped(links: Mapping[Buffer, Link]) -> Iterator[Link]:
 
 
 def _covered(tile: Buffer, writers: Iterable[Site]) -> bool:
-    """Whether statements together write every element of a tile, whatever happens."""
-    written = np.zeros(tile.static_shape, bool)
+    """Whether statements together write every bit of a tile, as itself or through its views, whatever happens."""
+    written: dict[Buffer, np.ndarray] = {}
     for site in writers:
-        for indices in _written(site.statement, tile):
-            written[indices] = True
-    return bool(written.all())
+        for buffer, indices in _written(site.statement, tile):
+            written.setdefault(buffer, np.zeros(buffer.static_shape, bool))[indices] = True
+    bits = np.zeros(tile.size * tile.dtype.bits, bool)
+    for buffer, elements in written.items():
+        bits |= np.repeat(elements.reshape(-1), buffer.dtype.bits)
+    return bool(bits.all())
 
 
-def _written(leaf: Statement, tile: Buffer) -> Iterator[tuple[Any, ...]]:
-    """The elements of a tile that a leaf certainly writes, as indices of NumPy."""
+def _written(leaf: Statement, tile: Buffer) -> Iterator[tuple[Buffer, tuple[Any, ...]]]:
+    """The elements of a tile that a leaf certainly writes: the tile or a view of it, and indices of NumPy."""
     if isinstance(leaf, Parallel):
         values = _loop_values(leaf)
         for statement in leaf.body.statements if values else ():
             if isinstance(statement, Let):
                 values[statement.var] = _evaluated(statement.value, values)
-            elif isinstance(statement, Store) and statement.buffer is tile:
+            elif isinstance(statement, Store) and _shows(statement.buffer, tile):
                 indices = [_evaluated(index, values) for index in statement.indices]
                 if all(one is not None for one in indices):
-                    yield tuple(indices)
+                    yield statement.buffer, tuple(indices)
     elif isinstance(leaf, TileOperator):
         for region in leaf.effects().writes:
-            box = _box(region) if region.buffer is tile else None
+            box = _box(region) if _shows(region.buffer, tile) else None
             if box is not None:
-                yield box
+                yield region.buffer, box
+
+
+def _shows(buffer: Buffer, tile: Buffer) -> bool:
+    return buffer is tile or (root(buffer) is tile and sees_all(buffer))
 
 
 def _box(region: Region) -> tuple[slice, ...] | None:
