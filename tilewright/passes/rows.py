@@ -1,4 +1,7 @@
-"""Where rows of tensors in global memory start: what their address and the steps between them are multiples of."""
+"""Where rows of tensors in global memory start: what their address and the steps between them are multiples of.
+
+A view of a tensor (`T.reshape`, `T.view`) is a tensor at the same address: who moves rows asks about it as about any other.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,11 @@ def placed_misfit(tensor: Buffer) -> str | None:
         if tensor.placed
         else None
     )
+
+
+def is_plain_tensor(tensor: Buffer) -> bool:
+    """Whether a buffer is a tensor in global memory whose elements lie in the order of its dimensions, or a view of all of one."""
+    return tensor.scope == root(tensor).scope == "global" and not tensor.packed and not root(tensor).packed
 
 
 def row_misfit(tensor: Buffer, size: int, analyzer: Analyzer) -> str | None:

@@ -14,12 +14,14 @@ class Familiar:
     ----------
     expected : what the arguments of these numbers hold afterwards, in float64.
     tolerance : how far they may be from it, relative to one more than its size.
+    instructions : what the machine code of sm_90a must hold: how its data moves, and by what its products are made.
     """
 
     function: Any
     arguments: tuple[Any, ...]
     expected: dict[int, np.ndarray]
     tolerance: float = 0.0
+    instructions: tuple[str, ...] = ()
 
     def fresh(self) -> list[Any]:
         """The arguments, arrays copied."""

@@ -99,6 +99,10 @@ class _Flatten(ScopedRewriter):
 
     # Accesses
 
+    def visit_TensorMap(self, node: nodes.TensorMap) -> nodes.TensorMap:
+        """The host describes a tensor, or a view of one, in its own dimensions."""
+        return node
+
     def visit_Load(self, load: nodes.Load) -> Any:
         return replace(load, buffer=self.map_buffer(load.buffer), indices=self._index(load.buffer, load.indices))
 

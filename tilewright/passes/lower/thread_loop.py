@@ -39,8 +39,8 @@ from tilewright.ir.visitor import Rewriter, children, key, substitute, walk
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import register_of
-from tilewright.passes.rows import row_misfit
-from tilewright.passes.scoped import negated
+from tilewright.passes.rows import is_plain_tensor, row_misfit
+from tilewright.passes.scoped import negated, reads_nothing
 from tilewright.passes.tile.infer_layouts import accesses_of
 from tilewright.passes.tile.select_async_copies import runs_of
 
@@ -165,19 +165,33 @@ class ThreadLoop:
         only = statements[0] if len(statements) == 1 else None
         if not isinstance(only, If) or only.otherwise is not None or len(self.loop.vars) < 2:
             return None
-        if not self._is_shared_by_group(only.condition):
+        moves = self.loop.vars[-1] in walk(only.condition)  # how wide a group is, is not known yet
+        if moves or not self._is_shared_by_group(only.condition):
             return None
         self.loop = replace(self.loop, body=only.then)
         return only.condition
 
     def _is_shared_by_group(self, value: Expr) -> bool:
-        """Whether neighbours along the last dimension have the same value, which may be computed once for all of them."""
+        """Whether the neighbours of a group have the same value, which may be computed once for all of them."""
         names = {statement.var for statement in walk(self.loop.body) if isinstance(statement, Let)}
         stored = {node.buffer for node in walk(self.loop.body) if isinstance(node, Store)}
-        return not _has_effect(value) and not any(
-            node is self.loop.vars[-1] or node in names or (isinstance(node, Load) and node.buffer in stored)
-            for node in walk(value)
-        )
+        changing = any(node in names or (isinstance(node, Load) and node.buffer in stored) for node in walk(value))
+        return not changing and not _has_effect(value) and self._of_lane(value, self.width)[1] is None
+
+    def _of_lane(self, value: Expr, width: int) -> tuple[Expr, Var | None]:
+        """A value for an element of a group of `width`, and the lane that it depends on, if it does.
+
+        A thread with one vector has one value of the loop's variable: what an index does with it shows on a variable without bounds.
+        """
+        var = self.loop.vars[-1]
+        if var not in walk(value):
+            return value, None
+        start, lane = Var(var.dtype, var.name), Var(var.dtype, "lane")
+        place = index_binary("add", index_binary("mul", start, width), lane)
+        with self.owner.analyzer.scope():
+            self.owner.analyzer.bind_extent(lane, width)
+            made = self.owner.analyzer.simplify(substitute(value, {var: place}))
+        return made, lane if lane in walk(made) else None
 
     def _padding(self, coordinates: Sequence[Expr]) -> Expr | None:
         """Whether the element exists, where the layout covers more than the loop."""
@@ -253,7 +267,7 @@ class ThreadLoop:
     def _width_of(self, access: Load | Store, limit: int, adds: bool = False) -> int:
         """How many neighbours along the last loop variable one access moves."""
         var, buffer = self.loop.vars[-1], access.buffer
-        if not access.indices or not self._steps(access.indices, var):
+        if not access.indices or not any(var is node for node in walk(access.indices[-1])):
             return 1
         named = {statement.var for statement in self.loop.body.statements if isinstance(statement, Let)}
         if any(node in named for index in access.indices for node in walk(index)):
@@ -263,31 +277,29 @@ class ThreadLoop:
         while width > 1 and width % buffer.dtype.per_byte == 0:  # whole bytes
             aligned = self._aligned(access, width) if layout is None else runs_of(layout, width)
             known = not adds or width in self._sums_of(buffer)
-            if known and aligned and self._starts(access.indices[-1], var, width):
+            if known and aligned and self._are_neighbours(access.indices, width):
                 return width
             width //= 2
         return 1
 
-    def _steps(self, indices: Sequence[Expr], var: Var) -> bool:
-        """Whether the last index moves with `var` by one and the others do not move."""
-        if any(node is var for index in indices[:-1] for node in walk(index)):
+    def _are_neighbours(self, indices: Sequence[Expr], width: int) -> bool:
+        """Whether a group of `width` is as many neighbours along the last dimension, the first at a multiple of `width`."""
+        if any(self._of_lane(index, width)[1] is not None for index in indices[:-1]):
             return False
-        # A thread with one vector has one value of `var`: what an index does with it shows on a variable without bounds.
-        moving = Var(var.dtype, var.name)
-        stride = self.owner.analyzer.stride(substitute(indices[-1], {var: moving}), moving)
-        return isinstance(stride, nodes.Const) and stride.value == 1
-
-    def _starts(self, index: Expr, var: Var, width: int) -> bool:
-        """Whether the index is a multiple of `width` where the loop variable is."""
-        rest = substitute(index, {var: const(0)})
-        return self.owner.analyzer.divides(rest, width)
+        place, lane = self._of_lane(indices[-1], width)
+        if lane is None:
+            return False
+        with self.owner.analyzer.scope():
+            self.owner.analyzer.bind_extent(lane, width)
+            first = self.owner.analyzer.simplify(index_binary("sub", place, lane))
+        return lane not in walk(first) and self.owner.analyzer.divides(first, width)
 
     def _aligned(self, access: Load | Store, width: int) -> bool:
         """Whether rows of a tensor start at multiples of `width` elements."""
         buffer = access.buffer
         if buffer.scope == "shared" and isinstance(buffer.shape[-1], int):
             return buffer.shape[-1] % width == 0  # row-major, and tiles start at multiples of any vector
-        if buffer.scope != "global" or buffer.source is not None:
+        if not is_plain_tensor(buffer):
             return False
         return row_misfit(buffer, width * buffer.dtype.bits // 8, self.owner.analyzer) is None
 
@@ -373,19 +385,21 @@ class ThreadLoop:
         return [Allocate(vector.part, span=self.loop.span), *pieces]
 
     def _named(self, vector: _Vector) -> tuple[list[Statement], _Vector]:
-        """Names for indices that are read from memory, so that a bound once checked is known to hold."""
+        """Names for indices that are more than sums, so that a bound once checked is known to hold."""
         named: list[Statement] = []
         indices = list(vector.indices)
         for place, index in enumerate(indices[:-1]):
-            if any(isinstance(node, Load) for node in walk(index)):
+            if any(isinstance(node, Load) or _rounds(node) for node in walk(index)):
                 var = Var(index.dtype, "place")
                 named.append(Let(var, self._in_registers(index), span=self.loop.span))
+                if reads_nothing(index):
+                    self.owner.analyzer.bind(var, index, index)
                 indices[place] = var
         return named, replace(vector, indices=tuple(indices))
 
     def _in_registers(self, value: Expr) -> Expr:
         """A value that the whole group shares, with its accesses in place."""
-        made: Expr = _Registers(self, {}, {}).visit(value)
+        made: Expr = _Registers(self, {}, {}, of_group=True).visit(value)
         return made
 
     def _load_piece(self, vector: _Vector, first: int) -> Statement:
@@ -519,8 +533,11 @@ class _Choices(Rewriter):
 class _Registers(Rewriter):
     """Accesses of one element: fragments by register, vectors by their parts, the rest guarded and in place."""
 
-    def __init__(self, work: ThreadLoop, loads: dict[Any, Buffer], stores: dict[Any, Buffer]) -> None:
+    def __init__(
+        self, work: ThreadLoop, loads: dict[Any, Buffer], stores: dict[Any, Buffer], of_group: bool = False
+    ) -> None:
         self.work, self.loads, self.stores = work, loads, stores
+        self.of_group = of_group
         self.axes = {access.buffer: access.axes for access in accesses_of(work.loop)}
 
     def map_buffer(self, buffer: Buffer) -> Buffer:
@@ -528,7 +545,7 @@ class _Registers(Rewriter):
 
     def map_var(self, var: Var) -> Expr:
         """The last loop variable counts the vector's first element; what is left here is about one of them."""
-        if self.work.width > 1 and var is self.work.loop.vars[-1]:
+        if self.work.width > 1 and var is self.work.loop.vars[-1] and not self.of_group:
             return index_binary("add", var, self.work.lane)
         return var
 
@@ -621,6 +638,10 @@ def _sum(statement: Statement) -> Store | None:
     place, added, _ = value.arguments
     assert isinstance(place, Region) and isinstance(added, Expr)
     return Store(place.buffer, place.starts, added, span=statement.span)
+
+
+def _rounds(node: Any) -> bool:
+    return isinstance(node, nodes.Binary) and node.op in ("floordiv", "floormod")
 
 
 def _has_effect(value: Expr) -> bool:

@@ -21,6 +21,7 @@ from tilewright.arith import Analyzer
 from tilewright.errors import NotAsynchronous
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Buffer, Channel, Const, Expr, Function, Kernel, Load, Region
+from tilewright.ir.signature import root
 from tilewright.ir.visitor import walk
 from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
@@ -28,7 +29,7 @@ from tilewright.machine.instructions import GLOBAL, SHARED, CopyInstruction
 from tilewright.ops.base import kept_axes
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
-from tilewright.passes.rows import row_misfit
+from tilewright.passes.rows import is_plain_tensor, row_misfit
 from tilewright.passes.scoped import ScopedRewriter
 
 CP_ASYNC = "cp_async"
@@ -58,7 +59,7 @@ def piece_bytes(copy: Copy, instruction: CopyInstruction, analyzer: Analyzer, la
     source, destination = copy.source, copy.destination
     if source.dtype != destination.dtype:
         return f"it converts {source.dtype} to {destination.dtype}"
-    if source.buffer.packed or source.buffer.source is not None:
+    if not is_plain_tensor(source.buffer):
         return "elements of the source are no whole bytes in their order"
     if not analyzer.divides(source.buffer.shape[-1], source.dtype.per_byte):
         return f"rows of {source.buffer.name} may end within a byte"
@@ -162,7 +163,7 @@ class _Select(ScopedRewriter):
         return piece_bytes(copy, self.instruction, self.analyzer, self.layouts.get(copy.destination.buffer))
 
     def _fills_with_zero(self, buffer: Buffer) -> bool:
-        value = self.safe.get(buffer)
+        value = self.safe.get(root(buffer))
         return value is None or is_zero(value, buffer.dtype)
 
 

@@ -23,7 +23,8 @@ from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.errors import NotAsynchronous
-from tilewright.ir.nodes import Buffer, Channel, Expr, Function, If, Kernel, Region, Role, const, index_binary
+from tilewright.ir.nodes import Buffer, Channel, Expr, Function, If, Kernel, Load, Region, Role, const, index_binary
+from tilewright.ir.signature import root
 from tilewright.ir.visitor import walk
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import shared_rows
@@ -32,9 +33,10 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.lower.flatten_buffers import strides_of
-from tilewright.passes.rows import placed_misfit, row_misfit
+from tilewright.passes.rows import is_plain_tensor, placed_misfit, row_misfit
 from tilewright.passes.scoped import ScopedRewriter, negated
 from tilewright.passes.tile.select_async_copies import CP_ASYNC, SYNC, asynchronous_copy, is_zero, piece_bytes
+from tilewright.passes.tile.shared_places import bound_in
 from tilewright.passes.tile.tile_views import tile_span
 from tilewright.passes.tile.widen_indices import is_long
 
@@ -263,11 +265,13 @@ def engine_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyz
         return f"{context.arch.name} has no copy engine"
     if copy.prefer not in (None, TMA):
         return f"the author asks for {copy.prefer}"
-    if source.buffer.scope != "global" or source.buffer.source is not None or source.buffer.packed:
+    if not is_plain_tensor(source.buffer):
         return f"{source.buffer.name} is no plain tensor in global memory"
-    if source.buffer.placed:
-        return placed_misfit(source.buffer)
-    if any(buffer is source.buffer for buffer, _ in kernel.safe_values):
+    if root(source.buffer).placed:
+        return placed_misfit(root(source.buffer))
+    if source.buffer.source is not None and _depends_on_place(source.buffer, kernel):
+        return f"the shape of {source.buffer.name} is known to single blocks alone"
+    if any(buffer is root(source.buffer) for buffer, _ in kernel.safe_values):
         return f"{source.buffer.name} has a safe value, and the copy engine fills with zeros"
     if source.dtype != destination.dtype:
         return f"it converts {source.dtype} to {destination.dtype}"
@@ -299,6 +303,17 @@ def store_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyze
     if not all(analyzer.prove(index_binary("ge", start, 0)) for start in destination.starts):
         return "it may begin before the tensor does"
     return None
+
+
+def _depends_on_place(view: Buffer, kernel: Kernel) -> bool:
+    """Whether the shape of a view names what only the kernel knows, so that the host cannot describe it."""
+    inside = bound_in(kernel.body) | {*kernel.block_vars, *kernel.thread_vars}
+    return any(
+        node in inside or isinstance(node, Load)
+        for extent in view.shape
+        if isinstance(extent, Expr)
+        for node in walk(extent)
+    )
 
 
 def lies_in_boxes(tile: Buffer, kernel: Kernel) -> bool:
@@ -334,9 +349,11 @@ def _piece(region: Region) -> int | None:
 def _is_even(region: Region, analyzer: Analyzer) -> bool:
     """Whether a region in one piece begins and ends at multiples of 16 bytes."""
     buffer, piece = region.buffer, _piece(region)
-    if buffer.strides is not None or buffer.source is not None or buffer.packed or ROW_BYTES * 8 % buffer.dtype.bits:
+    if buffer.strides is not None or buffer.packed or ROW_BYTES * 8 % buffer.dtype.bits:
         return False
-    if buffer.scope == "global" and max(buffer.alignment, buffer.dtype.nbytes(1)) % ROW_BYTES:
+    if buffer.source is not None and not is_plain_tensor(buffer):
+        return False
+    if buffer.scope == "global" and max(root(buffer).alignment, root(buffer).dtype.nbytes(1)) % ROW_BYTES:
         return False
     unit = ROW_BYTES * 8 // buffer.dtype.bits
     offset: Expr = const(0)
@@ -348,7 +365,8 @@ def _is_even(region: Region, analyzer: Analyzer) -> bool:
 def _is_run(region: Region, analyzer: Analyzer) -> bool:
     """Whether a region is a part of one row, which starts and ends at multiples of 16 bytes of it."""
     unit = ROW_BYTES * 8 // region.dtype.bits if ROW_BYTES * 8 % region.dtype.bits == 0 else 0
-    alone = all(extent == 1 for extent in region.extents[:-1]) and region.buffer.source is None
+    whole = region.buffer.source is None or is_plain_tensor(region.buffer)
+    alone = whole and all(extent == 1 for extent in region.extents[:-1])
     row = region.buffer.shape[-1]
     if (
         region.buffer.scope == "shared"

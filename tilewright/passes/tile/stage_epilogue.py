@@ -40,11 +40,12 @@ from tilewright.ir.nodes import (
     While,
     index_binary,
 )
+from tilewright.ir.signature import root
 from tilewright.ir.visitor import variables, walk
 from tilewright.layout.threads import shared_rows
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
-from tilewright.passes.rows import placed_misfit, row_misfit
+from tilewright.passes.rows import is_plain_tensor, placed_misfit, row_misfit
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.form_clusters import depending
 from tilewright.passes.tile.pipeline_plan import touched
@@ -220,15 +221,15 @@ class _Stage(ScopedRewriter):
         as_it_is = copy.source.dtype == tensor.dtype and (halves or tensor.dtype.bits == 32)
         if not as_it_is and not (halves and copy.source.dtype.name == "float32"):
             return f"{copy.source.dtype} to {tensor.dtype} is not packed in pairs"
-        if tensor.source is not None or tensor.packed or not copy.source.is_whole or tensor.rank < 2:
-            return "parts and views are stored by their elements"
-        if tensor.placed:
-            return placed_misfit(tensor)
+        if not is_plain_tensor(tensor) or not copy.source.is_whole or tensor.rank < 2:
+            return "parts are stored by their elements"
+        if root(tensor).placed:
+            return placed_misfit(root(tensor))
         if any(extent != 1 for extent in target.extents[:-2]) or tuple(target.extents[-2:]) != (plan.m, plan.n):
             return f"rows of the tile are no rows of {tensor.name}"
         if any(map(is_long, tensor.shape)):
             return f"coordinates of 32 bits do not reach all of {tensor.name}"
-        if tensor in self.stored:
+        if root(tensor) in self.stored:
             return f"threads store to {tensor.name} as well, and the engine does not see their stores without a fence"
         where = {one for start in target.starts for one in variables(start)}
         if not all(where & depending(self.kernel, var) for var in self.loops):

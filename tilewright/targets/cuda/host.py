@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.errors import InternalError
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer, Function, Kernel, Seq, Statement, TensorMap, Var
-from tilewright.ir.signature import entry_parameters
+from tilewright.ir.signature import entry_parameters, root
 from tilewright.ir.sizes import evaluate
 from tilewright.ir.visitor import kernels
 from tilewright.passes.lower.flatten_buffers import stored_shape, strides_of
@@ -90,7 +90,7 @@ class HostProgram:
         scalars, tensor = _scalars(values), node.tensor
         extents = tuple(evaluate(extent, scalars) for extent in tensor.shape)
         strides = tuple(evaluate(stride, scalars) for stride in strides_of(tensor))
-        return self.describe(node, values[tensor], extents, strides)
+        return self.describe(node, values[root(tensor)], extents, strides)
 
     def _nothing(self, statement: Statement, values: dict[Buffer | Var, Any]) -> None:
         """Assumptions have done their work in the passes."""
