@@ -125,7 +125,8 @@ class _Verifier:
                 self.expression(where, extent)
         if buffer.strides is not None and (buffer.scope != "global" or len(buffer.strides) != buffer.rank):
             self.report(where, f"{buffer.name}: strides belong to a global buffer, one a dimension")
-        if self.kernel is not None and self.stage.flat and buffer.rank > 1:
+        by_host = buffer.source is not None and buffer not in self.allocated  # the host describes it to the copy engine
+        if self.kernel is not None and self.stage.flat and buffer.rank > 1 and not by_host:
             self.report(where, f"{buffer.name} has {buffer.rank} dimensions; at stage {self.stage.name} it has one")
         if buffer.source is not None:
             self.view(where, buffer, buffer.source)

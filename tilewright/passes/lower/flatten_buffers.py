@@ -183,7 +183,7 @@ def _total(extents: tuple[Extent, ...]) -> Extent:
 def _declare_views(body: Seq) -> Seq:
     """Views that are still used, declared where the memory they read is."""
     views: dict[Buffer, None] = {}
-    for node in walk(body):
+    for node in walk(body, lambda node: not isinstance(node, nodes.TensorMap)):  # which is the host's business
         while isinstance(node, Buffer) and node.source is not None:
             views.setdefault(node)
             node = node.source
