@@ -64,15 +64,15 @@ def of_bytes(M: int = 5, N: int = 80, K: int = 512, **options: Any) -> tuple[Any
     return byte_quant_matmul, (*arguments, rubbish(M, N)), {"sizes": (N, K, form), **options}
 
 
-def fragments() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """The kernel on weights in fragment order for any tensor cores, K in two parts."""
-    kernel, (words, a, c), options = quantised(fragment_matmul, 16, splits=2)
+def fragment_words(**options: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The kernel on weights in fragment order for any tensor cores."""
+    kernel, (words, a, c), options = quantised(fragment_matmul, 16, **options)
     return kernel, (words, a, np.ones(1, np.float32), rubbish(1), rubbish(1, 1, dtype="float16"), c), options
 
 
-def of_experts() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+def of_experts(K: int = 256, **options: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """Two weights in fragment order and runs of rows for each."""
-    N, K, M = 80, 256, 21
+    N, M = 80, 21
     form = FragmentRecords(4, ALL["float16"], ALL["float16"])
     codes = np.random.default_rng(1).integers(0, 16, (2, N, K)).astype(np.uint8)
     words = np.concatenate([form.pack({"codes": c, "scales": powers(N, K // 128).astype(np.float16)}) for c in codes])
@@ -89,6 +89,7 @@ def of_experts() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         "records": 1,
         "experts": 2,
         "epilogue": Epilogue(factor=True),
+        **options,
     }
     return medium_quant_matmul, (words, *rest), options
 
@@ -147,7 +148,7 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
 KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "general_matmul": general(),
     "pack_records": records(),
-    "fragment_matmul": fragments(),
+    "fragment_matmul": fragment_words(splits=2),
     "quantize_activations": (quantize_activations, (TOKENS.astype(ALL["bfloat16"].numpy), rubbish(5, 256, dtype="int8"), rubbish(5, 1)), {"sizes": (256,)}),
     "quantize_activations of groups": (quantize_activations, (TOKENS, rubbish(5, 256, dtype="float8_e4m3fn"), rubbish(2, 5)), {"sizes": (256, "float32", "float8_e4m3fn", 128), "by_group": True}),
     "quantize_activations of a tensor": (quantize_activations, (TOKENS, powers(256), rubbish(5, 256, dtype="int8"), rubbish(1, 1)), {"sizes": (256, "float32"), "tensor": True, "divisors": True}),

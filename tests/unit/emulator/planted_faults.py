@@ -255,13 +255,19 @@ def _verdict(planted: Planted) -> tuple[str, str]:
 
 
 def hunt(
-    sample: int | None, seed: int, names: set[str] | None = None, say: bool = False, jobs: int = 1
+    sample: int | None,
+    seed: int,
+    names: set[str] | None = None,
+    say: bool = False,
+    jobs: int = 1,
+    share: tuple[int, int] = (0, 1),
 ) -> list[tuple[Planted, str, str]]:
-    """Plant faults (all, or a seeded sample) and judge each, several at once if there are processors to spare."""
+    """Plant faults (all, a seeded sample, or every so many-th) and judge each, several at once if there are processors to spare."""
     _prepared.update({kernel.name: prepare(kernel) for kernel in KERNELS if names is None or kernel.name in names})
     faults = [fault for name in _prepared if names is None or name in names for fault in _prepared[name].faults]
     if sample is not None and sample < len(faults):
         faults = random.Random(seed).sample(faults, sample)
+    faults = faults[share[0] :: share[1]]
     verdicts = []
     with contextlib.ExitStack() as stack:
         if jobs > 1:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from planted_programs import caught_share, hunt, kernels_to_plant_in, prepare, reason
+from planted_kernels import kernels_to_plant_in
+from planted_programs import hunt, prepare
+from planted_verdicts import caught_share, reason
 
 KERNELS = [f"{program.name}-{architecture}" for program, architecture in kernels_to_plant_in()]
 
