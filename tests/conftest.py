@@ -31,6 +31,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slice", default="1/1", help="I/N: of the tests chosen, every N-th from the I-th on")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests that need no GPU see none: their tensors are NumPy's, and ``target="auto"`` means this machine's processor."""
+    if "not gpu" in (config.option.markexpr or ""):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep a slice of the tests that names and marks have chosen: the long proofs in pieces, on several machines or one after another."""
