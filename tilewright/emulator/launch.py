@@ -27,7 +27,7 @@ from tilewright.targets.cuda.tma import TmaDescriptor
 GUARD = 4096
 """Bytes of no-man's-land around each array."""
 
-LEAST_ALIGNMENT = 16
+LEAST_ALIGNMENT = 32
 """Arrays lie here at the same place modulo this many bytes as where they come from."""
 
 _TALKS = re.compile(

@@ -1,7 +1,7 @@
 """Fact classes: what is known of tensors only at launch, and lets the compiler do better or forces it to do worse.
 
 How many bytes a tensor's address and the steps between its rows are multiples of decides whether rows can be
-moved by the copy engine and in vectors of 16 bytes, by narrower pieces, or element by element.  A kernel is
+moved by the copy engine and in the widest vectors (16 bytes, 32 where the machine has them), by narrower pieces, or element by element.  A kernel is
 compiled for the best class at once; a call whose tensors are of another one compiles a variant for it.
 """
 
@@ -19,7 +19,7 @@ from tilewright.ir.visitor import key, substitute
 from tilewright.passes.lower.flatten_buffers import strides_of
 
 FactClass: TypeAlias = tuple[int, ...]
-"""Bytes, a power of two up to 16, for each buffer among the parameters: its address and rows are multiples of them.
+"""Bytes, a power of two up to the machine's widest access, for each buffer among the parameters: its address and rows are multiples of them.
 
 0 where rows of elements that share bytes may end within one.
 """
@@ -48,21 +48,22 @@ class FactClasses:
     Parameters
     ----------
     function : as traced.
+    widest : bytes of the machine's widest access.
     """
 
-    def __init__(self, function: Function) -> None:
-        self.function = function
+    def __init__(self, function: Function, widest: int = GLOBAL_ALIGNMENT) -> None:
+        self.function, self.widest = function, widest
         self.parameters = entry_parameters(function)
         self.tensors = tuple(
-            _tensor(param, place) for place, param in enumerate(self.parameters) if isinstance(param, Buffer)
+            _tensor(param, place, widest) for place, param in enumerate(self.parameters) if isinstance(param, Buffer)
         )
         # Fixed strides are no part of a class: passes see them, and addresses may be multiples of more.
-        self.best: FactClass = tuple(GLOBAL_ALIGNMENT for _ in self.tensors)
+        self.best: FactClass = tuple(widest for _ in self.tensors)
 
     def of(self, entry: Sequence[Any]) -> FactClass:
         """The class of a call with these entry arguments; addresses are numbers."""
         sizes = {var: value for var, value in zip(self.parameters, entry, strict=True) if isinstance(var, Var)}
-        return tuple(_class(tensor, int(entry[tensor.place]), sizes) for tensor in self.tensors)
+        return tuple(_class(tensor, int(entry[tensor.place]), sizes, self.widest) for tensor in self.tensors)
 
     def assuming(self, of: FactClass) -> Function:
         """The program told that its tensors are of a class."""
@@ -97,25 +98,25 @@ class FactClasses:
         return f"addresses and rows at multiples of bytes: {', '.join(parts)}"
 
 
-def _tensor(buffer: Buffer, place: int) -> _Tensor:
+def _tensor(buffer: Buffer, place: int, widest: int) -> _Tensor:
     outer = () if buffer.packed else strides_of(buffer)[:-1]
     if buffer.strides is None and outer:
         outer = buffer.shape[-1:]  # all steps are multiples of a row
-    rows = GLOBAL_ALIGNMENT
+    rows = widest
     for stride in outer:
         if isinstance(stride, int):
             rows = _largest(rows, lambda size, stride=stride: stride % _unit(buffer, size) == 0)
     return _Tensor(buffer, place, rows, tuple(stride for stride in outer if isinstance(stride, Expr)))
 
 
-def _class(tensor: _Tensor, address: int, sizes: Mapping[Var, int]) -> int:
+def _class(tensor: _Tensor, address: int, sizes: Mapping[Var, int], widest: int) -> int:
     strides = [evaluate(stride, sizes) for stride in tensor.strides]
 
     def holds(size: int) -> bool:
         unit = _unit(tensor.buffer, size)
         return address % size == 0 and all(stride % unit == 0 for stride in strides)
 
-    return _largest(GLOBAL_ALIGNMENT, holds)
+    return _largest(widest, holds)
 
 
 def _largest(size: int, holds: Any) -> int:

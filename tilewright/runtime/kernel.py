@@ -19,7 +19,7 @@ from tilewright.compiler import Program
 from tilewright.errors import NoDeviceCode, TilewrightWarning
 from tilewright.interpreter import interpret
 from tilewright.ir.dtypes import dtype
-from tilewright.ir.nodes import Buffer, Function
+from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Buffer, Function
 from tilewright.ir.printer import print_program
 from tilewright.ir.visitor import kernels
 from tilewright.machine.arch import Arch
@@ -71,7 +71,7 @@ class Kernel:
     ) -> None:
         self.function, self.target, self.arch = function, target, arch
         self.schedule = schedule or Schedule()
-        self._classes = FactClasses(function) if arch.has_threads else None
+        self._classes = FactClasses(function, arch.vector_bytes) if arch.has_threads else None
         self._facts = facts or (self._classes.best if self._classes else ())
         told = self._classes.assuming(self._facts) if self._classes else function
         self.program: Program = lowered(told, target, arch, self.schedule)
@@ -87,7 +87,11 @@ class Kernel:
         places = zip(function.params, self.program.final.params, strict=True)
         sizes = {param: packed[made] for param, made in places if isinstance(param, Buffer) and made in packed}
         self._binder = Binder(function, device, sizes)
-        self.plans = Plans(function, self._binder.written - set(function.outputs))
+        self.plans = Plans(
+            function,
+            self._binder.written - set(function.outputs),
+            arch.vector_bytes if arch.has_threads else GLOBAL_ALIGNMENT,
+        )
 
     def __repr__(self) -> str:
         return f"<Kernel {self.function.name} for {self.target.name} {self.arch.name}>"

@@ -18,15 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir.nodes import Buffer, Function
+from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Buffer, Function
 from tilewright.runtime.arguments import byte_range
 from tilewright.runtime.tensors import tensor_view
 
 MISSED = object()
 """What a plan answers where the call needs the full checks after all."""
-
-RESIDUE = 15
-"""Bits of an address that decide which variant a kernel runs (`facts`)."""
 
 Plan = Callable[..., Any]
 """Runs a call again, with its arguments, or answers `MISSED`."""
@@ -207,6 +204,7 @@ class Plans:
     ----------
     function : its parameters are what a call passes, but for its outputs.
     written : arguments that the kernel writes, so that overlaps must be looked for.
+    widest : addresses modulo this many bytes decide which variant a kernel runs (`facts`).
 
     Attributes
     ----------
@@ -214,8 +212,8 @@ class Plans:
     run : runs the plan for so many arguments, or answers `MISSED`.
     """
 
-    def __init__(self, function: Function, written: Collection[Buffer]) -> None:
-        self.function, self.written = function, written
+    def __init__(self, function: Function, written: Collection[Buffer], widest: int = GLOBAL_ALIGNMENT) -> None:
+        self.function, self.written, self.widest = function, written, widest
         inputs = function.inputs
         self.arity = len(inputs)
         self._strided = [i for i, p in enumerate(inputs) if isinstance(p, Buffer) and p.strides is not None]
@@ -258,8 +256,8 @@ class Plans:
             self._plans.clear()
             self._others.clear()
         others = self._others.setdefault(key, {})
-        residues = _residues(arguments)
-        planner = _Planner(self.function, arguments, outputs, launch, device, residues, others)
+        residues = _residues(arguments, self.widest)
+        planner = _Planner(self.function, arguments, outputs, launch, device, residues, others, self.widest)
         others[residues] = self._plans[key] = plan = planner.plan(self.written)
         quick = guarded(arguments, range(len(arguments)), plan, self._free, otherwise=self._by_key)
         self.run = quick or self._by_key
@@ -269,9 +267,9 @@ MOST_PLANS = 1024
 """Combinations of arguments that a kernel remembers before it begins anew."""
 
 
-def _residues(arguments: Sequence[Any]) -> tuple[int, ...]:
+def _residues(arguments: Sequence[Any], widest: int) -> tuple[int, ...]:
     """Addresses of the tensors, as far as they decide the variant."""
-    return tuple([_ADDRESS[kind](value) & RESIDUE for value in arguments if (kind := kind_of(value)) in _ADDRESS])
+    return tuple([_ADDRESS[kind](value) % widest for value in arguments if (kind := kind_of(value)) in _ADDRESS])
 
 
 _ADDRESS: dict[Any, Callable[[Any], int]] = {
@@ -293,11 +291,13 @@ class _Planner:
         device: Device | None,
         residues: tuple[int, ...],
         others: dict[tuple[int, ...], Plan],
+        widest: int,
     ) -> None:
+        self.widest = widest
         self.function, self.arguments, self.outputs = function, arguments, outputs
         self.device, self.residues = device, residues
         self.names: dict[str, Any] = {
-            "launch": launch, "MISSED": MISSED, "others": others, "residues": _residues, "empty": np.empty,
+            "launch": launch, "MISSED": MISSED, "others": others, "empty": np.empty,
         }  # fmt: skip
         self.lines: list[str] = []
 
@@ -347,11 +347,11 @@ class _Planner:
         names.update(index=device.index, current=device.current, elsewhere=elsewhere)
 
     def _addresses(self, given: str) -> dict[int, str]:
-        """Reads the addresses of the tensors, and sends calls with others than these modulo 16 elsewhere."""
+        """Reads the addresses of the tensors, and sends calls with others than these modulo the widest access elsewhere."""
         others = self.names["others"]
 
         def otherwise(*arguments: Any) -> Any:
-            found = others.get(_residues(arguments))
+            found = others.get(_residues(arguments, self.widest))
             return MISSED if found is None else found(*arguments)
 
         self.names["otherwise"] = otherwise
@@ -362,9 +362,9 @@ class _Planner:
                 pointers[position] = f"p{position}"
                 self.line(f"p{position} = {text.format(f'a{position}')}")
         if pointers and not any(self.residues):
-            self.line(f"if ({' | '.join(pointers.values())}) & {RESIDUE}: return otherwise({given})")
+            self.line(f"if ({' | '.join(pointers.values())}) & {self.widest - 1}: return otherwise({given})")
         elif pointers:
-            tests = [f"{name} & {RESIDUE} != {rest}" for name, rest in zip(pointers.values(), self.residues)]
+            tests = [f"{name} & {self.widest - 1} != {rest}" for name, rest in zip(pointers.values(), self.residues)]
             self.line(f"if {' or '.join(tests)}: return otherwise({given})")
         return pointers
 

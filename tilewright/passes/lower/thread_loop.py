@@ -41,13 +41,12 @@ from tilewright.layout.layout import Layout
 from tilewright.layout.threads import register_of
 from tilewright.passes.rows import is_plain_tensor, row_misfit
 from tilewright.passes.scoped import negated, reads_nothing
-from tilewright.passes.tile.infer_layouts import accesses_of
+from tilewright.passes.tile.infer_layouts import SHARED_VECTOR_BYTES, accesses_of
 from tilewright.passes.tile.select_async_copies import runs_of
 
 if TYPE_CHECKING:
     from tilewright.passes.lower.assign_threads import Assign
 
-MAXIMUM_VECTOR_BYTES = 16
 
 MOST_GUARDS = 32
 """Guarded accesses of a loop that may be written out: what they load is in registers of its own, all at once."""
@@ -272,7 +271,8 @@ class ThreadLoop:
         named = {statement.var for statement in self.loop.body.statements if isinstance(statement, Let)}
         if any(node in named for index in access.indices for node in walk(index)):
             return 1  # the name has no value where whole vectors move
-        width = math.gcd(limit, max(1, MAXIMUM_VECTOR_BYTES // buffer.dtype.nbytes(1) * buffer.dtype.per_byte))
+        widest = self.owner.context.arch.vector_bytes if buffer.scope == "global" else SHARED_VECTOR_BYTES
+        width = math.gcd(limit, max(1, widest // buffer.dtype.nbytes(1) * buffer.dtype.per_byte))
         layout = self.owner.layouts.get(buffer)
         while width > 1 and width % buffer.dtype.per_byte == 0:  # whole bytes
             aligned = self._aligned(access, width) if layout is None else runs_of(layout, width)

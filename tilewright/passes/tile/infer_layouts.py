@@ -52,6 +52,9 @@ from tilewright.passes.tile.stage_epilogue import Staging
 from tilewright.passes.tile.through_shared import happens_once, through_shared
 from tilewright.passes.tile.tile_views import tile_span, view_layouts
 
+SHARED_VECTOR_BYTES = 16
+"""The widest access to shared memory."""
+
 
 def infer_layouts(function: Function, context: Context) -> Function:
     """Give every fragment, every shared tile and every parallel loop its layout.
@@ -304,9 +307,11 @@ class _Inference:
         return layout
 
     def _width(self, buffers: Sequence[Buffer]) -> int:
-        """Elements of the narrowest type that one 16-byte access moves."""
+        """Elements of the narrowest type that one access moves: the widest one where all are to global memory."""
+        scopes = {buffer.scope for buffer in buffers}
         bits = [_access_bits(buffer) for buffer in buffers if buffer.scope in ("global", "shared")]
-        return 128 // min(bits, default=32)
+        widest = self.arch.vector_bytes if "global" in scopes and "shared" not in scopes else SHARED_VECTOR_BYTES
+        return widest * 8 // min(bits, default=32)
 
     # What has to change hands -------------------------------------------------------------------
 

@@ -8,29 +8,12 @@ constexpr uint64_t POLICY_NORMAL = 0x1000000000000000ull, POLICY_EVICT_FIRST = 0
 
 template <class T> TW_DEVICE T* global_pointer(uint64_t address) { return reinterpret_cast<T*>(address); }
 
-TW_DEVICE void move_in(void* to, const void* from, uint32_t bytes, TwSite site) {
-  if (bytes == 32) {
-    ::tw_load(to, from, 16, site);
-    ::tw_load(static_cast<char*>(to) + 16, static_cast<const char*>(from) + 16, 16, site);
-  } else {
-    ::tw_load(to, from, bytes, site);
-  }
-}
-TW_DEVICE void move_out(void* to, const void* from, uint32_t bytes, TwSite site) {
-  if (bytes == 32) {
-    ::tw_store(to, from, 16, site);
-    ::tw_store(static_cast<char*>(to) + 16, static_cast<const char*>(from) + 16, 16, site);
-  } else {
-    ::tw_store(to, from, bytes, site);
-  }
-}
-
 template <int N, class T> TW_DEVICE Vector<T, N> load(const T* pointer, TW_SITE) {
   Vector<T, N> result;
-  move_in(&result, pointer, sizeof(result), site);
+  ::tw_load(&result, pointer, sizeof(result), site);
   return result;
 }
-template <class T, int N> TW_DEVICE void store(T* pointer, const Vector<T, N>& vector, TW_SITE) { move_out(pointer, &vector, sizeof(vector), site); }
+template <class T, int N> TW_DEVICE void store(T* pointer, const Vector<T, N>& vector, TW_SITE) { ::tw_store(pointer, &vector, sizeof(vector), site); }
 template <int N, class T, int SIZE> TW_DEVICE void load_fragment(Fragment<T, SIZE>& fragment, int offset, const T* pointer, TW_SITE) {
   const Vector<T, N> vector = load<N>(pointer, site);
   for (int i = 0; i < N; ++i) fragment[offset + i] = vector[i];

@@ -12,30 +12,17 @@ constexpr uint64_t POLICY_NORMAL = 0x1000000000000000ull, POLICY_EVICT_FIRST = 0
 template <class T> TW_DEVICE T* global_pointer(uint64_t address) { return static_cast<T*>(__cvta_global_to_generic(address)); }
 
 // ---- any memory, by pointer ----------------------------------------------------------------------------------------
-// N consecutive elements as one access of up to 16 bytes (two accesses for 32); the address is aligned to all of them.
+// N consecutive elements as one access of up to 16 bytes (32 of global memory from sm_100, else two); the address is aligned to all of them.
 template <int N, class T> TW_DEVICE Vector<T, N> load(const T* pointer) {
   Vector<T, N> result;
-  if constexpr (sizeof(T) * N == 32) {
-    const uint4* words = reinterpret_cast<const uint4*>(pointer);
-    const uint4 value[2] = {words[0], words[1]};
-    memcpy(&result, value, 32);
-  } else {
-    const auto value = *reinterpret_cast<const typename Carrier<sizeof(T) * N>::type*>(pointer);
-    memcpy(&result, &value, sizeof(result));
-  }
+  const auto value = *reinterpret_cast<const typename Carrier<sizeof(T) * N>::type*>(pointer);
+  memcpy(&result, &value, sizeof(result));
   return result;
 }
 template <class T, int N> TW_DEVICE void store(T* pointer, const Vector<T, N>& vector) {
-  if constexpr (sizeof(T) * N == 32) {
-    uint4 value[2];
-    memcpy(value, &vector, 32);
-    reinterpret_cast<uint4*>(pointer)[0] = value[0];
-    reinterpret_cast<uint4*>(pointer)[1] = value[1];
-  } else {
-    typename Carrier<sizeof(T) * N>::type value;
-    memcpy(&value, &vector, sizeof(vector));
-    *reinterpret_cast<typename Carrier<sizeof(T) * N>::type*>(pointer) = value;
-  }
+  typename Carrier<sizeof(T) * N>::type value;
+  memcpy(&value, &vector, sizeof(vector));
+  *reinterpret_cast<typename Carrier<sizeof(T) * N>::type*>(pointer) = value;
 }
 // The same between memory and elements [offset, offset + N) of a fragment.
 template <int N, class T, int SIZE> TW_DEVICE void load_fragment(Fragment<T, SIZE>& fragment, int offset, const T* pointer) {

@@ -10,6 +10,8 @@ template <> struct Carrier<2> { typedef uint16_t type; };
 template <> struct Carrier<4> { typedef uint32_t type; };
 template <> struct Carrier<8> { typedef uint2 type; };
 template <> struct Carrier<16> { typedef uint4 type; };
+struct alignas(32) Words { uint64_t data[4]; };  // one access to global memory from sm_100, else two
+template <> struct Carrier<32> { typedef Words type; };
 
 // N consecutive elements that are moved by one access (two where the architecture has no access of 32 bytes).
 template <class T, int N> struct alignas(sizeof(T) * N) Vector {
