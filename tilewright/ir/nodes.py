@@ -172,7 +172,9 @@ class Pipelined(Statement):
 class Parallel(Statement):
     """Element-wise work of the whole block: iterations are independent and run in any order.
 
-    `layout` is the author's loop layout (an index map to threads and registers), or None.
+    `layout` is the author's loop layout (an index map to threads and registers), or None.  A loop that brings rows of a
+    tensor into a shared tile and nothing else may `prefer` ``"cp_async"``, and be asynchronous as a tile operator is: by
+    its `token`.
     """
 
     vars: tuple[Var, ...]
@@ -180,6 +182,8 @@ class Parallel(Statement):
     body: Seq
     layout: Any = None
     coalesced_width: int | None = None
+    prefer: str | None = None
+    token: str | None = None
 
 
 @node

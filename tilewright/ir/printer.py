@@ -254,6 +254,9 @@ class _Printer:
             items.append(f"layout={self.text.value(loop.layout)}")
         if loop.coalesced_width is not None:
             items.append(f"coalesced_width={loop.coalesced_width}")
+        for name in ("prefer", "token"):
+            if getattr(loop, name) is not None:
+                items.append(f"{name}={self.text.value(getattr(loop, name))}")
         self._loop(loop.vars, "parallel", items, loop)
 
     def _loop(self, vars: Sequence[Var], word: str, items: list[str], loop: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from tilewright.arith import Analyzer
 from tilewright.ir.nodes import Buffer
 from tilewright.ir.signature import root
+from tilewright.layout.layout import Layout
 from tilewright.passes.lower.flatten_buffers import strides_of
 
 
@@ -47,3 +48,14 @@ def row_misfit(tensor: Buffer, size: int, analyzer: Analyzer) -> str | None:
         if not analyzer.divides(stride, unit):
             return f"the stride of dimension {dimension} of {tensor.name} is not known to be a multiple of {size} bytes"
     return None
+
+
+def runs_of(layout: Layout, width: int) -> bool:
+    """Whether `width` neighbours of a tile's last dimension lie side by side in its memory, at a multiple of it."""
+    first = layout.digits[-1][0] if layout.digits[-1] else None
+    if first is None or first.stride != 1 or first.extent % width:
+        return False
+    strides = [one.stride for dimension in layout.digits for one in dimension if one is not first]
+    if any(stride % width for stride in strides):
+        return False
+    return layout.swizzle is None or (1 << layout.swizzle.base) % width == 0

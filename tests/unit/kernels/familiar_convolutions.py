@@ -44,7 +44,7 @@ def convolution(images=2, channels=16, size=9, filters=24, window=3, pad=1):
         for y, x in np.ndindex(window, window)
     )
     empty = nan(images, size, size, filters, dtype=np.float16)
-    return Familiar(main, (data, weight, empty), {2: expected}, 5e-3, ("LDG.E.128", "UTMALDG", "HGMMA", "STG.E.128"))
+    return Familiar(main, (data, weight, empty), {2: expected}, 5e-3, ("LDGSTS", "UTMALDG", "HGMMA", "STG.E.128"))
 
 
 def depthwise(batch=2, length=45, channels=64, window=4):

@@ -62,7 +62,8 @@ def rows_of_a_list(style):
     if style in ("both ways", "a choice", "a list with gaps"):
         taken[LENGTH:] = 0
     expected = taken @ weight.astype(float)
-    return Familiar(main, (keys, weight, LENGTH, rows, nan(ROWS, 64)), {4: expected}, 1e-3, ("LDG.E.128", "HGMMA"))
+    moved = ("LDG.E.128" if "shared" in style else "LDGSTS", "UTMALDG", "HGMMA")
+    return Familiar(main, (keys, weight, LENGTH, rows, nan(ROWS, 64)), {4: expected}, 1e-3, moved)
 
 
 STYLES = ("both ways", "a choice", "a list", "a list with gaps", "a list in shared memory")

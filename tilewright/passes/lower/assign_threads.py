@@ -312,6 +312,8 @@ class Assign(ScopedRewriter):
 
     def visit_Parallel(self, loop: Parallel) -> Statement:
         loop = self._in_role(loop)
+        if loop.token is not None:
+            return self._overridden(loop, "the loop that brings rows")
         return self._strided(loop) if loop.layout is None else ThreadLoop(self, loop).run()
 
     def _strided(self, loop: Parallel) -> Statement:

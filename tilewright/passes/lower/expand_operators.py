@@ -81,6 +81,8 @@ class _Expand(Rewriter):
         return unpack.codes is None or (unpack.codes.buffer in lefts and unpack.codes.is_whole)
 
     def visit_Parallel(self, loop: Parallel) -> Statement:
+        if loop.token is not None:
+            return loop
         return _gathered_through_shared(loop, ())
 
     def visit_Pipelined(self, loop: Pipelined) -> Statement:

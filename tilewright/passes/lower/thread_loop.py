@@ -39,10 +39,9 @@ from tilewright.ir.visitor import Rewriter, children, key, substitute, walk
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import register_of
-from tilewright.passes.rows import is_plain_tensor, row_misfit
+from tilewright.passes.rows import is_plain_tensor, row_misfit, runs_of
 from tilewright.passes.scoped import negated, reads_nothing
 from tilewright.passes.tile.infer_layouts import SHARED_VECTOR_BYTES, accesses_of
-from tilewright.passes.tile.select_async_copies import runs_of
 
 if TYPE_CHECKING:
     from tilewright.passes.lower.assign_threads import Assign

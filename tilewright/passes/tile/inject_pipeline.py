@@ -62,6 +62,7 @@ from tilewright.ir.nodes import (
     If,
     Kernel,
     Load,
+    Parallel,
     Pipelined,
     Seq,
     Statement,
@@ -77,6 +78,7 @@ from tilewright.layout.algebra import expand
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, map_kernels, redirected
+from tilewright.passes.tile.gathers import filled_by
 from tilewright.passes.tile.pipeline_plan import Plan, needed_names, obstacle, plan_pipeline, touched
 from tilewright.passes.tile.select_async_copies import CP_ASYNC
 from tilewright.passes.tile.tile_views import sees_all, views_of, with_views
@@ -172,8 +174,7 @@ def _exposed(statement: Statement, loop: Pipelined) -> set[Buffer]:
         filled: set[Buffer] = set()
         for one in statement.statements:
             found |= _exposed(one, loop) - filled
-            if isinstance(one, TileOperator):
-                filled |= {region.buffer for region in one.effects().writes if region.is_whole}
+            filled |= {region.buffer for region in filled_by(one) if region.is_whole}
         return found
     if isinstance(statement, (For, Pipelined, nodes.While)):
         return _exposed(statement.body, loop) | set(_header_reads(statement))
@@ -305,7 +306,7 @@ class Emission:
 
     def _started(self, number: int) -> Statement:
         statement = self.plan.statements[number]
-        if isinstance(statement, Copy) and number in self._asynchronous():
+        if isinstance(statement, (Copy, Parallel)) and number in self._asynchronous():
             return replace(statement, token=self.token)
         return statement
 
@@ -324,7 +325,7 @@ class Emission:
         return [
             number
             for number, statement in enumerate(self.plan.statements)
-            if isinstance(statement, Copy) and statement.prefer == CP_ASYNC and self._waited_for(number)
+            if isinstance(statement, (Copy, Parallel)) and statement.prefer == CP_ASYNC and self._waited_for(number)
         ]
 
     def _waited_for(self, load: int) -> bool:
@@ -336,9 +337,17 @@ class Emission:
 
     def _groups(self) -> list[int]:
         """Positions in a step behind which a group of copies ends."""
-        order = self.plan.in_order()
-        copies = [position for position, number in enumerate(order) if number in self._asynchronous()]
-        return [position for position in copies if position + 1 not in copies]
+        order, asynchronous = self.plan.in_order(), self._asynchronous()
+        ends: list[int] = []
+        run: list[int] = []
+        for position, number in enumerate(order):
+            waits = any(number in self._users(load) for load in run)
+            if run and (number not in asynchronous or waits):
+                ends.append(position - 1)
+                run = []
+            if number in asynchronous:
+                run.append(number)
+        return [*ends, len(order) - 1] if run else ends
 
     def _group_of(self, number: int) -> int:
         position = self.plan.in_order().index(number)

@@ -26,6 +26,7 @@ from tilewright.ir.nodes import (
     For,
     Let,
     Load,
+    Parallel,
     Pipelined,
     Publish,
     Receive,
@@ -43,6 +44,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import walk
 from tilewright.ops.copy import Copy
+from tilewright.passes.tile.gathers import filled_by, is_gather
 
 _MANUAL = (Acquire, Publish, Receive, Release, Channel, Commit, Wait, Roles)
 
@@ -81,6 +83,8 @@ def touched(statement: Statement) -> Touched:
 
 def is_load(statement: Statement) -> bool:
     """Whether a statement brings a tile from global into shared memory, and no pipeline inside has it already."""
+    if isinstance(statement, Parallel) and is_gather(statement):
+        return statement.token is None
     return (
         isinstance(statement, Copy)
         and statement.source.buffer.scope == "global"
@@ -247,9 +251,9 @@ def _filled_first(plan: Plan, buffer: Buffer) -> bool:
             continue
         if covered >= buffer.size:
             return True
-        if buffer in effects.reads or not isinstance(statement, TileOperator):
+        if buffer in effects.reads:
             return False
-        for region in statement.effects().writes:
+        for region in filled_by(statement):
             if region.buffer is buffer and region.is_whole:
                 covered = buffer.size
     return covered >= buffer.size

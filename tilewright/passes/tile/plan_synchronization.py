@@ -48,6 +48,7 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
+from tilewright.passes.tile.gathers import filled_by
 from tilewright.passes.tile.select_copies import is_by_hand, slot_buffers
 from tilewright.passes.tile.select_instructions import FACT as PLANS
 from tilewright.passes.tile.select_instructions import GemmPlan
@@ -92,7 +93,8 @@ def _synchronize(kernel: Kernel, plans: Mapping[Product, GemmPlan]) -> Kernel:
     walking.by_descriptor = (_by_descriptor(kernel, plans) | _stored(kernel)) - slots
     walking.tokens = {
         node.token for node in walk(kernel.body)
-        if isinstance(node, Copy) and node.token is not None and node.destination.buffer in walking.by_descriptor
+        if isinstance(node, (Copy, Parallel)) and node.token is not None
+        and any(region.buffer in walking.by_descriptor for region in filled_by(node))
     }  # fmt: skip
     if walking.by_descriptor:
         walking.landing = any(isinstance(node, Call) and node.function == LANDED for node in walk(kernel.body))

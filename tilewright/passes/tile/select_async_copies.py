@@ -8,7 +8,7 @@ After, where rows of the tile consist of pieces that the machine moves by itself
 
     copy(source=A[k * 64 : +64, :], destination=tile, prefer="cp_async")
 
-The choice stands in the operator (``prefer``), so that it survives every rewriting; what the author prefers wins
+Parallel loops in pipelines that only bring rows (`gathers.py`) are treated alike.  The choice stands in the operator (``prefer``), so that it survives every rewriting; what the author prefers wins
 where it can be done, and a warning says so where it cannot.
 """
 
@@ -20,7 +20,18 @@ from typing import Any
 from tilewright.arith import Analyzer
 from tilewright.errors import NotAsynchronous
 from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Buffer, Channel, Const, Expr, Function, Kernel, Load, Region
+from tilewright.ir.nodes import (
+    Buffer,
+    Channel,
+    Const,
+    Expr,
+    Function,
+    Kernel,
+    Load,
+    Parallel,
+    Pipelined,
+    Region,
+)
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import walk
 from tilewright.layout.layout import Layout
@@ -29,8 +40,9 @@ from tilewright.machine.instructions import GLOBAL, SHARED, CopyInstruction
 from tilewright.ops.base import kept_axes
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
-from tilewright.passes.rows import is_plain_tensor, row_misfit
+from tilewright.passes.rows import is_plain_tensor, row_misfit, runs_of
 from tilewright.passes.scoped import ScopedRewriter
+from tilewright.passes.tile.gathers import gather_bytes, gather_of
 
 CP_ASYNC = "cp_async"
 SYNC = "sync"
@@ -104,17 +116,6 @@ def _runs(region: Region, width: int, layout: Layout | None) -> bool:
     return runs_of(layout, width)
 
 
-def runs_of(layout: Layout, width: int) -> bool:
-    """Whether `width` neighbours of a tile's last dimension lie side by side in its memory, at a multiple of it."""
-    first = layout.digits[-1][0] if layout.digits[-1] else None
-    if first is None or first.stride != 1 or first.extent % width:
-        return False
-    strides = [one.stride for dimension in layout.digits for one in dimension if one is not first]
-    if any(stride % width for stride in strides):
-        return False
-    return layout.swizzle is None or (1 << layout.swizzle.base) % width == 0
-
-
 class _Select(ScopedRewriter):
     def __init__(self, function: Function, context: Context) -> None:
         super().__init__(function)
@@ -123,12 +124,38 @@ class _Select(ScopedRewriter):
         self.layouts: dict[Buffer, Any] = {}
         self.slots: set[Buffer] = set()
         self.safe: dict[Buffer, Expr] = {}
+        self.threads: tuple[Any, ...] = ()
+        self.in_pipeline = False
 
     def visit_Kernel(self, kernel: Kernel) -> Any:
+        self.threads = kernel.thread_vars
         self.layouts = {buffer: layout for buffer, layout in kernel.layouts if isinstance(layout, Layout)}
         self.slots = {buffer for node in walk(kernel) if isinstance(node, Channel) for buffer in node.buffers}
         self.safe = dict(kernel.safe_values)
         return super().visit_Kernel(kernel)
+
+    def visit_Pipelined(self, loop: Pipelined) -> Any:
+        before, self.in_pipeline = self.in_pipeline, True
+        made = super().generic(loop)
+        self.in_pipeline = before
+        return made
+
+    def visit_Parallel(self, loop: Parallel) -> Any:
+        """A loop that brings rows, where a pipeline can start it ahead; elsewhere threads load and store."""
+        gather = gather_of(loop) if self.in_pipeline and loop.prefer is None else None
+        if gather is None or gather.tile in self.slots or any(node in self.threads for node in walk(loop)):
+            return loop
+        found: int | str = "the machine has none"
+        if self.instruction is not None:
+            found = gather_bytes(gather, self.instruction, self.analyzer, self.layouts.get(gather.tile))
+        if not self._fills_with_zero(gather.source.buffer):
+            found = "what is out of bounds is not zero"
+        place = f"{loop.span.file}:{loop.span.line}: " if loop.span else ""
+        if isinstance(found, str):
+            self._choices.append(f"{place}loop: loads and stores (not cp_async: {found})")
+            return loop
+        self._choices.append(f"{place}loop: cp_async of {found} bytes")
+        return replace(loop, prefer=CP_ASYNC)
 
     def visit_Copy(self, copy: Copy) -> Copy:
         memories = (copy.source.buffer.scope, copy.destination.buffer.scope)

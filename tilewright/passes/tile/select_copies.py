@@ -23,7 +23,20 @@ from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.errors import NotAsynchronous
-from tilewright.ir.nodes import Buffer, Channel, Expr, Function, If, Kernel, Load, Region, Role, const, index_binary
+from tilewright.ir.nodes import (
+    Buffer,
+    Channel,
+    Expr,
+    Function,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Region,
+    Role,
+    const,
+    index_binary,
+)
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import walk
 from tilewright.layout.layout import Layout
@@ -35,6 +48,7 @@ from tilewright.passes.context import Context
 from tilewright.passes.lower.flatten_buffers import strides_of
 from tilewright.passes.rows import is_plain_tensor, placed_misfit, row_misfit
 from tilewright.passes.scoped import ScopedRewriter, negated
+from tilewright.passes.tile.gathers import Gather, gather_bytes, gather_of
 from tilewright.passes.tile.select_async_copies import CP_ASYNC, SYNC, asynchronous_copy, is_zero, piece_bytes
 from tilewright.passes.tile.shared_places import bound_in
 from tilewright.passes.tile.tile_views import tile_span
@@ -115,6 +129,7 @@ class _Select(ScopedRewriter):
 
     def visit_Kernel(self, kernel: Kernel) -> Any:
         self.kernel, self.into_slots = kernel, set(channel_copies(kernel))
+        self.slots = slot_buffers(kernel)
         gemms = [node for node in walk(kernel) if isinstance(node, Product)]
         self.operands = {region.buffer for gemm in gemms for region in (gemm.a, gemm.b)}
         self.transposed = {
@@ -140,6 +155,20 @@ class _Select(ScopedRewriter):
             self._refused(copy, "it fills no slot of a channel")
             return replace(copy, prefer=None)
         return copy
+
+    def visit_Parallel(self, loop: Parallel) -> Any:
+        """A loop that brings rows into a slot: what no region says, threads move by cp.async."""
+        gather = gather_of(loop)
+        if gather is None or loop.token is not None or gather.tile not in self.slots:
+            return loop
+        place = f"{loop.span.file}:{loop.span.line}: " if loop.span else ""
+        reason = gather_misfit(gather, self.kernel, self.context, self.analyzer)
+        choices = self.context.facts.setdefault("choices", [])
+        if reason is not None:
+            choices.append(f"{place}loop: by threads into {gather.tile.name} (not cp_async: {reason})")
+            return loop
+        choices.append(f"{place}loop: cp_async into {gather.tile.name}")
+        return replace(loop, prefer=CP_ASYNC, token=SLOTS)
 
     def _by_hand(self, copy: Copy) -> Copy:
         """A copy that the author gives to the engine, by bytes or in boxes."""
@@ -255,6 +284,23 @@ def thread_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyz
         return "what is out of bounds is not zero"
     layout = dict(kernel.layouts).get(copy.destination.buffer)
     found = piece_bytes(copy, instruction, analyzer, layout if isinstance(layout, Layout) else None)
+    return found if isinstance(found, str) else None
+
+
+def gather_misfit(gather: Gather, kernel: Kernel, context: Context, analyzer: Analyzer) -> str | None:
+    """Why threads cannot bring rows into a slot by cp.async; None where they can."""
+    instruction = asynchronous_copy(context.arch)
+    if instruction is None:
+        return "the machine has none"
+    if any(gather.tile in channel.buffers for channel in private_channels(kernel)):
+        return "its slots are those of single warps"
+    if any(node in kernel.thread_vars for node in walk(gather.loop)):
+        return "it depends on the thread"
+    value = dict(kernel.safe_values).get(root(gather.source.buffer))
+    if value is not None and not is_zero(value, gather.source.dtype):
+        return "what is out of bounds is not zero"
+    layout = dict(kernel.layouts).get(gather.tile)
+    found = gather_bytes(gather, instruction, analyzer, layout if isinstance(layout, Layout) else None)
     return found if isinstance(found, str) else None
 
 

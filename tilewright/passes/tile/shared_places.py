@@ -188,11 +188,20 @@ def touches(statement: Statement, exchanged: frozenset[Buffer] = frozenset()) ->
             place = Place.of(buffer, slot, bound)
             found[kind].add(place if token is None else (token, place))
 
+    flying = {
+        store: loop.token
+        for loop in walk(statement)
+        if isinstance(loop, Parallel) and loop.token is not None
+        for store in walk(loop.body)
+        if isinstance(store, Store)
+    }
     for node in walk(statement):
         if isinstance(node, Load):
             add("read", node.buffer, node.indices[0] if node.indices else None)
         elif isinstance(node, Store):
-            add("written", node.buffer, node.indices[0] if node.indices else None)
+            token = flying.get(node)
+            kind = "written" if token is None else "flying_writes"
+            add(kind, node.buffer, node.indices[0] if node.indices else None, token)
         elif isinstance(node, TileOperator):
             effects = node.effects()
             for kind, regions in (("read", effects.reads), ("written", effects.writes)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.errors import Span
 from tilewright.ir.dtypes import BOOL, INT32, UINT32
 from tilewright.ir.nodes import (
     Buffer,
@@ -15,6 +16,7 @@ from tilewright.ir.nodes import (
     Commit,
     Evaluate,
     Expr,
+    Extent,
     For,
     If,
     Region,
@@ -46,8 +48,8 @@ def lower_copy(copy: Copy, context: Context) -> Statement | None:
         return None
     size = piece_bytes(copy, instruction, block.analyzer, block.memory_layout(copy.destination.buffer))
     assert isinstance(size, int), size
-    started = _Pieces(copy, block, size * 8 // copy.source.dtype.bits).statement()
-    return started if copy.token is not None else seq(started, _commit(), _wait(0))
+    started = _CopyPieces(copy.destination.tile_shape, size * 8 // copy.source.dtype.bits, block, copy.span, copy)
+    return started.statement() if copy.token is not None else seq(started.statement(), _commit(), _wait(0))
 
 
 def lower_commit(commit: Commit, context: Context) -> Statement | None:
@@ -73,15 +75,20 @@ def _wait(pending: int) -> Evaluate:
 
 
 @dataclass(slots=True)
-class _Pieces:
+class Pieces:
     """The pieces of `width` elements that make up a tile, dealt out to the threads."""
 
-    copy: Copy
-    block: BlockView
+    tile_shape: Sequence[Extent]
     width: int
+    block: BlockView
+    span: Span | None
+
+    def start(self, offsets: Sequence[Expr]) -> Statement:
+        """Starts the piece whose first element is at `offsets` in the tile."""
+        raise NotImplementedError
 
     def statement(self) -> Statement:
-        *rows, columns = (int(extent) for extent in self.copy.destination.tile_shape)  # type: ignore[arg-type]
+        *rows, columns = (int(extent) for extent in self.tile_shape)  # type: ignore[arg-type]
         shape = (*rows, columns // self.width)
         layout = spread(shape, self.block.threads, 1)
         count = layout.extent(REGISTER)
@@ -94,10 +101,10 @@ class _Pieces:
             inside = self._inside(coordinates, shape)
             if inside is not None:
                 self.block.analyzer.assume(inside)
-            statement: Statement = self._start(coordinates)
+            statement = self.start([*coordinates[:-1], index_binary("mul", coordinates[-1], self.width)])
         if inside is not None:
-            statement = If(inside, seq(statement), span=self.copy.span)
-        return For(turn, const(0), const(count), const(1), seq(statement), "unroll", span=self.copy.span)
+            statement = If(inside, seq(statement), span=self.span)
+        return For(turn, const(0), const(count), const(1), seq(statement), "unroll", span=self.span)
 
     def _inside(self, coordinates: Sequence[Expr], shape: Sequence[int]) -> Expr | None:
         """Whether the piece exists, where threads are more than pieces."""
@@ -108,32 +115,7 @@ class _Pieces:
                 condition = test if condition is None else binary("all", condition, test)
         return condition
 
-    def _start(self, coordinates: Sequence[Expr]) -> Evaluate:
-        offsets = [*coordinates[:-1], index_binary("mul", coordinates[-1], self.width)]
-        to, origin = self.copy.destination, self.copy.source
-        place = self.block.shared(to, _spread_out(to, offsets))
-        place = replace(place, extents=(*place.extents[:-1], self.width))
-        indices = [
-            self.block.simplify(index_binary("add", start, offset))
-            for start, offset in zip(self.block.visited(origin.starts), _spread_out(origin, offsets), strict=True)
-        ]
-        source = Region(origin.buffer, tuple(indices), (*(1,) * (len(indices) - 1), self.width))
-        guard = self.block.guard(origin.buffer, indices)
-        if guard is None:
-            return self._call("cp_async", place, source)
-        valid = Select(UINT32, guard, self._valid_bytes(origin.buffer, indices[-1]), const(0, UINT32))
-        return self._call("cp_async_zfill", place, source, valid)
-
-    def _call(self, function: str, *arguments: Expr | Region) -> Evaluate:
-        """The copy of a piece, with the hint to the L2 cache that the author gives."""
-        if self.copy.prefetch is not None:
-            advised = const(self.copy.prefetch)
-            return Evaluate(Call(BOOL, f"{function}_prefetch", (*arguments, advised)), span=self.copy.span)
-        if self.copy.eviction is None:
-            return Evaluate(Call(BOOL, function, arguments), span=self.copy.span)
-        return Evaluate(Call(BOOL, f"{function}_hint", (*arguments, POLICIES[self.copy.eviction])), span=self.copy.span)
-
-    def _valid_bytes(self, tensor: Buffer, index: Expr) -> Expr:
+    def valid_bytes(self, tensor: Buffer, index: Expr) -> Expr:
         """Bytes of a piece whose first element is in bounds: fewer than all of it where the row ends within."""
         whole = tensor.dtype.nbytes(self.width)
         size = const(whole, UINT32)
@@ -147,6 +129,37 @@ class _Pieces:
             left = index_binary("mul", left, tensor.dtype.nbytes(1))
         least = index_binary("min", left, whole)
         return cast(self.block.simplify(least), UINT32)
+
+
+@dataclass(slots=True)
+class _CopyPieces(Pieces):
+    """The pieces of a copy."""
+
+    copy: Copy
+
+    def start(self, offsets: Sequence[Expr]) -> Evaluate:
+        to, origin = self.copy.destination, self.copy.source
+        place = self.block.shared(to, _spread_out(to, offsets))
+        place = replace(place, extents=(*place.extents[:-1], self.width))
+        indices = [
+            self.block.simplify(index_binary("add", start, offset))
+            for start, offset in zip(self.block.visited(origin.starts), _spread_out(origin, offsets), strict=True)
+        ]
+        source = Region(origin.buffer, tuple(indices), (*(1,) * (len(indices) - 1), self.width))
+        guard = self.block.guard(origin.buffer, indices)
+        if guard is None:
+            return self._call("cp_async", place, source)
+        valid = Select(UINT32, guard, self.valid_bytes(origin.buffer, indices[-1]), const(0, UINT32))
+        return self._call("cp_async_zfill", place, source, valid)
+
+    def _call(self, function: str, *arguments: Expr | Region) -> Evaluate:
+        """The copy of a piece, with the hint to the L2 cache that the author gives."""
+        if self.copy.prefetch is not None:
+            advised = const(self.copy.prefetch)
+            return Evaluate(Call(BOOL, f"{function}_prefetch", (*arguments, advised)), span=self.copy.span)
+        if self.copy.eviction is None:
+            return Evaluate(Call(BOOL, function, arguments), span=self.copy.span)
+        return Evaluate(Call(BOOL, f"{function}_hint", (*arguments, POLICIES[self.copy.eviction])), span=self.copy.span)
 
 
 def _spread_out(region: Region, offsets: Sequence[Expr]) -> list[Expr]:

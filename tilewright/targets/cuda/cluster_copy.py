@@ -14,7 +14,7 @@ from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.lower.lower_channels import FACT as BARRIERS
-from tilewright.passes.tile.select_async_copies import runs_of
+from tilewright.passes.rows import runs_of
 
 WIDEST, NARROWEST = 16, 4
 """Bytes that one access moves."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.ir.nodes import Commit, Statement, Wait
+from tilewright.ir.nodes import Commit, Parallel, Statement, Wait
 from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
@@ -15,6 +15,7 @@ from tilewright.passes.context import Context, Override
 from tilewright.passes.tile.select_copies import ENGINE, QUADS, is_by_hand
 from tilewright.targets.cuda import functions as _functions  # noqa: F401  registers what lowering calls
 from tilewright.targets.cuda.async_copy import lower_commit, lower_copy, lower_wait
+from tilewright.targets.cuda.async_gather import lower_gather
 from tilewright.targets.cuda.cluster_copy import lower_cluster_copy, lower_cluster_send
 from tilewright.targets.cuda.engine_copy import lower_engine_copy, lower_engine_tile_store
 from tilewright.targets.cuda.engine_store import lower_engine_store
@@ -51,5 +52,5 @@ def _copy(copy: Copy, context: Context) -> Statement | None:
 
 OVERRIDES: Mapping[type[Statement], Override] = {
     Unpack: lower_unpack, Gemm: lower_gemm, SparseGemm: lower_sparse_gemm, Reduce: lower_reduce, Copy: _copy, Commit: _first(lower_commit, lower_group),
-    Wait: _first(lower_wait, lower_group_wait),
+    Wait: _first(lower_wait, lower_group_wait), Parallel: lower_gather,
 }  # fmt: skip

@@ -1,0 +1,182 @@
+"""Parallel loops that only bring rows of a tensor into a shared tile: what an author writes where no region says which rows.
+
+    for i, d in parallel(64, 128):
+        tile[i, d] = K[rows[first + i], d] if first + i < length else 0.0
+
+Every such row is made of pieces that threads move by cp.async, as those of a copy; where the choice fails, or the tensor ends, the piece is
+zeros.  Who decides what is started ahead asks `gather_of`, and `gather_bytes` for the size of the pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import INT32
+from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.nodes import (
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    Let,
+    Load,
+    Parallel,
+    Region,
+    Select,
+    Statement,
+    Store,
+    Var,
+    binary,
+    const,
+    index_binary,
+)
+from tilewright.ir.visitor import substitute, walk
+from tilewright.layout.layout import Layout
+from tilewright.machine.instructions import CopyInstruction
+from tilewright.passes.rows import is_plain_tensor, row_misfit, runs_of
+from tilewright.passes.scoped import negated
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """A parallel loop that brings rows.
+
+    Attributes
+    ----------
+    slot : indices of the tile before those of the loop, where it is one of several.
+    source : the element that the loop's variables say.
+    condition : under which it is wanted; the others are zero.
+    """
+
+    loop: Parallel
+    tile: Buffer
+    slot: tuple[Expr, ...]
+    source: Load
+    condition: Expr | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(int(extent) for extent in self.loop.extents)  # type: ignore[arg-type]
+
+    @property
+    def destination(self) -> Region:
+        starts = (*self.slot, *(const(0) for _ in self.loop.vars))
+        return Region(self.tile, starts, (*(1 for _ in self.slot), *self.loop.extents))
+
+    def at(self, offsets: Sequence[Expr]) -> tuple[tuple[Expr, ...], Expr | None]:
+        """The indices of the source, and the condition, for one element of the tile."""
+        values = dict(zip(self.loop.vars, offsets, strict=True))
+        indices = tuple(substitute(index, values) for index in self.source.indices)
+        return indices, None if self.condition is None else substitute(self.condition, values)
+
+
+def gather_of(statement: Statement) -> Gather | None:
+    """What a statement brings, where it is a parallel loop that does nothing else."""
+    if not isinstance(statement, Parallel) or not all(isinstance(extent, int) for extent in statement.extents):
+        return None
+    *lets, store = statement.body.statements
+    if not isinstance(store, Store) or not all(isinstance(let, Let) for let in lets):
+        return None
+    names: dict[Var, Expr] = {}
+    for let in lets:
+        assert isinstance(let, Let)
+        names[let.var] = substitute(let.value, names)
+    store = substitute(store, names)
+    found = _wanted(store.value)
+    count = len(statement.vars)
+    if found is None or store.buffer.scope != "shared" or store.buffer.source is not None:
+        return None
+    source, condition = found
+    slot, own = store.indices[:-count], store.indices[-count:]
+    moved = any(node in statement.vars for index in slot for node in walk(index))
+    if moved or len(own) != count or any(one is not var for one, var in zip(own, statement.vars, strict=True)):
+        return None
+    if source.buffer.scope != "global" or source.dtype != store.buffer.dtype:
+        return None
+    values = [*source.indices, *([] if condition is None else [condition])]
+    if any(_is_private(node) for value in values for node in walk(value)):
+        return None
+    return Gather(statement, store.buffer, slot, source, condition)
+
+
+def _wanted(value: Expr) -> tuple[Load, Expr | None] | None:
+    """The load that a value is, and the condition under which it is not zero."""
+    if isinstance(value, Load):
+        return value, None
+    if not isinstance(value, Select):
+        return None
+    for way, other, condition in (
+        (value.then, value.otherwise, value.condition),
+        (value.otherwise, value.then, negated(value.condition)),
+    ):
+        if isinstance(other, Const) and other.value == 0 and not str(other.value).startswith("-"):
+            found = _wanted(way)
+            if found is not None:
+                source, inner = found
+                return source, condition if inner is None else binary("all", condition, inner)
+    return None
+
+
+def _is_private(node: Any) -> bool:
+    """Whether threads may see different values, or one has an effect."""
+    if isinstance(node, Call):
+        return not INTRINSICS[node.function].pure
+    return isinstance(node, Load) and node.buffer.scope in ("fragment", "local")
+
+
+def gather_bytes(gather: Gather, instruction: CopyInstruction, analyzer: Analyzer, layout: Layout | None) -> int | str:
+    """How many bytes one instruction moves of each row, or why none can.
+
+    Parameters
+    ----------
+    layout : of the shared tile, where it is known already.
+    """
+    source, tile = gather.source, gather.tile
+    if not is_plain_tensor(source.buffer) or source.dtype.is_packed:
+        return f"{source.buffer.name} is no plain tensor of whole bytes"
+    columns = gather.shape[-1]
+    for size in instruction.bytes:
+        width = size * 8 // source.dtype.bits
+        if not width or columns % width or row_misfit(source.buffer, size, analyzer) is not None:
+            continue
+        lies = tile.static_shape[-1] % width == 0 if layout is None else runs_of(layout, width)
+        if lies and _is_whole(gather, width, analyzer):
+            return size
+    return f"rows do not consist of pieces of {instruction.bytes[-1]} bytes"
+
+
+def _is_whole(gather: Gather, width: int, analyzer: Analyzer) -> bool:
+    """Whether `width` neighbours of the tile are neighbours in the tensor, wanted together, the first at a multiple of `width`."""
+    start, lane = Var(INT32, "piece"), Var(INT32, "lane")
+    rows = gather.loop.vars[:-1]
+    place = index_binary("add", index_binary("mul", start, width), lane)
+    with analyzer.scope():
+        for var, extent in zip(rows, gather.shape, strict=False):
+            analyzer.bind_extent(var, extent)
+        analyzer.bind_extent(start, gather.shape[-1] // width)
+        analyzer.bind_extent(lane, width)
+        indices, condition = gather.at((*rows, place))
+        *outer, inner = (analyzer.simplify(index) for index in indices)
+        if condition is not None:
+            outer.append(analyzer.simplify(condition))
+        if any(lane in walk(value) for value in outer):
+            return False
+        first = analyzer.simplify(index_binary("sub", inner, lane))
+        return lane not in walk(first) and analyzer.divides(first, width)
+
+
+def is_gather(statement: Statement) -> bool:
+    """Whether a statement brings rows by cp.async (`select_async_copies` has decided so)."""
+    return isinstance(statement, Parallel) and statement.prefer is not None
+
+
+def filled_by(statement: Statement) -> tuple[Region, ...]:
+    """The regions that a statement writes all of: those of an operator, or the tile of a gather."""
+    if isinstance(statement, nodes.TileOperator):
+        return statement.effects().writes
+    found = gather_of(statement)
+    return () if found is None else (found.destination,)

@@ -1,0 +1,80 @@
+"""Rows that a parallel loop brings: each thread starts cp.async for its pieces, zeros for rows that are not wanted or do not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.ir.dtypes import BOOL, UINT32
+from tilewright.ir.nodes import (
+    Call,
+    Evaluate,
+    Expr,
+    Let,
+    Load,
+    Parallel,
+    Region,
+    Select,
+    Statement,
+    Var,
+    binary,
+    const,
+    seq,
+)
+from tilewright.ir.visitor import walk
+from tilewright.passes.context import Context
+from tilewright.passes.lower.block_view import BLOCK, BlockView
+from tilewright.passes.tile.gathers import Gather, gather_bytes, gather_of
+from tilewright.passes.tile.select_async_copies import asynchronous_copy
+from tilewright.targets.cuda.async_copy import Pieces
+
+
+def lower_gather(loop: Parallel, context: Context) -> Statement | None:
+    """The thread code of a loop that was chosen to be asynchronous."""
+    block: BlockView = context.facts[BLOCK]
+    instruction, gather = asynchronous_copy(context.arch), gather_of(loop)
+    if instruction is None or gather is None:
+        return None
+    size = gather_bytes(gather, instruction, block.analyzer, block.memory_layout(gather.tile))
+    assert isinstance(size, int), size
+    return _Rows(gather.shape, size * 8 // gather.source.dtype.bits, block, loop.span, gather).statement()
+
+
+@dataclass(slots=True)
+class _Rows(Pieces):
+    """The pieces of gathered rows."""
+
+    gather: Gather
+
+    def start(self, offsets: Sequence[Expr]) -> Statement:
+        gather, block = self.gather, self.block
+        to = gather.destination
+        place = block.shared(to, [*(const(0) for _ in gather.slot), *offsets])
+        place = replace(place, extents=(*place.extents[:-1], self.width))
+        indices, condition = gather.at(offsets)
+        named: list[Statement] = []
+        if condition is not None:
+            wanted = Var(BOOL, "wanted")
+            named.append(Let(wanted, *block.visited([condition]), span=self.span))
+            condition = wanted
+        places = [self._place(index, condition, named) for index in indices]
+        tensor = gather.source.buffer
+        source = Region(tensor, tuple(places), (*(1,) * (len(places) - 1), self.width))
+        guard = block.guard(tensor, places)
+        if condition is not None:
+            guard = condition if guard is None else binary("all", condition, guard)
+        if guard is None:
+            return seq(*named, Evaluate(Call(BOOL, "cp_async", (place, source)), span=self.span))
+        valid = Select(UINT32, guard, self.valid_bytes(tensor, places[-1]), const(0, UINT32))
+        return seq(*named, Evaluate(Call(BOOL, "cp_async_zfill", (place, source, valid)), span=self.span))
+
+    def _place(self, index: Expr, condition: Expr | None, named: list[Statement]) -> Expr:
+        """An index of the source; one that memory says is asked for rows that are wanted alone."""
+        if not any(isinstance(node, Load) for node in walk(index)):
+            return self.block.simplify(index)
+        (value,) = self.block.visited([index])
+        if condition is not None:
+            value = Select(value.dtype, condition, value, const(0, value.dtype))
+        var = Var(index.dtype, "place")
+        named.append(Let(var, value, span=self.span))
+        return var
