@@ -11,6 +11,7 @@ import functools
 import gc
 import pickle
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import overload
 
 from tilewright.cache import cached, digest, package_state
 from tilewright.compiler import Program, compile_function
+from tilewright.errors import TilewrightWarning
 from tilewright.ir.nodes import Function
 from tilewright.machine.arch import Arch
 from tilewright.options import options
@@ -70,8 +72,21 @@ def _lowered(function: Function, target: Target, arch: Arch, schedule: Schedule)
     if fresh:
         return fresh[0]
     traced, final, source, diagnostics, choices = pickle.loads((entry / FILE).read_bytes())
+    if not _signature(function) == _signature(traced) == _signature(final):
+        warnings.warn(
+            f"{entry / FILE} holds another program than {function.name}, for which it was asked: compiled anew. "
+            "Please report this, with that file",
+            TilewrightWarning,
+            stacklevel=2,
+        )
+        return compile_function(function, target, arch, schedule)
     traces = _Traces(lambda: compile_function(function, target, arch, schedule).traces)
     return Program(traced, final, traces, source, target, arch, diagnostics, choices)  # type: ignore[arg-type]
+
+
+def _signature(function: Function) -> list[tuple[str, str]]:
+    """Names and types of the parameters, which no pass changes."""
+    return [(param.name, param.dtype.name) for param in function.params]
 
 
 class _Traces(Sequence[Trace]):

@@ -8,6 +8,7 @@ import pytest
 
 import tilewright
 import tilewright.language as T
+from tilewright.errors import TilewrightWarning
 from tilewright.options import override
 from tilewright.runtime import programs
 
@@ -54,3 +55,24 @@ def test_programs_from_disk_run_and_differ(tmp_path, target):
             result = kernel(x) if target == "cpu" else kernel.emulate(x)
             assert np.array_equal(result, x * np.float32(factor))
         assert len(list(tmp_path.rglob(programs.FILE))) == 2
+
+
+def test_an_entry_of_another_program_is_not_used(tmp_path):
+    """However it came there: the kernel would bind its arguments to the other one's parameters."""
+
+    @T.prim_func
+    def other(X: T.Tensor((64, 64), "float32")):
+        with T.Kernel(4) as block:
+            X[block, 0] = 0.0
+
+    x = np.ones((64, 64), np.float32)
+    with override(cache_dir=tmp_path, verify=False):
+        tilewright.compile(other, target="cpu")
+        (wrong,) = tmp_path.rglob(programs.FILE)
+        tilewright.compile(scaled(2.0), out_idx=-1, target="cpu")
+        (right,) = set(tmp_path.rglob(programs.FILE)) - {wrong}
+        right.write_bytes(wrong.read_bytes())
+        (right.parent / "entry.json").write_text((wrong.parent / "entry.json").read_text())
+        with pytest.warns(TilewrightWarning, match="holds another program than scale"):
+            kernel = tilewright.compile(scaled(2.0), out_idx=-1, target="cpu")
+        assert np.array_equal(kernel(x), 2 * x)
