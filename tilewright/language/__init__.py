@@ -28,6 +28,7 @@ from tilewright.language.annotations import (
 )  # fmt: skip
 from tilewright.language.atomics import ATOMICS, atomic_addx2, atomic_addx4, atomic_load, atomic_store
 from tilewright.language.barriers import BARRIER_WORDS
+from tilewright.language.convolution import CONVOLUTION_WORDS
 from tilewright.language.debug import device_assert, print_
 from tilewright.language.direct import Declaration, DirectFunction, Parameter, is_factory
 from tilewright.language.dtypes import TYPES, NumberType, dtype, number_type
@@ -147,7 +148,7 @@ Serial, Unroll, Vectorized = serial, unroll, vectorized
 
 _NAMED: dict[str, Any] = {
     **FUNCTIONS, **REDUCTIONS, **ATOMICS, **TYPES, **WARP_WORDS, **BARRIER_WORDS, **TRANSFER_WORDS, **EXTERNAL_WORDS, **THREAD_WORDS,
-    **OLDER_WORDS,
+    **OLDER_WORDS, **CONVOLUTION_WORDS,
     "abs": abs_, "max": max_, "min": min_, "print": print_,
 }  # fmt: skip
 globals().update(_NAMED)
