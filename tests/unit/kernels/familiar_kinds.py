@@ -2,11 +2,46 @@
 
 from functools import partial
 
-import familiar_convolutions
-import familiar_gathers
+import familiar_attention as attention
+import familiar_backward
+import familiar_convolutions as convolutions
+import familiar_elements as elements
+import familiar_experts as experts
+import familiar_gathers as gathers
+import familiar_products as products
+import familiar_rows as rows
+import familiar_scans as scans
+import familiar_sparse_attention as sparse
 
 PROGRAMS = {
-    **{f"rows, {style}": partial(familiar_gathers.rows_of_a_list, style) for style in familiar_gathers.STYLES},
-    "convolution": familiar_convolutions.convolution,
-    "depthwise convolution": familiar_convolutions.depthwise,
+    **{f"rows, {style}": partial(gathers.rows_of_a_list, style) for style in gathers.STYLES},
+    "convolution": convolutions.convolution,
+    "depthwise convolution": convolutions.depthwise,
+    "latent decode": attention.latent_decode,
+    "paged decode": attention.paged_decode,
+    "ragged sequences": attention.ragged_sequences,
+    "attention backward": familiar_backward.backward,
+    "chosen rows": sparse.chosen_rows,
+    "chosen blocks": sparse.chosen_blocks,
+    "retention": scans.retention,
+    "chunk scan": scans.chunk_scan,
+    "chunk state": scans.chunk_state,
+    "fused experts": experts.fused_experts,
+    "groups with offsets": experts.groups_with_offsets,
+    "stream of steps": products.stream_of_steps,
+    "parts of k": products.parts_of_k,
+    "four-bit floats": products.four_bit_floats,
+    "largest of rows": rows.largest,
+    "radix select": rows.radix_select,
+    "running sums": rows.running_sums,
+    "layer norm backward": rows.layer_norm_backward,
+    "cross entropy": rows.cross_entropy,
+    "rotary embedding": rows.rotary,
+    "narrow cast": rows.narrow_cast,
+    "transposes": elements.transposes,
+    "vectors of threads": elements.vectors,
+    "product with a row": elements.row_product,
 }
+
+UNORDERED = ("attention backward", "fused experts", "layer norm backward", "radix select")
+"""Programs that add floats atomically, or count so: their order is not theirs to say."""

@@ -47,3 +47,13 @@ def normal(*shape, dtype=np.float16, scale=1.0, seed=0):
 
 def nan(*shape, dtype=np.float32):
     return np.full(shape, np.nan, dtype)
+
+
+def drawn(seed):
+    """A function that draws arrays for one program, and its generator: the same in every run."""
+    rng = np.random.default_rng(seed)
+
+    def draw(*shape, dtype=np.float16, scale=1.0):
+        return (rng.standard_normal(shape) * scale).astype(dtype)
+
+    return draw, rng

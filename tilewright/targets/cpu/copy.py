@@ -108,7 +108,8 @@ class _Packing:
         for extent in buffer.shape:
             size = index_binary("mul", size, extent)
         flat: Extent = int(size.value) if hasattr(size, "value") else size
-        view = Buffer(f"{buffer.name}_rows", (flat,), buffer.dtype, "local", source=buffer)
+        scope = "local" if buffer.scope == "global" else buffer.scope
+        view = Buffer(f"{buffer.name}_rows", (flat,), buffer.dtype, scope, source=buffer)
         self.before.append(Allocate(view))
         return view
 
