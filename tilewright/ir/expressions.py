@@ -43,11 +43,12 @@ def node(cls: type[N]) -> type[N]:
 
 
 class Record:
-    """Base of all IR classes: room for what a traversal finds directly below a node, once it has looked."""
+    """Base of all IR classes: room for what a traversal finds directly below a node, and the kinds of nodes anywhere below it."""
 
-    __slots__ = ("below",)
+    __slots__ = ("below", "kinds")
 
     below: tuple[Any, ...]
+    kinds: int
 
 
 # Expressions ------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Buffer, Call, Expr, Function, Region, Store, TileOperator, Var
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import find
 
 POINTERS = "pointers"
 """Function attribute: names of the parameters that are tables of pointers, whose entries are addresses of tensors."""
@@ -20,7 +20,7 @@ def size_variables(function: Function) -> tuple[Var, ...]:
         if isinstance(param, Buffer):
             for extent in (*param.shape, *(param.strides or ())):
                 if isinstance(extent, Expr):
-                    found.update((v, None) for v in walk(extent) if isinstance(v, Var))
+                    found.update((v, None) for v in find(extent, Var))
     return tuple(var for var in found if var not in function.params)
 
 
@@ -32,7 +32,7 @@ def entry_parameters(function: Function) -> tuple[Buffer | Var, ...]:
 def written_parameters(function: Function) -> frozenset[Buffer]:
     """Global buffers among the parameters that some statement may write, views resolved to their source."""
     written: set[Buffer] = set()
-    for node in walk(function.body):
+    for node in find(function.body, Store, TileOperator, Call):
         if isinstance(node, Store):
             written.add(root(node.buffer))
         elif isinstance(node, TileOperator):

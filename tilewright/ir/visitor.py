@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from tilewright.ir.nodes import (
     Allocate,
@@ -110,18 +111,102 @@ def walk(node: Any, enter: Callable[[Any], bool] | None = None) -> Iterator[Any]
             waiting += below[::-1]
 
 
+_BITS: dict[type, int] = {}
+_MASKS: dict[tuple[Any, ...], int] = {}
+_NEW_BIT = threading.Lock()
+
+
+def _bit_of(cls: type) -> int:
+    """One bit for each class of nodes that has been met."""
+    with _NEW_BIT:
+        if cls not in _BITS:
+            _BITS[cls] = 1 << len(_BITS)
+            _MASKS.clear()
+        return _BITS[cls]
+
+
+def _mask_of(classes: tuple[Any, ...]) -> int:
+    with _NEW_BIT:
+        mask = _MASKS[classes] = sum(bit for cls, bit in _BITS.items() if issubclass(cls, classes))
+        return mask
+
+
+def _kinds(node: Any) -> int:
+    """The bits of the classes of a node and all below it, remembered in each."""
+    try:
+        return node.kinds  # type: ignore[no-any-return]
+    except AttributeError:
+        cls = type(node)
+        kinds = _BITS.get(cls) or _bit_of(cls)
+        if cls is not Buffer:
+            for child in children(node):
+                kinds |= _kinds(child)
+        object.__setattr__(node, "kinds", kinds)
+        return kinds
+
+
+def find(node: Any, *classes: Any) -> Iterator[Any]:
+    """What `walk` finds of some classes; parts of a program that hold none are passed over."""
+    held = _kinds(node)
+    mask = _MASKS.get(classes)
+    if mask is None:
+        mask = _mask_of(classes)
+    if not held & mask:
+        return
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        cls = type(node)
+        if _BITS[cls] & mask:
+            yield node
+        if cls is not Buffer and node.below:
+            waiting += [child for child in node.below[::-1] if child.kinds & mask]
+
+
+def holds(node: Any, *classes: Any) -> bool:
+    """Whether `node` or something below it is of one of the classes."""
+    held = _kinds(node)
+    mask = _MASKS.get(classes)
+    return bool(held & (_mask_of(classes) if mask is None else mask))
+
+
 class Rewriter:
     """Rebuilds a program bottom-up; subclasses define ``visit_<Class>(self, node)`` for what they change.
 
     A method that wants the children rewritten first calls ``self.generic(node)``.  A statement method may
     return None (drop it) or a list (put several in its place).  Buffers and variables are replaced through
-    `map_buffer` and `map_var`.
+    `map_buffer` and `map_var`.  Parts of a program that hold nothing for which there is a method are not visited.
+
+    Attributes
+    ----------
+    alone_nothing : names of classes whose methods, as inherited, do nothing where nothing below is for another method.
     """
 
+    alone_nothing: ClassVar[frozenset[str]] = frozenset()
     _methods: dict[type, Callable[[Any, Any], Any] | None]
+    _wanted: dict[int, int]
 
     def __init_subclass__(cls) -> None:
-        cls._methods = {}
+        cls._methods, cls._wanted = {}, {}
+
+    @classmethod
+    def _mask(cls) -> int:
+        """The bits of the classes of nodes that have a method of their own, as far as any have been met."""
+        known = dict(_BITS)
+        mask = sum(bit for kind, bit in known.items() if cls._has_method(kind))
+        cls._wanted[len(known)] = mask
+        return mask
+
+    @classmethod
+    def _has_method(cls, kind: type) -> bool:
+        name = next((base.__name__ for base in kind.__mro__ if hasattr(cls, f"visit_{base.__name__}")), None)
+        if name is None:
+            return False
+        owner = next(base for base in cls.__mro__ if f"visit_{name}" in base.__dict__)
+        if owner is Rewriter:
+            mapped = {"Var": "map_var", "Buffer": "map_buffer"}.get(name)
+            return mapped is not None and getattr(cls, mapped) is not getattr(Rewriter, mapped)
+        return not (name in cls.alone_nothing and "alone_nothing" in owner.__dict__)
 
     def __call__(self, node: T) -> T:
         result = self.visit(node)
@@ -130,6 +215,13 @@ class Rewriter:
         return result
 
     def visit(self, node: Any) -> Any:
+        try:
+            held = node.kinds
+        except AttributeError:
+            held = _kinds(node)
+        wanted = self._wanted.get(len(_BITS))
+        if not held & (self._mask() if wanted is None else wanted):
+            return node
         cls = type(node)
         if cls not in self._methods:
             self._methods[cls] = next(
@@ -190,7 +282,7 @@ class Rewriter:
         return tuple(items) if changed else value
 
 
-Rewriter._methods = {}
+Rewriter._methods, Rewriter._wanted = {}, {}
 
 
 def _flatten(value: Any) -> Iterator[Statement]:
@@ -291,12 +383,12 @@ def key(node: Any) -> Any:
 
 def variables(node: Any) -> set[Var]:
     """Every variable mentioned in `node`."""
-    return {found for found in walk(node) if isinstance(found, Var)}
+    return set(find(node, Var))
 
 
 def buffers(node: Any) -> set[Buffer]:
     """Every buffer mentioned in `node`."""
-    return {found for found in walk(node) if isinstance(found, Buffer)}
+    return set(find(node, Buffer))
 
 
 def kernels(function: Function) -> list[Kernel]:

@@ -10,7 +10,7 @@ from tilewright.arith import Analyzer
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer, Expr, Function, Kernel, Load, Region, Seq, Statement, Store, Var, binary
 from tilewright.ir.signature import size_variables
-from tilewright.ir.visitor import Rewriter, children, substitute, walk
+from tilewright.ir.visitor import Rewriter, children, find, holds, substitute
 from tilewright.ir.visitor import fresh as fresh  # published
 
 T = TypeVar("T", bound=Statement)
@@ -35,7 +35,7 @@ class _Kernels(Rewriter):
 
 def free_of(expr: Any, *things: Var) -> bool:
     """Whether none of the variables occurs in `expr`."""
-    return not any(node is thing for node in walk(expr) for thing in things)
+    return not any(node is thing for node in find(expr, Var) for thing in things)
 
 
 def holders(node: Any, wanted: Callable[[Any], bool]) -> set[Any]:
@@ -61,6 +61,8 @@ class ScopedRewriter(Rewriter):
 
     Subclasses that change loops or conditions call the methods here for the rest.
     """
+
+    alone_nothing = frozenset({"Kernel", "Role", "Seq", "For", "Parallel", "If", "Select"})
 
     def __init__(self, function: Function) -> None:
         self.analyzer = Analyzer()
@@ -158,7 +160,7 @@ def bind_loop(analyzer: Analyzer, loop: nodes.For) -> None:
 
 def reads_nothing(expr: Expr) -> bool:
     """Whether the value of `expr` depends on variables alone, so that it holds as long as they do."""
-    return not any(isinstance(node, (nodes.Load, nodes.Call)) for node in walk(expr))
+    return not holds(expr, nodes.Load, nodes.Call)
 
 
 _OPPOSITE = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}

@@ -55,7 +55,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import substitute, variables, walk
+from tilewright.ir.visitor import find, substitute, variables
 from tilewright.layout.constructors import row_major
 from tilewright.layout.digits import REGISTER
 from tilewright.layout.layout import Layout
@@ -385,7 +385,7 @@ class Assign(ScopedRewriter):
 
 def _named_by_author(kernel: Kernel) -> frozenset[int]:
     """Numbers of the named barriers in a tile program: no pass has used any yet."""
-    calls = [node for node in walk(kernel.body) if isinstance(node, Call) and node.function in NAMED]
+    calls = [node for node in find(kernel.body, Call) if node.function in NAMED]
     return frozenset(int(node.arguments[0].value) for node in calls)  # type: ignore[union-attr]
 
 
@@ -398,12 +398,7 @@ def _free_barriers(roles: Roles, taken: frozenset[int]) -> list[int]:
     """
     left = [number for number in range(1, NAMED_BARRIERS) if number not in taken]
     groups = max(1, sum(role.all_warps for role in roles.roles) * WARP // WARPGROUP)
-    turns = [
-        role.warps
-        for role in roles.roles
-        for node in walk(role)
-        if isinstance(node, Call) and node.function == "take_turn"
-    ]
+    turns = [role.warps for role in roles.roles for node in find(role, Call) if node.function == "take_turn"]
     groups += max(turns, default=0) * WARP // WARPGROUP
     last = NAMED_BARRIERS - groups
     for first in (*range(len(roles.roles) + 1, last + 1), *range(1, len(roles.roles) + 1)):
@@ -418,7 +413,7 @@ def _free_barriers(roles: Roles, taken: frozenset[int]) -> list[int]:
 
 
 def _asynchronous(node: Kernel | Role) -> list[TileOperator]:
-    return [found for found in walk(node) if isinstance(found, TileOperator) and found.token is not None]
+    return [found for found in find(node, TileOperator) if found.token is not None]
 
 
 def _offset(layout: Layout, indices: Sequence[Expr]) -> Expr:

@@ -28,7 +28,7 @@ from tilewright.ir.nodes import (
     TileOperator,
     const,
 )
-from tilewright.ir.visitor import Rewriter, walk
+from tilewright.ir.visitor import Rewriter, find
 from tilewright.ops.copy import Copy
 from tilewright.ops.reduce import Reduce
 from tilewright.ops.sparse_gemm import Product
@@ -98,6 +98,6 @@ def _stays(reduction: Reduce) -> bool:
 
 def _gathered_through_shared(statement: Statement, fresh: Iterable[Buffer]) -> Statement:
     """`statement` with fragments that it does not access element by element moved to shared tiles meanwhile."""
-    loops = [node for node in walk(statement) if isinstance(node, Parallel)]
+    loops = list(find(statement, Parallel))
     gathered = {access.buffer for loop in loops for access in accesses_of(loop) if access.axes is None}
     return through_shared(statement, gathered, set(fresh)) if gathered else statement

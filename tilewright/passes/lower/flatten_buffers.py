@@ -31,7 +31,7 @@ from tilewright.errors import TilewrightError
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32, INT64, DType
 from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, Function, Kernel, Region, Seq, const, index_binary
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import find
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter
 
@@ -199,7 +199,7 @@ class _Declare:
         self.views = views
 
     def top(self, body: Seq) -> Seq:
-        allocated = {node.buffer for node in walk(body) if isinstance(node, Allocate)}
+        allocated = {node.buffer for node in find(body, Allocate)}
         first = [
             s
             for view in self.views

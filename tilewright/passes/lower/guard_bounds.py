@@ -50,7 +50,7 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import children, key, substitute, walk
+from tilewright.ir.visitor import children, find, key, substitute, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, holders
 
@@ -193,14 +193,14 @@ class _Guard(ScopedRewriter):
 
         A bound on which a loop further in, a name bound inside or a load has a say is left to that place.
         """
-        inner = {node.var for node in walk(loop.body) if isinstance(node, (nodes.Let, For))}
+        inner = {node.var for node in find(loop.body, nodes.Let, For)}
         moving: dict[Hashable, tuple[_Bound, int]] = {}
         fixed: dict[Hashable, _Bound] = {}
         for bound in self._below(loop.body):
             if bound.name in moving or bound.name in fixed or bound.name in self.decided:
                 continue
             parts = [bound.index] if bound.extent is None else [bound.index, bound.extent]
-            used = {node for part in parts for node in walk(part) if isinstance(node, (Var, nodes.Load))}
+            used = {node for part in parts for node in find(part, Var, nodes.Load)}
             if used & inner or any(isinstance(node, nodes.Load) for node in used):
                 continue
             stride = self.analyzer.stride(bound.index, loop.var)
@@ -370,7 +370,7 @@ def _is_one(step: Expr) -> bool:
 
 def _reads(loop: For) -> bool:
     """Whether some access below is a read, which has a value even out of bounds."""
-    return any(isinstance(node, nodes.Load) and root(node.buffer).scope == "global" for node in walk(loop.body))
+    return any(root(node.buffer).scope == "global" for node in find(loop.body, nodes.Load))
 
 
 def _has_work(body: Statement) -> bool:

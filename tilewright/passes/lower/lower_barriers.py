@@ -56,7 +56,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import Rewriter, same, substitute, walk
+from tilewright.ir.visitor import Rewriter, find, same, substitute, walk
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.lower_channels import FACT
@@ -96,7 +96,7 @@ class _Lower(Rewriter):
         """Which threads may come here."""
         self.unmet: str | None = None
         """Who must meet before barriers just made are used."""
-        self.shares = any(isinstance(node, Copy) and node.rank is not None for node in walk(kernel.body))
+        self.shares = any(node.rank is not None for node in find(kernel.body, Copy))
 
     # Who executes ---------------------------------------------------------------------------------
 

@@ -71,7 +71,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import Rewriter, walk
+from tilewright.ir.visitor import Rewriter, find, holds, walk
 from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
@@ -111,8 +111,8 @@ def lower_channels(function: Function, context: Context) -> Function:
 
 
 def _lower(kernel: Kernel, context: Context) -> Kernel:
-    rings = {node.name: _ring(node, kernel, context) for node in walk(kernel) if isinstance(node, Channel)}
-    if not any(isinstance(node, Roles) for node in walk(kernel)):
+    rings = {node.name: _ring(node, kernel, context) for node in find(kernel, Channel)}
+    if not holds(kernel, Roles):
         return kernel
     body = _Lower(kernel, rings, context)(kernel.body)
     return replace(kernel, body=body)
@@ -142,7 +142,7 @@ def _ring(channel: Channel, kernel: Kernel, context: Context) -> _Ring:
             span=channel.span, hint='only channels of scope "warp", "block" and "cluster" are lowered',
         )  # fmt: skip
     plans = context.facts.get(PLANS, {})
-    roles = {node.name: node for node in walk(kernel) if isinstance(node, Role)}
+    roles = {node.name: node for node in find(kernel, Role)}
     if channel.is_private and roles[channel.readers[0]].warps != 1:
         raise ChannelMisuse(
             f"each slot of {channel.name!r} is one warp's, but the role {channel.readers[0]!r} has several",
@@ -200,19 +200,17 @@ def _writes(statement: Statement, buffers: Container[Buffer]) -> bool:
 
 
 def _copies_into(channel: Channel, role: Role) -> list[Copy]:
-    return [node for node in walk(role) if isinstance(node, Copy) and node.destination.buffer in channel.buffers]
+    return [node for node in find(role, Copy) if node.destination.buffer in channel.buffers]
 
 
 def _readers(channel: Channel, role: Role) -> list[Statement]:
-    return [node for node in walk(role) if isinstance(node, Statement) and _reads(node, channel)]
+    return [node for node in find(role, Statement) if _reads(node, channel)]
 
 
 def _reads_only(channel: Channel, role: Role, described: set[Buffer], plans: dict[Product, Any]) -> bool:
     """Whether a role reads the slots by descriptors of asynchronous gemms alone: then the wait for them covers its warpgroup."""
     readers = _readers(channel, role)
-    read = {
-        one for node in readers for one in walk(node) if isinstance(one, Buffer) and shown_tile(one) in channel.buffers
-    }
+    read = {one for node in readers for one in find(node, Buffer) if shown_tile(one) in channel.buffers}
     return role.warps % 4 == 0 and read <= described and all(_is_by_descriptor(node, plans) for node in readers)
 
 
@@ -226,7 +224,7 @@ def _reads(statement: Statement, channel: Channel) -> bool:
         return any(shown_tile(region.buffer) in channel.buffers for region in statement.effects().reads)
     if not isinstance(statement, (nodes.Store, nodes.Let, nodes.Evaluate)):
         return False
-    return any(shown_tile(node) in channel.buffers for node in walk(statement) if isinstance(node, Buffer))
+    return any(shown_tile(node) in channel.buffers for node in find(statement, Buffer))
 
 
 def call(function: str, *arguments: Expr | Region) -> Evaluate:
@@ -337,8 +335,7 @@ class _Lower(Rewriter):
         )
         window = Seq(tuple(rest[:end]))
         copies = [
-            node for node in walk(window)
-            if isinstance(node, Copy) and node.prefer in ENGINE and node.destination.buffer in channel.buffers
+            node for node in find(window, Copy) if node.prefer in ENGINE and node.destination.buffer in channel.buffers
         ]  # fmt: skip
         total = _announced(window, copies)
         if end is not None and total:

@@ -26,7 +26,7 @@ from dataclasses import replace
 
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer, Expr, For, Function, Kernel, Parallel, Seq, Statement, Var, const
-from tilewright.ir.visitor import Rewriter, walk
+from tilewright.ir.visitor import Rewriter, find, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 
@@ -70,7 +70,7 @@ class _Loops(Rewriter):
 
 def innermost(loop: Parallel) -> int:
     """The dimension whose neighbours lie side by side in most accesses; the last one among equals."""
-    accesses = [node for node in walk(loop.body) if isinstance(node, (nodes.Load, nodes.Store)) and node.buffer.rank]
+    accesses = [node for node in find(loop.body, nodes.Load, nodes.Store) if node.buffer.rank]
     best, best_cost = len(loop.vars) - 1, None
     for axis in reversed(range(len(loop.vars))):
         extent = loop.extents[axis]
@@ -102,8 +102,8 @@ def _unit_stride(index: Expr, var: Var) -> bool:
     if index is var:
         return True
     if isinstance(index, nodes.Binary) and index.op in ("add", "sub"):
-        left_moves = any(node is var for node in walk(index.left))
-        right_moves = any(node is var for node in walk(index.right))
+        left_moves = any(node is var for node in find(index.left, Var))
+        right_moves = any(node is var for node in find(index.right, Var))
         if left_moves and right_moves:
             return False
         return _unit_stride(index.left, var) if left_moves else index.op == "add" and _unit_stride(index.right, var)

@@ -59,7 +59,7 @@ from tilewright.ir.nodes import (
     const,
     seq,
 )
-from tilewright.ir.visitor import Rewriter, substitute, walk
+from tilewright.ir.visitor import Rewriter, find, holds, substitute, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, map_kernels, reads_nothing
 
@@ -125,7 +125,7 @@ class _Threads:
         body = self.kernel_node.body
         self._check(body)
         self._find_varying(body)
-        if any(isinstance(s, Return) for s in walk(body)) and self._returns_vary(body):
+        if holds(body, Return) and self._returns_vary(body):
             self.running = Buffer("running", (self.kernel_node.num_threads,), BOOL, "local")
         made = self.sequence(body)
         if self.running is not None:
@@ -187,9 +187,7 @@ class _Threads:
         """Whether `node` mentions something that differs between threads."""
         if isinstance(node, tuple):
             return any(self.varies(item) for item in node)
-        return any(
-            found in self.vars or found in self.buffers for found in walk(node) if isinstance(found, (Var, Buffer))
-        )
+        return any(found in self.vars or found in self.buffers for found in find(node, Var, Buffer))
 
     def _returns_vary(self, body: Statement, divergent: bool = False) -> bool:
         if isinstance(body, Return):
@@ -242,7 +240,7 @@ class _Threads:
                         )
 
     def varies_by_memory(self, value: Expr) -> bool:
-        return any(node in self.kept for node in walk(value) if isinstance(node, Var))
+        return any(node in self.kept for node in find(value, Var))
 
     @staticmethod
     def _used_elsewhere(thing: Var | Buffer, pieces: list[list[Statement] | Statement], position: int) -> bool:
@@ -287,8 +285,8 @@ class _Threads:
 
     def _is_private(self, loop: Parallel) -> bool:
         """Whether each thread runs the loop for itself, since all that it writes is the thread's own."""
-        own = {node.buffer for node in walk(loop) if isinstance(node, Allocate)}
-        written = {node.buffer for node in walk(loop) if isinstance(node, Store)} - own
+        own = {node.buffer for node in find(loop, Allocate)}
+        written = {node.buffer for node in find(loop, Store)} - own
         return bool(written) and written <= self.buffers
 
     def _is_block_work(self, branch: If) -> bool:
@@ -350,7 +348,7 @@ class _Threads:
         ]
 
     def _over_threads(self, body: list[Statement], first: bool = False) -> Statement:
-        used = {node for s in body for node in walk(s) if isinstance(node, Var)}
+        used = {node for s in body for node in find(s, Var)}
         bound = {s.var for s in body if isinstance(s, Let)}
         recomputed = [self._kept_value(var) for var in self._needed(used) if var not in bound]
         statements: list[Statement] = [*recomputed, *body]
@@ -359,7 +357,7 @@ class _Threads:
             statements = [If(running, Seq(tuple(_Leave(self.running, self._thread_number()).top(statements))))]
         made = Seq(tuple(statements))
         made = _Expanded(self.expanded, self._thread_number())(made)
-        kind = "serial" if any(isinstance(node, (Return, nodes.Continue)) for node in walk(made)) else "vectorize"
+        kind = "serial" if holds(made, Return, nodes.Continue) else "vectorize"
         return self._nest(made, kind)
 
     def _needed(self, used: set[Var]) -> list[Var]:
@@ -447,7 +445,7 @@ class _Leave:
         if isinstance(statement, If):
             otherwise = None if statement.otherwise is None else self._body(statement.otherwise, in_loop)
             return replace(statement, then=self._body(statement.then, in_loop), otherwise=otherwise)
-        if isinstance(statement, (For, While)) and any(isinstance(node, Return) for node in walk(statement)):
+        if isinstance(statement, (For, While)) and holds(statement, Return):
             loop = replace(statement, body=self._body(statement.body, True))
             done = nodes.Unary(BOOL, "not", Load(BOOL, self.running, (self.thread,)))
             return Seq((loop, If(done, seq(nodes.Break() if in_loop else nodes.Continue()))))

@@ -35,7 +35,7 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, children, key, substitute, walk
+from tilewright.ir.visitor import Rewriter, children, find, holds, key, substitute, walk
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import register_of
@@ -241,9 +241,7 @@ class ThreadLoop:
         limit = math.gcd(dimension[0].extent, last if isinstance(last, int) else 1)
         if not _is_plain(self.loop.body) or limit == 1:
             return
-        accesses = [
-            node for node in walk(self.loop.body) if isinstance(node, (Load, Store)) and self._in_memory(node.buffer)
-        ]
+        accesses = [node for node in find(self.loop.body, Load, Store) if self._in_memory(node.buffer)]
         widths = [self._width_of(node, limit) for node in accesses]
         added = [_sum(statement) for statement in self.loop.body.statements]
         widths += [self._width_of(store, limit, adds=True) for store in added if store is not None]
@@ -523,7 +521,7 @@ class _Choices(Rewriter):
 
     def visit_Select(self, select: nodes.Select) -> Expr:
         condition = select.condition
-        if not self.is_shared(condition) or not any(isinstance(node, Load) for node in walk(condition)):
+        if not self.is_shared(condition) or not holds(condition, Load):
             return select
         var, _ = self.named.setdefault(key(condition), (Var(BOOL, "chosen"), condition))
         return replace(select, condition=var)
@@ -644,4 +642,4 @@ def _rounds(node: Any) -> bool:
 
 
 def _has_effect(value: Expr) -> bool:
-    return any(isinstance(node, nodes.Call) and not INTRINSICS[node.function].pure for node in walk(value))
+    return any(not INTRINSICS[node.function].pure for node in find(value, nodes.Call))

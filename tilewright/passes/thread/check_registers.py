@@ -14,7 +14,7 @@ The program stays as it is; the warning names the largest fragment and its line.
 from __future__ import annotations
 
 from tilewright.ir.nodes import Allocate, Buffer, Function, Seq, Statement
-from tilewright.ir.visitor import children, kernels, walk
+from tilewright.ir.visitor import children, find, kernels
 from tilewright.passes.context import Context
 
 
@@ -39,10 +39,9 @@ def registers_needed(statement: Statement) -> tuple[int, Allocate | None]:
     below = [registers_needed(child) for child in children(statement) if isinstance(child, Statement)]
     if not isinstance(statement, Seq):
         return max(below, key=lambda one: one[0], default=(0, None))
-    lives = [
-        (allocate, position, _last_mention(statement, allocate.buffer))
-        for position, allocate in enumerate(statement.statements) if isinstance(allocate, Allocate) and _words(allocate)
-    ]  # fmt: skip
+    arrays = [(at, one) for at, one in enumerate(statement.statements) if isinstance(one, Allocate) and _words(one)]
+    last = _last_mentions(statement) if arrays else {}
+    lives = [(allocate, position, last.get(allocate.buffer, 0)) for position, allocate in arrays]
     most: tuple[int, Allocate | None] = (0, None)
     for position, (inner, largest) in enumerate(below):
         alive = [allocate for allocate, first, last in lives if first <= position <= last]
@@ -52,12 +51,12 @@ def registers_needed(statement: Statement) -> tuple[int, Allocate | None]:
     return most
 
 
-def _last_mention(body: Seq, buffer: Buffer) -> int:
-    """The last statement of a sequence that touches an array, or a view of it."""
-    return max(
-        (position for position, statement in enumerate(body.statements)
-         if any(isinstance(node, Buffer) and _root(node) is buffer for node in walk(statement))), default=0
-    )  # fmt: skip
+def _last_mentions(body: Seq) -> dict[Buffer, int]:
+    """The last statement of a sequence that touches each array, or a view of it."""
+    return {
+        _root(buffer): position
+        for position, statement in enumerate(body.statements) for buffer in find(statement, Buffer)
+    }  # fmt: skip
 
 
 def _root(buffer: Buffer) -> Buffer:

@@ -57,7 +57,7 @@ from tilewright.ir.nodes import (
     index_binary,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import find, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, with_values
 
@@ -219,7 +219,7 @@ class _Fuse(ScopedRewriter):
 
     def fixed(self, origin: Expr, loop: For) -> Expr:
         """`origin` where every loop inside `loop` is at its start, so that it means something outside."""
-        inner = {node.var: node.start for node in walk(loop.body) if isinstance(node, For)}
+        inner = {node.var: node.start for node in find(loop.body, For)}
         return with_values(origin, inner) if inner else origin
 
 
@@ -269,7 +269,7 @@ def _independent(loop: For, moved: list[Statement]) -> bool:
 
 def _accesses(node: Any) -> Iterator[Access]:
     """Every load and store at or below `node` of buffers that are not `node`'s own."""
-    own = {part.buffer for part in walk(node) if isinstance(part, Allocate)} if isinstance(node, For) else set()
+    own = {part.buffer for part in find(node, Allocate)} if isinstance(node, For) else set()
     for part in walk(node):
         if isinstance(part, (Load, Store)) and part.buffer not in own:
             (index,) = part.indices

@@ -34,7 +34,7 @@ from tilewright.ir.nodes import (
     index_binary,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import children, key, walk
+from tilewright.ir.visitor import children, find, holds, key, walk
 
 SCALAR_ONLY = frozenset({"popcount", "any_of", "all_of", "lane_index", "call_extern"})
 
@@ -66,9 +66,7 @@ class Lanes:
 
     def body(self, body: Seq) -> Seq:
         """The body on vectors.  Raises NotVectorizable."""
-        self.local = {
-            node.buffer for node in walk(body) if isinstance(node, Allocate) and node.buffer.scope == "scalar"
-        }
+        self.local = {node.buffer for node in find(body, Allocate) if node.buffer.scope == "scalar"}
         self.certain = {key(load) for load in _unconditional_loads(body)}
         while True:
             self.vectors = {}
@@ -167,7 +165,7 @@ class Lanes:
 
     def under(self, mask: Expr, body: Seq, condition: Expr) -> list[Statement]:
         """A branch that some lanes take: computed by all, stored by those."""
-        if any(isinstance(node, (For, nodes.While, nodes.Evaluate)) for node in walk(body)):
+        if holds(body, For, nodes.While, nodes.Evaluate):
             raise NotVectorizable
         self.check_speculation(body)
         self.masks.append(mask)

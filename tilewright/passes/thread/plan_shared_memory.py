@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 from tilewright.errors import SharedMemoryExceeded, Span
 from tilewright.ir.nodes import BOOL, Allocate, Buffer, Call, Evaluate, Function, Kernel, Region, Return, Statement
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import find, holds, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
@@ -92,8 +92,8 @@ def shared_allocations(kernel: Kernel) -> list[Allocate]:
     """Declarations of memory that threads share, in the order of `OFFSETS`."""
     return [
         node
-        for node in walk(kernel.body)
-        if isinstance(node, Allocate) and node.buffer.source is None and node.buffer.scope in ("shared", "barrier")
+        for node in find(kernel.body, Allocate)
+        if node.buffer.source is None and node.buffer.scope in ("shared", "barrier")
     ]
 
 
@@ -146,7 +146,7 @@ def _lives(kernel: Kernel, statements: Sequence[Statement]) -> list[_Tile]:
                 regions = {root(part.buffer) for part in node.arguments if isinstance(part, Region)}
                 matrix |= regions if not node.function.startswith(("cp_async", "atomic")) else set()
                 lasting |= regions if node.function not in _AT_ONCE else set()
-    leaves_early = any(isinstance(node, Return) for node in walk(kernel.body))
+    leaves_early = holds(kernel.body, Return)
     tiles = []
     for allocate in shared_allocations(kernel):
         buffer = allocate.buffer

@@ -26,7 +26,7 @@ from typing import Any
 
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Const, For, Function, Seq, Statement, const
-from tilewright.ir.visitor import Rewriter, walk
+from tilewright.ir.visitor import Rewriter, find, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, map_kernels, with_values
 
@@ -45,7 +45,7 @@ class _Unroll(Rewriter):
         trips = _trips(loop)
         if loop.kind != "unroll" or trips is None or _leaves(loop.body):
             return loop
-        statements = [node for node in walk(loop.body) if isinstance(node, Statement)]
+        statements = list(find(loop.body, Statement))
         if len(trips) * len(statements) > MOST_STATEMENTS:
             return loop
         copy = fresh if any(map(_declares_something, statements)) else _same

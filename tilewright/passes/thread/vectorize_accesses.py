@@ -50,7 +50,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import children, same, substitute, walk
+from tilewright.ir.visitor import children, find, same, substitute, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, with_values
 from tilewright.passes.thread.lanes import Lanes, NotVectorizable
@@ -249,7 +249,7 @@ def _fold_of(loop: For) -> tuple[Store, str, Expr] | None:
         return None
     for old, new in ((value.left, value.right), (value.right, value.left)):
         reads = isinstance(old, Load) and old.buffer is store.buffer and all(map(same, old.indices, store.indices))
-        if reads and not any(node is store.buffer for node in walk(new)):
+        if reads and not any(node is store.buffer for node in find(new, Var)):
             return store, value.op, new
     return None
 

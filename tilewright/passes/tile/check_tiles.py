@@ -7,7 +7,7 @@ every pass over them goes to slower memory.  A tile that is only added to sums o
 from __future__ import annotations
 
 from tilewright.ir.nodes import Allocate, Buffer, Call, Expr, Function, Kernel, Region, Store, TileOperator
-from tilewright.ir.visitor import kernels, walk
+from tilewright.ir.visitor import find, kernels, walk
 from tilewright.passes.context import Context
 
 TILE_SCOPES = ("shared", "fragment", "local")
@@ -55,8 +55,7 @@ def _check_first_values(kernel: Kernel, context: Context) -> None:
 
 def _check_sizes(kernel: Kernel, context: Context) -> None:
     tiles = [
-        node for node in walk(kernel.body)
-        if isinstance(node, Allocate) and node.buffer.scope in TILE_SCOPES and node.buffer.source is None
+        node for node in find(kernel.body, Allocate) if node.buffer.scope in TILE_SCOPES and node.buffer.source is None
     ]  # fmt: skip
     sizes = {tile: tile.buffer.dtype.nbytes(tile.buffer.size) for tile in tiles}
     total = sum(sizes.values())

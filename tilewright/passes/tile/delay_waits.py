@@ -43,7 +43,7 @@ from tilewright.ir.nodes import (
     Store,
     Wait,
 )
-from tilewright.ir.visitor import Rewriter, walk
+from tilewright.ir.visitor import Rewriter, find
 from tilewright.ops.copy import Copy
 from tilewright.ops.fill import Fill
 from tilewright.ops.gemm import Gemm
@@ -74,7 +74,7 @@ class _Delay(Rewriter):
         return channel
 
     def visit_Role(self, role: Role) -> Role:
-        self.taken = {node.token for node in walk(role) if isinstance(node, Commit)}
+        self.taken = {node.token for node in find(role, Commit)}
         made: Role = self.generic(role)
         self.taken = None
         return made

@@ -7,7 +7,7 @@ Initialisation of registers and everything else goes to the role that needs it, 
 from __future__ import annotations
 
 from tilewright.ir.nodes import Allocate, Assume, Let, Return, Statement
-from tilewright.ir.visitor import variables, walk
+from tilewright.ir.visitor import find, holds, variables
 from tilewright.passes.tile.pipeline_plan import Touched, touched
 from tilewright.passes.tile.role_links import Plan
 from tilewright.passes.tile.role_survey import PRIVATE
@@ -49,7 +49,7 @@ def _is_common(effects: Touched, plan: Plan) -> bool:
 
 def _must(statement: Statement, plan: Plan, effects: dict[Statement, Touched]) -> bool:
     """Whether loads depend on a statement, or all threads may end in it."""
-    if any(isinstance(node, Return) for node in walk(statement)):
+    if holds(statement, Return):
         return True
     return bool(effects[statement].writes & plan.prepared)
 
@@ -64,7 +64,7 @@ def _is_needed(
     for other in before[before.index(statement) + 1 :]:
         if other not in chosen:
             continue
-        returns = any(isinstance(node, Return) for node in walk(other))
+        returns = holds(other, Return)
         lasting = any(buffer.scope not in _OF_THREADS for buffer in own.writes)
         if own.writes & effects[other].all or own.reads & effects[other].writes or (returns and lasting):
             return True
@@ -78,7 +78,7 @@ def _obstacle(
     later = {buffer for one in rest for buffer in touched(one).all}
     for statement in work:
         line = f"line {statement.span.line}" if statement.span else "a statement"
-        if any(node in plan.moved for node in walk(statement) if isinstance(node, Statement)):
+        if any(node in plan.moved for node in find(statement, Statement)):
             return f"loads depend on {line}, which is itself to be done ahead"
         if variables(statement) & set(plan.survey.kernel.thread_vars):
             return f"loads depend on {line}, which speaks of its threads"

@@ -43,7 +43,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import Rewriter, walk
+from tilewright.ir.visitor import Rewriter, find, walk
 from tilewright.layout.algebra import expand
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
@@ -199,9 +199,7 @@ class Division:
                        attributes=(*self.source.attributes, (SPECIALIZED, True)))  # fmt: skip
 
     def _span(self, tile: Buffer) -> Any:
-        return next(
-            (one.span for one in walk(self.source.body) if isinstance(one, Allocate) and one.buffer is tile), None
-        )
+        return next((one.span for one in find(self.source.body, Allocate) if one.buffer is tile), None)
 
     def _is_light(self) -> bool:
         return all(isinstance(one, Copy) for one in self.plan.moved)
@@ -215,7 +213,7 @@ class Division:
             return Refusal(f"its tiles take {needed} bytes of {context.arch.shared_bytes} of shared memory")
         if asked:
             return None
-        producer = next(node for node in walk(made) if isinstance(node, Role) and node.name == "producer")
+        producer = next(node for node in find(made, Role) if node.name == "producer")
         for copy in walk(producer):
             if isinstance(copy, Copy) and copy.destination.buffer in self.rings.values():
                 reason = engine_misfit(copy, made, context, analyzer)
@@ -332,8 +330,7 @@ class _Slice:
             node in plan.moved
             or isinstance(node, (Break, Continue))
             or (isinstance(node, Store) and node.buffer in plan.scalars)
-            for node in walk(statement)
-            if isinstance(node, Statement)
+            for node in find(statement, Statement)
         )
 
 
@@ -352,7 +349,7 @@ def _next_turn(number: Var, counter: Buffer) -> list[Statement]:
 def _pruned(body: Seq) -> Seq:
     """A body without the names and buffers that nothing in it uses."""
     while True:
-        mentioned = Counter(node for node in walk(body) if isinstance(node, (Var, Buffer)))
+        mentioned = Counter(node for node in find(body, Var, Buffer))
         for node in list(mentioned):
             if isinstance(node, Buffer) and node.source is not None:
                 mentioned[node.source] += 1
@@ -383,7 +380,7 @@ class _Without(Rewriter):
 
 def _shared(kernel: Kernel) -> list[Buffer]:
     """The shared tiles of a kernel that own memory."""
-    found = [node.buffer for node in walk(kernel.body) if isinstance(node, Allocate)]
+    found = [node.buffer for node in find(kernel.body, Allocate)]
     return [one for one in found if one.scope == "shared" and one.source is None]
 
 

@@ -55,7 +55,7 @@ from tilewright.ir.nodes import (
     Var,
     index_binary,
 )
-from tilewright.ir.visitor import Rewriter, variables, walk
+from tilewright.ir.visitor import Rewriter, find, holds, variables, walk
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
@@ -87,7 +87,7 @@ def form_clusters(function: Function, context: Context) -> Function:
 
 def depending(kernel: Kernel, var: Var) -> set[Var]:
     """`var` and all names in a kernel whose values depend on it, or on memory that each block fills for itself."""
-    lets = [node for node in walk(kernel.body) if isinstance(node, Let)]
+    lets = list(find(kernel.body, Let))
     found = {var} | {let.var for let in lets if _reads_own_memory(let.value)}
     before = 0
     while before != len(found):
@@ -97,7 +97,7 @@ def depending(kernel: Kernel, var: Var) -> set[Var]:
 
 
 def _reads_own_memory(value: Expr) -> bool:
-    return any(isinstance(node, Load) and node.buffer.scope != "global" for node in walk(value))
+    return any(node.buffer.scope != "global" for node in find(value, Load))
 
 
 def load_bytes(copy: Copy) -> int:
@@ -130,7 +130,7 @@ def _form(kernel: Kernel, context: Context) -> Kernel:
         return _apart(kernel)
     dims = given or (wanted or BLOCKS,) * 3
     plans = plan_gemms(kernel, context.arch)
-    channels = [node for node in walk(kernel.body) if isinstance(node, Channel)]
+    channels = list(find(kernel.body, Channel))
     misfits = {channel: _channel_misfit(kernel, channel, plans) for channel in channels}
     axes = [axis for number in range(len(kernel.grid)) if (axis := _axis(kernel, number, dims[number], misfits)).shared]
     if given is not None:
@@ -194,7 +194,7 @@ def _channel_misfit(kernel: Kernel, channel: Channel, plans: Mapping[Any, Way]) 
 
 
 def _channelled(statement: Statement) -> bool:
-    return any(isinstance(node, ChannelStatement) for node in walk(statement))
+    return holds(statement, ChannelStatement)
 
 
 def _reads(node: Any, channel: Channel) -> bool:
@@ -202,9 +202,7 @@ def _reads(node: Any, channel: Channel) -> bool:
     if isinstance(node, TileOperator):
         return any(shown_tile(region.buffer) in channel.buffers for region in node.effects().reads)
     single = (nodes.Store, nodes.Let, nodes.Evaluate)
-    return isinstance(node, single) and any(
-        shown_tile(one) in channel.buffers for one in walk(node) if isinstance(one, Buffer)
-    )
+    return isinstance(node, single) and any(shown_tile(one) in channel.buffers for one in find(node, Buffer))
 
 
 def _axis(kernel: Kernel, number: int, size: int, misfits: Mapping[Channel, str | None]) -> _Axis:
@@ -243,7 +241,7 @@ def _shareable(copy: Copy, size: int) -> bool:
 
 
 def _roles(kernel: Kernel) -> list[Role]:
-    return [node for node in walk(kernel.body) if isinstance(node, Role)]
+    return list(find(kernel.body, Role))
 
 
 # The kernel in clusters ---------------------------------------------------------------------------
@@ -278,7 +276,7 @@ class _Join(Rewriter):
 
     def visit_Role(self, role: Role) -> Role:
         made: Role = self.generic(role)
-        if self.inside is None or any(isinstance(node, Publish) for node in walk(role.body)):
+        if self.inside is None or holds(role.body, Publish):
             return made
         return replace(made, body=replace(made.body, statements=tuple(self._guarded(made.body.statements))))
 

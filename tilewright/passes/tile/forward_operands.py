@@ -41,7 +41,7 @@ from tilewright.ir.nodes import (
     TileOperator,
     While,
 )
-from tilewright.ir.visitor import Rewriter, walk
+from tilewright.ir.visitor import Rewriter, holds, walk
 from tilewright.ops.copy import Copy
 from tilewright.ops.decode import Decode
 from tilewright.ops.gemm import Gemm
@@ -134,7 +134,7 @@ def _is_one(stride: object) -> bool:
 
 
 def _reads_memory(expr: Expr) -> bool:
-    return any(isinstance(node, Load) for node in walk(expr))
+    return holds(expr, Load)
 
 
 def staged_tiles(kernel: Kernel) -> dict[Buffer, _Staging]:

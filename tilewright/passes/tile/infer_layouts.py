@@ -34,7 +34,7 @@ from tilewright.ir.nodes import (
     Store,
     Var,
 )  # fmt: skip
-from tilewright.ir.visitor import Rewriter, walk
+from tilewright.ir.visitor import Rewriter, find, walk
 from tilewright.layout.algebra import replicate
 from tilewright.layout.digits import THREAD
 from tilewright.layout.layout import Layout
@@ -292,7 +292,7 @@ class _Inference:
         return None
 
     def _dealt(self, found: _Loop) -> Layout:
-        buffers = [node.buffer for node in walk(found.loop.body) if isinstance(node, (Load, Store))]
+        buffers = [node.buffer for node in find(found.loop.body, Load, Store)]
         width = found.loop.coalesced_width or self._width(buffers)
         share = math.prod(found.shape) // self.kernel.num_threads
         least = _whole_bytes(found.loop)
@@ -370,7 +370,7 @@ def _access_bits(buffer: Buffer) -> int:
 
 def _whole_bytes(loop: Parallel) -> int:
     """Neighbours that a thread takes together, so that no other writes to the bytes that it writes to."""
-    stored = [node.buffer for node in walk(loop.body) if isinstance(node, Store)]
+    stored = [node.buffer for node in find(loop.body, Store)]
     return max((one.dtype.per_byte for one in stored if one.scope in ("global", "shared")), default=1)
 
 

@@ -73,7 +73,7 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, substitute, walk
+from tilewright.ir.visitor import Rewriter, find, substitute, walk
 from tilewright.layout.algebra import expand
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
@@ -101,7 +101,7 @@ class _Inject(Rewriter):
         self.kernel, self.context = kernel, context
         self.stages: dict[Buffer, list[Buffer]] = {}
         self.tokens = 0
-        self.declared = {node.buffer: node.span for node in walk(kernel.body) if isinstance(node, Allocate)}
+        self.declared = {node.buffer: node.span for node in find(kernel.body, Allocate)}
 
     def run(self) -> Kernel:
         body = self(self.kernel.body)

@@ -25,7 +25,7 @@ from typing import Any
 
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Call, Expr, Function, If, Load, Parallel, Select, Seq, Statement, Store
-from tilewright.ir.visitor import Rewriter, key, walk
+from tilewright.ir.visitor import Rewriter, find, key, walk
 from tilewright.passes.context import Context
 
 
@@ -75,7 +75,7 @@ def _independent(condition: Expr, stores: Sequence[Store]) -> bool:
     read = [condition, *(index for store in stores for index in store.indices)]
     read += [store.value for store in stores[2:]]
     nodes = [node for value in read for node in walk(value)]
-    effects = any(isinstance(node, Call) and not INTRINSICS[node.function].pure for node in walk(condition))
+    effects = any(not INTRINSICS[node.function].pure for node in find(condition, Call))
     return not effects and not any(isinstance(node, Load) and node.buffer in stored for node in nodes)
 
 

@@ -26,7 +26,7 @@ from typing import Any
 from tilewright.errors import GridTooLarge
 from tilewright.ir.dtypes import UINT32
 from tilewright.ir.nodes import Allocate, Buffer, Call, Evaluate, Function, Kernel, Region, const
-from tilewright.ir.visitor import Rewriter, walk
+from tilewright.ir.visitor import Rewriter, find
 from tilewright.passes.context import Context
 
 GRID_SYNC = "grid_sync"
@@ -45,7 +45,7 @@ def meet_grid(function: Function, context: Context) -> Function:
 
 def meets(kernel: Kernel) -> bool:
     """Whether all blocks of a kernel's grid meet."""
-    return any(isinstance(node, Call) and node.function == GRID_SYNC for node in walk(kernel.body))
+    return any(node.function == GRID_SYNC for node in find(kernel.body, Call))
 
 
 class _Meet(Rewriter):

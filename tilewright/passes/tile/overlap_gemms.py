@@ -58,7 +58,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import Rewriter, substitute, walk
+from tilewright.ir.visitor import Rewriter, find, substitute, walk
 from tilewright.ops.fill import Fill
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.context import Context
@@ -80,7 +80,7 @@ def overlap_gemms(function: Function, context: Context) -> Function:
 
 
 def _overlap(kernel: Kernel, plans: dict[Product, GemmPlan]) -> Kernel:
-    channels = {node.name: node for node in walk(kernel.body) if isinstance(node, Channel)}
+    channels = {node.name: node for node in find(kernel.body, Channel)}
     body = _Roles(channels, plans)(kernel.body)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
@@ -186,7 +186,7 @@ class _Roles(Rewriter):
                 releases.append(statement)
         turns = [turns_of(loop, home, release.iteration) for release in releases]
         known = [one for one in turns if one is not None]
-        inside = {node.channel for node in walk(loop.body) if isinstance(node, Release)}
+        inside = {node.channel for node in find(loop.body, Release)}
         handed = {buffer for name in inside for buffer in self.channels[name].buffers}
         read = {region.buffer for region in gemm.operands} & handed
         freed = {buffer for release in releases for buffer in self.channels[release.channel].buffers}

@@ -28,7 +28,7 @@ from dataclasses import replace
 
 from tilewright.ir.dtypes import INT32, UINT32
 from tilewright.ir.nodes import Allocate, Buffer, Const, Expr, For, Seq, Statement, Store, Var, const, index_binary, seq
-from tilewright.ir.visitor import substitute, walk
+from tilewright.ir.visitor import find, substitute
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.scoped import fresh
 from tilewright.passes.tile.select_instructions import GemmPlan
@@ -73,7 +73,7 @@ def pair_turns(turned: Callable[[Product], For], gemm: SparseGemm, plans: dict[P
         """One turn of the loop, its gemm's metadata in the registers of its parity."""
         loop = loops[parity]
         body = fresh(substitute(loop.body, {loop.var: index_binary("add", loop.start, number)}))
-        started = next(node for node in walk(body) if isinstance(node, SparseGemm))
+        started = next(node for node in find(body, SparseGemm))
         plans[started] = replace(plan, words=words[parity])
         return body
 

@@ -76,7 +76,7 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.signature import root, size_variables
-from tilewright.ir.visitor import Rewriter, variables, walk
+from tilewright.ir.visitor import Rewriter, find, variables, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, map_kernels
@@ -156,7 +156,7 @@ class _Grid:
     @property
     def pays(self) -> bool:
         """Whether blocks would wait for others to end, and no second one on their multiprocessor works meanwhile."""
-        shares = any(isinstance(node, Role) and node.registers is not None for node in walk(self.source.body))
+        shares = any(node.registers is not None for node in find(self.source.body, Role))
         alone = shares or 2 * shared_bytes(self.source) > self.arch.shared_bytes  # roles share all registers there are
         return alone and not (isinstance(self.total, Const) and self.total.value <= self.resident)
 
@@ -208,13 +208,11 @@ class _Persist:
 
     @property
     def roles(self) -> list[Role]:
-        return [node for node in walk(self.source.body) if isinstance(node, Role)]
+        return list(find(self.source.body, Role))
 
     def passes(self, role: Role, channel: Channel) -> Expr | None:
         """Iterations of a role in one tile: those of its only loop, or the one that no loop counts; None where that is not so."""
-        found = [
-            node for node in walk(role.body) if isinstance(node, (Acquire, Receive)) and node.channel == channel.name
-        ]
+        found = [node for node in find(role.body, Acquire, Receive) if node.channel == channel.name]
         if len(found) != 1:
             return None
         once = isinstance(found[0].iteration, Const) and found[0].iteration.value == 0
@@ -227,7 +225,7 @@ class _Persist:
             return None
         loop = loops[0]
         count = index_binary("sub", loop.stop, loop.start)
-        own = {node.var for node in walk(role.body) if isinstance(node, Let)}
+        own = {node.var for node in find(role.body, Let)}
         counted = self.analyzer.equal(found[0].iteration, index_binary("sub", loop.var, loop.start))
         return count if counted and not variables(count) & own else None
 

@@ -42,7 +42,7 @@ from tilewright.ir.nodes import (
     While,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import find, walk
 from tilewright.ops.copy import Copy
 from tilewright.passes.tile.gathers import filled_by, is_gather
 
@@ -190,12 +190,12 @@ def _with_names(statement: Statement, lets: Sequence[Let]) -> Touched:
 
 def needed_names(statement: Statement, lets: Sequence[Let]) -> list[Let]:
     """The names that a statement uses, and those that these rest on, in order."""
-    wanted = {node for node in walk(statement) if isinstance(node, Var)}
+    wanted = set(find(statement, Var))
     found: list[Let] = []
     for let in reversed(lets):
         if let.var in wanted:
             found.append(let)
-            wanted |= {node for node in walk(let.value) if isinstance(node, Var)}
+            wanted |= set(find(let.value, Var))
     return found[::-1]
 
 

@@ -31,7 +31,7 @@ from tilewright.ir.nodes import (
     const,
     index_binary,
 )
-from tilewright.ir.visitor import children, walk
+from tilewright.ir.visitor import children, find
 from tilewright.layout.panels import PanelLayout
 from tilewright.machine.arch import Arch
 from tilewright.machine.dot import DotInstruction, OperandPlan, match_left_offset, match_operands
@@ -91,7 +91,7 @@ def plan_operand_layouts(function: Function, context: Context) -> Function:
     if context.arch.has_threads:
         return function
     facts: dict[Buffer, PhysicalOperand] = context.facts.setdefault(FACT, {})
-    gemms = [node for node in walk(function.body) if isinstance(node, Gemm)]
+    gemms = list(find(function.body, Gemm))
     packed: list[tuple[str, PanelLayout]] = []
     for param in function.params:
         if isinstance(param, Buffer) and param.packed and param.rank == 2 and _is_static(param):

@@ -43,7 +43,7 @@ from tilewright.ir.nodes import (
     Wait,
     While,
 )
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import find, holds, walk
 from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
@@ -97,14 +97,14 @@ def _synchronize(kernel: Kernel, plans: Mapping[Product, GemmPlan]) -> Kernel:
         and any(region.buffer in walking.by_descriptor for region in filled_by(node))
     }  # fmt: skip
     if walking.by_descriptor:
-        walking.landing = any(isinstance(node, Call) and node.function == LANDED for node in walk(kernel.body))
+        walking.landing = any(node.function == LANDED for node in find(kernel.body, Call))
     body, _ = walking.sequence(kernel.body, NOTHING)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 
 def _by_descriptor(kernel: Kernel, plans: Mapping[Product, GemmPlan]) -> frozenset[Buffer]:
     """Shared tiles that asynchronous matrix instructions read."""
-    gemms = [node for node in walk(kernel.body) if isinstance(node, Product)]
+    gemms = list(find(kernel.body, Product))
     read = [gemm for gemm in gemms if gemm in plans and plans[gemm].instruction.asynchronous]
     buffers = {region.buffer for gemm in read for region in (gemm.a, gemm.b)}
     return frozenset(buffer for buffer in buffers if buffer.scope == "shared")
@@ -112,7 +112,7 @@ def _by_descriptor(kernel: Kernel, plans: Mapping[Product, GemmPlan]) -> frozens
 
 def _stored(kernel: Kernel) -> frozenset[Buffer]:
     """Shared tiles that the copy engine stores for the author."""
-    copies = [node for node in walk(kernel.body) if isinstance(node, Copy) and is_by_hand(node)]
+    copies = [node for node in find(kernel.body, Copy) if is_by_hand(node)]
     return frozenset(copy.source.buffer for copy in copies if copy.source.buffer.scope == "shared")
 
 
@@ -174,7 +174,7 @@ class _Walk:
 
         Which of its own iterations' stores an element keeps is the business of the author, who deals them to threads.
         """
-        if any(isinstance(node, (Parallel, TileOperator, Evaluate, Wait, Roles)) for node in walk(loop)):
+        if holds(loop, Parallel, TileOperator, Evaluate, Wait, Roles):
             return False
         touched = self.touches(loop)
         return not {place.buffer for place in touched.read} & {place.buffer for place in touched.written}

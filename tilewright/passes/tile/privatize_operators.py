@@ -48,7 +48,7 @@ from tilewright.ir.nodes import (
     const,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, walk
+from tilewright.ir.visitor import Rewriter, find, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 
@@ -62,7 +62,7 @@ def privatize_operators(function: Function, context: Context) -> Function:
 
 
 def _privatize(kernel: Kernel, has_threads: bool) -> Kernel:
-    work = [s for s in walk(kernel.body) if isinstance(s, (TileOperator, Parallel)) and "fragment" not in _scopes(s)]
+    work = [s for s in find(kernel.body, TileOperator, Parallel) if "fragment" not in _scopes(s)]
     dependent = find_varying(kernel).dependent if work else ()
     private: set[Statement] = {
         s for s in work if s in dependent or (has_threads and _scopes(s, written=True) == {"local"})
@@ -72,7 +72,7 @@ def _privatize(kernel: Kernel, has_threads: bool) -> Kernel:
 
 def _scopes(statement: Statement, written: bool = False) -> set[str]:
     """Where the memory lies that a statement touches (or writes), leaving out what it allocates itself."""
-    own = {node.buffer for node in walk(statement) if isinstance(node, nodes.Allocate)}
+    own = {node.buffer for node in find(statement, nodes.Allocate)}
     return {root(buffer).scope for buffer in _buffers(statement, written) if buffer not in own}
 
 

@@ -34,7 +34,7 @@ from tilewright.ir.nodes import (
     Var,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import find, walk
 from tilewright.passes.tile.role_survey import LOOPS, Site, Survey, header, operands
 from tilewright.passes.tile.tile_views import sees_all, views_of, written_buffers
 
@@ -202,7 +202,7 @@ class _Planner:
     def _leaves(self, home: Seq, first: int, last: int) -> Statement | None:
         """A statement that leaves a sequence between two positions."""
         for statement in home.statements[first : last + 1]:
-            inner = {id(node) for loop in walk(statement) if isinstance(loop, LOOPS) for node in walk(loop.body)}
+            inner = {id(node) for loop in find(statement, LOOPS) for node in walk(loop.body)}
             for node in walk(statement):
                 if isinstance(node, (Break, Continue)) and id(node) not in inner:
                     return node

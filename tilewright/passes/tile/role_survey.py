@@ -35,7 +35,7 @@ from tilewright.ir.nodes import (
     While,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import find, walk
 from tilewright.ops.copy import Copy
 from tilewright.ops.fill import Fill
 from tilewright.passes.tile.pipeline_plan import Touched, touched
@@ -182,7 +182,7 @@ class Survey:
             for buffer in effects.reads
         )
         writes = all(buffer.scope in PRIVATE or buffer in tiles for buffer in effects.writes)
-        mentions = {node for node in walk(leaf) if isinstance(node, Var)}
+        mentions = set(find(leaf, Var))
         return reads and writes and not mentions & set(self.kernel.thread_vars)
 
     def _useful(self, found: set[Statement]) -> set[Statement]:
@@ -255,7 +255,7 @@ class Survey:
 
 
 def _read_by(values: Iterable[Expr]) -> Touched:
-    reads = {root(node.buffer) for value in values for node in walk(value) if isinstance(node, Load)}
+    reads = {root(node.buffer) for value in values for node in find(value, Load)}
     return Touched(frozenset(reads), frozenset())
 
 
@@ -265,8 +265,8 @@ def operands(leaf: Statement) -> list[Expr]:
     What a parallel loop loads for its elements is data, not one of these; where it loads it from is.
     """
     if isinstance(leaf, Parallel):
-        bound = set(leaf.vars) | {node.var for node in walk(leaf.body) if isinstance(node, Let)}
-        return [node for node in walk(leaf) if isinstance(node, Var) and node not in bound]
+        bound = set(leaf.vars) | {node.var for node in find(leaf.body, Let)}
+        return [node for node in find(leaf, Var) if node not in bound]
     return [value for value in (getattr(leaf, name) for name in _fields(leaf)) for value in _values(value)]
 
 

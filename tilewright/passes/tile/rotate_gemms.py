@@ -63,7 +63,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import substitute, walk
+from tilewright.ir.visitor import find, holds, substitute, walk
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.scoped import fresh
 from tilewright.passes.tile.pipeline_plan import needed_names, touched
@@ -185,7 +185,7 @@ class _Rotation:
         """Whether a name counts the iterations (else its value is computed again); None where it is neither."""
         if isinstance(let.value, Load) and let.value.buffer.scope == "scalar":
             return True
-        return None if any(isinstance(node, Load) for node in walk(let.value)) else False
+        return None if holds(let.value, Load) else False
 
     # The loop -------------------------------------------------------------------------------------
 
@@ -236,7 +236,7 @@ class _Rotation:
         return self._copied([*names, *self.last], values)
 
     def _is_inside(self, iteration: Expr) -> bool:
-        return any(node is self.loop.var for node in walk(iteration))
+        return any(node is self.loop.var for node in find(iteration, Var))
 
     @staticmethod
     def _now(let: Let, names: list[Statement]) -> Var:
@@ -249,8 +249,8 @@ class _Rotation:
         """Statements with variables replaced, under names of their own; gemms keep their plans."""
         before = Seq(tuple(statements))
         made = fresh(substitute(before, values))
-        originals = [node for node in walk(before) if isinstance(node, Product)]
-        for original, copy in zip(originals, [node for node in walk(made) if isinstance(node, Product)], strict=True):
+        originals = list(find(before, Product))
+        for original, copy in zip(originals, list(find(made, Product)), strict=True):
             if original in self.plans:
                 self.plans[copy] = self.plans[original]
         return list(made.statements)

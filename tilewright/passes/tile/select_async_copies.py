@@ -33,7 +33,7 @@ from tilewright.ir.nodes import (
     Region,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import find, walk
 from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import GLOBAL, SHARED, CopyInstruction
@@ -130,7 +130,7 @@ class _Select(ScopedRewriter):
     def visit_Kernel(self, kernel: Kernel) -> Any:
         self.threads = kernel.thread_vars
         self.layouts = {buffer: layout for buffer, layout in kernel.layouts if isinstance(layout, Layout)}
-        self.slots = {buffer for node in walk(kernel) if isinstance(node, Channel) for buffer in node.buffers}
+        self.slots = {buffer for node in find(kernel, Channel) for buffer in node.buffers}
         self.safe = dict(kernel.safe_values)
         return super().visit_Kernel(kernel)
 

@@ -38,7 +38,7 @@ from tilewright.ir.nodes import (
     index_binary,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import find, walk
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import shared_rows
 from tilewright.machine.instructions import GLOBAL
@@ -83,12 +83,12 @@ def select_copies(function: Function, context: Context) -> Function:
 
 def slot_buffers(kernel: Kernel) -> frozenset[Buffer]:
     """The buffers of all channels of a kernel."""
-    return frozenset(buffer for node in walk(kernel) if isinstance(node, Channel) for buffer in node.buffers)
+    return frozenset(buffer for node in find(kernel, Channel) for buffer in node.buffers)
 
 
 def private_channels(kernel: Kernel) -> list[Channel]:
     """Channels whose slots are those of single warps."""
-    return [node for node in walk(kernel) if isinstance(node, Channel) and node.is_private]
+    return [node for node in find(kernel, Channel) if node.is_private]
 
 
 def is_by_hand(copy: Copy) -> bool:
@@ -98,7 +98,7 @@ def is_by_hand(copy: Copy) -> bool:
 
 def tiles_by_hand(kernel: Kernel) -> frozenset[Buffer]:
     """Shared tiles that the author has the copy engine fill or empty."""
-    copies = [node for node in walk(kernel.body) if isinstance(node, Copy) and is_by_hand(node)]
+    copies = [node for node in find(kernel.body, Copy) if is_by_hand(node)]
     return frozenset(
         region.buffer for copy in copies for region in (copy.source, copy.destination) if region.buffer.scope == "shared"
     )  # fmt: skip
@@ -108,7 +108,7 @@ def by_bytes(kernel: Kernel) -> frozenset[Buffer]:
     """Tiles that the copy engine fills or empties with bytes in one piece: they are row-major."""
     copies = [
         *channel_copies(kernel),
-        *(node for node in walk(kernel.body) if isinstance(node, Copy) and is_by_hand(node)),
+        *(node for node in find(kernel.body, Copy) if is_by_hand(node)),
     ]
     found = {region.buffer for copy in copies if copy.prefer == BULK for region in (copy.source, copy.destination)}
     return frozenset(buffer for buffer in found if buffer.scope == "shared")
@@ -117,8 +117,8 @@ def by_bytes(kernel: Kernel) -> frozenset[Buffer]:
 def channel_copies(kernel: Kernel) -> list[Copy]:
     """Copies that a role makes into the buffers of a channel."""
     slots = slot_buffers(kernel)
-    roles = [node for node in walk(kernel) if isinstance(node, Role)] if slots else []
-    copies = [node for role in roles for node in walk(role) if isinstance(node, Copy)]
+    roles = list(find(kernel, Role)) if slots else []
+    copies = [node for role in roles for node in find(role, Copy)]
     return [copy for copy in copies if copy.destination.buffer in slots]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from tilewright.arith import Analyzer
 from tilewright.errors import NotAsynchronous
 from tilewright.ir.nodes import Allocate, Buffer, Const, Function, Kernel, Region, Role
-from tilewright.ir.visitor import kernels, walk
+from tilewright.ir.visitor import find, kernels
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import copies, permuted, repeat
@@ -145,10 +145,9 @@ def select_instructions(function: Function, context: Context) -> Function:
 
 def gemms_of(kernel: Kernel) -> dict[Product, int]:
     """The gemms of a kernel, each with the number of threads that execute it: its role's, or the block's."""
-    found = {node: kernel.num_threads for node in walk(kernel) if isinstance(node, Product)}
-    for role in walk(kernel):
-        if isinstance(role, Role):
-            found.update((node, role.warps * WARP) for node in walk(role) if isinstance(node, Product))
+    found = dict.fromkeys(find(kernel, Product), kernel.num_threads)
+    for role in find(kernel, Role):
+        found.update((node, role.warps * WARP) for node in find(role, Product))
     return found
 
 
@@ -157,7 +156,7 @@ def descriptor_tiles(kernel: Kernel) -> dict[Buffer, int]:
 
     What threads write there passes a fence first, which `plan_synchronization` and `lower_channels` see to.
     """
-    tiles = {node.buffer for node in walk(kernel.body) if isinstance(node, Allocate)} | slot_buffers(kernel)
+    tiles = {node.buffer for node in find(kernel.body, Allocate)} | slot_buffers(kernel)
     spans = {one: _span(one, kernel) for one in tiles if one.scope == "shared" and one.source is None}
     return {one: span for one, span in spans.items() if span is not None}
 

@@ -38,7 +38,7 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, substitute, walk
+from tilewright.ir.visitor import Rewriter, find, substitute
 from tilewright.ops.base import parallel
 from tilewright.passes.context import Context
 from tilewright.passes.tile.infer_layouts import overwrites
@@ -55,7 +55,7 @@ def separate_views(function: Function, context: Context) -> Function:
     ------
     FragmentReinterpreted : the view's elements have another size.
     """
-    if not any(isinstance(node, Buffer) and _is_view(node) for node in walk(function.body)):
+    if not any(_is_view(node) for node in find(function.body, Buffer)):
         return function
     return function.with_body(_Separate()(function.body))
 
@@ -69,7 +69,7 @@ class _Separate(Rewriter):
         return root(buffer) if _is_view(buffer) and _is_same(buffer) else buffer
 
     def visit_Parallel(self, loop: Parallel) -> Statement:
-        accesses = [node for node in walk(loop.body) if isinstance(node, (Load, Store))]
+        accesses = list(find(loop.body, Load, Store))
         read = {node.buffer for node in accesses if isinstance(node, Load)}
         written = {node.buffer for node in accesses if isinstance(node, Store)}
         fresh = {buffer for buffer in written - read if overwrites(loop, buffer)}

@@ -63,7 +63,7 @@ from tilewright.ir.nodes import (
     expr,
     index_binary,
 )
-from tilewright.ir.visitor import Rewriter, substitute, walk
+from tilewright.ir.visitor import Rewriter, find, substitute, walk
 from tilewright.layout.panels import PanelLayout
 from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
@@ -259,7 +259,7 @@ def _is_plain(copy: Copy, safe: set[Buffer]) -> bool:
 
 def _places(copy: Copy, extents: dict[Var, Extent]) -> dict[Var, Extent] | None:
     """The loops and grid dimensions that the source depends on; None where there is something else, or too many."""
-    used = {node for start in copy.source.starts for node in walk(start) if isinstance(node, Var)}
+    used = {node for start in copy.source.starts for node in find(start, Var)}
     if not used <= set(extents) or not 0 < len(used) <= MOST_GRID_DIMENSIONS:
         return None
     return {var: extent for var, extent in extents.items() if var in used}

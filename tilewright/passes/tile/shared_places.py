@@ -32,7 +32,7 @@ from tilewright.ir.nodes import (
     index_binary,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import key, substitute, walk
+from tilewright.ir.visitor import find, key, substitute
 
 Together = Callable[[Buffer, Buffer], bool]
 """Whether two buffers share memory."""
@@ -50,7 +50,7 @@ class Place:
     def of(buffer: Buffer, slot: Expr | None, bound: set[Var]) -> Place:
         """The place at index `slot` of the first dimension; the whole tile where a loop inside moves the index."""
         owner = root(buffer)
-        if owner is not buffer or slot is None or buffer.rank < 2 or any(node in bound for node in walk(slot)):
+        if owner is not buffer or slot is None or buffer.rank < 2 or any(node in bound for node in find(slot, Var)):
             return Place(owner)
         return Place(owner, slot, key(slot))
 
@@ -149,14 +149,14 @@ class Pending:
         previous = index_binary("sub", loop.var, loop.step)
 
         def change(slot: Expr) -> Expr | None:
-            return None if any(node in bound for node in walk(slot)) else substitute(slot, {loop.var: previous})
+            return None if any(node in bound for node in find(slot, Var)) else substitute(slot, {loop.var: previous})
 
         return self.at(change)
 
     def outside(self, statement: Statement) -> Pending:
         """The same where names bound in `statement` mean nothing."""
         bound = bound_in(statement)
-        return self.at(lambda slot: None if any(node in bound for node in walk(slot)) else slot)
+        return self.at(lambda slot: None if any(node in bound for node in find(slot, Var)) else slot)
 
     def anywhere(self) -> Pending:
         """The same of whole tiles."""
@@ -170,7 +170,7 @@ def _meet(places: Iterable[Place], others: Iterable[Place], together: Together) 
 def bound_in(statement: Statement) -> set[Var]:
     """Variables that loops and names in `statement` bind."""
     bound: set[Var] = set()
-    for node in walk(statement):
+    for node in find(statement, For, Let, Parallel):
         if isinstance(node, (For, Let)):
             bound.add(node.var)
         elif isinstance(node, Parallel):
@@ -225,9 +225,9 @@ def exchanged_tensors(kernel: Kernel) -> frozenset[Buffer]:
     """
     read: set[Buffer] = set()
     written: list[Buffer] = []
-    if any(node in kernel.thread_vars for node in walk(kernel.body) if isinstance(node, Var)):
+    if any(node in kernel.thread_vars for node in find(kernel.body, Var)):
         return frozenset()
-    for node in walk(kernel.body):
+    for node in find(kernel.body, Load, Store, TileOperator):
         if isinstance(node, (Load, Store)):
             (read.add if isinstance(node, Load) else written.append)(root(node.buffer))
         elif isinstance(node, TileOperator):

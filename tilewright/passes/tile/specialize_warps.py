@@ -61,7 +61,7 @@ from tilewright.ir.nodes import (
     TileOperator,
     Wait,
 )
-from tilewright.ir.visitor import Rewriter, walk
+from tilewright.ir.visitor import Rewriter, find, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.divide_roles import GROUP, Division, Refusal
@@ -93,11 +93,7 @@ class _Specialize(ScopedRewriter):
             rest = tuple((name, value) for name, value in kernel.attributes if name != SPECIALIZE)
             kernel = replace(kernel, attributes=rest)
         kernel = replace(kernel, body=_Flat()(kernel.body))
-        loops = [
-            node
-            for node in walk(kernel.body)
-            if isinstance(node, Pipelined) and (node.num_stages > 0 or node.stage is not None)
-        ]
+        loops = [node for node in find(kernel.body, Pipelined) if (node.num_stages > 0 or node.stage is not None)]
         asked = [loop for loop in loops if (by_author if loop.specialize is None else loop.specialize)]
         wanted = [loop for loop in loops if (by_author if loop.specialize is None else loop.specialize) is not False]
         if not wanted:
@@ -135,7 +131,7 @@ class _Specialize(ScopedRewriter):
             wanted[loop] = max(wanted[loop], plan_pipeline(loop, unstageable(kernel, loop)).depth + 1)
         anchor = next(
             position for position, statement in enumerate(kernel.body.statements)
-            if any(node in wanted for node in walk(statement) if isinstance(node, Pipelined))
+            if any(node in wanted for node in find(statement, Pipelined))
         )  # fmt: skip
         survey = Survey(kernel, anchor)
         plan = plan_links(survey, wanted)

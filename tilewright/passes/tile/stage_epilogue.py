@@ -41,7 +41,7 @@ from tilewright.ir.nodes import (
     index_binary,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import variables, walk
+from tilewright.ir.visitor import find, variables, walk
 from tilewright.layout.threads import shared_rows
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
@@ -123,8 +123,7 @@ class _Stage(ScopedRewriter):
             pairs = [(node.source.buffer, node.destination.buffer)]
         elif isinstance(node, Parallel) and len(node.vars) == 2:
             touched = [
-                one for one in walk(node.body)
-                if isinstance(one, (Load, Store)) and len(one.indices) == 2
+                one for one in find(node.body, Load, Store) if len(one.indices) == 2
                 and all(index is var for index, var in zip(one.indices, node.vars))
             ]  # fmt: skip
             read = [one.buffer for one in touched if isinstance(one, Load)]

@@ -56,7 +56,7 @@ from tilewright.ir.nodes import (
     const,
     index_binary,
 )
-from tilewright.ir.visitor import Rewriter, walk
+from tilewright.ir.visitor import Rewriter, holds
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.tile.divide_roles import SPECIALIZED
@@ -143,4 +143,4 @@ def _works_between(statements: Sequence[Statement]) -> bool:
 
 def _holds_gemm(statement: Statement) -> bool:
     """Whether gemms stand deeper than turns are counted."""
-    return isinstance(statement, LOOPS) and any(isinstance(node, Gemm) for node in walk(statement))
+    return isinstance(statement, LOOPS) and holds(statement, Gemm)

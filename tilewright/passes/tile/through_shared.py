@@ -20,7 +20,7 @@ from tilewright.ir.nodes import (
     whole,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import substitute, walk
+from tilewright.ir.visitor import find, substitute, walk
 from tilewright.ops.copy import Copy
 
 
@@ -36,8 +36,8 @@ def through_shared(statement: Statement, fragments: Collection[Buffer], fresh: C
         buffer: Buffer(f"{buffer.name}_shared", buffer.shape, buffer.dtype, "shared")
         for buffer in sorted(fragments, key=lambda buffer: buffer.name)
     }
-    stored = {node.buffer for node in walk(statement) if isinstance(node, Store)}
-    loaded = {node.buffer for node in walk(statement) if isinstance(node, Load)}
+    stored = {node.buffer for node in find(statement, Store)}
+    loaded = {node.buffer for node in find(statement, Load)}
     before: list[Statement] = []
     after: list[Statement] = []
     for buffer, tile in tiles.items():
@@ -67,5 +67,5 @@ def happens_once(loop: Parallel) -> bool:
         ):
             return True
         if isinstance(node, Evaluate) and isinstance(node.value, Call) and not INTRINSICS[node.value.function].pure:
-            changed |= {root(one.buffer) for one in walk(node.value) if isinstance(one, Region)}
+            changed |= {root(one.buffer) for one in find(node.value, Region)}
     return bool(read & changed)

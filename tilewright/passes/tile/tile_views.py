@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.errors import LayoutConflict
 from tilewright.ir.nodes import Buffer, Expr, Kernel, Statement, Store, TileOperator
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import find, walk
 from tilewright.layout.algebra import viewed
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import shared_rows, widest_span
@@ -20,7 +20,7 @@ from tilewright.layout.threads import shared_rows, widest_span
 
 def views_of(kernel: Kernel) -> list[Buffer]:
     """The views of shared tiles that a kernel uses, in the order of their use."""
-    buffers = dict.fromkeys(node for node in walk(kernel.body) if isinstance(node, Buffer))
+    buffers = dict.fromkeys(find(kernel.body, Buffer))
     return [one for one in buffers if one.source is not None and root(one).scope == "shared"]
 
 

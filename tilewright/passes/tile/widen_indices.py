@@ -27,7 +27,7 @@ from typing import Any
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32, INT64
 from tilewright.ir.nodes import Binary, Buffer, Cast, Const, Expr, Extent, Function, Let, Load, Region, Store, Var
-from tilewright.ir.visitor import Rewriter, walk
+from tilewright.ir.visitor import Rewriter, find, walk
 from tilewright.passes.context import Context
 
 _ARITHMETIC = frozenset({"add", "sub", "mul", "floordiv", "floormod", "min", "max"})
@@ -35,7 +35,7 @@ _ARITHMETIC = frozenset({"add", "sub", "mul", "floordiv", "floormod", "min", "ma
 
 def widen_indices(function: Function, context: Context) -> Function:
     """Compute with 64 bits what indexes long dimensions of global buffers."""
-    if not any(isinstance(node, Buffer) and any(map(is_long, node.shape)) for node in walk(function)):
+    if not any(any(map(is_long, node.shape)) for node in find(function, Buffer)):
         return function
     body = _Widen()(function.body)
     return function if body is function.body else function.with_body(body)

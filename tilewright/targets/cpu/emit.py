@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer, Function, Kernel, Var
 from tilewright.ir.signature import entry_parameters, written_parameters
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import find, walk
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names
@@ -160,8 +160,8 @@ class _Block(CpuStatements):
         self.host, self.kernel, self.captured = host, kernel, captured
         self.promoted = promotable(kernel.body)
         self.nonnegative |= host.nonnegative | set(kernel.block_vars)
-        self.written = {node.buffer for node in walk(kernel.body) if isinstance(node, nodes.Store)} | {
-            part.buffer for node in walk(kernel.body) if isinstance(node, nodes.Call)
+        self.written = {node.buffer for node in find(kernel.body, nodes.Store)} | {
+            part.buffer for node in find(kernel.body, nodes.Call)
             for part in node.arguments if isinstance(part, nodes.Region)}  # fmt: skip
         for thing in (*captured, *kernel.block_vars):
             self.names.of(thing)

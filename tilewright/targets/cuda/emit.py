@@ -7,7 +7,7 @@ from typing import Any
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer, Function, Kernel, TensorMap, Var
 from tilewright.ir.signature import root, size_variables, written_parameters
-from tilewright.ir.visitor import kernels, key, walk
+from tilewright.ir.visitor import find, kernels, key, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.thread.plan_shared_memory import BYTES, OFFSETS, shared_allocations
 from tilewright.targets.base import Source
@@ -45,7 +45,7 @@ def emit(function: Function, arch: Arch) -> Source:
 
 def _headers(function: Function) -> list[str]:
     """Includes of the warpgroup instructions that are called."""
-    calls = [node for node in walk(function) if isinstance(node, nodes.Call) and node.function in WGMMA]
+    calls = [node for node in find(function, nodes.Call) if node.function in WGMMA]
     names = {
         f"tilewright_wgmma_{'sparse_' * ('sparse' in call.function)}n{call.arguments[0].value}_{call.arguments[1]}.cuh"  # type: ignore[union-attr]
         for call in calls
@@ -71,7 +71,7 @@ def with_lines(source: Source) -> str:
 def kernel_parameters(kernel: Kernel) -> list[Buffer | Var | TensorMap]:
     """What a kernel takes from its host program: variables, global buffers and maps of them, in order of appearance."""
     bound: set[object] = {*kernel.block_vars, *kernel.thread_vars}
-    for node in walk(kernel.body):
+    for node in find(kernel.body, nodes.Let, nodes.For, nodes.Parallel, nodes.Allocate):
         if isinstance(node, (nodes.Let, nodes.For)):
             bound.add(node.var)
         elif isinstance(node, nodes.Parallel):
@@ -136,7 +136,7 @@ class _Kernel:
 
     def _indices(self) -> list[str]:
         """Declarations of the block and thread indices that are used."""
-        used = {node for node in walk(self.kernel.body) if isinstance(node, Var)}
+        used = set(find(self.kernel.body, Var))
         lines = []
         for var, axis in zip(self.kernel.block_vars, "xyz"):
             if var in used:

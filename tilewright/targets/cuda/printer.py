@@ -11,7 +11,7 @@ from tilewright.ir.dtypes import DType
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Buffer, Expr, Region, const, index_binary
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import key, walk
+from tilewright.ir.visitor import find, key
 from tilewright.targets.c_family import UNARY, CFamilyPrinter, Names, Text
 from tilewright.targets.cuda.instructions import PTX_NAMES
 from tilewright.targets.cuda.spellings import SPELLINGS, TYPES, storage_type
@@ -424,7 +424,7 @@ def _runs_once(loop: nodes.For) -> bool:
 
 def _meets(loop: nodes.For) -> bool:
     """Whether threads meet in a loop's turns: in barriers, products, exchanges."""
-    return any(isinstance(node, nodes.Call) and INTRINSICS[node.function].collective for node in walk(loop.body))
+    return any(INTRINSICS[node.function].collective for node in find(loop.body, nodes.Call))
 
 
 def _counts_registers(loop: nodes.For) -> bool:
@@ -432,9 +432,9 @@ def _counts_registers(loop: nodes.For) -> bool:
     moving = {loop.var}
 
     def moves(expr: Expr) -> bool:
-        return any(node in moving for node in walk(expr) if isinstance(node, nodes.Var))
+        return any(node in moving for node in find(expr, nodes.Var))
 
-    for node in walk(loop.body):
+    for node in find(loop.body, nodes.Let, nodes.For, nodes.Load, nodes.Store, Region):
         if (isinstance(node, nodes.Let) and moves(node.value)) or (
             isinstance(node, nodes.For) and (moves(node.start) or moves(node.stop))
         ):

@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.ir.nodes import Buffer, Call, Function, TensorMap, Var
 from tilewright.ir.nodes import Kernel as IrKernel
-from tilewright.ir.visitor import kernels, walk
+from tilewright.ir.visitor import find, kernels
 from tilewright.machine.arch import Arch
 from tilewright.passes.tile.meet_grid import meets
 from tilewright.targets.base import Source, Target, register_target
@@ -78,7 +78,7 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
 
 def is_dependent(kernel: IrKernel) -> bool:
     """Whether a kernel waits itself for those before it."""
-    return any(isinstance(node, Call) and node.function == "griddepcontrol_wait" for node in walk(kernel))
+    return any(node.function == "griddepcontrol_wait" for node in find(kernel, Call))
 
 
 class Launcher:
