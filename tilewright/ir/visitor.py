@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
@@ -43,6 +44,11 @@ def fields_of(cls: type) -> tuple[str, ...]:
     if cls not in _FIELDS:
         _FIELDS[cls] = tuple(f.name for f in dataclasses.fields(cls) if f.name not in ("span", "dtype"))
     return _FIELDS[cls]
+
+
+@functools.cache
+def _all_fields(cls: type) -> tuple[str, ...]:
+    return tuple(f.name for f in dataclasses.fields(cls) if f.init)
 
 
 class _Kind(enum.Enum):
@@ -255,7 +261,10 @@ class Rewriter:
             new = self._value(old)
             if new is not old:
                 changes[name] = new
-        return dataclasses.replace(node, **changes) if changes else node
+        if not changes:
+            return node
+        cls = type(node)
+        return cls(**{name: changes[name] if name in changes else getattr(node, name) for name in _all_fields(cls)})
 
     def _value(self, value: Any) -> Any:
         kind = _KINDS.get(type(value)) or _kind_of(type(value))
@@ -319,10 +328,16 @@ def substitute(node: T, vars: Mapping[Var, Expr] | None = None, buffers: Mapping
 
 def fresh(statement: T) -> T:
     """A copy of `statement` whose loops, names and buffers are new, so that it may stand beside the first."""
+    vars, buffers = new_names(statement)
+    return substitute(statement, vars, buffers) if vars or buffers else statement
+
+
+def new_names(statement: Any) -> tuple[dict[Var, Expr], dict[Buffer, Buffer]]:
+    """New variables and buffers for all that `statement` declares."""
     vars: dict[Var, Expr] = {}
     buffers: dict[Buffer, Buffer] = {}
     placed: list[Buffer] = []
-    for node in walk(statement):
+    for node in find(statement, Let, For, Pipelined, Parallel, Allocate):
         if isinstance(node, (Let, For, Pipelined)):
             vars[node.var] = dataclasses.replace(node.var)
         elif isinstance(node, Parallel):
@@ -335,7 +350,7 @@ def fresh(statement: T) -> T:
             )
     for buffer in placed:
         buffers[buffer] = _resized(buffers[buffer], vars)
-    return substitute(statement, vars, buffers) if vars or buffers else statement
+    return vars, buffers
 
 
 def _resized(buffer: Buffer, vars: Mapping[Var, Expr]) -> Buffer:

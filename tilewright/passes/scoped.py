@@ -173,19 +173,22 @@ def negated(condition: Expr) -> Expr:
     return nodes.Unary(condition.dtype, "not", condition)
 
 
-def with_values(node: N, values: Mapping[Var, Expr]) -> N:
-    """`node` with variables replaced, and the arithmetic on literals that this allows done."""
-    return _Fold(values)(node)
+def with_values(node: N, values: Mapping[Var, Expr], buffers: Mapping[Buffer, Buffer] | None = None) -> N:
+    """`node` with variables (and buffers) replaced, and the arithmetic on literals that this allows done."""
+    return _Fold(values, buffers or {})(node)
 
 
 class _Fold(Rewriter):
     """Variables replaced by literals, and the arithmetic on them done."""
 
-    def __init__(self, values: Mapping[Var, Expr]) -> None:
-        self.values = values
+    def __init__(self, values: Mapping[Var, Expr], buffers: Mapping[Buffer, Buffer]) -> None:
+        self.values, self.buffers = values, buffers
 
     def map_var(self, var: Var) -> Expr:
         return self.values.get(var, var)
+
+    def map_buffer(self, buffer: Buffer) -> Buffer:
+        return self.buffers.get(buffer, buffer)
 
     def visit_Binary(self, node: nodes.Binary) -> Expr:
         made = self.generic(node)

@@ -45,7 +45,7 @@ from tilewright.ir.nodes import (
     index_binary,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, children, walk
+from tilewright.ir.visitor import Rewriter, children, find, holds
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter
 
@@ -65,6 +65,10 @@ def forward_stores(function: Function, context: Context) -> Function:
 
 
 class _Forward(ScopedRewriter):
+    def __init__(self, function: Function) -> None:
+        super().__init__(function)
+        self._touched: dict[Any, frozenset[Buffer]] = {}
+
     def visit_Seq(self, sequence: Seq) -> Any:
         with self.analyzer.scope():
             made = self.forwarded(sequence)
@@ -92,25 +96,40 @@ class _Forward(ScopedRewriter):
     def holds(self, entry: _Stored, load: Load) -> bool:
         """Whether `load` reads exactly what `entry` has written."""
         store = entry.store
-        same_kind = load.buffer is store.buffer and load.dtype == store.value.dtype
-        return same_kind and self.analyzer.equal(load.indices[0], store.indices[0])
+        if load.buffer is not store.buffer or load.dtype != store.value.dtype:
+            return False
+        here, there = load.indices[0], store.indices[0]
+        if isinstance(here, Const) and isinstance(there, Const):
+            return here.value == there.value
+        return here is there or self.analyzer.equal(here, there)
 
     def overwrites(self, statement: Statement, earlier: Store) -> bool:
         """Whether `statement` may change what `earlier` has written."""
-        for part in walk(statement):
-            # What is given the tile itself, such as an atomic addition, may write to it.
-            named = [child.buffer if isinstance(child, Region) else child for child in children(part)]
-            changes = not isinstance(part, Load) and any(
-                isinstance(buffer, Buffer) and root(buffer) is earlier.buffer for buffer in named
-            )
-            if changes and not (isinstance(part, Store) and part is statement and self.disjoint(part, earlier)):
-                return True
-        return False
+        if earlier.buffer not in self.touched(statement):
+            return False
+        alone = isinstance(statement, Store) and not any(
+            earlier.buffer in self.touched(part) for part in (*statement.indices, statement.value)
+        )
+        return not (alone and isinstance(statement, Store) and self.disjoint(statement, earlier))
+
+    def touched(self, part: Any) -> frozenset[Buffer]:
+        """The tiles that a statement, or something in it, names otherwise than to load from them.
+
+        What is given the tile itself, such as an atomic addition, may write to it.
+        """
+        found = self._touched.get(part)
+        if found is None:
+            below = children(part)
+            own = () if isinstance(part, Load) else (root(one) for one in below if isinstance(one, Buffer))
+            inner = (self.touched(one) for one in below if not isinstance(one, Buffer) and holds(one, Buffer))
+            found = self._touched[part] = frozenset(own).union(*inner)
+        return found
 
     def disjoint(self, one: Store, other: Store) -> bool:
         if one.buffer is not other.buffer:
             return False
-        low, high = self.analyzer.bounds(index_binary("sub", one.indices[0], other.indices[0]))
+        distance = index_binary("sub", one.indices[0], other.indices[0])
+        low, high = self.analyzer.bounds(int(distance.value) if isinstance(distance, Const) else distance)
         return (low is not None and low >= other.value.dtype.lanes) or (
             high is not None and -high >= one.value.dtype.lanes
         )
@@ -157,20 +176,14 @@ def _unread(body: Any) -> set[Buffer]:
     """Tiles that are stored to, and mentioned nowhere else."""
     tiles: set[Buffer] = set()
     mentioned: set[Buffer] = set()
-
-    def search(node: Any) -> None:
+    for node in find(body, Statement, Expr, Region):
         if isinstance(node, Allocate):
             if node.buffer.scope in PRIVATE and node.buffer.source is None:
                 tiles.add(node.buffer)
             elif node.buffer.source is not None:
                 mentioned.add(root(node.buffer))
-        elif isinstance(node, Buffer):
-            mentioned.add(root(node))
-        for child in children(node):
-            if not (isinstance(node, (Allocate, Store)) and child is node.buffer):
-                search(child)
-
-    search(body)
+        elif not isinstance(node, Store):
+            mentioned.update(root(one) for one in children(node) if isinstance(one, Buffer))
     return tiles - mentioned
 
 

@@ -26,9 +26,9 @@ from typing import Any
 
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Const, For, Function, Seq, Statement, const
-from tilewright.ir.visitor import Rewriter, find, walk
+from tilewright.ir.visitor import Rewriter, find, new_names, walk
 from tilewright.passes.context import Context
-from tilewright.passes.scoped import fresh, map_kernels, with_values
+from tilewright.passes.scoped import map_kernels, with_values
 
 MOST_STATEMENTS = 4096
 """Loops that would give more statements than this stay loops."""
@@ -48,10 +48,10 @@ class _Unroll(Rewriter):
         statements = list(find(loop.body, Statement))
         if len(trips) * len(statements) > MOST_STATEMENTS:
             return loop
-        copy = fresh if any(map(_declares_something, statements)) else _same
         made: list[Statement] = []
         for value in trips:
-            body = with_values(copy(loop.body), {loop.var: const(value, loop.var.dtype)})
+            vars, buffers = new_names(loop.body)
+            body = with_values(loop.body, {**vars, loop.var: const(value, loop.var.dtype)}, buffers)
             made += [body] if _declares(body) else body.statements
         return made
 
@@ -74,11 +74,3 @@ def _leaves(body: Seq) -> bool:
 
 def _declares(body: Seq) -> bool:
     return any(isinstance(s, (nodes.Let, nodes.Allocate)) for s in body.statements)
-
-
-def _declares_something(statement: Statement) -> bool:
-    return isinstance(statement, (nodes.Let, nodes.Allocate, For))
-
-
-def _same(body: Seq) -> Seq:
-    return body
