@@ -31,7 +31,7 @@ from tilewright.errors import TilewrightError
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32, INT64, DType
 from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, Function, Kernel, Region, Seq, const, index_binary
-from tilewright.ir.visitor import find
+from tilewright.ir.visitor import find, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter
 
