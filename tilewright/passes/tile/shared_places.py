@@ -190,12 +190,11 @@ def touches(statement: Statement, exchanged: frozenset[Buffer] = frozenset()) ->
 
     flying = {
         store: loop.token
-        for loop in walk(statement)
-        if isinstance(loop, Parallel) and loop.token is not None
-        for store in walk(loop.body)
-        if isinstance(store, Store)
+        for loop in find(statement, Parallel)
+        if loop.token is not None
+        for store in find(loop.body, Store)
     }
-    for node in walk(statement):
+    for node in find(statement, Load, Store, TileOperator, Call):
         if isinstance(node, Load):
             add("read", node.buffer, node.indices[0] if node.indices else None)
         elif isinstance(node, Store):
