@@ -47,7 +47,7 @@ def fields_of(cls: type) -> tuple[str, ...]:
 
 
 @functools.cache
-def _all_fields(cls: type) -> tuple[str, ...]:
+def _all_fields(cls: Any) -> tuple[str, ...]:
     return tuple(f.name for f in dataclasses.fields(cls) if f.init)
 
 
@@ -263,7 +263,7 @@ class Rewriter:
                 changes[name] = new
         if not changes:
             return node
-        cls = type(node)
+        cls: Any = type(node)
         return cls(**{name: changes[name] if name in changes else getattr(node, name) for name in _all_fields(cls)})
 
     def _value(self, value: Any) -> Any:
