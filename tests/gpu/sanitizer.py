@@ -15,11 +15,14 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tilewright.runtime.arguments import Binder
+from tilewright.runtime.kernel import Kernel
 from tilewright.targets.cuda.driver import require_driver
 
 HERE = Path(__file__).parent
@@ -79,8 +82,6 @@ def launch_text(form: str) -> None:
 
 
 def launch_program(form: str) -> None:
-    """Arrays in memory of the driver's: torch would double a tool's work, and its allocator hide the ends of tensors."""
-    from cuda_runner import Memory
     from repository_programs import ALL, differences, run
 
     name, architecture = form.rsplit("-", 1)
@@ -89,21 +90,33 @@ def launch_program(form: str) -> None:
         warnings.simplefilter("ignore")
         kernel, arguments = program.make(architecture)
     expected = run(kernel.interpret, arguments)
+    assert not (problems := differences(on_device(kernel, arguments), expected, program.bound)), problems
+
+
+def on_device(kernel: Kernel, arguments: Sequence[Any]) -> list[np.ndarray]:
+    """What a kernel returns, and leaves in the arrays given.
+
+    Memory is the driver's: torch would double a tool's work, and its allocator hide the ends of tensors.
+    """
+    from cuda_runner import Memory
+
     given = [argument.copy() if isinstance(argument, np.ndarray) else argument for argument in arguments]
     binder = Binder(kernel.function, "cpu")
     bound = binder.bind(given, {})
     driver = require_driver("running a program")
     with driver.on(0):
         memory = Memory(driver)
-        entry = list(bound.entry)
-        for place, value in enumerate(binder.arguments(given, bound.outputs)):
-            if isinstance(value, np.ndarray):
-                entry[place] = memory.address(value)
-        kernel._variant(entry).launcher(*entry)
-        driver.check(driver.library.cuCtxSynchronize(), "cuCtxSynchronize", f"running {form}")
-        memory.copy_back()
-    found = [np.asarray(array) for array in (*bound.outputs, *given) if isinstance(array, np.ndarray)]
-    assert not (problems := differences(found, expected, program.bound)), problems
+        try:
+            entry = list(bound.entry)
+            for place, value in enumerate(binder.arguments(given, bound.outputs)):
+                if isinstance(value, np.ndarray):
+                    entry[place] = memory.address(value)
+            kernel._variant(entry).launcher(*entry)
+            driver.check(driver.library.cuCtxSynchronize(), "cuCtxSynchronize", f"running {kernel.function.name}")
+            memory.copy_back()
+        finally:
+            memory.free()
+    return [np.asarray(array) for array in (*bound.outputs, *given) if isinstance(array, np.ndarray)]
 
 
 def examine(form: str, tools: list[str]) -> dict[str, str]:
