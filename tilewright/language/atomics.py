@@ -8,13 +8,14 @@ from typing import Any
 from tilewright import ops
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import Call, Evaluate, Expr, For, Let, Region, Var, const, seq
+from tilewright.ir.nodes import Call, Commit, Evaluate, Expr, For, Let, Region, Var, Wait, const, seq
 from tilewright.language.buffers import RegionProxy, TensorProxy, borrow_extents, region_of
 from tilewright.language.builder import in_kernel, record_operator
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import Element, Scalar, Variable, as_expr, check_scope, describe, is_number
 from tilewright.language.source import statement_here
+from tilewright.language.transfers import TMA_STORES
 
 ORDERS = {None: "relaxed", "relaxed": "relaxed", "consume": "acquire", "acquire": "acquire", "release": "release",
           "acq_rel": "acq_rel", "seq_cst": "seq_cst"}  # fmt: skip
@@ -64,6 +65,9 @@ def _atomic(kind: str) -> Callable[..., Any]:
         )
         head = isinstance(dst, Element) and isinstance(operand, Region)
         destination = borrow_extents(dst, operand) if head else region_of(dst, f"the destination of {what}")  # type: ignore[arg-type]
+        if use_tma:
+            _by_engine(destination, operand, kind, what)
+            return None
         record_operator(ops.Atomic(destination, operand, kind, order, span=statement_here()), what)
         return None
 
@@ -76,8 +80,24 @@ def _atomic(kind: str) -> Callable[..., Any]:
     value : a scalar, or (for tiles) a tile of the same shape.
     memory_order : relaxed unless given.
     return_prev : give back the element's old value.
+    use_tma : have the copy engine (sm_90 and above) add a shared tile to a tensor; it has been read when the statement ends.
     """
     return author_facing(call)
+
+
+def _by_engine(destination: Region, value: Region | Expr, kind: str, what: str) -> None:
+    """The engine's own addition, and the wait until it has read the tile."""
+    if kind != "add" or not isinstance(value, Region) or value.buffer.scope != "shared":
+        raise NumberExpected(f"use_tma of {what}", "False: the copy engine adds shared tiles to tensors", "True")
+    if destination.buffer.scope != "global" or value.dtype != destination.dtype:
+        found = f"{value.dtype} to {destination.buffer.scope} {destination.dtype}"
+        raise NumberExpected(f"use_tma of {what}", "False unless a tensor of the tile's dtype gets the sum", found)
+    span = statement_here()
+    operator = ops.Copy(value, destination, None, "tma", adds=True, token=TMA_STORES, span=span)
+    record_operator(operator, what)
+    builder = in_kernel(what)
+    builder.append(Commit(TMA_STORES, span=span))
+    builder.append(Wait(TMA_STORES, 0, True, span=span))
 
 
 ATOMICS: dict[str, Callable[..., Any]] = {

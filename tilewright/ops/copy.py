@@ -11,14 +11,19 @@ import numpy as np
 
 from tilewright.ir.nodes import (
     Effects,
+    Evaluate,
     Expr,
     Region,
     Statement,
     TileOperator,
     tile_operator,
 )
-from tilewright.ops.base import element, elementwise, same_shape, shape_text, store_element
+from tilewright.ops.atomic import atomic_call, combine
+from tilewright.ops.base import element, elementwise, full_index, same_shape, shape_text, store_element
 from tilewright.ops.rounding import cast_array
+
+ENGINE_SUMS = ("float32", "float16", "bfloat16", "int32", "uint32", "uint64")
+"""What the copy engine adds."""
 
 
 @tile_operator("copy")
@@ -38,6 +43,7 @@ class Copy(TileOperator):
         Between shared tiles it is that of the receiving block, where the thread arrives too.
     mask : bits of the blocks of the cluster that get the same tile, each on its own barrier: the lowest of them loads it
         for all, the others load their own.
+    adds : the engine adds the shared source to what the tensor holds, each element atomically (`T.atomic_add(use_tma=True)`).
     prefetch : bytes that cp.async advises the L2 cache to fetch around each piece: 64, 128, 256 or None.
     """
 
@@ -51,6 +57,7 @@ class Copy(TileOperator):
     barrier: Region | None = None
     mask: int | None = None
     prefetch: int | None = None
+    adds: bool = False
 
     def check(self) -> Iterator[str]:
         scopes = (self.source.buffer.scope, self.destination.buffer.scope)
@@ -58,18 +65,30 @@ class Copy(TileOperator):
             yield "another block's memory is read from its shared tiles into fragments"
         if self.barrier is not None and self.rank is None and scopes != ("global", "shared"):
             yield "a barrier counts the bytes that arrive in shared tiles from tensors in global memory"
+        if self.adds and (scopes != ("shared", "global") or self.source.dtype != self.destination.dtype):
+            yield "the copy engine adds shared tiles to tensors of the same dtype"
+        if self.adds and self.source.dtype.name not in ENGINE_SUMS:
+            yield f"the copy engine adds no {self.source.dtype}, only {', '.join(ENGINE_SUMS)}"
         if not same_shape(self.source.tile_shape, self.destination.tile_shape):
             yield f"shapes differ: source {shape_text(self.source)}, destination {shape_text(self.destination)}"
 
     def effects(self) -> Effects:
-        return Effects(reads=(self.source,), writes=(self.destination,))
+        reads = (self.source, self.destination) if self.adds else (self.source,)
+        return Effects(reads=reads, writes=(self.destination,), atomic=self.adds)
 
-    def reference(self, source: np.ndarray, *rank: np.ndarray) -> tuple[np.ndarray]:
+    def reference(self, source: np.ndarray, *others: np.ndarray) -> tuple[np.ndarray]:
+        if self.adds:
+            return (combine("add", others[0], source.reshape(others[0].shape), self.source.dtype),)
         return (cast_array(source, self.source.dtype, self.destination.dtype),)
 
     def lower(self) -> Statement:
         return elementwise(
             self.destination,
-            lambda *index: store_element(self.destination, index, element(self.source, index)),
+            lambda *index: self._element(index, element(self.source, index)),
             span=self.span,
         )
+
+    def _element(self, index: tuple[Expr, ...], value: Expr) -> Statement:
+        if not self.adds:
+            return store_element(self.destination, index, value)
+        return Evaluate(atomic_call("add", self.destination, full_index(self.destination, index), value, "relaxed"))

@@ -12,8 +12,15 @@ from word_programs import PROGRAMS
 
 import tilewright
 import tilewright.language as T
-from tilewright.errors import ForeignFunction, GridTooLarge, LaunchFailed, LayoutConflict, MissingCapability
-from tilewright.language.mistakes import NumberExpected, TileExpected
+from tilewright.errors import (
+    ForeignFunction,
+    GridTooLarge,
+    LaunchFailed,
+    LayoutConflict,
+    MissingCapability,
+    TilewrightError,
+)
+from tilewright.language.mistakes import NumberExpected, OperatorMismatch, TileExpected
 from tilewright.targets.cuda.compiler import compile_text
 
 
@@ -238,3 +245,65 @@ def no_index(A, own, tile):
 def test_misused_words(word, error, message):
     with pytest.raises(error, match=re.escape(message)):
         _ = wrong(word).function
+
+
+def added_by_the_engine(dtype="float32", N=60):
+    """Parts of a product that the copy engine adds to a tensor, whose rows end within a box."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, N), "float16"), C: T.Tensor((50, N), dtype)):
+        with T.Kernel(2, threads=128) as part:
+            a = T.alloc_shared((64, 32), "float16")
+            b = T.alloc_shared((32, 64), "float16")
+            sums = T.alloc_shared((64, 64), dtype)
+            c = T.alloc_fragment((64, 64), "float32")
+            T.copy(A[0, part * 32], a)
+            T.copy(B[part * 32, 0], b)
+            T.clear(c)
+            T.gemm(a, b, c)
+            T.copy(c, sums)
+            T.atomic_add(C[0, 0], sums, use_tma=True)
+            T.fill(sums, 7.0)  # the tile is free again
+
+    return main
+
+
+@pytest.mark.parametrize("dtype, N", [("float32", 60), ("float16", 56), ("bfloat16", 64), ("int32", 60)])
+def test_the_engine_adds(dtype, N):
+    kernel = on(added_by_the_engine(dtype, N), "sm_90a")
+    a, b = programs.whole(64, 64), programs.whole(64, N)
+    expected = (a.astype(float) @ b.astype(float))[:50] + 1
+    kind = programs.NUMPY.get(dtype, np.int32)
+    for run in (
+        kernel.interpret,
+        *(lambda *x, s=s: kernel.emulate(*x, schedule=s) for s in ("late", "early", "random")),
+    ):
+        c = np.ones((50, N), kind)
+        run(a, b, c)
+        assert np.array_equal(c.astype(np.float64), expected)
+    assert "UTMAREDG" in kernel.sass() and "tma_reduce_add from sums" in kernel.explain()
+
+
+@pytest.mark.parametrize(
+    "dtype, N, arch, message",
+    [
+        (
+            "float32",
+            61,
+            "cuda -arch=sm_90a",
+            "the stride of dimension 0 of C is not known to be a multiple of 16 bytes",
+        ),
+        ("float32", 60, "cuda -arch=sm_80", "sm_80 has no copy engine"),
+        ("float32", 60, "cpu", "has no work that goes on while a block does other things (T.atomic_add(use_tma=True))"),
+    ],
+)
+def test_the_engine_cannot_add(dtype, N, arch, message):
+    with pytest.raises(TilewrightError) as caught:
+        tilewright.compile(added_by_the_engine(dtype, N), target=arch)
+    assert message in str(caught.value) and "T.atomic_add without use_tma" in str(caught.value)
+    assert "T.atomic_add(C[0, 0], sums, use_tma=True)" in str(caught.value)
+
+
+def test_the_engine_adds_no_doubles():
+    with pytest.raises(OperatorMismatch, match="the copy engine adds no float64"):
+        added_by_the_engine("float64")

@@ -6,7 +6,7 @@ The machine is asked for what a word needs, by capability; what is merely slow o
 from __future__ import annotations
 
 from tilewright.errors import MissingCapability
-from tilewright.ir.nodes import Call, Function, Kernel, Statement
+from tilewright.ir.nodes import Call, Function, Kernel, Statement, TileOperator
 from tilewright.ir.visitor import children, kernels
 from tilewright.passes.context import Context
 
@@ -46,7 +46,22 @@ def check_words(function: Function, context: Context) -> Function:
     return function
 
 
+def _word(operator: TileOperator) -> str:
+    """The author's word for an operator that only begins where it stands."""
+    if getattr(operator, "adds", False):
+        return "atomic_add(use_tma=True)"
+    return {
+        "copy": "tma_copy" if getattr(operator, "prefer", None) == "tma" else "async_copy",
+        "gemm": "wgmma_gemm",
+    }.get(operator.name, operator.name)
+
+
 def _check(node: object, statement: Statement | Kernel, context: Context) -> None:
+    if isinstance(node, TileOperator) and node.token is not None and not context.arch.has("threads"):
+        raise MissingCapability(
+            f"{context.arch.name} has no work that goes on while a block does other things (T.{_word(node)})",
+            span=node.span, hint=f"write {'T.atomic_add without use_tma' if getattr(node, 'adds', False) else 'T.' + node.name}",
+        )  # fmt: skip
     if isinstance(node, Call) and node.function in NEEDS:
         feature, what, instead = NEEDS[node.function]
         if not context.arch.has(feature):

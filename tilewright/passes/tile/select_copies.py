@@ -185,8 +185,10 @@ class _Select(ScopedRewriter):
         if reason is not None:
             raise NotAsynchronous(
                 f"the copy engine cannot move this tile {'from' if loads else 'to'} {other.buffer.name}: {reason}",
-                span=copy.span, hint="write T.copy, which also takes instructions of threads",
+                span=copy.span,
+                hint=f"write {'T.atomic_add without use_tma' if copy.adds else 'T.copy'}, which also takes instructions of threads",
             )  # fmt: skip
+        kind = "reduce_add" if copy.adds else kind
         self._say(copy, f"tma_{kind} {'into' if loads else 'from'} {tile.buffer.name}")
         return copy
 
@@ -262,6 +264,8 @@ class _Select(ScopedRewriter):
             return False
         tensor = copy.source if copy.source.buffer.scope == "global" else copy.destination
         if copy.source.dtype != copy.destination.dtype or tensor.buffer.scope != "global" or copy.multicast:
+            return False
+        if copy.adds:
             return False
         if tensor.buffer.placed:
             return False

@@ -149,7 +149,8 @@ class _Boxes:
         place = self.block.shared(to, [*(const(0) for _ in range(to.buffer.rank - 2)), row, within])
         coordinates = self._coordinates(column, row)
         if self.barrier is None:
-            return Evaluate(Call(BOOL, "tma_store", (described, place, *coordinates)), span=self.copy.span)
+            function = "tma_reduce_add" if self.copy.adds else "tma_store"
+            return Evaluate(Call(BOOL, function, (described, place, *coordinates)), span=self.copy.span)
         function = "tma_load_multicast" if blocks else "tma_load"
         hint: tuple[str, ...] = ()
         if self.copy.eviction is not None:

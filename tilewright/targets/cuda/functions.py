@@ -30,7 +30,7 @@ register(Intrinsic("atomic_add_fragment", 2, None, pure=False))
 for _name, _arity in (
     ("mbarrier_init", 2), ("fence_mbarrier_init", 0), ("mbarrier_wait_cluster", 2), ("mbarrier_arrive_cluster_release", 2),
     ("mbarrier_arrive_expect_tx_cluster", 3), ("bulk_copy_cluster", 4),
-    ("tma_load", None), ("tma_load_hint", None), ("tma_store", None), ("bulk_commit", 0), ("bulk_wait", 1), ("bulk_wait_read", 1),
+    ("tma_load", None), ("tma_load_hint", None), ("tma_store", None), ("tma_reduce_add", None), ("bulk_commit", 0), ("bulk_wait", 1), ("bulk_wait_read", 1),
     ("bulk_store", 3), ("bulk_load_multicast", 5), ("tma_load_multicast_hint", None), ("fence_proxy_async_shared", 0),
 ):  # fmt: skip
     register(Intrinsic(_name, _arity, None, pure=False))
