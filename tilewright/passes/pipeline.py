@@ -47,6 +47,7 @@ from tilewright.passes.tile.simplify import simplify
 from tilewright.passes.tile.specialize_warps import specialize_warps
 from tilewright.passes.tile.stage_epilogue import stage_epilogue
 from tilewright.passes.tile.take_turns import take_turns
+from tilewright.passes.tile.unify_locals import unify_locals
 from tilewright.passes.tile.widen_indices import widen_indices
 
 
@@ -72,6 +73,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(meet_grid, "early: workspaces are the host program's", _many_threads),
     Step(check_tiles, "before anything changes: it speaks of the tiles that the author wrote", _one_thread),
     Step(privatize_operators, "early: what threads do alone is no work of the block"),
+    Step(unify_locals, "early: what places copies, or decides whether they are made, is the block's business", _many_threads),
     Step(join_branches, "early: whoever looks for what fills a tile sees all of it written", _many_threads),
     Step(widen_indices, "before anything computes with indices"),
     Step(simplify, "early: what never runs asks nothing of the passes behind", _one_thread),

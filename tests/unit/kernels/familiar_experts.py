@@ -152,3 +152,38 @@ def groups_with_offsets():
         [a[o : o + s].astype(float) @ b[g].astype(float).T for g, (o, s) in enumerate(zip(off, sizes))]
     )
     return Familiar(main, (a, b, np.array(sizes, np.int32), off, pad, nan(total, N, dtype=np.float16)), {5: out}, 5e-3)
+
+
+def expert_in_a_scalar(array=False, persistent=None):
+    """Which weight a block multiplies by stands in a scalar, or an array of one element, that is set from its index."""
+    groups, M, N, K = 4, 64, 128, 256
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((groups * M, K), "float16"),
+        B: T.Tensor((groups, N, K), "float16"),
+        order: T.Tensor((groups,), "int32"),
+        C: T.Tensor((groups * M, N), "float32"),
+    ):
+        with T.Kernel(N // 64, groups, threads=128, persistent=persistent) as (bx, by):
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            expert = T.alloc_local((1,), "int32") if array else T.alloc_var("int32")
+            if array:
+                expert[0] = order[by]
+            else:
+                expert = order[by]
+            T.clear(c)
+            for k in T.Pipelined(K // 64, num_stages=3):
+                T.copy(A[by * 64, k * 64], a)
+                T.copy(B[expert[0] if array else expert, bx * 64 : bx * 64 + 64, k * 64 : k * 64 + 64], b)
+                T.gemm(a, b, c, transpose_B=True)
+            T.copy(c, C[by * 64, bx * 64])
+
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((groups * M, K), (groups, N, K)))
+    order = np.array([2, 0, 3, 1], np.int32)
+    parts = [a[g * M : (g + 1) * M].astype(float) @ b[e].astype(float).T for g, e in enumerate(order)]
+    arguments = (a, b, order, nan(groups * M, N))
+    return Familiar(main, arguments, {3: np.concatenate(parts)}, 0, ("UTMALDG", "HGMMA", "UTMASTG"))

@@ -8,7 +8,7 @@ from familiar_kinds import PROGRAMS
 import tilewright
 from tilewright.targets.cuda.compiler import compile_text
 
-QUICK = ("rows, both ways", "rows, a list with gaps", "convolution")
+QUICK = ("rows, both ways", "rows, a list with gaps", "convolution", "expert in a scalar")
 """Programs of every run; the others are long proofs."""
 
 NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.proof) for name in PROGRAMS]

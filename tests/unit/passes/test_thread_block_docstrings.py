@@ -33,6 +33,10 @@ AROUND = {
             "total = fragment(float32[128, 128])",
         ],
     ),
+    "tile.unify_locals": (
+        '@stage("traced")\ndef f(A: float32[M, 128], starts: int32[8], k: int32, *, M: int32):\n',
+        ["tile = shared(float32[64, 128])"],
+    ),
     "tile.join_branches": (
         '@stage("traced")\ndef f(K: float32[M, 128], first: int32, rows: int32, *, M: int32):\n',
         ["tile = shared(float32[64, 128])"],

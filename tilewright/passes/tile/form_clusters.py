@@ -88,7 +88,7 @@ def form_clusters(function: Function, context: Context) -> Function:
 def depending(kernel: Kernel, var: Var) -> set[Var]:
     """`var` and all names in a kernel whose values depend on it, or on memory that each block fills for itself."""
     lets = list(find(kernel.body, Let))
-    found = {var} | {let.var for let in lets if _reads_own_memory(let.value)}
+    found = {var} | {let.var for let in lets if reads_own_memory(let.value)}
     before = 0
     while before != len(found):
         before = len(found)
@@ -96,7 +96,13 @@ def depending(kernel: Kernel, var: Var) -> set[Var]:
     return found
 
 
-def _reads_own_memory(value: Expr) -> bool:
+def differs(value: Expr | Region, names: set[Var]) -> bool:
+    """Whether blocks for which `names` differ may have different values."""
+    return bool(variables(value) & names) or reads_own_memory(value)
+
+
+def reads_own_memory(value: Expr | Region) -> bool:
+    """Whether a value depends on memory that each block fills for itself."""
     return any(node.buffer.scope != "global" for node in find(value, Load))
 
 
@@ -209,12 +215,12 @@ def _axis(kernel: Kernel, number: int, size: int, misfits: Mapping[Channel, str 
     """What blocks along a grid dimension would share; nothing where they may not go in step."""
     depends = depending(kernel, kernel.block_vars[number])
     bounds = list(_bounds(kernel.body))
-    if any(variables(bound) & depends or _reads_own_memory(bound) for bound in bounds):
+    if any(differs(bound, depends) for bound in bounds):
         return _Axis(number, ())
     fitting = {buffer for channel, misfit in misfits.items() if misfit is None for buffer in channel.buffers}
     shared = tuple(
         copy for copy in channel_copies(kernel)
-        if copy.destination.buffer in fitting and not variables(copy.source) & depends and _shareable(copy, size)
+        if copy.destination.buffer in fitting and not differs(copy.source, depends) and _shareable(copy, size)
     )  # fmt: skip
     return _Axis(number, shared)
 

@@ -81,7 +81,7 @@ from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, map_kernels
 from tilewright.passes.tile.divide_roles import SPECIALIZED
-from tilewright.passes.tile.form_clusters import CLUSTER, depending, load_bytes
+from tilewright.passes.tile.form_clusters import CLUSTER, depending, differs, load_bytes, reads_own_memory
 from tilewright.passes.tile.rasterize_grid import RASTER, panel_place, within
 from tilewright.passes.tile.select_copies import channel_copies
 from tilewright.passes.tile.stage_epilogue import shared_bytes
@@ -171,7 +171,7 @@ class _Grid:
             return 1
         along = [
             size * sum(load_bytes(copy) for copy in channel_copies(self.source)
-                       if variables(copy.source) & depending(self.source, var))
+                       if differs(copy.source, depending(self.source, var)))
             for var, size in zip(self.source.block_vars[:2], self.dims)
         ]  # fmt: skip
         return max(1, round(math.sqrt(self.resident * along[0] / along[1]))) if all(along) else 1
@@ -227,7 +227,7 @@ class _Persist:
         count = index_binary("sub", loop.stop, loop.start)
         own = {node.var for node in find(role.body, Let)}
         counted = self.analyzer.equal(found[0].iteration, index_binary("sub", loop.var, loop.start))
-        return count if counted and not variables(count) & own else None
+        return count if counted and not variables(count) & own and not reads_own_memory(count) else None
 
     def is_uneven(self) -> bool:
         """Whether some tiles take more steps than others."""
@@ -236,7 +236,7 @@ class _Persist:
 
     def varies(self, count: Expr) -> bool:
         """Whether tiles differ in a number of iterations."""
-        return bool(variables(count) & set().union(*(depending(self.source, var) for var in self.source.block_vars)))
+        return differs(count, set().union(*(depending(self.source, var) for var in self.source.block_vars)))
 
     # The kernel ----------------------------------------------------------------------------------
 

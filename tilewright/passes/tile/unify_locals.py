@@ -1,0 +1,118 @@
+"""Arrays of single threads that hold the same in every thread become scalars of the block.
+
+Before::
+
+    first = local(int32[1])
+    first[0] = starts[k]
+    copy(source=A[first[0] : +64, :], destination=tile)
+
+After::
+
+    first = scalar(int32[()])
+    first[()] = starts[k]
+    copy(source=A[first[()] : +64, :], destination=tile)
+
+So what such an array decides, where a tile begins or whether a block works at all, is known to all threads alike: copies that it places
+may be those of the copy engine, and conditions on it those of the block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from tilewright.interpreter.varying import find_varying
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Const,
+    Expr,
+    Function,
+    Kernel,
+    Load,
+    Parallel,
+    Region,
+    Statement,
+    Store,
+)
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import Rewriter, walk
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import map_kernels
+
+LARGEST = 16
+"""Elements of the largest array that is taken apart."""
+
+
+def unify_locals(function: Function, context: Context) -> Function:
+    """Replace arrays that do not differ from thread to thread by scalars, one an element."""
+    return map_kernels(function, _unified)
+
+
+def _unified(kernel: Kernel) -> Kernel:
+    found = {
+        node.buffer for node in walk(kernel.body)
+        if isinstance(node, Allocate) and node.buffer.scope == "local" and node.buffer.source is None
+        and 0 < node.buffer.size <= LARGEST
+    }  # fmt: skip
+    if found:
+        found -= set(_taken_otherwise(kernel))
+    if found:
+        found -= find_varying(kernel).names
+    if not found:
+        return kernel
+    made = {
+        buffer: [replace(buffer, name=_name(buffer, place), shape=(), scope="scalar") for place in range(buffer.size)]
+        for buffer in found
+    }
+    return replace(kernel, body=_Scalars(made)(kernel.body))
+
+
+def _name(buffer: Buffer, place: int) -> str:
+    return buffer.name if buffer.size == 1 else f"{buffer.name}_{place}"
+
+
+def _taken_otherwise(kernel: Kernel) -> Iterator[Buffer]:
+    """Arrays that more than loads and stores of known elements use, or that hold what elements of tiles do."""
+    for node in walk(kernel.body):
+        if isinstance(node, (Load, Store)) and not all(isinstance(index, Const) for index in node.indices):
+            yield node.buffer
+        if isinstance(node, Region):
+            yield root(node.buffer)
+        if isinstance(node, Buffer) and node.source is not None:
+            yield root(node)
+        if isinstance(node, Parallel):
+            yield from (one.buffer for one in walk(node.body) if isinstance(one, Store))
+        if isinstance(node, Store) and any(
+            isinstance(one, Load) and one.buffer.scope == "fragment" for one in walk(node.value)
+        ):
+            yield node.buffer
+
+
+class _Scalars(Rewriter):
+    def __init__(self, made: dict[Buffer, list[Buffer]]) -> None:
+        self.made = made
+
+    def _scalar(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Buffer:
+        place = 0
+        for index, extent in zip(indices, buffer.static_shape, strict=True):
+            assert isinstance(index, Const)
+            place = place * extent + int(index.value)
+        return self.made[buffer][place]
+
+    def visit_Allocate(self, allocate: Allocate) -> Any:
+        made = self.made.get(allocate.buffer)
+        return self.generic(allocate) if made is None else [replace(allocate, buffer=one) for one in made]
+
+    def visit_Load(self, load: Load) -> Expr:
+        if load.buffer not in self.made:
+            return self.generic(load)
+        return Load(load.dtype, self._scalar(load.buffer, load.indices), ())
+
+    def visit_Store(self, store: Store) -> Statement:
+        if store.buffer not in self.made:
+            return self.generic(store)
+        return replace(
+            store, buffer=self._scalar(store.buffer, store.indices), indices=(), value=self.visit(store.value)
+        )
