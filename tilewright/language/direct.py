@@ -341,5 +341,7 @@ def is_factory(function: Any) -> bool:
     True where its body defines a `T.prim_func`; where it neither does nor says anything of the direct style
     (annotated parameters, `T.Kernel`, `T.empty`, `T.const`), it is taken to return one that another function made.
     """
+    if "prim_func" in function.__code__.co_names:  # told without reading the source, which decorating would wait for
+        return True
     annotated, has_prim_func, is_direct = _body_facts(function)
     return has_prim_func or not (annotated or is_direct)

@@ -22,9 +22,10 @@ from tilewright.matmul.arrays import contiguous, device_of, element_type, empty_
 from tilewright.matmul.facts import Request, WeightFacts, bucket
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.product import quant_matmul
+from tilewright.matmul.tiers.base import begun
 from tilewright.matmul.tiers.dispatch import after_quantisation, quantizing_kernel
 from tilewright.matmul.tiers.fragments import WHOLE, Fragments
-from tilewright.matmul.tiers.records import Coding, coding_of, form_of, point_of, records_of
+from tilewright.matmul.tiers.records import Coding, coding_of, form_of, packing_begun, point_of, records_of
 from tilewright.matmul.tiers.scaled import Scaled, as_float32, channel_scales, is_scaled
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import is_torch
@@ -323,7 +324,7 @@ def _scaled(
     if request.quantize is not None:
         codes, scales = empty_like(x, tuple(x.shape), own), empty_like(x, (rows, 1), FLOAT32)
         first = quantizing_kernel(facts.columns, request.activations, request.quantize, False, arch)
-        launches.append((first, (x, codes, scales)))
+        launches.append((begun(first, x), (x, codes, scales)))
         x, activation_scales = codes, scales
     asked = after_quantisation(request)
     scaled = is_scaled(facts, asked)
@@ -337,7 +338,7 @@ def _scaled(
         of_tokens = placed_like(ones, x) if activation_scales is None else as_float32(activation_scales.reshape(-1))
         factors = (contiguous(of_tokens), weights.channel_scales(x))
     out = empty_like(x, (rows, facts.N), dtype(request.out))
-    launches.append((kernel, (x, held, *factors, _sizes_like(sizes, x), out)))
+    launches.append((begun(kernel, x), (x, held, *factors, _sizes_like(sizes, x), out)))
     return GroupedCall(launches, out)
 
 
@@ -355,13 +356,15 @@ def _fragments(
     facts, experts = weights[0].facts, len(weights)
     form, coding = form_of(facts, request.activations), coding_of(facts.format, ALL[request.activations])
     assert form is not None and coding is not None
-    words, factors = weights.records(form, coding, x)
+    packing_begun(weights[0], form)
     point = point_of(facts, coding, request.activations)
     mode = None if form.zero is None else "rescale" if facts.zeros == "rescale" else "original"
     kernel = _fragment_kernel(
         experts, facts.N, facts.K, form, request.out, coding.offset if point is None else point, mode,
         tuple(options.items()), arch,
     )  # fmt: skip
+    begun(kernel, x)
+    words, factors = weights.records(form, coding, x)
     out = empty_like(x, (x.shape[0], facts.N), dtype(request.out))
     return GroupedCall([(kernel, (words, x, factors, _sizes_like(sizes, x), out))], out)
 

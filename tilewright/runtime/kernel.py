@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import sys
 import threading
 import warnings
@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.cache import cached, digest
 from tilewright.compiler import Program
-from tilewright.errors import NoDeviceCode, TilewrightWarning
+from tilewright.errors import NoDeviceCode, TilewrightError, TilewrightWarning
 from tilewright.interpreter import interpret
 from tilewright.ir.dtypes import dtype
 from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Buffer, Function
@@ -79,7 +79,9 @@ class Kernel:
             if diagnostic.kind == "warning":
                 warnings.warn(str(diagnostic), TilewrightWarning, stacklevel=3)
         self._launch: Callable[..., None] | None = None
-        self._lock = threading.Lock()
+        self._lock, self._building = threading.Lock(), threading.Lock()
+        self._path: Path | None = None
+        self._begun = False
         self._variants: dict[FactClass, Kernel] = {self._facts: self}
         device = "cpu" if target.name == "cpu" else target.name
         packed = packed_sizes(self.program.final)
@@ -159,20 +161,43 @@ class Kernel:
                     self._launch = launch
         return launch
 
-    @functools.cached_property
+    @property
     def path(self) -> Path:
         """Directory of the cache entry with source and binary, built where it is missing."""
+        with self._building:
+            if self._path is None:
+                self._path = self._build()
+                self._warn_of_losses(self._path)
+            return self._path
+
+    def begin(self) -> None:
+        """Build the binary in a thread of its own; who needs it first waits for it.
+
+        Compilers of devices run beside Python: several kernels that one call needs are built at once, and while the next
+        one is lowered.  What goes wrong is reported to who needs the binary.
+        """
+        if not self._begun and self._path is None:
+            self._begun = True
+            threading.Thread(target=self._build_ahead, name=f"build {self.function.name}").start()
+
+    def _build_ahead(self) -> None:
+        with self._building, contextlib.suppress(TilewrightError):
+            self._build()
+
+    def _build(self) -> Path:
         source, arch = self.program.source, self.arch
         key = digest(
             source.text, source.language, *source.flags, repr(source.metadata), self.target.name, arch.name,
             self.target.compiler_key(arch),
         )  # fmt: skip
-        entry = cached(key, lambda directory: self.target.build(source, arch, directory))
-        if source.language == "cu":
+        return cached(key, lambda directory: self.target.build(source, arch, directory))
+
+    def _warn_of_losses(self, entry: Path) -> None:
+        """Losses of speed that the device's compiler reported."""
+        if self.program.source.language == "cu":
             for warning in Binary.load(entry).warnings:
                 places = "".join(f"\n{span.show()}" for span in warning.spans[:1])
-                warnings.warn(f"{warning.message}{places}", TilewrightWarning, stacklevel=2)
-        return entry
+                warnings.warn(f"{warning.message}{places}", TilewrightWarning, stacklevel=3)
 
     def interpret(self, *arguments: Any, **named: Any) -> Any:
         """Run the traced program on the interpreter, with NumPy; arguments and results as for a call.

@@ -13,6 +13,7 @@ from tilewright.matmul.arrays import empty_like
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.runtime.kernel import Kernel
+from tilewright.runtime.tensors import is_torch
 from tilewright.targets.base import Target
 from tilewright.tuning import Candidate
 
@@ -165,6 +166,13 @@ class Arranging:
     def _following(self, operands: Operands) -> Operands:
         x = operands.activations
         return replace(operands, activations=empty_like(x, (x.shape[0], self.columns), self.dtype))
+
+
+def begun(kernel: Kernel, example: Any) -> Kernel:
+    """`kernel`, whose binary is being built already where a call with `example` will want it at once."""
+    if is_torch(example) and example.is_cuda:
+        kernel.begin()
+    return kernel
 
 
 Ready = Prepared | Arranging | Quantizing

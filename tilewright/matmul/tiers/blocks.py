@@ -13,7 +13,7 @@ from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import as_numpy, contiguous, placed_like, viewed
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
-from tilewright.matmul.tiers.base import Machine, Operands, Prepared
+from tilewright.matmul.tiers.base import Machine, Operands, Prepared, begun
 from tilewright.matmul.tiers.scaled import as_options, tiles_of
 from tilewright.specialization import compile
 from tilewright.tuning import Candidate
@@ -73,7 +73,7 @@ class Blocks:
             bias = () if call.bias is None else (_as_float32(call.bias),)
             return (call.activations, held[0], scales, held[1], *bias, call.out)
 
-        return Prepared(self.name, compile(function, target=machine.arch), [codes, scales], arguments)
+        return Prepared(self.name, begun(compile(function, target=machine.arch), example), [codes, scales], arguments)
 
 
 def _block_scales(weight: PackedWeight, example: Any) -> Any:

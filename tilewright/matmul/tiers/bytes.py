@@ -20,9 +20,9 @@ from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 from tilewright.matmul.arrays import as_numpy, placed_like
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
-from tilewright.matmul.tiers.base import Arranging, Machine, Operands, Prepared
+from tilewright.matmul.tiers.base import Arranging, Machine, Operands, Prepared, begun
 from tilewright.matmul.tiers.fragments import arranging_kernel
-from tilewright.matmul.tiers.records import by_row, float_parts, recoded, words_of
+from tilewright.matmul.tiers.records import by_row, float_parts, packing_begun, recoded, words_of
 from tilewright.ops.rounding import round_float
 from tilewright.specialization import compile
 from tilewright.tuning import Candidate
@@ -166,11 +166,13 @@ class Bytes:
         epilogue = Epilogue(False, request.bias, request.function, request.residual)
         columns = -(-facts.K // WHOLE) * WHOLE
         of_rows = None if request.activation_scales == "none" else request.activation_scales
+        packing_begun(weight, plan.form)
         function = byte_quant_matmul.trace(
             facts.N, columns, plan.form, activations=request.activations, out=request.out, zeros=plan.zeros,
             offset=plan.offset, of_rows=of_rows, by_channel=plan.by_channel, epilogue=epilogue,
             **options,
         )  # fmt: skip
+        kernel = begun(compile(function, target=machine.arch), example)
         records = weight.derived((self.name, coding, type(example)), lambda: words(weight, plan, coding, example))
         one = placed_like(np.ones(1, np.float32), example)
         of_channels = placed_like(plan.of_channels, example)
@@ -185,12 +187,12 @@ class Bytes:
                 absent_residual if call.residual is None else call.residual, call.out,
             )  # fmt: skip
 
-        prepared = Prepared(self.name, compile(function, target=machine.arch), [records, of_channels], arguments)
+        prepared = Prepared(self.name, kernel, [records, of_channels], arguments)
         if not (facts.gather or columns != facts.K):
             return prepared
         order = np.full(columns, -1, np.int32)
         order[: facts.K] = np.arange(facts.K) if weight.gathered is None else weight.gathered
-        first = arranging_kernel(facts.columns, columns, request.activations, False, machine.arch)
+        first = begun(arranging_kernel(facts.columns, columns, request.activations, False, machine.arch), example)
         no_divisors = placed_like(np.ones(1, np.float32), example)
         operand = ALL[request.activations]
         return Arranging(first, placed_like(order, example), no_divisors, columns, operand, prepared)

@@ -17,7 +17,7 @@ from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import placed_like
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
-from tilewright.matmul.tiers.base import Machine, Quantizing, Ready, Tier
+from tilewright.matmul.tiers.base import Machine, Quantizing, Ready, Tier, begun
 from tilewright.matmul.tiers.blocks import Blocks
 from tilewright.matmul.tiers.bytes import Bytes
 from tilewright.matmul.tiers.fragments import Fragments
@@ -96,7 +96,7 @@ def quantizing(
     kernel = quantizing_kernel(columns, request.activations, request.quantize, divisors is not None, machine.arch)
     if isinstance(divisors, np.ndarray):
         divisors = placed_like(divisors, example)
-    return Quantizing(kernel, () if divisors is None else (divisors,), dtype(request.quantize), then)
+    return Quantizing(begun(kernel, example), () if divisors is None else (divisors,), dtype(request.quantize), then)
 
 
 @functools.lru_cache(maxsize=256)

@@ -18,8 +18,8 @@ from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.arrays import placed_like
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
-from tilewright.matmul.tiers.base import Arranging, Machine, Operands, Prepared
-from tilewright.matmul.tiers.records import coding_of, form_of, has_factor, point_of, records_of
+from tilewright.matmul.tiers.base import Arranging, Machine, Operands, Prepared, begun
+from tilewright.matmul.tiers.records import coding_of, form_of, has_factor, packing_begun, point_of, records_of
 from tilewright.runtime.kernel import Kernel
 from tilewright.specialization import compile
 from tilewright.tuning import Candidate
@@ -82,14 +82,15 @@ class Fragments:
         sizes = dict(options)
         factory = FACTORIES[sizes.pop("kernel")] if machine.arch.has("wgmma") else fragment_matmul
         plain = epilogue.is_plain and factory is not fragment_matmul
+        packing_begun(weight, form)
         function = factory.trace(
             facts.N, columns, form, out=request.out, offset=coding.offset if point is None else point,
             epilogue=epilogue, **({} if form.zero is None else {"zeros_mode": mode}), **sizes,
         )  # fmt: skip
+        kernel = begun(compile(function, target=machine.arch), example)
         records = weight.derived(
             (self.name, str(form), type(example)), lambda: records_of(weight, form, coding, example)
         )
-        kernel = compile(function, target=machine.arch)
         absent_bias = placed_like(np.zeros(1, dtype(request.bias or "float32").numpy), example)
         absent_residual = placed_like(np.zeros((1, 1), dtype(request.out).numpy), example)
 
@@ -106,7 +107,9 @@ class Fragments:
         order = np.full(columns, -1, np.int32)
         order[: facts.K] = np.arange(facts.K) if weight.gathered is None else weight.gathered
         divisors = weight.arrays["divisors"] if facts.divisors else np.ones(1, np.float32)
-        first = arranging_kernel(facts.columns, columns, request.activations, facts.divisors, machine.arch)
+        first = begun(
+            arranging_kernel(facts.columns, columns, request.activations, facts.divisors, machine.arch), example
+        )
         return Arranging(first, placed_like(order, example), placed_like(divisors, example), columns, operand, prepared)
 
 

@@ -299,6 +299,13 @@ def _as_bits(part: Any, of: DType, plain: Any) -> Any:
     return placed_like(rounded.view(f"u{rounded.itemsize}"), plain)
 
 
+def packing_begun(weight: PackedWeight, form: FragmentRecords) -> None:
+    """Have the kernel that packs a weight on its device built, while others are lowered."""
+    plain = weight.arrays["codes"]
+    if is_torch(plain) and plain.is_cuda:
+        _packing_kernel(form, weight.format.bits, resolve(plain.device.type)[1]).begin()
+
+
 @functools.lru_cache(maxsize=64)
 def _packing_kernel(form: FragmentRecords, bits: int, arch: Arch) -> Kernel:
     return compile(pack_records.trace(form, bits), target=arch)

@@ -15,7 +15,7 @@ from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import placed_like, viewed
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
-from tilewright.matmul.tiers.base import Machine, Operands, Prepared
+from tilewright.matmul.tiers.base import Machine, Operands, Prepared, begun
 from tilewright.specialization import compile
 from tilewright.tuning import Candidate
 
@@ -84,7 +84,7 @@ class Scaled:
             bias = () if call.bias is None else (as_float32(call.bias),)
             return (call.activations, held[0], of_tokens, held[1], *bias, call.out)
 
-        return Prepared(self.name, compile(function, target=machine.arch), [codes, scales], arguments)
+        return Prepared(self.name, begun(compile(function, target=machine.arch), example), [codes, scales], arguments)
 
 
 def as_options(tiles: Tiles) -> dict[str, Any]:
