@@ -6,7 +6,10 @@ from collections import Counter
 import numpy as np
 import pytest
 from cuda_gemm import on
-from specialized_programs import PROGRAMS, integers, overlapped, overlapped_expected, plain, product
+from specialized_base import integers, product
+from specialized_loads import plain
+from specialized_programs import PROGRAMS
+from specialized_views import overlapped, overlapped_expected
 
 import tilewright.language as T
 from tilewright.errors import PipelinePlanError

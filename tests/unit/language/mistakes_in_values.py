@@ -1,0 +1,389 @@
+"""Mistakes in names, values and indices."""
+
+# The messages are what a terminal shows: long lines stay as they are.
+
+VALUES: dict[str, tuple[str, str]] = {
+    "immutable_in_loop": (
+        """
+total = 0
+for i in range(n):
+    total = total + 1
+""",
+        """
+ImmutableName: 'total' is immutable and cannot be assigned again in the `for` of line 9
+  --> kernel.py:10:13
+   |
+10 |             total = total + 1
+   |             ^^^^^^^^^^^^^^^^^
+  help: make it mutable before: `total = T.alloc_var(dtype, init=...)`
+""",
+    ),
+    "immutable_in_branch": (
+        """
+scale = 1.0
+if n > 3:
+    scale = 2.0
+""",
+        """
+ImmutableName: 'scale' is immutable and cannot be assigned again in the `if` of line 9
+  --> kernel.py:10:13
+   |
+10 |             scale = 2.0
+   |             ^^^^^^^^^^^
+  help: make it mutable before: `scale = T.alloc_var(dtype, init=...)`
+""",
+    ),
+    "escaped_name": (
+        """
+if n > 3:
+    scale = 2.0
+tile[0, 0] = scale
+""",
+        """
+EscapedName: 'scale' was assigned in the `if` of line 8 and has no value after it
+  --> kernel.py:10:9
+   |
+10 |         tile[0, 0] = scale
+   |         ^^^^^^^^^^
+  help: make it mutable before: `scale = T.alloc_var(dtype, init=...)`
+""",
+    ),
+    "value_after_its_loop": (
+        """
+found = []
+for i in range(n):
+    found.append(i * 2)
+tile[0, 0] = found[0]
+""",
+        """
+ValueOutOfScope: a value of the `for` of line 9 is used after its end
+  --> kernel.py:11:9
+   |
+11 |         tile[0, 0] = found[0]
+   |         ^^^^^^^^^^
+  help: use it inside, or keep it in a tile or a T.alloc_var made before
+""",
+    ),
+    "symbolic_shape": (
+        """
+x = T.alloc_shared((n, 64), "float32")
+""",
+        """
+SymbolicConstant: an extent of T.alloc_shared needs a value that is known while the kernel is traced, but this one is symbolic
+  --> kernel.py:8:13
+  |
+8 |         x = T.alloc_shared((n, 64), "float32")
+  |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  help: use a Python int, such as a parameter of the enclosing function or a T.const size
+""",
+    ),
+    "range_as_list_index": (
+        """
+tiles = [tile, row]
+for i in range(2):
+    T.clear(tiles[i])
+""",
+        """
+SymbolicConstant: Python's indexing or `range` needs a value that is known while the kernel is traced, but this one is symbolic
+  --> kernel.py:10:21
+   |
+10 |             T.clear(tiles[i])
+   |                     ^^^^^^^^
+  help: loop over a Python list, as in `for i in list(range(4))`, to have i known
+""",
+    ),
+    "python_int": (
+        """
+x = int(n) + 1
+""",
+        """
+SymbolicConstant: Python's int() needs a value that is known while the kernel is traced, but this one is symbolic
+  --> kernel.py:8:13
+  |
+8 |         x = int(n) + 1
+  |             ^^^^^^
+  help: write T.cast(x, 'int32') for a conversion in the kernel
+""",
+    ),
+    "iteration_over_scalar": (
+        """
+for i in n:
+    tile[i, 0] = 1.0
+""",
+        """
+SymbolicIteration: cannot iterate over a symbolic int32
+  --> kernel.py:8:18
+  |
+8 |         for i in n:
+  |                  ^
+  help: write `for i in range(n)` for a loop, and index with i
+""",
+    ),
+    "iteration_over_tile": (
+        """
+for x in tile:
+    pass
+""",
+        """
+SymbolicIteration: cannot iterate over the tile 'tile'
+  --> kernel.py:8:18
+  |
+8 |         for x in tile:
+  |                  ^^^^
+  help: write `for i in range(n)` for a loop, and index with i
+""",
+    ),
+    "nested_kernel": (
+        """
+with T.Kernel(4) as inner:
+    T.clear(tile)
+""",
+        """
+NestedKernel: T.Kernel stands inside the T.Kernel of line 5
+  --> kernel.py:8:14
+  |
+8 |         with T.Kernel(4) as inner:
+  |              ^^^^^^^^^^^
+  help: end the first block before: kernels run one after another
+""",
+    ),
+    "tile_operator_in_parallel": (
+        """
+for i in T.Parallel(64):
+    T.clear(tile)
+""",
+        """
+TileOperatorInParallel: T.clear acts on the whole block and cannot stand in the `T.Parallel` of line 8
+  --> kernel.py:9:13
+  |
+9 |             T.clear(tile)
+  |             ^^^^^^^^^^^^^
+  help: move it out of the loop, or use T.serial for a loop in order
+""",
+    ),
+    "parallel_in_parallel": (
+        """
+for i in T.Parallel(64):
+    for j in T.Parallel(64):
+        tile[i, j] = 0.0
+""",
+        """
+TileOperatorInParallel: T.Parallel acts on the whole block and cannot stand in the `T.Parallel` of line 8
+  --> kernel.py:9:22
+  |
+9 |             for j in T.Parallel(64):
+  |                      ^^^^^^^^^^^^^^
+  help: move it out of the loop, or use T.serial for a loop in order
+""",
+    ),
+    "return_in_branch": (
+        """
+if n > 3:
+    return n
+""",
+        """
+WrongReturn: `return` of a value stands in the `if` of line 8
+  --> kernel.py:9:13
+  |
+9 |             return n
+  |             ^^^^^^^^
+  help: a macro or a kernel returns its value at its end; use T.if_then_else or T.alloc_var to choose one
+""",
+    ),
+    "float_index": (
+        """
+tile[n / 2.0, 0] = 1.0
+""",
+        """
+FloatIndex: an index of the tile 'tile' is a symbolic float32, not an integer
+  --> kernel.py:8:9
+  |
+8 |         tile[n / 2.0, 0] = 1.0
+  |         ^^^^^^^^^^^^^^^^
+  help: use `//`, or T.cast(x, 'int32')
+""",
+    ),
+    "float_literal_index": (
+        """
+x = tile[0.5, 0]
+""",
+        """
+FloatIndex: an index of the tile 'tile' is 0.5, not an integer
+  --> kernel.py:8:13
+  |
+8 |         x = tile[0.5, 0]
+  |             ^^^^^^^^^^^^
+  help: use `//`, or T.cast(x, 'int32')
+""",
+    ),
+    "wrong_rank": (
+        """
+x = tile[0]
+""",
+        """
+WrongRank: the tile 'tile' has 2 dimensions, but 1 index is given
+  --> kernel.py:8:13
+  |
+8 |         x = tile[0]
+  |             ^^^^^^^
+  help: give one index or slice a dimension; `...` stands for the dimensions not named
+""",
+    ),
+    "wrong_rank_of_store": (
+        """
+row[0, 1] = 1.0
+""",
+        """
+WrongRank: the tile 'row' has 1 dimension, but 2 indices are given
+  --> kernel.py:8:9
+  |
+8 |         row[0, 1] = 1.0
+  |         ^^^^^^^^^
+  help: give one index or slice a dimension; `...` stands for the dimensions not named
+""",
+    ),
+    "index_out_of_range": (
+        """
+x = tile[64, 0]
+""",
+        """
+IndexOutOfRange: index 64 is out of range in dimension 0 of the tile 'tile'
+  --> kernel.py:8:13
+  |
+8 |         x = tile[64, 0]
+  |             ^^^^^^^^^^^
+  help: the extent there is 64
+""",
+    ),
+    "negative_index_out_of_range": (
+        """
+tile[0, -65] = 1.0
+""",
+        """
+IndexOutOfRange: index -65 is out of range in dimension 1 of the tile 'tile'
+  --> kernel.py:8:9
+  |
+8 |         tile[0, -65] = 1.0
+  |         ^^^^^^^^^^^^
+  help: the extent there is 64
+""",
+    ),
+    "slice_out_of_range": (
+        """
+T.clear(tile[32:96, 0:64])
+""",
+        """
+IndexOutOfRange: index 32:96 is out of range in dimension 0 of the tile 'tile'
+  --> kernel.py:8:17
+  |
+8 |         T.clear(tile[32:96, 0:64])
+  |                 ^^^^^^^^^^^^^^^^^
+  help: the extent there is 64
+""",
+    ),
+    "slice_step": (
+        """
+T.clear(tile[0:64:2, 0:64])
+""",
+        """
+SliceStep: a slice with a step is no rectangular tile
+  --> kernel.py:8:17
+  |
+8 |         T.clear(tile[0:64:2, 0:64])
+  |                 ^^^^^^^^^^^^^^^^^^
+  help: write a T.Parallel loop that steps its index
+""",
+    ),
+    "symbolic_extent": (
+        """
+T.copy(A[0:n, 0:64], tile)
+""",
+        """
+SymbolicExtent: T.copy needs tiles of known size, but the source in 'A' has a symbolic extent
+  --> kernel.py:8:9
+  |
+8 |         T.copy(A[0:n, 0:64], tile)
+  |         ^^^^^^^^^^^^^^^^^^^^^^^^^^
+  help: slice with a constant length, `A[i * 64 : (i + 1) * 64]`; what reaches beyond the end is cut off
+""",
+    ),
+    "if_on_tile": (
+        """
+if tile:
+    T.clear(tile)
+""",
+        """
+TensorCondition: the tile 'tile' has no truth value
+  --> kernel.py:8:12
+  |
+8 |         if tile:
+  |            ^^^^
+  help: test an element, T.any_of(tile) or T.all_of(tile)
+""",
+    ),
+    "arithmetic_on_tile": (
+        """
+x = tile + 1
+""",
+        """
+TensorOperand: `+` works on scalars, not on the tile 'tile'
+  --> kernel.py:8:13
+  |
+8 |         x = tile + 1
+  |             ^^^^^^^^
+  help: loop over the elements: `for i, j in T.Parallel(...)` and index with i, j
+""",
+    ),
+    "store_of_tile": (
+        """
+tile[0, 0] = row
+""",
+        """
+ScalarExpected: an element of the tile 'tile' takes one scalar, but the tile 'row' was given
+  --> kernel.py:8:9
+  |
+8 |         tile[0, 0] = row
+  |         ^^^^^^^^^^
+  help: use T.copy(source, destination) for tiles, T.fill(tile, value) for one value
+""",
+    ),
+    "store_to_slice": (
+        """
+tile[0:4, 0] = 1.0
+""",
+        """
+ScalarExpected: cannot assign to a slice of the tile 'tile'
+  --> kernel.py:8:9
+  |
+8 |         tile[0:4, 0] = 1.0
+  |         ^^^^^^^^^^^^
+  help: use T.copy(source, destination) for tiles, T.fill(tile, value) for one value
+""",
+    ),
+    "integer_division": (
+        """
+x = n / 2
+""",
+        """
+IntegerDivision: `/` on two integers is ambiguous
+  --> kernel.py:8:13
+  |
+8 |         x = n / 2
+  |             ^^^^^
+  help: write `//` for the quotient, or T.cast(x, 'float32') / y
+""",
+    ),
+    "symbolic_key": (
+        """
+table = {n: 1}
+""",
+        """
+SymbolicKey: a symbolic value cannot be hashed, so it is no key of a dictionary or a set
+  --> kernel.py:8:17
+  |
+8 |         table = {n: 1}
+  |                 ^^^^^^
+  help: index a tensor with it, or use a Python list over constants
+""",
+    ),
+}
