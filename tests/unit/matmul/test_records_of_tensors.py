@@ -7,8 +7,10 @@ torch = pytest.importorskip("torch")
 
 from tilewright.ir.dtypes import ALL  # noqa: E402
 from tilewright.matmul import PackedWeight  # noqa: E402
+from tilewright.matmul.arrays import as_numpy  # noqa: E402
+from tilewright.matmul.tiers import bytes as byte_tier  # noqa: E402
 from tilewright.matmul.tiers.records import coding_of, form_of, records_of, scales_and_zeros  # noqa: E402
-from tilewright.quant import quantize  # noqa: E402
+from tilewright.quant import QuantizedWeight, quantize  # noqa: E402
 
 
 @pytest.mark.parametrize("size", [1.0, 1e-7, 1e4])
@@ -41,3 +43,56 @@ def test_usual_scales_are_not_brought_to_the_host():
     parts, factor = scales_and_zeros(held, form_of(held.facts, "float16"))
     assert torch.is_tensor(parts["scales"])
     assert factor == 1.0
+
+
+RESCALED = quantize(np.random.default_rng(0).standard_normal((20, 300)), "uint4", group=64, zeros="group")
+OTHERS = {
+    "float32 scales": quantize(np.random.default_rng(1).standard_normal((20, 300)), "int4", group=64),
+    "tiny": quantize(np.random.default_rng(1).standard_normal((20, 300)) * 1e-6, "int4", group=64),
+    "e8m0": quantize(np.random.default_rng(2).standard_normal((20, 300)), "mxfp4"),
+    "e4m3": quantize(np.random.default_rng(3).standard_normal((20, 300)), "nvfp4"),
+    "blocks": quantize(np.random.default_rng(4).standard_normal((200, 300)), "fp8_block"),
+    "tensor": quantize(np.random.default_rng(5).standard_normal((20, 300)), "int8", block=(0, 0)),
+    "rescaled zeros": QuantizedWeight(
+        RESCALED.codes, RESCALED.format, RESCALED.scales, RESCALED.zeros * RESCALED.scales, "rescale", RESCALED.block
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+@pytest.mark.parametrize("activations", ["float16", "bfloat16"])
+def test_scales_of_other_types_are_rounded_alike(kind, activations):
+    made = OTHERS[kind]
+    held = PackedWeight.pack(made)
+    form, coding = form_of(held.facts, activations), coding_of(made.format, ALL[activations])
+    expected, found = records_of(held, form, coding, np.zeros(1)), records_of(held.to("cpu"), form, coding, np.zeros(1))
+    assert np.array_equal(found.words, expected.words)
+    assert found.factor == expected.factor
+
+
+TWO_LEVELS = QuantizedWeight(
+    np.random.default_rng(6).integers(0, 16, (20, 256)).astype(np.uint8), "int4", np.full((20, 1), 0.25, np.float32),
+    multipliers=np.random.default_rng(7).integers(1, 9, (20, 8)).astype(np.int8), block=(1, 32),
+)  # fmt: skip
+OF_BYTES = {
+    **OTHERS,
+    "two levels": TWO_LEVELS,
+    "zeros": RESCALED,
+    "channel": quantize(np.eye(20, 256), "int4", group=None),
+}
+
+
+@pytest.mark.parametrize("kind", OF_BYTES)
+@pytest.mark.parametrize("activations", ["int8", "float8_e4m3fn"])
+def test_weights_for_8_bit_activations_are_held_alike(kind, activations):
+    held = PackedWeight.pack(OF_BYTES[kind])
+    coding = byte_tier.coding_of(held.format, activations)
+    if coding is None:
+        pytest.skip("decoded elsewhere")
+    expected, found = byte_tier.plan_of(held, coding), byte_tier.plan_of(held.to("cpu"), coding)
+    assert (found.form, found.zeros, found.offset, found.by_channel) == (
+        expected.form, expected.zeros, expected.offset, expected.by_channel,
+    )  # fmt: skip
+    assert np.array_equal(as_numpy(found.of_channels), expected.of_channels)
+    words = [byte_tier.words(held, plan, coding, np.zeros(1)) for plan in (expected, found)]
+    assert np.array_equal(*words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ from tilewright.matmul.tiers.base import Arranging, Machine, Operands, Prepared,
 from tilewright.matmul.tiers.fragments import arranging_kernel
 from tilewright.matmul.tiers.records import by_row, float_parts, packing_begun, recoded, words_of
 from tilewright.ops.rounding import round_float
+from tilewright.runtime.tensors import is_torch
 from tilewright.specialization import compile
 from tilewright.tuning import Candidate
 
@@ -110,7 +112,7 @@ class Plan:
     zeros: str | None
     offset: int
     by_channel: bool
-    parts: dict[str, np.ndarray]
+    parts: dict[str, Any]
     of_channels: np.ndarray
 
     @property
@@ -204,44 +206,49 @@ def plan_of(weight: PackedWeight, coding: Coding) -> Plan:
     scales = _groups(weight, "scales", 1.0) * weight.tensor_scale
     multipliers = _groups(weight, "multipliers", 1.0)
     both = scales * multipliers
-    zeros = _groups(weight, "zeros", 0.0) if facts.zeros != "none" else np.zeros((1, 1))
+    zeros = _groups(weight, "zeros" if facts.zeros != "none" else "", 0.0)
     if facts.zeros == "rescale":
         return _plan(weight, coding, both, "rescale", zeros - coding.centre * both)
     less = zeros - coding.centre
+    one = scales * 0.0 + 1.0
     if facts.multiplier is not None and scales.shape[1] == 1 and integer and _fit(weight, coding, less, multipliers):
         return _plan(weight, coding, scales, "codes", less, multipliers)
-    if (integer and _fit(weight, coding, less, np.ones((1, 1)))) or not less.any():
+    if (integer and _fit(weight, coding, less, one)) or not less.any():
         return _plan(weight, coding, both, "codes", less)
     return _plan(weight, coding, both, "original", less)
 
 
-def _groups(weight: PackedWeight, name: str, absent: float) -> np.ndarray:
-    """Numbers of a weight's groups, float64, two dimensions."""
-    values = weight.arrays.get(name)
+def _groups(weight: PackedWeight, name: str, absent: float) -> Any:
+    """Numbers of a weight's groups, float64, two dimensions: tensors where the weight's are."""
+    values: Any = weight.arrays.get(name)
+    codes: Any = weight.arrays["codes"]
+    if is_torch(codes):
+        values = codes.new_full((1, 1), absent, dtype=sys.modules["torch"].float64) if values is None else values
+        return (values.float() if values.dtype.itemsize == 1 else values).double()
     return np.full((1, 1), absent) if values is None else as_numpy(values).astype(np.float64)
 
 
-def _fit(weight: PackedWeight, coding: Coding, less: np.ndarray, multipliers: np.ndarray) -> bool:
+def _fit(weight: PackedWeight, coding: Coding, less: Any, multipliers: Any) -> bool:
     """Whether zeros are int8, and all ``(number - less) * multiplier``."""
     of = weight.format
     used = np.array([value for code, value in enumerate(of.values) if code not in of.unused]) - coding.centre
-    ends = [(end - less) * multipliers for end in (used.min(), used.max())]
+    ends = [(float(end) - less) * multipliers for end in (used.min(), used.max())]
     return all(
-        (array == np.rint(array)).all() and array.min() >= -128 and array.max() <= 127 for array in (less, *ends)
+        bool((array == array.round()).all()) and array.min() >= -128 and array.max() <= 127 for array in (less, *ends)
     )
 
 
 def _plan(
-    weight: PackedWeight, coding: Coding, scales: np.ndarray, zeros: str, less: np.ndarray,
-    multipliers: np.ndarray | None = None,
+    weight: PackedWeight, coding: Coding, scales: Any, zeros: str, less: Any, multipliers: Any = None,
 ) -> Plan:  # fmt: skip
     """The plan with zeros that enter codes or sums, and scales that follow from there."""
     facts = weight.facts
     group = COLUMNS if facts.groups == 1 else math.gcd(facts.group, COLUMNS)
     in_sums = zeros != "codes"
-    constant = not in_sums and bool((less == less.flat[0]).all())
+    first = float(less.reshape(-1)[0])
+    constant = not in_sums and bool((less == first).all())
     grouped = in_sums or scales.shape[1] > 1
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Any] = {}
     if multipliers is not None:
         arrays["scales"] = multipliers
     elif grouped:
@@ -253,19 +260,25 @@ def _plan(
     of_zeros = None if constant else wide if in_sums else int8
     form = FragmentRecords(coding.bits, coding.operand, of_scales, of_zeros, group, floating=coding.floating)
     by_channel = not grouped and (facts.scale is not None or facts.factor or facts.multiplier is not None)
-    of_channels = np.ones(1, np.float32)
+    of_channels: Any = np.ones(1, np.float32)
     if by_channel:
-        rows = np.repeat(np.broadcast_to(scales, (-(-facts.N // weight.block[0]), 1)), weight.block[0], axis=0)
-        of_channels = rows[: facts.N, 0].astype(np.float32)
+        rows = (
+            np.zeros((facts.N, 1))
+            + np.repeat(as_numpy(scales), weight.block[0] if len(scales) > 1 else 1, axis=0)[: facts.N]
+        )
+        of_channels = rows[:, 0].astype(np.float32)
     parts = {name: by_row(weight, form, array) for name, array in arrays.items()}
-    offset = int(less.flat[0]) if constant else 0
+    offset = int(first) if constant else 0
     return Plan(form, None if constant else zeros, offset, by_channel, parts, of_channels)
 
 
-def _narrowest(scales: np.ndarray) -> DType:
+def _narrowest(scales: Any) -> DType:
     """The smallest float that has all the scales; float32 rounds them."""
     for name in ("float16", "bfloat16"):
-        if (round_float(scales, ALL[name]).astype(np.float64) == scales).all():
+        if is_torch(scales):
+            if (scales.to(getattr(sys.modules["torch"], name)).double() == scales).all():
+                return ALL[name]
+        elif (round_float(scales, ALL[name]).astype(np.float64) == scales).all():
             return ALL[name]
     return ALL["float32"]
 

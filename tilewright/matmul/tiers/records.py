@@ -178,9 +178,9 @@ def scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[
 
 def _scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, Any], float]:
     facts, of = weight.facts, weight.format
-    as_they_are = _where_they_are(weight, form)
-    if as_they_are is not None:
-        return as_they_are, weight.tensor_scale
+    found = _as_tensors(weight, form)
+    if found is not None:
+        return found
     assert form.scale is not None
     scales = np.ones((1, 1), form.scale.numpy) if facts.scale is None else as_numpy(weight.arrays["scales"])
     if facts.multiplier is not None:
@@ -206,35 +206,49 @@ def _scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict
     }, weight.tensor_scale * 2.0**-power
 
 
-def _where_they_are(weight: PackedWeight, form: FragmentRecords) -> dict[str, Any] | None:
-    """Scales (and zeros) as tensors on their device, where they need no factor: the usual ones of float16 or bfloat16 groups."""
+def _as_tensors(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, Any], float] | None:
+    """What `_scales_and_zeros` gives, worked out where the weight's tensors are; None for arrays of NumPy and rare kinds.
+
+    Numbers are float32 until they are rounded, once, to the form's types: all that is done to them before is exact.
+    """
     scales: Any = weight.arrays.get("scales")
     zeros: Any = weight.arrays.get("zeros")
-    facts = weight.facts
-    groups = (facts.N, facts.groups)
-    if (
-        str(form.scale) not in ("float16", "bfloat16")
-        or not is_torch(scales)
-        or element_type(scales) != form.scale
-        or tuple(scales.shape) != groups
-    ):
+    held = [scales] if form.zero is None else [scales, zeros]
+    if weight.facts.multiplier is not None or not all(is_torch(array) and array.dtype.itemsize <= 4 for array in held):
         return None
-    if facts.multiplier is not None or weight.block[0] != 1 or (facts.groups > 1 and facts.group % form.group):
+    of_powers = element_type(scales) == ALL["float8_e8m0fnu"]
+    if form.scale == ALL["float8_e8m0fnu"] and not of_powers:
         return None
-    if form.zero is not None and (zeros is None or tuple(zeros.shape) != groups or form.zero != form.scale):
-        return None
-    of, parts = weight.format, {"scales": scales}
-    if form.zero is not None:
-        parts["zeros"] = zeros.to(scales.dtype)
-    if str(form.scale) == "float16":
-        sizes = scales.abs().double()
-        codes = max(abs(of.minimum), abs(of.maximum)) + (float(zeros.abs().max()) if "zeros" in parts else 0.0)
-        least = float(sizes.masked_fill(sizes == 0, np.inf).min())
-        if least < 2.0**-14 or float(sizes.max()) * codes > ROOM["float16"]:
-            return None
-    wanted = -(-facts.K // form.group)
-    each = wanted if facts.groups == 1 else facts.group // form.group
-    return {name: part.repeat_interleave(each, 1)[:, :wanted].contiguous() for name, part in parts.items()}
+    wide = [array.float() for array in held]
+    power = 0
+    if form.scale == form.operand == ALL["float16"]:
+        power = _power(weight, *wide)
+    if form.scale == ALL["float8_e8m0fnu"]:
+        wide[0] = scales
+    elif power:
+        wide[0] = wide[0] * 2.0**power
+        if weight.facts.zeros == "rescale":
+            wide[1:] = [zeros * 2.0**power for zeros in wide[1:]]
+    types = [of for of in (form.scale, form.zero) if of is not None]
+    lines = [by_row(weight, form, array.to(_torch_type(of))) for array, of in zip(wide, types)]
+    return dict(zip(("scales", "zeros"), lines)), weight.tensor_scale * 2.0**-power
+
+
+def _power(weight: PackedWeight, scales: Any, zeros: Any = None) -> int:
+    """By which power of two scales become such as float16 has, and weights such as it has room for; 0 where they are."""
+    of, sizes = weight.format, scales.abs()
+    codes = max(abs(of.minimum), abs(of.maximum)) + (0.0 if zeros is None else float(zeros.abs().max()))
+    largest, least = float(sizes.max()), float(sizes.masked_fill(sizes == 0, np.inf).min())
+    exact = bool((sizes.half().float() == sizes).all())
+    if not largest or (exact and least >= 2.0**-14 and largest * codes <= ROOM["float16"]):
+        return 0
+    return int(np.floor(np.log2(ROOM["float16"] / (largest * max(codes, 1.0)))))
+
+
+def _torch_type(of: DType) -> Any:
+    import torch
+
+    return getattr(torch, of.name)
 
 
 def _rounded(values: np.ndarray, of: DType | None) -> np.ndarray:
@@ -245,13 +259,18 @@ def _rounded(values: np.ndarray, of: DType | None) -> np.ndarray:
     return round_float(values.astype(np.float64), of).astype(of.numpy, copy=False)
 
 
-def by_row(weight: PackedWeight, form: FragmentRecords, values: np.ndarray) -> np.ndarray:
-    """Scales or zeros of a weight's groups, one for each row and each group of the form."""
+def by_row(weight: PackedWeight, form: FragmentRecords, values: Any) -> Any:
+    """Scales or zeros of a weight's groups (NumPy's or torch's), one for each row and each group of the form."""
     facts, rows = weight.facts, weight.block[0]
-    full = np.broadcast_to(values, (-(-facts.N // rows), facts.groups))
-    by_row = np.repeat(full, rows, axis=0)[: facts.N]
     wanted = -(-facts.K // form.group)
-    return np.repeat(by_row, wanted if facts.groups == 1 else facts.group // form.group, axis=1)[:, :wanted]
+    each = wanted if facts.groups == 1 else facts.group // form.group
+    shape = (-(-facts.N // rows), facts.groups)
+    if is_torch(values):
+        bits = values.view(_torch_type(ALL["uint8"])) if values.dtype.itemsize == 1 else values
+        down = bits.expand(shape).repeat_interleave(rows, 0)[: facts.N] if rows > 1 else bits.expand(shape)
+        return down.repeat_interleave(each, 1)[:, :wanted].contiguous().view(values.dtype)
+    down = np.repeat(np.broadcast_to(values, shape), rows, axis=0)[: facts.N]
+    return np.repeat(down, each, axis=1)[:, :wanted]
 
 
 def _check_numbers(weight: PackedWeight) -> None:
@@ -294,7 +313,7 @@ def _as_bits(part: Any, of: DType, plain: Any) -> Any:
     import torch
 
     if is_torch(part):
-        return part.to(plain.device).view(getattr(torch, f"uint{of.bits}"))
+        return part.to(plain.device, _torch_type(of)).view(getattr(torch, f"uint{of.bits}"))
     rounded = np.ascontiguousarray(_rounded(part, of))
     return placed_like(rounded.view(f"u{rounded.itemsize}"), plain)
 
