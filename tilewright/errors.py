@@ -170,6 +170,10 @@ class MissingOperand(ArgumentError):
     """A tensor that a product needs and was not given, or was given and has no place for."""
 
 
+class NotPrepared(ArgumentError):
+    """What must run once before it can be part of a captured graph."""
+
+
 class WeightIsGone(ArgumentError):
     """A handle in a compiled graph whose packed weight no longer exists."""
 

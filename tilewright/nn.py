@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from tilewright.errors import CannotQuantize, Unsupported, WrongArgumentShape
-from tilewright.formats import SCHEMES, number_format
+from tilewright.formats import SCHEMES, number_format, unpack_plain
 from tilewright.matmul.arrays import as_numpy, as_torch
-from tilewright.matmul.packed import OPTIONAL, PackedWeight
+from tilewright.matmul.packed import OPTIONAL, PackedWeight, column_order
 from tilewright.matmul.product import Product
 from tilewright.matmul.replay import Replays
 from tilewright.matmul.torch_operators import handle_of, register_operators
@@ -46,8 +46,8 @@ class Linear(torch.nn.Module):
 
     Notes
     -----
-    Made empty; `load_and_transform_weight`, `from_float`, `from_quantized` or ``load_state_dict`` fill it.  Buffers:
-    ``qweight`` (uint8 ``[N, K * bits / 8]``), and as the weight has them ``scales``, ``zeros``, ``multipliers``, ``g_idx``,
+    Made empty; `load_and_transform_weight`, `from_float`, `from_quantized` or ``load_state_dict`` fill it.  Tensors of a state dict:
+    ``qweight`` (uint8 ``[N, K * bits / 8]``; the buffer itself holds the order of the kernels that have run), and as the weight has them ``scales``, ``zeros``, ``multipliers``, ``g_idx``,
     ``divisors``, ``bias``.  For inference: there is a gradient for x, none for the weight.
     """
 
@@ -197,16 +197,18 @@ class Linear(torch.nn.Module):
         """Make the weight's arrays the module's buffers."""
         self.block, self.zeros_mode, self.tensor_scale = packed.block, packed.zeros_mode, packed.tensor_scale
         for name in ("codes", *OPTIONAL):
-            array = packed.arrays.get(name)
+            array = packed.held.get(name)
             tensor = None if array is None else as_torch(array, device or "cpu")
             self.register_buffer("qweight" if name == "codes" else name, tensor)
         self._packed: PackedWeight | None = None
+        self._order, self._ordered = packed.order, self._buffers["qweight"]
         self._replays = Replays()
         self._seen: tuple[torch.Tensor | None, ...] = ()
 
     @property
     def weight(self) -> PackedWeight:
         """The weight on the module's device."""
+        self._settle()
         packed, tensors = self._packed, tuple(self._buffers.values())
         if len(tensors) != len(self._seen) or not all(map(is_, tensors, self._seen)):  # somebody assigned a buffer
             packed = None
@@ -217,8 +219,18 @@ class Linear(torch.nn.Module):
             packed = self._packed = PackedWeight(
                 self.W_dtype, (self.out_features, self.in_features), {"codes": self.qweight, **arrays},
                 block=self.block, zeros_mode=self.zeros_mode, tensor_scale=self.tensor_scale,
+                order=self._order if self.qweight is self._ordered else None,
             )  # fmt: skip
         return packed
+
+    def _settle(self) -> None:
+        """Where a kernel has brought the weight into its own order, the buffer holds that instead: codes are held once."""
+        packed, buffer = self._packed, self._buffers["qweight"]
+        if packed is None or packed.order is self._order or buffer is not self._ordered:
+            return
+        self._order, self._ordered = packed.order, packed.held["codes"]
+        self._buffers["qweight"] = self._ordered
+        self._seen = tuple(self._ordered if tensor is buffer else tensor for tensor in self._seen)
 
     def dequantize(self) -> torch.Tensor:
         """The weight that activations are multiplied by in effect, ``[N, K]`` float32."""
@@ -241,6 +253,13 @@ class Linear(torch.nn.Module):
         self._packed = None
         self._replays.clear()
 
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        # A state dict is what `quant.files` writes: codes row by row, columns as they were.
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        weight = self.weight
+        plain = weight.codes if weight.gathered is None else as_torch(weight.unpack().packed, self.qweight.device)
+        destination[prefix + "qweight"] = plain
+
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         # Buffers take the shapes and types that the file has, so that any layer of the right size loads any format.
         for name in _BUFFERS:
@@ -250,12 +269,28 @@ class Linear(torch.nn.Module):
                 self._buffers[name] = None if name != "qweight" else own
             elif own is None or own.shape != found.shape or own.dtype != found.dtype:
                 self._buffers[name] = torch.empty_like(found, device=device)
+        self._order = None
         super()._load_from_state_dict(state_dict, prefix, *rest)
         self._packed = None
         self._replays.clear()
+        if prefix + "qweight" in state_dict:
+            self._gather()
+
+    def _gather(self) -> None:
+        """Bring codes that were read row by row into the order of groups where that is another."""
+        of, g_idx = number_format(self.W_dtype), self._buffers.get("g_idx")
+        if column_order(self.in_features, self.block[1], None if g_idx is None else as_numpy(g_idx)) is None:
+            return
+        codes = as_numpy(self.qweight)
+        if not of.is_dense:
+            codes = unpack_plain(codes, self.in_features, of.bits)
+        arrays = {name: as_numpy(self._buffers[name]) for name in OPTIONAL if self._buffers.get(name) is not None}
+        self._hold(PackedWeight.pack(self._weight(codes, arrays)), self.qweight.device)
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Linear:
         # ``model.half()`` means activations: scales stay in the type that they were made in.
+        self._settle()
+        in_order = self._buffers["qweight"] is self._ordered
         for name, buffer in list(self._buffers.items()):
             if buffer is not None:
                 moved = (
@@ -264,11 +299,14 @@ class Linear(torch.nn.Module):
                     else buffer.to(fn(buffer[:0]).device)
                 )
                 self._buffers[name] = moved
+        if in_order:
+            self._ordered = self._buffers["qweight"]
         self._packed = None
         self._replays.clear()
         return self
 
     def __getstate__(self) -> dict[str, Any]:
+        self._settle()
         return {**self.__dict__, "_packed": None, "_replays": Replays()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -300,7 +338,7 @@ class Linear(torch.nn.Module):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         out = x.dtype if self.out_dtype is None else getattr(torch, self.out_dtype)
         return torch.ops.tilewright.quant_matmul(  # type: ignore[no-any-return]
-            x, self.qweight, self.handle, None, self.bias, None, self.quantize, self.function, out
+            x, self.out_features, self.handle, None, self.bias, None, self.quantize, self.function, out
         )
 
     def _checked(self, x: torch.Tensor, output: torch.Tensor | None) -> torch.Tensor:
@@ -315,6 +353,7 @@ class Linear(torch.nn.Module):
             out_dtype=self.out_dtype if output is None else None, out=output,
         )  # fmt: skip
         result = product.run()
+        self._settle()
         if output is None and x is given and x.numel():
             self._replays.met(x, product.prepared, product.operands, product.result.shape)
         return result  # type: ignore[no-any-return]

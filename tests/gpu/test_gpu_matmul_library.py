@@ -6,8 +6,10 @@ torch = pytest.importorskip("torch")
 
 import numpy as np  # noqa: E402
 
-from tilewright.errors import WrongArgumentDevice  # noqa: E402
+from tilewright.errors import TilewrightError, WrongArgumentDevice  # noqa: E402
 from tilewright.matmul import PackedWeight, quant_matmul  # noqa: E402
+from tilewright.matmul.product import Product  # noqa: E402
+from tilewright.matmul.tiers.dispatch import candidates  # noqa: E402
 from tilewright.nn import Linear  # noqa: E402
 from tilewright.quant import quantize  # noqa: E402
 from tilewright.targets.cuda.arch import detect  # noqa: E402
@@ -106,6 +108,66 @@ def test_a_compiled_model():
     )
     x = torch.randn(4, K, device="cuda", dtype=torch.float16)
     assert torch.equal(torch.compile(model, fullgraph=True, backend="aot_eager")(x), model(x))
+
+
+@pytest.mark.parametrize(
+    "case", ["W4A16", "W4A16 zeros", "W1A16", "W3A16", "mxfp4", "nf4", "W4A8", "W2A8", "W4A8 zeros"]
+)
+@torch.no_grad()
+def test_codes_are_held_once(case):
+    weight, dtype, quantised = made(case)
+    plain, before = weight.codes.clone(), weight.nbytes
+    layer = Linear.from_quantized(weight.unpack(), activations=quantised, device="cuda")
+    x = torch.randn(5, K, device="cuda", dtype=dtype)
+    expected = quant_matmul(x, weight, quantize=quantised)
+    assert (
+        weight.layout.startswith("fragments1") and weight.nbytes <= before * 1.6 + 4096
+    )  # rows and columns are padded
+    assert torch.equal(weight.codes, plain) and torch.equal(layer(x), expected)
+    assert layer.qweight.dtype == torch.uint32
+    state = layer.state_dict()
+    assert torch.equal(state["qweight"], plain)
+    other = Linear(
+        K,
+        N,
+        W_dtype=layer.W_dtype,
+        A_dtype=quantised.replace("fn", "").replace("float8_", "") if quantised else "float16",
+    )
+    other.load_state_dict(state)
+    assert torch.equal(other.cuda()(x), expected)
+    moved = layer.cpu().cuda()
+    assert torch.equal(moved(x), expected) and torch.equal(moved.state_dict()["qweight"], plain)
+    wide = quant_matmul(x.float(), weight)  # the general kernel reads plain codes
+    exact = x.double() @ torch.from_numpy(weight.to_dense()).cuda().T
+    assert ((wide.double() - exact).abs() <= 1e-5 * exact.abs().max()).all()
+
+
+def test_a_call_of_a_new_kind_while_a_graph_is_captured_is_refused_in_words():
+    layer = Linear.from_float(torch.nn.Linear(K, N).cuda().half(), "int4", group=128)
+    x = torch.randn(16, K, device="cuda", dtype=torch.float16)
+    graph = torch.cuda.CUDAGraph()
+    message = "a call of a kind that has not run before, while a graph is captured"
+    with pytest.raises(TilewrightError, match=message), torch.cuda.graph(graph):
+        layer(x)
+    torch.cuda.synchronize()
+    layer(x)
+
+
+@pytest.mark.parametrize("case", ["W4A16", "W8A8", "W4A8", "e4m3 blocks"])
+def test_every_candidate_gives_the_result(case):
+    weight, dtype, quantised = made(case)
+    for rows in (1, 40, 300):
+        x = torch.randn(rows, K, device="cuda", dtype=dtype)
+        product = Product.of(x, weight, quantize=quantised, out_dtype="float32")
+        expected = product.run()
+        found = candidates(weight, product.request, product.machine)
+        assert len(found) >= 3
+        for options in found[1:]:
+            try:
+                other = Product.of(x, weight, quantize=quantised, out_dtype="float32", chosen=options).run()
+            except TilewrightError:
+                continue  # what cannot be built is no candidate; tuning says why
+            assert (other - expected).abs().max() <= 4e-3 * expected.abs().max(), options
 
 
 def test_a_weight_on_the_wrong_device():

@@ -34,10 +34,10 @@ def decoded(code: Any, recipe: Recipe, table: Any) -> Any:
     return table[code]
 
 
-def of_group(tensor: Any, facts: Grouped, n: Any, g: Any) -> Any:
-    """The element of a tensor of groups that belongs to row n of the weight and group g, as float32."""
+def of_group(tensor: Any, facts: Grouped, n: Any, g: Any, wide: str) -> Any:
+    """The element of a tensor of groups that belongs to row n of the weight and group g, as float32 or wider."""
     element = tensor[n // facts.rows_each if facts.rows > 1 else 0, g if facts.columns > 1 else 0]
-    return T.cast(element, "float64" if facts.dtype == "float64" else "float32")
+    return T.cast(element, "float64" if facts.dtype == "float64" else wide)
 
 
 @tilewright.jit
@@ -122,16 +122,16 @@ def general_matmul(
             if r.zeros == "one":
                 number = number - (int(r.zero) if r.zero == int(r.zero) else r.zero)
             if r.zeros == "groups":
-                number = T.cast(number, "float32") - of_group(zeros, r.zero_point, n, g)
+                number = T.cast(number, wide) - of_group(zeros, r.zero_point, n, g, wide)
             if r.zeros == "packed":
                 point = T.cast(zeros[g, n * bits // 8], "int32") >> n * bits % 8 & (1 << bits) - 1
                 number = number - point
             if r.multiplier:
-                number = T.cast(number, "float32") * of_group(multipliers, r.multiplier, n, g)
+                number = T.cast(number, wide) * of_group(multipliers, r.multiplier, n, g, wide)
             if r.scaled == "weight":
-                number = T.cast(number, wide) * of_group(scales, r.scale, n, g)
+                number = T.cast(number, wide) * of_group(scales, r.scale, n, g, wide)
             if r.zeros == "rescale":
-                number = number - of_group(zeros, r.zero_point, n, g)
+                number = number - of_group(zeros, r.zero_point, n, g, wide)
             if dtype_of(r.right).is_float and not number.dtype.is_float:
                 number = T.cast(
                     number, "float32"
@@ -180,7 +180,7 @@ def general_matmul(
                         scaled = T.cast(partial[i, j], wide)
                         if r.scaled == "sums":
                             weight_group = span_index * span // r.group
-                            scaled = scaled * of_group(scales, r.scale, bx * block_N + j, weight_group)
+                            scaled = scaled * of_group(scales, r.scale, bx * block_N + j, weight_group, wide)
                         if r.activation_scales == "group":
                             group = span_index * span // r.activation_group
                             scaled = scaled * T.cast(activation_scales[by * block_M + i, group], wide)
@@ -190,7 +190,7 @@ def general_matmul(
                 if (row < M) & (n < N):
                     value: Any = total[i, j] if period else partial[i, j]
                     if r.scaled == "result":
-                        value = T.cast(value, wide) * of_group(scales, r.scale, n, 0)
+                        value = T.cast(value, wide) * of_group(scales, r.scale, n, 0, wide)
                     if r.activation_scales in ("tensor", "token"):
                         token = row if r.activation_scales == "token" else 0
                         value = T.cast(value, wide) * T.cast(activation_scales[token, 0], wide)
@@ -219,11 +219,11 @@ def general_matmul(
         A: T.Tensor((M, r.columns), r.activations),
         activation_scales: T.Tensor((scale_rows, scale_groups), r.activation_scale_dtype),
         W: weight,
-        table: T.Tensor((1 << bits if bits <= 8 else 1,), "float32"),
+        table: T.Tensor((1 << bits if bits <= 8 else 1,), wide),
         scales: T.Tensor((r.scale.rows, r.scale.columns), r.scale.dtype),
         zeros: T.Tensor(zero_shape, "uint8" if packed_zeros else r.zero_point.dtype),
         multipliers: T.Tensor((multiplier.rows, multiplier.columns), multiplier.dtype),
-        factor: T.Tensor((1,), "float32"),
+        factor: T.Tensor((1,), wide),
         slots: T.Tensor((len(r.slots) or 1,), "int32"),
         divisors: T.Tensor((r.columns if r.divisors else 1,), "float32"),
         gathered: T.Tensor((K if r.gather else 1,), "int32"),

@@ -106,3 +106,57 @@ def pack_records(form: FragmentRecords, bits: int, threads: int = 128) -> Any:
         pack(codes, K, table, order, None, None, packed)
 
     return pack_codes
+
+
+def places_of(form: FragmentRecords) -> np.ndarray:
+    """The place of each code of a record, row by row (int32): the inverse of `order_of`."""
+    return form.codes().permutation().reshape(-1).astype(np.int32)
+
+
+@tilewright.jit
+def unpack_codes(form: FragmentRecords, bits: int, threads: int = 128) -> Any:
+    """The plain codes that `pack_records` made records of, row by row, low bits first.
+
+    Returns
+    -------
+    kernel of ``words`` (uint32, ``form.shape(N, K)``), ``K`` (int32), ``table`` (uint8, the plain code for each of the record's),
+    ``places`` (`places_of`) and ``codes[N, bytes]`` (uint8).
+    """
+    N, B, down, across = (T.dynamic(name) for name in ("N", "B", "down", "across"))
+    per_word, mask, reach = 32 // form.bits, (1 << form.bits) - 1, 8 * threads
+
+    def code(packed: Any, table: Any, places: Any, K: Any, n: Any, k: Any) -> Any:
+        """The plain code of a row and a column, 0 behind the last."""
+        place = places[n % form.rows * COLUMNS + k % COLUMNS]
+        word = packed[n // form.rows, k // COLUMNS, place // per_word]
+        found = (word >> T.cast(place % per_word * form.bits, "uint32")) & mask
+        return T.if_then_else(k < K, T.cast(table[T.cast(found, "int32")], "uint32"), T.uint32(0))
+
+    @T.prim_func
+    def unpack(
+        packed: T.Tensor((down, across, form.words), "uint32"),
+        K: T.int32,
+        table: T.Tensor((1 << form.bits,), "uint8"),
+        places: T.Tensor((form.rows * COLUMNS,), "int32"),
+        codes: T.Tensor((N, B), "uint8"),
+    ):
+        with T.Kernel(T.ceildiv(B, reach), N, threads=threads) as (part, n):
+            for i in T.Parallel(reach):
+                b = part * reach + i
+                if b < B:
+                    found: Any = T.uint32(0)
+                    # All codes that have bits in this byte.
+                    for field in list(range(-(-(bits + 7) // bits))):
+                        k = b * 8 // bits + field
+                        value = code(packed, table, places, K, n, k)
+                        ahead = k * bits - b * 8  # of the byte's first bit
+                        found = found | T.if_then_else(
+                            ahead < 0,
+                            value >> T.cast(T.max(-ahead, 0), "uint32"),
+                            T.if_then_else(
+                                ahead < 8, value << T.cast(T.min(T.max(ahead, 0), 7), "uint32"), T.uint32(0)
+                            ),
+                        )
+                    codes[n, b] = T.cast(found & 255, "uint8")
+
+    return unpack

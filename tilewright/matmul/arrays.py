@@ -96,6 +96,11 @@ def is_row_major(array: Any) -> bool:
     return tuple(array.stride()) == tuple(row_major_strides(tuple(array.shape))) and aligned
 
 
+def is_capturing(array: Any) -> bool:
+    """Whether launches are being written down into a graph instead of run: then nothing can be made that outlives it."""
+    return is_torch(array) and array.is_cuda and sys.modules["torch"].cuda.is_current_stream_capturing()
+
+
 def empty_like(example: Any, shape: tuple[int, ...], of: DType) -> Any:
     """An uninitialised array of the kind and on the device of `example`."""
     return allocator_like(example)(shape, of)

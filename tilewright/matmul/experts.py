@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import WrongArgumentDevice, WrongArgumentShape
+from tilewright.errors import NotPrepared, WrongArgumentDevice, WrongArgumentShape
 from tilewright.ir.dtypes import ALL, FLOAT32, INT32, dtype
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.grouped_matmul import GroupTiles, group_tiles
@@ -18,7 +18,15 @@ from tilewright.kernels.grouped_matmul import grouped_matmul as grouped_kernel
 from tilewright.kernels.hopper_quant_medium import medium_quant_choice, medium_quant_matmul
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import FragmentRecords
-from tilewright.matmul.arrays import contiguous, device_of, element_type, empty_like, is_row_major, placed_like
+from tilewright.matmul.arrays import (
+    contiguous,
+    device_of,
+    element_type,
+    empty_like,
+    is_capturing,
+    is_row_major,
+    placed_like,
+)
 from tilewright.matmul.facts import Request, WeightFacts, bucket
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.product import quant_matmul
@@ -62,11 +70,15 @@ class PackedExperts(Sequence[PackedWeight]):
                 raise WrongArgumentShape(
                     f"weight {number} is {weight!r}, weight 0 {first!r}", hint="experts that are stacked have one form"
                 )
-        self.arrays = {name: _stacked([weight.arrays[name] for weight in weights]) for name in first.arrays}
+        self.held = {
+            name: _stacked([weight.codes if name == "codes" else weight.held[name] for weight in weights])
+            for name in first.held
+        }
+        """Codes row by row (gone where there are records instead), scales and the like, stacked."""
         self._weights = tuple(
             PackedWeight(
-                one.format, one.shape, {name: array[number] for name, array in self.arrays.items()}, block=one.block,
-                zeros_mode=one.zeros_mode, tensor_scale=one.tensor_scale, layout=one.layout,
+                one.format, one.shape, {name: array[number] for name, array in self.held.items()}, block=one.block,
+                zeros_mode=one.zeros_mode, tensor_scale=one.tensor_scale,
             )
             for number, one in enumerate(weights)
         )  # fmt: skip
@@ -80,6 +92,12 @@ class PackedExperts(Sequence[PackedWeight]):
 
     def __iter__(self) -> Iterator[PackedWeight]:
         return iter(self._weights)
+
+    @property
+    def codes(self) -> Any:
+        """Codes row by row, stacked: made again, once, where kernels hold them otherwise."""
+        held = self.held.get("codes")
+        return self._once("codes", lambda: _stacked([one.codes for one in self._weights])) if held is None else held
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -104,19 +122,28 @@ class PackedExperts(Sequence[PackedWeight]):
         def made() -> tuple[Any, Any]:
             each = [records_of(weight, form, coding, example) for weight in self._weights]
             words, factors = _stacked([one.words for one in each]), _stacked([one.factor for one in each])
+            for weight, own in zip(self._weights, words):
+                if weight.order is not None:
+                    weight.become(weight.order, own)
+                    self.held.pop("codes", None)
             return words.reshape(-1, *words.shape[2:]), factors.reshape(-1)
 
         return self._once(str(form), made)  # type: ignore[no-any-return]
 
     def _once(self, key: str, make: Callable[[], Any]) -> Any:
         if key not in self._derived:
+            if any(map(is_capturing, self.held.values())):
+                raise NotPrepared(
+                    "experts are packed while a graph is captured", hint="call once with such activations before"
+                )
             self._derived[key] = make()
         return self._derived[key]
 
 
 def _form(weight: PackedWeight) -> Any:
-    arrays = sorted((name, tuple(array.shape), str(array.dtype)) for name, array in weight.arrays.items())
-    return weight.format, weight.shape, weight.block, weight.zeros_mode, weight.layout, weight.device, arrays
+    others = [(name, array) for name, array in weight.held.items() if name != "codes"]
+    arrays = sorted((name, tuple(array.shape), str(array.dtype)) for name, array in others)
+    return weight.format, weight.shape, weight.block, weight.zeros_mode, weight.device, arrays
 
 
 def _stacked(arrays: Sequence[Any]) -> Any:
@@ -328,7 +355,7 @@ def _scaled(
         x, activation_scales = codes, scales
     asked = after_quantisation(request)
     scaled = is_scaled(facts, asked)
-    held = weights.arrays["codes"]
+    held = weights.codes
     if element_type(held) != own:
         held = held.view(own.numpy) if isinstance(held, np.ndarray) else held.view(_torch_type(own.name))
     kernel = _kernel(len(weights), facts.N, facts.K, own.name, request.out, scaled, GroupTiles(**options), arch)

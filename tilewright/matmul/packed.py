@@ -16,6 +16,7 @@ from tilewright.formats import Format, number_format, pack_plain, unpack_plain
 from tilewright.kernels.recipe import Grouped
 from tilewright.matmul.arrays import as_numpy, as_torch, device_of, element_type
 from tilewright.matmul.facts import WeightFacts
+from tilewright.matmul.record_order import RecordOrder
 from tilewright.quant.weight import QuantizedWeight
 
 LAYOUT = "plain/1"
@@ -36,9 +37,14 @@ class PackedWeight:
     Attributes
     ----------
     format, shape, block, zeros_mode, tensor_scale : as in `QuantizedWeight`.
-    layout : versioned id of the order of `codes`.
-    arrays : ``codes`` (uint8 ``[N, bytes]``; dense formats ``[N, K]``), and where the weight has them ``scales``, ``zeros``,
-        ``multipliers``, ``g_idx``, ``divisors``, all on one device.
+    order : None where codes are held row by row, else the order of a kernel's records.
+    held : ``codes`` in that order, and where the weight has them ``scales``, ``zeros``, ``multipliers``, ``g_idx``, ``divisors``,
+        all on one device.
+
+    Notes
+    -----
+    Codes are held once.  On a GPU they change their order when the first kernel that wants another brings them into it
+    (`become`); whoever asks for `codes` row by row later gets them made from there.
     """
 
     def __init__(
@@ -50,18 +56,38 @@ class PackedWeight:
         block: tuple[int, int] | None = None,
         zeros_mode: str = "original",
         tensor_scale: float = 1.0,
-        layout: str = LAYOUT,
+        order: RecordOrder | None = None,
     ) -> None:
-        self.format, self.arrays = number_format(format), dict(arrays)
+        self.format, self.held, self.order = number_format(format), dict(arrays), order
         self.shape: tuple[int, int] = (int(shape[0]), int(shape[1]))
         self.block = block or (1, shape[1])
-        self.zeros_mode, self.tensor_scale, self.layout = zeros_mode, float(tensor_scale), layout
+        self.zeros_mode, self.tensor_scale = zeros_mode, float(tensor_scale)
         self._derived: dict[Any, Any] = {}
         self.prepared: dict[Any, Any] = {}
         """What products with this weight have worked out so far, by their request."""
 
     def __repr__(self) -> str:
         return f"<PackedWeight {self.shape[0]} x {self.shape[1]} {self.format} {self.layout} on {self.device}>"
+
+    @property
+    def layout(self) -> str:
+        """Versioned id of the order in which codes are held."""
+        return LAYOUT if self.order is None else str(self.order)
+
+    @property
+    def codes(self) -> Any:
+        """The codes row by row, low bits first: uint8 ``[N, bytes]``; dense formats ``[N, K]``."""
+        held = self.held["codes"]
+        return held if self.order is None else self.order.plain(held, self.format, (self.facts.N, self.facts.K))
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        """`held` with `codes`."""
+        return {**self.held, "codes": self.codes}
+
+    def become(self, order: RecordOrder, words: Any) -> None:
+        """Hold the codes as records alone."""
+        self.held, self.order = {**self.held, "codes": words}, order
 
     @classmethod
     def pack(cls, weight: QuantizedWeight, device: Any = None) -> PackedWeight:
@@ -115,10 +141,10 @@ class PackedWeight:
 
     def to(self, device: Any) -> PackedWeight:
         """The same weight as torch tensors on a device."""
-        arrays = {name: as_torch(array, device) for name, array in self.arrays.items()}
+        arrays = {name: as_torch(array, device) for name, array in self.held.items()}
         return PackedWeight(
             self.format, self.shape, arrays, block=self.block, zeros_mode=self.zeros_mode,
-            tensor_scale=self.tensor_scale, layout=self.layout,
+            tensor_scale=self.tensor_scale, order=self.order,
         )  # fmt: skip
 
     def save(self, path: str | Path) -> None:
@@ -130,7 +156,7 @@ class PackedWeight:
         """
         arrays = {name: as_numpy(array) for name, array in self.arrays.items()}
         metadata = {
-            "layout": self.layout,
+            "layout": LAYOUT,
             "format": self.format.name,
             "shape": json.dumps(self.shape),
             "block": json.dumps(self.block),
@@ -168,17 +194,17 @@ class PackedWeight:
 
     @property
     def device(self) -> str:
-        return device_of(self.arrays["codes"])
+        return device_of(self.held["codes"])
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return sum(int(as_numpy(array).nbytes) for array in self.arrays.values())
+        return sum(int(array.nbytes) for array in self.held.values())
 
     @functools.cached_property
     def gathered(self) -> np.ndarray | None:
         """Which column of the activations each packed column meets, -1 for none; None where they are in order."""
-        g_idx = self.arrays.get("g_idx")
+        g_idx = self.held.get("g_idx")
         return column_order(self.shape[1], self.block[1], None if g_idx is None else as_numpy(g_idx))
 
     @functools.cached_property
@@ -194,16 +220,16 @@ class PackedWeight:
             scale=grouped["scales"], zeros=zeros, zero=zero,
             zero_point=grouped["zeros"] if zeros in ("groups", "rescale") else None,
             multiplier=grouped["multipliers"], factor=self.tensor_scale != 1.0,
-            divisors="divisors" in self.arrays, gather=gathered is not None,
+            divisors="divisors" in self.held, gather=gathered is not None,
         )  # fmt: skip
 
     def _groups_of_columns(self) -> int:
-        g_idx = self.arrays.get("g_idx")
+        g_idx = self.held.get("g_idx")
         natural = -(-self.shape[1] // self.block[1])
         return natural if g_idx is None else max(natural, int(as_numpy(g_idx).max()) + 1)
 
     def _zeros(self) -> tuple[str, float]:
-        zeros = self.arrays.get("zeros")
+        zeros = self.held.get("zeros")
         if zeros is None:
             return "none", 0.0
         if self.zeros_mode == "rescale":
@@ -212,7 +238,7 @@ class PackedWeight:
         return ("groups", 0.0) if len(values) > 1 else ("one", float(values[0])) if values[0] else ("none", 0.0)
 
     def _grouped(self, name: str) -> Grouped | None:
-        values = self.arrays.get(name)
+        values = self.held.get(name)
         if values is None:
             return None
         rows, columns = map(int, values.shape)
@@ -223,7 +249,7 @@ class PackedWeight:
         """Every number that ``(value - zero) * multiplier`` can be (zeros of mode rescale apart)."""
         table = np.array([v for c, v in enumerate(self.format.values) if c not in self.format.unused], np.float64)
         for name, combine in (("zeros", np.subtract), ("multipliers", np.multiply)):
-            values = self.arrays.get(name)
+            values = self.held.get(name)
             if values is not None and (name != "zeros" or self.zeros_mode != "rescale"):
                 table = np.unique(combine.outer(table, np.unique(as_numpy(values).astype(np.float64))[:_MANY]))
         return table

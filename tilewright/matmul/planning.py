@@ -43,6 +43,8 @@ def recipe_for(facts: WeightFacts, numbers: np.ndarray | None, request: Request,
     check_request(request)
     source = dtype(request.activations)
     left, right, whole = operand_types(source, facts, numbers, arch)
+    if facts.divisors and not request.divided and dtype(left).bits == 8:
+        left, right, whole = _float_operand(arch, numbers), _float_operand(arch, numbers), 1
     weight_scaled = facts.zeros == "rescale"
     scaled = "none"
     if facts.scale is not None:
@@ -56,7 +58,7 @@ def recipe_for(facts: WeightFacts, numbers: np.ndarray | None, request: Request,
         activation_scales = "element"
         left = right = _wider(left)
     if dtype(left).bits == 8 and (scaled == "weight" or weight_scaled):
-        left, right, whole = _float_operand(arch), _float_operand(arch), 1
+        left, right, whole = _float_operand(arch, numbers), _float_operand(arch, numbers), 1
     integers = dtype(left).is_integer
     return Recipe(
         N=facts.N, K=facts.K, columns=facts.columns, format=facts.format, activations=request.activations, left=left,
@@ -96,18 +98,21 @@ def operand_types(
         left = "uint8" if source.kind == "uint" else "int8"
         if whole and numbers is not None and _fits(numbers * whole, "int8"):
             return left, "int8", whole
-        return _float_operand(arch), _float_operand(arch), 1
+        return _float_operand(arch, numbers), _float_operand(arch, numbers), 1
     if source.bits == 8:
         native = numbers is not None and _fits(numbers, source.name) and _multiplies(arch, source)
-        return (source.name, source.name, 1) if native else (_float_operand(arch), _float_operand(arch), 1)
+        other = _float_operand(arch, numbers)
+        return (source.name, source.name, 1) if native else (other, other, 1)
     if not arch.has_threads and source.bits <= 16:
         return "float32", "float32", 1
     return source.name, source.name, 1
 
 
-def _float_operand(arch: Arch) -> str:
-    """A type that holds small integers and all 8-bit floats exactly, and that the machine multiplies fast."""
-    return "float16" if arch.has_threads else "float32"
+def _float_operand(arch: Arch, numbers: np.ndarray | None) -> str:
+    """A type that holds small integers and all 8-bit floats exactly, and that the machine multiplies fast; float32 for large numbers."""
+    finite = np.zeros(1) if numbers is None else numbers[np.isfinite(numbers)]
+    small = np.abs(finite).max(initial=0.0) <= dtype("float16").maximum
+    return "float16" if arch.has_threads and small else "float32"
 
 
 def _wider(name: str) -> str:
@@ -132,9 +137,5 @@ def _multiplies(arch: Arch, of: DType) -> bool:
 
 
 def table_of(of: Format, whole: int) -> np.ndarray:
-    """Values of the codes as the kernel looks them up, float32."""
-    return (
-        np.ones(1, np.float32)
-        if of.is_dense
-        else (np.where(np.isnan(of.table), 0.0, of.table) * whole).astype(np.float32)
-    )
+    """Values of the codes as the kernel looks them up."""
+    return np.ones(1, np.float32) if of.is_dense else np.where(np.isnan(of.table), 0.0, of.table) * whole

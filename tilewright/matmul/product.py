@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.errors import (
+    NotPrepared,
     ReadOnlyArgument,
     Unsupported,
     WrongArgumentDType,
@@ -19,6 +20,7 @@ from tilewright.matmul.arrays import (
     device_of,
     element_type,
     empty_like,
+    is_capturing,
     is_row_major,
 )
 from tilewright.matmul.facts import Request, WeightFacts, bucket
@@ -121,7 +123,7 @@ class Product:
         x, source = x if isinstance(x, tuple) else (x, None)
         device = device_of(x)
         if weight.device != device:
-            check_device("the weight", weight.arrays["codes"], "the activations are", device)
+            check_device("the weight", weight.held["codes"], "the activations are", device)
         facts = weight.facts
         activations = element_type(x).name if source is None else dtype(source).name
         leading, flat = _flattened(x, facts, activations)
@@ -153,6 +155,11 @@ def _prepared(weight: PackedWeight, request: Request, where: Any, example: Any, 
     found = weight.prepared.get(key) if chosen is None else None
     if found is None:
         check_request(request)
+        if is_capturing(example):
+            raise NotPrepared(
+                "a call of a kind that has not run before, while a graph is captured",
+                hint=f"call once with up to {request.rows} rows of {request.activations} before: kernels are compiled and weights packed then",
+            )
         found = prepare(weight, request, _machine(where), example, chosen)
         if chosen is None:
             weight.prepared[key] = found

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright.errors import CannotQuantize
+from tilewright.matmul.arrays import is_capturing
 from tilewright.matmul.packed import PackedWeight
 from tilewright.runtime.tensors import is_torch
 
@@ -56,7 +56,7 @@ class RawWeights:
         known = self._known.get(key)
         if known is not None and known.state == state and _same(known.sources, bases):
             return known.packed
-        if _is_capturing(tensors[0]):
+        if is_capturing(tensors[0]):
             return None
         try:
             packed = pack()
@@ -77,8 +77,3 @@ def _place(tensor: Any) -> tuple[Any, ...]:
 
 def _same(sources: Sequence[weakref.ref[Any] | None], bases: Sequence[Any]) -> bool:
     return all(base is None if source is None else source() is base for source, base in zip(sources, bases))
-
-
-def _is_capturing(tensor: Any) -> bool:
-    """Whether launches are being written down instead of run: then nothing can be made that outlives the graph."""
-    return bool(tensor.is_cuda and sys.modules["torch"].cuda.is_current_stream_capturing())

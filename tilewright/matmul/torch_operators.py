@@ -1,7 +1,7 @@
 """The products as operators of torch: what a compiled graph calls, with shapes that a tracer can know without running.
 
-A graph names the layer that owns a weight by a handle; the codes travel beside it, so that the graph knows what it depends
-on.  Eager calls of `Linear` do not come this way.
+A graph names the layer that owns a weight by a handle, whose kernels may bring the codes into another order while the graph lives.
+Eager calls of `Linear` do not come this way.
 """
 
 import itertools
@@ -52,7 +52,7 @@ def register_operators() -> None:
     @torch.library.custom_op("tilewright::quant_matmul", mutates_args=())
     def run(
         x: torch.Tensor,
-        codes: torch.Tensor,
+        out_features: int,
         handle: str,
         activation_scales: torch.Tensor | None,
         bias: torch.Tensor | None,
@@ -69,7 +69,7 @@ def register_operators() -> None:
     @run.register_fake
     def shaped(
         x: torch.Tensor,
-        codes: torch.Tensor,
+        out_features: int,
         handle: str,
         activation_scales: Any,
         bias: Any,
@@ -78,4 +78,4 @@ def register_operators() -> None:
         function: Any,
         out_dtype: torch.dtype,
     ) -> torch.Tensor:
-        return x.new_empty((*x.shape[:-1], codes.shape[0]), dtype=out_dtype)
+        return x.new_empty((*x.shape[:-1], out_features), dtype=out_dtype)

@@ -63,7 +63,7 @@ class Blocks:
             facts.N, facts.K, facts.format.dtype.name, request.out, kind, request.bias is not None,
             tiles_of(options),
         )  # fmt: skip
-        codes = viewed(weight.arrays["codes"], facts.format.dtype)
+        codes = viewed(weight.codes, facts.format.dtype)
         scales = weight.derived(("block scales", type(example)), lambda: _block_scales(weight, example))
         one = placed_like(np.ones(1, np.float32), example)
 
@@ -78,7 +78,7 @@ class Blocks:
 
 def _block_scales(weight: PackedWeight, example: Any) -> Any:
     """The weight's scales with its tensor scale in them."""
-    scales = as_numpy(weight.arrays["scales"]).astype(np.float32) * np.float32(weight.tensor_scale)
+    scales = as_numpy(weight.held["scales"]).astype(np.float32) * np.float32(weight.tensor_scale)
     return placed_like(np.ascontiguousarray(scales), example)
 
 

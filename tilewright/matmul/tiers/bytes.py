@@ -6,7 +6,7 @@ import functools
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -104,7 +104,7 @@ class Plan:
     ----------
     form : of the records.
     zeros, offset, by_channel : the kernel's.
-    parts : scales and zeros of the records, ``[N, groups of the form]``.
+    parts : scales and zeros of the records, ``[N, groups of the form]``; none once there are records.
     of_channels : float32 ``[N]``, or one element.
     """
 
@@ -157,7 +157,8 @@ class Bytes:
     def _plan(self, weight: PackedWeight, request: Request) -> tuple[Plan, Coding]:
         coding = coding_of(weight.facts.format, request.activations)
         assert coding is not None
-        return weight.derived((self.name, coding), lambda: plan_of(weight, coding)), coding
+        plan = weight.derived((self.name, coding), lambda: replace(plan_of(weight, coding), parts={}))
+        return plan, coding
 
     def prepare(
         self, weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate
@@ -175,7 +176,9 @@ class Bytes:
             **options,
         )  # fmt: skip
         kernel = begun(compile(function, target=machine.arch), example)
-        records = weight.derived((self.name, coding, type(example)), lambda: words(weight, plan, coding, example))
+        records = weight.derived(
+            (self.name, coding, type(example)), lambda: words(weight, plan_of(weight, coding), coding, example)
+        )
         one = placed_like(np.ones(1, np.float32), example)
         of_channels = placed_like(plan.of_channels, example)
         absent_bias = placed_like(np.zeros(1, dtype(request.bias or "float32").numpy), example)
@@ -220,8 +223,8 @@ def plan_of(weight: PackedWeight, coding: Coding) -> Plan:
 
 def _groups(weight: PackedWeight, name: str, absent: float) -> Any:
     """Numbers of a weight's groups, float64, two dimensions: tensors where the weight's are."""
-    values: Any = weight.arrays.get(name)
-    codes: Any = weight.arrays["codes"]
+    values: Any = weight.held.get(name)
+    codes: Any = weight.held["codes"]
     if is_torch(codes):
         values = codes.new_full((1, 1), absent, dtype=sys.modules["torch"].float64) if values is None else values
         return (values.float() if values.dtype.itemsize == 1 else values).double()

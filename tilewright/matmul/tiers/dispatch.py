@@ -69,7 +69,7 @@ def prepare(
     prepared = tier.prepare(weight, asked, machine, example, options)
     if asked is request:
         return prepared
-    return quantizing(weight.shape[1], request, machine, example, weight.arrays.get("divisors"), prepared)
+    return quantizing(weight.shape[1], request, machine, example, weight.held.get("divisors"), prepared)
 
 
 def tuning_key(facts: WeightFacts, request: Request, machine: Machine) -> str:

@@ -106,7 +106,7 @@ class Fragments:
             return prepared
         order = np.full(columns, -1, np.int32)
         order[: facts.K] = np.arange(facts.K) if weight.gathered is None else weight.gathered
-        divisors = weight.arrays["divisors"] if facts.divisors else np.ones(1, np.float32)
+        divisors = weight.held["divisors"] if facts.divisors else np.ones(1, np.float32)
         first = begun(
             arranging_kernel(facts.columns, columns, request.activations, facts.divisors, machine.arch), example
         )

@@ -43,7 +43,7 @@ class General:
         recipe = recipe_for(weight.facts, weight.numbers, request, machine.arch)
         arrays = dict(weight.arrays)
         if weight.tensor_scale != 1.0:
-            arrays["factor"] = np.array([weight.tensor_scale], np.float32)
+            arrays["factor"] = np.array([weight.tensor_scale], wide_of(recipe))
         if weight.gathered is not None:
             arrays["gathered"] = weight.gathered
         call = general_call(recipe, machine, example, options)
@@ -56,11 +56,11 @@ class GeneralCall:
     def __init__(self, recipe: Recipe, machine: Machine, example: Any, options: Mapping[str, int]) -> None:
         self.recipe, self.machine, self.example, self.options = recipe, machine, example, options
         absent = {
-            "table": table_of(recipe.format, recipe.whole),
+            "table": table_of(recipe.format, recipe.whole).astype(wide_of(recipe)),
             "scales": np.ones((1, 1), dtype(recipe.scale.dtype).numpy),
             "zeros": np.zeros((1, 1), np.uint8 if recipe.zeros == "packed" else dtype(recipe.zero_point.dtype).numpy),
             "multipliers": np.ones((1, 1), np.int8),
-            "factor": np.array([1.0 / recipe.whole], np.float32),
+            "factor": np.array([1.0 / recipe.whole], wide_of(recipe)),
             "slots": np.array(recipe.slots or (0,), np.int32),
             "divisors": np.ones(1, np.float32),
             "gathered": np.zeros(1, np.int32),
@@ -80,6 +80,8 @@ class GeneralCall:
         given = {name: self._placed(array) for name, array in arrays.items()}
         if self.recipe.zeros in ("none", "one"):
             given.pop("zeros", None)
+        if not self.recipe.divisors:
+            given.pop("divisors", None)  # what quantised the activations has divided them
         own = self.recipe.format.dtype
         if own is not None and self.recipe.is_native:
             given["codes"] = viewed(given["codes"], own)
@@ -102,6 +104,12 @@ class GeneralCall:
 
 _HELD = ("codes", "table", "scales", "zeros", "multipliers", "factor", "slots", "divisors", "gathered")
 """The weight's tensors in the order of the general kernel's parameters."""
+
+
+def wide_of(recipe: Recipe) -> Any:
+    """The type of a recipe's factors."""
+    return np.float64 if recipe.accumulate == "float64" else np.float32
+
 
 _CALLS: dict[Any, GeneralCall] = {}
 

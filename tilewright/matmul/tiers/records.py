@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from tilewright.machine.fragment_records import COLUMNS, SIGNS, FragmentRecords
 from tilewright.matmul.arrays import as_numpy, contiguous, element_type, placed_like
 from tilewright.matmul.facts import WeightFacts
 from tilewright.matmul.packed import PackedWeight
+from tilewright.matmul.record_order import RecordOrder
 from tilewright.ops.rounding import round_float
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import is_torch
@@ -57,7 +59,8 @@ def coding_of(of: Format, operand: DType) -> Coding | None:
         return Coding(width, 1 << of.bits - 1 if of.kind == "int" else 0)
     width = max(width, 4)
     floating = float_parts(of)
-    if floating is not None and width - 1 - floating[0] <= (5 if operand == ALL["float16"] else 8):
+    exponent, bias = (5, 15) if operand == ALL["float16"] else (8, 127)
+    if floating is not None and width - 1 - floating[0] <= exponent and floating[1] <= bias:
         return Coding(width, floating=floating)
     if width > 4:
         return None
@@ -153,10 +156,14 @@ def words_of(
     ------
     CannotQuantize : codes that stand for no number.
     """
-    plain, columns = weight.arrays["codes"], weight.facts.K
+    plain, columns = weight.codes, weight.facts.K
     _check_numbers(weight)
     if is_torch(plain) and plain.is_cuda:
-        return _pack_on_device(form, plain, columns, weight.format.bits, table, parts)
+        words = _pack_on_device(form, plain, columns, weight.format.bits, table, parts)
+        # Other streams may be the next to read them; and the codes may be gone from here on.
+        sys.modules["torch"].cuda.current_stream(plain.device).synchronize()
+        weight.become(RecordOrder(form, table.tobytes()), words)
+        return words
     codes = table[unpack_plain(as_numpy(plain).view(np.uint8), columns, weight.format.bits)]
     lines = {name: as_numpy(part) for name, part in parts.items()}
     return placed_like(form.pack({"codes": codes, **lines}), example)
@@ -164,7 +171,7 @@ def words_of(
 
 def has_factor(weight: PackedWeight, form: FragmentRecords) -> bool:
     """Whether sums with these records need the factor."""
-    return bool(scales_and_zeros(weight, form)[1] != 1.0)
+    return bool(weight.derived(("factor", str(form)), lambda: scales_and_zeros(weight, form)[1]) != 1.0)
 
 
 def scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, Any], float]:
@@ -173,21 +180,17 @@ def scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[
     Scales that the operand's type has only rounded, or that would make weights too large for it, are divided by a power of two
     first, so that the largest weight is just below what the type has room for.
     """
-    return weight.derived(("scales and zeros", str(form)), lambda: _scales_and_zeros(weight, form))  # type: ignore[no-any-return]
-
-
-def _scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, Any], float]:
     facts, of = weight.facts, weight.format
     found = _as_tensors(weight, form)
     if found is not None:
         return found
     assert form.scale is not None
-    scales = np.ones((1, 1), form.scale.numpy) if facts.scale is None else as_numpy(weight.arrays["scales"])
+    scales = np.ones((1, 1), form.scale.numpy) if facts.scale is None else as_numpy(weight.held["scales"])
     if facts.multiplier is not None:
-        scales = scales.astype(np.float64) * as_numpy(weight.arrays["multipliers"]).astype(np.float64)
+        scales = scales.astype(np.float64) * as_numpy(weight.held["multipliers"]).astype(np.float64)
     parts, power = {"scales": scales}, 0
     if form.zero is not None:
-        parts["zeros"] = as_numpy(weight.arrays["zeros"])
+        parts["zeros"] = as_numpy(weight.held["zeros"])
     if form.scale == form.operand == ALL["float16"]:
         magnitudes = np.abs(scales.astype(np.float64))
         codes = max(abs(of.minimum), abs(of.maximum))
@@ -211,8 +214,8 @@ def _as_tensors(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, 
 
     Numbers are float32 until they are rounded, once, to the form's types: all that is done to them before is exact.
     """
-    scales: Any = weight.arrays.get("scales")
-    zeros: Any = weight.arrays.get("zeros")
+    scales: Any = weight.held.get("scales")
+    zeros: Any = weight.held.get("zeros")
     held = [scales] if form.zero is None else [scales, zeros]
     if weight.facts.multiplier is not None or not all(is_torch(array) and array.dtype.itemsize <= 4 for array in held):
         return None
@@ -275,10 +278,11 @@ def by_row(weight: PackedWeight, form: FragmentRecords, values: Any) -> Any:
 
 def _check_numbers(weight: PackedWeight) -> None:
     """All codes stand for numbers; in few formats some do not.  Raises CannotQuantize."""
-    of, plain = weight.format, weight.arrays["codes"]
+    of = weight.format
     wrong = [code for code, number in enumerate(of.values) if not np.isfinite(number) and code not in of.unused]
     if not wrong:
         return
+    plain = weight.codes
     codes = plain if of.bits == 8 else unpack_plain(as_numpy(plain).view(np.uint8), weight.facts.K, of.bits)
     found = (bool((codes.view(_uint8()) == code).any()) if is_torch(codes) else code in codes for code in wrong)
     if any(found):

@@ -64,7 +64,7 @@ class Scaled:
         assert facts.format.dtype is not None
         name = facts.format.dtype.name
         tiles: Parts = tuple((part["columns"], tiles_of(part)) for part in options["parts"])
-        codes = viewed(weight.arrays["codes"], facts.format.dtype)
+        codes = viewed(weight.codes, facts.format.dtype)
         if not is_scaled(facts, request) and request.bias is None:
             kernel = compile(
                 dense_matmul.trace(facts.N, facts.K, name, out=request.out, tiles=tiles), target=machine.arch

@@ -1,0 +1,83 @@
+"""Codes that are held as records alone come back row by row, bit for bit, on the host and by the kernel for GPUs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from products import random_weight
+
+from tilewright.formats import pack_plain
+from tilewright.ir.dtypes import ALL
+from tilewright.kernels.record_packing import places_of, unpack_codes
+from tilewright.matmul import PackedWeight
+from tilewright.matmul.record_order import RecordOrder
+from tilewright.matmul.tiers import bytes as byte_tier
+from tilewright.matmul.tiers.records import coding_of, form_of, recoded, records_of
+from tilewright.specialization import compile
+
+torch = pytest.importorskip("torch")
+
+N, K = 37, 200
+FORMATS = [
+    "int4",
+    "uint4",
+    "int1",
+    "int2",
+    "ternary",
+    "uint3",
+    "int5",
+    "uint6",
+    "int7",
+    "int8",
+    "nf4",
+    "e2m1",
+    "e3m2",
+    "e4m3",
+]
+
+
+def as_records(name: str) -> tuple[PackedWeight, RecordOrder, np.ndarray]:
+    """A weight, and its codes as records for float16 activations."""
+    held = PackedWeight.pack(random_weight(np.random.default_rng(0), name, (N, K)))
+    form, coding = form_of(held.facts, "float16"), coding_of(held.format, ALL["float16"])
+    assert form is not None and coding is not None
+    table = recoded(np.arange(1 << held.format.bits).astype(np.uint8), held.format)
+    return held, RecordOrder(form, table.tobytes()), records_of(held, form, coding, np.zeros(1)).words
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_weight_that_became_records_unpacks_as_before(name: str) -> None:
+    held, order, words = as_records(name)
+    before, plain = held.unpack(), held.codes.copy()
+    assert held.layout == "plain/1"
+    held.become(order, words)
+    assert held.layout.startswith("fragments1[") and held.held["codes"] is words
+    np.testing.assert_array_equal(held.codes, plain)
+    np.testing.assert_array_equal(held.unpack().codes, before.codes)
+    moved = held.to("cpu")
+    assert moved.layout == held.layout and torch.equal(moved.codes, torch.from_numpy(plain))
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in ("int4", "uint3") else pytest.mark.proof) for n in FORMATS]
+)
+def test_the_kernel_gives_the_same(name: str) -> None:
+    held, order, words = as_records(name)
+    plain, bits = held.codes, held.format.bits
+    kernel = compile(unpack_codes.trace(order.form, bits), target="cuda -arch=sm_90a")
+    found = np.full_like(plain, 0x55)
+    kernel.emulate(words, K, order._inverse(held.format), places_of(order.form), found)
+    np.testing.assert_array_equal(found, plain)
+
+
+@pytest.mark.parametrize("name", ["int4", "uint2", "ternary", "int8", "e2m1", "e4m3"])
+@pytest.mark.parametrize("activations", ["int8", "float8_e4m3fn"])
+def test_records_of_8_bit_operands_too(name: str, activations: str) -> None:
+    held = PackedWeight.pack(random_weight(np.random.default_rng(0), name, (N, K)))
+    coding = byte_tier.coding_of(held.format, activations)
+    if coding is None:
+        pytest.skip("decoded elsewhere")
+    plan = byte_tier.plan_of(held, coding)
+    words = byte_tier.words(held, plan, coding, np.zeros(1))
+    found = RecordOrder(plan.form, coding.table(held.format).tobytes()).plain(words, held.format, (N, K))
+    np.testing.assert_array_equal(found, pack_plain(held.unpack().codes, held.format.bits))

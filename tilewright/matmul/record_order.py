@@ -1,0 +1,68 @@
+"""Plain codes again from a weight's records: a packed weight holds its codes once, in the order that its kernels read."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.formats import Format, pack_plain
+from tilewright.kernels.record_packing import places_of, unpack_codes
+from tilewright.machine.arch import Arch
+from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.matmul.arrays import as_numpy, placed_like
+from tilewright.runtime.kernel import Kernel
+from tilewright.runtime.tensors import is_torch
+from tilewright.specialization import compile
+from tilewright.targets.registry import resolve
+
+
+@dataclass(frozen=True)
+class RecordOrder:
+    """How a weight's codes stand in records.
+
+    Attributes
+    ----------
+    form : of the records.
+    table : the record's code for each of the format's, as bytes.
+    """
+
+    form: FragmentRecords
+    table: bytes
+
+    def __str__(self) -> str:
+        return str(self.form)
+
+    def plain(self, words: Any, of: Format, shape: tuple[int, int]) -> Any:
+        """Codes row by row, low bits first, uint8 ``[N, bytes]``, where the records are."""
+        rows, columns = shape
+        back = self._inverse(of)
+        if not (is_torch(words) and words.is_cuda):
+            codes = back[self.form.unpack(as_numpy(words), "codes", rows, columns)]
+            return placed_like(pack_plain(codes, of.bits), words)
+        codes = words.new_empty((rows, -(-columns * of.bits // 8)), dtype=_torch().uint8)
+        constants = [placed_like(array, words) for array in (back, places_of(self.form))]
+        kernel = _kernel(self.form, of.bits, resolve(words.device.type)[1])
+        kernel(words, columns, *constants, codes)
+        return codes
+
+    def _inverse(self, of: Format) -> np.ndarray:
+        """The format's code for each of the record's; codes that stand for nothing give way to others."""
+        back = np.zeros(1 << self.form.bits, np.uint8)
+        used = [code not in of.unused for code in range(1 << of.bits)]
+        codes = np.arange(1 << of.bits, dtype=np.uint8)[used]
+        back[np.frombuffer(self.table, np.uint8)[: 1 << of.bits][used]] = codes
+        return back
+
+
+@functools.lru_cache(maxsize=64)
+def _kernel(form: FragmentRecords, bits: int, arch: Arch) -> Kernel:
+    return compile(unpack_codes.trace(form, bits), target=arch)
+
+
+def _torch() -> Any:
+    import torch
+
+    return torch
