@@ -121,11 +121,18 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
 
 
 def _config(directory: Path) -> dict[str, Any]:
-    """``config.json``; older quantisers write ``quantize_config.json`` beside it."""
+    """``config.json``; older quantisers write ``quantize_config.json`` beside it, modelopt ``hf_quant_config.json``."""
     config = _json(directory / "config.json") if (directory / "config.json").is_file() else {}
     beside = directory / "quantize_config.json"
     if "quantization_config" not in config and beside.is_file():
         config = {**config, "quantization_config": {"quant_method": "gptq", **_json(beside)}}
+    of_modelopt = directory / "hf_quant_config.json"
+    if "quantization_config" not in config and of_modelopt.is_file():
+        said = _json(of_modelopt).get("quantization")
+        config = {
+            **config,
+            "quantization_config": {**(said if isinstance(said, dict) else {}), "quant_method": "modelopt"},
+        }
     return config
 
 

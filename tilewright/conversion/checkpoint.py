@@ -204,7 +204,7 @@ def _write_json(path: Path, value: Any) -> None:
 def _copy_companions(source: Path, room: Path) -> None:
     """Tokenizers, templates and licences: every small file that holds no weights and is not written anew."""
     for file in sorted(source.iterdir()) if source.is_dir() else []:
-        written = (room / file.name).exists() or file.name in (INDEX, "quantize_config.json")
+        written = (room / file.name).exists() or file.name in (INDEX, "quantize_config.json", "hf_quant_config.json")
         if file.is_file() and not written and file.suffix not in _NOT_COPIED and file.stat().st_size <= _BIGGEST_COPY:
             try:
                 shutil.copyfile(file, room / file.name)

@@ -20,6 +20,7 @@ from tilewright.quant.importers import (
     from_hf_bitnet,
     from_int_quantized,
     from_mxfp4,
+    from_nvfp4,
     from_pack_quantized,
     read_bitsandbytes,
 )
@@ -210,6 +211,22 @@ def _read_mxfp4(tensors: Tensors, layer: str, settings: Settings) -> dict[str, Q
     return {f"{layer}.{e}": from_mxfp4(blocks[e], scales[e], name=f"{layer}.{e}") for e in range(blocks.shape[0])}
 
 
+def _read_nvfp4(tensors: Tensors, layer: str, settings: Settings) -> dict[str, QuantizedWeight]:
+    """modelopt's form; its scale of the whole weight multiplies."""
+    parts = (tensors[layer + ending] for ending in (".weight", ".weight_scale", ".weight_scale_2"))
+    return {layer: from_nvfp4(*parts, name=layer)}
+
+
+def _read_packed_nvfp4(tensors: Tensors, layer: str, settings: Settings) -> dict[str, QuantizedWeight]:
+    """compressed-tensors' form; its scale of the whole weight divides."""
+    parts = (tensors[layer + ending] for ending in (".weight_packed", ".weight_scale", ".weight_global_scale"))
+    return {layer: from_nvfp4(*parts, divides=True, name=layer)}
+
+
+def _read_packed_mxfp4(tensors: Tensors, layer: str, settings: Settings) -> dict[str, QuantizedWeight]:
+    return {layer: from_mxfp4(tensors[f"{layer}.weight_packed"], tensors[f"{layer}.weight_scale"], name=layer)}
+
+
 def _read_gguf(tensors: Tensors, layer: str, settings: Settings) -> dict[str, QuantizedWeight]:
     found = _blocks(tensors)[layer]
     return {layer.removesuffix(".weight"): from_gguf(found.data, found.type, found.shape, name=layer)}
@@ -233,6 +250,8 @@ def _read_bitblas(tensors: Tensors, layer: str, settings: Settings) -> dict[str,
 
 _PACKED = ("compressed-tensors",)
 _COMPANIONS = (".weight_scale", ".weight_shape", ".weight_zero_point", ".weight_g_idx")
+_STATIC = (".input_scale", ".input_zero_point", ".input_global_scale", ".output_scale", ".k_scale", ".v_scale")
+"""Scales of activations that were measured beforehand: activations are quantised as they come, so these go."""
 _BNB = (".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map", STATE)
 
 FORMS: dict[str, Form] = {
@@ -246,10 +265,25 @@ FORMS: dict[str, Form] = {
     "bitsandbytes": Form(
         ".weight", tuple(".weight" + ending for ending in _BNB), _has(".weight" + STATE), _read_bitsandbytes, ("bitsandbytes",)
     ),
-    "pack-quantized": Form(".weight_packed", _COMPANIONS, _has(".weight_scale"), _read_pack_quantized, _PACKED),
-    "int8": Form(".weight", _COMPANIONS, _of_type(".weight_scale", "int8"), _read_int8, _PACKED),
+    "nvfp4-pack-quantized": Form(
+        ".weight_packed", (".weight_scale", ".weight_global_scale", *_STATIC), _has(".weight_scale", ".weight_global_scale"),
+        _read_packed_nvfp4, _PACKED,
+    ),
+    "mxfp4-pack-quantized": Form(
+        ".weight_packed", (".weight_scale", *_STATIC),
+        lambda t, n, s: n + ".weight_scale" in t and t[n + ".weight_scale"].dtype.name in ("uint8", "float8_e8m0fnu"),
+        _read_packed_mxfp4, _PACKED,
+    ),
+    "pack-quantized": Form(
+        ".weight_packed", (*_COMPANIONS, *_STATIC), _has(".weight_scale"), _read_pack_quantized, _PACKED
+    ),
+    "nvfp4": Form(
+        ".weight", (".weight_scale", ".weight_scale_2", *_STATIC), _has(".weight_scale", ".weight_scale_2"), _read_nvfp4,
+        ("modelopt",),
+    ),
+    "int8": Form(".weight", (*_COMPANIONS, *_STATIC), _of_type(".weight_scale", "int8"), _read_int8, _PACKED),
     "fp8": Form(
-        ".weight", (".weight_scale",), _of_type(".weight_scale", "float8_e4m3fn", "float8_e5m2"), _read_float8, (*_PACKED, "fp8")
+        ".weight", (".weight_scale", *_STATIC), _of_type(".weight_scale", "float8_e4m3fn", "float8_e5m2"), _read_float8, (*_PACKED, "fp8", "modelopt")
     ),
     "fp8-block": Form(
         ".weight", (".weight_scale_inv",), _of_type(".weight_scale_inv", "float8_e4m3fn", "float8_e5m2"), _read_float8, ("fp8",)

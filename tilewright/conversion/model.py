@@ -107,6 +107,7 @@ def load_quantized(model: Any, checkpoint: str | Path, *, progress: Progress | N
     known = dict(model.named_modules())
     absorbed = {name for layer in found for name in layer.tensors}
     how = QuantizationScheme("", "int8", activations=settings.get("activations"))
+    fresh = set()
     with progress or Progress(len(found)) as bar:
         for layer in found:
             bar.step(layer.name)
@@ -114,15 +115,19 @@ def load_quantized(model: Any, checkpoint: str | Path, *, progress: Progress | N
                 if not hasattr(known.get(name), "in_features"):
                     raise MissingTensor(f"the checkpoint has a quantised weight {name}, the model no such linear layer")
                 _replace(model, name, known[name], weight, how)
-    fresh = {f"{layer.name}." for layer in found}
-    state = model.state_dict()
+                fresh.add(name)
+    state = {
+        name: tensor
+        for name, tensor in model.state_dict().items()
+        if name.endswith(".bias") or name.rpartition(".")[0] not in fresh
+    }
+    read = {name for name in state if name in source and name not in absorbed}
+    filled = {state[name].data_ptr() for name in read}  # what is tied to one of them has its numbers
     for name, tensor in state.items():
-        quantised = any(name.startswith(prefix) for prefix in fresh) and not name.endswith(".bias")
-        if quantised:
-            continue
-        if name not in source or name in absorbed:
+        if name not in read and tensor.data_ptr() not in filled:
             raise MissingTensor(f"{name} is missing: the model has such a tensor")
-        tensor.copy_(as_torch(source[name], "cpu").reshape(tensor.shape))
+    for name in read:
+        state[name].copy_(as_torch(source[name], "cpu").reshape(state[name].shape))
     return model
 
 

@@ -190,8 +190,8 @@ def write_bitnet(rng: np.random.Generator, N: int, K: int, divides: bool) -> Wri
         for k in range(K):
             packed[n % R, k] |= (int(ternary[n, k]) + 1) << (2 * (n // R))
     scale = np.array([rng.uniform(1, 8)], np.float32).astype(ml_dtypes.bfloat16)
-    factor = np.float32(1.0 / float(scale[0])) if divides else np.float32(scale[0])
-    return Written({"weight": packed, "weight_scale": scale}, ternary * float(factor))
+    weight = ternary / float(scale[0]) if divides else ternary * float(scale[0])
+    return Written({"weight": packed, "weight_scale": scale}, weight)
 
 
 def e2m1(code: int) -> float:

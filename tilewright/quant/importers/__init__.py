@@ -8,8 +8,9 @@ from tilewright.quant.importers.compressed_tensors import from_float_quantized, 
 from tilewright.quant.importers.gguf import from_gguf
 from tilewright.quant.importers.gptq import from_gptq
 from tilewright.quant.importers.mxfp4 import from_mxfp4
+from tilewright.quant.importers.nvfp4 import from_nvfp4
 
 __all__ = [
     "from_awq", "from_bitblas", "from_bitsandbytes", "from_float_quantized", "from_gguf", "from_gptq", "from_hf_bitnet",
-    "from_int_quantized", "from_mxfp4", "from_pack_quantized", "read_bitsandbytes",
+    "from_int_quantized", "from_mxfp4", "from_nvfp4", "from_pack_quantized", "read_bitsandbytes",
 ]  # fmt: skip

@@ -49,7 +49,7 @@ def from_hf_bitnet(
     if (fields == 3).any():
         n, k = np.argwhere(fields == 3)[0]
         raise InvalidTensor(f"{name}.weight holds the code 3 at [{n}, {k}]: a ternary weight has 0, 1 and 2")
-    factor = np.float32(1.0 / scale[0] if divides else scale[0])
+    factor = float(1.0 / scale[0] if divides else scale[0])
     # The codes of ternary are those of int2, two's complement: -1 is 3.
     codes = (fields - np.uint8(1)) & np.uint8(3)
-    return assemble(codes, "ternary", scales=np.full((1, 1), factor), block=(N, K), name=name)
+    return assemble(codes, "ternary", block=(N, K), tensor_scale=factor, name=name)

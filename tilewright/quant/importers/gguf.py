@@ -1,4 +1,4 @@
-"""Weights in the block formats of GGUF files: Q4_0, Q4_1, Q8_0 and MXFP4."""
+"""Weights in the block formats of GGUF files: Q4_0 to Q8_0, Q2_K to Q6_K and MXFP4."""
 
 from __future__ import annotations
 
@@ -10,37 +10,41 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.errors import InvalidTensor
+from tilewright.quant.importers import gguf_k
 from tilewright.quant.importers.arrays import expect
 from tilewright.quant.importers.assemble import assemble
 from tilewright.quant.weight import QuantizedWeight
 
 BLOCK = 32
-"""Elements along K of a block, in each of the formats here."""
+"""Elements along K of a block, in all formats but those of `gguf_k`."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockFormat:
-    """A block format: bytes of a block, and how blocks ``[N, K / 32, bytes]`` become a weight of a name."""
+    """A block format: bytes of a block, how blocks ``[N, K / elements, bytes]`` become a weight of a name, and a block's elements."""
 
     bytes: int
     read: Callable[[np.ndarray, str], QuantizedWeight]
+    elements: int = BLOCK
 
 
 def from_gguf(data: Any, type_name: str, shape: Sequence[int], *, name: str = "") -> QuantizedWeight:
     """A weight of a GGUF file.
 
-    A row holds ``K / 32`` blocks one behind the other.  With B for the bytes of the block that k is in, ``i = k % 32``,
+    A row holds ``K / 32`` blocks (of 256 elements those of `gguf_k`) one behind the other.  With B for the bytes of the block that k is in, ``i = k % 32``,
     ``nibble(x, i) = x[i % 16] >> 4 * (i // 16) & 15`` and halves of two bytes little-endian::
 
         Q4_0   18 bytes: half d, 16 bytes q            w = (nibble(q, i) - 8) * d
         Q4_1   20 bytes: half d, half m, 16 bytes q    w = nibble(q, i) * d + m
+        Q5_0   22 bytes: half d, 4 bytes h, 16 bytes q          w = (nibble(q, i) + 16 * (h >> i & 1) - 16) * d
+        Q5_1   24 bytes: half d, half m, 4 bytes h, 16 bytes q  w = (nibble(q, i) + 16 * (h >> i & 1)) * d + m
         Q8_0   34 bytes: half d, 32 int8 q             w = q[i] * d
         MXFP4  17 bytes: byte e, 16 bytes q            w = e2m1[nibble(q, i)] * 2**(e - 127)
 
     Parameters
     ----------
     data : uint8, the bytes of the tensor.
-    type_name : ``"Q4_0"``, ``"Q4_1"``, ``"Q8_0"`` or ``"MXFP4"``.
+    type_name : a name of `FORMATS`: ``"Q4_0"``, ``"Q4_K"``, ...
     shape : ``(N, K)``; a file lists the extents the other way round.
     name : what messages call the weight.
 
@@ -57,13 +61,13 @@ def from_gguf(data: Any, type_name: str, shape: Sequence[int], *, name: str = ""
     if len(shape) != 2:
         raise InvalidTensor(f"{name} has the shape {list(shape)}, where [N, K] is due")
     N, K = (int(extent) for extent in shape)
-    if K % BLOCK:
-        raise InvalidTensor(f"{name} has rows of {K} elements, which blocks of {BLOCK} do not divide")
     of = FORMATS[type_name]
+    if K % of.elements:
+        raise InvalidTensor(f"{name} has rows of {K} elements, which blocks of {of.elements} do not divide")
     flat = np.frombuffer(data, np.uint8) if isinstance(data, (bytes, bytearray, memoryview)) else data
-    size = N * K // BLOCK * of.bytes
-    blocks = expect(name, np.reshape(flat, -1), ["uint8"], [size], f"[N * K / 32 * {of.bytes}]")
-    return of.read(blocks.reshape(N, K // BLOCK, of.bytes), name)
+    size = N * K // of.elements * of.bytes
+    blocks = expect(name, np.reshape(flat, -1), ["uint8"], [size], f"[N * K / {of.elements} * {of.bytes}]")
+    return of.read(blocks.reshape(N, K // of.elements, of.bytes), name)
 
 
 def _halves(blocks: np.ndarray, start: int) -> np.ndarray:
@@ -90,6 +94,27 @@ def _read_q4_1(blocks: np.ndarray, name: str) -> QuantizedWeight:
     )  # fmt: skip
 
 
+def _fifth_bits(blocks: np.ndarray, start: int) -> np.ndarray:
+    """The highest bit of each element, as 16: of 4 bytes, low bits first."""
+    packed = np.ascontiguousarray(blocks[:, :, start : start + 4])
+    return np.unpackbits(packed, axis=2, bitorder="little").reshape(blocks.shape[0], -1) << np.uint8(4)
+
+
+def _read_q5_0(blocks: np.ndarray, name: str) -> QuantizedWeight:
+    middle = np.full((1, 1), 16, np.uint8)
+    return assemble(
+        _nibbles(blocks, 6) | _fifth_bits(blocks, 2), "uint5", scales=_halves(blocks, 0), zeros=middle,
+        zeros_mode="quantized", block=(1, BLOCK), name=name,
+    )  # fmt: skip
+
+
+def _read_q5_1(blocks: np.ndarray, name: str) -> QuantizedWeight:
+    return assemble(
+        _nibbles(blocks, 8) | _fifth_bits(blocks, 4), "uint5", scales=_halves(blocks, 0), zeros=-_halves(blocks, 2),
+        zeros_mode="rescale", block=(1, BLOCK), name=name,
+    )  # fmt: skip
+
+
 def _read_q8_0(blocks: np.ndarray, name: str) -> QuantizedWeight:
     codes = np.ascontiguousarray(blocks[:, :, 2:]).reshape(blocks.shape[0], -1)
     return assemble(codes, "int8", scales=_halves(blocks, 0), block=(1, BLOCK), name=name)
@@ -103,7 +128,14 @@ def _read_mxfp4(blocks: np.ndarray, name: str) -> QuantizedWeight:
 FORMATS = {
     "Q4_0": BlockFormat(18, _read_q4_0),
     "Q4_1": BlockFormat(20, _read_q4_1),
+    "Q5_0": BlockFormat(22, _read_q5_0),
+    "Q5_1": BlockFormat(24, _read_q5_1),
     "Q8_0": BlockFormat(34, _read_q8_0),
+    "Q2_K": BlockFormat(84, gguf_k.read_q2, gguf_k.BLOCK),
+    "Q3_K": BlockFormat(110, gguf_k.read_q3, gguf_k.BLOCK),
+    "Q4_K": BlockFormat(144, gguf_k.read_q4, gguf_k.BLOCK),
+    "Q5_K": BlockFormat(176, gguf_k.read_q5, gguf_k.BLOCK),
+    "Q6_K": BlockFormat(210, gguf_k.read_q6, gguf_k.BLOCK),
     "MXFP4": BlockFormat(17, _read_mxfp4),
 }
 """The block formats by the names that GGUF gives them."""
