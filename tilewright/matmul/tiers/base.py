@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from tilewright.ir.dtypes import FLOAT32, DType
 from tilewright.kernels.recipe import Recipe
@@ -69,8 +69,37 @@ class Prepared:
         return (self.kernel,)
 
 
+class _Behind:
+    """A product behind a kernel that prepares its activations: what is so of every one.
+
+    Attributes
+    ----------
+    does : what the kernel makes, in the tier's name.
+    first, then : the kernel, and the product with what it makes.
+    """
+
+    __slots__ = ()
+
+    does: ClassVar[str]
+    first: Kernel
+    then: Ready
+
+    @property
+    def tier(self) -> str:
+        return f"{self.does}, {self.then.tier}"
+
+    @property
+    def recipe(self) -> Recipe | None:
+        return self.then.recipe
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """All kernels that a call launches."""
+        return (self.first, *self.then.kernels)
+
+
 @dataclass(frozen=True, slots=True)
-class Quantizing:
+class Quantizing(_Behind):
     """A product whose activations are quantised by a kernel of its own first.
 
     Attributes
@@ -86,18 +115,7 @@ class Quantizing:
     codes: DType
     then: Ready
 
-    @property
-    def tier(self) -> str:
-        return f"quantised activations, {self.then.tier}"
-
-    @property
-    def recipe(self) -> Recipe | None:
-        return self.then.recipe
-
-    @property
-    def kernels(self) -> tuple[Kernel, ...]:
-        """All kernels that a call launches."""
-        return (self.first, *self.then.kernels)
+    does: ClassVar[str] = "quantised activations"
 
     def __call__(self, operands: Operands) -> None:
         following = self._following(operands)
@@ -120,7 +138,7 @@ class Quantizing:
 
 
 @dataclass(frozen=True, slots=True)
-class Arranging:
+class Arranging(_Behind):
     """A product whose activations are brought into the order of the weight's columns by a kernel of its own first.
 
     Attributes
@@ -139,18 +157,7 @@ class Arranging:
     dtype: DType
     then: Prepared
 
-    @property
-    def tier(self) -> str:
-        return f"arranged activations, {self.then.tier}"
-
-    @property
-    def recipe(self) -> Recipe | None:
-        return self.then.recipe
-
-    @property
-    def kernels(self) -> tuple[Kernel, ...]:
-        """All kernels that a call launches."""
-        return (self.first, *self.then.kernels)
+    does: ClassVar[str] = "arranged activations"
 
     def __call__(self, operands: Operands) -> None:
         following = self._following(operands)

@@ -14,6 +14,7 @@ The program stays as it is; the warning names the largest fragment and its line.
 from __future__ import annotations
 
 from tilewright.ir.nodes import Allocate, Buffer, Function, Seq, Statement
+from tilewright.ir.signature import root
 from tilewright.ir.visitor import children, find, kernels
 from tilewright.passes.context import Context
 
@@ -54,15 +55,9 @@ def registers_needed(statement: Statement) -> tuple[int, Allocate | None]:
 def _last_mentions(body: Seq) -> dict[Buffer, int]:
     """The last statement of a sequence that touches each array, or a view of it."""
     return {
-        _root(buffer): position
+        root(buffer): position
         for position, statement in enumerate(body.statements) for buffer in find(statement, Buffer)
     }  # fmt: skip
-
-
-def _root(buffer: Buffer) -> Buffer:
-    while buffer.source is not None:
-        buffer = buffer.source
-    return buffer
 
 
 def _words(allocate: Allocate) -> int:
