@@ -73,6 +73,11 @@ class DType:
         return 8 // self.bits if self.is_packed else 1
 
     @property
+    def stored_bits(self) -> int:
+        """Bits that an element takes in memory: those of its values, but a byte for a truth."""
+        return 8 if self.kind == "bool" else self.bits
+
+    @property
     def storage_bytes(self) -> int:
         """Bytes of one element; only for types that are not packed."""
         if self.is_packed:
@@ -81,8 +86,7 @@ class DType:
 
     def nbytes(self, count: int) -> int:
         """Bytes of `count` consecutive elements, rounded up to whole bytes."""
-        bits = 8 if self.kind == "bool" else self.bits
-        return (count * self.lanes * bits + 7) // 8
+        return (count * self.lanes * self.stored_bits + 7) // 8
 
     @property
     def numpy(self) -> np.dtype:

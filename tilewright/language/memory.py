@@ -113,7 +113,7 @@ def view(buffer: Any, shape: Any = None, dtype: Any = None) -> BufferProxy:
     sizes: tuple[Extent, ...] = base.shape if shape is None else shape_of(shape, "T.view")
     if base.strides is not None or base.packed:
         raise ViewMismatch(base.name, "is not row-major")
-    if shape is None and record.bits != base.dtype.bits:
+    if shape is None and record.stored_bits != base.dtype.stored_bits:
         sizes = (*base.shape[:-1], _converted(base, record))
     known = all(isinstance(size, int) for size in (*base.shape, *sizes))
     if known:
@@ -144,9 +144,9 @@ def alias(buffer: Any, shape: Any, dtype: Any) -> BufferProxy:
 
 def _converted(base: Buffer, record: dtypes.DType) -> int:
     last = base.shape[-1]
-    if not isinstance(last, int) or last * base.dtype.bits % record.bits:
+    if not isinstance(last, int) or last * base.dtype.stored_bits % record.stored_bits:
         raise ViewMismatch(base.name, f"has rows that do not divide into {record}")
-    return last * base.dtype.bits // record.bits
+    return last * base.dtype.stored_bits // record.stored_bits
 
 
 @author_facing

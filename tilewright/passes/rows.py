@@ -41,7 +41,7 @@ def row_misfit(tensor: Buffer, size: int, analyzer: Analyzer) -> str | None:
     address = max(root(tensor).alignment, root(tensor).dtype.nbytes(1))
     if address % size:
         return f"{tensor.name} starts at a multiple of {address} bytes, not of {size}"
-    unit = max(1, size * 8 // tensor.dtype.bits)
+    unit = max(1, size * 8 // tensor.dtype.stored_bits)
     if tensor.strides is None and analyzer.divides(tensor.shape[-1], unit):
         return None  # so are all steps
     for dimension, stride in enumerate(outer):

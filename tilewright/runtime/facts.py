@@ -127,4 +127,4 @@ def _largest(size: int, holds: Any) -> int:
 
 def _unit(buffer: Buffer, size: int) -> int:
     """Elements in so many bytes."""
-    return max(1, size * 8 // buffer.dtype.bits)
+    return max(1, size * 8 // buffer.dtype.stored_bits)

@@ -298,7 +298,7 @@ class ThreadLoop:
             return buffer.shape[-1] % width == 0  # row-major, and tiles start at multiples of any vector
         if not is_plain_tensor(buffer):
             return False
-        return row_misfit(buffer, width * buffer.dtype.bits // 8, self.owner.analyzer) is None
+        return row_misfit(buffer, buffer.dtype.nbytes(width), self.owner.analyzer) is None
 
     # What this thread does -----------------------------------------------------------------------
 

@@ -140,7 +140,7 @@ def gather_bytes(gather: Gather, instruction: CopyInstruction, analyzer: Analyze
         return f"{source.buffer.name} is no plain tensor of whole bytes"
     columns = gather.shape[-1]
     for size in instruction.bytes:
-        width = size * 8 // source.dtype.bits
+        width = size * 8 // source.dtype.stored_bits
         if not width or columns % width or row_misfit(source.buffer, size, analyzer) is not None:
             continue
         lies = tile.static_shape[-1] % width == 0 if layout is None else runs_of(layout, width)

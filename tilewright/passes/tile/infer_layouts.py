@@ -354,7 +354,7 @@ class _Inference:
                 if buffer in by_author:
                     continue
                 span = tile_span(buffer, self.kernel) if buffer in matrix else None
-                self.known[buffer] = shared_rows(buffer.static_shape, buffer.dtype.bits, span)
+                self.known[buffer] = shared_rows(buffer.static_shape, buffer.dtype.stored_bits, span)
         view_layouts(self.kernel, {**dict(self.kernel.layouts), **self.known})
 
 

@@ -302,9 +302,9 @@ def _covered(tile: Buffer, writers: Iterable[Site]) -> bool:
     for site in writers:
         for buffer, indices in _written(site.statement, tile):
             written.setdefault(buffer, np.zeros(buffer.static_shape, bool))[indices] = True
-    bits = np.zeros(tile.size * tile.dtype.bits, bool)
+    bits = np.zeros(tile.size * tile.dtype.stored_bits, bool)
     for buffer, elements in written.items():
-        bits |= np.repeat(elements.reshape(-1), buffer.dtype.bits)
+        bits |= np.repeat(elements.reshape(-1), buffer.dtype.stored_bits)
     return bool(bits.all())
 
 

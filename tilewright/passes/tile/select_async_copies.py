@@ -89,7 +89,7 @@ def piece_bytes(copy: Copy, instruction: CopyInstruction, analyzer: Analyzer, la
     columns = destination.tile_shape[-1]
     assert isinstance(columns, int)
     for size in instruction.bytes:
-        width = size * 8 // source.dtype.bits
+        width = size * 8 // source.dtype.stored_bits
         if (
             width
             and columns % width == 0
@@ -102,7 +102,7 @@ def piece_bytes(copy: Copy, instruction: CopyInstruction, analyzer: Analyzer, la
 
 def _rows_start_at(region: Region, width: int, analyzer: Analyzer) -> bool:
     """Whether each row of a global region starts at a multiple of `width` elements."""
-    size = width * region.dtype.bits // 8
+    size = width * region.dtype.stored_bits // 8
     return analyzer.divides(region.starts[-1], width) and row_misfit(region.buffer, size, analyzer) is None
 
 

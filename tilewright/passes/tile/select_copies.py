@@ -239,7 +239,7 @@ class _Select(ScopedRewriter):
     def _is_by_quads(self, copy: Copy) -> bool:
         """Whether rows of a tensor become columns of a right operand in registers, in whole units of 16 bytes."""
         source, tile = copy.source, copy.destination
-        unit = ROW_BYTES * 8 // source.dtype.bits
+        unit = ROW_BYTES * 8 // source.dtype.stored_bits
         if source.buffer.scope != "global" or source.dtype != tile.dtype or source.dtype.bits != 16:
             return False
         if tile.buffer not in self.transposed or not tile.is_whole or _longer(source) != [tile.extents[0]]:
@@ -348,7 +348,7 @@ def store_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyze
     reason = engine_misfit(mirrored, replace(kernel, safe_values=()), context, analyzer)
     if reason is not None:
         return reason
-    if not analyzer.divides(tensor.shape[-1], ROW_BYTES * 8 // tensor.dtype.bits):
+    if not analyzer.divides(tensor.shape[-1], ROW_BYTES * 8 // tensor.dtype.stored_bits):
         return f"rows of {tensor.name} do not end at a multiple of {ROW_BYTES} bytes"
     if not all(analyzer.prove(index_binary("ge", start, 0)) for start in destination.starts):
         return "it may begin before the tensor does"
@@ -374,7 +374,7 @@ def lies_in_boxes(tile: Buffer, kernel: Kernel) -> bool:
     layout = next((layout for buffer, layout in kernel.layouts if buffer is tile), None)
     if layout is None:
         return True
-    shape, bits = tile.static_shape, tile.dtype.bits
+    shape, bits = tile.static_shape, tile.dtype.stored_bits
     spans = [span for span in (128, 64, 32) if len(shape) > 1 and shape[-1] * bits // 8 % span == 0 and 128 % bits == 0]
     return any(layout == shared_rows(shape, bits, span) for span in (*spans, None))
 
@@ -399,13 +399,13 @@ def _piece(region: Region) -> int | None:
 def _is_even(region: Region, analyzer: Analyzer) -> bool:
     """Whether a region in one piece begins and ends at multiples of 16 bytes."""
     buffer, piece = region.buffer, _piece(region)
-    if buffer.strides is not None or buffer.packed or ROW_BYTES * 8 % buffer.dtype.bits:
+    if buffer.strides is not None or buffer.packed or ROW_BYTES * 8 % buffer.dtype.stored_bits:
         return False
     if buffer.source is not None and not is_plain_tensor(buffer):
         return False
     if buffer.scope == "global" and max(root(buffer).alignment, root(buffer).dtype.nbytes(1)) % ROW_BYTES:
         return False
-    unit = ROW_BYTES * 8 // buffer.dtype.bits
+    unit = ROW_BYTES * 8 // buffer.dtype.stored_bits
     offset: Expr = const(0)
     for start, stride in zip(region.starts, strides_of(buffer), strict=True):
         offset = index_binary("add", offset, index_binary("mul", start, stride))
@@ -414,7 +414,7 @@ def _is_even(region: Region, analyzer: Analyzer) -> bool:
 
 def _is_run(region: Region, analyzer: Analyzer) -> bool:
     """Whether a region is a part of one row, which starts and ends at multiples of 16 bytes of it."""
-    unit = ROW_BYTES * 8 // region.dtype.bits if ROW_BYTES * 8 % region.dtype.bits == 0 else 0
+    unit = ROW_BYTES * 8 // region.dtype.stored_bits if ROW_BYTES * 8 % region.dtype.stored_bits == 0 else 0
     whole = region.buffer.source is None or is_plain_tensor(region.buffer)
     alone = whole and all(extent == 1 for extent in region.extents[:-1])
     row = region.buffer.shape[-1]

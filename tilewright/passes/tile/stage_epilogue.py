@@ -113,7 +113,7 @@ class _Stage(ScopedRewriter):
         }
         self.made = []
         made = super().visit_Kernel(kernel)
-        layouts = tuple((one, shared_rows(one.static_shape, one.dtype.bits, _span(one))) for one in self.made)
+        layouts = tuple((one, shared_rows(one.static_shape, one.dtype.stored_bits, _span(one))) for one in self.made)
         return replace(made, layouts=(*made.layouts, *layouts)) if layouts else made
 
     def _follow(self, node: Any) -> None:
@@ -236,7 +236,7 @@ class _Stage(ScopedRewriter):
         reason = row_misfit(tensor, ROW_BYTES, self.analyzer)
         if reason is not None:
             return reason
-        if not self.analyzer.divides(tensor.shape[-1], ROW_BYTES * 8 // tensor.dtype.bits):
+        if not self.analyzer.divides(tensor.shape[-1], ROW_BYTES * 8 // tensor.dtype.stored_bits):
             return f"rows of {tensor.name} do not end at a multiple of {ROW_BYTES} bytes"
         if not self._starts_inside(target):
             return "it may begin before the tensor does"
@@ -252,7 +252,7 @@ class _Stage(ScopedRewriter):
 
 
 def _span(boxes: Buffer) -> int | None:
-    row = boxes.static_shape[-1] * boxes.dtype.bits // 8
+    row = boxes.static_shape[-1] * boxes.dtype.stored_bits // 8
     return row if row in (128, 64, 32) else None
 
 

@@ -27,7 +27,7 @@ def views_of(kernel: Kernel) -> list[Buffer]:
 def sees_all(view: Buffer) -> bool:
     """Whether a view has all bytes of its tile, so that views of slots follow each other as slots do."""
     tile = root(view)
-    return view.dtype.bits * view.size == tile.dtype.bits * tile.size
+    return view.dtype.stored_bits * view.size == tile.dtype.stored_bits * tile.size
 
 
 def shown_tile(buffer: Buffer) -> Buffer:
@@ -60,12 +60,14 @@ def with_views(
 
 def tile_span(tile: Buffer, kernel: Kernel) -> int | None:
     """The widest span within which a tile's rows may be swizzled, seen by its views too; None where none will do."""
-    span = widest_span(tile.static_shape, tile.dtype.bits)
+    span = widest_span(tile.static_shape, tile.dtype.stored_bits)
     if span is None:
         return None
-    layout = shared_rows(tile.static_shape, tile.dtype.bits, span)
+    layout = shared_rows(tile.static_shape, tile.dtype.stored_bits, span)
     views = [view for view in views_of(kernel) if root(view) is tile and sees_all(view)]
-    evenly = all(viewed(layout, tile.dtype.bits, view.static_shape, view.dtype.bits) is not None for view in views)
+    evenly = all(
+        viewed(layout, tile.dtype.stored_bits, view.static_shape, view.dtype.stored_bits) is not None for view in views
+    )
     return span if evenly else None
 
 
@@ -86,7 +88,7 @@ def view_layouts(kernel: Kernel, layouts: Mapping[Buffer, Any]) -> dict[Buffer, 
             continue
         if not sees_all(view):
             continue
-        lies = viewed(layout, tile.dtype.bits, view.static_shape, view.dtype.bits)
+        lies = viewed(layout, tile.dtype.stored_bits, view.static_shape, view.dtype.stored_bits)
         if lies is None:
             raise LayoutConflict(
                 f"no layout says where the elements of {view.name} are in {tile.name}, which lies as its author wrote",

@@ -48,7 +48,9 @@ def lower_copy(copy: Copy, context: Context) -> Statement | None:
         return None
     size = piece_bytes(copy, instruction, block.analyzer, block.memory_layout(copy.destination.buffer))
     assert isinstance(size, int), size
-    started = _CopyPieces(copy.destination.tile_shape, size * 8 // copy.source.dtype.bits, block, copy.span, copy)
+    started = _CopyPieces(
+        copy.destination.tile_shape, size * 8 // copy.source.dtype.stored_bits, block, copy.span, copy
+    )
     return started.statement() if copy.token is not None else seq(started.statement(), _commit(), _wait(0))
 
 

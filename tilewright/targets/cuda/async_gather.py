@@ -37,7 +37,7 @@ def lower_gather(loop: Parallel, context: Context) -> Statement | None:
         return None
     size = gather_bytes(gather, instruction, block.analyzer, block.memory_layout(gather.tile))
     assert isinstance(size, int), size
-    return _Rows(gather.shape, size * 8 // gather.source.dtype.bits, block, loop.span, gather).statement()
+    return _Rows(gather.shape, size * 8 // gather.source.dtype.stored_bits, block, loop.span, gather).statement()
 
 
 @dataclass(slots=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.errors import MissingCapability, Span
 from tilewright.ir import nodes
+from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Buffer, Function, Kernel, TensorMap, Var
 from tilewright.ir.signature import root, size_variables, written_parameters
-from tilewright.ir.visitor import find, kernels, key, walk
+from tilewright.ir.visitor import children, find, kernels, key, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.thread.plan_shared_memory import BYTES, OFFSETS, shared_allocations
 from tilewright.targets.base import Source
@@ -20,7 +22,21 @@ WGMMA = ("wgmma_ss", "wgmma_rs", "wgmma_sparse_ss", "wgmma_sparse_rs")
 
 
 def emit(function: Function, arch: Arch) -> Source:
-    """CUDA text of a final program; the launcher runs the host program itself."""
+    """CUDA text of a final program; the launcher runs the host program itself.
+
+    Raises
+    ------
+    MissingCapability : the program has numbers of a type that the device has no words for.
+    """
+    try:
+        return _text(function, arch)
+    except KeyError:
+        for kernel in kernels(function):
+            _check_types(kernel, kernel.span, arch)
+        raise
+
+
+def _text(function: Function, arch: Arch) -> Source:
     where = f" ({function.span.file}:{function.span.line})" if function.span else ""
     lines = [
         f"// {function.name}{where}, compiled by tilewright for {arch.name}.",
@@ -41,6 +57,20 @@ def emit(function: Function, arch: Arch) -> Source:
         shared.append(kernel.attribute(BYTES, 0))
     metadata = (("shared_bytes", tuple(shared)), ("origins", tuple(origins)))
     return Source("\n".join(lines), "cu", (), tuple(entries), metadata)
+
+
+def _check_types(node: Any, span: Span | None, arch: Arch) -> None:
+    """Refuse numbers that the device has no words for, at the statement that uses them first."""
+    span = getattr(node, "span", None) or span
+    dtype: DType | None = node.dtype if isinstance(node, (Buffer, nodes.Expr)) else None
+    if dtype is not None and dtype.scalar.name not in TYPES:
+        raise MissingCapability(
+            f"{arch.name} has no numbers of type {dtype.scalar}", span=span,
+            hint="convert them beforehand, or view their bytes as uint8 and take them apart",
+        )  # fmt: skip
+    if not isinstance(node, Buffer):
+        for child in children(node):
+            _check_types(child, span, arch)
 
 
 def _headers(function: Function) -> list[str]:

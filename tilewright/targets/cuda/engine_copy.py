@@ -78,7 +78,7 @@ def swizzle_of(layout: Layout, dtype: DType) -> Swizzle | None:
     if layout.swizzle is None:
         return Swizzle.NONE
     swizzle = layout.swizzle
-    chunk = (ROW_BYTES * 8 // dtype.bits).bit_length() - 1
+    chunk = (ROW_BYTES * 8 // dtype.stored_bits).bit_length() - 1
     return Swizzle(swizzle.bits) if (swizzle.base, swizzle.shift) == (chunk, 3) and swizzle.bits <= 3 else None
 
 

@@ -163,7 +163,7 @@ class _Store:
     def _map(self) -> TensorMap:
         tensor = self.copy.destination.buffer
         box = (*(1 for _ in range(tensor.rank - 2)), *self.staging.static_shape[-2:])
-        row = self.staging.static_shape[-1] * self.staging.dtype.bits // 8
+        row = self.staging.static_shape[-1] * self.staging.dtype.stored_bits // 8
         return TensorMap(UINT64, tensor, box, row if row in (128, 64, 32) else 0)
 
     def _coordinates(self, row: int, column: int) -> list[Expr]:

@@ -115,7 +115,7 @@ def _start_copy(state: Evaluator, node: Call) -> int:
     elements = np.asarray(length)
     valid = node.arguments[2] if "zfill" in node.function else None
     if isinstance(valid, Expr):
-        elements = np.asarray(state.value(valid)).astype(np.int64) * 8 // place.dtype.bits
+        elements = np.asarray(state.value(valid)).astype(np.int64) * 8 // place.dtype.stored_bits
     copied = np.zeros((*state.lanes, length), place.dtype.numpy)
     if np.any(elements > 0):
         with state.masked(both(state.mask, elements > 0)):

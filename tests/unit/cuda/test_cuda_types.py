@@ -1,0 +1,81 @@
+"""Every number type in tensors and tiles: right in memory of any width, or refused in one sentence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright
+import tilewright.language as T
+from tilewright.errors import MissingCapability
+from tilewright.ir import dtypes
+from tilewright.targets.cuda.spellings import TYPES
+
+
+def converted(dtype):
+    @T.prim_func
+    def main(A: T.Tensor((256,), dtype), C: T.Tensor((256,), "float32")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(256):
+                C[i] = T.cast(A[i], "float32")
+
+    return main
+
+
+@pytest.mark.parametrize("dtype", dtypes.ALL)
+def test_every_type(dtype):
+    if dtype in TYPES:
+        tilewright.compile(converted(dtype), target="cuda -arch=sm_90a")
+        return
+    with pytest.raises(MissingCapability, match=f"sm_90a has no numbers of type {dtype}") as caught:
+        tilewright.compile(converted(dtype), target="cuda -arch=sm_90a")
+    assert "for i in T.Parallel(256)" in str(caught.value)
+
+
+def staged(rows, columns):
+    """Truths that come through a ring of shared tiles and go as they came."""
+
+    @T.prim_func
+    def main(A: T.Tensor((4 * rows, columns), "bool"), C: T.Tensor((4 * rows, columns), "float32"),
+             D: T.Tensor((4 * rows, columns), "bool")):  # fmt: skip
+        with T.Kernel(1, threads=128):
+            tile = T.alloc_shared((rows, columns), "bool")
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[k * rows, 0], tile)
+                for i, j in T.Parallel(rows, columns):
+                    C[k * rows + i, j] = T.if_then_else(tile[i, j], 1.0, 0.0)
+                T.copy(tile, D[k * rows, 0])
+
+    return main
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+@pytest.mark.parametrize(
+    "columns, piece", [(128, "cp_async of 16 bytes"), (20, "cp_async of 4 bytes"), (7, "loads and stores")]
+)
+def test_truths_are_bytes_in_memory(arch, columns, piece):
+    kernel = tilewright.compile(staged(32, columns), target=f"cuda -arch={arch}")
+    a = np.random.default_rng(0).integers(0, 2, (128, columns)).astype(bool)
+    c, d = np.full(a.shape, np.nan, np.float32), ~a
+    kernel.emulate(a, c, d)
+    assert np.array_equal(c, a) and np.array_equal(d, a)
+    assert piece in kernel.explain()
+    kernel.ptx()
+
+
+def test_views_of_truths():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "uint32"), C: T.Tensor((256,), "float32")):
+        with T.Kernel(1, threads=64):
+            words = T.alloc_shared((64,), "uint32")
+            truths = T.view(words, dtype="bool")
+            T.copy(A, words)
+            for i in T.Parallel(256):
+                C[i] = T.if_then_else(truths[i], 1.0, 0.0)
+
+    a = np.random.default_rng(0).integers(0, 2, 256).astype(np.uint8)
+    c = np.full(256, np.nan, np.float32)
+    kernel = tilewright.compile(main, target="cuda -arch=sm_80")
+    for run in (kernel.interpret, kernel.emulate):
+        run(a.view(np.uint32), c)
+        assert np.array_equal(c, a)
