@@ -64,8 +64,8 @@ def ours(M: int, dtype: str, N: int, K: int, tried: list[Tiles]) -> dict[str, Ti
     size = torch_type(dtype).itemsize
     for one in tried:
         stages = min(8, (194 << 10) // ((one.block_M + one.block_N) * 128))
-        tiles = Tiles(one.block_M, one.block_N, 128 // size, one.stages or stages, one.threads, one.cluster)
-        chosen[f"  {one.block_M}x{one.block_N} {one.cluster}"] = tiles
+        tiles = Tiles(one.block_M, one.block_N, 128 // size, one.stages or stages, one.threads, one.cluster, one.splits)
+        chosen[f"  {one.block_M}x{one.block_N} {one.cluster} {one.splits} {tiles.stages}"] = tiles
     return chosen
 
 
@@ -196,12 +196,19 @@ def blocks(M: int, N: int, K: int, tried: list[Tiles]) -> Runs:
 
 
 def few(M: int, N: int, K: int, tried: list[Tiles]) -> Runs:
-    """A few rows of bfloat16; other ways to split K in place of other tiles."""
+    """A few rows of bfloat16; tiles that are tried say rows of the weight, parts of K and stages: ``64x64*4+2``."""
     a, b = random(M, K, torch.bfloat16), random(N, K, torch.bfloat16)
     runs: Runs = {"cublas": lambda: torch.mm(a, b.T)}
     ways = {
         "tilewright": {},
-        **{f"  {t.block_N} parts, {t.stages} stages": {"splits": t.block_N, "stages": t.stages} for t in tried},
+        **{
+            f"  {t.block_M} rows, {t.splits} parts, {t.stages} stages": {
+                "height": t.block_M,
+                "splits": t.splits,
+                "stages": t.stages or None,
+            }
+            for t in tried
+        },
     }
     for name, way in ways.items():
         kernel = few_rows_matmul(N, K, "bfloat16", "bfloat16", M, **way)
@@ -314,15 +321,17 @@ def checked(runs: Runs, tolerance: float) -> Runs:
 
 
 def asked_tiles(text: str) -> list[Tiles]:
-    """Tiles like ``128x256``, ``128x256/1x2`` (blocks along N and M that share loads) or ``64x256@128*6`` (threads, stages)."""
+    """Tiles like ``128x256``, ``128x256/1x2`` (blocks along N and M that share loads), ``64x256@128*6`` (threads, stages) or
+    ``128x256+2`` (parts of K)."""
     found = []
     for word in filter(None, text.split(",")):
+        word, _, splits = word.partition("+")
         word, _, stages = word.partition("*")
         word, _, threads = word.partition("@")
         word, _, cluster = word.partition("/")
         block_M, block_N = map(int, word.split("x"))
         pair = tuple(map(int, cluster.split("x"))) if cluster else None
-        found.append(Tiles(block_M, block_N, 0, int(stages or 0), int(threads or 256), pair))
+        found.append(Tiles(block_M, block_N, 0, int(stages or 0), int(threads or 256), pair, int(splits or 1)))
     return found
 
 

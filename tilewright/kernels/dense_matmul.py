@@ -13,10 +13,14 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
+from tilewright.kernels.cluster_sums import add_shares
 from tilewright.kernels.tiles import MANY, Parts, Tiles, choose_parts
 
 TURNED = 128
 """Rows and columns of a tile that is turned."""
+
+PADDING = 8
+"""Columns beyond those of a tile of sums, so that eight rows of an accumulator meet in no bank."""
 
 BLOCK = 4
 """Rows and columns of what a thread turns in its registers, so that shared memory is read and written by words."""
@@ -189,48 +193,70 @@ def _product(
     ) -> None:  # fmt: skip
         """Some columns of the product."""
         block_M, block_N, block_K = chosen.block_M, chosen.block_N, chosen.block_K
-        grid = T.ceildiv(width, block_N), T.ceildiv(M, block_M)
-        with T.Kernel(*grid, threads=chosen.threads, cluster_dims=chosen.cluster) as (bn, bm):
+        grid: tuple[Any, ...] = (T.ceildiv(width, block_N), T.ceildiv(M, block_M))
+        cluster: tuple[int, ...] | None = chosen.cluster
+        if chosen.splits > 1:
+            grid, cluster = (*grid, chosen.splits), (1, 1, chosen.splits)
+        steps, height = -(-K // (block_K * chosen.splits)), block_M // chosen.splits
+        with T.Kernel(*grid, threads=chosen.threads, cluster_dims=cluster) as place:
             if turn_A or turn_B:
                 T.pdl_sync()
-            column = first + bn * block_N
+            part = place[2] if chosen.splits > 1 else 0
+            row, column = place[1] * block_M, first + place[0] * block_N
             a = T.alloc_shared((block_K, block_M) if transpose_A else (block_M, block_K), A_dtype)
             b = T.alloc_shared((block_N, block_K) if transpose_B else (block_K, block_N), B_dtype)
             total = T.alloc_fragment((block_M, block_N), sum_type(A_dtype))
             # Factors are read before the loop, which hides how long that takes.
+            factors, own_row = [scales_A, scales_B, None], row + part * height
             if by_token:
-                rows = T.alloc_fragment((block_M,), "float32")
-                T.copy(scales_A[bm * block_M], rows)
+                factors[0] = T.alloc_fragment((height,), "float32")
+                T.copy(scales_A[own_row], factors[0])
             if by_channel:
-                columns = T.alloc_shared((block_N,), "float32")
-                T.copy(scales_B[column], columns)
+                factors[1] = T.alloc_shared((block_N,), "float32")
+                T.copy(scales_B[column], factors[1])
             if bias is not None:
-                shift = T.alloc_shared((block_N,), "float32")
-                T.copy(bias[column], shift)
+                factors[2] = T.alloc_shared((block_N,), "float32")
+                T.copy(bias[column], factors[2])
             T.clear(total)
-            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=chosen.stages):
+            for step in T.Pipelined(steps, num_stages=chosen.stages):
+                k = (part * steps + step) * block_K
                 if transpose_A:
-                    T.copy(A[k * block_K, bm * block_M], a)
+                    T.copy(A[k, row], a)
                 else:
-                    T.copy(A[bm * block_M, k * block_K], a)
+                    T.copy(A[row, k], a)
                 if transpose_B:
-                    T.copy(B[column, k * block_K], b)
+                    T.copy(B[column, k], b)
                 else:
-                    T.copy(B[k * block_K, column], b)
+                    T.copy(B[k, column], b)
                 T.gemm(a, b, total, transpose_A=transpose_A, transpose_B=transpose_B)
-            if scales_A is None:
-                T.copy(total, C[bm * block_M, column])
+            if chosen.splits == 1:
+                finish(total, factors, C, row, column)
             else:
-                result = T.alloc_fragment((block_M, block_N), out)
-                row_factor = 1.0 if by_token else scales_A[0]
-                factor = row_factor if by_channel else row_factor * scales_B[0]
+                found = T.alloc_shared((block_M, block_N + PADDING), sum_type(A_dtype))
                 for i, j in T.Parallel(block_M, block_N):
-                    value = T.cast(total[i, j], "float32") * factor
-                    if by_token:
-                        value = value * rows[i]
-                    if by_channel:
-                        value = value * columns[j]
-                    result[i, j] = T.cast(value if bias is None else value + shift[j], out)
-                T.copy(result, C[bm * block_M, column])
+                    found[i, j] = total[i, j]
+                mine = T.alloc_fragment((height, block_N), sum_type(A_dtype))
+                add_shares(found, mine, part, chosen.splits)
+                finish(mine, factors, C, own_row, column)
+                T.sync_cluster()
+
+    @T.macro
+    def finish(total: Any, factors: Any, C: Any, row: Any, column: Any) -> None:
+        """Sums of a tile whose first row and column are these, with their factors, into C."""
+        rows, columns, shift = factors
+        if rows is None:
+            T.copy(total, C[row, column])
+        else:
+            result = T.alloc_fragment(total.shape, out)
+            row_factor = 1.0 if by_token else rows[0]
+            factor = row_factor if by_channel else row_factor * columns[0]
+            for i, j in T.Parallel(*total.shape):
+                value = T.cast(total[i, j], "float32") * factor
+                if by_token:
+                    value = value * rows[i]
+                if by_channel:
+                    value = value * columns[j]
+                result[i, j] = T.cast(value if shift is None else value + shift[j], out)
+            T.copy(result, C[row, column])
 
     return product

@@ -8,7 +8,7 @@ that make whole waves of large tiles, and the others in smaller tiles that make 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tilewright
 
@@ -48,6 +48,12 @@ UNSHARED = 0.96
 DOUBLES = {(128, 64): 1.0, (64, 64): 0.96}
 """The same for float64, whose accumulators take two registers an element; 128 threads (H200, 4096^3: 51.3, 49.4 TFLOP/s)."""
 
+EXCHANGE = 3500
+"""Cycles of two blocks that add up a tile of 128 x 256 sums of each."""
+
+RESIDENT = {1: 1.0, 2: 1.0, 4: 0.87}
+"""Parts that K is divided into, one a block of a cluster, and the share of the multiprocessors that clusters of as many fill."""
+
 SECOND_PART = 4000
 """Cycles that a second part costs: another launch."""
 
@@ -65,6 +71,7 @@ class Tiles:
     stages : slots of the ring of tiles.
     threads : of the warps that multiply.
     cluster : blocks along N and M that share loads, or None.
+    splits : blocks that divide K, and add up what they found: a cluster of their own.
     """
 
     block_M: int
@@ -73,6 +80,7 @@ class Tiles:
     stages: int
     threads: int = 256
     cluster: tuple[int, int] | None = None
+    splits: int = 1
 
 
 Parts = tuple[tuple[int, Tiles], ...]
@@ -107,17 +115,23 @@ def choose_tiles(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = C
     M : rows expected; kernels made with the result take any number.
     dtype : of the operands.
     """
+    return min(candidates(M, N, dtype), key=lambda tiles: _cycles(tiles, M, N, K, cores))
+
+
+def candidates(M: int, N: int, dtype: str = "bfloat16") -> Iterator[Tiles]:
+    """All tiles that a product of so many rows and columns may be cut into."""
     size = tilewright.dtype(dtype).storage_bytes
-    cut = (_cut(rows, columns, M, N, size) for rows, columns in _shapes(size))
-    return min(cut, key=lambda tiles: _cycles(tiles, M, N, K, cores))
+    for rows, columns in _shapes(size):
+        whole = _cut(rows, columns, M, N, size)
+        yield whole
+        if size < 8:
+            yield from (replace(whole, cluster=None, splits=splits) for splits in RESIDENT if splits > 1)
 
 
 def candidate_parts(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> Iterator[Parts]:
     """Ways to cut a product, that of `choose_parts` first, then all shapes of tiles by the cycles that they would take."""
     yield choose_parts(M, N, K, dtype, cores)
-    size = tilewright.dtype(dtype).storage_bytes
-    cut = [_cut(rows, columns, M, N, size) for rows, columns in _shapes(size)]
-    for tiles in sorted(cut, key=lambda tiles: _cycles(tiles, M, N, K, cores)):
+    for tiles in sorted(candidates(M, N, dtype), key=lambda tiles: _cycles(tiles, M, N, K, cores)):
         yield ((N, tiles),)
 
 
@@ -148,7 +162,10 @@ def _cycles(tiles: Tiles, M: int, N: int, K: int, cores: int) -> float:
     size = ROW_BYTES // tiles.block_K
     shape = tiles.block_M, tiles.block_N
     efficiency = DOUBLES[shape] if size == 8 else EFFICIENCY[shape] * (1.0 if tiles.cluster else UNSHARED)
-    count = -(-M // tiles.block_M) * -(-N // tiles.block_N)
-    waves = -(-count // cores)
-    products = tiles.block_M * tiles.block_N * K / PRODUCTS[size]
-    return waves * (products / efficiency + ENDS)
+    blocks = -(-M // tiles.block_M) * -(-N // tiles.block_N) * tiles.splits
+    waves = -(-blocks // int(cores * RESIDENT[tiles.splits]))
+    area = tiles.block_M * tiles.block_N
+    steps = -(-K // (tiles.block_K * tiles.splits))
+    products = area * steps * tiles.block_K / PRODUCTS[size] / efficiency
+    exchange = EXCHANGE * area / (128 * 256) * (tiles.splits - 1) / tiles.splits * 2 if tiles.splits > 1 else 0
+    return waves * (products + ENDS + exchange)

@@ -32,6 +32,7 @@ from tilewright.passes.tile.inject_pipeline import inject_pipeline
 from tilewright.passes.tile.join_branches import join_branches
 from tilewright.passes.tile.meet_grid import meet_grid
 from tilewright.passes.tile.overlap_gemms import overlap_gemms
+from tilewright.passes.tile.overlay_rings import overlay_rings
 from tilewright.passes.tile.persist_grid import persist_grid
 from tilewright.passes.tile.plan_operand_layouts import plan_operand_layouts
 from tilewright.passes.tile.plan_synchronization import plan_synchronization
@@ -94,6 +95,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(delay_waits, "what is in flight over iterations is known: the others wait within theirs", _many_threads),
     Step(take_turns, "groups of gemms and their waits are final", _many_threads),
     Step(stage_epilogue, "accumulators are known, layouts of what they leave through are not yet", _many_threads),
+    Step(overlay_rings, "all tiles are in sight, and where gemms are waited for", _many_threads),
     Step(expand_operators, "what is left to cooperate on is what layouts are inferred from", _many_threads),
     Step(infer_layouts, "all loops over tiles are in sight", _many_threads),
     Step(plan_synchronization, "while statements are those of the whole block", _many_threads),

@@ -5,12 +5,12 @@ import pytest
 from cuda_gemm import operands, product
 from test_cuda_dense import on_hopper, run
 
-from tilewright.kernels.few_rows_matmul import TooManyRows, choose_splits, choose_stages, few_rows_matmul
+from tilewright.kernels.few_rows_matmul import InvalidSplits, TooManyRows, choose_splits, choose_stages, few_rows_matmul
 
 
 @pytest.mark.parametrize(
     "dtype, M, N, K, splits",
-    [("int8", 1, 72, 520, 3), ("bfloat16", 13, 136, 200, 1), ("int8", 64, 40, 300, 2), ("float16", 17, 64, 448, 4)],
+    [("int8", 1, 72, 520, 8), ("bfloat16", 13, 136, 200, 1), ("int8", 64, 40, 300, 2), ("float16", 17, 64, 448, 4)],
 )
 def test_a_few_rows(dtype, M, N, K, splits):
     a, b = operands(M, N, K, dtype)
@@ -25,6 +25,11 @@ def test_a_few_rows(dtype, M, N, K, splits):
 def test_rows_beyond_an_instruction():
     with pytest.raises(TooManyRows, match="65 rows are more than 64"):
         on_hopper(few_rows_matmul, 64, 64, rows=65)
+
+
+def test_parts_that_no_cluster_has():
+    with pytest.raises(InvalidSplits, match="K is not divided into 3 parts"):
+        on_hopper(few_rows_matmul, 64, 64, splits=3)
 
 
 def test_k_is_split_where_blocks_are_few():

@@ -22,7 +22,8 @@ After, in a kernel with the attributes ``shared_offsets=(0, 4096, 0), shared_byt
     A[tx] = c[tx]
 
 A tile lives from the first to the last statement of the kernel's outermost sequence that mentions it.  Before bytes
-change hands there is a barrier; where the program has none, one is added.  Tiles that the copy engine or matrix
+change hands there is a barrier; where the program has none, one is added.  Tiles that `overlay_rings` named may lie where
+rings do.  Tiles that the copy engine or matrix
 instructions read by descriptor keep their bytes to themselves, since what they do is not over when the statement is;
 so do all tiles of a kernel that some threads may leave early, which a barrier would wait for.
 """
@@ -39,6 +40,9 @@ from tilewright.ir.visitor import find, holds, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
+
+OVERLAID = "overlaid"
+"""Attribute of `overlay_rings`: names of tiles, and of the rings that are used no more when those are."""
 
 OFFSETS, BYTES = "shared_offsets", "shared_bytes"
 """Attributes of a kernel: the byte at which each tile and barrier starts, in the order of their declarations; and how many
@@ -70,6 +74,8 @@ class _Tile:
     first: int
     last: int
     offset: int = 0
+    behind: frozenset[str] = frozenset()
+    """Names of the rings whose bytes it may take."""
 
     @property
     def name(self) -> str:
@@ -81,7 +87,8 @@ class _Tile:
 
     def meets(self, other: _Tile) -> bool:
         """Whether both live at some moment."""
-        return self.first <= other.last and other.first <= self.last
+        apart = other.name in self.behind or self.name in other.behind
+        return not apart and self.first <= other.last and other.first <= self.last
 
     def overlaps(self, other: _Tile) -> bool:
         """Whether both have a byte in common."""
@@ -147,6 +154,7 @@ def _lives(kernel: Kernel, statements: Sequence[Statement]) -> list[_Tile]:
                 matrix |= regions if not node.function.startswith(("cp_async", "atomic")) else set()
                 lasting |= regions if node.function not in _AT_ONCE else set()
     leaves_early = holds(kernel.body, Return)
+    overlaid, rings = kernel.attribute(OVERLAID, ((), ()))
     tiles = []
     for allocate in shared_allocations(kernel):
         buffer = allocate.buffer
@@ -154,7 +162,8 @@ def _lives(kernel: Kernel, statements: Sequence[Statement]) -> list[_Tile]:
         always = leaves_early or buffer.scope == "barrier" or buffer in lasting
         first, last = (0, len(statements)) if always else (min(places), max(places))
         alignment = _MATRIX_ALIGNMENT if buffer in matrix and buffer.scope == "shared" else _ALIGNMENT
-        tiles.append(_Tile(allocate, buffer.dtype.nbytes(buffer.size), alignment, first, last))
+        before = frozenset(rings if buffer.name in overlaid else ())
+        tiles.append(_Tile(allocate, buffer.dtype.nbytes(buffer.size), alignment, first, last, behind=before))
     return tiles
 
 

@@ -57,6 +57,7 @@ from tilewright.passes.tile.role_survey import bodies
 from tilewright.passes.tile.select_copies import engine_misfit, thread_misfit
 from tilewright.passes.tile.select_instructions import WARP, plan_gemms
 from tilewright.passes.tile.tile_views import views_of, with_views
+from tilewright.passes.tile.tiles_behind import tiles_behind
 
 GROUP = 128
 REGISTERS = 65536
@@ -206,9 +207,12 @@ class Division:
 
     def misfit(self, made: Kernel, context: Context, analyzer: Analyzer, asked: bool) -> Refusal | None:
         """Why the divided kernel would be no gain, or does not fit the machine."""
-        needed = sum(one.dtype.nbytes(one.size) for one in _shared(made)) + 16 * sum(
-            one.stages for one in self.plan.links
+        shared, behind = _shared(made), tiles_behind(made)
+        before, after = (
+            sum(one.dtype.nbytes(one.size) for one in shared if (one in behind) == last) for last in (False, True)
         )
+        rings = sum(one.dtype.nbytes(one.size) for one in self.rings.values())
+        needed = before + max(0, after - rings) + 16 * sum(one.stages for one in self.plan.links)
         if needed > context.arch.shared_bytes:
             return Refusal(f"its tiles take {needed} bytes of {context.arch.shared_bytes} of shared memory")
         if asked:

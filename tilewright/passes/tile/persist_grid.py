@@ -50,6 +50,7 @@ from tilewright.ir.nodes import (
     Allocate,
     Assume,
     Buffer,
+    Call,
     Channel,
     ChannelStatement,
     Const,
@@ -196,6 +197,10 @@ class _Persist:
             return f"a {type(stray).__name__} stands beside its roles"
         if not any(isinstance(one, Roles) for one in self.source.body.statements):
             return "it has no roles"
+        if shared_bytes(self.source) > self.grid.arch.shared_bytes:
+            return "what follows its loop needs the ring's bytes"
+        if any(isinstance(node, Call) and node.function == "cluster_sync" for node in walk(self.source.body)):
+            return "the blocks of a cluster meet, and its producers would have gone on to the next tile"
         for channel in self.channels:
             for role in self.roles:
                 if role.name in (*channel.writers, *channel.readers) and self.passes(role, channel) is None:

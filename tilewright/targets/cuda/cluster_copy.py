@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import reduce
 
 from tilewright.errors import NotAsynchronous
 from tilewright.ir.dtypes import BOOL, UINT32
-from tilewright.ir.nodes import Call, Evaluate, Expr, Region, Statement, const, seq
+from tilewright.ir.nodes import Call, Evaluate, Expr, If, Region, Statement, binary, const, index_binary, seq
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.ops.base import kept_axes
 from tilewright.ops.copy import Copy
@@ -39,6 +40,8 @@ def lower_cluster_copy(copy: Copy, context: Context) -> Statement:
     for register in range(0, registers.size, width):
         places = {THREAD: block.thread, REGISTER: const(register)}
         found = layout.coordinate_expressions(**{place: places[place] for place in layout.places})
+        beyond = [index_binary("lt", at, extent) for at, extent in zip(found, tile.static_shape, strict=True)]
+        beyond = [inside for inside in beyond if not block.analyzer.prove(inside)]
         kept = [value for value, extent in zip(found, tile.static_shape, strict=True) if extent != 1]
         offsets: list[Expr] = [const(0) for _ in starts]
         for axis, value in zip(axes, kept, strict=True):
@@ -46,7 +49,10 @@ def lower_cluster_copy(copy: Copy, context: Context) -> Statement:
         place = block.shared(Region(source.buffer, tuple(starts), source.extents), offsets)
         address = Call(UINT32, "mapa", (place, rank))
         target = Region(registers, (const(register),), (width,))
-        made.append(Evaluate(Call(BOOL, "load_cluster_fragment", (const(width), target, address)), span=copy.span))
+        load: Statement = Evaluate(Call(BOOL, "load_cluster_fragment", (const(width), target, address)), span=copy.span)
+        if beyond:  # some threads hold nothing
+            load = If(reduce(lambda a, b: binary("all", a, b), beyond), seq(load), span=copy.span)
+        made.append(load)
     return seq(made)
 
 
