@@ -121,6 +121,7 @@ register(Intrinsic("grid_sync", None, None, pure=False))
 # A meeting of all threads of all blocks of a cluster, in one or in two parts; which of them this block is.
 register(Intrinsic("cluster_sync", 0, None, pure=False, collective=True))
 register(Intrinsic("cluster_arrive", 0, None, pure=False))
+register(Intrinsic("cluster_arrive_relaxed", 0, None, pure=False))  # orders nothing but barriers that were fenced
 register(Intrinsic("cluster_wait", 0, None, pure=False))
 register(Intrinsic("cluster_rank", 0, None))
 

@@ -198,7 +198,7 @@ def _product(
         if chosen.splits > 1:
             grid, cluster = (*grid, chosen.splits), (1, 1, chosen.splits)
         steps, height = -(-K // (block_K * chosen.splits)), block_M // chosen.splits
-        with T.Kernel(*grid, threads=chosen.threads, cluster_dims=cluster) as place:
+        with T.Kernel(*grid, threads=chosen.threads, cluster_dims=cluster, persistent=chosen.persistent) as place:
             if turn_A or turn_B:
                 T.pdl_sync()
             part = place[2] if chosen.splits > 1 else 0

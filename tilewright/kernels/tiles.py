@@ -72,6 +72,7 @@ class Tiles:
     threads : of the warps that multiply.
     cluster : blocks along N and M that share loads, or None.
     splits : blocks that divide K, and add up what they found: a cluster of their own.
+    persistent : False where every block has one tile at most, and need not reckon which one is its next.
     """
 
     block_M: int
@@ -81,6 +82,7 @@ class Tiles:
     threads: int = 256
     cluster: tuple[int, int] | None = None
     splits: int = 1
+    persistent: bool | None = None
 
 
 Parts = tuple[tuple[int, Tiles], ...]

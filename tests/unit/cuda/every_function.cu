@@ -214,7 +214,7 @@ TW_KERNEL(128, 1) copies(const TW_GRID_CONSTANT tw::TensorMap map, const void* p
   TW_DYNAMIC_SHARED(smem);
   const uint32_t s = tw::shared_address(smem), bar = s + 8192;
   tw::tma_prefetch_descriptor(map);
-  tw::mbarrier_init(bar, 1); tw::fence_mbarrier_init(); tw::cluster_sync();
+  tw::mbarrier_init(bar, 1); tw::fence_mbarrier_init(); tw::cluster_arrive_relaxed(); tw::cluster_wait(); tw::cluster_sync();
   tw::mbarrier_expect_tx(bar, 16); tw::mbarrier_arrive_expect_tx(bar, 16);
   tw::tma_load(s, map, bar, 1); tw::tma_load(s, map, bar, 1, 2); tw::tma_load(s, map, bar, 1, 2, 3); tw::tma_load(s, map, bar, 1, 2, 3, 4); tw::tma_load(s, map, bar, 1, 2, 3, 4, 5);
   tw::tma_load_hint(s, map, bar, policy, 1); tw::tma_load_hint(s, map, bar, tw::POLICY_NORMAL, 1, 2, 3, 4, 5);

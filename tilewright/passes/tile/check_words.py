@@ -16,7 +16,7 @@ NEEDS: dict[str, tuple[str, str, str]] = {
         ("mbarrier_tx", "barriers that copies signal (T.alloc_barrier)", "T.Pipelined, or T.sync_threads"),
     ),
     **dict.fromkeys(
-        ("cluster_sync", "cluster_arrive", "cluster_wait", "mbarrier_arrive_cluster"),
+        ("cluster_sync", "cluster_arrive", "cluster_arrive_relaxed", "cluster_wait", "mbarrier_arrive_cluster"),
         ("cluster", "clusters of blocks", "one block for each tile"),
     ),
     **dict.fromkeys(

@@ -27,25 +27,32 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.ir.nodes import BOOL, Buffer, Call, Evaluate, Function, Kernel, Role, Statement
-from tilewright.ir.visitor import Rewriter
+from tilewright.ir.visitor import Rewriter, walk
+from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.thread.plan_shared_memory import OVERLAID
 from tilewright.passes.tile.divide_roles import SPECIALIZED
 from tilewright.passes.tile.select_copies import slot_buffers
-from tilewright.passes.tile.stage_epilogue import shared_bytes
-from tilewright.passes.tile.tiles_behind import tiles_behind
+from tilewright.passes.tile.stage_epilogue import FACT as STAGING
+from tilewright.passes.tile.stage_epilogue import Staging, shared_bytes
+from tilewright.passes.tile.tiles_behind import Uses, tiles_behind
 
 
 def overlay_rings(function: Function, context: Context) -> Function:
     """Find the tiles that may take a ring's bytes, in kernels whose tiles are too many to lie beside one another."""
-    return map_kernels(function, lambda kernel: _overlay(kernel, context.arch.shared_bytes))
+    staging: dict[Copy, Staging] = context.facts.get(STAGING, {})
+
+    def boxes(statement: Statement) -> set[Buffer]:
+        return {staging[node].boxes for node in walk(statement) if isinstance(node, Copy) and node in staging}
+
+    return map_kernels(function, lambda kernel: _overlay(kernel, context.arch.shared_bytes, boxes))
 
 
-def _overlay(kernel: Kernel, room: int) -> Kernel:
+def _overlay(kernel: Kernel, room: int, boxes: Uses) -> Kernel:
     if shared_bytes(kernel) <= room:
         return kernel
-    found = tiles_behind(kernel) if kernel.attribute(SPECIALIZED) else {}
+    found = tiles_behind(kernel, boxes) if kernel.attribute(SPECIALIZED) else {}
     if not found:
         return kernel
     names = tuple(tuple(sorted(one.name for one in tiles)) for tiles in (found, slot_buffers(kernel)))

@@ -11,7 +11,8 @@ After::
     copy(total, C[row : +128, column : +256], prefer="tma")
 
 The boxes a warpgroup fills one while the engine still reads the other; their layout is fixed here.  A fragment that a
-loop computes from an accumulator, element for element (scales, bias, activations), leaves in the same way.
+loop computes from an accumulator, element for element (scales, bias, activations), leaves in the same way.  Where a block
+has one tile only, its ring is of no use any more, and there are boxes for all of it (`overlay_rings`).
 """
 
 from __future__ import annotations
@@ -49,9 +50,10 @@ from tilewright.passes.rows import is_plain_tensor, placed_misfit, row_misfit
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.form_clusters import depending
 from tilewright.passes.tile.pipeline_plan import touched
-from tilewright.passes.tile.select_copies import ROW_BYTES, TMA
+from tilewright.passes.tile.select_copies import ROW_BYTES, TMA, slot_buffers
 from tilewright.passes.tile.select_instructions import FACT as PLANS
 from tilewright.passes.tile.select_instructions import GemmPlan
+from tilewright.passes.tile.tiles_behind import behind_rings
 from tilewright.passes.tile.widen_indices import is_long
 
 FACT = "staging"
@@ -70,11 +72,13 @@ class Staging:
     boxes : shared boxes, those of a warpgroup one after the other.
     count : boxes of a warpgroup.
     plan : of the gemm whose accumulator's layout the fragment has.
+    is_first : whether nothing can have left through the boxes before.
     """
 
     boxes: Buffer
     count: int
     plan: GemmPlan
+    is_first: bool = False
 
 
 def stage_epilogue(function: Function, context: Context) -> Function:
@@ -103,6 +107,7 @@ class _Stage(ScopedRewriter):
     def visit_Kernel(self, kernel: Kernel) -> Any:
         self.kernel = kernel
         self.room = self.context.arch.shared_bytes - shared_bytes(kernel)
+        self.ring_room = sum(-(-one.dtype.nbytes(one.size) // 1024) * 1024 for one in slot_buffers(kernel))
         self.accumulators = {
             gemm.c.buffer: plan for gemm, plan in self.plans.items() if plan.instruction.asynchronous
         }  # fmt: skip
@@ -145,6 +150,7 @@ class _Stage(ScopedRewriter):
 
     def visit_Role(self, role: Role) -> Role:
         self.role = role
+        self.behind = behind_rings(role, slot_buffers(self.kernel))
         made: Role = self.generic(role)
         self.role = None
         return made
@@ -185,18 +191,24 @@ class _Stage(ScopedRewriter):
         known = self._like(copy, plan)
         if known is not None:
             return Staging(known, known.static_shape[0] // groups, plan)
-        width = next(width for width in box_widths(plan, dtype) if self._least(plan, width, dtype) <= self.room)
+        room = self._room_for(copy)
+        width = next(width for width in box_widths(plan, dtype) if self._least(plan, width, dtype) <= room)
         needed = plan.tiles_m * (plan.n // plan.warps_n // width)
         size = groups * dtype.nbytes(plan.instruction.m * width)
         count = next(
-            (count for count in range(needed, BOXES, -1) if needed % count == 0 and count * size <= self.room), BOXES
+            (count for count in range(needed, BOXES, -1) if needed % count == 0 and count * size <= room), BOXES
         )
         boxes = Buffer(
             f"{copy.source.buffer.name}_staging", (count * groups, plan.instruction.m, width), dtype, "shared"
         )
         self.made.append(boxes)
         self.room -= dtype.nbytes(boxes.size)
-        return Staging(boxes, count, plan)
+        return Staging(boxes, count, plan, is_first=not self.loops)
+
+    def _room_for(self, copy: Copy) -> int:
+        """Bytes for boxes: those that nothing has, and the rings' where no loop needs them any more."""
+        is_behind = any(node is copy for statement in self.behind for node in walk(statement))
+        return self.room + self.ring_room if is_behind else self.room
 
     @staticmethod
     def _least(plan: GemmPlan, width: int, dtype: DType) -> int:
@@ -244,7 +256,7 @@ class _Stage(ScopedRewriter):
         if not widths:
             return f"{plan.instruction.n} columns are no multiple of 16"
         needed = self._least(plan, widths[-1], tensor.dtype)
-        full = needed > self.room and self._like(copy, plan) is None
+        full = needed > self._room_for(copy) and self._like(copy, plan) is None
         return f"{needed} bytes of shared memory are not left" if full else None
 
     def _starts_inside(self, region: Region) -> bool:

@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from tilewright.ir.nodes import Allocate, Buffer, Channel, ChannelStatement, Kernel, Role, Statement, Wait
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import walk
 
 
-def tiles_behind(kernel: Kernel) -> dict[Buffer, Statement]:
-    """Shared tiles that one role alone uses, behind everything that it does with rings, and the statements that use them first."""
+Uses = Callable[[Statement], set[Buffer]]
+"""The shared tiles that a statement uses."""
+
+
+def tiles_behind(kernel: Kernel, also: Uses = lambda statement: set()) -> dict[Buffer, Statement]:
+    """Shared tiles that one role alone uses, behind everything that it does with rings, and the statements that use them first.
+
+    Parameters
+    ----------
+    also : tiles that a statement uses without naming them.
+    """
     roles = [node for node in walk(kernel.body) if isinstance(node, Role)]
     rings = frozenset(buffer for node in walk(kernel.body) if isinstance(node, Channel) for buffer in node.buffers)
     first: dict[Buffer, Statement] = {}
-    users: dict[Buffer, set[str]] = {}
-    early: set[Buffer] = set()
+    elsewhere = {tile for one in kernel.body.statements if not _holds_roles(one) for tile in _tiles(one)}
+    users: dict[Buffer, str] = {}
     for role in roles:
-        statements = role.body.statements
-        end = max((at for at, one in enumerate(statements) if _heeds_rings(one, rings)), default=-1)
-        for at, statement in enumerate(statements):
-            for tile in _tiles(statement) - rings:
-                users.setdefault(tile, set()).add(role.name)
+        behind = behind_rings(role, rings)
+        for statement in role.body.statements:
+            for tile in (_tiles(statement) | also(statement)) - rings:
                 first.setdefault(tile, statement)
-                if at <= end:
-                    early.add(tile)
-    beside = {
-        tile
-        for one in kernel.body.statements
-        if not any(one is node for node in _roles(kernel))
-        for tile in _tiles(one)
-    }
-    return {
-        tile: statement for tile, statement in first.items()
-        if tile not in early and tile not in beside and len(users[tile]) == 1
-    }  # fmt: skip
+                if statement not in behind or users.setdefault(tile, role.name) != role.name:
+                    elsewhere.add(tile)
+    return {tile: statement for tile, statement in first.items() if tile not in elsewhere}
 
 
-def _roles(kernel: Kernel) -> list[Statement]:
-    return [one for one in kernel.body.statements if any(isinstance(node, Role) for node in walk(one))]
+def behind_rings(role: Role, rings: frozenset[Buffer]) -> Sequence[Statement]:
+    """The statements of a role behind everything that it does with rings, and that it waits for."""
+    statements = role.body.statements
+    last = max((at for at, one in enumerate(statements) if _heeds_rings(one, rings)), default=-1)
+    return statements[last + 1 :]
+
+
+def _holds_roles(statement: Statement) -> bool:
+    return any(isinstance(node, Role) for node in walk(statement))
 
 
 def _heeds_rings(statement: Statement, rings: frozenset[Buffer]) -> bool:

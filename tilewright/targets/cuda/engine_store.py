@@ -48,7 +48,7 @@ PACK = {"float16": "pack_f16x2", "bfloat16": "pack_bf16x2"}
 def lower_engine_store(copy: Copy, context: Context) -> Statement:
     """The stores of an accumulator."""
     staging = context.facts[STAGING][copy]
-    return _Store(copy, staging.plan, staging.boxes, staging.count, context.facts[BLOCK]).statement()
+    return _Store(copy, staging.plan, staging.boxes, staging.count, staging.is_first, context.facts[BLOCK]).statement()
 
 
 def call(function: str, *arguments: Expr | Region) -> Evaluate:
@@ -61,6 +61,7 @@ class _Store:
     plan: GemmPlan
     staging: Buffer
     count: int
+    is_first: bool
     block: BlockView
 
     def statement(self) -> Statement:
@@ -69,6 +70,8 @@ class _Store:
         number = 0
         for row in range(plan.tiles_m):
             for column in range(0, plan.n // plan.warps_n, width):
+                if number >= self.count or not self.is_first:  # until the engine has read what left through it before
+                    made += [self._first(call("bulk_wait_read", const(self.count - 1))), self._meet()]
                 made += self._box(row, column, number % self.count)
                 number += 1
         finished = self._first(call("bulk_wait_read", const(0)))
@@ -97,10 +100,7 @@ class _Store:
         pack = For(lane, const(0), const(width // COLUMNS), const(1), self._pack(row, column, turn, lane), "unroll",
                    span=self.copy.span)  # fmt: skip
         store = call("tma_store", self._map(), self._place(turn, const(0), const(0)), *self._coordinates(row, column))
-        return [
-            self._first(call("bulk_wait_read", const(self.count - 1))), self._meet(), pack,
-            call("fence_proxy_async_shared"), self._meet(), self._first(store, call("bulk_commit")),
-        ]  # fmt: skip
+        return [pack, call("fence_proxy_async_shared"), self._meet(), self._first(store, call("bulk_commit"))]
 
     def _pack(self, row: int, column: int, turn: int, part: Var) -> nodes.Seq:
         """Sixteen columns of a box."""

@@ -248,7 +248,7 @@ void tw_named_arrive(tw_u32 id, tw_u32 threads, TwSite position) {
   arrive_named(id ^ uint32_t(planted.flip), threads + uint32_t(planted.delta), false, true);
 }
 
-void tw_cluster_arrive(TwSite position) {
+static void cluster_arrive(TwSite position, bool publishes) {
   if (enter(TW_CLUSTER_ARRIVE, position).skip) return;
   Thread& thread = *self;
   NamedBarrier& barrier = thread.cluster->meeting_point;
@@ -259,9 +259,13 @@ void tw_cluster_arrive(TwSite position) {
   thread.cluster_arrival = barrier.generation + 1;
   ++barrier.arrived;
   event(thread, "cluster_arrive", 'i');
-  if (checking()) release(thread, barrier.gathering);
+  if (checking()) release(thread, barrier.gathering, publishes);
   cluster_complete(*thread.cluster);
 }
+
+void tw_cluster_arrive(TwSite position) { cluster_arrive(position, true); }
+
+void tw_cluster_arrive_relaxed(TwSite position) { cluster_arrive(position, false); }
 
 void tw_cluster_wait(TwSite position) {
   if (enter(TW_CLUSTER_WAIT, position).skip) return;
@@ -411,6 +415,7 @@ void tw_fence_barrier_init(TwSite position) {
   if (enter(TW_FENCE_BARRIER_INIT, position).skip) return;
   for (auto& entry : self->block->barriers)
     if (entry.second->initialiser == self) entry.second->fenced = true;
+  if (checking()) fence_memory(*self);   // of the initialisations, so that relaxed arrivals pass them on; taken for one of all that the thread wrote
 }
 
 void tw_fence_proxy(tw_u32 spaces, TwSite position) {

@@ -169,6 +169,7 @@ void tw_wgmma_wait(tw_u32 pending, struct TwSite site);
 
 void tw_set_registers(tw_u32 count, tw_u32 increase, struct TwSite site);
 void tw_cluster_arrive(struct TwSite site);
+void tw_cluster_arrive_relaxed(struct TwSite site);
 void tw_cluster_wait(struct TwSite site);
 
 enum { TW_ATOMIC_ADD, TW_ATOMIC_MIN, TW_ATOMIC_MAX, TW_ATOMIC_AND, TW_ATOMIC_OR, TW_ATOMIC_XOR, TW_ATOMIC_EXCHANGE, TW_ATOMIC_COMPARE };

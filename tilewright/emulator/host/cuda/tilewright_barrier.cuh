@@ -37,6 +37,7 @@ TW_DEVICE void mbarrier_wait_cluster(uint32_t barrier, uint32_t parity, TW_SITE)
 TW_DEVICE uint32_t cluster_rank() { return ::tw_cluster_rank(); }
 TW_DEVICE uint32_t cluster_size() { return ::tw_cluster_size(); }
 TW_DEVICE void cluster_arrive(TW_SITE) { ::tw_cluster_arrive(site); }
+TW_DEVICE void cluster_arrive_relaxed(TW_SITE) { ::tw_cluster_arrive_relaxed(site); }
 TW_DEVICE void cluster_wait(TW_SITE) { ::tw_cluster_wait(site); }
 TW_DEVICE void cluster_sync(TW_SITE) { ::tw_cluster_arrive(site); ::tw_cluster_wait(site); }
 TW_DEVICE uint32_t mapa(uint32_t address, uint32_t rank, TW_SITE) { return ::tw_map_shared(address, rank, site); }

@@ -98,6 +98,8 @@ TW_DEVICE void mbarrier_wait_cluster(uint32_t barrier, uint32_t parity) {
 TW_DEVICE uint32_t cluster_rank() { uint32_t rank; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank)); return rank; }
 TW_DEVICE uint32_t cluster_size() { uint32_t size; asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size)); return size; }
 TW_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+// Orders the initialisations of barriers that a fence_mbarrier_init came after, and no other memory: it waits for no store.
+TW_DEVICE void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 TW_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 TW_DEVICE void cluster_sync() { cluster_arrive(); cluster_wait(); }
 // The cluster address of this block's shared address in block `rank`.
