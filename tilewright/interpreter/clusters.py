@@ -10,7 +10,14 @@ from tilewright.ir.nodes import Call, Kernel
 from tilewright.ir.visitor import walk
 from tilewright.ops.copy import Copy
 
-TOGETHER = ("cluster_sync", "cluster_arrive", "cluster_arrive_relaxed", "cluster_wait", "cluster_rank", "mbarrier_arrive_cluster")
+TOGETHER = (
+    "cluster_sync",
+    "cluster_arrive",
+    "cluster_arrive_relaxed",
+    "cluster_wait",
+    "cluster_rank",
+    "mbarrier_arrive_cluster",
+)
 """Functions by which blocks of a cluster depend on each other, or tell themselves apart."""
 
 

@@ -48,6 +48,7 @@ from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.rows import is_plain_tensor, placed_misfit, row_misfit
 from tilewright.passes.scoped import ScopedRewriter
+from tilewright.passes.tile.divide_roles import SPECIALIZED
 from tilewright.passes.tile.form_clusters import depending
 from tilewright.passes.tile.pipeline_plan import touched
 from tilewright.passes.tile.select_copies import ROW_BYTES, TMA, slot_buffers
@@ -150,7 +151,8 @@ class _Stage(ScopedRewriter):
 
     def visit_Role(self, role: Role) -> Role:
         self.role = role
-        self.behind = behind_rings(role, slot_buffers(self.kernel))
+        known = self.kernel.attribute(SPECIALIZED)  # of an author's roles nobody knows who still fills a ring
+        self.behind = behind_rings(role, slot_buffers(self.kernel)) if known else ()
         made: Role = self.generic(role)
         self.role = None
         return made

@@ -8,7 +8,6 @@ from tilewright.ir.nodes import Allocate, Buffer, Channel, ChannelStatement, Ker
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import walk
 
-
 Uses = Callable[[Statement], set[Buffer]]
 """The shared tiles that a statement uses."""
 
