@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import tilewright
+import tilewright.language as T
 from tilewright.kernels.activation_quantization import LARGEST, quantize_activations
 from tilewright.kernels.block_scaled_matmul import block_scaled_matmul
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
@@ -133,3 +135,46 @@ def test_activations(M, K, options, out):
     assert (away <= (1.0 if out == "int8" else 2.0**-2 * meant.float().abs() + 2.0**-9)).all()
     given = scales.T if options.get("by_group") else scales
     assert torch.allclose(given.expand(M, -1), largest / LARGEST[out], rtol=1e-6)
+
+
+def test_blocks_claim_tiles_launch_after_launch():
+    """Tiles of many lengths; every launch finds the count of the one before put back."""
+
+    @T.prim_func
+    def triangle(A: T.Tensor((6400, 6400), "int8"), C: T.Tensor((6400, 256), "int32")):
+        with T.Kernel(4, 100, threads=128, persistent="claim") as (bx, by):
+            a, b = T.alloc_shared((64, 64), "int8"), T.alloc_shared((64, 64), "int8")
+            c = T.alloc_fragment((64, 64), "int32")
+            T.clear(c)
+            for k in T.Pipelined(by + 1, num_stages=3):
+                T.copy(A[by * 64, k * 64], a)
+                T.copy(A[bx * 64, k * 64], b)
+                T.gemm(a, b, c, transpose_B=True)
+            T.copy(c, C[by * 64, bx * 64])
+
+    torch.manual_seed(0)
+    kernel = tilewright.compile(triangle)
+    assert "tiles are claimed" in kernel.explain()
+    a = integers(6400, 6400)
+    kept = a.double() * (torch.arange(6400, device="cuda") // 64 <= torch.arange(6400, device="cuda")[:, None] // 64)
+    assert torch.equal(repeated(kernel, (6400, 256), torch.int32, a).double(), kept @ a[:256].double().T)
+
+
+@pytest.mark.parametrize("splits, shape", [(2, (128, 256)), (4, (128, 128)), (2, (64, 64))])
+@pytest.mark.parametrize("M, N, K", [(200, 1000, 4096), (77, 520, 1100)])
+def test_parts_of_k_in_clusters(M, N, K, splits, shape):
+    torch.manual_seed(0)
+    a, b = integers(M, K, 3).to(torch.bfloat16), integers(N, K, 3).to(torch.bfloat16)
+    tiles = Tiles(*shape, 64, 4, 128 * (shape[0] // 64), None, splits)
+    found = repeated(dense_matmul(N, K, "bfloat16", tiles=tiles), (M, N), torch.float32, a, b)
+    assert torch.equal(found.double(), a.double() @ b.double().T)
+
+
+@pytest.mark.parametrize("shape, cluster", [((128, 256), (1, 2)), ((64, 64), (2, 1)), ((128, 128), (1, 1))])
+def test_one_tile_a_block(shape, cluster):
+    torch.manual_seed(0)
+    M, N, K = 1000, 1544, 576
+    a, b = integers(M, K, 3).to(torch.bfloat16), integers(N, K, 3).to(torch.bfloat16)
+    tiles = Tiles(*shape, 64, 4, 128 * (shape[0] // 64), cluster, persistent=False)
+    found = repeated(dense_matmul(N, K, "bfloat16", out="bfloat16", tiles=tiles), (M, N), torch.bfloat16, a, b)
+    assert torch.equal(found, (a.double() @ b.double().T).to(torch.bfloat16))

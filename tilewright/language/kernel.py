@@ -78,7 +78,7 @@ class KernelContext(BlockContext):
 
 @author_facing
 def Kernel(
-    *blocks: Any, threads: Any = None, is_cpu: bool = False, cluster_dims: Any = None, persistent: bool | None = None,
+    *blocks: Any, threads: Any = None, is_cpu: bool = False, cluster_dims: Any = None, persistent: bool | str | None = None,
     specialize: bool | None = None, prelude: str | None = None,
 ) -> KernelContext:  # fmt: skip
     """A grid of blocks; ``with T.Kernel(...) as (bx, by):`` holds what one block does.
@@ -90,7 +90,8 @@ def Kernel(
     is_cpu : accepted for TileLang's sake; the target decides.
     cluster_dims : blocks of a cluster along each grid dimension; where the compiler divides the kernel into roles, they
         load once what they share.  None leaves it to the compiler.
-    persistent : whether blocks stay for many tiles of the grid; None leaves it to the compiler.
+    persistent : whether blocks stay for many tiles of the grid; None leaves it to the compiler.  ``"claim"``: each takes the next
+        tile when it is ready for one, which suits tiles of different length.
     specialize : whether warps of their own make the loads of pipelined loops that do not say so themselves; None leaves it
         to the compiler.
     prelude : a text of the device's own language before the kernels, as `T.import_source` takes it.
@@ -112,7 +113,7 @@ def Kernel(
     if cluster_dims is not None:
         attributes["cluster"] = _three(cluster_dims, "cluster_dims of T.Kernel")
     if persistent is not None:
-        attributes["persistent"] = bool(persistent)
+        attributes["persistent"] = persistent if persistent == "claim" else bool(persistent)
     if specialize is not None:
         attributes["specialize"] = bool(specialize)
     grid = tuple(extent(block, "an extent of the grid of T.Kernel") for block in blocks)

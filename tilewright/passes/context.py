@@ -24,12 +24,12 @@ class Schedule:
     ----------
     num_stages : of every pipelined loop.
     cluster : blocks that share loads (`form_clusters`); 1 for none.
-    persistent : whether blocks stay for many tiles (`persist_grid`).
+    persistent : whether blocks stay for many tiles (`persist_grid`), or ``"claim"`` them.
     """
 
     num_stages: int | None = None
     cluster: int | None = None
-    persistent: bool | None = None
+    persistent: bool | str | None = None
 
 
 @dataclass(frozen=True, slots=True)

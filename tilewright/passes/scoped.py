@@ -17,8 +17,8 @@ T = TypeVar("T", bound=Statement)
 N = TypeVar("N")
 
 
-def map_kernels(function: Function, change: Callable[[Kernel], Kernel], stage: str | None = None) -> Function:
-    """`function` with every kernel changed; the very function where none was."""
+def map_kernels(function: Function, change: Callable[[Kernel], Any], stage: str | None = None) -> Function:
+    """`function` with every kernel changed, or statements in its place; the very function where none was."""
     body = _Kernels(change)(function.body)
     if body is function.body and stage in (None, function.stage):
         return function
@@ -26,10 +26,10 @@ def map_kernels(function: Function, change: Callable[[Kernel], Kernel], stage: s
 
 
 class _Kernels(Rewriter):
-    def __init__(self, change: Callable[[Kernel], Kernel]) -> None:
+    def __init__(self, change: Callable[[Kernel], Any]) -> None:
         self.change = change
 
-    def visit_Kernel(self, kernel: Kernel) -> Kernel:
+    def visit_Kernel(self, kernel: Kernel) -> Any:
         return self.change(kernel)
 
 

@@ -100,12 +100,13 @@ def test_batches_are_tiles_too():
 
 
 @pytest.mark.parametrize("schedule", ["late", "early", "random"])
-def test_tiles_may_differ_in_their_steps(schedule):
-    """Numbers of slots go on from a tile that took more or fewer steps."""
+@pytest.mark.parametrize("persistent", [True, "claim"])
+def test_tiles_may_differ_in_their_steps(persistent, schedule):
+    """Numbers of slots go on from a tile that took more or fewer steps, whether tiles are dealt or claimed."""
 
     @T.prim_func
     def triangle(A: T.Tensor((320, 320), "int8"), C: T.Tensor((320, 64), "int32")):
-        with T.Kernel(1, 5, threads=128, persistent=True) as (bx, by):
+        with T.Kernel(1, 5, threads=128, persistent=persistent) as (bx, by):
             a, c = T.alloc_shared((64, 64), "int8"), T.alloc_fragment((64, 64), "int32")
             T.clear(c)
             for k in T.Pipelined(by + 1, num_stages=2):
@@ -115,8 +116,15 @@ def test_tiles_may_differ_in_their_steps(schedule):
 
     kernel = tilewright.compile(triangle, out_idx=-1, target="cuda -arch=sm_90a -cores=2")
     assert "grid: persistent, 2 at once" in kernel.explain()
+    assert ("atomic_add(&claimed" in kernel.get_kernel_source()) == (persistent == "claim")
     a = operands(320, 8, 320, "int8")[0].astype(np.int32)
     rows = [a[by * 64 : by * 64 + 64, : by * 64 + 64] for by in range(5)]
-    assert np.array_equal(
-        kernel.emulate(a.astype(np.int8), schedule=schedule), np.concatenate([one @ one.T for one in rows])
-    )
+    expected = np.concatenate([one @ one.T for one in rows])
+    assert np.array_equal(kernel.interpret(a.astype(np.int8)), expected)
+    assert np.array_equal(kernel.emulate(a.astype(np.int8), schedule=schedule), expected)
+
+
+def test_blocks_of_clusters_do_not_claim():
+    a, b = operands(512, 128, 192, "int8")
+    kernel = scheduled(FOUR, Schedule(cluster=2, persistent="claim")).compile(a, b, **SMALL)
+    assert "not persistent: blocks of a cluster would have to claim the same tiles" in kernel.explain()

@@ -33,7 +33,8 @@ After (``groups`` of one block each, or of a cluster's)::
 
 The blocks are the fewest that need no more turns than all multiprocessors would.  A channel's running number counts
 the iterations of all tiles; where tiles differ in them, a scalar of each role does.  Such grids stay as they are unless the
-author asks: tiles that are dealt beforehand do not balance as well.
+author asks: tiles that are dealt beforehand do not balance as well.  With ``persistent="claim"`` blocks take the next tile
+when they are ready for it (`claim_tiles`).
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ from tilewright.ir.visitor import Rewriter, find, variables, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, map_kernels
+from tilewright.passes.tile.claim_tiles import CLAIM, Claims
 from tilewright.passes.tile.divide_roles import SPECIALIZED
 from tilewright.passes.tile.form_clusters import CLUSTER, depending, differs, load_bytes, reads_own_memory
 from tilewright.passes.tile.rasterize_grid import RASTER, panel_place, within
@@ -98,7 +100,7 @@ def persist_grid(function: Function, context: Context) -> Function:
     return map_kernels(function, lambda kernel: _persist(kernel, context, analyzer))
 
 
-def _persist(kernel: Kernel, context: Context, analyzer: Analyzer) -> Kernel:
+def _persist(kernel: Kernel, context: Context, analyzer: Analyzer) -> Kernel | list[Statement]:
     asked = kernel.attribute(PERSISTENT, context.schedule.persistent)
     if not kernel.attribute(SPECIALIZED) or asked is False:
         return kernel
@@ -107,16 +109,18 @@ def _persist(kernel: Kernel, context: Context, analyzer: Analyzer) -> Kernel:
     grid = _Grid(kernel, context.arch)
     if asked is None and not grid.pays:
         return kernel
-    found = _Persist(kernel, grid, analyzer)
+    claims = Claims() if asked == CLAIM else None
+    found = _Persist(kernel, grid, analyzer, claims)
     reason = found.misfit()
     if reason is None and asked is None and found.is_uneven():
         reason = "tiles differ in their steps, and are balanced best when blocks take them as they become free"
     if reason is not None:
         choices.append(f"{place}grid: one tile a block (not persistent: {reason})")
         return kernel
+    dealt = "tiles are claimed" if found.claims is not None else f"panels of {grid.panel} rows of tiles"
+    choices.append(f"{place}grid: persistent, {grid.resident} at once, {dealt}")
     made = found.kernel()
-    choices.append(f"{place}grid: persistent, {grid.resident} at once, panels of {grid.panel} rows of tiles")
-    return made
+    return made if found.claims is None else [found.claims.counter(kernel.span), made]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +191,7 @@ class _Persist:
     source: Kernel
     grid: _Grid
     analyzer: Analyzer
+    claims: Claims | None = None
 
     # Why not -------------------------------------------------------------------------------------
 
@@ -201,6 +206,8 @@ class _Persist:
             return "what follows its loop needs the ring's bytes"
         if any(isinstance(node, Call) and node.function == "cluster_sync" for node in walk(self.source.body)):
             return "the blocks of a cluster meet, and its producers would have gone on to the next tile"
+        if self.claims is not None and self.grid.blocks > 1:
+            return "blocks of a cluster would have to claim the same tiles"
         for channel in self.channels:
             for role in self.roles:
                 if role.name in (*channel.writers, *channel.readers) and self.passes(role, channel) is None:
@@ -250,6 +257,8 @@ class _Persist:
         total = self.grid.total
         turns = _ceildiv(total, const(self.grid.resident))
         count = self.analyzer.simplify(_ceildiv(total, index_binary("max", turns, 1)))
+        if self.claims is not None:
+            count = self.analyzer.simplify(index_binary("min", total, const(self.grid.resident)))
         block = Var(INT32, "block")
         varying = set().union(*(depending(source, var) for var in source.block_vars))
         names = [one for one in source.body.statements if isinstance(one, (Let, Assume)) and variables(one) & varying]
@@ -261,6 +270,7 @@ class _Persist:
         for one in source.body.statements:
             if isinstance(one, Roles):
                 roles = tuple(self._role(role, block, groups, names) for role in one.roles)
+                body += self.claims.channel(roles, one.span) if self.claims is not None else []
                 one = replace(one, roles=roles)
             if not any(one is name for name in names):
                 body.append(one)
@@ -296,6 +306,12 @@ class _Persist:
                 bases[channel.name] = base
         rings = {buffer: channel.name for channel in self.channels for buffer in channel.buffers}
         body = _Renumber(bases, rings, {one.name: one.stages for one in self.channels})(role.body)
+        if self.claims is not None:
+            work = seq(self._place(tile, block), names, numbers, body.statements)
+            writes = any(isinstance(node, Acquire) for node in walk(role.body))
+            return replace(
+                role, body=seq(counters, fresh(self.claims.loop(turn, tile, total, groups, work, writes, role.span)))
+            )
         even = isinstance(total, Const) and isinstance(groups, Const) and total.value % groups.value == 0
         turns = _ceildiv(total if even or counters else index_binary("sub", total, group), groups)
         if counters:  # every other turn the other way round, so that who has a long tile has a short one next
