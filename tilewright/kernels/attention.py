@@ -32,9 +32,12 @@ class AttentionTiles:
     num_stages: int = 2
 
 
-WARPGROUPS = ((3, 128, 128, 96), (2, 192, 160, 128), (1, 192, 160, 128))
+WARPGROUPS = ((3, 128, 128, 128), (2, 192, 160, 128), (1, 192, 160, 128))
 """Warpgroups of 64 queries each, registers of a thread for scores, weights and result beside all else, and the keys of a
 step, without and with a causal mask (wide tiles are masked in vain where they cross the diagonal); measured on an H200."""
+
+TOGETHER = 8
+"""Heads of which causal blocks take the tiles in turn (measured on an H200)."""
 
 SHARED_BYTES = 192 << 10
 """For queries, keys and values, beside the boxes through which results leave."""
@@ -68,6 +71,16 @@ def attention_tiles(
             keys = min(held, most_causal if causal else most)
             return AttentionTiles(rows, max(16, keys // 16 * 16), 128 * groups)
     return AttentionTiles()
+
+
+def heads_together(heads: int) -> int:
+    """Heads whose tiles are claimed in turn: as many as divide all, up to `TOGETHER`."""
+    return max(count for count in range(1, TOGETHER + 1) if heads % count == 0)
+
+
+def on_hopper(arch: Arch | None) -> bool:
+    """Whether blocks can be divided into roles that claim tiles."""
+    return arch is not None and arch.has_threads and arch.has("wgmma")
 
 
 @tilewright.jit
@@ -110,7 +123,16 @@ def flash_attention(
     block_M, block_N, num_stages, threads = chosen.block_M, chosen.block_N, chosen.num_stages, chosen.threads
     blocks = T.ceildiv(M, block_M)
 
-    with T.Kernel(blocks, heads, batch, threads=threads) as (turn, head, b):
+    section = heads_together(heads) if causal and on_hopper(T.machine()) else 0
+    grid = (section, blocks, batch * heads // section) if section else (blocks, heads, batch)
+    with T.Kernel(*grid, threads=threads, persistent="claim" if section else None) as place:
+        if section:
+            # Blocks claim tiles as they become free: the longest of some heads first, whose keys stay in the L2 cache.
+            T.use_swizzle(1)
+            number = place[2] * section + place[0]
+            turn, head, b = place[1], number % heads, number // heads
+        else:
+            turn, head, b = place
         Q_shared = T.alloc_shared((block_M, dim), dtype)
         K_shared = T.alloc_shared((block_N, dim), dtype)
         V_shared = T.alloc_shared((block_N, dim), dtype)

@@ -17,25 +17,32 @@ from tilewright.kernels.dense_matmul import sum_type
 from tilewright.kernels.tiles import CORES, FEW_ROWS, SHARED_BYTES
 
 ROW_BYTES = 128
-BLOCK_N = 64
-MOST_STAGES, LEAST_STAGES = 8, 4
-MOST_RESIDENT = 5
-"""Blocks of a multiprocessor that run at once with rings deep enough."""
+STAGES = 8
 
 BANDWIDTH = 4e12
 """Bytes a second that are read."""
 
-EXCHANGE = 1e-6
-"""Seconds that it takes the blocks of a cluster to add up what they found, besides the reads."""
+IN_FLIGHT = 8e6
+"""Bytes that must be on their way for that."""
 
-IDLE_COST = 0.85
-"""Share of the time that is lost where half of the multiprocessors have nothing to do; a few cost nearly nothing."""
+SLOWER = 0.8
+"""What is lost where next to none are: the loss grows with the square of what is missing."""
+
+BEGIN, MEETING = 1e-6, 0.7e-6
+"""Seconds until a block's first bytes are there, and until two blocks of a cluster have added up what they found."""
+
+PRODUCTS, BESIDE = 1.7e12, 0.23
+"""Multiplications a second of a multiprocessor with such narrow tiles, and the share of their time that reading does not hide."""
 
 RESERVED = 2 << 10
 """Bytes of shared memory of a block beside its ring."""
 
-SPLITS = (1, 2, 4, 8)
-"""Parts that K may have: blocks of a cluster, each of which finishes as many rows."""
+HEIGHTS = (128, 64)
+"""Rows of the weight in a tile, for two warpgroups or one."""
+
+FILLED = {1: 1.0, 2: 1.0, 4: 0.87, 8: 0.78}
+"""Parts that K may have, blocks of a cluster of which each finishes as many rows, and the share of the multiprocessors that such
+clusters fill."""
 
 LEAST_STEPS = 8
 """Steps of k of a block: fewer do not fill its ring."""
@@ -52,38 +59,44 @@ class InvalidSplits(TilewrightError):
     """A number of parts that no cluster has."""
 
     def __init__(self, splits: int) -> None:
-        super().__init__(f"K is not divided into {splits} parts", hint=f"one of {', '.join(map(str, SPLITS))}")
+        super().__init__(f"K is not divided into {splits} parts", hint=f"one of {', '.join(map(str, FILLED))}")
 
 
-def weight_rows(N: int, rows: int, cores: int = CORES) -> int:
-    """Rows of the weight in a tile: twice as many where there are many rows of A, which are read again for each tile,
-    and tiles enough for all multiprocessors."""
-    return 2 * BLOCK_N if rows > FEW_ROWS // 2 and 2 * BLOCK_N * cores <= N else BLOCK_N
+def room_for(rows: int) -> int:
+    """Columns of the instruction for so many rows of A."""
+    return next(size for size in (8, 16, 32, 64) if size >= rows)
 
 
-def choose_splits(N: int, K: int, dtype: str = "bfloat16", rows: int = 1, cores: int = CORES) -> int:
-    """Parts of K that take the least time: parts that are written and added up, against multiprocessors without work.
+def choose_division(N: int, K: int, dtype: str = "bfloat16", rows: int = 1, cores: int = CORES) -> tuple[int, int]:
+    """Rows of the weight in a tile and parts of K that take the least time.
 
-    A multiprocessor that is done early leaves its bandwidth to others, so idleness costs less than its share.
+    The weight is read as fast as memory goes where enough of it is on its way at once: the rings of all blocks that run.
+    Blocks that do not run at once begin when others end; of the last ones there may be few.
     """
     size = tilewright.dtype(dtype).storage_bytes
     steps = -(-K // (ROW_BYTES // size))
-    tiles = -(-N // weight_rows(N, rows, cores))
     alone = N * K * size / BANDWIDTH
 
-    def seconds(splits: int) -> float:
-        waves = -(-tiles * splits // cores) * cores * -(-steps // splits) / (tiles * steps)
-        return alone * (1 + IDLE_COST * (waves - 1) ** 2) + (EXCHANGE if splits > 1 else 0.0)
+    def slowness(blocks: int, height: int) -> float:
+        missing = 1 - blocks * height * ROW_BYTES * STAGES / IN_FLIGHT
+        return 1 + SLOWER * max(0.0, missing) ** 2
 
-    return min((n for n in SPLITS if n == 1 or steps // n >= LEAST_STEPS), key=seconds)
+    def seconds(way: tuple[int, int]) -> float:
+        height, splits = way
+        blocks = -(-N // height) * splits
+        on_each = SHARED_BYTES // (RESERVED + STAGES * (height + room_for(rows)) * ROW_BYTES)
+        running = int(cores * FILLED[splits]) * on_each
+        full, rest = divmod(blocks, running)
+        reading = (full * running * slowness(running, height) + rest * slowness(rest, height)) / blocks
+        waves = full + (rest > 0)
+        multiplying = waves * on_each * height * room_for(rows) * (K // splits) / PRODUCTS
+        beside = BEGIN / on_each + MEETING * (splits.bit_length() - 1)
+        return alone * reading + BESIDE * multiplying + waves * beside
 
-
-def choose_stages(blocks: int, stage_bytes: int, cores: int = CORES) -> int:
-    """Slots of a ring: so many that all blocks run at once, where their rings are then still deep enough."""
-    resident = -(-blocks // cores)
-    if resident > MOST_RESIDENT:
-        return MOST_STAGES
-    return max(LEAST_STAGES, min(MOST_STAGES, (SHARED_BYTES // resident - RESERVED) // stage_bytes))
+    ways = [
+        (height, splits) for splits in FILLED for height in HEIGHTS if splits == 1 or steps // splits >= LEAST_STEPS
+    ]
+    return min(ways, key=seconds)
 
 
 @tilewright.jit
@@ -94,8 +107,8 @@ def few_rows_matmul(
     out: str | None = None,
     rows: int = 16,
     splits: int | None = None,
-    stages: int | None = None,
     height: int | None = None,
+    stages: int = STAGES,
 ) -> Any:
     """Product of at most `rows` rows with a weight.
 
@@ -106,8 +119,8 @@ def few_rows_matmul(
     out : type of the result; that of the sums where not given.
     rows : what the kernel has room for, up to 64; calls with fewer work too.
     splits : parts of K, of which each is a block's, 1, 2, 4 or 8; None for as many as keep the machine busy.
-    stages : slots of a block's ring of tiles; None for as many as let all blocks run at once.
-    height : rows of the weight in a tile, 64 or 128; see `weight_rows`.
+    height : rows of the weight in a tile, 64 or 128; None for what goes with the parts best.
+    stages : slots of a block's ring of tiles.
 
     Returns
     -------
@@ -120,16 +133,14 @@ def few_rows_matmul(
     """
     if rows > FEW_ROWS:
         raise TooManyRows(rows)
-    if splits not in (None, *SPLITS):
+    if splits not in (None, *FILLED):
         raise InvalidSplits(splits)
-    room = next(size for size in (8, 16, 32, 64) if size >= rows)
-    block_N = height or weight_rows(N, rows)
-    parts = splits or choose_splits(N, K, dtype, rows)
+    room = room_for(rows)
+    chosen = choose_division(N, K, dtype, rows)
+    block_N, parts = height or chosen[0], splits or chosen[1]
     sums, result = sum_type(dtype), out or sum_type(dtype)
     block_K = ROW_BYTES // tilewright.dtype(dtype).storage_bytes
-    whole = -(-K // block_K)
-    steps = -(-whole // parts)
-    slots = stages or choose_stages(-(-N // block_N) * parts, (block_N + room) * ROW_BYTES)
+    steps = -(-K // (block_K * parts))
     M = T.dynamic("M")
 
     @T.prim_func
@@ -139,7 +150,7 @@ def few_rows_matmul(
             b = T.alloc_shared((block_N, block_K), dtype)
             total = T.alloc_fragment((block_N, room), sums)
             T.clear(total)
-            for k in T.Pipelined(steps, num_stages=slots):
+            for k in T.Pipelined(steps, num_stages=stages):
                 T.copy(B[bn * block_N, (part * steps + k) * block_K], b)
                 T.copy(A[0, (part * steps + k) * block_K], a)
                 T.gemm(b, a, total, transpose_B=True)

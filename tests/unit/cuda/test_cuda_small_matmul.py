@@ -5,7 +5,7 @@ import pytest
 from cuda_gemm import operands, product
 from test_cuda_dense import on_hopper, run
 
-from tilewright.kernels.few_rows_matmul import InvalidSplits, TooManyRows, choose_splits, choose_stages, few_rows_matmul
+from tilewright.kernels.few_rows_matmul import InvalidSplits, TooManyRows, choose_division, few_rows_matmul
 
 
 @pytest.mark.parametrize(
@@ -32,13 +32,14 @@ def test_parts_that_no_cluster_has():
         on_hopper(few_rows_matmul, 64, 64, splits=3)
 
 
-def test_k_is_split_where_blocks_are_few():
-    assert choose_splits(64 * 132, 8192) == 1
-    assert choose_splits(64 * 33, 8192) == 4
-    assert choose_splits(64, 64) == 1
+def test_k_is_split_where_too_little_would_be_on_its_way():
+    # Measured on an H200; the rings of 128 blocks of 64 rows hold 8 MB.
+    assert choose_division(8192, 8192, rows=64) == (64, 1)
+    assert choose_division(4096, 4096) == (64, 2)
+    assert choose_division(1024, 8192)[1] >= 4
+    assert choose_division(64, 64)[1] == 1  # parts of a step would be nothing
 
 
-def test_rings_let_all_blocks_run_at_once():
-    assert choose_stages(132, 10 << 10) == 8
-    assert choose_stages(4 * 132, 10 << 10) == 5
-    assert choose_stages(100 * 132, 10 << 10) == 8
+def test_clusters_that_do_not_run_at_once_cost_a_second_turn():
+    # 80 tiles of 64 rows in two parts are 160 blocks, one a multiprocessor with the rings of 64 rows of A.
+    assert choose_division(5120, 5120, rows=64) == (128, 2)
