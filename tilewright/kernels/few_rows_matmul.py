@@ -133,7 +133,7 @@ def few_rows_matmul(
     """
     if rows > FEW_ROWS:
         raise TooManyRows(rows)
-    if splits not in (None, *FILLED):
+    if splits is not None and splits not in FILLED:
         raise InvalidSplits(splits)
     room = room_for(rows)
     chosen = choose_division(N, K, dtype, rows)
