@@ -1,8 +1,8 @@
-"""compute-sanitizer over what the emulator passes: every program of the repository and the emulator's own kernels, one process each.
+"""compute-sanitizer over what the emulator passes: every program of the repository and the emulator's own kernels, under each of its tools.
 
     PYTHONPATH=.:tests/gpu python3 tests/gpu/sanitizer.py [--tools memcheck,synccheck,racecheck] [--share 0/2] [--workers 12] [--only NAME ...]
 
-Each form is launched once under each tool.  A line a form says what the tools had to say; ``OK`` at the end, or the forms with findings
+A line a form says what the tools had to say; ``OK`` at the end, or the forms with findings
 and what was found.  API errors are not listed: a driver refuses the binaries of older machines before it takes their PTX.
 """
 
@@ -29,8 +29,11 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "unit" / "emulator")]
 
 TOOLS = ("memcheck", "synccheck", "racecheck")
-SECONDS = 120
-"""For one form under one tool."""
+TOGETHER = 8
+"""Forms of one process."""
+
+SECONDS, SECONDS_MORE = 60, 20
+"""For the process of a tool, and for each of its forms."""
 
 SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
 LAUNCHED = "launched"
@@ -119,51 +122,63 @@ def on_device(kernel: Kernel, arguments: Sequence[Any]) -> list[np.ndarray]:
     return [np.asarray(array) for array in (*bound.outputs, *given) if isinstance(array, np.ndarray)]
 
 
-def examine(form: str, tools: list[str]) -> dict[str, str]:
-    """What each tool finds in a form: nothing, or the text that it printed."""
+def examine(forms: list[str], tools: list[str]) -> dict[tuple[str, str], str]:
+    """What each tool finds in each form: nothing, or the text that it printed.
+
+    Several forms share a process, whose start takes longer than they do; where a tool finds something, each has its own.
+    """
     found = {}
     for tool in tools:
-        command = ["compute-sanitizer", "--tool", tool, "--report-api-errors", "no", "--print-limit", "4"]
-        try:
-            done = subprocess.run(
-                [*command, sys.executable, __file__, "--launch", form], capture_output=True, text=True, timeout=SECONDS
-            )
-        except subprocess.TimeoutExpired:
-            found[tool] = f"not done after {SECONDS} s"
-            continue
-        output = done.stdout + done.stderr
-        counts = [int(count) for pair in SUMMARY.findall(output) for count in pair if count]
-        clean = counts and not any(counts) and LAUNCHED in done.stdout
-        found[tool] = "" if clean else output[-4000:]
+        text = output(forms, tool)
+        for form in forms:
+            found[form, tool] = text and (text if len(forms) == 1 else output([form], tool))
     return found
+
+
+def output(forms: list[str], tool: str) -> str:
+    """What a tool prints of forms in which it finds something; else nothing."""
+    command = ["compute-sanitizer", "--tool", tool, "--report-api-errors", "no", "--print-limit", "4"]
+    command += [sys.executable, __file__, "--launch", *forms]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS + SECONDS_MORE * len(forms))
+    except subprocess.TimeoutExpired:
+        return "not done in time"
+    printed = done.stdout + done.stderr
+    counts = [int(count) for pair in SUMMARY.findall(printed) for count in pair if count]
+    clean = counts and not any(counts) and done.stdout.count(LAUNCHED) == len(forms)
+    return "" if clean else printed[-4000:]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tools", default=",".join(TOOLS))
     parser.add_argument("--share", default="0/1", help="I/N: every N-th form from the I-th on")
-    parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--workers", type=int, default=6)
     parser.add_argument("--only", nargs="*", help="parts of names")
-    parser.add_argument("--launch", help="run this form alone, as the tools' own process does")
+    parser.add_argument("--launch", nargs="*", help="run these forms alone, as the tools' own process does")
     options = parser.parse_args()
     if options.launch:
-        launch(options.launch)
+        for form in options.launch:
+            launch(form)
         return 0
     number, count = map(int, options.share.split("/"))
     chosen = [form for form in forms() if options.only is None or any(part in form for part in options.only)]
+    chosen = chosen[number::count]
     tools, findings, start = options.tools.split(","), [], time.time()
     with concurrent.futures.ThreadPoolExecutor(options.workers) as pool:
-        tasks = {pool.submit(examine, form, tools): form for form in chosen[number::count]}
+        groups = [chosen[first : first + TOGETHER] for first in range(0, len(chosen), TOGETHER)]
+        tasks = {pool.submit(examine, group, tools): group for group in groups}
         for task in concurrent.futures.as_completed(tasks):
-            form, found = tasks[task], task.result()
-            says = ", ".join(f"{tool} {'finds something' if text else 'clean'}" for tool, text in found.items())
-            print(f"[{time.time() - start:5.0f} s] {form}: {says}", flush=True)
-            for tool, text in found.items():
+            found = task.result()
+            for form in tasks[task]:
+                says = ", ".join(f"{tool} {'finds something' if found[form, tool] else 'clean'}" for tool in tools)
+                print(f"[{time.time() - start:5.0f} s] {form}: {says}", flush=True)
+            for (form, tool), text in found.items():
                 if text:
                     findings.append((form, tool))
                     print(f"== {form}, {tool}\n{text}\n==", flush=True)
     print(
-        f"{len(tasks)} forms, {len(findings)} findings: "
+        f"{len(chosen)} forms, {len(findings)} findings: "
         + ("OK" if not findings else "; ".join(f"{form} ({tool})" for form, tool in findings))
     )
     return bool(findings)
