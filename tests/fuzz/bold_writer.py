@@ -115,16 +115,16 @@ class BoldWriter(Writer):
             elif name.startswith("E"):
                 values.append(self.metadata)
             else:
-                low, high = {
-                    "mask": (0, 2),
-                    "rows": (0, max(self.steps, 1)),
-                    "lengths": (0, self.steps + 1),
-                    "stop": (0, 3),
-                }.get(name, (-2, 3))
-                if name.startswith("W4"):
-                    low, high = 0, 256
+                low, high = self.limits(name)
                 values.append(rng.integers(low, high, extents).astype(kind))
         return (*values, self.random.randint(0, self.steps))
+
+    def limits(self, name: str) -> tuple[int, int]:
+        """The least element of a tensor, and one more than the largest."""
+        if name.startswith("W4"):
+            return 0, 256
+        lists = {"mask": (0, 2), "rows": (0, max(self.steps, 1)), "lengths": (0, self.steps + 1), "stop": (0, 3)}
+        return lists.get(name, (-2, 3))
 
     # What a block does ----------------------------------------------------------------------------
 

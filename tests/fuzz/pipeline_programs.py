@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
 from bold_writer import BoldWriter
 from device_arrays import run_on_device
 from fuzz_writer import FuzzedProgram, Writer
+from gathering_writer import GatheringWriter
 
 from tilewright.errors import InternalError, TilewrightError
 
@@ -40,13 +41,14 @@ REFUSALS = (
 """Errors that tell an author of a limit: a program that meets one is no failure, as long as few do."""
 
 
-BOLD = 100_000
-"""Seeds from here on are programs of the bold writer; those before keep what they have always meant."""
+BOLD, GATHERING = 100_000, 500_000
+"""Seeds from here on are programs of the bold writer, and of the gathering one; those before keep what they have always meant."""
 
 
 def program_of(seed: int) -> FuzzedProgram:
     """The program of a seed; the same for ever, so that a failure's seed is a test."""
-    return (BoldWriter if seed >= BOLD else Writer)(seed).write()
+    writer = GatheringWriter if seed >= GATHERING else BoldWriter if seed >= BOLD else Writer
+    return writer(seed).write()
 
 
 # Running ------------------------------------------------------------------------------------------
