@@ -5,13 +5,14 @@ from __future__ import annotations
 import collections
 
 import pytest
-from pipeline_programs import BOLD, REFUSALS, verdict
+from pipeline_programs import BOLD, GATHERING, REFUSALS, verdict
 
-SAMPLE = (*range(9000, 9005), *range(BOLD + 9000, BOLD + 9005))
-PROOF = (*range(2000), *range(BOLD, BOLD + 2000))
+SAMPLE = (*range(9000, 9005), *range(BOLD + 9000, BOLD + 9005), *range(GATHERING + 9000, GATHERING + 9004))
+PROOF = (*range(2000), *range(BOLD, BOLD + 2000), *range(GATHERING, GATHERING + 2000))
 """Two thousand of each writer."""
 
-FOUND: tuple[int, ...] = (145, 586, 789, 9013, BOLD + 14, BOLD + 31, BOLD + 195, BOLD + 1441, BOLD + 1590, BOLD + 20802)
+FOUND: tuple[int, ...] = (145, 586, 789, 9013, BOLD + 14, BOLD + 31, BOLD + 195, BOLD + 1441, BOLD + 1590, BOLD + 20802,
+                          *(GATHERING + one for one in (1, 47, 69)))  # fmt: skip
 """Seeds that once failed."""
 
 

@@ -245,7 +245,10 @@ class ThreadLoop:
         widths = [self._width_of(node, limit) for node in accesses]
         added = [_sum(statement) for statement in self.loop.body.statements]
         widths += [self._width_of(store, limit, adds=True) for store in added if store is not None]
-        self.width = max(widths, default=1)
+        runs = [
+            width for node, width in zip(accesses, widths) if width > 1 and not self._is_run(node.indices, max(widths))
+        ]
+        self.width = min(runs, default=max(widths, default=1))
 
     @staticmethod
     def _in_memory(buffer: Buffer) -> bool:
@@ -279,8 +282,8 @@ class ThreadLoop:
             width //= 2
         return 1
 
-    def _are_neighbours(self, indices: Sequence[Expr], width: int) -> bool:
-        """Whether a group of `width` is as many neighbours along the last dimension, the first at a multiple of `width`."""
+    def _is_run(self, indices: Sequence[Expr], width: int) -> bool:
+        """Whether the last index moves by one through a group of `width`, and the others not at all."""
         if any(self._of_lane(index, width)[1] is not None for index in indices[:-1]):
             return False
         place, lane = self._of_lane(indices[-1], width)
@@ -288,8 +291,17 @@ class ThreadLoop:
             return False
         with self.owner.analyzer.scope():
             self.owner.analyzer.bind_extent(lane, width)
-            first = self.owner.analyzer.simplify(index_binary("sub", place, lane))
-        return lane not in walk(first) and self.owner.analyzer.divides(first, width)
+            return lane not in walk(self.owner.analyzer.simplify(index_binary("sub", place, lane)))
+
+    def _are_neighbours(self, indices: Sequence[Expr], width: int) -> bool:
+        """Whether a group of `width` is as many neighbours along the last dimension, the first at a multiple of `width`."""
+        if not self._is_run(indices, width):
+            return False
+        place, lane = self._of_lane(indices[-1], width)
+        assert lane is not None
+        with self.owner.analyzer.scope():
+            self.owner.analyzer.bind_extent(lane, width)
+            return self.owner.analyzer.divides(index_binary("sub", place, lane), width)
 
     def _aligned(self, access: Load | Store, width: int) -> bool:
         """Whether rows of a tensor start at multiples of `width` elements."""
@@ -369,7 +381,7 @@ class ThreadLoop:
         """How an access moves a group at once; None where it goes element by element."""
         buffer = access.buffer
         lanes = self._width_of(access, self.width, adds) if self._in_memory(buffer) else 1
-        if lanes == 1:
+        if lanes == 1 or (lanes < self.width and not self._is_run(access.indices, self.width)):
             return None
         part = Buffer(f"{buffer.name}_part", (self.width,), buffer.dtype, "register")
         return _Vector(buffer, access.indices, part, lanes, adds)

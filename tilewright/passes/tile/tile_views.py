@@ -27,7 +27,7 @@ def views_of(kernel: Kernel) -> list[Buffer]:
 def sees_all(view: Buffer) -> bool:
     """Whether a view has all bytes of its tile, so that views of slots follow each other as slots do."""
     tile = root(view)
-    return view.dtype.stored_bits * view.size == tile.dtype.stored_bits * tile.size
+    return tile.scope != "global" and view.dtype.stored_bits * view.size == tile.dtype.stored_bits * tile.size
 
 
 def shown_tile(buffer: Buffer) -> Buffer:
