@@ -15,6 +15,9 @@ from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import as_expr, condition, constant, describe
 from tilewright.language.source import statement_here
 
+MOST_BLOCKS = 32
+"""Blocks that a multiprocessor runs at once."""
+
 
 def _pairs(mapping: Any, what: str) -> list[tuple[Buffer, Any]]:
     if not isinstance(mapping, Mapping):
@@ -65,7 +68,7 @@ def use_swizzle(panel_size: Any, order: str = "row", enable: bool = True) -> Non
 
 @author_facing
 def annotate_l2_hit_ratio(ratios: Any) -> None:
-    """How much of a tensor's reads should stay in the L2 cache: ``{tensor: ratio}``."""
+    """How much of a tensor's reads should stay in the L2 cache: ``{tensor: ratio}``; accepted, no part of the cache is set aside."""
     context = in_kernel("T.annotate_l2_hit_ratio").kernel
     pairs = tuple((buffer.name, float(ratio)) for buffer, ratio in _pairs(ratios, "T.annotate_l2_hit_ratio"))
     context.attributes["l2_hit_ratio"] = pairs
@@ -73,9 +76,18 @@ def annotate_l2_hit_ratio(ratios: Any) -> None:
 
 @author_facing
 def annotate_min_blocks_per_sm(count: Any) -> None:
-    """How many blocks should fit on one multiprocessor at least."""
+    """How many blocks should fit on one multiprocessor at least: a GPU's compiler gives each thread no more registers.
+
+    Where the compiler divides such a kernel into roles, all keep the share of registers that they start with.
+    """
+    what = "the count of T.annotate_min_blocks_per_sm"
     context = in_kernel("T.annotate_min_blocks_per_sm").kernel
-    context.attributes["min_blocks_per_sm"] = constant(count, "the count of T.annotate_min_blocks_per_sm")
+    number = constant(count, what)
+    if not 1 <= number <= MOST_BLOCKS:
+        raise NumberExpected(what, f"1 to {MOST_BLOCKS}", str(number))
+    context.attributes["min_blocks_per_sm"] = number
+    if number > 1:
+        context.attributes.setdefault("registers", ())
 
 
 @author_facing

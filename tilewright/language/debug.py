@@ -32,11 +32,12 @@ def print_in_kernel(*values: Any, **keywords: Any) -> None:
 
 @author_facing
 def print_(obj: Any = None, msg: str = "", warp_group_id: int = 0, warp_id: int = 0) -> None:
-    """Show a scalar or a tile where the program runs.
+    """Show a scalar or a tile where the interpreter runs the program; compiled code leaves it out.
 
     Parameters
     ----------
     msg : a text before it.
+    warp_group_id, warp_id : accepted for TileLang's sake.
     """
     shown = [*([msg] if msg else []), *([] if obj is None else [_printable(obj)])]
     current("T.print").append(Print(tuple(shown), span=statement_here()))

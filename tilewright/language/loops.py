@@ -225,7 +225,12 @@ def unroll(
     start: Any, stop: Any = None, step: Any = None, explicit: bool = False, unroll_factor: int | None = None,
     annotations: Any = None,
 ) -> LoopContext:  # fmt: skip
-    """A serial loop whose body the emitter repeats."""
+    """A serial loop whose body the emitter repeats.
+
+    Parameters
+    ----------
+    explicit, unroll_factor, annotations : accepted for TileLang's sake: all of its turns are written out.
+    """
     return RangeLoop("T.unroll", "unroll", (start, stop, step))
 
 
@@ -250,6 +255,7 @@ def Parallel(
     extents : sizes of the index space.
     coalesced_width : elements that a thread moves at once.
     loop_layout : a `T.Fragment` that says which thread runs which iteration.
+    prefer_async, annotations : accepted for TileLang's sake.
     """
     sizes = tuple(extent(size, "an extent of T.Parallel") for size in extents)
     if not sizes:

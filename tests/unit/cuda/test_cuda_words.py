@@ -307,3 +307,39 @@ def test_the_engine_cannot_add(dtype, N, arch, message):
 def test_the_engine_adds_no_doubles():
     with pytest.raises(OperatorMismatch, match="the copy engine adds no float64"):
         added_by_the_engine("float64")
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_blocks_that_a_multiprocessor_shall_hold(arch):
+    """Roles then keep their share of the registers: what one gives, another may not get."""
+
+    def product(blocks):
+        @T.prim_func
+        def main(
+            A: T.Tensor((64, 256), "float16"), B: T.Tensor((256, 128), "float16"), C: T.Tensor((64, 128), "float32")
+        ):
+            with T.Kernel(1, threads=128):
+                T.annotate_min_blocks_per_sm(blocks)
+                a = T.alloc_shared((64, 32), "float16")
+                b = T.alloc_shared((32, 128), "float16")
+                c = T.alloc_fragment((64, 128), "float32")
+                T.clear(c)
+                for k in T.Pipelined(8, num_stages=2):
+                    T.copy(A[0, k * 32], a)
+                    T.copy(B[k * 32, 0], b)
+                    T.gemm(a, b, c)
+                T.copy(c, C)
+
+        return main
+
+    one, two = on(product(1), arch), on(product(2), arch)
+    assert ".minnctapersm 2" in two.ptx() and ".minnctapersm 1" in one.ptx()
+    assert "setmaxnreg" not in two.ptx()
+    threads = 128 if arch == "sm_80" else 256
+    assert two.resources()["main_kernel"]["registers"] * threads * 2 <= 65536
+    a, b = programs.whole(64, 256), programs.whole(256, 128)
+    c = np.full((64, 128), np.nan, np.float32)
+    two.emulate(a, b, c)
+    assert np.array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
+    with pytest.raises(NumberExpected, match="must be|is 33"):
+        product(33)

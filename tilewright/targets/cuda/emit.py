@@ -123,7 +123,8 @@ class _Kernel:
     def __init__(self, function: Function, kernel: Kernel, arch: Arch) -> None:
         self.kernel = kernel
         self.sizes = size_variables(function)
-        registers = arch.launch_registers(kernel.num_threads) if isinstance(arch, CudaArch) else 255
+        self.blocks: int = kernel.attribute("min_blocks_per_sm", 1)
+        registers = arch.launch_registers(kernel.num_threads, self.blocks) if isinstance(arch, CudaArch) else 255
         self.printer = CudaPrinter(Names(KEYWORDS), registers)
         self.written = written_parameters(function)
         self.parameters = kernel_parameters(kernel)
@@ -144,7 +145,7 @@ class _Kernel:
         printer.statement(kernel.body)
         shared = ["  TW_DYNAMIC_SHARED(shared_memory);"] if kernel.attribute(BYTES, 0) else []
         return [
-            f"TW_KERNEL({kernel.num_threads}, 1)",
+            f"TW_KERNEL({kernel.num_threads}, {self.blocks})",
             f"{name}({signature}) {{",
             *shared,
             *indices,
