@@ -1,6 +1,6 @@
 """What the first product of a kind costs: a fresh process and an empty cache for each case, nothing tuned.
 
-    python benchmarks/first_use.py [--only mxfp4] [--tune 20]
+    python benchmarks/first_use.py [--only mxfp4 W8A8] [--tune 20]
 
 Milliseconds on the clock from the import of the package to the result (that of torch and the making of its context
 are another library's, and so is the quantisation of a weight).  Columns: the import, the weight's bytes into a
@@ -154,7 +154,7 @@ def measure(case: dict[str, Any], topk: int, which: str) -> dict[str, float]:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--only", default="", help="cases whose name has this in it")
+    options.add_argument("--only", nargs="*", default=[""], help="cases whose name has one of these in it")
     options.add_argument("--tune", type=int, default=0, help="candidates to choose among")
     options.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     options.add_argument("--case", default="", help=argparse.SUPPRESS)
@@ -167,7 +167,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as compiled:
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONPYCACHEPREFIX": compiled}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        run_cases([name for name in CASES if given.only in name], given, columns, environment)
+        run_cases([name for name in CASES if any(part in name for part in given.only)], given, columns, environment)
 
 
 def run_cases(names: list[str], given: argparse.Namespace, columns: Sequence[str], environment: dict[str, str]) -> None:

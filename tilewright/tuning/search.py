@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,6 +12,10 @@ from tilewright.errors import TilewrightError
 
 Candidate = Mapping[str, Any]
 """Options of a kernel's factory, by name."""
+
+
+MOST_WORKERS = 16
+"""Threads that build: the compilers of more would wait for kernels to be lowered."""
 
 
 class NothingToChoose(TilewrightError):
@@ -61,7 +66,8 @@ def search(
             return error
 
     if parallel and len(chosen) > 1:
-        with ThreadPoolExecutor(max_workers=4) as pool:
+        # Lowering takes turns, as Python's threads do; the device's compilers run beside it, one a processor.
+        with ThreadPoolExecutor(max_workers=min(len(chosen), os.cpu_count() or 1, MOST_WORKERS)) as pool:
             built = list(pool.map(attempt, chosen))
     else:
         built = [attempt(options) for options in chosen]
