@@ -19,6 +19,8 @@ if TYPE_CHECKING:
         grouped_matmul,
         quant_bmm,
         quant_matmul,
+        tune,
+        tune_grouped,
     )  # fmt: skip
     from tilewright.nn import Linear
     from tilewright.runtime.kernel import Kernel
@@ -44,6 +46,8 @@ _HOMES = {
     "quant_bmm": "tilewright.matmul",
     "quant_matmul": "tilewright.matmul",
     "quantize": "tilewright.conversion",
+    "tune": "tilewright.matmul",
+    "tune_grouped": "tilewright.matmul",
     "unpack": "tilewright.ir.dtypes",
 }
 """Where each public name lives.  A room is loaded when something of it is first used, so that programs which only
@@ -52,7 +56,7 @@ mention tilewright start at once; no public name is the name of a module, or the
 __all__ = [
     "Kernel", "Linear", "Matmul", "MatmulConfig", "PackedExperts", "PackedWeight", "TilewrightError", "__version__", "compile",
     "convert_checkpoint", "do_bench", "dtype", "grouped_matmul", "jit", "load_quantized", "pack", "quant_bmm", "quant_matmul",
-    "quantize", "unpack",
+    "quantize", "tune", "tune_grouped", "unpack",
 ]  # fmt: skip
 
 

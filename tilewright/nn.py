@@ -78,6 +78,8 @@ class Linear(torch.nn.Module):
         device: Any = None,
     ) -> None:
         super().__init__()
+        if min(in_features, out_features) < 1:
+            raise WrongArgumentShape(f"a layer of {in_features} to {out_features} features has nothing to multiply by")
         self.handle = handle_of(self)
         self.in_features, self.out_features = in_features, out_features
         self.W_dtype, self.function, self.out_dtype = number_format(W_dtype).name, function, out_dtype
@@ -248,6 +250,10 @@ class Linear(torch.nn.Module):
         InvalidTensor : bytes that are no metadata, or those of a newer version.
         """
         about = read_metadata(state, "_extra_state")
+        if about["shape"] != (self.out_features, self.in_features):
+            raise WrongArgumentShape(
+                f"the state dict has a weight of shape {list(about['shape'])}, the layer {[self.out_features, self.in_features]}"
+            )
         self.block, self.zeros_mode = about["block"], about["zeros_mode"]
         self.tensor_scale, self.W_dtype = about["tensor_scale"], about["format"]
         self._packed = None

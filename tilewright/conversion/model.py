@@ -16,7 +16,7 @@ from tilewright.checkpoints import open_checkpoint
 from tilewright.conversion.checkpoint import SKIPPED
 from tilewright.conversion.layers import quantization_settings, read_layer, recognise
 from tilewright.conversion.schemes import QuantizationScheme, finite_weight, quantization_scheme
-from tilewright.errors import CannotQuantize, MissingTensor
+from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentKind
 from tilewright.formats import SCHEMES
 from tilewright.matmul.arrays import as_numpy, as_torch
 from tilewright.progress import Progress
@@ -66,6 +66,11 @@ def quantize(
     the model as quantised so far, as Frantar et al. do; every block costs one run over the calibration.
     """
     how = quantization_scheme(scheme)
+    if isinstance(model_or_weight, (str, Path)):
+        raise WrongArgumentKind(
+            f"a {type(model_or_weight).__name__} was given for a model or a weight",
+            hint="convert_checkpoint(path, destination, scheme) quantises what is in files",
+        )
     if type(model_or_weight).__module__.partition(".")[0] != "torch" and not _is_module(model_or_weight):
         return how.quantize(finite_weight("the weight", np.asarray(model_or_weight)))
     if not _is_module(model_or_weight):

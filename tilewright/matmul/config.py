@@ -100,6 +100,7 @@ class MatmulConfig:
         ):
             if value not in known:
                 raise Unsupported(f"{what} {value!r}" if what.startswith("the") else f"{what} {value}", known)
+        self._check_kinds()
         if self.with_zeros and self.zeros_mode == "quantized" and self.format.kind != "uint":
             raise Unsupported(f"zeros_mode 'quantized' with W_dtype {self.W_dtype}", ("unsigned integers: uint4, ...",))
         if self.format.is_dense and (self.with_scaling or self.with_zeros):
@@ -108,12 +109,30 @@ class MatmulConfig:
             raise Unsupported(f"sums in {self.accum_dtype}", ("int32", "float32", "float64", "float16 (by float32)"))
         check_request(self.request())
 
+    def _check_kinds(self) -> None:
+        """M, and the kinds of scales, are such as there are."""
+        rows = self.M if isinstance(self.M, tuple) else (1 if self.M is None else self.M,)
+        if not rows or not all(isinstance(m, int) and m > 0 for m in rows):
+            raise Unsupported(f"the M {self.M!r}", ("a positive integer", "a list of them", "None"))
+        whole = isinstance(self.a_scale, int) and not isinstance(self.a_scale, bool) and self.a_scale > 0
+        if not whole and self.a_scale not in (None, "tensor", "token"):
+            raise Unsupported(
+                f"the a_scale {self.a_scale!r}", ("None", "'tensor'", "'token'", "columns that share a scale")
+            )
+        of = self.scale_granularity
+        block = isinstance(of, tuple) and len(of) == 2 and all(isinstance(n, int) and n > 0 for n in of)
+        if not block and of not in ("group", "tensor"):
+            raise Unsupported(f"the scale_granularity {of!r}", ("'group'", "'tensor'", "a block (rows, columns)"))
+        for what, name in (("scales", self.scale_dtype), ("zeros", self.zeros_dtype), ("a bias", self.bias_dtype)):
+            if name is not None and not dtype(name).is_float:
+                raise Unsupported(f"{what} of {name}", ("floats: float16, bfloat16, float32, float8_e8m0fnu, ...",))
+
     def _normalise(self) -> None:
         def put(name: str, value: Any) -> None:
             object.__setattr__(self, name, value)
 
-        if isinstance(self.M, Sequence):
-            put("M", tuple(int(m) for m in self.M))
+        if isinstance(self.M, Sequence) and not isinstance(self.M, str):
+            put("M", tuple(self.M))
         for name, default in (
             ("group_size", -1), ("with_bias", False), ("with_scaling", False), ("with_zeros", False),
             ("zeros_mode", "original"),

@@ -122,6 +122,11 @@ class Product:
         """
         x, source = x if isinstance(x, tuple) else (x, None)
         device = device_of(x)
+        if not isinstance(weight, PackedWeight):
+            raise WrongArgumentKind(
+                f"the weight is a {type(weight).__name__}, expected a PackedWeight",
+                hint="PackedWeight.pack(weight) makes one of a QuantizedWeight, tilewright.quantize(array) that of an array",
+            )
         if weight.device != device:
             check_device("the weight", weight.held["codes"], "the activations are", device)
         facts = weight.facts
