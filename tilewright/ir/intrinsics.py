@@ -94,7 +94,7 @@ _math("isinf", np.isinf)
 _math("isfinite", np.isfinite)
 
 register(Intrinsic("abs", 1, np.abs))
-register(Intrinsic("popcount", 1, lambda x: np.bitwise_count(x)))
+register(Intrinsic("popcount", 1, lambda x: np.bitwise_count(np.asarray(x).view(f"u{np.asarray(x).dtype.itemsize}"))))
 register(Intrinsic("sync_threads", 0, None, pure=False, collective=True))
 
 # Atomics on one element: a Region of it, the value, and the memory order as a text; the old value comes back.

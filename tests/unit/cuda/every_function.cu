@@ -194,6 +194,9 @@ TW_KERNEL(128, 1) updates(void* q, uint32_t* counter) {
   float* f = static_cast<float*>(q); double* d = static_cast<double*>(q); tw::half* h = static_cast<tw::half*>(q); tw::bfloat16* b = static_cast<tw::bfloat16*>(q);
   i[32] = tw::atomic_add(i, 1) + tw::atomic_min(i, 2) + tw::atomic_max(i, 3);
   u[33] = tw::atomic_add(u, 1u) + tw::atomic_min(u, 2u) + tw::atomic_max(u, 3u) + tw::atomic_and(u, 1u) + tw::atomic_or(u, 1u) + tw::atomic_xor(u, 1u) + tw::atomic_exchange(u, 1u) + tw::atomic_cas(u, 1u, 2u);
+  i[34] = tw::atomic_and(i, 1) + tw::atomic_or(i, 1) + tw::atomic_xor(i, 1) + tw::atomic_exchange(i, 1);
+  l[21] = tw::atomic_and(l, int64_t(1)) + tw::atomic_or(l, int64_t(1)) + tw::atomic_xor(l, int64_t(1)) + tw::atomic_exchange(l, int64_t(1));
+  m[22] = tw::atomic_and(m, uint64_t(1)) + tw::atomic_or(m, uint64_t(1)) + tw::atomic_xor(m, uint64_t(1)) + tw::atomic_exchange(m, uint64_t(1));
   l[20] = tw::atomic_add(l, int64_t(1)) + tw::atomic_min(l, int64_t(2)) + tw::atomic_max(l, int64_t(3));
   m[21] = tw::atomic_add(m, uint64_t(1)) + tw::atomic_min(m, uint64_t(2)) + tw::atomic_max(m, uint64_t(3));
   f[50] = tw::atomic_add(f, 1.0f) + tw::atomic_min(f, 2.0f) + tw::atomic_max(f, 3.0f);

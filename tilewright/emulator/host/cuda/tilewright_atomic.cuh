@@ -37,11 +37,20 @@ TW_ATOMIC(atomic_max, TW_ATOMIC_MAX, uint32_t)
 TW_ATOMIC(atomic_max, TW_ATOMIC_MAX, int64_t)
 TW_ATOMIC(atomic_max, TW_ATOMIC_MAX, uint64_t)
 TW_ATOMIC(atomic_max, TW_ATOMIC_MAX, float)
-TW_ATOMIC(atomic_and, TW_ATOMIC_AND, uint32_t)
-TW_ATOMIC(atomic_or, TW_ATOMIC_OR, uint32_t)
-TW_ATOMIC(atomic_xor, TW_ATOMIC_XOR, uint32_t)
-TW_ATOMIC(atomic_exchange, TW_ATOMIC_EXCHANGE, uint32_t)
 #undef TW_ATOMIC
+#define TW_ATOMIC_BITS(NAME, HOW, T, BITS) \
+  TW_DEVICE T NAME(T* p, T x, TW_SITE) { return T(atomic_any<BITS>(HOW, reinterpret_cast<BITS*>(p), BITS(x), site)); }
+#define TW_ATOMIC(NAME, HOW)                    \
+  TW_ATOMIC_BITS(NAME, HOW, int32_t, uint32_t)  \
+  TW_ATOMIC_BITS(NAME, HOW, uint32_t, uint32_t) \
+  TW_ATOMIC_BITS(NAME, HOW, int64_t, uint64_t)  \
+  TW_ATOMIC_BITS(NAME, HOW, uint64_t, uint64_t)
+TW_ATOMIC(atomic_and, TW_ATOMIC_AND)
+TW_ATOMIC(atomic_or, TW_ATOMIC_OR)
+TW_ATOMIC(atomic_xor, TW_ATOMIC_XOR)
+TW_ATOMIC(atomic_exchange, TW_ATOMIC_EXCHANGE)
+#undef TW_ATOMIC
+#undef TW_ATOMIC_BITS
 TW_DEVICE uint32_t atomic_cas(uint32_t* p, uint32_t expected, uint32_t desired, TW_SITE) {
   uint32_t old;
   ::tw_atomic(TW_ATOMIC_COMPARE, TW_AT_U32, TW_RELAXED, p, &desired, &expected, &old, 1, site);

@@ -48,10 +48,16 @@ TW_DEVICE float atomic_min(float* p, float x) {
   return x != x ? atomicAdd(p, 0.0f)
          : float_bits(x) >> 31 ? bits_float(atomicMax((unsigned*)p, float_bits(x))) : bits_float(atomicMin((int*)p, float_bits(x)));
 }
-TW_DEVICE uint32_t atomic_and(uint32_t* p, uint32_t x) { return atomicAnd(p, x); }
-TW_DEVICE uint32_t atomic_or(uint32_t* p, uint32_t x) { return atomicOr(p, x); }
-TW_DEVICE uint32_t atomic_xor(uint32_t* p, uint32_t x) { return atomicXor(p, x); }
-TW_DEVICE uint32_t atomic_exchange(uint32_t* p, uint32_t x) { return atomicExch(p, x); }
+#define TW_ATOMIC(NAME, FUNCTION)                                                                                \
+  TW_DEVICE int32_t NAME(int32_t* p, int32_t x) { return FUNCTION(p, x); }                                       \
+  TW_DEVICE uint32_t NAME(uint32_t* p, uint32_t x) { return FUNCTION(p, x); }                                    \
+  TW_DEVICE int64_t NAME(int64_t* p, int64_t x) { return (int64_t)FUNCTION((unsigned long long*)p, (unsigned long long)x); } \
+  TW_DEVICE uint64_t NAME(uint64_t* p, uint64_t x) { return FUNCTION((unsigned long long*)p, (unsigned long long)x); }
+TW_ATOMIC(atomic_and, atomicAnd)
+TW_ATOMIC(atomic_or, atomicOr)
+TW_ATOMIC(atomic_xor, atomicXor)
+TW_ATOMIC(atomic_exchange, atomicExch)
+#undef TW_ATOMIC
 TW_DEVICE uint32_t atomic_cas(uint32_t* p, uint32_t expected, uint32_t desired) { return atomicCAS(p, expected, desired); }
 
 // Whole elements of 2, 4 or 8 bytes, read and written at once.
