@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.arith import linear as forms
+from tilewright.arith.division import recombine
 from tilewright.arith.facts import Conclusions, Facts
 from tilewright.arith.interning import Name
 from tilewright.arith.intervals import Interval
@@ -228,6 +229,14 @@ class Analyzer:
         if isinstance(expression, int):
             return expression, expression
         return _bounds(self._asked(expression), expression)
+
+    def distance(self, a: Expr, b: Expr) -> Interval:
+        """The bounds of ``a - b`` for two indices, without making that expression."""
+        state = self._asked(a, b)
+        difference = forms.add(form_of(state, a), form_of(state, b), -1)
+        return interval_of_form(
+            state, recombine(state, difference, a.dtype if a.dtype.bits > b.dtype.bits else b.dtype)
+        )
 
     def prove(self, condition: Expr | bool) -> bool:
         """Whether `condition` certainly holds."""

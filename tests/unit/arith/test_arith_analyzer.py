@@ -405,3 +405,13 @@ def test_analyzers_with_common_knowledge_keep_their_own_facts():
         third = Analyzer()
         third.bind_extent(x, 8)
         assert third.simplify(binary("floordiv", x, const(8))).value == 0
+
+
+def test_distance_is_that_of_the_difference():
+    analyzer, x, y = Analyzer(), Var(INT32, "x"), Var(INT32, "y")
+    analyzer.bind_extent(x, 8)
+    a, b = binary("add", binary("mul", y, const(16)), x), binary("mul", y, const(16))
+    assert analyzer.distance(a, b) == (0, 7)
+    assert analyzer.distance(b, a) == (-7, 0)
+    assert analyzer.distance(a, a) == (0, 0)
+    assert analyzer.distance(y, x) == (None, None)

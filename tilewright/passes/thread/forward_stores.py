@@ -42,7 +42,6 @@ from tilewright.ir.nodes import (
     Statement,
     Store,
     Var,
-    index_binary,
 )
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, children, find, holds
@@ -101,7 +100,11 @@ class _Forward(ScopedRewriter):
         here, there = load.indices[0], store.indices[0]
         if isinstance(here, Const) and isinstance(there, Const):
             return here.value == there.value
-        return here is there or self.analyzer.equal(here, there)
+        if here is there:
+            return True
+        low, high = self.analyzer.distance(here, there)
+        apart = (low is not None and low > 0) or (high is not None and high < 0)
+        return not apart and self.analyzer.equal(here, there)
 
     def overwrites(self, statement: Statement, earlier: Store) -> bool:
         """Whether `statement` may change what `earlier` has written."""
@@ -128,8 +131,7 @@ class _Forward(ScopedRewriter):
     def disjoint(self, one: Store, other: Store) -> bool:
         if one.buffer is not other.buffer:
             return False
-        distance = index_binary("sub", one.indices[0], other.indices[0])
-        low, high = self.analyzer.bounds(int(distance.value) if isinstance(distance, Const) else distance)
+        low, high = self.analyzer.distance(one.indices[0], other.indices[0])
         return (low is not None and low >= other.value.dtype.lanes) or (
             high is not None and -high >= one.value.dtype.lanes
         )
