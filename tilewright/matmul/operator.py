@@ -140,8 +140,17 @@ class Matmul:
 
         return transform
 
-    def pack(self, weight: Any, scale: Any = None, zeros: Any = None, device: Any = None) -> PackedWeight:
+    def pack(
+        self, weight: Any, scale: Any = None, zeros: Any = None, device: Any = None, *, multipliers: Any = None,
+        divisors: Any = None, g_idx: Any = None, tensor_scale: float = 1.0,
+    ) -> PackedWeight:  # fmt: skip
         """The weight with its scales and zeros as one object, in the order that the fastest kernels read.
+
+        Parameters
+        ----------
+        weight, scale, zeros : as for `transform_weight` and `forward`.
+        multipliers, divisors, g_idx, tensor_scale : of `QuantizedWeight`: second-level int8 scales of groups (`scale` may then be
+            ``[N, 1]``), SmoothQuant's divisors of activations, act-order, one more factor.
 
         Raises
         ------
@@ -149,13 +158,15 @@ class Matmul:
         CannotQuantize, NotRepresentable : they do not fit the weight.
         """
         config = self.config
+        parts = {"multipliers": multipliers, "divisors": divisors, "g_idx": g_idx}
         self._need(scale=scale, zeros=zeros)
         points = None if zeros is None else as_numpy(zeros)
         if points is not None and config.zeros_mode == "quantized" and config.with_zeros:
             points = self._unpacked_zeros(points)
         made = QuantizedWeight(
             self._codes(weight), config.format, None if scale is None else as_numpy(scale), points,
-            config.zeros_mode if config.with_zeros else "original", config.block,
+            config.zeros_mode if config.with_zeros else "original", config.block, tensor_scale=tensor_scale,
+            **{name: None if array is None else as_numpy(array) for name, array in parts.items()},
         )  # fmt: skip
         if device is None and is_torch(weight):
             device = weight.device
