@@ -259,7 +259,7 @@ def affine(m: int, n: int, threads: int) -> Rivals:
 
 def softmax_of(m: int, n: int, threads: int) -> Rivals:
     x, y = _random((m, n), "float32"), np.empty((m, n), np.float32)
-    rows = rows_at_once(n)
+    rows = rows_at_once(n, x)
     made = softmax_of_short_rows.compile(x, block_M=rows) if rows else softmax_of_long_rows.compile(x)
     kernel = into_given_memory(made)
     peers: dict[str, Callable[[], Any]] = {"memcpy": copying(2 * x.nbytes, threads)}
@@ -273,7 +273,7 @@ def softmax_of(m: int, n: int, threads: int) -> Rivals:
 
 def rms_norm_of(m: int, n: int, threads: int) -> Rivals:
     x, weight, y = _random((m, n), "float32"), _random((n,), "float32", 1), np.empty((m, n), np.float32)
-    rows = rows_at_once(n)
+    rows = rows_at_once(n, x)
     short = rms_norm_of_short_rows.compile(x, weight, block_M=rows) if rows else None
     kernel = into_given_memory(short or rms_norm_of_long_rows.compile(x, weight))
     peers: dict[str, Callable[[], Any]] = {"memcpy": copying(2 * x.nbytes, threads)}

@@ -72,6 +72,22 @@ def _atomic_load(state: Evaluator, node: Call) -> Any:
     return place.load([state.value(start) for start in region.starts], 1, state.mask)
 
 
+def _stream(state: Evaluator, node: Call) -> Any:
+    """A vector stored as any other: where it passes by is the machine's business."""
+    region, place = _target(state, node)
+    value = node.arguments[1]
+    assert isinstance(value, Expr)
+    bits = state.value(value)
+    if value.dtype.scalar != region.buffer.dtype:
+        bits = np.asarray(bits).view(region.buffer.dtype.numpy)
+    indices = [state.value(start) for start in region.starts]
+    place.store(indices, value.dtype.lanes, bits, state.element_mask(value.dtype.lanes))
+    return 0
+
+
+SPECIAL_CALLS["stream"] = _stream
+
+
 def _atomic_store(state: Evaluator, node: Call) -> Any:
     _atomic("exchange")(state, node)
     return 0

@@ -39,19 +39,20 @@ def written_parameters(function: Function) -> frozenset[Buffer]:
             written.update(root(region.buffer) for region in node.effects().writes)
         elif isinstance(node, Call) and not INTRINSICS[node.function].pure:
             regions = [part for part in node.arguments if isinstance(part, Region)]
-            written.update(root(part.buffer) for part in regions if part is not _only_read(node))
+            written.update(root(part.buffer) for part in regions if part is not only_read(node))
     return frozenset(param for param in function.params if isinstance(param, Buffer) and param in written)
 
 
 READS = {
     "cp_async": 1, "cp_async_zfill": 1, "cp_async_hint": 1, "cp_async_zfill_hint": 1, "cp_async_prefetch": 1,
     "cp_async_zfill_prefetch": 1, "bulk_load": 1, "bulk_load_hint": 1,
-    "bulk_load_multicast": 1,
+    "bulk_load_multicast": 1, "prefetch": 0,
 }  # fmt: skip
-"""Copies between memories: which argument of each is the place that they read."""
+"""Functions of places: which argument of each is the one that they only read."""
 
 
-def _only_read(call: Call) -> object:
+def only_read(call: Call) -> object:
+    """The place among a call's arguments that it does not write to, if it has one."""
     return call.arguments[READS[call.function]] if call.function in READS else None
 
 

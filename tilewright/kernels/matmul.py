@@ -6,6 +6,7 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
+from tilewright.machine.arch import Arch
 
 FEW_ROWS = 16
 """Up to here a block of `linear` has few rows, so that short batches clear and fill nothing for rows that do not exist."""
@@ -14,6 +15,11 @@ FEW_ROWS = 16
 def run_length(dtype: str) -> int:
     """Elements of k that a tile holds: 512 bytes of them, so that a few columns of B stay in a first-level cache."""
     return 512 // max(1, tilewright.dtype(dtype).storage_bytes, 4 if tilewright.dtype(dtype).is_float else 1)
+
+
+def columns(arch: Arch | None) -> int:
+    """Columns of a block: as many as leave the second-level cache of a core room for the rest, where there is one."""
+    return 256 if arch is not None and not arch.has_threads and arch.l2_bytes >= 1 << 20 else 128
 
 
 @tilewright.jit
@@ -25,7 +31,7 @@ def matmul(
     out: str = "float32",
     transpose_B: bool = False,
     block_M: int = 256,
-    block_N: int = 128,
+    block_N: int | None = None,
     block_K: int | None = None,
     threads: int = 128,
     num_stages: int = 2,
@@ -48,6 +54,7 @@ def matmul(
     ``[M, N]`` of `out`.
     """
     block_K = block_K or run_length(dtype)
+    block_N = block_N or columns(T.machine())
     N, K = T.const("N, K")
     M = T.dynamic("M")
     A: T.Tensor((M, K), dtype)

@@ -23,7 +23,7 @@ def rms_norm(X: Any, weight: Any, eps: float = 1e-6, dtype: str = "float32") -> 
     -------
     ``[M, N]`` of `dtype`.
     """
-    rows = rows_at_once(X.shape[-1])
+    rows = rows_at_once(X.shape[-1], X)
     if rows:
         return rms_norm_of_short_rows(X, weight, eps, dtype, rows)
     return rms_norm_of_long_rows(X, weight, eps, dtype)

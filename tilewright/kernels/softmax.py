@@ -22,7 +22,7 @@ def softmax(X: Any, dtype: str = "float32") -> Any:
     -------
     ``[M, N]`` of `dtype`.
     """
-    rows = rows_at_once(X.shape[-1])
+    rows = rows_at_once(X.shape[-1], X)
     return softmax_of_short_rows(X, dtype, rows) if rows else softmax_of_long_rows(X, dtype)
 
 

@@ -15,9 +15,11 @@ from tilewright.passes.lower.lower_threads import lower_threads
 from tilewright.passes.lower.lower_tiles import lower_tiles
 from tilewright.passes.manager import Step
 from tilewright.passes.thread.check_registers import check_registers
+from tilewright.passes.thread.fetch_ahead import fetch_ahead
 from tilewright.passes.thread.forward_stores import forward_stores
 from tilewright.passes.thread.fuse_loops import fuse_loops
 from tilewright.passes.thread.plan_shared_memory import plan_shared_memory
+from tilewright.passes.thread.stream_stores import stream_stores
 from tilewright.passes.thread.unroll_loops import unroll_loops
 from tilewright.passes.thread.vectorize_accesses import vectorize_accesses
 from tilewright.passes.tile.check_tiles import check_tiles
@@ -113,6 +115,8 @@ PIPELINE: tuple[Step, ...] = (
     Step(unroll_loops, "before vectors: constant indices prove more", _one_thread),
     Step(vectorize_accesses, "loops become vectors of the machine's width", _one_thread),
     Step(fuse_loops, "loops over vectors have plain steps; joined, they pass a row once", _one_thread),
-    Step(forward_stores, "last: joined loops hand values on through tiles that they need not have", _one_thread),
+    Step(forward_stores, "joined loops hand values on through tiles that they need not have", _one_thread),
+    Step(fetch_ahead, "loops are those that run: it is seen which of them leave the memory idle", _one_thread),
+    Step(stream_stores, "last: what is stored, and how, is final", _one_thread),
 )  # fmt: skip
 """Every step in order; those for other machines are left out."""

@@ -31,9 +31,11 @@ from typing import Any
 
 from tilewright.ir.nodes import (
     Allocate,
+    Binary,
     Buffer,
     Const,
     Expr,
+    For,
     Function,
     Let,
     Load,
@@ -54,7 +56,7 @@ PRIVATE = frozenset({"fragment", "local", "register", "scalar", "shared"})
 
 def forward_stores(function: Function, context: Context) -> Function:
     """Name values that are stored and loaded again; drop tiles that are only stored to."""
-    body = _Forward(function)(function.body)
+    body = _DropDead()(_Forward(function)(function.body))
     while True:
         unread = _unread(body)
         if not unread:
@@ -187,6 +189,66 @@ def _unread(body: Any) -> set[Buffer]:
         elif not isinstance(node, Store):
             mentioned.update(root(one) for one in children(node) if isinstance(one, Buffer))
     return tiles - mentioned
+
+
+class _DropDead(Rewriter):
+    """Stores in the last loop over a tile that nobody loads behind them."""
+
+    def visit_Seq(self, sequence: Seq) -> Any:
+        statements = list(sequence.statements)
+        tiles = [s.buffer for s in statements if isinstance(s, Allocate) and _is_own(s.buffer)]
+        for tile in tiles:
+            last = next(i for i in reversed(range(len(statements))) if _mentions(statements[i], tile))
+            loop = statements[last]
+            if isinstance(loop, For):
+                statements[last] = _without_dead_stores(loop, tile)
+        if any(new is not old for new, old in zip(statements, sequence.statements, strict=True)):
+            sequence = replace(sequence, statements=tuple(statements))
+        return self.generic(sequence)
+
+
+def _is_own(buffer: Buffer) -> bool:
+    return buffer.scope in PRIVATE and buffer.source is None
+
+
+def _mentions(statement: Statement, tile: Buffer) -> bool:
+    return any(isinstance(node, Buffer) and root(node) is tile for node in walk(statement))
+
+
+def _without_dead_stores(loop: For, tile: Buffer) -> For:
+    """`loop`, the last to use `tile`, without stores whose values none of its iterations loads."""
+    body = loop.body
+    if not isinstance(loop.step, Const) or not isinstance(body, Seq):
+        return loop
+    parts = body.statements
+    if any(isinstance(node, For) or (isinstance(node, Region) and root(node.buffer) is tile) for node in walk(body)):
+        return loop
+    loaded = [[_window(node.indices, node.dtype.lanes, loop) for node in walk(part) if isinstance(node, Load)
+               and node.buffer is tile] for part in parts]  # fmt: skip
+    if any(window is None for windows in loaded for window in windows):
+        return loop  # an iteration may load what another one has stored
+    kept: list[Statement] = []
+    for position, part in enumerate(parts):
+        if isinstance(part, Store) and part.buffer is tile:
+            window = _window(part.indices, part.value.dtype.lanes, loop)
+            later = [other for windows in loaded[position + 1 :] for other in windows if other is not None]
+            if window is not None and all(other[1] <= window[0] or window[1] <= other[0] for other in later):
+                continue
+        kept.append(part)
+    return loop if len(kept) == len(parts) else replace(loop, body=replace(body, statements=tuple(kept)))
+
+
+def _window(indices: tuple[Expr, ...], lanes: int, loop: For) -> tuple[int, int] | None:
+    """The elements behind the loop's variable that an access touches, where no other iteration touches them."""
+    if len(indices) != 1:
+        return None
+    (place,) = indices
+    index, low = place, 0
+    if isinstance(place, Binary) and place.op == "add" and isinstance(place.right, Const):
+        index, low = place.left, int(place.right.value)
+    assert isinstance(loop.step, Const)
+    inside = index is loop.var and low >= 0 and low + lanes <= int(loop.step.value)
+    return (low, low + lanes) if inside else None
 
 
 class _Drop(Rewriter):

@@ -62,9 +62,8 @@ def _unpack(op: Decode, source: PhysicalOperand, tile: PhysicalOperand, plan: Op
     )
 
     def one(vector: Expr, position: Expr) -> list[Statement]:
-        before, value = right.load(vector, position)
-        loaded = Var(value.dtype, "loaded")
-        statements: list[Statement] = [*before, Let(loaded, value)]
+        loaded = Var(right.loaded, "loaded")
+        statements: list[Statement] = [*right.ahead(vector, position), Let(loaded, right.load(vector, position))]
         for share in range(codes.share):
             place = add(mul(vector, bytes_.loads), add(mul(position, codes.share), share))
             unpacked = right.codes(loaded, share)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer, Function, Kernel, Var
-from tilewright.ir.signature import entry_parameters, written_parameters
+from tilewright.ir.signature import entry_parameters, only_read, written_parameters
 from tilewright.ir.visitor import find, walk
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
@@ -162,7 +162,7 @@ class _Block(CpuStatements):
         self.nonnegative |= host.nonnegative | set(kernel.block_vars)
         self.written = {node.buffer for node in find(kernel.body, nodes.Store)} | {
             part.buffer for node in find(kernel.body, nodes.Call)
-            for part in node.arguments if isinstance(part, nodes.Region)}  # fmt: skip
+            for part in node.arguments if isinstance(part, nodes.Region) and part is not only_read(node)}  # fmt: skip
         for thing in (*captured, *kernel.block_vars):
             self.names.of(thing)
 

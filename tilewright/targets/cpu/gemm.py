@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import gcd
 
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
+    Call,
+    Const,
     Expr,
     Extent,
     If,
@@ -33,12 +36,14 @@ from tilewright.passes.tile.plan_operand_layouts import shifts_left
 from tilewright.targets.cpu.microkernels import (
     Left,
     MicroKernel,
+    PanelRight,
     Right,
     add,
     load_vector,
     loop,
     mul,
     splat,
+    splat_const,
     to_float,
 )
 from tilewright.targets.cpu.operands import Operands, Scale
@@ -134,9 +139,20 @@ class _Lowering(Operands):
         start: Extent = 0
         for tile in tiles:
             stop = self.named("covered", _last_start(start, rows, tile.rows))
-            statements += self._band(left, right, tile, start, stop, valid, scale_a, scale_b)
+            asking = self._asking(right, tile, stop) if start == 0 else right
+            statements += self._band(left, asking, tile, start, stop, valid, scale_a, scale_b)
             start = stop
         return statements
+
+    def _asking(self, right: Right, tile: RegisterTile, rows: Extent) -> Right:
+        """`right`, from whose memory all passes of these rows together ask for what comes next."""
+        if not isinstance(right, PanelRight) or self.op.m <= tile.rows:
+            return right
+        passes = index_binary("floordiv", rows, tile.rows)
+        shared = right.shared_asking(self.op.k // right.step, tile.rows, passes)
+        if shared.passes is None or isinstance(passes, Const):
+            return shared
+        return replace(shared, passes=replace(shared.passes, share=self.named("share", shared.passes.share)))
 
     def _vector_bytes(self, right: Right) -> int:
         """Memory that one vector of columns takes over the tile's k."""
@@ -173,7 +189,8 @@ class _Lowering(Operands):
             def finish(i: Expr, j: Expr, total: Expr) -> Sequence[Statement]:
                 return self._finish(i, j, total, chunk, lanes, scale_a, scale_b)
 
-            kernel = MicroKernel(self.plan, left, right, tile, finish)
+            begin = lambda i, j: self._start(i, j, chunk)  # noqa: E731
+            kernel = MicroKernel(self.plan, left, right, tile, begin, finish)
             first: Extent = 0 if single else mul(chunk, loads)
             stop: Extent = loads if single else add(first, loads)
             if isinstance(self.loads, Expr):
@@ -182,25 +199,32 @@ class _Lowering(Operands):
 
         return loop("chunk", 0, self.op.k // self.chunk, one)
 
+    def _start(self, row: Expr, vector: Expr, chunk: Expr) -> Expr:
+        """What a total begins with: minus what the offsets of the operands add to it."""
+        if self.sums is not None:
+            return splat(Load(self.sums.dtype, self.sums, (row, chunk)), self.lanes)
+        if self.column_sums is not None:
+            return load_vector(self.column_sums, self.lanes, chunk, mul(vector, self.lanes))
+        wide = self.plan.instruction.accumulator.with_lanes(self.lanes)
+        return splat_const(0.0 if wide.is_float else 0, wide)
+
     def _finish(self, row: Expr, vector: Expr, total: Expr, chunk: Expr, lanes: int,
                 scale_a: Scale | None, scale_b: Scale | None) -> Sequence[Statement]:  # fmt: skip
-        """One vector of totals: offset taken off, scaled, added to c."""
+        """One vector of totals: scaled, added to c."""
         column = mul(vector, self.lanes)
-        if self.sums is not None:
-            shift = splat(Load(self.sums.dtype, self.sums, (row, chunk)), self.lanes)
-            total = binary("sub", total, shift)
-        if self.column_sums is not None:
-            total = binary("sub", total, load_vector(self.column_sums, self.lanes, chunk, column))
         target = self.op.c.dtype
         if target.is_float and total.dtype.is_integer:
             total = to_float(total)
+        factors: list[Expr] = []
         if scale_b is not None:
-            total = binary("mul", total, cast(scale_b.value(column, chunk), total.dtype))
+            factors.append(cast(scale_b.value(column, chunk), total.dtype))
         if scale_a is not None:
-            total = binary("mul", total, splat(cast(scale_a.value(row, chunk), total.dtype.scalar), self.lanes))
+            factors.append(splat(cast(scale_a.value(row, chunk), total.dtype.scalar), self.lanes))
         if lanes == self.lanes:
-            return self._add_to_c(row, column, total)
+            return self._add_to_c(row, column, total, factors)
         values = Buffer("values", (self.lanes,), total.dtype.scalar, "local")
+        for factor in factors:
+            total = binary("mul", total, factor)
 
         def lane(n: Expr) -> list[Statement]:
             at = full_index(self.op.c, (row, add(column, n)))
@@ -209,11 +233,19 @@ class _Lowering(Operands):
 
         return [Seq((Allocate(values), Store(values, (const(0),), total), *loop("n", 0, lanes, lane)))]
 
-    def _add_to_c(self, row: Expr, column: Expr, total: Expr) -> list[Statement]:
+    def _add_to_c(self, row: Expr, column: Expr, total: Expr, factors: list[Expr]) -> list[Statement]:
         c = self.op.c
         at = full_index(c, (row, column))
-        old = cast(load_vector(c.buffer, self.lanes, *at), total.dtype)
-        return [Store(c.buffer, at, cast(binary("add", old, total), c.dtype.with_lanes(self.lanes)))]
+        result = cast(load_vector(c.buffer, self.lanes, *at), total.dtype)
+        for factor in factors[:-1]:
+            total = binary("mul", total, factor)
+        if factors and total.dtype.is_float:
+            result = Call(total.dtype, "fma", (total, factors[-1], result))
+        else:
+            for factor in factors[-1:]:
+                total = binary("mul", total, factor)
+            result = binary("add", result, total)
+        return [Store(c.buffer, at, cast(result, c.dtype.with_lanes(self.lanes)))]
 
 
 def _last_start(start: Extent, stop: Extent, step: int) -> Extent:

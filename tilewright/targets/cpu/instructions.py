@@ -48,8 +48,9 @@ _machine_function("cpu.dot4_u8_s8", "tw_dot4_u8_s8_{code}{lanes}", _dot_referenc
 _machine_function("cpu.dot4_s8_u8", "tw_dot4_s8_u8_{code}{lanes}", _dot_reference(4))
 _machine_function("cpu.dot4_s8_s8", "tw_dot4_s8_s8_{code}{lanes}", _dot_reference(4))
 _machine_function("cpu.dot4_u4_s8", "tw_dot4_u4_s8_{code}{lanes}", _dot_reference(4))
-register(Intrinsic("cpu.prefetch", 1, lambda _: 0, pure=False))
-device_function("cpu.prefetch", "tw_prefetch", HEADER)
+device_function("prefetch", "tw_prefetch")
+device_function("stream", "tw_stream_{code}{lanes}")
+device_function("stream_fence", "tw_stream_fence")
 for _kind in ("words", "wide", "bytes"):
     register(Intrinsic(f"cpu.pack_{_kind}", 3, None, pure=False))
     device_function(f"cpu.pack_{_kind}", f"tw_pack_{_kind}_{{code}}{{lanes}}", HEADER)

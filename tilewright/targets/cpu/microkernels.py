@@ -8,7 +8,7 @@ the vectors of the next few steps of k; codes are unpacked in registers and neve
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tilewright.ir.dtypes import FLOAT32, INT32, UINT8, DType, dtype
@@ -43,6 +43,23 @@ from tilewright.targets.cpu.register_tiles import RegisterTile
 
 PREFETCH_BYTES = 1024
 """How far ahead of a stream from memory its lines are asked for; longer than the way from there takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """Rows that pass over one panel tile after tile: each asks for a share of what comes next, not all for all of it.
+
+    Attributes
+    ----------
+    rows, loads : of one pass.
+    distance : elements from a place in the tile to the same place in the next one.
+    share : elements of that tile for which each load asks.
+    """
+
+    rows: int
+    loads: int
+    distance: int
+    share: Extent
 
 
 # Small builders ---------------------------------------------------------------------------------
@@ -138,8 +155,12 @@ class Right(Protocol):
     @property
     def loaded(self) -> DType: ...
 
-    def load(self, vector: Expr, position: Expr) -> tuple[list[Statement], Expr]:
-        """One load: statements before it, and its value; `position` counts loads along k."""
+    def load(self, vector: Expr, position: Expr) -> Expr:
+        """One load; `position` counts loads along k."""
+        ...
+
+    def ahead(self, vector: Expr, position: Expr, row: Expr | None = None) -> list[Statement]:
+        """What asks for later loads while those at `position` are multiplied with the rows from `row` on."""
         ...
 
     def parts(self) -> Iterator[tuple[int, Callable[[Expr], Expr]]]:
@@ -168,10 +189,13 @@ class RowsRight:
     def loaded(self) -> DType:
         return self.instruction.vector.with_lanes(self.instruction.lanes)
 
-    def load(self, vector: Expr, position: Expr) -> tuple[list[Statement], Expr]:
+    def load(self, vector: Expr, position: Expr) -> Expr:
         lanes = self.instruction.lanes
         value = Load(self.buffer.dtype.with_lanes(lanes), self.buffer, self.index(position, mul(vector, lanes)))
-        return [], cast(value, self.loaded)
+        return cast(value, self.loaded)
+
+    def ahead(self, vector: Expr, position: Expr, row: Expr | None = None) -> list[Statement]:
+        return []
 
     def parts(self) -> Iterator[tuple[int, Callable[[Expr], Expr]]]:
         yield 0, lambda value: value
@@ -190,6 +214,7 @@ class PanelRight:
     element : the logical element type.
     first_panel, first_load : where the tile begins, in panels and in loads.
     streamed : whether it comes from main memory and is worth asking for ahead of time.
+    passes : how rows share the asking, where several pass over a panel.
     """
 
     memory: Buffer
@@ -199,6 +224,7 @@ class PanelRight:
     first_panel: Expr
     first_load: Expr
     streamed: bool = False
+    passes: Passes | None = None
 
     @property
     def step(self) -> int:
@@ -220,19 +246,37 @@ class PanelRight:
     def _memory_elements(self) -> int:
         return self.layout.load_size // self.element.per_byte
 
-    def load(self, vector: Expr, position: Expr) -> tuple[list[Statement], Expr]:
-        panel = add(self.first_panel, vector)
-        place = mul(add(mul(panel, self.layout.loads), add(self.first_load, position)), self._memory_elements)
-        value: Expr = Load(self.loaded, self.memory, (place,))
-        ahead: list[Statement] = []
-        if self.streamed:
-            further = add(place, PREFETCH_BYTES // self.memory.dtype.storage_bytes)
-            ahead = [Evaluate(Call(INT32, "cpu.prefetch", (Region(self.memory, (further,), (1,)),)))]
+    def shared_asking(self, loads: int, rows: int, passes: Extent) -> PanelRight:
+        """The same, where `passes` of so many rows each read tiles of `loads`; itself where a tile is soon read."""
+        size = self._memory_elements
+        if not self.streamed or loads * size * self.memory.dtype.storage_bytes < 2 * PREFETCH_BYTES:
+            return self
+        distance = loads * size if loads < self.layout.loads else self.layout.size
+        share = index_binary("max", index_binary("floordiv", size, index_binary("max", passes, 1)), 1)
+        return replace(self, passes=Passes(rows, loads, distance, share))
+
+    def load(self, vector: Expr, position: Expr) -> Expr:
+        value: Expr = Load(self.loaded, self.memory, (self._place(vector, position),))
         if self.element.bits <= 8 and self.element.is_integer:
             value = reinterpret(value, UINT8.with_lanes(value.dtype.lanes))
             value = self._flipped(value)
             value = reinterpret(value, self.loaded)
-        return ahead, value
+        return value
+
+    def _place(self, vector: Expr, position: Expr) -> Expr:
+        panel = add(self.first_panel, vector)
+        return mul(add(mul(panel, self.layout.loads), add(self.first_load, position)), self._memory_elements)
+
+    def ahead(self, vector: Expr, position: Expr, row: Expr | None = None) -> list[Statement]:
+        if not self.streamed:
+            return []
+        if self.passes is None or row is None:
+            place = add(self._place(vector, position), PREFETCH_BYTES // self.memory.dtype.storage_bytes)
+        else:
+            turn = index_binary("floordiv", row, self.passes.rows)
+            step = add(mul(turn, self.passes.loads), position)
+            place = add(add(self._place(vector, const(0)), self.passes.distance), mul(step, self.passes.share))
+        return [Evaluate(Call(INT32, "prefetch", (Region(self.memory, (place,), (1,)),)))]
 
     def _flipped(self, value: Expr) -> Expr:
         """Codes with their sign bit inverted, where the plan adds half their range."""
@@ -299,13 +343,15 @@ class MicroKernel:
 
     Attributes
     ----------
-    finish : statements that take the total of one vector, given its row, its vector index and the total.
+    begin : what the total of one vector begins with, given its row and its vector index.
+    finish : statements that take that total, given the same and the total.
     """
 
     plan: OperandPlan
     left: Left
     right: Right
     tile: RegisterTile
+    begin: Callable[[Expr, Expr], Expr]
     finish: Callable[[Expr, Expr, Expr], Sequence[Statement]]
 
     def statements(self, row: Expr, vector: Expr, first_load: Extent, stop_load: Extent) -> list[Statement]:
@@ -319,7 +365,7 @@ class MicroKernel:
             return add(mul(i, tile.vectors * lanes), mul(j, lanes))
 
         def clear(i: Expr, j: Expr) -> list[Statement]:
-            return [Store(totals, (place(i, j),), splat_const(0.0 if wide.is_float else 0, wide))]
+            return [Store(totals, (place(i, j),), self.begin(add(row, i), add(vector, j)))]
 
         def finish(i: Expr, j: Expr) -> Sequence[Statement]:
             return self.finish(add(row, i), add(vector, j), Load(wide, totals, (place(i, j),)))
@@ -345,8 +391,8 @@ class MicroKernel:
         loaded = Buffer("loaded", (tile.vectors * right.loaded.lanes,), right.loaded.scalar, "register")
 
         def fetch(j: Expr) -> list[Statement]:
-            before, value = right.load(add(vector, j), position)
-            return [*before, Store(loaded, (mul(j, right.loaded.lanes),), value)]
+            asking = right.ahead(add(vector, j), position, row)
+            return [*asking, Store(loaded, (mul(j, right.loaded.lanes),), right.load(add(vector, j), position))]
 
         statements: list[Statement] = [Allocate(loaded), *loop("j", 0, tile.vectors, fetch, "unroll")]
         first = mul(position, right.step)

@@ -260,7 +260,7 @@ class Operands:
                 and same(scale.starts[-1], op.b.starts[axis]) and is_multiple(scale.starts[-1], self.lanes))  # fmt: skip
 
     def sum_rows(self, left: Left, rows: Extent) -> Buffer:
-        """``offset * sum over k of a`` for every row and chunk, in the accumulator's type."""
+        """``-offset * sum over k of a`` for every row and chunk, in the accumulator's type."""
         instruction = self.plan.instruction
         chunks = self.op.k // self.chunk
         sums = Buffer("row_sums", (self.op.m, chunks), instruction.accumulator, "local")
@@ -282,7 +282,7 @@ class Operands:
                 element = cast(Load(left.buffer.dtype, left.buffer, left.index(row, add(first, k))), total.dtype)
                 return [Store(total, (const(0),), binary("add", Load(total.dtype, total, (const(0),)), element))]
 
-            result = binary("mul", Load(total.dtype, total, (const(0),)), const(self.plan.offset, total.dtype))
+            result = binary("mul", Load(total.dtype, total, (const(0),)), const(-self.plan.offset, total.dtype))
             return [
                 Allocate(partial),
                 Store(partial, (const(0),), splat_const(0, wide)),
@@ -299,7 +299,7 @@ class Operands:
         return sums
 
     def sum_columns(self, right: Right) -> Buffer:
-        """``left_offset * sum over k of b`` for every chunk and column, in the accumulator's type."""
+        """``-left_offset * sum over k of b`` for every chunk and column, in the accumulator's type."""
         instruction, chunks = self.plan.instruction, self.op.k // self.chunk
         vectors = -(-self.op.n // self.lanes)
         sums = Buffer("column_sums", (chunks, vectors * self.lanes), instruction.accumulator, "local")
@@ -311,17 +311,22 @@ class Operands:
             partial = Buffer("partial", (self.lanes,), instruction.accumulator, "register")
 
             def step(position: Expr) -> list[Statement]:
-                before, value = right.load(vector, add(mul(chunk, loads), position))
+                at = add(mul(chunk, loads), position)
+                value = right.load(vector, at)
                 total: Expr = Load(wide, partial, (const(0),))
                 for _, operand in right.parts():
                     total = multiply(instruction, total, operand(value), shared)
-                return [*before, Store(partial, (const(0),), total)]
+                return [*right.ahead(vector, at), Store(partial, (const(0),), total)]
 
             return [
                 Allocate(partial),
                 Store(partial, (const(0),), splat_const(0, wide)),
                 *loop("position", 0, loads, step),
-                Store(sums, (chunk, mul(vector, self.lanes)), Load(wide, partial, (const(0),))),
+                Store(
+                    sums,
+                    (chunk, mul(vector, self.lanes)),
+                    binary("sub", splat_const(0, wide), Load(wide, partial, (const(0),))),
+                ),
             ]
 
         self.before.append(Allocate(sums))

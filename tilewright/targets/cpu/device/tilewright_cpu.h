@@ -14,6 +14,46 @@
 #define TW_INLINE static inline __attribute__((always_inline, unused))
 #define TW_JOIN2(a, b) a##b
 #define TW_JOIN(a, b) TW_JOIN2(a, b)
+#define TW_UP_TO_2 0, 1
+#define TW_UP_TO_4 TW_UP_TO_2, 2, 3
+#define TW_UP_TO_8 TW_UP_TO_4, 4, 5, 6, 7
+#define TW_UP_TO_16 TW_UP_TO_8, 8, 9, 10, 11, 12, 13, 14, 15
+#define TW_UP_TO_32 TW_UP_TO_16, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
+#define TW_UP_TO_64                                                                            \
+  TW_UP_TO_32, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, \
+      58, 59, 60, 61, 62, 63
+
+/* Asks for a line of memory that will be read soon; the address may lie beyond the end. */
+#define tw_prefetch(address) __builtin_prefetch(address)
+
+/* Stores past the caches: whole registers where the place is aligned for that, else by 16 bytes, which the processor
+ * collects to lines just as well; false where neither is possible.  The fence puts them in order for other threads. */
+#if defined(__x86_64__)
+#include <immintrin.h>
+TW_INLINE bool tw_stream_bytes(char *to, const void *from, size_t size) {
+  if ((uintptr_t)to % 16 || size % 16) return false;
+#if defined(__AVX512F__)
+  if ((uintptr_t)to % 64 == 0 && size % 64 == 0) {
+    for (size_t at = 0; at < size; at += 64) {
+      __m512i part;
+      memcpy(&part, (const char *)from + at, sizeof part);
+      _mm512_stream_si512((void *)(to + at), part);
+    }
+    return true;
+  }
+#endif
+  for (size_t at = 0; at < size; at += 16) {
+    __m128i part;
+    memcpy(&part, (const char *)from + at, sizeof part);
+    _mm_stream_si128((__m128i *)(to + at), part);
+  }
+  return true;
+}
+#define tw_stream_fence() _mm_sfence()
+#else
+#define tw_stream_bytes(to, from, size) false
+#define tw_stream_fence() ((void)0)
+#endif
 
 typedef float f32;
 typedef double f64;

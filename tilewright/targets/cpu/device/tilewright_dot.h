@@ -199,7 +199,4 @@ TW_INLINE int32_t tw_total_i32x16(tw_sums16 x) { int32_t r = 0; for (int i = 0; 
 TW_INLINE int32_t tw_total_i32x8(tw_sums8 x) { int32_t r = 0; for (int i = 0; i < 8; i++) r += x[i]; return r; }
 TW_INLINE int32_t tw_total_i32x4(tw_sums4 x) { int32_t r = 0; for (int i = 0; i < 4; i++) r += x[i]; return r; }
 
-/* Asks for a line of memory that will be read soon; the address may lie beyond the end. */
-#define tw_prefetch(address) __builtin_prefetch(address)
-
 #endif

@@ -40,6 +40,9 @@ TW_INLINE f64 tw_double_u64(u64 x) { f64 r; memcpy(&r, &x, 8); return r; }
   typedef type TW_JOIN(V(type), _u) __attribute__((vector_size(sizeof(type) * LANES), aligned(sizeof(type)), may_alias)); \
   TW_INLINE V(type) TW_JOIN(tw_load_, V(type))(const void *p) { return *(const TW_JOIN(V(type), _u) *)p; } \
   TW_INLINE void TW_JOIN(tw_store_, V(type))(void *p, V(type) x) { *(TW_JOIN(V(type), _u) *)p = x; } \
+  TW_INLINE void TW_JOIN(tw_stream_, V(type))(void *p, V(type) x, bool large) {                \
+    if (!large || !tw_stream_bytes(p, &x, sizeof x)) TW_JOIN(tw_store_, V(type))(p, x);        \
+  }                                                                                            \
   TW_INLINE V(type) TW_JOIN(tw_splat_, V(type))(type x) { return SPLAT(x, type); }
 TW_VECTOR_TYPE(f32)
 TW_VECTOR_TYPE(f64)
@@ -77,37 +80,48 @@ TW_SELECT_FUNCTION(u64, i64)
 TW_INLINE V(i32) FN(lane_index_i32)(void) { V(i32) r; for (int lane = 0; lane < LANES; lane++) r[lane] = lane; return r; }
 TW_INLINE V(i64) FN(lane_index_i64)(void) { V(i64) r; for (int lane = 0; lane < LANES; lane++) r[lane] = lane; return r; }
 
-#define TW_LANES_REDUCE(name, type, COMBINE)                                                   \
+/* Every lane with the one whose number differs in one bit.  GCC shuffles registers; Clang sees that the loop does. */
+#if defined(__clang__)
+#define TW_NEIGHBOUR(x, bit, type, index)                                                      \
+  ({ V(type) moved; for (int lane = 0; lane < LANES; lane++) moved[lane] = (x)[lane ^ (bit)]; moved; })
+#else
+#define TW_NEIGHBOUR(x, bit, type, index) __builtin_shuffle(x, (V(index)){TW_JOIN(TW_UP_TO_, LANES)} ^ (index)(bit))
+#endif
+#define TW_LANES_ROUND(bit, type, index, COMBINE)                                              \
+  if (LANES > bit) { V(type) a = x, b = TW_NEIGHBOUR(x, bit % LANES, type, index); x = COMBINE; }
+#define TW_LANES_REDUCE(name, type, index, COMBINE)                                            \
   TW_INLINE type TW_JOIN(tw_lanes_##name##_, V(type))(V(type) x) {                             \
-    type part[LANES];                                                                          \
-    memcpy(part, &x, sizeof x);                                                                \
-    for (int half = LANES / 2; half; half /= 2)                                                \
-      for (int lane = 0; lane < half; lane++) { type a = part[lane], b = part[lane + half]; part[lane] = COMBINE; } \
-    return part[0];                                                                            \
+    TW_LANES_ROUND(32, type, index, COMBINE)                                                   \
+    TW_LANES_ROUND(16, type, index, COMBINE)                                                   \
+    TW_LANES_ROUND(8, type, index, COMBINE)                                                    \
+    TW_LANES_ROUND(4, type, index, COMBINE)                                                    \
+    TW_LANES_ROUND(2, type, index, COMBINE)                                                    \
+    TW_LANES_ROUND(1, type, index, COMBINE)                                                    \
+    return x[0];                                                                               \
   }
-#define TW_LANES_REDUCE_INTEGER(type)                                                          \
-  TW_LANES_REDUCE(add, type, (type)(a + b))                                                    \
-  TW_LANES_REDUCE(mul, type, (type)(a * b))                                                    \
-  TW_LANES_REDUCE(min, type, a < b ? a : b)                                                    \
-  TW_LANES_REDUCE(max, type, a > b ? a : b)                                                    \
-  TW_LANES_REDUCE(and, type, (type)(a & b))                                                    \
-  TW_LANES_REDUCE(or, type, (type)(a | b))                                                     \
-  TW_LANES_REDUCE(xor, type, (type)(a ^ b))
-TW_LANES_REDUCE_INTEGER(i8)
-TW_LANES_REDUCE_INTEGER(i16)
-TW_LANES_REDUCE_INTEGER(i32)
-TW_LANES_REDUCE_INTEGER(i64)
-TW_LANES_REDUCE_INTEGER(u8)
-TW_LANES_REDUCE_INTEGER(u16)
-TW_LANES_REDUCE_INTEGER(u32)
-TW_LANES_REDUCE_INTEGER(u64)
-#define TW_LANES_REDUCE_FLOAT(type)                                                            \
-  TW_LANES_REDUCE(add, type, a + b)                                                            \
-  TW_LANES_REDUCE(mul, type, a *b)                                                             \
-  TW_LANES_REDUCE(min, type, (a < b || b != b) ? a : b)                                        \
-  TW_LANES_REDUCE(max, type, (a > b || b != b) ? a : b)
-TW_LANES_REDUCE_FLOAT(f32)
-TW_LANES_REDUCE_FLOAT(f64)
+#define TW_LANES_REDUCE_INTEGER(type, index)                                                   \
+  TW_LANES_REDUCE(add, type, index, a + b)                                                     \
+  TW_LANES_REDUCE(mul, type, index, a * b)                                                     \
+  TW_LANES_REDUCE(min, type, index, SELECT(a < b, a, b, type))                                 \
+  TW_LANES_REDUCE(max, type, index, SELECT(a > b, a, b, type))                                 \
+  TW_LANES_REDUCE(and, type, index, a & b)                                                     \
+  TW_LANES_REDUCE(or, type, index, a | b)                                                      \
+  TW_LANES_REDUCE(xor, type, index, a ^ b)
+TW_LANES_REDUCE_INTEGER(i8, i8)
+TW_LANES_REDUCE_INTEGER(i16, i16)
+TW_LANES_REDUCE_INTEGER(i32, i32)
+TW_LANES_REDUCE_INTEGER(i64, i64)
+TW_LANES_REDUCE_INTEGER(u8, i8)
+TW_LANES_REDUCE_INTEGER(u16, i16)
+TW_LANES_REDUCE_INTEGER(u32, i32)
+TW_LANES_REDUCE_INTEGER(u64, i64)
+#define TW_LANES_REDUCE_FLOAT(type, index)                                                     \
+  TW_LANES_REDUCE(add, type, index, a + b)                                                     \
+  TW_LANES_REDUCE(mul, type, index, a *b)                                                      \
+  TW_LANES_REDUCE(min, type, index, SELECT((a < b) | (b != b), a, b, type))                    \
+  TW_LANES_REDUCE(max, type, index, SELECT((a > b) | (b != b), a, b, type))
+TW_LANES_REDUCE_FLOAT(f32, i32)
+TW_LANES_REDUCE_FLOAT(f64, i64)
 
 /* Elements of fewer than eight bits, from a whole byte on: each byte becomes a word of 8 / bits bytes, and
  * shifts put every element into a byte of its own. */

@@ -1,0 +1,146 @@
+"""When results are written past the caches, when rows are fetched ahead, and that neither changes what a program does."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tilewright.interpreter import interpret
+from tilewright.ir.dtypes import dtype
+from tilewright.ir.nodes import Call, Function, Let, Store
+from tilewright.ir.parser import parse
+from tilewright.ir.verifier import verify
+from tilewright.ir.visitor import walk
+from tilewright.passes.context import Context
+from tilewright.passes.thread.fetch_ahead import fetch_ahead
+from tilewright.passes.thread.forward_stores import forward_stores
+from tilewright.passes.thread.stream_stores import stream_stores
+from tilewright.targets.cpu.arch import arch
+
+MACHINE = replace(arch({"arch": "avx512"}), l2_bytes=1 << 10)
+CONTEXT = Context(MACHINE)
+BFLOAT16 = dtype("bfloat16").numpy
+
+
+def program(body: str, signature: str = "(A: float32[4096], C: float32[4096]) -> C", blocks: str = "1") -> Function:
+    head = f"""\
+@stage("final")
+def f{signature}:
+    with kernel(blocks={{bx: {blocks}}}, threads={{tx: 1, ty: 1, tz: 1}}):
+"""
+    made = parse(head + textwrap.indent(textwrap.dedent(body), "        "))
+    verify(made)
+    return made
+
+
+def calls(function: Function, name: str) -> list[Call]:
+    return [node for node in walk(function.body) if isinstance(node, Call) and node.function == name]
+
+
+COPY = """
+    for i in range(0, 4096, 16):
+        C[i].x16 = A[i].x16
+"""
+
+
+def test_large_results_are_streamed_and_small_ones_are_not() -> None:
+    assert len(calls(stream_stores(program(COPY), CONTEXT), "stream")) == 1
+    small = Context(replace(MACHINE, l2_bytes=1 << 20))
+    assert not calls(stream_stores(program(COPY), small), "stream")
+    arm = Context(arch({"arch": "neon"}))
+    assert not calls(stream_stores(program(COPY), arm), "stream")
+
+
+NOT_STREAMED = {
+    "every other vector": "for i in range(0, 2048, 16):\n    C[i * 2].x16 = A[i].x16",
+    "half a register": "for i in range(0, 4096, 8):\n    C[i].x8 = A[i].x8",
+    "what is read again": "for i in range(0, 4096, 16):\n    C[i].x16 = A[i].x16\n    C[i].x16 = C[i].x16 + A[i].x16",
+    "one vector alone": "C[0].x16 = A[0].x16",
+}
+
+
+@pytest.mark.parametrize("body", NOT_STREAMED.values(), ids=NOT_STREAMED)
+def test_what_is_stored_as_ever(body: str) -> None:
+    assert not calls(stream_stores(program(body), CONTEXT), "stream")
+
+
+def test_a_size_known_at_launch_is_asked_for_once() -> None:
+    body = "for i in range(0, n // 16 * 16, 16):\n    C[i].x16 = A[i].x16"
+    made = stream_stores(program(body, "(A: float32[n], C: float32[n], *, n: int32) -> C"), CONTEXT)
+    verify(made)
+    (asked,) = [node for node in walk(made.body) if isinstance(node, Let)]
+    assert asked.var.name == "C_is_large"
+    for size in (512, 4096):  # below and above 4 KB
+        values = np.arange(size, dtype=np.float32)
+        (result,) = interpret(made, [values, size])
+        np.testing.assert_array_equal(result, values)
+
+
+def test_narrow_floats_are_streamed_by_their_bits() -> None:
+    body = "for i in range(0, 4096, 32):\n    C[i].x32 = A[i].x32"
+    made = stream_stores(program(body, "(A: bfloat16[4096], C: bfloat16[4096]) -> C"), CONTEXT)
+    verify(made)
+    assert len(calls(made, "stream")) == 1
+    values = np.linspace(-3, 3, 4096).astype(BFLOAT16)
+    (result,) = interpret(made, [values])
+    np.testing.assert_array_equal(result.view(np.uint16), values.view(np.uint16))
+
+
+ROWS = "(A: float32[64, 64], C: float32[64, 64]) -> C"
+TWO_PASSES = """
+    row = register(float32[64])
+    for i in range(0, 64, 16):
+        row[i].x16 = A[bx * 64 + i].x16
+    for j in range(0, {stop}, 16):
+        C[bx * 64 + j].x16 = row[j].x16 + {term}
+"""
+BIG_CACHE = Context(replace(MACHINE, l2_bytes=1 << 20))
+
+
+def test_the_second_pass_fetches_the_next_row() -> None:
+    made = fetch_ahead(program(TWO_PASSES.format(stop=64, term="row[j].x16"), ROWS, "64"), BIG_CACHE)
+    verify(made)
+    assert len(calls(made, "prefetch")) == 1
+    values = np.arange(4096, dtype=np.float32).reshape(64, 64)
+    (result,) = interpret(made, [values])
+    np.testing.assert_array_equal(result, 2 * values)
+
+
+@pytest.mark.parametrize(
+    "stop, term, blocks, context",
+    [
+        (32, "row[j].x16", "64", BIG_CACHE),  # walks over half a row
+        (64, "A[bx * 64 + j].x16", "64", BIG_CACHE),  # reads the row itself
+        (64, "row[j].x16", "1", BIG_CACHE),  # there is no next row
+        (64, "row[j].x16", "64", Context(replace(MACHINE, l2_bytes=512))),  # a row would fill the cache
+    ],
+)
+def test_nothing_is_fetched(stop: int, term: str, blocks: str, context: Context) -> None:
+    made = fetch_ahead(program(TWO_PASSES.format(stop=stop, term=term), ROWS, blocks), context)
+    assert not calls(made, "prefetch")
+
+
+def stores_to_row(body: str) -> int:
+    made = forward_stores(program("row = register(float32[64])\n" + textwrap.dedent(body)), CONTEXT)
+    verify(made)
+    return sum(isinstance(node, Store) and node.buffer.name == "row" for node in walk(made.body))
+
+
+FILL = """
+for i in range(0, 64, 16):
+    row[i].x16 = A[i].x16
+"""
+
+
+def test_stores_that_nobody_loads_are_gone() -> None:
+    last = FILL + "for j in range(0, 64, 16):\n    row[j].x16 = row[j].x16 * row[j].x16\n    C[j].x16 = row[j].x16\n"
+    assert stores_to_row(last) == 1
+    assert stores_to_row(last + "C[64].x16 = row[0].x16\n") == 2
+
+
+def test_a_store_that_a_later_iteration_loads_stays() -> None:
+    shifted = "for j in range(0, 32, 16):\n    row[j + 16].x16 = row[j].x16 + row[j].x16\n"
+    assert stores_to_row(FILL + shifted + "C[0].x16 = A[0].x16\n") == 2

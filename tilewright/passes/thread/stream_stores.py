@@ -1,0 +1,162 @@
+"""Results larger than the caches are written past them: their lines need not be read before they are written.
+
+Before::
+
+    @stage("final")
+    def f(A: float32[33554432], C: float32[33554432]) -> C:
+        with kernel(blocks={bx: 1}, threads={tx: 1, ty: 1, tz: 1}):
+            for i in range(0, 33554432, 16):
+                C[i].x16 = A[i].x16
+
+After::
+
+    @stage("final")
+    def f(A: float32[33554432], C: float32[33554432]) -> C:
+        with kernel(blocks={bx: 1}, threads={tx: 1, ty: 1, tz: 1}):
+            for i in range(0, 33554432, 16):
+                stream(C[i : +16], A[i].x16, True, dtype=float32x16)
+            stream_fence()
+
+An ordinary store to a line that no cache holds reads the line first, and later pushes another one out.  Vectors that
+fill lines one after the other need not: the machine collects them and writes each line once.  Whoever reads the result
+next finds it in main memory, where it would have been in any case if it is several times the size of a core's own
+cache; of a size that is known only at launch the kernel asks then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tilewright.ir.dtypes import BOOL, INT32, INT64, dtype
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Call,
+    Const,
+    Evaluate,
+    Expr,
+    For,
+    Function,
+    Kernel,
+    Let,
+    Load,
+    Region,
+    Reinterpret,
+    Return,
+    Seq,
+    Statement,
+    Store,
+    Var,
+    binary,
+    cast,
+    const,
+    expr,
+    index_binary,
+)
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import walk
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import ScopedRewriter
+
+CACHES = 4
+"""A result of so many times a core's second-level cache has left it before anybody reads it."""
+
+
+def stream_stores(function: Function, context: Context) -> Function:
+    """Write large results past the caches, on machines that can."""
+    if not context.arch.has("x86_64") or not context.arch.l2_bytes:
+        return function
+    body = _Stream(function, CACHES * context.arch.l2_bytes, context.arch.vector_bytes)(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+class _Stream(ScopedRewriter):
+    def __init__(self, function: Function, least: int, vector_bytes: int) -> None:
+        super().__init__(function)
+        self.least, self.vector_bytes = least, vector_bytes
+        self.results = _only_written(function)
+        self.loops: list[For] = []
+        self.large: dict[Buffer, Expr] = {}
+        """For each result that a kernel streams, whether it is large."""
+
+    def visit_Kernel(self, kernel: Kernel) -> Any:
+        if any(isinstance(node, Return) for node in walk(kernel.body)):
+            return kernel
+        self.large = {}
+        made = super().visit_Kernel(kernel)
+        if made is kernel:
+            return kernel
+        asked = [Let(large, self.is_large(result)) for result, large in self.large.items() if isinstance(large, Var)]
+        fence = Evaluate(Call(INT32, "stream_fence", ()))
+        return replace(made, body=Seq((*asked, *_statements(made.body), fence)))
+
+    def visit_For(self, loop: For) -> Any:
+        self.loops.append(loop)
+        made = super().visit_For(loop)
+        self.loops.pop()
+        return made
+
+    def visit_Store(self, store: Store) -> Statement:
+        result, value = store.buffer, store.value
+        if result not in self.results or not self.fills_lines(store):
+            return store
+        large = self.large.get(result)
+        if large is None:
+            large = self.is_large(result)
+            if not isinstance(large, Const):
+                large = Var(BOOL, f"{result.name}_is_large")
+            elif not large.value:
+                return store
+            self.large[result] = large
+        if value.dtype.is_float and value.dtype.bits < 32:
+            value = Reinterpret(dtype(f"uint{value.dtype.bits}").with_lanes(value.dtype.lanes), value)
+        place = Region(result, store.indices, (value.dtype.lanes,))
+        return Evaluate(Call(value.dtype, "stream", (place, value, large)), span=store.span)
+
+    def fills_lines(self, store: Store) -> bool:
+        """Whether whole registers are stored, one after the other in the innermost loop.
+
+        Parts of lines that are waited for while others are read leave one by one: bytes from 32-bit numbers took longer.
+        """
+        kind = store.value.dtype
+        if (
+            kind.lanes == 1
+            or kind.kind == "bool"
+            or kind.is_packed
+            or kind.nbytes(1) < self.vector_bytes
+            or not self.loops
+        ):
+            return False
+        loop = self.loops[-1]
+        if len(store.indices) != 1 or not isinstance(loop.step, Const) or int(loop.step.value) % kind.lanes:
+            return False
+        stride = self.analyzer.stride(store.indices[0], loop.var)
+        return isinstance(stride, Const) and stride.value == 1
+
+    def is_large(self, result: Buffer) -> Expr:
+        elements: Expr = const(1, INT64)
+        for extent in result.shape:
+            elements = index_binary("mul", elements, cast(expr(extent), INT64))
+        elements = self.analyzer.simplify(elements)
+        least = self.least // result.dtype.storage_bytes
+        if isinstance(elements, Const):
+            return const(bool(elements.value >= least), BOOL)
+        return binary("ge", elements, const(least, INT64))
+
+
+def _statements(body: Statement) -> tuple[Statement, ...]:
+    return body.statements if isinstance(body, Seq) else (body,)
+
+
+def _only_written(function: Function) -> set[Buffer]:
+    """Parameters that are whole tensors, and that the function stores to and never reads."""
+    written: set[Buffer] = set()
+    read: set[Buffer] = set()
+    for node in walk(function.body):
+        if isinstance(node, Store):
+            written.add(node.buffer)
+        elif isinstance(node, (Load, Region, Allocate)):
+            read.add(root(node.buffer))
+    plain = {param for param in function.params if isinstance(param, Buffer) and param.strides is None}
+    return (written & plain) - read
