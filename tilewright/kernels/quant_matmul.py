@@ -131,7 +131,10 @@ def quant_matmul(
     def multiply(A: Any, token_scales: Any, sums: Any, W: Any, scales: Any, zeros: Any, C: Any, block_M: int) -> None:
         with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=1) as (bn, bm):
             tile = T.alloc_shared((block_M, group), operand)
-            weight = T.alloc_fragment((block_N, group), "uint8" if weights.startswith("u") else "int8")
+            # Few rows are multiplied by codes as they come out of the registers, many by a tile of what is multiplied.
+            codes = "uint8" if weights.startswith("u") else "int8"
+            unpacked = operand if block_M > FEW_ROWS and operand == "float32" else codes
+            weight = T.alloc_fragment((block_N, group), unpacked)
             result = T.alloc_fragment((block_M, block_N), "float32")
             T.clear(result)
             for g in T.serial(groups):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from tilewright.ir.dtypes import dtype
+from tilewright.formats import Format
+from tilewright.ir.dtypes import DType, dtype, pack
 from tilewright.kernels.quant_matmul import quant_matmul
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import placed_like
@@ -22,16 +24,18 @@ class Panels:
     """Low-bit weights in panels, unpacked in registers next to the dot products of a processor."""
 
     name = "panels"
-    version = 1
+    version = 2
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""
-        own = facts.format.dtype
         epilogue = request.bias or request.residual or request.function
         int8 = request.activations == "int8"
         reasons = (
             (arch.has_threads, f"it is for processors, not {arch.target}"),
-            (own is None or not own.is_integer or own.bits == 1, f"it unpacks integers of 2, 4 and 8 bits, not {facts.format}"),
+            (
+                panel_type(facts.format) is None,
+                f"it unpacks whole numbers of at most 8 bits, which {facts.format}'s are no multiples of",
+            ),
             (facts.gather or facts.K % facts.group != 0, "groups are not whole runs of columns"),
             (facts.zeros not in ("none", "one", "groups"), f"zeros of mode {facts.zeros}"),
             (facts.multiplier or facts.divisors or facts.slots or facts.tiles[1], "second-level scales or divisors"),
@@ -57,11 +61,12 @@ class Panels:
         self, weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate
     ) -> Prepared:
         """See `Tier`."""
-        facts = weight.facts
-        assert facts.format.dtype is not None
-        zero = None if facts.zeros == "groups" else facts.zero
+        facts, codes = weight.facts, panel_type(weight.facts.format)
+        factor = weight.facts.format.whole_factor
+        assert codes is not None and factor is not None
+        zero = None if facts.zeros == "groups" else facts.zero * factor
         function = quant_matmul.trace(
-            facts.N, facts.K, weights=facts.format.dtype.name, group=facts.group, zero=zero,
+            facts.N, facts.K, weights=codes.name, group=facts.group, zero=zero,
             activations=request.activations, out=request.out, arithmetic="int8" if request.quantize else "float32",
             **options,
         )  # fmt: skip
@@ -69,10 +74,14 @@ class Panels:
 
         def panels() -> list[Any]:
             source = weight.unpack()
-            arrays = [kernel.pack(W=source.packed), source.grouped_scales]
+            wholes = source.packed
+            if source.format.dtype != codes:
+                values = source.format.decode(source.codes) * factor
+                wholes = pack(values.astype(np.int16), codes) if codes.is_packed else values.astype(codes.numpy)
+            arrays = [kernel.pack(W=wholes), source.grouped_scales / np.float32(factor)]
             if zero is None:
                 assert source.grouped_zeros is not None
-                arrays.append(source.grouped_zeros)
+                arrays.append(source.grouped_zeros * np.float32(factor))
             return [placed_like(array, example) for array in arrays]
 
         order = dict(kernel.program.final.attribute("packed_layouts", ())).get("W")
@@ -81,6 +90,26 @@ class Panels:
             return Prepared(self.name, kernel, held, lambda call, held: (call.activations, *held, call.out))
         scales = _token_scales(request, example)
         return Prepared(self.name, kernel, held, lambda call, held: (call.activations, scales(call), *held, call.out))
+
+
+@functools.cache
+def panel_type(format: Format) -> DType | None:
+    """The integer type whose codes stand for a format's values, times its `whole_factor`; None where there is none.
+
+    Three bits lie in four, five to seven in eight, and so do small floats whose values are multiples of the least.
+    """
+    factor = format.whole_factor
+    if factor is None:
+        return None
+    if format.dtype is not None and format.dtype.name in PANEL_TYPES:
+        return format.dtype
+    wholes = [value * factor for code, value in enumerate(format.values) if code not in format.unused]
+    types = map(dtype, PANEL_TYPES)
+    return next((t for t in types if t.minimum <= min(wholes) and max(wholes) <= t.maximum), None)
+
+
+PANEL_TYPES = ("uint2", "int2", "uint4", "int4", "uint8", "int8")
+"""Types that a kernel takes apart in registers, the narrowest first; unsigned ones need no correction."""
 
 
 def _token_scales(request: Request, example: Any) -> Callable[[Operands], Any]:

@@ -116,7 +116,8 @@ def _suits(gemm: Gemm, name: str, filled: _Staging, context: Context) -> bool:
     if len(source.tile_shape) != 2 or any(_reads_memory(start) for start in source.starts):
         return False
     if name == "b":
-        if not source.buffer.packed or (isinstance(filled.statement, Decode) and gemm.m > FEW_ROWS):
+        unpacked = isinstance(filled.statement, Decode) and (source.dtype.is_packed or tile.dtype.is_float)
+        if not source.buffer.packed or (unpacked and gemm.m > FEW_ROWS):
             return False
         return (
             first_match(gemm.a.dtype, source.dtype, context.arch) is not None
