@@ -46,7 +46,7 @@ from tilewright.ir.nodes import (
     Var,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, children, find, holds
+from tilewright.ir.visitor import Rewriter, children, find, holds, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter
 
