@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tilewright.kernels.epilogue import PLAIN, Epilogue
-from tilewright.kernels.hopper_quant_medium import medium_quant_choice, medium_quant_matmul
+from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
+from tilewright.kernels.hopper_quant_medium_choice import medium_quant_choice
 from tilewright.kernels.hopper_quant_small import (
     RESIDENT,
     most_warps,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.kernels.hopper_quant_medium import SHARED_BYTES
+from tilewright.kernels.hopper_quant_medium_choice import SHARED_BYTES
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 

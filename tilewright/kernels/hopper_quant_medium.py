@@ -2,8 +2,8 @@
 
 The problem is transposed: rows of W are the instruction's rows, rows of A its columns.  Two producers run ahead in rings of
 their own, because weights want long copies and activations little memory.  Consumers decode 64 columns of their rows into
-one of two sets of registers while the tensor cores still work on the other.  Clusters may divide K; their sums meet in
-shared memory, in order, so that results repeat bit by bit.
+one of two sets of registers while the tensor cores still work on the other.  Blocks stay, and share what makes no whole wave
+of tiles evenly (`even_shares`).
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.ir.dtypes import dtype as dtype_of
-from tilewright.kernels.code_table import ROWS, fill_pairs, table_bytes, table_of_pairs
+from tilewright.kernels.code_table import ROWS, fill_pairs, table_of_pairs
 from tilewright.kernels.epilogue import PLAIN, Epilogue, stored
+from tilewright.kernels.even_shares import EvenShares, hand_over, take_over
 from tilewright.kernels.grouped_matmul import list_tiles
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 HALF = 64
 """Columns that are decoded at once: half a record."""
 
-SHARED_BYTES = 227 << 10
+SLAB = 64
+"""Rows of W, and rows of A, that leave a warpgroup at once."""
 
 TURNS = 5
 """The first of three named barriers by which warpgroups take turns and meet."""
@@ -46,8 +48,9 @@ def medium_quant_matmul(
     weight_stages: int = 2,
     stages: int = 6,
     halves: int = 2,
-    cluster: int = 1,
     sharing: int = 1,
+    band: int = 1,
+    blocks: int = 132,
     promoted: bool = False,
     experts: int = 0,
 ) -> Any:
@@ -56,20 +59,21 @@ def medium_quant_matmul(
     Parameters
     ----------
     form : order of W (`FragmentRecords`), with scales (and zeros) of its operand's type.
-    tokens : rows of A that a block multiplies, a multiple of 8 up to 256.
+    tokens : rows of A that a tile takes, a multiple of 8 up to 256.
     offset : what all codes are too large by.
     zeros_mode : with zeros: ``"original"``, ``(codes - offset - zeros) * scales``, or ``"rescale"``,
         ``(codes - offset) * scales - zeros``.
     epilogue : what becomes of sums before they are stored.
-    warpgroups, tiles : a block has ``64 * warpgroups * tiles`` rows of W; each warpgroup decodes `tiles` times 64.
+    warpgroups, tiles : a tile has ``64 * warpgroups * tiles`` rows of W; each warpgroup decodes `tiles` times 64.
     records : groups of 128 columns in one copy of weights, at most 4; longer copies are faster.
     weight_stages, stages : copies of weights, and of columns of A, on their way.
     halves : times 64 columns of A in one slot: 1 or 2.
-    cluster : blocks that divide K among them.
-    sharing : blocks that send one another the columns of A, where K is not divided.
+    sharing : blocks that send one another the activations, each with rows of W of its own.
+    band : tiles of A's rows that are walked before the next rows of W.
+    blocks : that run at once; they share the tiles evenly.
     promoted : scales are applied to float32 sums of groups of 128 instead of codes: less work for few rows, more for many.
     experts : weights that runs of A's rows are multiplied by, one after the other (see `grouped_matmul`); 0 for one weight and
-        all rows.  K is not divided then.
+        all rows.
 
     Returns
     -------
@@ -78,29 +82,26 @@ def medium_quant_matmul(
     ``residual[M, N]``, one element each where they are not used.  With experts W has their records one below the other, ``factor``
     is ``[experts]``, and ``sizes[experts]`` (int32) before C says how many rows of A are whose.
     """
-    assert not experts or (cluster == 1 and epilogue.bias is None and not epilogue.residual)
+    assert not experts or (epilogue.bias is None and not epilogue.residual)
     M = T.dynamic("M")
     dtype = str(form.operand)
     down, across, words = form.shape(N, K)
-    rows = 64 * warpgroups * tiles
-    own = 64 * tiles
+    rows, own = 64 * warpgroups * tiles, 64 * tiles
     parts, all_parts = own // form.rows, rows // form.rows
-    blocks = -(-down // (all_parts * sharing)) * sharing
+    wide = -(-down // (all_parts * sharing))  # tiles that cover W's rows
     chunks, slots = across // records, 2 * records // halves
-    count = -(-chunks // cluster)  # behind the last chunk A reads as zero, whatever the weights
-    share = own // cluster
-    a_bytes, w_bytes = 2 * stages * halves * tokens * HALF, 4 * weight_stages * all_parts * records * words
-    kept = out if staged_bytes(out, cluster, epilogue) < 4 else "float32"
+    groups = blocks // sharing
+    kept = out if staged_bytes(out, epilogue) < 4 else "float32"
+    piece = min(tokens, SLAB)
     in_turns = warpgroups == 2 and not promoted and tokens >= 64
-    row_of_sums = rows + PADDING * 8 // dtype_of(kept).bits
 
     @T.macro
-    def multiply(which: int, rings: Any, codes: Any, total: Any) -> None:
+    def multiply(which: int, rings: Any, codes: Any, total: Any, before: Any, count: Any) -> None:
         """Codes are scaled in registers; one accumulator takes all products."""
         a_ring, w_ring, activations, weights, table = rings
-        if in_turns and which == 1:
-            end_turn(which)
-        for chunk in T.serial(count):
+        T.clear(total)
+        for step in T.serial(count):
+            chunk = before + step
             w_slot = weights.receive(chunk)
             for half in list(range(2 * records)):
                 number = chunk * slots + half // halves
@@ -115,19 +116,24 @@ def medium_quant_matmul(
                 T.wgmma_gemm(operand, a_ring[number % stages, half % halves, :, :], total, transpose_B=True)
                 end_turn(which)
                 T.wait_wgmma(1)
-                if half % halves == 0 and number > 0:
-                    activations.release(number - 1)
+                if half % halves == 0:
+                    if half > 0:
+                        activations.release(number - 1)
+                    elif step > 0:
+                        activations.release(number - 1)
             weights.release(chunk)
         T.wait_wgmma(0)
-        activations.release(count * slots - 1)
+        activations.release((before + count) * slots - 1)
 
     @T.macro
-    def multiply_by_groups(which: int, rings: Any, codes: Any, total: Any) -> None:
+    def multiply_by_groups(which: int, rings: Any, codes: Any, total: Any, before: Any, count: Any) -> None:
         """An accumulator takes a group's products, and the next codes are decoded meanwhile; then its sum is scaled."""
         a_ring, w_ring, activations, weights, table = rings
         sums = T.alloc_fragment((own, tokens), "float32")
         scale = T.alloc_fragment((own,), "float32")
-        for chunk in T.serial(count):
+        T.clear(total)
+        for step in T.serial(count):
+            chunk = before + step
             w_slot = weights.receive(chunk)
             T.unpack(
                 w_ring[w_slot, which * parts : (which + 1) * parts, 0, :], form, codes[0], offset=offset, table=table
@@ -146,10 +152,8 @@ def medium_quant_matmul(
                     T.wait_wgmma(1)
                     T.unpack(
                         w_ring[w_slot, which * parts : (which + 1) * parts, record + 1, :],
-                        form,
-                        codes[0],
-                        offset=offset,
-                    )
+                        form, codes[0], offset=offset, table=table,
+                    )  # fmt: skip
                 else:
                     weights.release(chunk)
                 T.wait_wgmma(0)
@@ -170,129 +174,130 @@ def medium_quant_matmul(
             T.named_barrier_arrive(TURNS + 1 - which, 256)
 
     @T.macro
-    def meet(which: int) -> None:
-        """All warpgroups have done all their products."""
-        if in_turns and which == 0:
-            T.sync_threads(TURNS, 256)  # the other's last turn
-        T.sync_threads(TURNS + 2, 128 * warpgroups)
+    def store(total: Any, staged: Any, others: Any, C: Any, place: Any, first: Any) -> None:
+        """Sums of the rows of W from `first` on, in registers, into C by way of shared memory."""
+        factor, bias, residual = others
+        expert, first_token, end = place
+        shift = T.alloc_fragment((own,), "float32")
+        if epilogue.bias:
+            T.copy(bias[first], shift)
+        for t in list(range(tiles)):
+            for p in list(range(tokens // piece)):
+                T.sync_threads()
+                for i, j in T.Parallel(own, tokens):
+                    if (i // SLAB == t) & (j // piece == p):
+                        value = total[i, j]
+                        if not epilogue.is_plain:
+                            value = epilogue.before_residual(value, factor[expert], shift[i])
+                        staged[j - p * piece, i - t * SLAB] = stored(value, kept)
+                T.sync_threads()
+                put(staged, residual, C, first_token + p * piece, end, first + t * SLAB)
 
     @T.macro
-    def finish(total: Any, factor: Any, expert: Any, bias: Any, first: Any, sums: Any, column: int) -> None:
-        """Sums of the rows of W from `first` on, in registers, into the tile that they leave through."""
-        if epilogue.is_plain or cluster > 1:
-            for i, j in T.Parallel(own, tokens):
-                sums[j, column + i] = stored(total[i, j], kept)
-        else:
-            shift = T.alloc_fragment((own,), "float32")
-            if epilogue.bias:
-                T.copy(bias[first], shift)
-            for i, j in T.Parallel(own, tokens):
-                sums[j, column + i] = stored(epilogue.before_residual(total[i, j], factor[expert], shift[i]), kept)
-
-    @T.macro
-    def add_shares(
-        sums: Any, factor: Any, bias: Any, residual: Any, C: Any, column: Any, first_token: Any, first: Any
-    ) -> None:
-        """Add what the blocks of the cluster found for rows that are this one's to store, one after the other."""
-        result = T.alloc_fragment((tokens, share), "float32")
-        other = T.alloc_fragment((tokens, share), "float32")
-        T.copy(sums[0:tokens, column : column + share], result, rank=0)
-        for peer in list(range(1, cluster)):
-            T.copy(sums[0:tokens, column : column + share], other, rank=peer)
-            for i, j in T.Parallel(tokens, share):
-                result[i, j] += other[i, j]
-        if epilogue.is_plain:
-            T.copy(result, C[first_token, first + column])
-        else:
-            shift = T.alloc_fragment((share,), "float32")
-            if epilogue.bias:
-                T.copy(bias[first + column], shift)
-            for i, j in T.Parallel(tokens, share):
-                value = epilogue.before_residual(result[i, j], factor[0], shift[j])
-                if epilogue.residual:
-                    value = value + T.cast(residual[first_token + i, first + column + j], "float32")
-                C[first_token + i, first + column + j] = stored(value, out)
-
-    @T.macro
-    def store(sums: Any, residual: Any, C: Any, column: int, first_token: Any, end: Any, first: Any) -> None:
-        """A warpgroup's rows of the finished tile, into C."""
+    def put(staged: Any, residual: Any, C: Any, first_token: Any, end: Any, first: Any) -> None:
+        """Finished sums into C."""
         if experts:
-            for j, i in T.Parallel(tokens, own):
+            for j, i in T.Parallel(piece, SLAB):
                 if first_token + j < end:
-                    C[first_token + j, first + column + i] = sums[j, column + i]
+                    C[first_token + j, first + i] = staged[j, i]
         elif epilogue.residual:
-            for j, i in T.Parallel(tokens, own):
-                row, n = first_token + j, first + column + i
-                C[row, n] = stored(sums[j, column + i] + T.cast(residual[row, n], "float32"), out)
+            for j, i in T.Parallel(piece, SLAB):
+                row, n = first_token + j, first + i
+                C[row, n] = stored(staged[j, i] + T.cast(residual[row, n], "float32"), out)
         else:
-            T.copy(sums[0:tokens, column : column + own], C[first_token, first + column])
+            T.copy(staged[0:piece, 0:SLAB], C[first_token, first])
 
     @T.macro
     def consume(
-        which: int, rings: Any, sums: Any, others: Any, C: Any, tile: Any, rank: Any, first_token: Any, end: Any
+        which: int, rings: Any, staged: Any, others: Any, space: Any, runs: Any, C: Any, shares: Any, rank: Any
     ) -> None:
         """What a warpgroup does."""
         table = rings[-1]
-        factor, expert, bias, residual = others
+        partial, done = space
         total = T.alloc_fragment((own, tokens), "float32")
         codes = [T.alloc_fragment((own, HALF), dtype) for _ in range(2)]
-        T.clear(total)
         if form.is_looked_up:
             fill_pairs(form, table, which * (ROWS // warpgroups), ROWS // warpgroups)
             T.sync_threads(TURNS + 2, 128 * warpgroups)
-        if promoted:
-            multiply_by_groups(which, rings, codes, total)
-        else:
-            multiply(which, rings, codes, total)
-        T.pdl_sync()
-        meet(which)
-        finish(total, factor, expert, bias, tile * rows + which * own, sums, which * own)
-        if cluster > 1:
-            T.sync_cluster()
-            column = rank * (rows // cluster) + which * share
-            add_shares(sums, factor, bias, residual, C, column, first_token, tile * rows)
-            T.sync_cluster()
-        else:
-            T.sync_threads()
-            store(sums, residual, C, which * own, first_token, end, tile * rows)
+        if in_turns and which == 1:
+            end_turn(which)
+        for turn in T.serial(shares.turns):
+            tile, begin, count, before = shares.stretch(turn)
+            if count > 0:
+                if promoted:
+                    multiply_by_groups(which, rings, codes, total, before, count)
+                else:
+                    multiply(which, rings, codes, total, before, count)
+                T.pdl_sync()
+                if begin > 0:
+                    hand_over(total, partial, done, ((shares.own * sharing + rank) * warpgroups + which), own, tokens)
+                else:
+                    if begin + count < chunks:
+                        following, behind = shares.peers(tile)
+                        for peer in T.serial(behind - following):
+                            other = ((following + peer) * sharing + rank) * warpgroups + which
+                            take_over(total, partial, done, other, own, tokens)
+                    row, expert, first_token, end = place_of(tile, shares.tiles, runs, rank)
+                    store(total, staged, others, C, (expert, first_token, end), row * rows + which * own)
+        if in_turns and which == 0:
+            begin_turn(which)  # the other's last turn
+
+    def place_of(tile: Any, listed: Any, runs: Any, rank: Any) -> tuple[Any, Any, Any, Any]:
+        """A tile's number of rows of W, its expert, its first row of A, and the end of that expert's."""
+        panel = tile // (band * wide)
+        inside = tile - panel * band * wide
+        height = T.min(listed // wide - panel * band, band) if band > 1 else 1
+        entry, row = panel * band + inside % height, inside // height * sharing + rank
+        expert, first_token, end = 0, entry * tokens, M
+        if runs is not None:
+            expert, first_token, end = runs[0][entry], runs[1][entry], runs[2][entry]
+            T.assume(expert >= 0)
+            T.assume(expert < experts)
+        T.assume(row >= 0)
+        T.assume(first_token >= 0)
+        return row, expert, first_token, end
 
     @T.macro
-    def bring_weights(W: Any, w_ring: Any, weights: Any, above: Any, tile: Any, first: Any) -> None:
-        """A block's records, `above` rows of records below W's beginning."""
-        for chunk in T.serial(count):
-            slot = weights.acquire(chunk)
-            start = T.min(first + chunk, chunks - 1) * records
-            for part in T.serial(all_parts):
-                row = above + T.min(tile * all_parts + part, down - 1)
-                T.copy(W[row, start : start + records, :], w_ring[slot, part, :, :], eviction_policy="evict_first")
-            weights.publish(chunk)
+    def bring_weights(W: Any, w_ring: Any, weights: Any, runs: Any, shares: Any, rank: Any) -> None:
+        """The records of a block's stretches."""
+        for turn in T.serial(shares.turns):
+            tile, begin, count, before = shares.stretch(turn)
+            if count > 0:
+                row, expert, _, _ = place_of(tile, shares.tiles, runs, rank)
+                for step in T.serial(count):
+                    slot = weights.acquire(before + step)
+                    start = T.max(T.min(begin + step, chunks - 1), 0) * records
+                    for part in T.serial(all_parts):
+                        at = expert * down + T.min(row * all_parts + part, down - 1)
+                        T.copy(
+                            W[at, start : start + records, :], w_ring[slot, part, :, :], eviction_policy="evict_first"
+                        )
+                    weights.publish(before + step)
 
     @T.macro
-    def bring_activations(A: Any, a_ring: Any, activations: Any, first_token: Any, first: Any) -> None:
-        """The columns of a block's rows of A, half a record's at a time."""
-        for number in T.serial(count * slots):
-            slot = activations.acquire(number)
-            column = first * records * COLUMNS + number * halves * HALF
-            for half in list(range(halves)):
-                T.copy(A[first_token, column + half * HALF], a_ring[slot, half, :, :], multicast=sharing > 1)
-            activations.publish(number)
+    def bring_activations(A: Any, a_ring: Any, activations: Any, runs: Any, shares: Any, rank: Any) -> None:
+        """The columns of the rows of A of a block's stretches, half a record's at a time."""
+        for turn in T.serial(shares.turns):
+            tile, begin, count, before = shares.stretch(turn)
+            if count > 0:
+                _, _, first_token, _ = place_of(tile, shares.tiles, runs, rank)
+                for step in T.serial(count * slots):
+                    slot = activations.acquire(before * slots + step)
+                    column = begin * records * COLUMNS + step * halves * HALF
+                    for half in list(range(halves)):
+                        T.copy(A[first_token, column + half * HALF], a_ring[slot, half, :, :], multicast=sharing > 1)
+                    activations.publish(before * slots + step)
 
     @T.macro
     def product(W: Any, A: Any, factor: Any, bias: Any, residual: Any, runs: Any, C: Any) -> None:
-        grid = (blocks * cluster, T.ceildiv(M, tokens) if runs is None else runs[0].shape[0])
-        with T.Kernel(*grid, threads=128 * (warpgroups + 1), cluster_dims=(cluster * sharing, 1, 1)) as (
-            block,
-            of_tokens,
-        ):
-            tile, rank = block // cluster, block % cluster
-            first = rank * count
-            expert, first_token, end = 0, of_tokens * tokens, M
+        partial = T.alloc_global((groups * sharing * warpgroups, own, tokens), "float32")
+        done = T.alloc_global((groups * sharing * warpgroups,), "int32")
+        with T.Kernel(groups * sharing, threads=128 * (warpgroups + 1), cluster_dims=sharing) as block:
             if experts:
                 T.pdl_sync()  # the list was made by the kernel before
-                expert, first_token, end = runs[0][of_tokens], runs[1][of_tokens], runs[2][of_tokens]
-                T.assume(expert >= 0)
-                T.assume(expert < experts)
-                T.assume(first_token >= 0)
+            entries = T.ceildiv(M, tokens) if runs is None else runs[-1][0]
+            shares = EvenShares(entries * wide, chunks, groups, block // sharing)
+            rank = block % sharing if sharing > 1 else 0
             a_ring = T.alloc_shared((stages, halves, tokens, HALF), dtype)
             w_ring = T.alloc_shared((weight_stages, all_parts, records, words), "uint32")
             scope = "cluster" if sharing > 1 else "block"
@@ -301,45 +306,28 @@ def medium_quant_matmul(
             weights = T.channel(w_ring, writers="weights", readers=names)
             table = table_of_pairs(form)
             rings = a_ring, w_ring, activations, weights, table
-            sums = T.alias(a_ring if a_bytes > w_bytes else w_ring, (tokens, row_of_sums), kept)
+            padded = SLAB + PADDING * 8 // dtype_of(kept).bits
+            staged = [T.alloc_shared((piece, padded), kept) for _ in range(warpgroups)]
             with T.roles():
                 for which in list(range(warpgroups)):
                     with T.role(names[which], warps=4, registers=consumer_registers(warpgroups)):
-                        if experts:
-                            if first_token < end:
-                                consume(
-                                    which,
-                                    rings,
-                                    sums,
-                                    (factor, expert, bias, residual),
-                                    C,
-                                    tile,
-                                    rank,
-                                    first_token,
-                                    end,
-                                )
-                        else:
-                            consume(which, rings, sums, (factor, 0, bias, residual), C, tile, rank, first_token, end)
+                        consume(
+                            which,
+                            rings,
+                            staged[which],
+                            (factor, bias, residual),
+                            (partial, done),
+                            runs,
+                            C,
+                            shares,
+                            rank,
+                        )
                 with T.role("weights", warps=1, registers=40):
-                    if experts:
-                        if first_token < end:
-                            bring_weights(W, w_ring, weights, expert * down, tile, first)
-                    else:
-                        bring_weights(W, w_ring, weights, 0, tile, first)
-                    if cluster > 1:
-                        T.sync_cluster()
-                        T.sync_cluster()
+                    bring_weights(W, w_ring, weights, runs, shares, rank)
                 with T.role("activations", warps=3, registers=40):
                     T.pdl_sync()
                     T.pdl_trigger()
-                    if experts:
-                        if first_token < end:
-                            bring_activations(A, a_ring, activations, first_token, first)
-                    else:
-                        bring_activations(A, a_ring, activations, first_token, first)
-                    if cluster > 1:
-                        T.sync_cluster()
-                        T.sync_cluster()
+                    bring_activations(A, a_ring, activations, runs, shares, rank)
 
     Weight, Activations, Result = (
         T.Tensor((max(1, experts) * down, across, words), "uint32"),
@@ -357,7 +345,7 @@ def medium_quant_matmul(
             firsts = T.alloc_global((length,), "int32")
             ends = T.alloc_global((length,), "int32")
             list_tiles(sizes, listed, of, firsts, ends, tokens)
-            product(W, A, factor, None, None, (of, firsts, ends), C)
+            product(W, A, factor, None, None, (of, firsts, ends, listed), C)
 
         return rows_of_experts
 
@@ -383,62 +371,12 @@ def medium_quant_matmul(
     return some_rows_and_more
 
 
-def staged_bytes(out: str, cluster: int, epilogue: Epilogue) -> int:
+def staged_bytes(out: str, epilogue: Epilogue) -> int:
     """Bytes of a sum in the tile that sums leave through: those that are not final yet are float32."""
-    return 4 if cluster > 1 or epilogue.residual else min(4, dtype_of(out).bits // 8)
+    return 4 if epilogue.residual else min(4, dtype_of(out).bits // 8)
 
 
 def consumer_registers(warpgroups: int) -> int:
     """Registers of a consumer's thread: what is left of a multiprocessor's 65536 where the producers keep 40."""
     even = 65536 // (128 * (warpgroups + 1)) // 8 * 8
     return min(232, (even * (warpgroups + 1) - 40) // warpgroups // 8 * 8)
-
-
-def medium_quant_choice(
-    N: int, K: int, M: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN
-) -> dict[str, int]:
-    """The sizes that `medium_quant_matmul` is called with for a problem, found on an H200."""
-    tokens, tiles, cluster = _tiles(N, K, M)
-    wide = cluster == 1
-    promoted = tokens <= 32 and form.group == COLUMNS and form.zero is None
-    short = tokens == 256 or (promoted or tokens == 64 if wide else tokens == 128)
-    halves = 1 if tokens >= 128 else 2
-    room = SHARED_BYTES - 1024 - table_bytes(form)
-    activations = 2 * HALF * halves * tokens
-    sums = (128 * tiles + PADDING) * tokens * staged_bytes(out, cluster, epilogue)
-    for records in (2, 1) if short else (4, 2, 1):
-        weights = 128 * tiles // form.rows * records * form.words * 4
-        fewest = 2 if tokens == 256 else max(2, sums // weights + 1)
-        stages = min(8 // halves + 2 * (tokens <= 32), (room - fewest * weights) // activations)
-        if stages >= 2:
-            break
-    weight_stages = min(5, (room - stages * activations) // weights)
-    return {
-        "tokens": tokens, "tiles": tiles, "records": records, "cluster": cluster, "stages": stages, "halves": halves,
-        "weight_stages": weight_stages, "sharing": 2 if tokens == 256 and wide else 1, "promoted": promoted,
-    }  # fmt: skip
-
-
-CYCLES = {
-    (16, 1): 230, (16, 2): 430, (32, 1): 290, (32, 2): 543, (64, 1): 400, (64, 2): 750, (128, 1): 620, (128, 2): 1180,
-    (256, 1): 1130,
-}  # fmt: skip
-"""Of a multiprocessor for 64 columns, by rows of A and times 128 rows of W, as measured: 0.9 times what the products take, and one for
-each instruction of a scheduler."""
-
-START, EXCHANGE, RESIDENT = 8000, 5000, 132
-"""Cycles until a block multiplies and after it has, those of a cluster's sums, and blocks that run at once."""
-
-
-def _tiles(N: int, K: int, M: int) -> tuple[int, int, int]:
-    """Rows of A of a block, times 128 rows of W, and blocks that divide K: what takes the fewest cycles in all waves of blocks."""
-    room = next((n for n in (16, 32, 64, 128) if n >= M), 0)
-    sizes = [(tokens, tiles) for tokens, tiles in reversed(CYCLES) if tokens == room or (tokens >= 128 and not room)]
-
-    def cycles(choice: tuple[int, int, int]) -> int:
-        tokens, tiles, cluster = choice
-        blocks = -(-N // (128 * tiles)) * -(-M // tokens) * cluster
-        block = -(-K // (HALF * cluster)) * CYCLES[tokens, tiles] + START + EXCHANGE * (cluster - 1)
-        return -(-blocks // RESIDENT) * block
-
-    return min([(*size, cluster) for cluster in (1, 2) for size in sizes], key=cycles)

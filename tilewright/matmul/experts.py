@@ -15,7 +15,8 @@ from tilewright.ir.dtypes import ALL, FLOAT32, INT32, dtype
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.grouped_matmul import GroupTiles, group_tiles
 from tilewright.kernels.grouped_matmul import grouped_matmul as grouped_kernel
-from tilewright.kernels.hopper_quant_medium import medium_quant_choice, medium_quant_matmul
+from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
+from tilewright.kernels.hopper_quant_medium_choice import medium_quant_choice
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.arrays import (

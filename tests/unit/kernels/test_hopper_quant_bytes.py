@@ -12,7 +12,7 @@ from tilewright.ir.dtypes import ALL
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.hopper_quant_bytes import PADDING, byte_quant_matmul
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice
-from tilewright.kernels.hopper_quant_medium import SHARED_BYTES
+from tilewright.kernels.hopper_quant_medium_choice import SHARED_BYTES
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 TARGET = "cuda -arch=sm_90a"

@@ -9,7 +9,8 @@ import pytest
 
 import tilewright
 from tilewright.ir.dtypes import ALL
-from tilewright.kernels.hopper_quant_medium import medium_quant_choice, medium_quant_matmul
+from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
+from tilewright.kernels.hopper_quant_medium_choice import medium_quant_choice
 from tilewright.machine.fragment_records import FragmentRecords
 
 TARGET = "cuda -arch=sm_90a"
@@ -17,7 +18,7 @@ EPSILON = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 CASES = {
     "columns and rows that end within tiles": ((4, "float16", 128, None), (150, 1000, 20), {"tokens": 16, "tiles": 1, "records": 2}),
-    "K over a cluster": ((4, "float16", 128, None), (200, 1900, 16), {"tokens": 16, "tiles": 1, "records": 2, "cluster": 2}),
+    "tiles shared along K": ((4, "float16", 128, None), (200, 1900, 16), {"tokens": 16, "tiles": 1, "records": 2, "blocks": 5}),
     "zeros, groups of 32": ((4, "float16", 32, "original"), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 4}),
     "zeros that are scaled, bfloat16": ((4, "bfloat16", 64, "rescale"), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 1}),
     "bytes as bfloat16": ((8, "bfloat16", 128, None), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 1}),
@@ -72,7 +73,7 @@ def test_interpreted_as_exact(name: str) -> None:
 
 @pytest.mark.proof
 @pytest.mark.parametrize(
-    "name", ["K over a cluster", "zeros, groups of 32", "blocks that send one another activations"]
+    "name", ["tiles shared along K", "zeros, groups of 32", "blocks that send one another activations"]
 )
 def test_emulated_as_interpreted(name: str) -> None:
     kernel, (words, a, exact, bound), c = run(name)

@@ -179,7 +179,11 @@ class Assign(ScopedRewriter):
         body = seq(body.statements, list(self.endings.values()))
         head: list[Statement] = []
         number = index_binary("sub", thread, first * WARP)
-        head.append(Let(own, index_binary("floormod", number, threads) if role.instances > 1 else number))
+        if role.instances > 1:
+            number = index_binary("floormod", number, threads)
+        elif threads & (threads - 1) == 0:  # changes nothing, but tells the target's compiler of the range
+            number = binary("and", number, const(threads - 1))
+        head.append(Let(own, number))
         own_threads = (binary("ge", own, const(0)), binary("lt", own, const(threads)))
         head.append(nodes.Assume(binary("all", *own_threads), span=role.span))
         if role.index is not None:

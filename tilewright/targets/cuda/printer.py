@@ -214,7 +214,7 @@ class CudaPrinter(CFamilyPrinter):
         return self.call(f"tw::{name}<{size}>", *(self._argument(part) for part in arguments))
 
     def _atomic(self, call: nodes.Call) -> Text:
-        """An update of one element; an order stronger than relaxed puts it between fences."""
+        """An update of one element; an order stronger than relaxed puts fences where it wants them."""
         place, *values, order = call.arguments
         assert isinstance(place, Region)
         at = self.expression(place.starts[0]) if place.starts else Text("0")
@@ -222,7 +222,9 @@ class CudaPrinter(CFamilyPrinter):
         update = self.call(f"tw::{call.function}", address, *(self._argument(value) for value in values))
         if order == "relaxed":
             return update
-        return Text(f"[&] {{ tw::fence_device(); const auto old = {update}; tw::fence_device(); return old; }}()")
+        fence = "tw::fence_device(); "
+        before, after = fence if order != "acquire" else "", fence if order != "release" else ""
+        return Text(f"[&] {{ {before}const auto old = {update}; {after}return old; }}()")
 
     def _vector_atomic(self, call: nodes.Call) -> Text:
         """Several neighbours of a tensor get what as many registers hold."""

@@ -1,0 +1,87 @@
+"""Tiles of a product dealt to blocks that stay, so that all end together: what makes no whole wave is divided along K.
+
+Groups of blocks first share the tiles that are too few for a wave: laid end to end, their steps along K are cut into as many
+equal stretches as there are groups.  Then each group takes every so many-th of the others.  A stretch that begins inside a tile
+leaves its sums in a workspace; who has the tile's first steps adds them, in order, so that results repeat bit by bit.  Stretches
+are dealt from the last block down: a block only ever waits for blocks of smaller numbers, which the machine starts before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tilewright.language as T
+
+
+@dataclass(frozen=True, slots=True)
+class EvenShares:
+    """What one group of blocks works on.
+
+    Attributes
+    ----------
+    tiles : how many there are, known at launch.
+    chunks : steps along K of each.
+    groups, group : how many groups of blocks there are, and the number of this one among them.
+    """
+
+    tiles: Any
+    chunks: int
+    groups: int
+    group: Any
+
+    @property
+    def turns(self) -> Any:
+        """Stretches of a group, some of them empty: two of shared tiles, and whole tiles."""
+        return 2 + self.tiles // self.groups
+
+    @property
+    def own(self) -> Any:
+        """The place of this group's stretches among all: counted from the last."""
+        return self.groups - 1 - self.group
+
+    @property
+    def share(self) -> Any:
+        """Steps of shared tiles that each group takes; never more than a tile has."""
+        return T.ceildiv(self.tiles % self.groups * self.chunks, self.groups)
+
+    def stretch(self, turn: Any) -> tuple[Any, Any, Any, Any]:
+        """The tile of a turn, its first step, how many follow, and how many steps this group has done before."""
+        shared, share = self.tiles % self.groups * self.chunks, self.share
+        first = T.min(self.own * share, shared)
+        held = T.min(share, shared - first)
+        head = T.min(self.chunks - first % self.chunks, held)
+        whole = self.tiles % self.groups + (turn - 2) * self.groups + self.own
+        begins, follows = turn == 0, turn == 1
+        tile = T.if_then_else(turn < 2, first // self.chunks + turn, whole)
+        begin = T.if_then_else(begins, first % self.chunks, 0)
+        count = T.if_then_else(begins, head, T.if_then_else(follows, held - head, self.chunks))
+        before = T.if_then_else(begins, 0, T.if_then_else(follows, head, held + (turn - 2) * self.chunks))
+        return tile, begin, count, before
+
+    def peers(self, tile: Any) -> tuple[Any, Any]:
+        """The places behind this group's that have stretches of its last shared tile: the first, and the one behind them."""
+        return self.own + 1, T.ceildiv((tile + 1) * self.chunks, self.share)
+
+
+@T.macro
+def hand_over(sums: Any, partial: Any, done: Any, place: Any, rows: int, columns: int) -> None:
+    """Leave a role's sums in the workspace, where the block that stores the tile finds them."""
+    for i, j in T.Parallel(rows, columns):
+        partial[place, i, j] = sums[i, j]
+    T.sync_threads()
+    if T.get_thread_binding() == 0:
+        T.atomic_store(done[place], 1, "release")
+
+
+@T.macro
+def take_over(sums: Any, partial: Any, done: Any, place: Any, rows: int, columns: int) -> None:
+    """Add what another block left, as soon as it is there."""
+    ready = T.alloc_var("int32", 0)
+    while ready == 0:
+        ready = T.atomic_load(done[place], "acquire")
+    for i, j in T.Parallel(rows, columns):
+        sums[i, j] += partial[place, i, j]
+    T.sync_threads()
+    if T.get_thread_binding() == 0:
+        T.atomic_store(done[place], 0, "relaxed")

@@ -1,0 +1,70 @@
+"""How `medium_quant_matmul` is divided: tiles and slots for a problem, by cycles found on an H200."""
+
+from __future__ import annotations
+
+from tilewright.kernels.code_table import table_bytes
+from tilewright.kernels.epilogue import PLAIN, Epilogue
+from tilewright.kernels.hopper_quant_medium import HALF, PADDING, SLAB, staged_bytes
+from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
+
+SHARED_BYTES = 227 << 10
+
+CYCLES = {
+    (16, 1): 230, (16, 2): 430, (32, 1): 290, (32, 2): 543, (64, 1): 400, (64, 2): 750, (128, 1): 620, (128, 2): 1180,
+    (256, 1): 1130,
+}  # fmt: skip
+"""Of a multiprocessor for 64 columns, by rows of A and times 128 rows of W, as measured: 0.9 times what the products take, and one for
+each instruction of a scheduler."""
+
+START, EXCHANGE, RESIDENT = 8000, 3000, 132
+"""Cycles until a block multiplies and after it has, those of handing sums over, and blocks that run at once."""
+
+BAND = 4
+"""Tiles of 256 rows of A beside as many of 128 rows of W as run at once: about as many bytes of both."""
+
+
+def medium_quant_choice(
+    N: int, K: int, M: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN
+) -> dict[str, int]:
+    """The sizes that `medium_quant_matmul` is called with for a problem."""
+    tokens, tiles = _tiles(N, K, M)
+    return fitted(form, tokens, tiles, out, epilogue)
+
+
+def fitted(
+    form: FragmentRecords, tokens: int, tiles: int, out: str = "float16", epilogue: Epilogue = PLAIN
+) -> dict[str, int]:
+    """Sizes with slots of both rings: a few of activations, and what is left for weights."""
+    promoted = tokens <= 32 and form.group == COLUMNS and form.zero is None
+    halves = 1 if tokens >= 128 else 2
+    kept = staged_bytes(out, epilogue)
+    sums = 2 * min(tokens, SLAB) * (SLAB * kept + PADDING)
+    room = SHARED_BYTES - 1024 - table_bytes(form) - sums
+    activations = 2 * HALF * halves * tokens
+    for records in (2, 1):
+        weights = 128 * tiles // form.rows * records * form.words * 4
+        stages = min(8 // halves + 2 * (tokens <= 32), (room - 2 * weights) // activations)
+        if stages >= 2:
+            break
+    weight_stages = min(5, (room - stages * activations) // weights)
+    return {
+        "tokens": tokens, "tiles": tiles, "records": records, "stages": stages, "halves": halves,
+        "weight_stages": weight_stages, "sharing": 2 if tokens == 256 else 1, "band": BAND if tokens >= 128 else 1,
+        "promoted": promoted,
+    }  # fmt: skip
+
+
+def _tiles(N: int, K: int, M: int) -> tuple[int, int]:
+    """Rows of A of a tile, times 128 rows of W: what takes the fewest cycles."""
+    room = next((n for n in (16, 32, 64, 128) if n >= M), 0)
+    sizes = [(tokens, tiles) for tokens, tiles in reversed(CYCLES) if tokens == room or (tokens >= 128 and not room)]
+
+    def cycles(choice: tuple[int, int]) -> float:
+        tokens, tiles = choice
+        count = -(-N // (128 * tiles)) * -(-M // tokens)
+        steps = -(-K // (2 * COLUMNS))
+        return -(-(count * steps) // RESIDENT) * 2 * COLUMNS // HALF * CYCLES[choice] + EXCHANGE * (
+            count % RESIDENT > 0
+        )
+
+    return min(sizes, key=cycles)
