@@ -64,24 +64,34 @@ class EvenShares:
         return self.own + 1, T.ceildiv((tile + 1) * self.chunks, self.share)
 
 
+def in_panels(tile: Any, entries: Any, wide: int, band: int) -> tuple[Any, Any]:
+    """A tile's place down A and across W, of which `wide` tiles cover the rows: `band` places down A are walked before the next of W."""
+    panel = tile // (band * wide)
+    inside = tile - panel * band * wide
+    height = T.min(entries - panel * band, band) if band > 1 else 1
+    return panel * band + inside % height, inside // height
+
+
 @T.macro
-def hand_over(sums: Any, partial: Any, done: Any, place: Any, rows: int, columns: int) -> None:
+def hand_over(totals: Any, partial: Any, done: Any, place: Any) -> None:
     """Leave a role's sums in the workspace, where the block that stores the tile finds them."""
-    for i, j in T.Parallel(rows, columns):
-        partial[place, i, j] = sums[i, j]
+    for number, total in list(enumerate(totals)):
+        for i, j in T.Parallel(*total.shape):
+            partial[place, number, i, j] = total[i, j]
     T.sync_threads()
     if T.get_thread_binding() == 0:
         T.atomic_store(done[place], 1, "release")
 
 
 @T.macro
-def take_over(sums: Any, partial: Any, done: Any, place: Any, rows: int, columns: int) -> None:
+def take_over(totals: Any, partial: Any, done: Any, place: Any) -> None:
     """Add what another block left, as soon as it is there."""
     ready = T.alloc_var("int32", 0)
     while ready == 0:
         ready = T.atomic_load(done[place], "acquire")
-    for i, j in T.Parallel(rows, columns):
-        sums[i, j] += partial[place, i, j]
+    for number, total in list(enumerate(totals)):
+        for i, j in T.Parallel(*total.shape):
+            total[i, j] += partial[place, number, i, j]
     T.sync_threads()
     if T.get_thread_binding() == 0:
         T.atomic_store(done[place], 0, "relaxed")

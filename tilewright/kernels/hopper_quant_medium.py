@@ -15,7 +15,7 @@ import tilewright.language as T
 from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.kernels.code_table import ROWS, fill_pairs, table_of_pairs
 from tilewright.kernels.epilogue import PLAIN, Epilogue, stored
-from tilewright.kernels.even_shares import EvenShares, hand_over, take_over
+from tilewright.kernels.even_shares import EvenShares, hand_over, in_panels, take_over
 from tilewright.kernels.grouped_matmul import list_tiles
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
@@ -116,11 +116,8 @@ def medium_quant_matmul(
                 T.wgmma_gemm(operand, a_ring[number % stages, half % halves, :, :], total, transpose_B=True)
                 end_turn(which)
                 T.wait_wgmma(1)
-                if half % halves == 0:
-                    if half > 0:
-                        activations.release(number - 1)
-                    elif step > 0:
-                        activations.release(number - 1)
+                if half % halves == 0 and (half > 0 or step > 0):
+                    activations.release(number - 1)
             weights.release(chunk)
         T.wait_wgmma(0)
         activations.release((before + count) * slots - 1)
@@ -230,13 +227,13 @@ def medium_quant_matmul(
                     multiply(which, rings, codes, total, before, count)
                 T.pdl_sync()
                 if begin > 0:
-                    hand_over(total, partial, done, ((shares.own * sharing + rank) * warpgroups + which), own, tokens)
+                    hand_over([total], partial, done, (shares.own * sharing + rank) * warpgroups + which)
                 else:
                     if begin + count < chunks:
                         following, behind = shares.peers(tile)
                         for peer in T.serial(behind - following):
                             other = ((following + peer) * sharing + rank) * warpgroups + which
-                            take_over(total, partial, done, other, own, tokens)
+                            take_over([total], partial, done, other)
                     row, expert, first_token, end = place_of(tile, shares.tiles, runs, rank)
                     store(total, staged, others, C, (expert, first_token, end), row * rows + which * own)
         if in_turns and which == 0:
@@ -244,10 +241,8 @@ def medium_quant_matmul(
 
     def place_of(tile: Any, listed: Any, runs: Any, rank: Any) -> tuple[Any, Any, Any, Any]:
         """A tile's number of rows of W, its expert, its first row of A, and the end of that expert's."""
-        panel = tile // (band * wide)
-        inside = tile - panel * band * wide
-        height = T.min(listed // wide - panel * band, band) if band > 1 else 1
-        entry, row = panel * band + inside % height, inside // height * sharing + rank
+        entry, across_w = in_panels(tile, listed // wide, wide, band)
+        row = across_w * sharing + rank
         expert, first_token, end = 0, entry * tokens, M
         if runs is not None:
             expert, first_token, end = runs[0][entry], runs[1][entry], runs[2][entry]
@@ -290,7 +285,7 @@ def medium_quant_matmul(
 
     @T.macro
     def product(W: Any, A: Any, factor: Any, bias: Any, residual: Any, runs: Any, C: Any) -> None:
-        partial = T.alloc_global((groups * sharing * warpgroups, own, tokens), "float32")
+        partial = T.alloc_global((groups * sharing * warpgroups, 1, own, tokens), "float32")
         done = T.alloc_global((groups * sharing * warpgroups,), "int32")
         with T.Kernel(groups * sharing, threads=128 * (warpgroups + 1), cluster_dims=sharing) as block:
             if experts:
