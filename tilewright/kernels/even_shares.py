@@ -84,14 +84,18 @@ def hand_over(totals: Any, partial: Any, done: Any, place: Any) -> None:
 
 
 @T.macro
-def take_over(totals: Any, partial: Any, done: Any, place: Any) -> None:
-    """Add what another block left, as soon as it is there."""
-    ready = T.alloc_var("int32", 0)
-    while ready == 0:
-        ready = T.atomic_load(done[place], "acquire")
-    for number, total in list(enumerate(totals)):
-        for i, j in T.Parallel(*total.shape):
-            total[i, j] += partial[place, number, i, j]
-    T.sync_threads()
+def take_over(totals: Any, partial: Any, done: Any, first: Any, count: Any, step: int) -> None:
+    """Add what `count` other blocks left, from place `first` on each `step` further, as soon as all of it is there."""
+    most = done.shape[0] - 1
     if T.get_thread_binding() == 0:
-        T.atomic_store(done[place], 0, "relaxed")
+        for peer in T.serial(count):
+            place = T.min(first + peer * step, most)
+            ready = T.alloc_var("uint32", 0)
+            while ready == 0:
+                ready = T.atomic_load(done[place], "acquire")
+            T.atomic_store(done[place], 0, "relaxed")
+    T.sync_threads()
+    for peer in T.serial(count):
+        for number, total in list(enumerate(totals)):
+            for i, j in T.Parallel(*total.shape):
+                total[i, j] += partial[T.min(first + peer * step, most), number, i, j]

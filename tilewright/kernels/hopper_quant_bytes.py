@@ -126,9 +126,8 @@ def byte_quant_matmul(
                 for half in list(range(halves)):
                     T.wgmma_gemm(own, a_ring[number % stages, half, 0, :, :], totals[tile][half], transpose_B=True)
                 T.wait_wgmma(halves)
-                if tile == 0:
-                    if record > 0 or turn > 0:
-                        activations.release(number - 1)
+                if tile == 0 and (record > 0 or turn > 0):
+                    activations.release(number - 1)
             weights.release(chunk)
         T.wait_wgmma(0)
         activations.release((before + count) * records - 1)
@@ -300,8 +299,8 @@ def byte_quant_matmul(
                 else:
                     if begin + count < chunks:
                         following, behind = shares.peers(tile)
-                        for peer in T.serial(behind - following):
-                            take_over(every, partial, done, (following + peer) * sharing + rank)
+                        first = following * sharing + rank
+                        take_over(every, partial, done, first, behind - following, sharing)
                     place = entry * tokens, (across_w * sharing + rank) * rows
                     store(totals, staged, place, scales_A, scales_W, shift, added, C)
 
@@ -378,7 +377,7 @@ def byte_quant_matmul(
             S = T.alloc_global((K_groups, M), "float32")
             sum_groups(A, S)
         partial = T.alloc_global((groups * sharing, tiles * halves, slab, part), kept)
-        done = T.alloc_global((groups * sharing,), "int32")
+        done = T.alloc_global((groups * sharing,), "uint32")
         with T.Kernel(groups * sharing, threads=128 * (warpgroups + 1), cluster_dims=sharing) as block:
             shares = EvenShares(T.ceildiv(M, tokens) * wide, chunks, groups, block // sharing)
             rank = block % sharing if sharing > 1 else 0

@@ -231,10 +231,12 @@ def medium_quant_matmul(
                 else:
                     if begin + count < chunks:
                         following, behind = shares.peers(tile)
-                        for peer in T.serial(behind - following):
-                            other = ((following + peer) * sharing + rank) * warpgroups + which
-                            take_over([total], partial, done, other)
+                        first = (following * sharing + rank) * warpgroups + which
+                        take_over([total], partial, done, first, behind - following, sharing * warpgroups)
                     row, expert, first_token, end = place_of(tile, shares.tiles, runs, rank)
+                    T.assume(row >= 0)
+                    T.assume(expert >= 0)
+                    T.assume(first_token >= 0)
                     store(total, staged, others, C, (expert, first_token, end), row * rows + which * own)
         if in_turns and which == 0:
             begin_turn(which)  # the other's last turn
@@ -246,10 +248,6 @@ def medium_quant_matmul(
         expert, first_token, end = 0, entry * tokens, M
         if runs is not None:
             expert, first_token, end = runs[0][entry], runs[1][entry], runs[2][entry]
-            T.assume(expert >= 0)
-            T.assume(expert < experts)
-        T.assume(row >= 0)
-        T.assume(first_token >= 0)
         return row, expert, first_token, end
 
     @T.macro
@@ -259,6 +257,9 @@ def medium_quant_matmul(
             tile, begin, count, before = shares.stretch(turn)
             if count > 0:
                 row, expert, _, _ = place_of(tile, shares.tiles, runs, rank)
+                T.assume(row >= 0)
+                T.assume(expert >= 0)
+                T.assume(expert < max(1, experts))
                 for step in T.serial(count):
                     slot = weights.acquire(before + step)
                     start = T.max(T.min(begin + step, chunks - 1), 0) * records
@@ -276,6 +277,7 @@ def medium_quant_matmul(
             tile, begin, count, before = shares.stretch(turn)
             if count > 0:
                 _, _, first_token, _ = place_of(tile, shares.tiles, runs, rank)
+                T.assume(first_token >= 0)
                 for step in T.serial(count * slots):
                     slot = activations.acquire(before * slots + step)
                     column = begin * records * COLUMNS + step * halves * HALF
@@ -286,7 +288,7 @@ def medium_quant_matmul(
     @T.macro
     def product(W: Any, A: Any, factor: Any, bias: Any, residual: Any, runs: Any, C: Any) -> None:
         partial = T.alloc_global((groups * sharing * warpgroups, 1, own, tokens), "float32")
-        done = T.alloc_global((groups * sharing * warpgroups,), "int32")
+        done = T.alloc_global((groups * sharing * warpgroups,), "uint32")
         with T.Kernel(groups * sharing, threads=128 * (warpgroups + 1), cluster_dims=sharing) as block:
             if experts:
                 T.pdl_sync()  # the list was made by the kernel before

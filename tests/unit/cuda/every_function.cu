@@ -229,6 +229,7 @@ TW_KERNEL(128, 1) copies(const TW_GRID_CONSTANT tw::TensorMap map, const void* p
   tw::bulk_store(q, s, 64); tw::bulk_reduce_add(static_cast<float*>(q), s, 64); tw::bulk_commit(); tw::bulk_wait<1>(); tw::bulk_wait_read<0>();
   const uint32_t peer = tw::mapa(s, tw::cluster_rank() ^ 1), peer_bar = tw::mapa(bar, tw::cluster_size() - 1);
   tw::bulk_copy_cluster(peer, s, 64, peer_bar); tw::store_cluster_async(peer, 3.0f, peer_bar);
+  *static_cast<uint32_t*>(q) = tw::table_word(s, 77u, 2);
   tw::Fragment<float, 8> from_peer; tw::load_cluster_fragment<4>(from_peer, 4, peer);
   tw::store_cluster(peer, tw::load_cluster<4, float>(peer)); tw::store_cluster(peer, tw::load_cluster<4, tw::half>(peer)); tw::store_cluster(peer, tw::load_cluster<1, int32_t>(peer));
   tw::mbarrier_arrive_cluster(bar, 1); tw::mbarrier_arrive_cluster_release(bar, 1); tw::mbarrier_arrive_expect_tx_cluster(bar, 1, 16); tw::mbarrier_wait_cluster(bar, 0);

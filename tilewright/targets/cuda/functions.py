@@ -51,6 +51,7 @@ for _name, _arity in (
     register(Intrinsic(_name, _arity, None))
 register(Intrinsic("set_word", 3, None, pure=False))
 register(Intrinsic("get_word", 2, None))
+register(Intrinsic("table_word", 3, None, pure=False))
 register(Intrinsic("quad_transpose", 1, None, pure=False, collective=True))
 # Gemms of warpgroups: descriptors of tiles; n, types, majors, accumulator, a, b, and whether the old sum counts.  Sparse ones have the
 # selector of lanes behind the types, and the metadata behind b.

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.errors import InternalError, Span
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import DType
+from tilewright.ir.dtypes import UINT32, DType
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Buffer, Expr, Region, const, index_binary
 from tilewright.ir.signature import root
@@ -27,6 +27,9 @@ TEMPLATES = {
     "bulk_wait_read": 1, "setmaxnreg": 1, "lop3": 1,
 }  # fmt: skip
 """Functions with template parameters: how many of a call's arguments those are."""
+
+_FLAGS = {("atomic_load", "acquire"): "load_acquire", ("atomic_store", "release"): "store_release"}
+"""What a word that blocks tell one another by has functions of its own for."""
 
 _ELEMENTS = {name: TYPES[dtype.name] for dtype, name in PTX_NAMES.items()}
 
@@ -222,6 +225,8 @@ class CudaPrinter(CFamilyPrinter):
         update = self.call(f"tw::{call.function}", address, *(self._argument(value) for value in values))
         if order == "relaxed":
             return update
+        if place.dtype == UINT32 and (call.function, order) in _FLAGS:
+            return self.call(f"tw::{_FLAGS[call.function, order]}", address, *(self._argument(value) for value in values))
         fence = "tw::fence_device(); "
         before, after = fence if order != "acquire" else "", fence if order != "release" else ""
         return Text(f"[&] {{ {before}const auto old = {update}; {after}return old; }}()")

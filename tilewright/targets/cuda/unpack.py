@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.ir.dtypes import ALL, BOOL, FLOAT32, INT32, UINT32
+from tilewright.ir.dtypes import ALL, BOOL, FLOAT32, UINT32
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
@@ -241,10 +241,9 @@ class _Unpack:
         registers: list[Expr] = []
         for byte in range(4):
             word = Load(UINT32, words, (const(number),))
-            row = self._named("row", Call(UINT32, "prmt", (word, const(0, UINT32), const(0x4440 + byte, UINT32))), made)
             whole = Region(table.buffer, tuple(self.block.visited(table.starts)), table.extents)
-            found = self.block.shared(whole, [cast(row, INT32), self._lane])
-            registers.append(self._named("pair", Load(UINT32, found.buffer, found.starts), made))
+            column = self.block.shared(whole, [const(0), self._lane])
+            registers.append(self._named("pair", Call(UINT32, "table_word", (column, word, const(byte))), made))
         return registers
 
     def _looked_up(self, place: Expr, chooser: Expr, plane: np.ndarray, made: list[Statement]) -> Expr:

@@ -49,6 +49,11 @@ template <int BITS, int N, class T, int SIZE> TW_DEVICE void store_packed(uint8_
 template <int N, Cache CACHE, class T> TW_DEVICE Vector<T, N> load_global(const T* pointer, TW_SITE) { return load<N>(pointer, site); }
 template <Cache CACHE, class T, int N> TW_DEVICE void store_global(T* pointer, const Vector<T, N>& vector, TW_SITE) { store(pointer, vector, site); }
 
+TW_DEVICE uint32_t table_word(uint32_t column, uint32_t codes, int byte, TW_SITE) {
+  uint32_t word;
+  ::tw_load(&word, ::tw_shared_pointer(column + (codes >> 8 * byte & 0xFFu) * 128, site), sizeof(word), site);
+  return word;
+}
 template <int N, class T> TW_DEVICE Vector<T, N> load_cluster(uint32_t address, TW_SITE) {
   Vector<T, N> result;
   ::tw_load(&result, ::tw_shared_pointer(address, site), sizeof(result), site);

@@ -146,7 +146,15 @@ template <Cache CACHE, class T, int N> TW_DEVICE void store_global(T* pointer, c
 }
 #undef TW_STORE
 
-// ---- shared memory of a block of the cluster, by cluster address (see mapa) -------------------------------------------
+// A word of a table of 256 rows of 32 words in shared memory, given the address of its column; a byte of `codes` says the row.  One
+// operation makes the address: 128 times the byte, added to the column's.
+TW_DEVICE uint32_t table_word(uint32_t column, uint32_t codes, int byte) {
+  const uint32_t address = __dp4a(codes, 128u << 8 * byte, column);
+  uint32_t word;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address));
+  return word;
+}
+
 template <int N, class T> TW_DEVICE Vector<T, N> load_cluster(uint32_t address) {
   static_assert(sizeof(T) * N == 4 || sizeof(T) * N == 8 || sizeof(T) * N == 16, "4, 8 or 16 bytes");
   Vector<T, N> result;
