@@ -28,7 +28,7 @@ def byte_quant_choice(N: int, K: int, M: int, form: FragmentRecords, promoted: b
 
 
 def fitted(form: FragmentRecords, sizes: dict[str, int]) -> dict[str, int]:
-    """Sizes with slots of both rings: eight of activations at most, and what is left for weights.
+    """Sizes with slots of both rings: powers of two, so that little is reckoned to find one.
 
     Where not even two copies of weights fit, they are shorter, and blocks of fewer rows.
     """
@@ -37,8 +37,7 @@ def fitted(form: FragmentRecords, sizes: dict[str, int]) -> dict[str, int]:
     for tiles in range(sizes["tiles"], 0, -1):
         for records in (n for n in (4, 2, 1) if n <= sizes["records"]):
             weights = 4 * (128 * tiles // form.rows) * records * form.words
-            stages = min(8, (room - 2 * weights) // activations)
-            if stages >= 2:
-                rest = min(5, (room - stages * activations) // weights)
-                return {**sizes, "tiles": tiles, "records": records, "stages": stages, "weight_stages": rest}
+            for stages, copies in ((8, 4), (8, 2), (4, 2), (2, 2)):
+                if stages * activations + copies * weights <= room:
+                    return {**sizes, "tiles": tiles, "records": records, "stages": stages, "weight_stages": copies}
     raise AssertionError("two records and two columns of activations fit every multiprocessor")

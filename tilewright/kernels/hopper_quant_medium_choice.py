@@ -34,22 +34,20 @@ def medium_quant_choice(
 def fitted(
     form: FragmentRecords, tokens: int, tiles: int, out: str = "float16", epilogue: Epilogue = PLAIN
 ) -> dict[str, int]:
-    """Sizes with slots of both rings: a few of activations, and what is left for weights."""
+    """Sizes with slots of both rings: powers of two, so that little is reckoned to find one."""
     promoted = tokens <= 32 and form.group == COLUMNS and form.zero is None
     halves = 1 if tokens >= 128 else 2
     kept = staged_bytes(out, epilogue)
     sums = 2 * min(tokens, SLAB) * (SLAB * kept + PADDING)
     room = SHARED_BYTES - 1024 - table_bytes(form) - sums
     activations = 2 * HALF * halves * tokens
-    for records in (2, 1):
+    for records, stages, least in ((2, 4, 4), (2, 4, 2), (1, 4, 4), (1, 4, 2), (2, 2, 2), (1, 2, 2)):
         weights = 128 * tiles // form.rows * records * form.words * 4
-        stages = min(8 // halves + 2 * (tokens <= 32), (room - 2 * weights) // activations)
-        if stages >= 2:
+        if stages * activations + least * weights <= room:
             break
-    weight_stages = min(5, (room - stages * activations) // weights)
     return {
         "tokens": tokens, "tiles": tiles, "records": records, "stages": stages, "halves": halves,
-        "weight_stages": weight_stages, "sharing": 2 if tokens == 256 else 1, "band": BAND if tokens >= 128 else 1,
+        "weight_stages": least, "sharing": 2 if tokens == 256 else 1, "band": BAND if tokens >= 128 else 1,
         "promoted": promoted,
     }  # fmt: skip
 
