@@ -72,15 +72,30 @@ def in_panels(tile: Any, entries: Any, wide: int, band: int) -> tuple[Any, Any]:
     return panel * band + inside % height, inside // height
 
 
+def workspaces(places: int, totals: int, rows: int, columns: int, dtype: str) -> tuple[Any, Any]:
+    """Memory for the sums of so many roles, and a flag for each: whether they are there."""
+    return T.alloc_global((places, totals, rows, columns), dtype), T.alloc_global((places,), "uint32")
+
+
 @T.macro
-def hand_over(totals: Any, partial: Any, done: Any, place: Any) -> None:
-    """Leave a role's sums in the workspace, where the block that stores the tile finds them."""
+def hand_over(totals: Any, partial: Any, place: Any, barrier: int, threads: int) -> None:
+    """Leave a role's sums in the workspace; the messenger, who waits at the barrier, says so."""
     for number, total in list(enumerate(totals)):
         for i, j in T.Parallel(*total.shape):
             partial[place, number, i, j] = total[i, j]
-    T.sync_threads()
-    if T.get_thread_binding() == 0:
-        T.atomic_store(done[place], 1, "release")
+    T.named_barrier_arrive(barrier, threads + 32)
+
+
+@T.macro
+def announce(shares: EvenShares, done: Any, first: Any, barriers: int, roles: int, threads: int) -> None:
+    """What the messenger, a warp, does: it waits until sums have left for memory, so that those who multiply need not."""
+    _, begin, count, _ = shares.stretch(0)
+    if (begin > 0) & (count > 0):
+        T.pdl_sync()
+        for number in list(range(roles)):
+            T.sync_threads(barriers + number, threads + 32)
+            if T.get_thread_binding() == 0:
+                T.atomic_store(done[first + number], 1, "release")
 
 
 @T.macro

@@ -14,8 +14,8 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.epilogue import PLAIN, Epilogue, stored
-from tilewright.kernels.even_shares import EvenShares, hand_over, in_panels, take_over
-from tilewright.kernels.hopper_quant_medium import consumer_registers
+from tilewright.kernels.even_shares import EvenShares, announce, hand_over, in_panels, take_over, workspaces
+from tilewright.kernels.hopper_quant_medium import LEFT, consumer_registers
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 PADDING = 4
@@ -295,7 +295,7 @@ def byte_quant_matmul(
                     multiply(rings, of_w, of_a, codes, totals, before, count)
                 T.pdl_sync()
                 if begin > 0:
-                    hand_over(every, partial, done, shares.own * sharing + rank)
+                    hand_over(every, partial, shares.own * sharing + rank, LEFT, 128 * warpgroups)
                 else:
                     if begin + count < chunks:
                         following, behind = shares.peers(tile)
@@ -376,8 +376,7 @@ def byte_quant_matmul(
         if of_sums:
             S = T.alloc_global((K_groups, M), "float32")
             sum_groups(A, S)
-        partial = T.alloc_global((groups * sharing, tiles * halves, slab, part), kept)
-        done = T.alloc_global((groups * sharing,), "uint32")
+        partial, done = workspaces(groups * sharing, tiles * halves, slab, part, kept)
         with T.Kernel(groups * sharing, threads=128 * (warpgroups + 1), cluster_dims=sharing) as block:
             shares = EvenShares(T.ceildiv(M, tokens) * wide, chunks, groups, block // sharing)
             rank = block % sharing if sharing > 1 else 0
@@ -395,9 +394,11 @@ def byte_quant_matmul(
                     if of_sums:
                         T.pdl_sync()
                     bring_weights(W, w_ring, of_w, shares, rank)
-                with T.role("activations", warps=3, registers=40):
+                with T.role("activations", warps=2, registers=40):
                     T.pdl_sync()
                     T.pdl_trigger()
                     bring_activations(A, a_ring, of_a, shares)
+                with T.role("messenger", warps=1, registers=40):
+                    announce(shares, done, shares.own * sharing + rank, LEFT, 1, 128 * warpgroups)
 
     return rows_of_bytes

@@ -15,7 +15,7 @@ import tilewright.language as T
 from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.kernels.code_table import ROWS, fill_pairs, table_of_pairs
 from tilewright.kernels.epilogue import PLAIN, Epilogue, stored
-from tilewright.kernels.even_shares import EvenShares, hand_over, in_panels, take_over
+from tilewright.kernels.even_shares import EvenShares, announce, hand_over, in_panels, take_over, workspaces
 from tilewright.kernels.grouped_matmul import list_tiles
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
@@ -25,8 +25,8 @@ HALF = 64
 SLAB = 64
 """Rows of W, and rows of A, that leave a warpgroup at once."""
 
-TURNS = 5
-"""The first of three named barriers by which warpgroups take turns and meet."""
+TURNS, LEFT = 5, 8
+"""The first of three named barriers by which warpgroups take turns and meet, and of two behind which sums have left for memory."""
 
 PADDING = 16
 """Bytes between rows of sums, so that writing columns meets different banks."""
@@ -227,7 +227,7 @@ def medium_quant_matmul(
                     multiply(which, rings, codes, total, before, count)
                 T.pdl_sync()
                 if begin > 0:
-                    hand_over([total], partial, done, (shares.own * sharing + rank) * warpgroups + which)
+                    hand_over([total], partial, (shares.own * sharing + rank) * warpgroups + which, LEFT + which, 128)
                 else:
                     if begin + count < chunks:
                         following, behind = shares.peers(tile)
@@ -287,8 +287,7 @@ def medium_quant_matmul(
 
     @T.macro
     def product(W: Any, A: Any, factor: Any, bias: Any, residual: Any, runs: Any, C: Any) -> None:
-        partial = T.alloc_global((groups * sharing * warpgroups, 1, own, tokens), "float32")
-        done = T.alloc_global((groups * sharing * warpgroups,), "uint32")
+        partial, done = workspaces(groups * sharing * warpgroups, 1, own, tokens, "float32")
         with T.Kernel(groups * sharing, threads=128 * (warpgroups + 1), cluster_dims=sharing) as block:
             if experts:
                 T.pdl_sync()  # the list was made by the kernel before
@@ -321,10 +320,12 @@ def medium_quant_matmul(
                         )
                 with T.role("weights", warps=1, registers=40):
                     bring_weights(W, w_ring, weights, runs, shares, rank)
-                with T.role("activations", warps=3, registers=40):
+                with T.role("activations", warps=2, registers=40):
                     T.pdl_sync()
                     T.pdl_trigger()
                     bring_activations(A, a_ring, activations, runs, shares, rank)
+                with T.role("messenger", warps=1, registers=40):
+                    announce(shares, done, (shares.own * sharing + rank) * warpgroups, LEFT, warpgroups, 128)
 
     Weight, Activations, Result = (
         T.Tensor((max(1, experts) * down, across, words), "uint32"),

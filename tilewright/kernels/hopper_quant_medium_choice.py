@@ -16,8 +16,11 @@ CYCLES = {
 """Of a multiprocessor for 64 columns, by rows of A and times 128 rows of W, as measured: 0.9 times what the products take, and one for
 each instruction of a scheduler."""
 
-START, EXCHANGE, RESIDENT = 8000, 3000, 132
-"""Cycles until a block multiplies and after it has, those of handing sums over, and blocks that run at once."""
+START, RESIDENT = 8000, 132
+"""Cycles until a block multiplies and after it has, and blocks that run at once."""
+
+HANDED, READ = 3000, 1000
+"""Cycles of the first sums that are handed over, and of the beginning of each that is read."""
 
 BAND = 4
 """Tiles of 256 rows of A beside as many of 128 rows of W as run at once: about as many bytes of both."""
@@ -27,8 +30,8 @@ def medium_quant_choice(
     N: int, K: int, M: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN
 ) -> dict[str, int]:
     """The sizes that `medium_quant_matmul` is called with for a problem."""
-    tokens, tiles = _tiles(N, K, M)
-    return fitted(form, tokens, tiles, out, epilogue)
+    tokens, tiles, blocks = _tiles(N, K, M)
+    return {**fitted(form, tokens, tiles, out, epilogue), "blocks": blocks}
 
 
 def fitted(
@@ -52,17 +55,31 @@ def fitted(
     }  # fmt: skip
 
 
-def _tiles(N: int, K: int, M: int) -> tuple[int, int]:
-    """Rows of A of a tile, times 128 rows of W: what takes the fewest cycles."""
+def _tiles(N: int, K: int, M: int) -> tuple[int, int, int]:
+    """Rows of A of a tile, times 128 rows of W, and blocks: what takes the fewest cycles."""
     room = next((n for n in (16, 32, 64, 128) if n >= M), 0)
-    sizes = [(tokens, tiles) for tokens, tiles in reversed(CYCLES) if tokens == room or (tokens >= 128 and not room)]
+    sizes = [(tokens, tiles) for tokens, tiles in reversed(CYCLES) if tokens <= max(room, 256 - room)]
+    choices = [
+        (*size, blocks)
+        for size in sizes
+        if -(-M // size[0]) <= 2 or size[0] >= 128
+        for blocks in _grids(-(-N // (128 * size[1])) * -(-M // size[0]))
+    ]
+    return min(choices, key=lambda choice: _cycles(N, K, M, *choice))
 
-    def cycles(choice: tuple[int, int]) -> float:
-        tokens, tiles = choice
-        count = -(-N // (128 * tiles)) * -(-M // tokens)
-        steps = -(-K // (2 * COLUMNS))
-        return -(-(count * steps) // RESIDENT) * 2 * COLUMNS // HALF * CYCLES[choice] + EXCHANGE * (
-            count % RESIDENT > 0
-        )
 
-    return min(sizes, key=cycles)
+def _grids(count: int) -> list[int]:
+    """How many blocks could share so many tiles: all that run, or a few for each."""
+    return [RESIDENT, *(count * n for n in range(RESIDENT // count, 0, -1))]
+
+
+def _cycles(N: int, K: int, M: int, tokens: int, tiles: int, blocks: int) -> float:
+    """About how long a block works."""
+    count, steps = -(-N // (128 * tiles)) * -(-M // tokens), -(-K // (2 * COLUMNS))
+    shared = count % blocks
+    share = -(-shared * steps // blocks)
+    found = START + (count // blocks * steps + share) * (2 * COLUMNS // HALF) * CYCLES[tokens, tiles]
+    if shared and share < steps:
+        peers = -(-steps // share) - 1
+        found += HANDED + peers * (READ + 128 * tiles * tokens * 4 / 40)
+    return found
