@@ -73,6 +73,8 @@ def test_program(program, arch):
         (programs.added_quads, "sm_90a", "atomic_add_fragment<4>"),
         (programs.sums_of_rows, "sm_80", "tw::warp_add("),
         (programs.sums_of_rows, "sm_80", "tw::warp_max("),
+        (programs.handed_over, "sm_80", "tw::load_acquire("),
+        (programs.handed_over, "sm_80", "tw::store_release("),
     ],
 )
 def test_which_instruction(program, arch, found):

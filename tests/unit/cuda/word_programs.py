@@ -170,6 +170,33 @@ def whole_grid(blocks=4, rounds=3):
     return main, (a, np.zeros_like(a)), np.full(a.shape, a.sum() + (rounds - 1) * a.size)
 
 
+def handed_over(blocks=3):
+    """Each block waits until the one before it has left its sum, and leaves its own."""
+
+    @T.prim_func
+    def main(A: T.Tensor((blocks * 64,), "int32"), C: T.Tensor((blocks * 64,), "int32")):
+        left = T.alloc_global((blocks + 1, 64), "int32")
+        there = T.alloc_global((blocks + 1,), "uint32")
+        with T.Kernel(blocks, threads=64) as block:
+            tx = T.get_thread_binding()
+            if (tx == 0) & (block > 0):
+                ready = T.alloc_var("uint32", 0)
+                while ready == 0:
+                    ready = T.atomic_load(there[block], "acquire")
+            T.sync_threads()
+            own = T.alloc_var("int32", A[block * 64 + tx])
+            if block > 0:
+                own = own + left[block, tx]
+            C[block * 64 + tx] = own
+            left[block + 1, tx] = own
+            T.sync_threads()
+            if tx == 0:
+                T.atomic_store(there[block + 1], 1, "release")
+
+    a = whole(blocks * 64, dtype="int32")
+    return main, (a, np.zeros_like(a)), np.cumsum(a.reshape(blocks, 64), axis=0).reshape(-1)
+
+
 SOURCE = """
 __device__ void twice(const float* x, float* y, int n) { for (int i = 0; i < n; ++i) y[i] = 2 * x[i]; }
 template <class X> __device__ X half_of(X x) { return x / 2; }
@@ -197,7 +224,7 @@ def foreign_functions():
 
 PROGRAMS: list[Any] = [
     added_accumulators, added_floats, added_odd_rows, added_quads, sums_of_rows, dots_of_bytes, reduced_over_threads,
-    reduced_in_warps, bound_threads, whole_grid, foreign_functions,
+    reduced_in_warps, bound_threads, whole_grid, handed_over, foreign_functions,
 ]  # fmt: skip
 
 

@@ -1,0 +1,49 @@
+"""How tiles are dealt to blocks: every step of every tile to one of them, and sums to who stores the tile."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.kernels.even_shares import EvenShares
+
+
+def stretches(tiles: int, chunks: int, groups: int) -> dict[int, list[tuple[int, int, int]]]:
+    """By a group's own place: tile, first step and number of steps of each stretch that is not empty."""
+    found = {}
+    for group in range(groups):
+        shares = EvenShares(tiles, chunks, groups, group)
+        done, own = 0, []
+        for turn in range(int(shares.turns)):
+            tile, begin, count, before = (int(value) for value in shares.stretch(turn))
+            if count > 0:
+                assert before == done
+                done += count
+                own.append((tile, begin, count))
+        found[int(shares.own)] = own
+    return found
+
+
+CASES = [(112, 32, 132), (224, 32, 132), (1, 5, 7), (3, 4, 12), (66, 8, 66), (70, 3, 66), (5, 1, 4), (1, 1, 132), (16, 16, 132)]
+
+
+@pytest.mark.parametrize(("tiles", "chunks", "groups"), CASES)
+def test_every_step_is_done_once_and_the_longest_work_is_even(tiles: int, chunks: int, groups: int) -> None:
+    dealt = stretches(tiles, chunks, groups)
+    steps = [(tile, begin + step) for own in dealt.values() for tile, begin, count in own for step in range(count)]
+    assert sorted(steps) == [(tile, step) for tile in range(tiles) for step in range(chunks)]
+    assert max(sum(count for _, _, count in own) for own in dealt.values()) == -(-tiles * chunks // groups)
+
+
+@pytest.mark.parametrize(("tiles", "chunks", "groups"), CASES)
+def test_who_has_the_first_steps_finds_the_others_behind(tiles: int, chunks: int, groups: int) -> None:
+    dealt = stretches(tiles, chunks, groups)
+    for place, own in dealt.items():
+        for number, (tile, begin, count) in enumerate(own):
+            assert begin == 0 or number == 0, "a stretch within a tile comes first: there is memory for one"
+            if begin == 0 and count < chunks:
+                shares = EvenShares(tiles, chunks, groups, groups - 1 - place)
+                first, behind = (int(value) for value in shares.peers(tile))
+                others = [dealt[peer][0] for peer in range(first, behind)]
+                assert all(other[0] == tile and other[1] > 0 for other in others)
+                assert count + sum(other[2] for other in others) == chunks
+                assert all(groups - 1 - peer < groups - 1 - place for peer in range(first, behind)), "waits for smaller numbers"
