@@ -85,6 +85,7 @@ TW_KERNEL(128, 1) words(const uint32_t* p, uint32_t* q) {
   int at = 0;
   q[at++] = tw::lop3<0xEA>(a, b, c); q[at++] = tw::prmt(a, b, c); q[at++] = tw::add_f16x2(a, b); q[at++] = tw::sub_f16x2(a, b); q[at++] = tw::mul_f16x2(a, b);
   q[at++] = tw::fma_f16x2(a, b, c); q[at++] = tw::fma_bf16x2(a, b, c); q[at++] = tw::add_bf16x2(a, b); q[at++] = tw::sub_bf16x2(a, b); q[at++] = tw::mul_bf16x2(a, b);
+  q[at++] = tw::neg_f16x2(a) ^ tw::neg_bf16x2(b); q[at++] = tw::low_twice(a); q[at++] = tw::high_twice(a);
   q[at++] = tw::max_f16x2(a, b); q[at++] = tw::max_bf16x2(a, b); q[at++] = tw::min_f16x2(a, b); q[at++] = tw::min_bf16x2(a, b);
   q[at++] = tw::pack_f16x2(tw::bits_float(a), tw::bits_float(b)); q[at++] = tw::pack_bf16x2(tw::bits_float(a), tw::bits_float(b));
   q[at++] = tw::pack_e4m3x4(tw::low_f16x2(a), tw::high_f16x2(a), tw::low_bf16x2(b), tw::high_bf16x2(b)); q[at++] = tw::pack_s8x4(a, b, c, a);

@@ -45,7 +45,8 @@ register(Intrinsic("pack_f16x2", 2, None))
 register(Intrinsic("pack_bf16x2", 2, None))
 # Pairs of 16-bit floats in a word, and bytes of two words.
 for _name, _arity in (
-    ("sub_f16x2", 2), ("mul_f16x2", 2), ("fma_f16x2", 3), ("mul_bf16x2", 2), ("fma_bf16x2", 3), ("prmt", 3), ("lop3", 4),
+    ("sub_f16x2", 2), ("mul_f16x2", 2), ("fma_f16x2", 3), ("mul_bf16x2", 2), ("fma_bf16x2", 3), ("neg_f16x2", 1), ("neg_bf16x2", 1),
+    ("low_twice", 1), ("high_twice", 1), ("prmt", 3), ("lop3", 4),
     ("bits_float", 1),
 ):  # fmt: skip
     register(Intrinsic(_name, _arity, None))

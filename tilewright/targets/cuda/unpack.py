@@ -295,9 +295,7 @@ class _Unpack:
             scales = self._pairs(row, "scales", group, made)
             less: list[Expr | None] = [None, None]
             if self.unpack.zeros_mode is not None:
-                zeros = [
-                    binary("xor", zero, const(0x80008000, UINT32)) for zero in self._pairs(row, "zeros", group, made)
-                ]
+                zeros = [Call(UINT32, f"neg_{kind}", (zero,)) for zero in self._pairs(row, "zeros", group, made)]
                 original = self.unpack.zeros_mode == "original"
                 less = [
                     Call(UINT32, f"mul_{kind}", (zero, scale)) if original else zero
@@ -348,7 +346,7 @@ class _Unpack:
             spread = [Call(UINT32, "prmt", (both, const(0, UINT32), const(s, UINT32))) for s in (0x4040, 0x4141)]
             return [self._named("scale", binary("shl", pair, const(7, UINT32)), made) for pair in spread]
         made.append(Let(both, value, span=self.unpack.span))
-        return [Call(UINT32, "prmt", (both, both, const(selector, UINT32))) for selector in (0x1010, 0x3232)]
+        return [Call(UINT32, half, (both,)) for half in ("low_twice", "high_twice")]
 
     def _line_number(self, row: Expr, group: int | None = None) -> Expr:
         """Which of a record's scales is a row's."""

@@ -27,6 +27,10 @@ TW_DEVICE uint32_t prmt(uint32_t a, uint32_t b, uint32_t selector) {
   return d;
 }
 
+TW_DEVICE uint32_t low_twice(uint32_t a) { return (a & 0xFFFFu) * 0x10001u; }
+TW_DEVICE uint32_t high_twice(uint32_t a) { return (a >> 16) * 0x10001u; }
+TW_DEVICE uint32_t neg_f16x2(uint32_t a) { return a ^ 0x80008000u; }
+TW_DEVICE uint32_t neg_bf16x2(uint32_t a) { return a ^ 0x80008000u; }
 template <class T> TW_DEVICE T low_of(uint32_t pair) { return T{uint16_t(pair)}; }
 template <class T> TW_DEVICE T high_of(uint32_t pair) { return T{uint16_t(pair >> 16)}; }
 template <class T> TW_DEVICE uint32_t pair_of(T low, T high) { return low.bits | uint32_t(high.bits) << 16; }

@@ -16,6 +16,11 @@ TW_DEVICE uint32_t prmt(uint32_t a, uint32_t b, uint32_t selector) {
   return d;
 }
 
+// One half of a register in both; what takes it reads that half instead, where the instruction can.
+TW_DEVICE uint32_t low_twice(uint32_t a) { uint32_t d; asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {low, low}; }" : "=r"(d) : "r"(a)); return d; }
+TW_DEVICE uint32_t high_twice(uint32_t a) { uint32_t d; asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {high, high}; }" : "=r"(d) : "r"(a)); return d; }
+TW_DEVICE uint32_t neg_f16x2(uint32_t a) { uint32_t d; asm("neg.f16x2 %0, %1;" : "=r"(d) : "r"(a)); return d; }
+TW_DEVICE uint32_t neg_bf16x2(uint32_t a) { uint32_t d; asm("neg.bf16x2 %0, %1;" : "=r"(d) : "r"(a)); return d; }
 TW_DEVICE uint32_t add_f16x2(uint32_t a, uint32_t b) { uint32_t d; asm("add.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b)); return d; }
 TW_DEVICE uint32_t sub_f16x2(uint32_t a, uint32_t b) { uint32_t d; asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b)); return d; }
 TW_DEVICE uint32_t mul_f16x2(uint32_t a, uint32_t b) { uint32_t d; asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b)); return d; }
