@@ -1,8 +1,7 @@
 """``C = A W^T`` on Hopper for activations of 8 bits, W in low-bit records: weights are the register operand of wgmma.
 
 As in `hopper_quant_medium` the problem is transposed, two producers run ahead in rings of their own, and consumers decode a
-record's columns while the tensor cores work on the ones before; blocks stay and share the tiles evenly.  Codes become int8 or
-8-bit floats.  Scales of groups cannot
+record's columns while the tensor cores work on the ones before.  Codes become int8 or 8-bit floats.  Scales of groups cannot
 enter those: sums of a group are exact in an accumulator of their own and are scaled on their way into the total.  With
 scales of channels alone, or int8 scales of groups that are multiplied into the codes, one sum runs over all of K.
 """
@@ -14,15 +13,11 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.epilogue import PLAIN, Epilogue, stored
-from tilewright.kernels.even_shares import EvenShares, announce, hand_over, in_panels, take_over, workspaces
-from tilewright.kernels.hopper_quant_medium import LEFT, consumer_registers
+from tilewright.kernels.hopper_quant_medium import consumer_registers
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 PADDING = 4
 """Elements between rows of staged sums, so that writing columns meets different banks."""
-
-PIECE = 32
-"""Rows of A whose sums leave at once."""
 
 LONGEST = 1 << 17
 """Columns whose products certainly fit an int32."""
@@ -47,10 +42,9 @@ def byte_quant_matmul(
     records: int = 4,
     weight_stages: int = 2,
     stages: int = 4,
+    cluster: int = 1,
     sharing: int = 1,
     ahead: int = 1,
-    band: int = 1,
-    blocks: int = 132,
 ) -> Any:
     """``function((A scales_A) ((numbers - offset - zeros) scales scales_W)^T + bias) + residual`` for any number of rows.
 
@@ -65,14 +59,13 @@ def byte_quant_matmul(
     of_rows : scales of A: ``"token"``, one a row, ``"tensor"``, one for all, or None.
     by_channel : whether W's rows have scales.
     epilogue : what becomes of scaled sums; it has no factor.
-    tokens, part : rows of A that a tile takes, and those that one product takes.
-    warpgroups, tiles : a tile has ``64 * warpgroups * tiles`` rows of W.
+    tokens, part : rows of A that a block multiplies, and those that one product takes.
+    warpgroups, tiles : a block has ``64 * warpgroups * tiles`` rows of W.
     records : groups of 128 columns in one copy of weights, at most 4.
     weight_stages, stages : copies of weights, and of 128 columns of A, on their way.
-    sharing : blocks that send one another the columns of A, each with rows of W of its own.
+    cluster : blocks that divide K among them.
+    sharing : blocks that send one another the columns of A, where K is not divided.
     ahead : sums of groups that a thread holds: with 2 it scales one while the tensor cores work on the other.
-    band : tiles of A's rows that are walked before the next rows of W.
-    blocks : that run at once; they share the tiles evenly.
 
     Returns
     -------
@@ -88,8 +81,11 @@ def byte_quant_matmul(
     slab = 64 * warpgroups
     rows, parts = slab * tiles, slab // form.rows
     halves = tokens // part
-    wide = -(-down // (parts * tiles * sharing))  # tiles that cover W's rows
-    chunks, groups, piece = across // records, blocks // sharing, min(part, PIECE)
+    blocks = -(-down // (parts * tiles * sharing)) * sharing
+    chunks = across // records
+    count = -(-chunks // cluster)  # behind the last chunk A reads as zero, whatever the weights
+    share = slab // cluster
+    meetings = 2 * tiles * halves if cluster > 1 else 0
     sum_type = "int32" if integer else "float32"
     kept = "float32" if promoted else sum_type
     in_codes = zeros == "codes" or multiplied or offset != 0
@@ -99,6 +95,7 @@ def byte_quant_matmul(
     of_sums = zeros in ("original", "rescale")
     sets = form.sets if promoted else 1
     columns = COLUMNS // sets
+    a_bytes, w_bytes = stages * tokens * COLUMNS, 4 * weight_stages * parts * tiles * records * words
 
     @T.macro
     def decode(source: Any, codes: Any, first: int) -> None:
@@ -110,11 +107,10 @@ def byte_quant_matmul(
             T.unpack(source, form, codes, first=first)
 
     @T.macro
-    def multiply(rings: Any, weights: Any, activations: Any, codes: Any, totals: Any, before: Any, count: Any) -> None:
+    def multiply(rings: Any, weights: Any, activations: Any, codes: Any, totals: Any) -> None:
         """One sum for all products."""
         w_ring, a_ring = rings
-        for turn in T.serial(count):
-            chunk = before + turn
+        for chunk in T.serial(count):
             w_slot = weights.receive(chunk)
             for step in list(range(records * tiles)):
                 record, tile = step // tiles, step % tiles
@@ -126,11 +122,11 @@ def byte_quant_matmul(
                 for half in list(range(halves)):
                     T.wgmma_gemm(own, a_ring[number % stages, half, 0, :, :], totals[tile][half], transpose_B=True)
                 T.wait_wgmma(halves)
-                if tile == 0 and (record > 0 or turn > 0):
+                if tile == 0 and number > 0:
                     activations.release(number - 1)
             weights.release(chunk)
         T.wait_wgmma(0)
-        activations.release((before + count) * records - 1)
+        activations.release(count * records - 1)
 
     @T.macro
     def promote(sums: Any, scale: Any, zero: Any, of_a: Any, total: Any) -> None:
@@ -179,11 +175,9 @@ def byte_quant_matmul(
             of_a.release(chunk * records + record)
 
     @T.macro
-    def one_by_one(rings: Any, of_w: Any, of_a: Any, operands: Any, totals: Any, S: Any, at: Any, run: Any) -> None:
+    def one_by_one(rings: Any, of_w: Any, of_a: Any, operands: Any, totals: Any, S: Any, at: Any) -> None:
         """The next codes are decoded while a product runs; other warpgroups' products run while its sum is scaled."""
-        before, count = run
-        for turn in T.serial(count):
-            chunk = before + turn
+        for chunk in T.serial(count):
             of_w.receive(chunk)
             decode_step(rings, operands[0], chunk, 0)
             for step in list(range(last + 1)):
@@ -195,11 +189,9 @@ def byte_quant_matmul(
             of_w.release(chunk)
 
     @T.macro
-    def overlapped(rings: Any, of_w: Any, of_a: Any, operands: Any, totals: Any, S: Any, at: Any, run: Any) -> None:
+    def overlapped(rings: Any, of_w: Any, of_a: Any, operands: Any, totals: Any, S: Any, at: Any) -> None:
         """A product runs while the sum of the one before is scaled; none runs from one copy of weights to the next."""
-        before, count = run
-        for turn in T.serial(count):
-            chunk = before + turn
+        for chunk in T.serial(count):
             of_w.receive(chunk)
             decode_step(rings, operands[0], chunk, 0)
             start(rings, of_a, operands, S, at, chunk, 0)
@@ -219,9 +211,7 @@ def byte_quant_matmul(
         settle(of_a, operands, totals, chunk, step)
 
     @T.macro
-    def multiply_by_groups(
-        rings: Any, of_w: Any, of_a: Any, codes: Any, totals: Any, S: Any, at: Any, run: Any
-    ) -> None:
+    def multiply_by_groups(rings: Any, of_w: Any, of_a: Any, codes: Any, totals: Any, S: Any, at: Any) -> None:
         """A sum for each group, scaled on its way into the total."""
         sums = [T.alloc_fragment((slab, part), sum_type) for _ in range(ahead)]
         scale = [T.alloc_fragment((slab,), "float32") for _ in range(ahead)]
@@ -229,9 +219,9 @@ def byte_quant_matmul(
         of_columns = [T.alloc_fragment((part,), "float32") if of_sums else None for _ in range(ahead)]
         operands = (codes, sums, scale, zero, of_columns)
         if ahead == 1:
-            one_by_one(rings, of_w, of_a, operands, totals, S, at, run)
+            one_by_one(rings, of_w, of_a, operands, totals, S, at)
         else:
-            overlapped(rings, of_w, of_a, operands, totals, S, at, run)
+            overlapped(rings, of_w, of_a, operands, totals, S, at)
 
     @T.macro
     def finish(value: Any, m: Any, n: Any, scales_A: Any, scales_W: Any, shift: Any, C: Any, added: Any) -> None:
@@ -253,93 +243,48 @@ def byte_quant_matmul(
         C[m, n] = stored(value, out)
 
     @T.macro
-    def store(
-        totals: Any, staged: Any, place: Any, scales_A: Any, scales_W: Any, shift: Any, added: Any, C: Any
-    ) -> None:
-        """A tile's sums into C, by way of shared memory."""
-        row_of_a, row_of_w = place
-        for t in list(range(tiles)):
-            for half in list(range(halves)):
-                for p in list(range(part // piece)):
-                    T.sync_threads()
-                    for i, j in T.Parallel(slab, part):
-                        if j // piece == p:
-                            staged[j - p * piece, i] = totals[t][half][i, j]
-                    T.sync_threads()
-                    row, column = row_of_a + half * part + p * piece, row_of_w + t * slab
-                    for i, j in T.Parallel(piece, slab):
-                        finish(staged[i, j], row + i, column + j, scales_A, scales_W, shift, C, added)
-
-    @T.macro
     def consume(
-        rings: Any, of_w: Any, of_a: Any, S: Any, shares: Any, rank: Any, staged: Any, space: Any, others: Any, C: Any
-    ) -> None:
-        """What a role does that multiplies: its stretches of tiles."""
-        partial, done = space
-        scales_A, scales_W, shift, added = others
+        rings: Any, of_w: Any, of_a: Any, S: Any, first: Any, place: Any, staged: Any, scales_A: Any, scales_W: Any,
+        shift: Any, added: Any, C: Any,
+    ) -> None:  # fmt: skip
+        """What a role does that multiplies: its rows of the block's tile."""
+        of_tokens, block_of_rows, rank = place
         totals = [[T.alloc_fragment((slab, part), kept) for _ in range(halves)] for _ in range(tiles)]
-        every = [total for some in totals for total in some]
         codes = [T.alloc_fragment((slab, columns), operand) for _ in range(2)]
+        for some in totals:
+            for total in some:
+                T.clear(total)
         if of_sums:
             T.pdl_sync()
-        for turn in T.serial(shares.turns):
-            tile, begin, count, before = shares.stretch(turn)
-            if count > 0:
-                entry, across_w = in_panels(tile, shares.tiles // wide, wide, band)
-                for total in every:
-                    T.clear(total)
-                if promoted:
-                    at = (begin - before) * records, entry * tokens
-                    multiply_by_groups(rings, of_w, of_a, codes, totals, S, at, (before, count))
+        if promoted:
+            token = of_tokens * tokens
+            multiply_by_groups(rings, of_w, of_a, codes, totals, S, (first * records, token))
+        else:
+            multiply(rings, of_w, of_a, codes, totals)
+        T.pdl_sync()
+        for t in list(range(tiles)):
+            for half in list(range(halves)):
+                T.sync_threads()
+                for i, j in T.Parallel(slab, part):
+                    staged[j, i] = totals[t][half][i, j]
+                row = of_tokens * tokens + half * part
+                column = block_of_rows * rows + t * slab + rank * share
+                if cluster > 1:
+                    T.sync_cluster()
+                    result = T.alloc_fragment((part, share), kept)
+                    other = T.alloc_fragment((part, share), kept)
+                    T.copy(staged[0:part, rank * share : (rank + 1) * share], result, rank=0)
+                    for peer in list(range(1, cluster)):
+                        T.copy(staged[0:part, rank * share : (rank + 1) * share], other, rank=peer)
+                        for i, j in T.Parallel(part, share):
+                            result[i, j] += other[i, j]
+                    for i, j in T.Parallel(part, share):
+                        finish(result[i, j], row + i, column + j, scales_A, scales_W, shift, C, added)
+                    T.sync_cluster()
                 else:
-                    multiply(rings, of_w, of_a, codes, totals, before, count)
-                T.pdl_sync()
-                if begin > 0:
-                    hand_over(every, partial, shares.own * sharing + rank, LEFT, 128 * warpgroups)
-                else:
-                    if begin + count < chunks:
-                        following, behind = shares.peers(tile)
-                        first = following * sharing + rank
-                        take_over(every, partial, done, first, behind - following, sharing)
-                    place = entry * tokens, (across_w * sharing + rank) * rows
-                    store(totals, staged, place, scales_A, scales_W, shift, added, C)
-
-    @T.macro
-    def bring_weights(W: Any, w_ring: Any, of_w: Any, shares: Any, rank: Any) -> None:
-        """The records of a block's stretches."""
-        for turn in T.serial(shares.turns):
-            tile, begin, count, before = shares.stretch(turn)
-            _, across_w = in_panels(tile, shares.tiles // wide, wide, band)
-            first = (across_w * sharing + rank) * (parts * tiles)
-            T.assume(first >= 0)
-            for step in T.serial(count):
-                slot = of_w.acquire(before + step)
-                start = T.max(T.min(begin + step, chunks - 1), 0) * records
-                for number in T.serial(parts * tiles):
-                    row = T.min(first + number, down - 1)
-                    T.copy(
-                        W[row, start : start + records, :], w_ring[slot, number, :, :], eviction_policy="evict_first"
-                    )
-                of_w.publish(before + step)
-
-    @T.macro
-    def bring_activations(A: Any, a_ring: Any, of_a: Any, shares: Any) -> None:
-        """The columns of the rows of A of a block's stretches, 128 at a time."""
-        for turn in T.serial(shares.turns):
-            tile, begin, count, before = shares.stretch(turn)
-            entry, _ = in_panels(tile, shares.tiles // wide, wide, band)
-            first_token = entry * tokens
-            T.assume(first_token >= 0)
-            for step in T.serial(count * records):
-                slot = of_a.acquire(before * records + step)
-                for half in list(range(halves)):
-                    for group in list(range(sets)):
-                        column = (begin * records + step) * COLUMNS + group * columns
-                        T.copy(
-                            A[first_token + half * part, column], a_ring[slot, half, group, :, :],
-                            multicast=sharing > 1,
-                        )  # fmt: skip
-                of_a.publish(before * records + step)
+                    T.sync_threads()
+                    for i, j in T.Parallel(part, slab):
+                        finish(staged[i, j], row + i, column + j, scales_A, scales_W, shift, C, added)
 
     @T.macro
     def sum_groups(A: Any, S: Any) -> None:
@@ -376,29 +321,54 @@ def byte_quant_matmul(
         if of_sums:
             S = T.alloc_global((K_groups, M), "float32")
             sum_groups(A, S)
-        partial, done = workspaces(groups * sharing, tiles * halves, slab, part, kept)
-        with T.Kernel(groups * sharing, threads=128 * (warpgroups + 1), cluster_dims=sharing) as block:
-            shares = EvenShares(T.ceildiv(M, tokens) * wide, chunks, groups, block // sharing)
-            rank = block % sharing if sharing > 1 else 0
+        grid = (blocks * cluster, T.ceildiv(M, tokens))
+        with T.Kernel(*grid, threads=128 * (warpgroups + 1), cluster_dims=(cluster * sharing, 1, 1)) as (
+            block,
+            of_tokens,
+        ):
+            tile, rank = block // cluster, block % cluster
+            first = rank * count
             a_ring = T.alloc_shared((stages, halves, sets, part, columns), activations)
             w_ring = T.alloc_shared((weight_stages, parts * tiles, records, words), "uint32")
             scope = "cluster" if sharing > 1 else "block"
             of_a = T.channel(a_ring, writers="activations", readers="consumers", scope=scope)
             of_w = T.channel(w_ring, writers="weights", readers="consumers")
-            staged = T.alloc_shared((piece, slab + PADDING), kept)
+            staged = T.alias(a_ring if a_bytes > w_bytes else w_ring, (part, slab + PADDING), kept)
             with T.roles():
                 with T.role("consumers", warps=4 * warpgroups, registers=consumer_registers(warpgroups)):
-                    others = scales_A, scales_W, shift, added
-                    consume((w_ring, a_ring), of_w, of_a, S, shares, rank, staged, (partial, done), others, C)
+                    consume(
+                        (w_ring, a_ring), of_w, of_a, S, first, (of_tokens, tile, rank), staged, scales_A, scales_W,
+                        shift, added, C,
+                    )  # fmt: skip
                 with T.role("weights", warps=1, registers=40):
                     if of_sums:
                         T.pdl_sync()
-                    bring_weights(W, w_ring, of_w, shares, rank)
-                with T.role("activations", warps=2, registers=40):
+                    for chunk in T.serial(count):
+                        slot = of_w.acquire(chunk)
+                        start = T.min(first + chunk, chunks - 1) * records
+                        for number in T.serial(parts * tiles):
+                            row = T.min(tile * (parts * tiles) + number, down - 1)
+                            T.copy(
+                                W[row, start : start + records, :], w_ring[slot, number, :, :],
+                                eviction_policy="evict_first",
+                            )  # fmt: skip
+                        of_w.publish(chunk)
+                    for _ in list(range(meetings)):
+                        T.sync_cluster()
+                with T.role("activations", warps=3, registers=40):
                     T.pdl_sync()
                     T.pdl_trigger()
-                    bring_activations(A, a_ring, of_a, shares)
-                with T.role("messenger", warps=1, registers=40):
-                    announce(shares, done, shares.own * sharing + rank, LEFT, 1, 128 * warpgroups)
+                    for number in T.serial(count * records):
+                        slot = of_a.acquire(number)
+                        for half in list(range(halves)):
+                            for group in list(range(sets)):
+                                column = (first * records + number) * COLUMNS + group * columns
+                                T.copy(
+                                    A[of_tokens * tokens + half * part, column], a_ring[slot, half, group, :, :],
+                                    multicast=sharing > 1,
+                                )  # fmt: skip
+                        of_a.publish(number)
+                    for _ in list(range(meetings)):
+                        T.sync_cluster()
 
     return rows_of_bytes

@@ -1,43 +1,45 @@
-"""How `byte_quant_matmul` is divided: tiles and slots for a problem, found on an H200."""
+"""How `byte_quant_matmul` is divided: tiles, slots and clusters for a problem, found on an H200."""
 
 from __future__ import annotations
 
-from tilewright.kernels.hopper_quant_bytes import PADDING, PIECE
-from tilewright.kernels.hopper_quant_medium_choice import BAND, SHARED_BYTES
+from tilewright.kernels.hopper_quant_medium_choice import SHARED_BYTES
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 
 def byte_quant_choice(N: int, K: int, M: int, form: FragmentRecords, promoted: bool) -> dict[str, int]:
     """The sizes that `byte_quant_matmul` is called with for up to `M` rows of A, found on an H200.
 
-    Blocks share tiles evenly, so tiles are those that multiply fastest; small ones where there would be few steps for each.
+    Where W has rows for a block on most multiprocessors, K stays whole; else clusters divide it.
     """
     tokens = next((n for n in (8, 16, 32, 64, 128) if n >= M), 256)
-    sizes = {"tokens": tokens, "part": tokens, "tiles": 1, "sharing": 1, "ahead": 1, "records": 2}
-    sizes["band"] = BAND if tokens >= 128 else 1
+    if tokens == 256 and -(-N // 128) * -(-M // 256) < 100:
+        tokens = 128
+    sizes = {"tokens": tokens, "part": tokens, "tiles": 1, "cluster": 1, "sharing": 1, "ahead": 1, "records": 2}
     if tokens == 256:
         sizes["sharing"] = 2
         if promoted:
             sizes["part"], sizes["ahead"] = (64, 2) if form.operand.is_integer else (128, 1)
     else:
-        sizes["tiles"] = 2 if -(-N // 128) * -(-M // tokens) >= 200 else 1
-        sizes["records"] = 4 if tokens < 128 and sizes["tiles"] == 2 else 2
-        if promoted and tokens == 128 and sizes["tiles"] == 1:
+        blocks = -(-N // 128) * -(-M // tokens)
+        sizes["tiles"] = 2 if blocks >= 200 else 1
+        sizes["cluster"] = next((c for c in (1, 2, 4) if blocks * c >= 100), 4)
+        sizes["records"] = 2 if tokens == 128 else 4
+        if promoted and tokens == 128 and sizes["tiles"] == sizes["cluster"] == 1:
             sizes["ahead"] = 2
     return fitted(form, sizes)
 
 
 def fitted(form: FragmentRecords, sizes: dict[str, int]) -> dict[str, int]:
-    """Sizes with slots of both rings: powers of two, so that little is reckoned to find one.
+    """Sizes with slots of both rings: eight of activations at most, and what is left for weights.
 
     Where not even two copies of weights fit, they are shorter, and blocks of fewer rows.
     """
-    sums = 4 * min(sizes["part"], PIECE) * (128 + PADDING)
-    room, activations = SHARED_BYTES - 2048 - sums, sizes["tokens"] * COLUMNS
+    room, activations = SHARED_BYTES - 2048, sizes["tokens"] * COLUMNS
     for tiles in range(sizes["tiles"], 0, -1):
         for records in (n for n in (4, 2, 1) if n <= sizes["records"]):
             weights = 4 * (128 * tiles // form.rows) * records * form.words
-            for stages, copies in ((8, 4), (8, 2), (4, 2), (2, 2)):
-                if stages * activations + copies * weights <= room:
-                    return {**sizes, "tiles": tiles, "records": records, "stages": stages, "weight_stages": copies}
+            stages = min(8, (room - 2 * weights) // activations)
+            if stages >= 2:
+                rest = min(5, (room - stages * activations) // weights)
+                return {**sizes, "tiles": tiles, "records": records, "stages": stages, "weight_stages": rest}
     raise AssertionError("two records and two columns of activations fit every multiprocessor")

@@ -10,17 +10,16 @@ from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 SHARED_BYTES = 227 << 10
 
 CYCLES = {
-    (16, 1): 230, (16, 2): 430, (32, 1): 290, (32, 2): 543, (64, 1): 400, (64, 2): 750, (128, 1): 620, (128, 2): 1180,
-    (256, 1): 1130,
+    (16, 1): 313, (16, 2): 537, (32, 1): 362, (32, 2): 608, (64, 1): 480, (64, 2): 779, (128, 1): 727, (128, 2): 1224,
+    (256, 1): 1280,
 }  # fmt: skip
-"""Of a multiprocessor for 64 columns, by rows of A and times 128 rows of W, as measured: 0.9 times what the products take, and one for
-each instruction of a scheduler."""
+"""Of a multiprocessor for 64 columns, by rows of A and times 128 rows of W, as measured (at 1.9 GHz)."""
 
 START, RESIDENT = 8000, 132
 """Cycles until a block multiplies and after it has, and blocks that run at once."""
 
-HANDED, READ = 3000, 1000
-"""Cycles of the first sums that are handed over, and of the beginning of each that is read."""
+HANDED, MOVED = 2000, 7.5
+"""Cycles that handing sums over takes at least, and bytes of another block's sums that are written and read in one, all blocks doing so."""
 
 BAND = 4
 """Tiles of 256 rows of A beside as many of 128 rows of W as run at once: about as many bytes of both."""
@@ -81,5 +80,5 @@ def _cycles(N: int, K: int, M: int, tokens: int, tiles: int, blocks: int) -> flo
     found = START + (count // blocks * steps + share) * (2 * COLUMNS // HALF) * CYCLES[tokens, tiles]
     if shared and share < steps:
         peers = -(-steps // share) - 1
-        found += HANDED + peers * (READ + 128 * tiles * tokens * 4 / 40)
+        found += HANDED + peers * 128 * tiles * tokens * 4 / MOVED
     return found

@@ -23,7 +23,17 @@ def stretches(tiles: int, chunks: int, groups: int) -> dict[int, list[tuple[int,
     return found
 
 
-CASES = [(112, 32, 132), (224, 32, 132), (1, 5, 7), (3, 4, 12), (66, 8, 66), (70, 3, 66), (5, 1, 4), (1, 1, 132), (16, 16, 132)]
+CASES = [
+    (112, 32, 132),
+    (224, 32, 132),
+    (1, 5, 7),
+    (3, 4, 12),
+    (66, 8, 66),
+    (70, 3, 66),
+    (5, 1, 4),
+    (1, 1, 132),
+    (16, 16, 132),
+]
 
 
 @pytest.mark.parametrize(("tiles", "chunks", "groups"), CASES)
@@ -46,4 +56,6 @@ def test_who_has_the_first_steps_finds_the_others_behind(tiles: int, chunks: int
                 others = [dealt[peer][0] for peer in range(first, behind)]
                 assert all(other[0] == tile and other[1] > 0 for other in others)
                 assert count + sum(other[2] for other in others) == chunks
-                assert all(groups - 1 - peer < groups - 1 - place for peer in range(first, behind)), "waits for smaller numbers"
+                assert all(groups - 1 - peer < groups - 1 - place for peer in range(first, behind)), (
+                    "waits for smaller numbers"
+                )
