@@ -105,7 +105,7 @@ def take_over(totals: Any, partial: Any, done: Any, first: Any, count: Any, step
     if T.get_thread_binding() == 0:
         for peer in T.serial(count):
             place = T.min(first + peer * step, most)
-            ready = T.alloc_var("uint32", 0)
+            ready: Any = T.alloc_var("uint32", 0)
             while ready == 0:
                 ready = T.atomic_load(done[place], "acquire")
             T.atomic_store(done[place], 0, "relaxed")

@@ -77,7 +77,7 @@ def _cycles(N: int, K: int, M: int, tokens: int, tiles: int, blocks: int) -> flo
     count, steps = -(-N // (128 * tiles)) * -(-M // tokens), -(-K // (2 * COLUMNS))
     shared = count % blocks
     share = -(-shared * steps // blocks)
-    found = START + (count // blocks * steps + share) * (2 * COLUMNS // HALF) * CYCLES[tokens, tiles]
+    found: float = START + (count // blocks * steps + share) * (2 * COLUMNS // HALF) * CYCLES[tokens, tiles]
     if shared and share < steps:
         peers = -(-steps // share) - 1
         found += HANDED + peers * 128 * tiles * tokens * 4 / MOVED
