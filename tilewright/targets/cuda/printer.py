@@ -225,10 +225,9 @@ class CudaPrinter(CFamilyPrinter):
         update = self.call(f"tw::{call.function}", address, *(self._argument(value) for value in values))
         if order == "relaxed":
             return update
-        if place.dtype == UINT32 and (call.function, order) in _FLAGS:
-            return self.call(
-                f"tw::{_FLAGS[call.function, order]}", address, *(self._argument(value) for value in values)
-            )
+        flag = _FLAGS.get((call.function, str(order)))
+        if place.dtype == UINT32 and flag is not None:
+            return self.call(f"tw::{flag}", address, *(self._argument(value) for value in values))
         fence = "tw::fence_device(); "
         before, after = fence if order != "acquire" else "", fence if order != "release" else ""
         return Text(f"[&] {{ {before}const auto old = {update}; {after}return old; }}()")
