@@ -119,7 +119,7 @@ def choose_parts(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = C
     size = tilewright.dtype(dtype).storage_bytes
     single = choose_tiles(M, N, K, dtype, cores)
     best: Parts = ((N, single),)
-    fewest = WORTH * _cycles(single, M, N, K, cores)
+    fewest = WORTH * cycles(single, M, N, K, cores)
     if single.persistent is False:
         return best
     for rows, columns in _shapes(size):
@@ -131,11 +131,11 @@ def choose_parts(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = C
             width, rest = count * columns, N - count * columns
             if width <= 0 or rest <= 0:
                 continue
-            first = min(_cuts((rows, columns), M, width, size, cores), key=lambda one: _cycles(one, M, width, K, cores))
+            first = min(_cuts((rows, columns), M, width, size, cores), key=lambda one: cycles(one, M, width, K, cores))
             second = choose_tiles(M, rest, K, dtype, cores)
-            cycles = _cycles(first, M, width, K, cores) + _cycles(second, M, rest, K, cores) + SECOND_PART
-            if cycles < fewest:
-                best, fewest = ((width, first), (rest, second)), cycles
+            both = cycles(first, M, width, K, cores) + cycles(second, M, rest, K, cores) + SECOND_PART
+            if both < fewest:
+                best, fewest = ((width, first), (rest, second)), both
     return best
 
 
@@ -148,7 +148,7 @@ def choose_tiles(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = C
     M : rows expected; kernels made with the result take any number.
     dtype : of the operands.
     """
-    return min(candidates(M, N, dtype, cores), key=lambda tiles: _cycles(tiles, M, N, K, cores))
+    return min(candidates(M, N, dtype, cores), key=lambda tiles: cycles(tiles, M, N, K, cores))
 
 
 def candidates(M: int, N: int, dtype: str = "bfloat16", cores: int = CORES) -> Iterator[Tiles]:
@@ -159,9 +159,9 @@ def candidates(M: int, N: int, dtype: str = "bfloat16", cores: int = CORES) -> I
 
 
 def candidate_parts(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> Iterator[Parts]:
-    """Ways to cut a product, that of `choose_parts` first, then all shapes of tiles by the cycles that they would take."""
+    """Ways to cut a product, that of `choose_parts` first, then all single parts by the cycles that they would take."""
     yield choose_parts(M, N, K, dtype, cores)
-    for tiles in sorted(candidates(M, N, dtype, cores), key=lambda tiles: _cycles(tiles, M, N, K, cores)):
+    for tiles in sorted(candidates(M, N, dtype, cores), key=lambda tiles: cycles(tiles, M, N, K, cores)):
         yield ((N, tiles),)
 
 
@@ -197,7 +197,7 @@ def _padded(count: int, size: int) -> int:
     return -(-count // size) * size
 
 
-def _cycles(tiles: Tiles, M: int, N: int, K: int, cores: int) -> float:
+def cycles(tiles: Tiles, M: int, N: int, K: int, cores: int) -> float:
     """Cycles of a launch."""
     size = ROW_BYTES // tiles.block_K
     rows, columns = tiles.block_M, tiles.block_N
