@@ -205,7 +205,7 @@ def few(M: int, N: int, K: int, tried: list[Tiles]) -> Runs:
             f"  {t.block_M} rows, {t.splits} parts, {t.stages} stages": {
                 "height": t.block_M,
                 "splits": t.splits,
-                "stages": t.stages or 8,
+                "stages": t.stages or None,
             }
             for t in tried
         },

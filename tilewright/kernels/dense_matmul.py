@@ -16,7 +16,7 @@ import tilewright.language as T
 from tilewright.kernels.cluster_sums import add_shares
 from tilewright.kernels.tiles import MANY, Parts, Tiles, choose_parts
 
-TURNED = 128
+DEEP, WIDE = 128, 256
 """Rows and columns of a tile that is turned."""
 
 PADDING = 8
@@ -145,34 +145,34 @@ def _product(
     def turn(source: Any, target: Any, dtype: str) -> None:
         """``target = source^T``, in tiles that pass through shared memory and, in blocks, through registers.
 
-        Words of a turned tile stand in their row as an exclusive-or says, so that neither those who write a column of
-        blocks nor those who read rows meet in a bank.
+        Groups of four words stand in the row of a turned tile as an exclusive-or says, so that those who write a column
+        of blocks meet in a bank less often, and those who read rows never.
         """
         rows, columns = source.shape
-        across = TURNED // BLOCK
-        with T.Kernel(T.ceildiv(columns, TURNED), T.ceildiv(rows, TURNED), threads=256) as (bc, br):
-            tile = T.alloc_shared((TURNED, TURNED), dtype)
-            words = T.view(tile, (TURNED, across), "uint32")
-            turned = T.alloc_shared((TURNED, across), "uint32")
-            T.pdl_sync()
-            T.pdl_trigger()
-            T.copy(source[br * TURNED, bc * TURNED], tile)
-            for i, j in T.Parallel(across, across, coalesced_width=1):
+        down, across = DEEP // BLOCK, WIDE // BLOCK
+        groups = down // BLOCK
+        with T.Kernel(T.ceildiv(columns, WIDE), T.ceildiv(rows, DEEP), threads=256) as (bc, br):
+            tile = T.alloc_shared((DEEP, WIDE), dtype)
+            words = T.view(tile, (DEEP, across), "uint32")
+            turned = T.alloc_shared((WIDE, down), "uint32")
+            T.copy(source[br * DEEP, bc * WIDE], tile)
+            for i, j in T.Parallel(down, across, coalesced_width=1):
                 first, second = words[BLOCK * i, j], words[BLOCK * i + 1, j]
                 third, fourth = words[BLOCK * i + 2, j], words[BLOCK * i + 3, j]
                 for c in T.unroll(BLOCK):
                     low = (first >> (8 * c) & 255) | (second >> (8 * c) & 255) << 8
                     high = (third >> (8 * c) & 255) << 16 | (fourth >> (8 * c) & 255) << 24
-                    turned[BLOCK * j + c, i ^ j ^ c] = low | high
-            if rows % BLOCK == 0:
+                    turned[BLOCK * j + c, i ^ BLOCK * (j % groups)] = low | high
+            if rows % (BLOCK * BLOCK) == 0:
                 whole = T.view(target, (columns, rows // BLOCK), "uint32")
-                for j, i in T.Parallel(TURNED, across, coalesced_width=1):
-                    whole[bc * TURNED + j, br * across + i] = turned[j, i ^ (j // BLOCK) ^ (j % BLOCK)]
+                for j, g, i in T.Parallel(WIDE, groups, BLOCK):
+                    place = BLOCK * (g ^ (j // BLOCK) % groups) + i
+                    whole[bc * WIDE + j, br * down + BLOCK * g + i] = turned[j, place]
             else:
-                single = T.view(turned, (TURNED, TURNED), dtype)
-                for j, i in T.Parallel(TURNED, TURNED):
-                    place = (i // BLOCK) ^ (j // BLOCK) ^ (j % BLOCK)
-                    target[bc * TURNED + j, br * TURNED + i] = single[j, BLOCK * place + i % BLOCK]
+                single = T.view(turned, (WIDE, DEEP), dtype)
+                for j, i in T.Parallel(WIDE, DEEP):
+                    place = (i // BLOCK) ^ BLOCK * ((j // BLOCK) % groups)
+                    target[bc * WIDE + j, br * DEEP + i] = single[j, BLOCK * place + i % BLOCK]
 
     @T.macro
     def product(A: Any, B: Any, scales_A: Any, scales_B: Any, bias: Any, C: Any) -> None:
@@ -199,8 +199,6 @@ def _product(
             grid, cluster = (*grid, chosen.splits), (1, 1, chosen.splits)
         steps, height = -(-K // (block_K * chosen.splits)), block_M // chosen.splits
         with T.Kernel(*grid, threads=chosen.threads, cluster_dims=cluster, persistent=chosen.persistent) as place:
-            if turn_A or turn_B:
-                T.pdl_sync()
             part = place[2] if chosen.splits > 1 else 0
             row, column = place[1] * block_M, first + place[0] * block_N
             a = T.alloc_shared((block_K, block_M) if transpose_A else (block_M, block_K), A_dtype)

@@ -17,7 +17,9 @@ from tilewright.kernels.dense_matmul import sum_type
 from tilewright.kernels.tiles import CORES, FEW_ROWS, SHARED_BYTES
 
 ROW_BYTES = 128
-STAGES = 8
+
+STAGES = (8, 6, 5, 4)
+"""Slots that a block's ring may have: fewer where then all blocks run at once."""
 
 BANDWIDTH = 4e12
 """Bytes a second that are read."""
@@ -28,8 +30,9 @@ IN_FLIGHT = 8e6
 SLOWER = 0.8
 """What is lost where next to none are: the loss grows with the square of what is missing."""
 
-BEGIN, MEETING = 1e-6, 0.7e-6
-"""Seconds until a block's first bytes are there, and until two blocks of a cluster have added up what they found."""
+BEGIN, MEETING, PEER = 1e-6, 0.5e-6, 0.6e-6
+"""Seconds until a block's first bytes are there, until the blocks of a cluster have met, for each doubling of them, and for the
+sums of 64 rows of one more of them."""
 
 PRODUCTS, BESIDE = 1.7e12, 0.23
 """Multiplications a second of a multiprocessor with such narrow tiles, and the share of their time that reading does not hide."""
@@ -67,8 +70,8 @@ def room_for(rows: int) -> int:
     return next(size for size in (8, 16, 32, 64) if size >= rows)
 
 
-def choose_division(N: int, K: int, dtype: str = "bfloat16", rows: int = 1, cores: int = CORES) -> tuple[int, int]:
-    """Rows of the weight in a tile and parts of K that take the least time.
+def choose_division(N: int, K: int, dtype: str = "bfloat16", rows: int = 1, cores: int = CORES) -> tuple[int, int, int]:
+    """Rows of the weight in a tile, parts of K and slots of a ring that take the least time.
 
     The weight is read as fast as memory goes where enough of it is on its way at once: the rings of all blocks that run.
     Blocks that do not run at once begin when others end; of the last ones there may be few.
@@ -77,25 +80,27 @@ def choose_division(N: int, K: int, dtype: str = "bfloat16", rows: int = 1, core
     steps = -(-K // (ROW_BYTES // size))
     alone = N * K * size / BANDWIDTH
 
-    def slowness(blocks: int, height: int) -> float:
-        missing = 1 - blocks * height * ROW_BYTES * STAGES / IN_FLIGHT
+    def slowness(ring_bytes: int) -> float:
+        missing = 1 - ring_bytes / IN_FLIGHT
         return 1 + SLOWER * max(0.0, missing) ** 2
 
-    def seconds(way: tuple[int, int]) -> float:
-        height, splits = way
-        blocks = -(-N // height) * splits
-        on_each = SHARED_BYTES // (RESERVED + STAGES * (height + room_for(rows)) * ROW_BYTES)
+    def seconds(way: tuple[int, int, int]) -> float:
+        height, splits, stages = way
+        blocks, ring = -(-N // height) * splits, height * ROW_BYTES * stages
+        on_each = SHARED_BYTES // (RESERVED + stages * (height + room_for(rows)) * ROW_BYTES)
         running = int(cores * FILLED[splits]) * on_each
         full, rest = divmod(blocks, running)
-        reading = (full * running * slowness(running, height) + rest * slowness(rest, height)) / blocks
-        waves = full + (rest > 0)
-        multiplying = waves * on_each * height * room_for(rows) * (K // splits) / PRODUCTS
-        beside = BEGIN / on_each + MEETING * (splits.bit_length() - 1)
+        reading = (full * running * slowness(running * ring) + rest * slowness(rest * ring)) / blocks
+        waves, most = full + (rest > 0), -(-min(blocks, running) // cores)
+        multiplying = waves * most * height * room_for(rows) * (K // splits) / PRODUCTS
+        beside = BEGIN / most + MEETING * (splits.bit_length() - 1) + PEER * (splits - 1) * room_for(rows) / FEW_ROWS
         return alone * reading + BESIDE * multiplying + waves * beside
 
-    ways = [
-        (height, splits) for splits in FILLED for height in HEIGHTS if splits == 1 or steps // splits >= LEAST_STEPS
-    ]
+    ways = (
+        (height, splits, stages)
+        for stages in STAGES for splits in FILLED for height in HEIGHTS
+        if splits == 1 or steps // splits >= LEAST_STEPS
+    )  # fmt: skip
     return min(ways, key=seconds)
 
 
@@ -108,7 +113,7 @@ def few_rows_matmul(
     rows: int = 16,
     splits: int | None = None,
     height: int | None = None,
-    stages: int = STAGES,
+    stages: int | None = None,
 ) -> Any:
     """Product of at most `rows` rows with a weight.
 
@@ -119,8 +124,8 @@ def few_rows_matmul(
     out : type of the result; that of the sums where not given.
     rows : what the kernel has room for, up to 64; calls with fewer work too.
     splits : parts of K, of which each is a block's, 1, 2, 4 or 8; None for as many as keep the machine busy.
-    height : rows of the weight in a tile, 64 or 128; None for what goes with the parts best.
-    stages : slots of a block's ring of tiles.
+    height : rows of the weight in a tile, 64 or 128, likewise.
+    stages : slots of a block's ring of tiles, likewise.
 
     Returns
     -------
@@ -137,7 +142,7 @@ def few_rows_matmul(
         raise InvalidSplits(splits)
     room = room_for(rows)
     chosen = choose_division(N, K, dtype, rows)
-    block_N, parts = height or chosen[0], splits or chosen[1]
+    block_N, parts, slots = height or chosen[0], splits or chosen[1], stages or chosen[2]
     sums, result = sum_type(dtype), out or sum_type(dtype)
     block_K = ROW_BYTES // tilewright.dtype(dtype).storage_bytes
     steps = -(-K // (block_K * parts))
@@ -150,7 +155,7 @@ def few_rows_matmul(
             b = T.alloc_shared((block_N, block_K), dtype)
             total = T.alloc_fragment((block_N, room), sums)
             T.clear(total)
-            for k in T.Pipelined(steps, num_stages=stages):
+            for k in T.Pipelined(steps, num_stages=slots):
                 T.copy(B[bn * block_N, (part * steps + k) * block_K], b)
                 T.copy(A[0, (part * steps + k) * block_K], a)
                 T.gemm(b, a, total, transpose_B=True)

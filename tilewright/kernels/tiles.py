@@ -2,11 +2,12 @@
 
 A multiprocessor takes tiles one after the other, and all of them in waves.  A step of k takes as long as its products, as
 shared memory takes to be written and read for them, or as the second-level cache takes to bring the operands, whichever is
-longest; a product as long as its steps or as memory takes for the matrices.  The last wave costs as much however few tiles are left.  So a product may have two parts: columns that make
+longest; a product as long as its steps or as memory takes for the matrices.  Long ones meet the power limit, where bytes
+that move cost products.  The last wave costs as much however few tiles are left.  So a product may have two parts: columns that make
 whole waves of large tiles, and the others in smaller tiles that make one short wave of all multiprocessors; or the blocks of
 a cluster divide K.
 
-The rates are those that fit 195 products of bfloat16 on an H200 (92 to 6528 rows, weights of language models, 22 November
+The rates are those that fit 350 products of bfloat16 on an H200 (78 to 6528 rows, weights of language models, 22 November
 2026) with a mean error of 5%.
 """
 
@@ -27,18 +28,21 @@ MANY = 4096
 PRODUCTS = {1: 4096, 2: 2048, 4: 1024, 8: 128}
 """Multiplications a cycle and multiprocessor, by the bytes of an operand."""
 
-SHARED_RATE, CACHE_RATE, MEMORY_RATE = 136, 42, 2400
-"""Bytes a cycle of a multiprocessor's shared memory, of what the second-level cache gives each where all of them ask, and of
-what memory gives all of them."""
+SHARED_RATE, CACHE_RATE, MEMORY_RATE = 144, 53, 2500
+"""Bytes a cycle of a multiprocessor's shared memory, of what the second-level cache gives each where all of them ask, what it
+gets from memory included, and of what memory gives all of them."""
 
-ALONE = 1.1
+ALONE = 1.02
 """How much longer the products of one warpgroup take, beside which no other's hide its waiting."""
 
-BESIDE = 0.23
+BESIDE = 0.24
 """Share of the shorter of the two, products or memory, that the longer one does not hide."""
 
-START, NEXT = 5000, 1600
+START, NEXT = 5000, 2000
 """Cycles of a launch before its first product and behind its last, and those that a further tile of a block costs."""
+
+WASTE = 16
+"""Blocks beyond the grid are at most one in so many."""
 
 ROW_BYTES = 128
 """Bytes of k in a tile: one row of the widest swizzle."""
@@ -70,8 +74,14 @@ DOUBLES = {(128, 64): 1.0, (64, 64): 0.96}
 """The same for float64, whose accumulators take two registers an element, and the rate of their products on 128 threads (H200, 4096^3:
 51.3, 49.4 TFLOP/s)."""
 
-MEETING, EXCHANGE = 2500, 5800
-"""Cycles of blocks that meet to add up what they found, and of the sums of a tile of 128 x 256."""
+HEAT, HOT = 0.13, 400_000
+"""How much slower products become, when they are at the power limit, that as many cycles bring operands; and cycles until then."""
+
+CLUSTER = 1700
+"""Cycles that a launch in clusters that share loads costs."""
+
+EXCHANGE = 10000
+"""Cycles of the blocks of a cluster that add up tiles of 128 x 256 sums."""
 
 RESIDENT = {1: 1.0, 2: 1.0, 4: 0.87}
 """Parts that K is divided into, one a block of a cluster, and the share of the multiprocessors that clusters of as many fill."""
@@ -182,9 +192,11 @@ def _cuts(shape: tuple[int, int], M: int, N: int, size: int, cores: int) -> Iter
         return
     threads = 256 if rows % 128 == 0 else 128 * (rows // 64)
     down, across = -(-M // rows), -(-N // columns)
-    for cluster, splits in (((1, 2), 1), ((2, 1), 1), ((1, 1), 1), (None, 2), (None, 4)):
+    for cluster, splits in (((1, 1), 1), ((1, 2), 1), ((2, 1), 1), (None, 2), (None, 4)):
         along_N, along_M = cluster or (1, 1)
-        if across < along_N or down < along_M:
+        if any(
+            (_padded(count, along) - count) * WASTE > count for count, along in ((across, along_N), (down, along_M))
+        ):
             continue
         once = splits > 1 or _padded(across, along_N) * _padded(down, along_M) <= cores
         # Where a block has one tile, the result leaves through the ring's bytes.
@@ -210,9 +222,12 @@ def cycles(tiles: Tiles, M: int, N: int, K: int, cores: int) -> float:
     products /= DOUBLES[rows, columns] if size == 8 else EFFICIENCY.get((rows, columns), 1.0)
     read = (rows + columns * rows / 64) * ROW_BYTES  # by each instruction of 64 rows
     touched = (read + (rows + columns) * ROW_BYTES) / SHARED_RATE
-    loads = (rows / along_N + columns / along_M) * ROW_BYTES / CACHE_RATE * min(1.0, blocks / resident)
+    operands = (M + N) * K * size
+    asked = (rows / along_N + columns / along_M) * ROW_BYTES + operands / (blocks * steps)
+    loads = asked / CACHE_RATE * min(1.0, blocks / resident)
     multiplying = waves * steps * max(products, touched, loads) * (ALONE if tiles.threads == 128 else 1.0)
-    memory = (M * K + N * K + M * N) * size / MEMORY_RATE
-    exchange = MEETING + EXCHANGE * rows * columns / (128 * 256) if tiles.splits > 1 else 0
+    multiplying *= 1 + HEAT * loads / products * min(1.0, multiplying / HOT)
+    memory = (operands + M * N * size) / MEMORY_RATE
     slower, faster = max(multiplying, memory), min(multiplying, memory)
-    return slower + BESIDE * faster + START + NEXT * (waves - 1) + waves * exchange
+    exchange = waves * EXCHANGE * rows * columns / (128 * 256) if tiles.splits > 1 else 0.0
+    return slower + BESIDE * faster + START + NEXT * (waves - 1) + exchange + (CLUSTER if along_N * along_M > 1 else 0)

@@ -34,12 +34,12 @@ def test_parts_that_no_cluster_has():
 
 def test_k_is_split_where_too_little_would_be_on_its_way():
     # Measured on an H200; the rings of 128 blocks of 64 rows hold 8 MB.
-    assert choose_division(8192, 8192, rows=64) == (64, 1)
-    assert choose_division(4096, 4096) == (64, 2)
+    assert choose_division(8192, 8192, rows=64) == (64, 1, 8)
+    assert choose_division(4096, 4096) == (64, 2, 8)
     assert choose_division(1024, 8192)[1] >= 4
     assert choose_division(64, 64)[1] == 1  # parts of a step would be nothing
 
 
-def test_clusters_that_do_not_run_at_once_cost_a_second_turn():
-    # 80 tiles of 64 rows in two parts are 160 blocks, one a multiprocessor with the rings of 64 rows of A.
-    assert choose_division(5120, 5120, rows=64) == (128, 2)
+def test_rings_are_shallower_where_all_blocks_then_run_at_once():
+    assert choose_division(28672, 8192, rows=16) == (64, 1, 5)  # 448 tiles, four on a multiprocessor
+    assert choose_division(5120, 5120, rows=64) == (64, 2, 6)  # 160 blocks; of eight slots there is room for one ring
