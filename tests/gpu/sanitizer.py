@@ -1,9 +1,10 @@
-"""compute-sanitizer over what the emulator passes: every program of the repository and the emulator's own kernels, under each of its tools.
+"""compute-sanitizer over what the emulator passes: every program of the repository and the emulator's own kernels.
 
     PYTHONPATH=.:tests/gpu python3 tests/gpu/sanitizer.py [--tools memcheck,synccheck,racecheck] [--share 0/2] [--workers 12] [--only NAME ...]
 
-A line a form says what the tools had to say; ``OK`` at the end, or the forms with findings
-and what was found.  API errors are not listed: a driver refuses the binaries of older machines before it takes their PTX.
+A line a form says what the tools had to say; ``OK`` at the end, or the forms with findings and what was found.  Two kinds of findings
+are the tools' limits, which `texts/sanitizer_probes.cu` shows: data handed over by `sync_warp` and one lane's arrival (racecheck), and a
+named barrier that warps reach in different places of the text (synccheck, whose report ends the process).  API errors are not listed: a driver refuses the binaries of older machines before it takes their PTX.
 """
 
 from __future__ import annotations
@@ -46,22 +47,19 @@ def forms() -> list[str]:
     from repository_programs import ALL
 
     programs = [f"{program.name}-{architecture}" for program in ALL for architecture in program.architectures]
-    return [*programs, *(f"text {kernel.name}" for kernel in KERNELS), *VARIANTS]
+    return [*programs, *(f"text {kernel.name}" for kernel in KERNELS), *(f"probe {name}" for name in PROBES)]
 
 
-VARIANTS = {
-    "text bulk_ring of every lane": (
-        ("      sync_warp();\n      if (lane == 0) mbarrier_arrive", "      mbarrier_arrive"),
-        ("mbarrier_init(empty + 8 * s, 4)", "mbarrier_init(empty + 8 * s, 128)"),
-    ),
-}
-"""Texts that differ from the emulator's in how they say the same: whether a tool follows the other way is seen by comparing."""
+PROBES = ("handed_by_all_lanes", "handed_by_a_lane", "met_in_one_place", "met_in_two_places")
+"""Kernels that say what the tools follow: of the second and the last they report what PTX orders."""
 
 
 def launch(form: str) -> None:
     """Run one form on the device."""
     if form.startswith("text "):
         launch_text(form)
+    elif form.startswith("probe "):
+        launch_probe(form.split()[1])
     else:
         launch_program(form)
     print(LAUNCHED, flush=True)
@@ -73,15 +71,18 @@ def launch_text(form: str) -> None:
     from test_gpu_emulated_kernels import ARCH
     from test_gpu_emulated_kernels import launch as launch_kernel
 
-    name = form.split()[1]
-    kernel = next(kernel for kernel in KERNELS if kernel.name == name)
-    text = kernel.text
-    for old, new in VARIANTS.get(form, ()):
-        assert old in text
-        text = text.replace(old, new)
+    kernel = next(kernel for kernel in KERNELS if kernel.name == form.split()[1])
     problem = kernel.make(np.random.default_rng(0))
-    launch_kernel(DeviceRunner(ARCH), kernel, problem, text)
+    launch_kernel(DeviceRunner(ARCH), kernel, problem)
     assert correct(problem)
+
+
+def launch_probe(name: str) -> None:
+    from cuda_runner import DeviceRunner, text
+
+    out = np.zeros(256, np.int32)
+    DeviceRunner().run(text("sanitizer_probes"), name, 1, 256, [out], shared=2048)
+    assert out[1] == (126 if "handed" in name else 1)
 
 
 def launch_program(form: str) -> None:

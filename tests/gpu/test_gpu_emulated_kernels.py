@@ -26,8 +26,8 @@ def runner() -> DeviceRunner:
     return DeviceRunner(ARCH)
 
 
-def launch(runner: DeviceRunner, kernel: emulator_kernels.Kernel, problem: Problem, text: str | None = None) -> None:
-    """Run a problem on the device, by another text than the kernel's where one is given."""
+def launch(runner: DeviceRunner, kernel: emulator_kernels.Kernel, problem: Problem) -> None:
+    """Run a problem on the device."""
     with runner.driver.on(0):
         memory = Memory(runner.driver)
         try:
@@ -39,7 +39,7 @@ def launch(runner: DeviceRunner, kernel: emulator_kernels.Kernel, problem: Probl
             options = problem.launch
             cluster = (*options.get("cluster", (1,)), 1, 1)[:3]
             shape = LaunchShape(options["block"][0], options["shared_bytes"], cluster)
-            prepared = Kernel(runner.compile(text or kernel.text).cubin, kernel.name, tuple(codes)).prepare(shape)
+            prepared = Kernel(runner.compile(kernel.text).cubin, kernel.name, tuple(codes)).prepare(shape)
             prepared((*options["grid"], 1, 1)[:3], values)
             runner.driver.check(runner.driver.library.cuCtxSynchronize(), "cuCtxSynchronize", f"running {kernel.name}")
             memory.copy_back()

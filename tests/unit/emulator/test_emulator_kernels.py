@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from emulator_kernels import KERNELS, Kernel, correct, fresh, wgmma_gemm
 
-from tilewright.emulator import EXPLORED, emulate
+from tilewright.emulator import EXPLORED, emulate, run
 
 named = pytest.mark.parametrize("kernel", KERNELS, ids=[kernel.name for kernel in KERNELS])
 
@@ -98,3 +99,15 @@ def test_speed_and_the_price_of_checks() -> None:
         seconds[name] = time.process_time() - started
         assert correct(attempt)
     assert seconds["checked"] < 1.0 and seconds["checked"] < 10 * seconds["unchecked"], seconds
+
+
+PROBES = Path(__file__).parents[2] / "gpu" / "texts" / "sanitizer_probes.cu"
+
+
+@pytest.mark.parametrize("name", re.findall(r"\(256, 1\) (\w+)\(", PROBES.read_text()))
+def test_what_compute_sanitizer_does_not_follow_is_in_order(name: str) -> None:
+    for schedule, seed in (("late", 0), ("early", 1), ("random", 2), ("random", 3)):
+        out = np.zeros(256, np.int32)
+        launch = {"grid": (1,), "block": (256,), "shared_bytes": 2048, "schedule": schedule, "seed": seed}
+        assert not run(PROBES.read_text(), name, [out], **launch).reports
+        assert out[1] == (126 if "handed" in name else 1)
