@@ -40,7 +40,10 @@ def to_host(value: Any) -> Any:
 
 def run_on_device(kernel: Callable[..., Any], arguments: Sequence[Any]) -> list[np.ndarray]:
     """What a kernel returns, and leaves in the arrays given, with arrays taken to the GPU and back."""
+    import torch
+
     given = [to_device(argument) for argument in arguments]
+    torch.cuda.synchronize()  # kernels may read weights before copies ahead of them in the stream have ended (T.pdl_sync)
     result = kernel(*given)
     results = [] if result is None else list(result) if isinstance(result, tuple) else [result]
     return [to_host(one) for one in (*results, *given) if hasattr(one, "cpu")]

@@ -101,6 +101,16 @@ def is_capturing(array: Any) -> bool:
     return is_torch(array) and array.is_cuda and sys.modules["torch"].cuda.is_current_stream_capturing()
 
 
+def wait_for_copies(example: Any) -> None:
+    """Wait for all that a GPU has been given to do, where `example` is on one.
+
+    Kernels for a few rows read weights before the work ahead of them in the stream has ended (`T.pdl_sync`).  What brought the
+    weights there, a copy from the host above all, must have ended, in whatever stream: once, when a weight is first used.
+    """
+    if is_torch(example) and example.is_cuda:
+        sys.modules["torch"].cuda.synchronize(example.device)
+
+
 def empty_like(example: Any, shape: tuple[int, ...], of: DType) -> Any:
     """An uninitialised array of the kind and on the device of `example`."""
     return allocator_like(example)(shape, of)

@@ -27,6 +27,7 @@ from tilewright.matmul.arrays import (
     is_capturing,
     is_row_major,
     placed_like,
+    wait_for_copies,
 )
 from tilewright.matmul.facts import Request, WeightFacts, bucket
 from tilewright.matmul.packed import PackedWeight
@@ -138,6 +139,7 @@ class PackedExperts(Sequence[PackedWeight]):
                     "experts are packed while a graph is captured", hint="call once with such activations before"
                 )
             self._derived[key] = make()
+            wait_for_copies(self._weights[0].held["codes"])
         return self._derived[key]
 
 

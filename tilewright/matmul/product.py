@@ -22,6 +22,7 @@ from tilewright.matmul.arrays import (
     empty_like,
     is_capturing,
     is_row_major,
+    wait_for_copies,
 )
 from tilewright.matmul.facts import Request, WeightFacts, bucket
 from tilewright.matmul.packed import PackedWeight
@@ -166,6 +167,7 @@ def _prepared(weight: PackedWeight, request: Request, where: Any, example: Any, 
                 hint=f"call once with up to {request.rows} rows of {request.activations} before: kernels are compiled and weights packed then",
             )
         found = prepare(weight, request, _machine(where), example, chosen)
+        wait_for_copies(example)
         if chosen is None:
             weight.prepared[key] = found
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ from tilewright.ir.dtypes import ALL, DType
 from tilewright.kernels.record_packing import order_of, pack_records
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import COLUMNS, SIGNS, FragmentRecords
-from tilewright.matmul.arrays import as_numpy, contiguous, element_type, placed_like
+from tilewright.matmul.arrays import as_numpy, contiguous, element_type, placed_like, wait_for_copies
 from tilewright.matmul.facts import WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.record_order import RecordOrder
@@ -160,8 +159,7 @@ def words_of(
     _check_numbers(weight)
     if is_torch(plain) and plain.is_cuda:
         words = _pack_on_device(form, plain, columns, weight.format.bits, table, parts)
-        # Other streams may be the next to read them; and the codes may be gone from here on.
-        sys.modules["torch"].cuda.current_stream(plain.device).synchronize()
+        wait_for_copies(words)  # other streams may be the next to read them; and the codes may be gone from here on
         weight.become(RecordOrder(form, table.tobytes()), words)
         return words
     codes = table[unpack_plain(as_numpy(plain).view(np.uint8), columns, weight.format.bits)]
