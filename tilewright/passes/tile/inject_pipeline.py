@@ -45,7 +45,8 @@ serves both the data that has landed and the slot that is filled next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -56,6 +57,7 @@ from tilewright.ir.nodes import (
     Allocate,
     Buffer,
     Commit,
+    Evaluate,
     Expr,
     For,
     Function,
@@ -79,7 +81,7 @@ from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, map_kernels, redirected
 from tilewright.passes.tile.gathers import filled_by
-from tilewright.passes.tile.pipeline_plan import Plan, needed_names, obstacle, plan_pipeline, touched
+from tilewright.passes.tile.pipeline_plan import Plan, conjunction, needed_names, obstacle, plan_pipeline, touched
 from tilewright.passes.tile.select_async_copies import CP_ASYNC
 from tilewright.passes.tile.tile_views import sees_all, views_of, with_views
 
@@ -127,7 +129,7 @@ class _Inject(Rewriter):
         if found is not None:
             self._refuse(loop, *found)
             return plain_loop(loop)
-        plan = plan_pipeline(loop, unstageable(self.kernel, original))
+        plan = plan_pipeline(loop, unstageable(self.kernel, original), self.kernel.thread_vars)
         self._report(plan)
         made = Emission(plan, self.token(), self.declared, views_of(self.kernel)).run()
         for buffer, staged in made.staged.items():
@@ -242,9 +244,34 @@ class Emission:
     def _names(self) -> list[Statement]:
         """The names that statements of the last stage use, and those kept for what declares nothing else."""
         plan = self.plan
-        last = [s for s, stage in zip(plan.statements, plan.stages, strict=True) if stage == plan.depth]
-        wanted = {let for statement in last for let in needed_names(statement, plan.lets)}
-        return [self._redirected(let, plan.loop.var) for let in plan.lets if let in wanted]
+        last = [number for number, stage in enumerate(plan.stages) if stage == plan.depth]
+        return [self._redirected(let, plan.loop.var) for let in self._outer_names(last)]
+
+    def _outer_names(self, numbers: Sequence[int]) -> list[nodes.Let]:
+        """The names that statements, or conditions that they stand under, use; names below a condition are not meant elsewhere."""
+        plan = self.plan
+        wanted: set[nodes.Let] = set()
+        for number in numbers:
+            conditions = plan.conditions[number]
+            users = [Evaluate(one) for one in conditions] if conditions else [plan.statements[number]]
+            wanted.update(let for user in users for let in needed_names(user, plan.lets))
+        return [let for let in plan.lets if let in wanted]
+
+    def _under_conditions(self, numbers: Sequence[int], outer: Collection[nodes.Let]) -> list[Statement]:
+        """Statements under what they stand under, neighbours together; `outer` names stand before them."""
+        made: list[Statement] = []
+        for conditions, run in itertools.groupby(numbers, lambda number: self.plan.conditions[number]):
+            started = [self._started(number) for number in run]
+            if not conditions:
+                made += started
+                continue
+            names = dict.fromkeys(
+                let for one in started for let in needed_names(one, self.plan.lets) if let not in outer
+            )
+            span = started[0].span
+            made.append(fresh(If(conjunction(conditions), Seq((*names, *started)), span=span)) if names else
+                        If(conjunction(conditions), Seq(tuple(started)), span=span))  # fmt: skip
+        return made
 
     # Steps -----------------------------------------------------------------------------------
 
@@ -289,14 +316,14 @@ class Emission:
         """Statements of one stage, for the iteration that is theirs in this step."""
         loop = self.plan.loop
         if step is None and stage == self.plan.depth:
-            return [self._redirected(self._started(number), loop.var) for number in numbers]
+            last = [number for number, stage in enumerate(self.plan.stages) if stage == self.plan.depth]
+            statements = self._under_conditions(numbers, self._outer_names(last))
+            return [self._redirected(one, loop.var) for one in statements]
         lead = self.plan.depth - stage if step is None else step - stage
         iteration = index_binary("add", loop.var if step is None else nodes.cast(loop.start, loop.var.dtype), lead)
-        names: dict[nodes.Let, None] = {}
-        for number in numbers:
-            names.update(dict.fromkeys(needed_names(self.plan.statements[number], self.plan.lets)))
-        statements = [*names, *(self._started(number) for number in numbers)]
-        body = self._redirected(fresh(substitute(Seq(tuple(statements)), {loop.var: iteration})), iteration)
+        names = self._outer_names(numbers)
+        body = Seq((*names, *self._under_conditions(numbers, names)))
+        body = self._redirected(fresh(substitute(body, {loop.var: iteration})), iteration)
         exists = index_binary("lt", iteration, nodes.cast(loop.stop, loop.var.dtype))
         if self.analyzer.prove(exists):
             return list(body.statements) if not names else [body]

@@ -8,8 +8,9 @@ earlier ones.  Tiles that a load fills ahead get a copy for every iteration in f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 from tilewright.errors import PipelinePlanError
 from tilewright.ir.intrinsics import INTRINSICS
@@ -23,7 +24,9 @@ from tilewright.ir.nodes import (
     Commit,
     Continue,
     Evaluate,
+    Expr,
     For,
+    If,
     Let,
     Load,
     Parallel,
@@ -34,17 +37,20 @@ from tilewright.ir.nodes import (
     Release,
     Return,
     Roles,
+    Seq,
     Statement,
     Store,
     TileOperator,
     Var,
     Wait,
     While,
+    binary,
 )
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, walk
 from tilewright.ops.copy import Copy
 from tilewright.passes.tile.gathers import filled_by, is_gather
+from tilewright.passes.tile.open_branches import Opened, open_branches
 
 _MANUAL = (Acquire, Publish, Receive, Release, Channel, Commit, Wait, Roles)
 
@@ -115,6 +121,8 @@ class Plan:
     effects: list[Touched] = field(default_factory=list)
     staged: dict[Buffer, int] = field(default_factory=dict)
     """Tiles that get copies, and how many."""
+    conditions: list[tuple[Expr, ...]] = field(default_factory=list)
+    """Of each statement, what it stands under besides."""
 
     @property
     def depth(self) -> int:
@@ -131,30 +139,42 @@ class Plan:
         return sorted(range(len(self.statements)), key=lambda one: self.orders[one])
 
 
-def plan_pipeline(loop: Pipelined, unstageable: dict[Buffer, str]) -> Plan:
+def plan_pipeline(loop: Pipelined, unstageable: dict[Buffer, str], threads: Collection[Var] | None = None) -> Plan:
     """Stages and orders for the body of `loop`.
 
     Parameters
     ----------
     unstageable : tiles that cannot have several copies, with the reason.
+    threads : where given, loads under conditions may be ahead too; variables in which threads differ.
 
     Raises
     ------
     PipelinePlanError : the author's plan has another length, or breaks a dependence.
     """
-    body = loop.body.statements
+    body: Opened = [(one, ()) for one in loop.body.statements]
+    if threads is not None and loop.num_stages > 1 and loop.order is None and loop.stage is None:
+        body = open_branches(loop, touched(loop.body).writes, threads, is_load)
     plan = Plan(
         loop,
-        tuple(s for s in body if not isinstance(s, (Let, Allocate))),
-        tuple(s for s in body if isinstance(s, Let)),
-        tuple(s for s in body if isinstance(s, Allocate)),
+        tuple(s for s, _ in body if not isinstance(s, (Let, Allocate))),
+        tuple(s for s, _ in body if isinstance(s, Let)),
+        tuple(s for s, _ in body if isinstance(s, Allocate)),
     )
-    plan.effects = [_with_names(statement, plan.lets) for statement in plan.statements]
+    plan.conditions = [conditions for s, conditions in body if not isinstance(s, (Let, Allocate))]
+    plan.effects = [
+        _with_names(If(conjunction(conditions), Seq((statement,))) if conditions else statement, plan.lets)
+        for statement, conditions in zip(plan.statements, plan.conditions, strict=True)
+    ]
     if loop.order is not None or loop.stage is not None:
         _from_author(plan, unstageable)
     else:
         _automatic(plan, unstageable)
     return plan
+
+
+def conjunction(conditions: Sequence[Expr]) -> Expr:
+    """All of them; the first one that fails decides."""
+    return reduce(lambda first, second: binary("all", first, second), conditions)
 
 
 def obstacle(loop: Pipelined) -> tuple[Statement, str] | None:
@@ -245,18 +265,15 @@ def _staged(plan: Plan, unstageable: dict[Buffer, str]) -> dict[Buffer, int]:
 
 def _filled_first(plan: Plan, buffer: Buffer) -> bool:
     """Whether every iteration writes all of a tile before it uses it."""
-    covered = 0
-    for statement, effects in zip(plan.statements, plan.effects, strict=True):
-        if buffer not in effects.all:
+    filled: list[tuple[Expr, ...]] = []
+    for statement, effects, under in zip(plan.statements, plan.effects, plan.conditions, strict=True):
+        if buffer not in effects.all or any(conditions == under[: len(conditions)] for conditions in filled):
             continue
-        if covered >= buffer.size:
-            return True
         if buffer in effects.reads:
             return False
-        for region in filled_by(statement):
-            if region.buffer is buffer and region.is_whole:
-                covered = buffer.size
-    return covered >= buffer.size
+        if any(region.buffer is buffer and region.is_whole for region in filled_by(statement)):
+            filled.append(under)
+    return bool(filled)
 
 
 def _broken(plan: Plan, unstageable: dict[Buffer, str]) -> Iterator[tuple[int, int, str]]:
