@@ -312,7 +312,12 @@ class _Substitute(Rewriter):
         return self.vars.get(var, var)
 
     def map_buffer(self, buffer: Buffer) -> Buffer:
-        return self.buffers.get(buffer, buffer)
+        """What stands for a buffer; a view of one that is replaced is a view of what stands for it."""
+        found = self.buffers.get(buffer)
+        if found is None and buffer.source is not None and (source := self.map_buffer(buffer.source)) is not buffer.source:
+            found = dataclasses.replace(buffer, source=source)
+            self.buffers = {**self.buffers, buffer: found}
+        return buffer if found is None else found
 
     def visit_Allocate(self, allocate: Allocate) -> Any:
         buffer = allocate.buffer

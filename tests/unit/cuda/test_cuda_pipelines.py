@@ -239,11 +239,43 @@ def masked(A, B, mask):
     return C
 
 
-def test_copies_under_a_condition_run_in_turn_and_say_so():
+def test_copies_under_a_condition_are_ahead():
     a, b, mask = matrix(32, 64), matrix(32, 64, seed=1), np.array([1, 0, 1, 1], np.int32)
     kernel = on("sm_80", masked).compile(a, b, mask)
     chosen = np.repeat(mask, 16).astype(np.float32)
     check(kernel, a, b, mask, expected=(a * chosen).astype(np.float32) @ b.T.astype(np.float32))
+    assert not warnings(kernel)
+    text = kernel.show_program("inject_pipeline")
+    assert "a_stages = shared(float16[3, 32, 16])" in text
+    assert "if mask[k + 2] != 0:" in text and "if mask[k] != 0:" in text
+
+
+def changing(A, B, mask):
+    """The condition asks for what an earlier iteration has left."""
+    A: T.Tensor((32, 64), "float16")
+    B: T.Tensor((32, 64), "float16")
+    mask: T.Tensor((4,), "int32")
+    C = T.empty((32, 32), "float32")
+    with T.Kernel(1, threads=64):
+        a = T.alloc_shared((32, 16), "float16")
+        b = T.alloc_shared((32, 16), "float16")
+        c = T.alloc_fragment((32, 32), "float32")
+        seen = T.alloc_var("int32", init=0)
+        T.clear(c)
+        for k in T.Pipelined(4, num_stages=3):
+            if seen == 0:
+                T.copy(A[0, k * 16], a)
+                T.copy(B[0, k * 16], b)
+                T.gemm(a, b, c, transpose_B=True)
+                seen = mask[k]
+        T.copy(c, C)
+    return C
+
+
+def test_copies_under_a_condition_that_changes_run_in_turn_and_say_so():
+    a, b, mask = matrix(32, 64), matrix(32, 64, seed=1), np.array([0, 0, 1, 0], np.int32)
+    kernel = on("sm_80", changing).compile(a, b, mask)
+    check(kernel, a, b, mask, expected=a[:, :48].astype(np.float32) @ b[:, :48].T.astype(np.float32))
     (warning,) = warnings(kernel)
     assert "stands under a condition" in warning and "T.copy(A[0, k * 16], a)" not in warning.splitlines()[0]
 

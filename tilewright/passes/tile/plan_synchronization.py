@@ -223,6 +223,7 @@ class _Walk:
         before: list[Statement] = []
         if pending.conflicts(self.touches(branch), self.together):
             before, pending = [barrier()], pending.after_barrier()
+        pending = pending.then(self.touches(Seq((Evaluate(branch.condition),))))
         then, after = self.sequence(branch.then, pending)
         otherwise, after_otherwise = branch.otherwise, pending
         if otherwise is not None:
