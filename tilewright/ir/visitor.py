@@ -314,7 +314,11 @@ class _Substitute(Rewriter):
     def map_buffer(self, buffer: Buffer) -> Buffer:
         """What stands for a buffer; a view of one that is replaced is a view of what stands for it."""
         found = self.buffers.get(buffer)
-        if found is None and buffer.source is not None and (source := self.map_buffer(buffer.source)) is not buffer.source:
+        if (
+            found is None
+            and buffer.source is not None
+            and (source := self.map_buffer(buffer.source)) is not buffer.source
+        ):
             found = dataclasses.replace(buffer, source=source)
             self.buffers = {**self.buffers, buffer: found}
         return buffer if found is None else found

@@ -14,6 +14,7 @@ from tilewright.ir.nodes import (
     Buffer,
     Call,
     Commit,
+    Const,
     Evaluate,
     Expr,
     Extent,
@@ -117,12 +118,25 @@ class Pieces:
                 condition = test if condition is None else binary("all", condition, test)
         return condition
 
-    def valid_bytes(self, tensor: Buffer, index: Expr) -> Expr:
+    def valid_bytes(self, tensor: Buffer, index: Expr, guard: Expr | None) -> Expr | None:
+        """Bytes of a piece that exist, where `guard` says whether its first element does; None where all always do."""
+        with self.block.analyzer.scope():
+            if guard is not None:
+                self.block.analyzer.assume(guard)
+            size = self._bytes_from(tensor, index)
+        if guard is not None:
+            return Select(UINT32, guard, size, const(0, UINT32))
+        return None if isinstance(size, Const) else size
+
+    def _bytes_from(self, tensor: Buffer, index: Expr) -> Expr:
         """Bytes of a piece whose first element is in bounds: fewer than all of it where the row ends within."""
         whole = tensor.dtype.nbytes(self.width)
         size = const(whole, UINT32)
         extent = tensor.shape[-1]
-        if self.block.analyzer.divides(extent, self.width):
+        last = index_binary("add", index, self.width - 1)
+        if self.block.analyzer.divides(extent, self.width) or self.block.analyzer.prove(
+            index_binary("lt", last, extent)
+        ):
             return size
         left = index_binary("sub", extent, index)
         if tensor.dtype.is_packed:
@@ -149,9 +163,9 @@ class _CopyPieces(Pieces):
         ]
         source = Region(origin.buffer, tuple(indices), (*(1,) * (len(indices) - 1), self.width))
         guard = self.block.guard(origin.buffer, indices)
-        if guard is None:
+        valid = self.valid_bytes(origin.buffer, indices[-1], guard)
+        if valid is None:
             return self._call("cp_async", place, source)
-        valid = Select(UINT32, guard, self.valid_bytes(origin.buffer, indices[-1]), const(0, UINT32))
         return self._call("cp_async_zfill", place, source, valid)
 
     def _call(self, function: str, *arguments: Expr | Region) -> Evaluate:

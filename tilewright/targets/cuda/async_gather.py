@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.ir.dtypes import BOOL, UINT32
+from tilewright.ir.dtypes import BOOL
 from tilewright.ir.nodes import (
     Call,
     Evaluate,
@@ -63,9 +63,9 @@ class _Rows(Pieces):
         guard = block.guard(tensor, places)
         if condition is not None:
             guard = condition if guard is None else binary("all", condition, guard)
-        if guard is None:
+        valid = self.valid_bytes(tensor, places[-1], guard)
+        if valid is None:
             return seq(*named, Evaluate(Call(BOOL, "cp_async", (place, source)), span=self.span))
-        valid = Select(UINT32, guard, self.valid_bytes(tensor, places[-1]), const(0, UINT32))
         return seq(*named, Evaluate(Call(BOOL, "cp_async_zfill", (place, source, valid)), span=self.span))
 
     def _place(self, index: Expr, condition: Expr | None, named: list[Statement]) -> Expr:
