@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import CannotQuantize, UnknownFormat
-from tilewright.formats import SCHEMES, number_format
+from tilewright.formats import FORMATS, SCHEMES, number_format
 from tilewright.quant.quantize import quantize
 from tilewright.quant.weight import QuantizedWeight
 
@@ -79,7 +79,11 @@ def quantization_scheme(name: str | QuantizationScheme) -> QuantizationScheme:
     elif head in SCHEMES:
         made = QuantizationScheme(name, head, group=None)
     else:
-        of = number_format(head)
+        try:
+            of = number_format(head)
+        except UnknownFormat:
+            known = ["w4a16", "w8a8", "w4a8", "w8a16", "w2a16", "w2a8", *SCHEMES, *FORMATS]
+            raise UnknownFormat(head, known, what="scheme") from None
         if of.is_dense:
             raise CannotQuantize(f"{of} holds no codes", hint="formats of 1 to 8 bits do, int4 or e2m1 for example")
         made = QuantizationScheme(name, of.name, group=None if of.bits == 8 else DEFAULT_GROUP)

@@ -53,7 +53,11 @@ def made(case: str, chosen: Any = None) -> Product:
     return Product.of(x, held, out_dtype="float32", target=target, chosen=chosen, **rest)
 
 
-@pytest.mark.parametrize("case", CASES)
+PROOF = ("fragments many", "fragments of mma", "general")
+SOME = [pytest.param(case, marks=pytest.mark.proof if case in PROOF else ()) for case in CASES]
+
+
+@pytest.mark.parametrize("case", SOME)
 def test_candidates_are_many_and_the_models_choice_is_the_first(case: str) -> None:
     product = made(case)
     found = candidates(CASES[case][0], product.request, product.machine)
@@ -64,10 +68,7 @@ def test_candidates_are_many_and_the_models_choice_is_the_first(case: str) -> No
     assert of_first == of_model
 
 
-PROOF = ("fragments many", "fragments of mma", "general")
-
-
-@pytest.mark.parametrize("case", [pytest.param(c, marks=pytest.mark.proof if c in PROOF else ()) for c in CASES])
+@pytest.mark.parametrize("case", SOME)
 def test_a_candidate_gives_the_products_result(case: str) -> None:
     held, name, rows, rest, target = CASES[case]
     product = made(case)
@@ -123,16 +124,32 @@ def test_an_operator_is_tuned_for_every_m_that_it_names(nothing_tuned: Path) -> 
     assert operator.profile_latency() > 0 and operator.profile_latency(1) > 0
 
 
-@pytest.mark.parametrize("kind", [pytest.param("int8", marks=pytest.mark.proof), "int4"])
-def test_experts_are_tuned_as_well(kind: str, nothing_tuned: Path) -> None:
+def grouped(kind: str) -> GroupedCall:
+    """Three rows of two experts, the same at every call."""
+    rng = np.random.default_rng(1)
+    values = rng.standard_normal((2, 128, 256))
     group = None if kind == "int8" else 128
-    experts = PackedExperts([weight(kind, 128, 256, group=group, scale_dtype="float16") for _ in range(2)])
-    sizes = np.array([2, 1], np.int32)
-    x = activations("int8" if kind == "int8" else "float16", 3, 256)
-    call = GroupedCall.of(x, experts, sizes, target=HOPPER)
-    assert isinstance(call, GroupedCall) and len(call.candidates) >= 4
+    held = [PackedWeight.pack(quantize(one, kind, group=group, scale_dtype="float16")) for one in values]
+    x = rng.standard_normal((3, 256))
+    given = np.rint(40 * x).astype(np.int8) if kind == "int8" else x.astype(np.float16)
+    call = GroupedCall.of(given, PackedExperts(held), np.array([2, 1], np.int32), target=HOPPER)
+    assert isinstance(call, GroupedCall)
+    return call
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_experts_are_tuned_as_well(kind: str, nothing_tuned: Path) -> None:
+    call = grouped(kind)
+    assert len(call.candidates) >= 4 and grouped(kind).launches[0][0] is call.launches[0][0]
+    call.choose(call.candidates[2])
+    assert grouped(kind).launches[0][0] is not call.launches[0][0]
+    assert len(list(nothing_tuned.iterdir())) == 1
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_experts_otherwise_give_the_same(kind: str, nothing_tuned: Path) -> None:
+    call = grouped(kind)
     expected = call.emulate().copy()
     call.choose(call.candidates[2])
-    tuned = GroupedCall.of(x, experts, sizes, target=HOPPER)
-    assert isinstance(tuned, GroupedCall) and tuned.launches[0][0] is not call.launches[0][0]
-    np.testing.assert_allclose(tuned.emulate(), expected, rtol=2e-2, atol=0.3)
+    np.testing.assert_allclose(grouped(kind).emulate(), expected, rtol=2e-2, atol=0.3)
