@@ -6,6 +6,9 @@ import pytest
 import tilewright
 import tilewright.language as T
 from tilewright import errors
+from tilewright.ir.dtypes import dtype
+from tilewright.runtime import arguments
+from tilewright.runtime.dlpack import TensorView
 
 
 @tilewright.jit(target="cpu", out_idx=None)
@@ -287,3 +290,25 @@ def test_sizes_that_their_variable_cannot_hold_are_named():
         "dimension 0 of 'A' is 2147483648, and 'n' is an int32\n"
         "  help: declare it with 64 bits: T.dynamic('n', 'int64')"
     )
+
+
+def test_tensors_on_other_devices_are_named(monkeypatch):
+    """What a machine with several GPUs hands over: one tensor on each, and one in host memory."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                B[i] = A[i]
+
+    def view(device):
+        return TensorView(4096, (64,), (1,), dtype("float32"), device, False, None)
+
+    monkeypatch.setattr(arguments, "is_tensor", lambda value: True)
+    monkeypatch.setattr(arguments, "tensor_view", view)
+    binder = arguments.Binder(main.function, "cuda")
+    with pytest.raises(errors.WrongArgumentDevice, match="argument 'B' is on cuda:1, others on cuda:0"):
+        binder.bind([("cuda", 0), ("cuda", 1)], {})
+    with pytest.raises(errors.WrongArgumentDevice, match="argument 'B' is on cpu, the kernel runs on cuda") as caught:
+        binder.bind([("cuda", 0), ("cpu", 0)], {})
+    assert "move the tensor" in str(caught.value)
