@@ -23,6 +23,7 @@ CASES = {
     "zeros that are scaled, bfloat16": ((4, "bfloat16", 64, "rescale"), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 1}),
     "bytes as bfloat16": ((8, "bfloat16", 128, None), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 1}),
     "blocks that send one another activations": ((4, "float16", 128, None), (200, 256, 20), {"tokens": 32, "tiles": 1, "records": 1, "halves": 1, "sharing": 2}),
+    "whole tiles and shared ones, in pairs of blocks and bands": ((4, "float16", 128, None), (600, 512, 40), {"tokens": 32, "tiles": 1, "records": 1, "halves": 1, "sharing": 2, "band": 2, "blocks": 8}),
     "two bits, records of 32 rows": ((2, "float16", 128, None), (256, 512, 9), {"tokens": 16, "tiles": 2, "records": 1}),
 }  # fmt: skip
 
@@ -73,7 +74,7 @@ def test_interpreted_as_exact(name: str) -> None:
 
 @pytest.mark.proof
 @pytest.mark.parametrize(
-    "name", ["tiles shared along K", "zeros, groups of 32", "blocks that send one another activations"]
+    "name", ["tiles shared along K", "zeros, groups of 32", "whole tiles and shared ones, in pairs of blocks and bands"]
 )
 def test_emulated_as_interpreted(name: str) -> None:
     kernel, (words, a, exact, bound), c = run(name)
@@ -88,5 +89,6 @@ def test_text_is_asynchronous_and_keeps_its_registers(N: int, K: int, M: int) ->
     kernel = tilewright.compile(medium_quant_matmul.trace(N, K, form, **choice), target=TARGET)
     text = kernel.get_kernel_source()
     assert "tw::wgmma_rs<" in text and "tw::bulk_load_hint(" in text and "tw::tma_load" in text
+    assert "thread = (tx - 128) & 127;" in text  # what the device's compiler folds conditions on rows with
     resources = kernel.resources()["some_rows_kernel"]
     assert resources["spill_store_bytes"] == 0
