@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import io
+
 import numpy as np
 import pytest
 from products import random_weight
@@ -16,6 +19,10 @@ from tilewright.matmul.tiers.records import coding_of, form_of, recoded, records
 from tilewright.specialization import compile
 
 torch = pytest.importorskip("torch")
+
+from tilewright.matmul.arrays import as_numpy, as_torch  # noqa: E402
+from tilewright.nn import Linear  # noqa: E402
+from tilewright.quant import quantize  # noqa: E402
 
 N, K = 37, 200
 FORMATS = [
@@ -81,3 +88,38 @@ def test_records_of_8_bit_operands_too(name: str, activations: str) -> None:
     words = byte_tier.words(held, plan, coding, np.zeros(1))
     found = RecordOrder(plan.form, coding.table(held.format).tobytes()).plain(words, held.format, (N, K))
     np.testing.assert_array_equal(found, pack_plain(held.unpack().codes, held.format.bits))
+
+
+@torch.no_grad()
+def test_a_layer_follows_its_weight() -> None:
+    """What a GPU's first call does to a layer: the buffer holds records, everything else is as it was."""
+    layer = Linear.from_quantized(quantize(np.random.default_rng(1).standard_normal((N, K)), "int4", group=32))
+    x = torch.randn(3, K)
+    expected, before = layer(x), {name: tensor.clone() for name, tensor in layer.state_dict().items()}
+    held = layer.weight
+    form, coding = form_of(held.facts, "float16"), coding_of(held.format, ALL["float16"])
+    assert form is not None and coding is not None
+    table = recoded(np.arange(16).astype(np.uint8), held.format)
+    words = as_torch(as_numpy(records_of(held, form, coding, np.zeros(1)).words), "cpu")
+    held.become(RecordOrder(form, table.tobytes()), words)
+
+    def unchanged(one: Linear) -> None:
+        assert torch.equal(one(x), expected) and one.qweight.dtype == torch.uint32
+        state = one.state_dict()
+        assert set(state) == set(before) and all(torch.equal(state[name], before[name]) for name in before)
+
+    unchanged(layer)
+    assert layer.weight is held and layer.qweight is words
+    unchanged(copy.deepcopy(layer))
+    file = io.BytesIO()
+    torch.save(layer, file)
+    file.seek(0)
+    unchanged(torch.load(file, weights_only=False))
+    unchanged(layer.to("cpu").float())
+    other = Linear(K, N, W_dtype="int4")
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other(x), expected)
+    layer.load_state_dict(other.state_dict())  # over records
+    assert layer.qweight.dtype == torch.uint8 and torch.equal(layer(x), expected)
+    layer.qweight = torch.zeros_like(layer.qweight)  # assigned by the user: plain codes again
+    assert not layer(x).any()
