@@ -123,7 +123,7 @@ def test_layers_inside_a_model_and_warm() -> None:
     state = model.state_dict()
     assert set(state) == {"0.qweight", "0.scales", "0.bias"}
     model.load_state_dict(state)
-    model[0].warmup()
+    model[0].warmup(topk=1)
     model[0].init_params()
     out = torch.empty(2, N, dtype=torch.float16)
     assert model[0](torch.ones(2, K, dtype=torch.float16), out).data_ptr() == out.data_ptr()
