@@ -2,9 +2,11 @@
 
     PYTHONPATH=.:tests/gpu python3 tests/gpu/sanitizer.py [--tools memcheck,synccheck,racecheck] [--share 0/2] [--workers 12] [--only NAME ...]
 
-A line a form says what the tools had to say; ``OK`` at the end, or the forms with findings and what was found.  Two kinds of findings
-are the tools' limits, which `texts/sanitizer_probes.cu` shows: data handed over by `sync_warp` and one lane's arrival (racecheck), and a
-named barrier that warps reach in different places of the text (synccheck, whose report ends the process).  API errors are not listed: a driver refuses the binaries of older machines before it takes their PTX.
+A line a form says what the tools had to say; ``OK`` at the end, or the forms with findings and what was found.  Some findings
+are the tools' limits, which `texts/sanitizer_probes.cu` shows: data handed over by `sync_warp` and one lane's arrival, or by an arrival at
+a named barrier (racecheck), and a named barrier that warps reach in different places of the text (synccheck, whose report ends the process).
+API errors are not
+listed: a driver refuses the binaries of older machines before it takes their PTX.
 """
 
 from __future__ import annotations
@@ -50,8 +52,14 @@ def forms() -> list[str]:
     return [*programs, *(f"text {kernel.name}" for kernel in KERNELS), *(f"probe {name}" for name in PROBES)]
 
 
-PROBES = ("handed_by_all_lanes", "handed_by_a_lane", "met_in_one_place", "met_in_two_places")
-"""Kernels that say what the tools follow: of the second and the last they report what PTX orders."""
+PROBES = (
+    "handed_by_all_lanes",
+    "handed_by_a_lane",
+    "handed_by_a_named_barrier",
+    "met_in_one_place",
+    "met_in_two_places",
+)
+"""Kernels that say what the tools follow: of all but the first and `met_in_one_place` they report what PTX orders."""
 
 
 def launch(form: str) -> None:

@@ -31,6 +31,18 @@ TW_KERNEL(256, 1) handed_by_a_lane(int* Y) {
   hand_over(Y, smem, 4, true);
 }
 
+TW_KERNEL(256, 1) handed_by_a_named_barrier(int* Y) {
+  TW_DYNAMIC_SHARED(smem);
+  int* cell = reinterpret_cast<int*>(smem);
+  if (threadIdx.x < 128) {
+    cell[threadIdx.x] = threadIdx.x;
+    named_barrier_arrive(3, 256);
+  } else {
+    named_barrier_sync(3, 256);
+    Y[threadIdx.x - 128] = cell[255 - threadIdx.x];
+  }
+}
+
 TW_KERNEL(256, 1) met_in_one_place(int* Y) {
   named_barrier_sync(3, 256);
   Y[threadIdx.x] = threadIdx.x;
