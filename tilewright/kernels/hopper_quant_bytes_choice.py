@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.kernels.hopper_quant_medium_choice import SHARED_BYTES
+from tilewright.kernels.hopper_quant_small import RESIDENT
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 
@@ -22,7 +23,8 @@ def byte_quant_choice(N: int, K: int, M: int, form: FragmentRecords, promoted: b
     else:
         blocks = -(-N // 128) * -(-M // tokens)
         sizes["tiles"] = 2 if blocks >= 200 else 1
-        sizes["cluster"] = next((c for c in (1, 2, 4) if blocks * c >= 100), 4)
+        # As many as divide K as run at once: a second wave of a few blocks takes as long as the first.
+        sizes["cluster"] = max((c for c in (1, 2, 4) if blocks * c <= RESIDENT[c]), default=1)
         sizes["records"] = 2 if tokens == 128 else 4
         if promoted and tokens == 128 and sizes["tiles"] == sizes["cluster"] == 1:
             sizes["ahead"] = 2
