@@ -257,6 +257,21 @@ def test_sizes_known_at_launch_keep_the_asynchronous_instructions():
     assert of_loops[0] == of_loops[1] == of_loops[2] and of_loops[0]["UTMALDG"] and of_loops[0]["IGMMA"]
 
 
+@pytest.mark.proof
+@pytest.mark.parametrize("depth, instruction, reason", [
+    (3204, "LDGSTS", "cp_async into a_ring (not tma_load: "),
+    (3201, None, "not cp_async: rows do not consist of pieces of 4 bytes"),
+])  # fmt: skip
+def test_rows_of_fewer_bytes_known_at_launch(depth, instruction, reason):
+    """Rows at multiples of 4 bytes are cp.async as those of known sizes are; beyond that it is said why threads load."""
+    a, b = np.zeros((256, depth), np.int8), np.zeros((256, depth), np.int8)
+    kernels = [on("sm_90a", function).compile(a, b).variant(a, b) for function in (static, dynamic_all)]
+    for kernel in kernels:
+        text = compile_text(kernel.get_kernel_source(), kernel.arch).sass()
+        assert "UTMALDG" not in text and ("LDGSTS" in text) == (instruction == "LDGSTS") and "IGMMA" in text
+        assert reason in kernel.explain()
+
+
 def test_softmax_runs_beside_the_second_product():
     """The next scores and the last weighted sum are both under way before either is waited for."""
     heads = tuple(np.zeros((1, 1, 512, 128), np.float16) for _ in range(3))
