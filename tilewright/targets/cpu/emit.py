@@ -62,8 +62,10 @@ def _preamble(function: Function, module: _Module) -> list[str]:
     system = sorted(h for h in module.headers if h.startswith("<"))
     own = sorted(module.headers - set(system))
     lines += [f"#include {header}" for header in system] + [f'#include "{header}"' for header in own]
-    lines += ["", "// The thread pool, set by the launcher.",
-              '__attribute__((visibility("default"))) tw_parallel_for_function tw_parallel_for;', ""]  # fmt: skip
+    lines += ["", "// The thread pool and its memory for workspaces, set by the launcher.",
+              '__attribute__((visibility("default"))) tw_parallel_for_function tw_parallel_for;',
+              '__attribute__((visibility("default"))) void *(*tw_take)(int64_t bytes);',
+              '__attribute__((visibility("default"))) void (*tw_give)(void *memory);', ""]  # fmt: skip
     return lines
 
 
@@ -86,9 +88,7 @@ class _Host(CpuStatements):
                 self.names.of(node.buffer)  # before any branch: they are freed at the end of the function
         self.statement(self.function.body)
         workspaces = [f"  {self.type_name(b.dtype)} *{self.names.of(b)} = NULL;" for b in self.workspaces]
-        freed = [f"  free({self.names.of(b)});" for b in self.workspaces]
-        if workspaces:
-            self.module.headers.add("<stdlib.h>")
+        freed = [f"  tw_give({self.names.of(b)});" for b in self.workspaces]
         self.module.lanes |= self.lanes_used
         self.module.headers |= self.headers
         head = f'__attribute__((visibility("default"))) int32_t {entry_name(self.function)}({signature}) {{'
@@ -126,8 +126,8 @@ class _Host(CpuStatements):
             elements = nodes.index_binary("mul", elements, extent)
         count = self.operand(self.expression(elements), 13, "div")
         size = f"{count} / {buffer.dtype.per_byte} + 1" if buffer.dtype.is_packed else f"{count} * sizeof({element})"
-        self.line(f"free({name});")
-        self.line(f"{name} = ({element} *)aligned_alloc(64, ((size_t)({size}) + 127) / 64 * 64);")
+        self.line(f"tw_give({name});")
+        self.line(f"{name} = ({element} *)tw_take({size});")
         self.line(f"if ({name} == NULL) {{ status = {OUT_OF_MEMORY}; goto done; }}")
 
     def statement_Kernel(self, kernel: Kernel) -> None:

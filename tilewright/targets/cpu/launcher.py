@@ -52,8 +52,9 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
         raise WrongMachine(f"code for {arch.name} cannot run on this CPU, which lacks {missing}",
                            hint="its text can be inspected: kernel.get_kernel_source()")  # fmt: skip
     library = ctypes.CDLL(str(directory / LIBRARY))
-    pool = ctypes.c_void_p.in_dll(library, "tw_parallel_for")
-    pool.value = ctypes.cast(_pool().tilewright_parallel_for, ctypes.c_void_p).value
+    for name in ("parallel_for", "take", "give"):
+        place = ctypes.c_void_p.in_dll(library, f"tw_{name}")
+        place.value = ctypes.cast(getattr(_pool(), f"tilewright_{name}"), ctypes.c_void_p).value
     entry = getattr(library, source.entries[0])
     parameters = entry_parameters(function)
     entry.argtypes = [_argument_type(p) for p in parameters]

@@ -131,7 +131,49 @@ static void *worker_main(void *unused) {
   return NULL;
 }
 
+/* Workspaces, kept for the next call: pages that the system hands out anew cost more than filling them.  The size
+ * stands in front of each. */
+#define MOST_KEPT 8
+#define MOST_KEPT_BYTES ((int64_t)256 << 20)
+#define HEADER 64
+static pthread_mutex_t kept_mutex = PTHREAD_MUTEX_INITIALIZER;
+static int64_t *kept[MOST_KEPT];
+
+EXPORT void *tilewright_take(int64_t bytes) {
+  int64_t *found = NULL;
+  bytes = (bytes + HEADER - 1) / HEADER * HEADER;
+  pthread_mutex_lock(&kept_mutex);
+  int best = -1;
+  for (int i = 0; i < MOST_KEPT; i++)
+    if (kept[i] && *kept[i] >= bytes && (best < 0 || *kept[i] < *kept[best])) best = i;
+  if (best >= 0) {
+    found = kept[best];
+    kept[best] = NULL;
+  }
+  pthread_mutex_unlock(&kept_mutex);
+  if (!found && (found = aligned_alloc(HEADER, (size_t)bytes + HEADER))) *found = bytes;
+  return found ? (char *)found + HEADER : NULL;
+}
+
+EXPORT void tilewright_give(void *memory) {
+  if (!memory) return;
+  int64_t *given = (int64_t *)((char *)memory - HEADER), held = 0;
+  int slot = -1;
+  pthread_mutex_lock(&kept_mutex);
+  for (int i = 0; i < MOST_KEPT; i++) {
+    if (kept[i]) held += *kept[i];
+    else slot = i;
+  }
+  if (slot >= 0 && held + *given <= MOST_KEPT_BYTES) {
+    kept[slot] = given;
+    given = NULL;
+  }
+  pthread_mutex_unlock(&kept_mutex);
+  free(given);
+}
+
 static void forget_workers_after_fork(void) {
+  pthread_mutex_init(&kept_mutex, NULL);
   pthread_mutex_init(&pool_mutex, NULL);
   pthread_cond_init(&work_arrived, NULL);
   pthread_cond_init(&helper_left, NULL);
