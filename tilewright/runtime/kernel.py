@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.cache import cached, digest
 from tilewright.compiler import Program
-from tilewright.errors import NoDeviceCode, TilewrightError, TilewrightWarning
+from tilewright.errors import NoDeviceCode, TilewrightWarning
 from tilewright.interpreter import interpret
 from tilewright.ir.dtypes import dtype
 from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Buffer, Function
@@ -181,7 +181,7 @@ class Kernel:
             threading.Thread(target=self._build_ahead, name=f"build {self.function.name}").start()
 
     def _build_ahead(self) -> None:
-        with self._building, contextlib.suppress(TilewrightError):
+        with self._building, contextlib.suppress(Exception):
             self._build()
 
     def _build(self) -> Path:
