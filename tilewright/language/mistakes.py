@@ -54,6 +54,17 @@ class SourceUnavailable(AuthorError):
         )
 
 
+class SourceChanged(SourceUnavailable):
+    """A function whose file was changed after it was imported, so that other text stands in its place."""
+
+    def __init__(self, name: str, file: str) -> None:
+        AuthorError.__init__(
+            self,
+            f"{file} has changed since {name} was imported: its text is not there any more",
+            hint="start the process again, or import the module again",
+        )
+
+
 class UnsupportedStatement(AuthorError):
     """Python that has no meaning in a kernel."""
 

@@ -12,6 +12,7 @@ import functools
 import inspect
 import linecache
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import TypeAlias
 
 from tilewright.errors import Span
-from tilewright.language.mistakes import SourceUnavailable
+from tilewright.language.mistakes import SourceChanged, SourceUnavailable
 
 _LANGUAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -89,7 +90,24 @@ def _read(code: CodeType) -> FunctionSource:
         lines, first = inspect.getsourcelines(code)
     except (OSError, TypeError, SyntaxError):
         raise SourceUnavailable(code.co_name) from None
+    _check_unchanged(code, lines, first)
     return FunctionSource(code.co_name, code.co_filename, "".join(lines), first)
+
+
+def _check_unchanged(code: CodeType, lines: Sequence[str], first: int) -> None:
+    """Text is read when a function is traced, which may be long after its file was imported, and changed.
+
+    Raises
+    ------
+    SourceChanged : what stands there now is another function.
+    """
+    defined = next((found[1] for line in lines if (found := _DEFINITION.match(line))), code.co_name)
+    last = max((line for *_, line in code.co_lines() if line is not None), default=first)
+    if defined != code.co_name or last >= first + len(lines):
+        raise SourceChanged(code.co_name, code.co_filename)
+
+
+_DEFINITION = re.compile(r"\s*def\s+(\w+)")
 
 
 def _parse(text: str, first_line: int) -> ast.FunctionDef:

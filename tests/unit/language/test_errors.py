@@ -20,6 +20,8 @@ from mistakes_of_the_direct_style import DIRECT_STYLE
 
 from tilewright.errors import TilewrightError
 from tilewright.language.direct import DirectFunction
+from tilewright.language.mistakes import SourceChanged
+from tilewright.language.trace import prim_func
 
 PREAMBLE = "import tilewright.language as T\n"
 
@@ -96,6 +98,24 @@ def test_a_function_without_source_is_refused() -> None:
     assert caught.value.hint == (
         "define the kernel with `def` in a file or a notebook cell: its source is rewritten before it runs"
     )
+
+
+@pytest.mark.parametrize("inserted, removed", [("def other(A):\n    pass\n\n\n", ""), ("", "        T.clear(tile)\n")])
+def test_a_file_that_changed_after_its_import_is_refused(tmp_path: Path, inserted: str, removed: str) -> None:
+    """The text is read when the function is traced: another function may stand there by then, with other parameters."""
+    path = tmp_path / "changed.py"
+    text = (PREAMBLE + KERNEL + "        T.clear(tile)\n").replace("@T.prim_func\n", "")
+    path.write_text(text, encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec(compile(text, str(path), "exec", dont_inherit=True), names)
+    path.write_text(
+        text.replace("\ndef kernel", f"\n{inserted}def kernel").replace(removed or "\0", ""), encoding="utf-8"
+    )
+    linecache.checkcache()
+    with pytest.raises(SourceChanged) as caught:
+        prim_func(names["kernel"])
+    assert caught.value.message == f"{path} has changed since kernel was imported: its text is not there any more"
+    assert caught.value.hint == "start the process again, or import the module again"
 
 
 def test_mistakes_leave_nothing_open(tmp_path: Path) -> None:
