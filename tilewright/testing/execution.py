@@ -23,7 +23,7 @@ from tilewright.ir.verifier import verify
 from tilewright.runtime.kernel import Kernel
 from tilewright.targets.base import TARGETS
 from tilewright.targets.registry import resolve
-from tilewright.testing.kinds import Read, kind
+from tilewright.testing.kinds import Read, kind, with_fields
 
 MACHINE_OPTIONS = ("arch",)
 EMULATED = ("cuda -arch=sm_90a",)
@@ -36,9 +36,10 @@ class Disagreement(TilewrightError):
 
 @kind("emit")
 def _emit(read: Read, arguments: Sequence[str], options: Mapping[str, str]) -> str:
-    """The text that a target emits for the program."""
+    """The text that a target emits for the program; options that the target does not take set fields of `Arch`."""
     request: dict[str, str] = {"kind": arguments[0], **{k: v for k, v in options.items() if k in MACHINE_OPTIONS}}
     target, arch = resolve(request)
+    arch = with_fields(arch, {k: v for k, v in options.items() if k not in MACHINE_OPTIONS})
     function = read()
     verify(function)
     return compile_function(function, target, arch).source.text

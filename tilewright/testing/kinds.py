@@ -72,9 +72,14 @@ def machine(options: Mapping[str, str]) -> Arch:
     if "target" in rest:
         target = find_target(rest.pop("target"))
         arch = target.arch({"arch": rest.pop("arch")} if "arch" in rest else {})
+    return with_fields(arch, rest)
+
+
+def with_fields(arch: Arch, options: Mapping[str, str]) -> Arch:
+    """`arch` with other values of its fields, by their names."""
     fields = {field.name: field.type for field in dataclasses.fields(Arch)}
     changes: dict[str, object] = {}
-    for name, text in rest.items():
+    for name, text in options.items():
         if name not in fields:
             raise TilewrightError(f"a machine has no {name!r}", hint=f"known: {', '.join(fields)}")
         changes[name] = int(text) if fields[name] == "int" else frozenset(text.split(",")) if text else frozenset()

@@ -22,7 +22,7 @@ from tilewright.kernels.hopper_quant_bytes import byte_quant_matmul
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_small import small_quant_matmul
 from tilewright.kernels.recipe import Recipe
-from tilewright.kernels.record_packing import order_of, pack_records
+from tilewright.kernels.record_packing import order_of, pack_records, places_of, unpack_codes
 from tilewright.kernels.sparse_matmul import pack_metadata, sparse_matmul
 from tilewright.kernels.tiles import Tiles
 from tilewright.machine.fragment_records import FragmentRecords
@@ -104,6 +104,19 @@ def records() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     return pack_records, (*arguments, np.full(form.shape(N, K), 77, np.uint32)), {"sizes": (form, 3)}
 
 
+def unpacked_records() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Records of 4 bits into plain codes of 3, their table the other way round."""
+    N, K = 20, 130
+    form = FragmentRecords(4, ALL["float16"], ALL["float16"])
+    words = np.random.default_rng(6).integers(0, 1 << 32, form.shape(N, K), dtype=np.uint32)
+    table = np.arange(16, dtype=np.uint8) % 8
+    return (
+        unpack_codes,
+        (words, K, table, places_of(form), rubbish(N, -(-K * 3 // 8), dtype="uint8")),
+        {"sizes": (form, 3)},
+    )
+
+
 def general() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The kernel for everything, on int8 by uint4."""
     N, K, M = 40, 128, 20
@@ -148,6 +161,7 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
 KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "general_matmul": general(),
     "pack_records": records(),
+    "unpack_codes": unpacked_records(),
     "fragment_matmul": fragment_words(splits=2),
     "quantize_activations": (quantize_activations, (TOKENS.astype(ALL["bfloat16"].numpy), rubbish(5, 256, dtype="int8"), rubbish(5, 1)), {"sizes": (256,)}),
     "quantize_activations of groups": (quantize_activations, (TOKENS, rubbish(5, 256, dtype="float8_e4m3fn"), rubbish(2, 5)), {"sizes": (256, "float32", "float8_e4m3fn", 128), "by_group": True}),

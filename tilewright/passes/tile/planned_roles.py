@@ -102,7 +102,8 @@ def planned_loop(
     own = {buffer: copies for buffer, copies in plan.staged.items() if buffer not in slots}
     made_plan = replace(
         plan, statements=statements, lets=lets, stages=[stage for stage, _, _ in timed], orders=list(range(len(timed))),
-        effects=[touched(statement) for statement in statements], staged=own, refused=[],
+        effects=[touched(statement) for statement in statements], conditions=[()] * len(statements), staged=own,
+        refused=[],
         allocations=tuple(one for one in plan.allocations if one.buffer not in slots),
     )  # fmt: skip
     emitted = Emission(made_plan, "", {}, views).run()
