@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from tilewright.formats import Format, pack_plain
+from tilewright.ir.dtypes import UINT8
 from tilewright.kernels.record_packing import places_of, unpack_codes
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import FragmentRecords
-from tilewright.matmul.arrays import as_numpy, placed_like
+from tilewright.matmul.arrays import as_numpy, empty_like, placed_like
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import is_torch
 from tilewright.specialization import compile
@@ -42,7 +43,7 @@ class RecordOrder:
         if not (is_torch(words) and words.is_cuda):
             codes = back[self.form.unpack(as_numpy(words), "codes", rows, columns)]
             return placed_like(pack_plain(codes, of.bits), words)
-        codes = words.new_empty((rows, -(-columns * of.bits // 8)), dtype=_torch().uint8)
+        codes = empty_like(words, (rows, -(-columns * of.bits // 8)), UINT8)
         constants = [placed_like(array, words) for array in (back, places_of(self.form))]
         kernel = _kernel(self.form, of.bits, resolve(words.device.type)[1])
         kernel(words, columns, *constants, codes)
@@ -60,9 +61,3 @@ class RecordOrder:
 @functools.lru_cache(maxsize=64)
 def _kernel(form: FragmentRecords, bits: int, arch: Arch) -> Kernel:
     return compile(unpack_codes.trace(form, bits), target=arch)
-
-
-def _torch() -> Any:
-    import torch
-
-    return torch
