@@ -124,6 +124,12 @@ def test_tiles_may_differ_in_their_steps(persistent, schedule):
     assert np.array_equal(kernel.emulate(a.astype(np.int8), schedule=schedule), expected)
 
 
+def test_clusters_of_the_compiler_stand_back_for_claims():
+    a, b = operands(512, 128, 192, "int8")
+    kernel = scheduled(FOUR, Schedule(persistent="claim")).compile(a, b, **SMALL)
+    assert "tiles are claimed" in kernel.explain() and "cluster: none (each block claims tiles of its own)" in kernel.explain()
+
+
 def test_blocks_of_clusters_do_not_claim():
     a, b = operands(512, 128, 192, "int8")
     kernel = scheduled(FOUR, Schedule(cluster=2, persistent="claim")).compile(a, b, **SMALL)

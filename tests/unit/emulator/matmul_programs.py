@@ -150,7 +150,7 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "medium_quant_matmul": quantised(medium_quant_matmul, 16, tiles=1, records=1),
     "medium_quant_matmul in turns": quantised(medium_quant_matmul, 64, M=70, tiles=1, records=1),
     "medium_quant_matmul promoted": quantised(medium_quant_matmul, 16, tiles=1, records=2, promoted=True),
-    "medium_quant_matmul of parts of K": quantised(medium_quant_matmul, 16, tiles=1, records=1, cluster=2),
+    "medium_quant_matmul of parts of K": quantised(medium_quant_matmul, 16, tiles=1, records=1, blocks=3),
     "medium_quant_matmul that shares rows": quantised(medium_quant_matmul, 64, M=70, N=200, tiles=1, records=1, sharing=2),
     "small_quant_matmul of parts of K": quantised(small_quant_matmul, 8, warps=2, records=1, cluster=2, blocks=2),
     "byte_quant_matmul in parts": of_bytes(M=37, tokens=32, part=16, records=1, ahead=2),

@@ -20,7 +20,7 @@ LIBRARY = (
     ("fragments in turns", quantised(medium_quant_matmul, 64, M=70, tiles=1, records=1, stages=2), "sm_90a"),
     (
         "fragments, parts of K",
-        quantised(medium_quant_matmul, 16, K=1024, tiles=1, records=1, stages=2, cluster=2),
+        quantised(medium_quant_matmul, 16, K=1024, tiles=1, records=1, stages=2, blocks=3),
         "sm_90a",
     ),
     ("fragments of experts", of_experts(K=512, stages=2), "sm_90a"),

@@ -34,6 +34,12 @@ def test_a_sample_agrees_with_the_interpreter(number: int) -> None:
     check(*FORMS[number], [("late", 0), ("early", 1), ("random", 2)])
 
 
+def test_all_are_made() -> None:
+    """The proof and the GPU's tests, which nobody runs often, find no program that its kernel's options have left behind."""
+    for program, architecture in FORMS:
+        program.make(architecture)
+
+
 @pytest.mark.proof
 @pytest.mark.parametrize("program, architecture", FORMS, ids=NAMES)
 def test_all_agree_under_fifty_random_schedules(program: Program, architecture: str) -> None:

@@ -60,8 +60,8 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import walk
 
-CLAIM = "claim"
-"""What the author writes for ``persistent``."""
+PERSISTENT, CLAIM = "persistent", "claim"
+"""The attribute of a grid whose blocks stay, and what the author writes there for blocks that claim tiles."""
 
 NAME, SLOTS = "claims", 2
 

@@ -59,6 +59,7 @@ from tilewright.ir.visitor import Rewriter, find, holds, variables, walk
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
+from tilewright.passes.tile.claim_tiles import CLAIM, PERSISTENT
 from tilewright.passes.tile.divide_roles import SPECIALIZED
 from tilewright.passes.tile.select_copies import channel_copies
 from tilewright.passes.tile.select_instructions import Way, plan_gemms
@@ -133,6 +134,9 @@ def _form(kernel: Kernel, context: Context) -> Kernel:
             choices.append(f"{place}cluster: each block loads for itself (no warps of their own make the loads)")
         return _apart(kernel)
     if wanted == 1 or given == (1, 1, 1):
+        return _apart(kernel)
+    if given is None and wanted is None and kernel.attribute(PERSISTENT, context.schedule.persistent) == CLAIM:
+        choices.append(f"{place}cluster: none (each block claims tiles of its own)")
         return _apart(kernel)
     dims = given or (wanted or BLOCKS,) * 3
     plans = plan_gemms(kernel, context.arch)

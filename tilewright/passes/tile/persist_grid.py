@@ -82,14 +82,12 @@ from tilewright.ir.visitor import Rewriter, find, variables, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, map_kernels
-from tilewright.passes.tile.claim_tiles import CLAIM, Claims
+from tilewright.passes.tile.claim_tiles import CLAIM, PERSISTENT, Claims
 from tilewright.passes.tile.divide_roles import SPECIALIZED
 from tilewright.passes.tile.form_clusters import CLUSTER, depending, differs, load_bytes, reads_own_memory
 from tilewright.passes.tile.rasterize_grid import RASTER, panel_place, within
 from tilewright.passes.tile.select_copies import channel_copies
 from tilewright.passes.tile.stage_epilogue import shared_bytes
-
-PERSISTENT = "persistent"
 
 
 def persist_grid(function: Function, context: Context) -> Function:
