@@ -127,7 +127,10 @@ def test_tiles_may_differ_in_their_steps(persistent, schedule):
 def test_clusters_of_the_compiler_stand_back_for_claims():
     a, b = operands(512, 128, 192, "int8")
     kernel = scheduled(FOUR, Schedule(persistent="claim")).compile(a, b, **SMALL)
-    assert "tiles are claimed" in kernel.explain() and "cluster: none (each block claims tiles of its own)" in kernel.explain()
+    assert (
+        "tiles are claimed" in kernel.explain()
+        and "cluster: none (each block claims tiles of its own)" in kernel.explain()
+    )
 
 
 def test_blocks_of_clusters_do_not_claim():
