@@ -70,7 +70,7 @@ def candidates(
     sizes, factory = chosen(N, K, M, form, out, epilogue)
     yield {"kernel": names[factory], **sizes}
     if M <= FEW:
-        for records in (4, 2, 8):
+        for records in (r for r in (4, 2, 8) if form.shape(N, K)[1] % r == 0):
             for cluster in RESIDENT:
                 sizes = small_quant_sizes(N, K, M, form, records, cluster)
                 if 1 <= sizes["warps"] <= most_warps(M, form) and sizes["stages"] >= 2:

@@ -14,6 +14,7 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
+from tilewright.errors import TilewrightError
 from tilewright.kernels.code_table import fill_pairs, table_bytes, table_of_pairs
 from tilewright.kernels.epilogue import PLAIN, Epilogue, stored
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
@@ -31,6 +32,16 @@ FILLED = 5
 
 STEP = 64
 """Columns that are decoded at once where records have more than 16 rows: registers hold so many codes."""
+
+
+class InvalidShares(TilewrightError):
+    """Workers that would leave some of the weight's columns out."""
+
+    def __init__(self, across: int, records: int, workers: int) -> None:
+        super().__init__(
+            f"{workers} workers of {records} records each cannot share a weight of {across} records of {COLUMNS} columns",
+            hint="records divides them, and cluster * warps * records is at least as many",
+        )
 
 
 @tilewright.jit
@@ -70,10 +81,16 @@ def small_quant_matmul(
     kernel of ``W`` (uint32, ``form.shape(N, K)``: `form.pack` makes it), ``A[M, K]`` of the form's operand type, M at most
     `tokens`, and ``C[M, N]`` of `out`.  A's rows start at multiples of 16 bytes.  With an epilogue there stand before C
     ``factor[1]`` (float32), ``bias[N]`` and ``residual[M, N]``, one element each where they are not used.
+
+    Raises
+    ------
+    InvalidShares : workers would leave columns of W out.
     """
     M = T.dynamic("M")
     dtype = str(form.operand)
     down, across, words = form.shape(N, K)
+    if across % records or cluster * warps * records * COLUMNS < K:
+        raise InvalidShares(across, records, cluster * warps)
     rows, step = form.rows, min(form.group, STEP if form.rows > 16 else COLUMNS)
     steps, groups_of_a = form.group // step, records * form.sets
     adders = 4 - warps % 4

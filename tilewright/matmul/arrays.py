@@ -15,6 +15,9 @@ from tilewright.runtime.tensors import allocator_like, is_torch, numpy_dtype
 ALIGNMENT = 16
 """Bytes: addresses that kernels for GPUs take for granted."""
 
+ROUNDINGS = 1 / 16
+"""How far kernels that round weights, activations or partial sums differently may differ, as a part of the largest result."""
+
 
 def device_of(array: Any) -> str:
     """``"cpu"``, or torch's name of the device with its index: ``"cuda:0"``.
@@ -114,6 +117,23 @@ def wait_for_copies(example: Any) -> None:
 def empty_like(example: Any, shape: tuple[int, ...], of: DType) -> Any:
     """An uninitialised array of the kind and on the device of `example`."""
     return allocator_like(example)(shape, of)
+
+
+def agree(found: Any, expected: Any) -> bool:
+    """Whether two ways to compute the same numbers differ by no more than roundings on the way and in their type could make them.
+
+    Numbers that are not finite say nothing.
+    """
+    of = element_type(expected)
+    if is_torch(expected):
+        found, expected = found.double(), expected.double()
+    else:
+        found, expected = found.astype(np.float64), expected.astype(np.float64)
+    largest = float(abs(expected).max()) if 0 not in expected.shape else 0.0
+    if not largest < np.inf:
+        return True
+    rounding = max(ROUNDINGS, 0.5**of.mantissa_bits if of.is_float else 0.0)
+    return 0 in expected.shape or bool(abs(found - expected).max() <= rounding * largest + of.is_integer)
 
 
 def check_device(what: str, array: Any, other: str, device: str) -> None:

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.matmul.arrays import device_of
+from tilewright.errors import TilewrightError
+from tilewright.matmul.arrays import agree, device_of, element_type
 from tilewright.matmul.experts import GroupedCall, PackedExperts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.product import Product
 from tilewright.matmul.tiers.dispatch import candidates, tuning_key
 from tilewright.tuning import Candidate, Database, Outcome, search, time_call
+
+
+class WrongCandidate(TilewrightError):
+    """Options with which a kernel computes something else; a defect of tilewright's."""
+
+    def __init__(self, chosen: Candidate) -> None:
+        super().__init__(
+            f"with {dict(chosen)} the result is another one",
+            hint="these options are not used; please report the weight's size and format",
+        )
+
+
+def check(found: Any, expected: Any, chosen: Candidate) -> None:
+    """No options are kept, however fast, with which a call gives another result."""
+    if not agree(found, expected):
+        raise WrongCandidate(chosen)
 
 
 def tune(x: Any, weight: PackedWeight, *, topk: int = 20, parallel: bool = True, **options: Any) -> list[Outcome]:
@@ -35,10 +52,13 @@ def tune(x: Any, weight: PackedWeight, *, topk: int = 20, parallel: bool = True,
     known = Product.of(x, weight, **options)
     known.run()  # the weight is brought into the kernel's form before threads ask for it at once
     request, machine = known.request, known.machine
+    # Each candidate has a result of its own, to be compared.
+    options = {**options, "out": None, "out_dtype": element_type(known.result).name}
 
     def build(chosen: Candidate) -> Product:
         made = Product.of(x, weight, chosen=chosen, **options)
         made.run()
+        check(made.result, known.result, chosen)
         return made
 
     found = search(
@@ -58,11 +78,13 @@ def tune_grouped(
     if isinstance(known, str):
         return []
     known.run()
+    options = {**options, "out": None, "out_dtype": element_type(known.out).name}
 
     def build(chosen: Candidate) -> GroupedCall:
         made = GroupedCall.of(x, weights, sizes, chosen=chosen, **options)
         assert isinstance(made, GroupedCall)
         made.run()
+        check(made.out, known.out, chosen)
         return made
 
     found = search(

@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 from products import close
 
+from tilewright.ir.dtypes import ALL
+from tilewright.kernels import hopper_quant
+from tilewright.kernels.hopper_quant_small import InvalidShares, small_quant_matmul
+from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul import Matmul, MatmulConfig, PackedExperts, PackedWeight, quant_matmul
 from tilewright.matmul.experts import GroupedCall
 from tilewright.matmul.product import Product
@@ -68,6 +72,18 @@ def test_candidates_are_many_and_the_models_choice_is_the_first(case: str) -> No
     assert of_first == of_model
 
 
+def test_candidates_leave_no_column_out() -> None:
+    form = FragmentRecords(4, ALL["float16"], ALL["float16"])
+    for K in (512, 1536, 2048):
+        for sizes in hopper_quant.candidates(320, K, 1, form):
+            small = sizes["kernel"] == "small"
+            assert not small or (
+                K // 128 % sizes["records"] == 0 and sizes["cluster"] * sizes["warps"] * sizes["records"] * 128 >= K
+            )
+    with pytest.raises(InvalidShares, match="1 workers of 8 records each cannot share a weight of 4 records"):
+        small_quant_matmul(320, 512, form, warps=1, records=8)
+
+
 @pytest.mark.parametrize("case", SOME)
 def test_a_candidate_gives_the_products_result(case: str) -> None:
     held, name, rows, rest, target = CASES[case]
@@ -112,6 +128,25 @@ def test_the_fastest_is_used_by_later_calls(monkeypatch: pytest.MonkeyPatch, not
     used.clear()
     quant_matmul(np.repeat(x, 30, 0), held, quantize="int8")
     assert used == [{}]  # more rows are another kind
+
+
+def test_a_wrong_candidate_is_not_kept(monkeypatch: pytest.MonkeyPatch, nothing_tuned: Path) -> None:
+    held, x = weight("int4", 96, 256, group=128), RNG.standard_normal((3, 256)).astype(np.float32)
+    run, times = Product.run, iter([3.0, 2.0, 1.0])
+    made: list[Product] = []
+
+    def spoilt(self: Product) -> Any:
+        made.append(self)
+        result = run(self)
+        if len(made) == 3:  # the model's choice runs first
+            result[:, -1] = 0
+        return result
+
+    monkeypatch.setattr(Product, "run", spoilt)
+    monkeypatch.setattr("tilewright.matmul.tuning.time_call", lambda *_: next(times))
+    found = tune(x, held, topk=3, parallel=False, quantize="int8")
+    assert [outcome.milliseconds for outcome in found] == [2.0, 3.0, None]
+    assert "the result is another one" in found[-1].reason
 
 
 def test_an_operator_is_tuned_for_every_m_that_it_names(nothing_tuned: Path) -> None:
