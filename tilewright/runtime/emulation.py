@@ -17,6 +17,7 @@ from tilewright.targets.cuda.emit import with_lines
 from tilewright.targets.cuda.host import HostProgram
 from tilewright.targets.cuda.target import cluster_of, is_dependent
 from tilewright.targets.cuda.tma import descriptor
+from tilewright.targets.cuda.workspaces import kept_workspaces
 
 
 def emulate_program(program: Program, values: list[Any], **options: Any) -> list[np.ndarray]:
@@ -48,7 +49,7 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
         if 0 in grid:
             return
         x, y, z = blocks[number]
-        unsettled = [*used, *written] if dependent[number] else []
+        unsettled = [*used, *written, *workspaces] if dependent[number] else []
         emulate(
             text, program.source.entries[number], [flat.get(id(value), value) for value in given], grid=grid,
             block=(x * y * z, 1, 1), cluster=clusters[number], shared_bytes=shared[number],
@@ -57,9 +58,11 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
         used.extend(flat.values())
 
     workspaces: list[np.ndarray] = []
+    kept = kept_workspaces(program.final)
 
     def workspace(buffer: Buffer, size: int) -> np.ndarray:
-        workspaces.append(np.zeros(size, np.uint8))
+        # Numbers out of other programs are no numbers here: memory that is not the program's own is full of ones.
+        workspaces.append(np.full(size, 0 if buffer in kept else 255, np.uint8))
         return workspaces[-1]
 
     flat = {id(value): _span(value) for value in entry if isinstance(value, np.ndarray)}

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import sys
+import threading
+import types
 
 import pytest
+from word_programs import handed_over
 
+import tilewright
 from tilewright.errors import DriverError, LaunchFailed
-from tilewright.ir.dtypes import dtype
-from tilewright.ir.nodes import Buffer
+from tilewright.ir.nodes import Allocate
+from tilewright.ir.visitor import find
 from tilewright.targets.cuda import launcher, workspaces
 from tilewright.targets.cuda.driver import Driver, LaunchAttribute, LaunchConfig
 from tilewright.targets.cuda.launcher import POINTER, TENSOR_MAP, Kernel, LaunchShape, LaunchState
 from tilewright.targets.cuda.recorder import Given, MapOfGiven, record
-from tilewright.targets.cuda.workspaces import Workspaces
+from tilewright.targets.cuda.workspaces import StreamMemory, Workspaces
 
 
 class FakeLibrary:
@@ -189,28 +194,95 @@ def test_a_refused_recorded_launch_leaves_the_others_usable(monkeypatch):
     assert arguments_of(library)[0] == 128
 
 
-def test_workspaces_belong_to_streams_and_buffers(monkeypatch):
-    library = FakeLibrary()
+@pytest.fixture
+def streams(monkeypatch):
+    """A driver whose memory lies at multiples of 4096, the current stream, and whether that is captured."""
+    library, state = FakeLibrary(), {"stream": 5, "capture": None}
     fresh = iter(range(4096, 1 << 20, 4096))
 
     def allocate(pointer, size):
         pointer._obj.value = next(fresh)
         return 0
 
-    library.cuMemAlloc_v2 = allocate
-    kernel = prepared(library, monkeypatch, LaunchShape(64), (POINTER, POINTER))
+    def capture(stream, status, number, *rest):
+        number._obj.value = state["capture"]
+        return 0
+
+    library.cuMemAlloc_v2, library.cuStreamGetCaptureInfo_v2 = allocate, capture
     driver = Driver(library)
-    stream = [5]
     monkeypatch.setattr(workspaces, "require_driver", lambda doing: driver)
-    monkeypatch.setattr(workspaces, "current_stream_functions", lambda driver: (lambda: 0, lambda device: stream[0]))
-    kernel.current_stream = lambda device: stream[0]
-    made = Workspaces()
-    one, other = (Buffer(name, (256,), dtype("float32")) for name in "xy")
-    assert made.address(one, 1024) == made.address(one, 1024) != made.address(other, 1024)
-    again = record(kernel, (1, 1, 1), [Given(0), made.on_stream(one, 1024)], 1, 0)
-    again(64)
-    assert arguments_of(library) == [64, made.address(one, 1024)]
-    stream[0] = 6
-    again(64)
-    assert arguments_of(library)[1] not in (made.address(other, 1024), 4096)
-    assert arguments_of(library)[1] == made.address(one, 1024)
+    monkeypatch.setattr(
+        workspaces, "current_stream_functions", lambda driver: (lambda: 0, lambda device: state["stream"])
+    )
+    monkeypatch.setattr(workspaces, "_ASKED", [lambda: state["capture"] is not None])
+    monkeypatch.setattr(workspaces, "MEMORY", StreamMemory())
+    return library, state
+
+
+def workspaces_of(program):
+    """A program's workspaces: those that sums pass through, and the words that atomics count in."""
+    function = tilewright.compile(program, target="cuda -arch=sm_90a").program.final
+    made = {node.buffer.name: node.buffer for node in find(function.body, Allocate) if node.buffer.scope == "global"}
+    return Workspaces(function), made["left"], made["there"]
+
+
+def test_programs_share_memory_of_a_stream_but_for_words_that_atomics_count_in(streams):
+    _, state = streams
+    one, left, there = workspaces_of(handed_over()[0])
+    other, same, again = workspaces_of(handed_over(4)[0])
+    assert one.address(left, 1024) == other.address(same, 900) == one.address(left, 100)
+    assert len({one.address(left, 1024), one.address(there, 16), other.address(again, 16)}) == 3
+    wide = other.address(same, 1025)
+    assert wide != one.address(there, 16) and one.address(left, 1024) == wide
+    assert workspaces.MEMORY.held == 1024 + 2048
+    state["stream"] = 6
+    assert wide != one.address(left, 1024)
+    state["stream"] = 5
+    assert wide == one.address(left, 1024)
+    elsewhere = []
+    thread = threading.Thread(target=lambda: elsewhere.append(one.address(left, 1024)))
+    thread.start()
+    thread.join()
+    assert elsewhere != [wide]
+
+
+def test_recorded_launches_find_the_workspaces_of_their_stream(streams, monkeypatch):
+    library, state = streams
+    kernel = prepared(library, monkeypatch, LaunchShape(64), (POINTER, POINTER, POINTER))
+    kernel.current_stream = lambda device: state["stream"]
+    made, left, there = workspaces_of(handed_over()[0])
+    again = record(kernel, (1, 1, 1), [Given(0), made.on_stream(left, 1024), made.on_stream(there, 16)], 1, 0)
+    seen = []
+    for state["stream"] in (5, 6, 5):
+        again(64)
+        seen.append(arguments_of(library))
+        assert seen[-1] == [64, made.address(left, 1024), made.address(there, 16)]
+    assert seen[0] == seen[2] and not set(seen[0][1:]) & set(seen[1][1:])
+
+
+def test_captures_have_workspaces_of_their_own(streams, monkeypatch):
+    class Piece:
+        places = iter(range(1 << 20, 1 << 30, 4096))
+
+        def __init__(self, size, **options):
+            self.size, self.place = size, next(self.places)
+
+        def numel(self):
+            return self.size
+
+        def data_ptr(self):
+            return self.place
+
+    torch = types.SimpleNamespace(empty=Piece, uint8=None)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    _, state = streams
+    made, left, there = workspaces_of(handed_over()[0])
+    eager = made.address(left, 1024), made.address(there, 16)
+    found = []
+    for state["capture"] in (1, 2):
+        found.append((made.address(left, 1024), made.address(there, 16)))
+        assert found[-1] == (made.address(left, 1024), made.address(there, 16))
+        assert found[-1][0] != made.address(left, 2048) == made.address(left, 1024)
+    state["capture"] = None
+    assert eager == (made.address(left, 1024), made.address(there, 16))
+    assert len({*eager, *found[0], *found[1]}) == 6

@@ -211,6 +211,14 @@ class Driver:
         finally:
             exchange(ctypes.byref(mode))
 
+    def capture(self, stream: int) -> int:
+        """The number of the capture into a graph that a stream takes part in."""
+        status, number = ctypes.c_int(), ctypes.c_uint64()
+        found = ctypes.byref(status), ctypes.byref(number), None, None, None
+        result = self.library.cuStreamGetCaptureInfo_v2(ctypes.c_void_p(stream), *found)
+        self.check(result, "cuStreamGetCaptureInfo")
+        return number.value
+
     def function(self, module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
         function = ctypes.c_void_p()
         self.check(

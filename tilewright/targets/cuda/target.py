@@ -91,7 +91,7 @@ class Launcher:
 
     def __init__(self, function: Function, prepared: list[PreparedKernel]) -> None:
         self.function, self.prepared = function, prepared
-        self.workspaces = Workspaces()
+        self.workspaces = Workspaces(function)
         self.program = HostProgram(function, self._launch, self.workspaces.address, _describe)
         self.current_device = prepared[0].current_device if prepared else lambda: 0
         self.on_device = on_device

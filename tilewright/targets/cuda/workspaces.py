@@ -1,14 +1,24 @@
-"""Workspaces of host programs: memory that a call's kernels share, kept for the next call.
+"""Workspaces of host programs: global memory that a call's kernels share with one another.
 
-Each stream has its own, since calls on different streams may run at the same time.
+Most hold nothing when the call has ended, so all programs that a thread launches into a stream use the same memory: kernels of
+a stream run in order, and one that begins early touches no workspace before it has waited for those ahead of it (the emulator
+checks that).  Words that atomics count in are a program's own: zeros at first, later what the call before left.
+
+Launches that are captured into a graph run whenever it is replayed, in any stream, so a capture has workspaces of its own:
+memory of torch's allocator, which belongs to the graph's pool and lives as long as the graph.
 """
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from tilewright.ir.nodes import Buffer
+from tilewright.ir.nodes import Allocate, Buffer, Call, Function, Region
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import find
 from tilewright.targets.cuda.driver import require_driver
 from tilewright.targets.cuda.launcher import current_stream_functions
 
@@ -20,27 +30,109 @@ class OfStream:
     address: Callable[[int, int], int]
 
 
+def kept_workspaces(function: Function) -> frozenset[Buffer]:
+    """The workspaces of a final program that outlive its calls: those that atomics, or meetings of the grid, touch."""
+    calls = [call for call in find(function.body, Call) if call.function.startswith(("atomic_", "grid_sync"))]
+    places = [place for call in calls for place in call.arguments if isinstance(place, Region)]
+    return frozenset(root(place.buffer) for place in places if place.buffer.scope == "global")
+
+
+class StreamMemory:
+    """The memory of workspaces that hold nothing between calls: so many pieces for each thread and stream.
+
+    A piece that has become too small is replaced by one of twice the size or more; the old one stays, since launches of it may be
+    on their way.
+
+    Attributes
+    ----------
+    held : bytes of all pieces.
+    """
+
+    def __init__(self) -> None:
+        self.held = 0
+        self._known: dict[tuple[int, int, int, int], tuple[int, int]] = {}
+        self._captured: dict[tuple[int, int], tuple[int, dict[int, Any]]] = {}
+
+    def address(self, number: int, size: int, device: int, stream: int) -> int:
+        """Where piece `number` of the calling thread's is, which has at least so many bytes."""
+        if (capture := capture_of(stream)) is not None:
+            return self._of_capture(capture, number, size, device, stream)
+        key = (threading.get_ident(), device, stream, number)
+        found = self._known.get(key)
+        if found is None or found[1] < size:
+            rounded = 1 << max(size - 1, 1).bit_length()
+            found = self._known[key] = (allocated(rounded, device), rounded)
+            self.held += rounded
+        return found[0]
+
+    def _of_capture(self, capture: int, number: int, size: int, device: int, stream: int) -> int:
+        """The same for launches that are being captured: out of the pool that torch keeps for their graph."""
+        known, pieces = self._captured.get((device, stream), (None, {}))
+        if known != capture:
+            pieces = {}  # a stream has one capture at a time: the one before has ended
+            self._captured[device, stream] = capture, pieces
+        piece = pieces.get(number)
+        if piece is None or piece.numel() < size:
+            torch = sys.modules["torch"]
+            piece = pieces[number] = torch.empty(size, dtype=torch.uint8, device=f"cuda:{device}")
+        return int(piece.data_ptr())
+
+
+MEMORY = StreamMemory()
+
+
 class Workspaces:
     """The workspaces of one host program."""
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[Buffer, int, int, int], int] = {}
+    def __init__(self, function: Function) -> None:
+        self._kept = kept_workspaces(function)
+        made = [node.buffer for node in find(function.body, Allocate)]
+        others = [b for b in made if b.scope == "global" and not b.placed and b not in self._kept]
+        self._numbers = {buffer: number for number, buffer in enumerate(others)}
+        self._known: dict[tuple[Buffer, int, int, int, int | None], int] = {}
 
     def address(self, buffer: Buffer, size: int) -> int:
         """Where a workspace of so many bytes is for the current stream."""
         current_device, current_stream = current_stream_functions(require_driver("allocating a workspace"))
         device = current_device()
-        return self._find(buffer, size, device, current_stream(device))
+        return self.on_stream(buffer, size).address(device, current_stream(device))
 
     def on_stream(self, buffer: Buffer, size: int) -> OfStream:
         """The same for launches that are recorded."""
-        return OfStream(lambda device, stream: self._find(buffer, size, device, stream))
+        if buffer in self._kept:
+            return OfStream(lambda device, stream: self._words(buffer, size, device, stream))
+        number = self._numbers[buffer]
+        return OfStream(lambda device, stream: MEMORY.address(number, size, device, stream))
 
-    def _find(self, buffer: Buffer, size: int, device: int, stream: int) -> int:
-        key = (buffer, size, device, stream)
+    def _words(self, buffer: Buffer, size: int, device: int, stream: int) -> int:
+        """Memory of the program's own; that of a graph is a few words and stays, since nothing says when the graph is gone."""
+        key = (buffer, size, device, stream, capture_of(stream))
         found = self._known.get(key)
         if found is None:
-            driver = require_driver("allocating a workspace")
-            with driver.on(device), driver.relaxed_capture():
-                found = self._known[key] = driver.allocate(size)
+            found = self._known[key] = allocated(size, device)
         return found
+
+
+def allocated(size: int, device: int) -> int:
+    """New memory on a device, zeros, whatever is being captured."""
+    driver = require_driver("allocating a workspace")
+    with driver.on(device), driver.relaxed_capture():
+        return driver.allocate(size)
+
+
+def capture_of(stream: int) -> int | None:
+    """The number of the capture into a graph that the current stream takes part in; None where it is in none."""
+    return require_driver("capturing a launch").capture(stream) if _capturing()() else None
+
+
+def _capturing() -> Callable[[], bool]:
+    """What says whether the current stream is captured.  Without torch that is the default stream, which cannot be."""
+    if not _ASKED:
+        torch = sys.modules.get("torch")
+        if torch is None or not torch.cuda.is_available():
+            return bool
+        _ASKED.append(torch._C._cuda_isCurrentStreamCapturing)
+    return _ASKED[0]
+
+
+_ASKED: list[Callable[[], bool]] = []
