@@ -1,7 +1,8 @@
 """A product run again: what is left to do of a call whose activations are as they were before.
 
-The launches of a prepared product are written down without running them.  Each has a plan (`runtime.plans`), a function that only
-reads addresses; so a later call allocates the result and what kernels hand to one another, and runs the plans.
+The launches of a prepared product are written down without running them.  Each has a function that launches it again with other
+addresses (`runtime.plans`); so a later call allocates the result, and launches.  What kernels hand to one another lies in memory
+that their stream has for that, as workspaces do.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 
 from tilewright.matmul.tiers.base import Operands
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.plans import MISSED, allocator_text, made_function, tensor_guard
+from tilewright.runtime.plans import allocator_text, made_function, tensor_guard
 from tilewright.runtime.tensors import is_torch
+from tilewright.targets.cuda.workspaces import MEMORY
 
 Launch = tuple[Kernel, tuple[Any, ...]]
 
@@ -55,10 +57,16 @@ def replay(prepared: Any, operands: Operands, shape: Sequence[int]) -> Callable[
     first, second = launches(prepared, operands), launches(prepared, operands)
     writer = _Writer(operands, shape)
     for (kernel, arguments), (_, again) in zip(first, second, strict=True):
-        plan = kernel.plans.get(*arguments)
-        if plan is None or not writer.launch(kernel, plan, arguments, again):
+        if not writer.launch(kernel, arguments, again):
             return None
     return writer.function()
+
+
+HANDED = -1
+"""The piece of a stream's memory in which kernels hand something to one another."""
+
+APART = 256
+"""Bytes at multiples of which that begins."""
 
 
 class _Writer:
@@ -68,55 +76,113 @@ class _Writer:
 
         def run(x):
             if current() != index: return None
-            out = allocate(shape0, strides0, dtype0)
-            t1 = allocate(shape1, strides1, dtype1)
-            t2 = allocate(shape2, strides2, dtype2)
-            if plan0(x, t1, t2) is MISSED: return None
-            if plan1(t1, given2, t2, given4, out) is MISSED: return None
+            px = x.data_ptr()
+            p2 = given2.data_ptr()
+            p3 = given3.data_ptr()
+            if (px | p2 | p3) & 15: return None
+            out = allocate(shape, strides, dtype)
+            po = out.data_ptr()
+            handed = memory(HANDED, 4352, index, stream(index))
+            launch0(px, handed, handed + 4096)
+            launch1(handed, p2, handed + 4096, p3, po)
             return out
     """
 
     def __init__(self, operands: Operands, shape: Sequence[int]) -> None:
-        self.names: dict[str, Any] = {"MISSED": MISSED}
-        self.tensors = {operands.activations.data_ptr(): "x"}
-        self.allocations: list[str] = []
+        self.names: dict[str, Any] = {"HANDED": HANDED}
+        self.addresses = {operands.activations.data_ptr(): "px", operands.out.data_ptr(): "po"}
+        self.given = ["px = x.data_ptr()"]
         self.calls: list[str] = []
+        self.tests: dict[str, tuple[int, int]] = {}
+        """Addresses that come from outside: what they must leave modulo how much."""
+        self.handed: list[tuple[str, Any, int]] = []
+        """What kernels hand to one another: the text of an address, a tensor like it, and where it begins."""
         self.device = operands.out.device
-        self.tensors[operands.out.data_ptr()] = self._allocate("out", operands.out.new_empty(shape))
+        self.out = self._allocation("out", operands.out.new_empty(shape), "")
 
-    def _allocate(self, name: str, like: Any) -> str:
-        number = len(self.allocations)
-        self.names |= {f"shape{number}": tuple(like.shape), f"strides{number}": tuple(like.stride())}
-        self.names[f"dtype{number}"] = like.dtype
-        text = allocator_text(like, f"shape{number}", f"strides{number}", f"dtype{number}", self.names)
-        self.allocations.append(f"{name} = {text}")
-        return name
+    def _allocation(self, name: str, like: Any, number: Any) -> str:
+        own = f"shape{number}", f"strides{number}", f"dtype{number}"
+        self.names |= dict(zip(own, (tuple(like.shape), tuple(like.stride()), like.dtype), strict=True))
+        return f"{name} = {allocator_text(like, *own, self.names)}"
 
-    def launch(self, kernel: Kernel, plan: Any, arguments: Sequence[Any], again: Sequence[Any]) -> bool:
+    def launch(self, kernel: Kernel, arguments: Sequence[Any], again: Sequence[Any]) -> bool:
         """Whether a launch could be written: each argument is x, out, one that never changes, or what a launch has written."""
-        number, given = len(self.calls), []
-        self.names[f"plan{number}"] = plan
-        for place, (value, other, param) in enumerate(zip(arguments, again, kernel.function.inputs, strict=True)):
-            name = self.tensors.get(value.data_ptr()) if is_torch(value) else None
-            if name is None and value is other:
+        found = kernel.plans.launch(*arguments)
+        if found is None or kernel.function.outputs:
+            return False
+        number, passed = len(self.calls), []
+        self.names[f"launch{number}"], residues = found[0], iter(found[1])
+        for value, other, param in zip(arguments, again, kernel.function.inputs, strict=True):
+            if not is_torch(value):
                 name = f"given{len(self.names)}"
                 self.names[name] = value
-            elif name is None:
-                if not is_torch(value) or param not in kernel.plans.written:
-                    return False
-                name = self.tensors[value.data_ptr()] = self._allocate(f"t{number}_{place}", value)
-            given.append(name)
-        self.calls.append(f"if plan{number}({', '.join(given)}) is MISSED: return None")
+                passed.append(name)
+                continue
+            rest = next(residues)
+            text = self.addresses.get(value.data_ptr()) or self._address(value, other, param in kernel.plans.written)
+            if text is None or (rest and not text.startswith("p")):
+                return False
+            if text.startswith("p"):
+                self.tests[text] = rest, kernel.plans.widest
+            passed.append(text)
+        self.calls.append(f"launch{number}({', '.join(passed)})")
         return True
+
+    def _address(self, value: Any, other: Any, written: bool) -> str | None:
+        """The address of a tensor that was not met before: one of the weight's, or what a launch makes for the next."""
+        if value is other:
+            number = len(self.names)
+            self.names[f"given{number}"] = value
+            self.given.append(f"p{number} = given{number}.data_ptr()")
+            text = f"p{number}"
+        elif written:
+            begins = sum(-(-like.nbytes // APART) * APART for _, like, _ in self.handed)
+            text = f"handed + {begins}" if self.device.type == "cuda" else f"handed{len(self.handed)}"
+            self.handed.append((text, value, begins))
+        else:
+            return None
+        self.addresses[value.data_ptr()] = text
+        return text
 
     def function(self) -> Callable[[Any], Any]:
         """The function written."""
-        lines = [*self.allocations, *self.calls, "return out"]
+        lines = [
+            *self.given,
+            *self._checks(),
+            self.out,
+            "po = out.data_ptr()",
+            *self._memory(),
+            *self.calls,
+            "return out",
+        ]
         torch = sys.modules["torch"]
         if self.device.type == "cuda" and torch.cuda.device_count() > 1:
-            self.names |= {"current": torch.cuda.current_device, "index": self.device.index}
+            self.names["current"] = torch.cuda.current_device
             lines.insert(0, "if current() != index: return None")
+        self.names["index"] = self.device.index
         return made_function("run", ["x"], lines, self.names)
+
+    def _checks(self) -> list[str]:
+        """Whether addresses are of the classes that the kernels were compiled for; a result that is new is."""
+        own = {text: test for text, test in self.tests.items() if text != "po"}
+        lines = []
+        for widest in {widest for _, widest in own.values()}:
+            even = [text for text, test in own.items() if test == (0, widest)]
+            if even:
+                lines.append(f"if ({' | '.join(even)}) & {widest - 1}: return None")
+        uneven = [(text, *test) for text, test in own.items() if test[0]]
+        return [*lines, *(f"if {text} % {widest} != {rest}: return None" for text, rest, widest in uneven)]
+
+    def _memory(self) -> list[str]:
+        """Makes what kernels hand to one another."""
+        if self.device.type != "cuda":
+            made = [self._allocation(f"t{n}", like, n) for n, (_, like, _) in enumerate(self.handed)]
+            return [*made, *(f"{text} = t{n}.data_ptr()" for n, (text, _, _) in enumerate(self.handed))]
+        if not self.handed:
+            return []
+        self.names |= {"memory": MEMORY.address, "stream": sys.modules["torch"]._C._cuda_getCurrentRawStream}
+        _, like, begins = self.handed[-1]
+        return [f"handed = memory(HANDED, {begins + like.nbytes}, index, stream(index))"]
 
 
 class Replays:

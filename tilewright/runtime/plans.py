@@ -221,6 +221,7 @@ class Plans:
         self._kinds: tuple[str | None, ...] = ()
         self._plans: dict[Any, Plan] = {}
         self._others: dict[Any, dict[tuple[int, ...], Plan]] = {}
+        self._launches: dict[Plan, Callable[..., None]] = {}
         self.key: Callable[..., Any] = no_key
         self.run: Callable[..., Any] = self._by_key
 
@@ -230,6 +231,15 @@ class Plans:
     def get(self, *arguments: Any) -> Plan | None:
         """What calls with arguments like these run; None where they are checked in full."""
         return self._plans.get(self.key(*arguments)) if len(arguments) == self.arity else None
+
+    def launch(self, *arguments: Any) -> tuple[Callable[..., None], tuple[int, ...]] | None:
+        """What a plan launches: a function of one value a parameter, addresses for buffers; None where there is no plan.
+
+        With it, what addresses of tensors among the arguments leave modulo `widest`: it serves no others.
+        """
+        residues = _residues(arguments, self.widest)
+        plan = self._others.get(self.key(*arguments), {}).get(residues) if len(arguments) == self.arity else None
+        return None if plan is None else (self._launches[plan], residues)
 
     def _by_key(self, *arguments: Any) -> Any:
         plan = self._plans.get(self.key(*arguments))
@@ -249,16 +259,18 @@ class Plans:
         if any(kind is None or kind == "str" for kind in kinds):
             return
         if kinds != self._kinds:
-            self._plans, self._others = {}, {}  # True and 1 are equal as keys
+            self._plans, self._others, self._launches = {}, {}, {}  # True and 1 are equal as keys
             self._kinds, self.key = kinds, key_function(kinds, self._strided, self._free)
         key = self.key(*arguments)
         if len(self._plans) > MOST_PLANS:
             self._plans.clear()
             self._others.clear()
+            self._launches.clear()
         others = self._others.setdefault(key, {})
         residues = _residues(arguments, self.widest)
         planner = _Planner(self.function, arguments, outputs, launch, device, residues, others, self.widest)
         others[residues] = self._plans[key] = plan = planner.plan(self.written)
+        self._launches[plan] = launch
         quick = guarded(arguments, range(len(arguments)), plan, self._free, otherwise=self._by_key)
         self.run = quick or self._by_key
 

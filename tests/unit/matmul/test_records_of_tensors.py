@@ -1,5 +1,7 @@
 """Records of weights that torch holds, against those of the same weight in NumPy's arrays, byte for byte."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from tilewright.matmul import PackedWeight  # noqa: E402
 from tilewright.matmul.arrays import as_numpy  # noqa: E402
 from tilewright.matmul.tiers import bytes as byte_tier  # noqa: E402
 from tilewright.matmul.tiers.records import coding_of, form_of, records_of, scales_and_zeros  # noqa: E402
+from tilewright.matmul.tiers.scaled import channel_scales  # noqa: E402
 from tilewright.quant import QuantizedWeight, quantize  # noqa: E402
 
 
@@ -43,6 +46,17 @@ def test_usual_scales_are_not_brought_to_the_host():
     parts, factor = scales_and_zeros(held, form_of(held.facts, "float16"))
     assert torch.is_tensor(parts["scales"])
     assert factor == 1.0
+
+
+@pytest.mark.parametrize("block", [(1, 300), (0, 0), (8, 300)], ids=["channels", "tensor", "rows by eight"])
+@pytest.mark.parametrize("scale_dtype", ["float32", "float16"])
+def test_scales_of_channels_stay_where_they_are(block, scale_dtype):
+    numbers = np.random.default_rng(0).standard_normal((20, 300))
+    made = quantize(numbers, "int8", block=block, scale_dtype=scale_dtype)
+    made = dataclasses.replace(made, tensor_scale=0.3)
+    held = PackedWeight.pack(made)
+    found = channel_scales(held.to("cpu"), torch.zeros(1))
+    assert np.array_equal(found.numpy(), channel_scales(held, np.zeros(1))) and found.is_contiguous()
 
 
 RESCALED = quantize(np.random.default_rng(0).standard_normal((20, 300)), "uint4", group=64, zeros="group")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -16,6 +17,7 @@ from tilewright.matmul.arrays import placed_like, viewed
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, begun
+from tilewright.runtime.tensors import is_torch
 from tilewright.specialization import compile
 from tilewright.tuning import Candidate
 
@@ -105,6 +107,12 @@ def is_scaled(facts: WeightFacts, request: Request) -> bool:
 
 def channel_scales(weight: PackedWeight, example: Any) -> Any:
     """A weight's scales, one float32 a row of it, on the device of `example`."""
+    codes, scales = weight.held["codes"], weight.held.get("scales")
+    if is_torch(codes):
+        wide = codes.new_ones((1, 1), dtype=sys.modules["torch"].float64) if scales is None else scales.float().double()
+        (N, _), (rows, _) = weight.shape, weight.block
+        down = (wide * weight.tensor_scale).float().expand(-(-N // rows), 1)
+        return down.repeat_interleave(rows, 0)[:N].reshape(-1).contiguous()
     return placed_like(np.ascontiguousarray(weight.unpack().grouped_scales[0]), example)
 
 
