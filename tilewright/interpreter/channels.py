@@ -23,9 +23,13 @@ class Ring:
         self.channel = channel
         self.published = {(name, i): 0 for name in channel.writers for i in range(instances[name])}
         self.released = {(name, i): 0 for name in channel.readers for i in range(instances[name])}
+        self.read: set[int] = set()
+        """What some instance has released of a channel whose readers alternate."""
 
     def is_free(self, role: Line, number: int) -> bool:
         """Whether a writer may fill the slot of iteration `number`."""
+        if self.channel.alternate:
+            return number < self.channel.stages or number - self.channel.stages in self.read
         return all(count > number - self.channel.stages for count in self._others(self.released, role))
 
     def is_full(self, role: Line, number: int) -> bool:
@@ -43,6 +47,9 @@ class Ring:
         ------
         RolesDeadlocked : it is not the role's next one.
         """
+        if self.channel.alternate and verb == "release":
+            self._read(role, number)
+            return
         counts = self.published if verb == "publish" else self.released
         if counts[role] != number:
             raise RolesDeadlocked(
@@ -50,3 +57,13 @@ class Ring:
                 hint="every role goes through the iterations 0, 1, 2, ... of a channel, one after the other",
             )
         counts[role] += 1
+
+    def _read(self, role: Line, number: int) -> None:
+        """An instance of readers that alternate releases iteration `number`; the others leave it out."""
+        if number in self.read or number < self.released[role]:
+            raise RolesDeadlocked(
+                f"the role {role[0]!r} releases iteration {number} of {self.channel.name!r} for the second time",
+                hint="each iteration of a channel whose readers alternate belongs to one of them",
+            )
+        self.read.add(number)
+        self.released[role] = number + 1

@@ -286,6 +286,8 @@ class Channel(Statement):
     scope : one of `CHANNEL_SCOPES`: whose threads it joins.  One of scope ``"warp"`` is a ring that each warp of one
         role fills and empties alone; the first dimension of its buffers counts the role's instances, the second
         the slots.
+    alternate : whether each iteration is read by one instance of the reader alone.  Instances receive in the order of the
+        numbers: they take turns.
     """
 
     name: str
@@ -294,6 +296,7 @@ class Channel(Statement):
     writers: tuple[str, ...]
     readers: tuple[str, ...]
     scope: str = "block"
+    alternate: bool = False
 
     @property
     def is_private(self) -> bool:

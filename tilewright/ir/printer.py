@@ -296,7 +296,8 @@ class _Printer:
         items = [quoted(channel.name), *(f"{self.names(buffer)}" for buffer in channel.buffers)]
         items.append(f"stages={channel.stages}")
         items += [f"{word}={self.text.value(getattr(channel, word))}" for word in ("writers", "readers")]
-        self.call("channel", [*items, f"scope={quoted(channel.scope)}"], "", channel)
+        items.append(f"scope={quoted(channel.scope)}")
+        self.call("channel", [*items, *["alternate=True"] * channel.alternate], "", channel)
 
     def _channel_statement(self, statement: nodes.ChannelStatement) -> None:
         word = type(statement).__name__.lower()

@@ -363,6 +363,8 @@ class _Verifier:
                 self.report(channel, f"{buffer.name} is no shared buffer of {channel.stages} slots")
         if channel.is_private and (len(channel.writers) != 1 or channel.writers != channel.readers):
             self.report(channel, f"the slots of a warp in {channel.name!r} are not written and read by one role")
+        if channel.alternate and (channel.is_private or len(channel.readers) != 1):
+            self.report(channel, f"the readers of {channel.name!r} alternate, which the instances of one role do")
 
     def channel_statement(self, statement: nodes.ChannelStatement) -> None:
         self.typed(statement, statement.iteration, statement.iteration.dtype, "the iteration's number")

@@ -79,7 +79,7 @@ class KernelContext(BlockContext):
 @author_facing
 def Kernel(
     *blocks: Any, threads: Any = None, is_cpu: bool = False, cluster_dims: Any = None, persistent: bool | str | None = None,
-    specialize: bool | None = None, prelude: str | None = None,
+    ping_pong: bool | None = None, specialize: bool | None = None, prelude: str | None = None,
 ) -> KernelContext:  # fmt: skip
     """A grid of blocks; ``with T.Kernel(...) as (bx, by):`` holds what one block does.
 
@@ -92,6 +92,8 @@ def Kernel(
         load once what they share.  None leaves it to the compiler.
     persistent : whether blocks stay for many tiles of the grid; None leaves it to the compiler.  ``"claim"``: each takes the next
         tile when it is ready for one, which suits tiles of different length.
+    ping_pong : whether two groups of `threads` threads work at different tiles in turn, so that the results of one leave beside
+        the products of the other; blocks then stay for many tiles.
     specialize : whether warps of their own make the loads of pipelined loops that do not say so themselves; None leaves it
         to the compiler.
     prelude : a text of the device's own language before the kernels, as `T.import_source` takes it.
@@ -114,6 +116,8 @@ def Kernel(
         attributes["cluster"] = _three(cluster_dims, "cluster_dims of T.Kernel")
     if persistent is not None:
         attributes["persistent"] = persistent if persistent == "claim" else bool(persistent)
+    if ping_pong is not None:
+        attributes["ping_pong"] = bool(ping_pong)
     if specialize is not None:
         attributes["specialize"] = bool(specialize)
     grid = tuple(extent(block, "an extent of the grid of T.Kernel") for block in blocks)

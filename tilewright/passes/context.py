@@ -25,11 +25,13 @@ class Schedule:
     num_stages : of every pipelined loop.
     cluster : blocks that share loads (`form_clusters`); 1 for none.
     persistent : whether blocks stay for many tiles (`persist_grid`), or ``"claim"`` them.
+    ping_pong : whether two consumers of a block work at different tiles in turn (`ping_pong`).
     """
 
     num_stages: int | None = None
     cluster: int | None = None
     persistent: bool | str | None = None
+    ping_pong: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from tilewright.errors import BarrierMisuse, InternalError
+from tilewright.errors import InternalError
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.nodes import (
@@ -61,16 +61,13 @@ from tilewright.layout.digits import REGISTER
 from tilewright.layout.layout import Layout
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
+from tilewright.passes.lower.named_barriers import WARP, WARPGROUP, NamedBarriers, named_by_author, number_barriers
+from tilewright.passes.lower.own_tiles import own_tiles
 from tilewright.passes.lower.thread_loop import ThreadLoop
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.tile_views import view_layouts
 
 L = TypeVar("L", For, Parallel)
-
-WARP, WARPGROUP = 32, 128
-
-NAMED_BARRIERS = 16
-NAMED = ("named_barrier_sync", "named_barrier_arrive")
 
 
 def assign_threads(function: Function, context: Context) -> Function:
@@ -103,13 +100,12 @@ class Assign(ScopedRewriter):
         self.thread: Expr = const(0)
         self.warpgroup: Expr = const(0)
         self.thread_var: Var | None = None
-        self.barriers = 0
-        self.single_warp = False
+        self.role: Role | None = None
         self.taken: frozenset[int] = frozenset()
         """Named barriers that the author uses."""
-        self.free: list[int] = list(range(1, NAMED_BARRIERS))
-        """Named barriers of roles, then those that are left to operators."""
-        self.role_count = 0
+        self.barriers = NamedBarriers({})
+        self.groups_before: Expr = const(0)
+        """Warpgroups of the block before the first of the role's instance."""
         self.cluster = 1
         self.asynchronous: list[TileOperator] = []
         self.endings: dict[Any, Statement] = {}
@@ -118,7 +114,7 @@ class Assign(ScopedRewriter):
         self.thread_var = kernel.thread_vars[0]
         self.cluster = math.prod(kernel.attribute("cluster", (1,)))
         self.asynchronous = _asynchronous(kernel)
-        self.taken = _named_by_author(kernel)
+        self.taken = named_by_author(kernel)
         self.layouts = {buffer: layout for buffer, layout in kernel.layouts if isinstance(layout, Layout)}
         self.layouts.update(view_layouts(kernel, self.layouts))
         for buffer, layout in kernel.layouts:
@@ -143,24 +139,22 @@ class Assign(ScopedRewriter):
 
     def visit_Roles(self, roles: Roles) -> Any:
         """Each role under a condition on the warp; in it threads count from the role's first one."""
-        outside = (self.thread, self.threads, self.warpgroup, self.asynchronous, self.barriers)
+        outside = (self.thread, self.threads, self.warpgroup, self.asynchronous, self.groups_before)
         warp = Var(INT32, "warp")
         warps = index_binary("floordiv", self.thread, WARP)
         head = Let(warp, Call(INT32, "warp_uniform", (warps,)), span=roles.span)
-        self.free, self.role_count = _free_barriers(roles, self.taken), len(roles.roles)
+        self.barriers = number_barriers(roles, self.taken)
         first, groups = 0, []
-        number = 0
         for group in roles.warpgroups():
             branches = []
             for role in group:
-                number += 1
-                self.barriers = self.free[number - 1]
                 body = self._role(role, outside[0], warp, first)
                 first += role.all_warps
                 branches.append((first, body, role))
             chosen = _by_warp(warp, branches)
             groups.append((first, seq(_registers(group[0]), chosen.statements), group[0]))
-        self.thread, self.threads, self.warpgroup, self.asynchronous, self.barriers = outside
+        self.role = None
+        self.thread, self.threads, self.warpgroup, self.asynchronous, self.groups_before = outside
         return [head, *_by_warp(warp, groups).statements]
 
     def _role(self, role: Role, thread: Expr, warp: Var, first: int) -> Seq:
@@ -169,14 +163,17 @@ class Assign(ScopedRewriter):
         own, group = Var(INT32, "thread"), Var(INT32, "warpgroup")
         self.thread, self.threads, self.warpgroup = own, threads, group
         self.asynchronous, self.endings = _asynchronous(role), {}
-        self.single_warp = role.warps == 1
+        self.role, self.groups_before = role, const(first * WARP // WARPGROUP)
+        if role.index is not None and role.instances > 1:
+            own_groups = index_binary("mul", role.index, threads // WARPGROUP)
+            self.groups_before = index_binary("add", self.groups_before, own_groups)
         with self.analyzer.scope():
             if role.index is not None:
                 self.analyzer.bind_extent(role.index, role.instances)
             self.analyzer.bind_extent(own, threads)
             self.analyzer.bind_extent(group, max(1, threads // WARPGROUP))
             body = self(role.body)
-        body = seq(body.statements, list(self.endings.values()))
+        body = own_tiles(role, seq(body.statements, list(self.endings.values())))
         head: list[Statement] = []
         number = index_binary("sub", thread, first * WARP)
         if role.instances > 1:
@@ -196,7 +193,7 @@ class Assign(ScopedRewriter):
         return seq(head, body.statements)
 
     def map_var(self, var: Var) -> Expr:
-        return self.thread if self.barriers and var is self.thread_var else var
+        return self.thread if self.role is not None and var is self.thread_var else var
 
     def visit_Evaluate(self, evaluate: Evaluate) -> Any:
         value = evaluate.value
@@ -213,22 +210,28 @@ class Assign(ScopedRewriter):
 
     def meeting(self) -> Call:
         """Where all threads of the role meet, or of the block."""
-        if not self.barriers:
+        if self.role is None:
             return Call(BOOL, "sync_threads", ())
-        if self.single_warp:
+        if self.role.warps == 1:
             return Call(BOOL, "sync_warp", ())
-        return Call(BOOL, "named_barrier_sync", (const(self.barriers), const(self.threads)))
+        number: Expr = const(self.barriers.meetings[self.role.name])
+        if self.role.instances > 1 and self.role.index is not None:
+            number = index_binary("add", self.role.index, number)
+        return Call(BOOL, "named_barrier_sync", (number, const(self.threads)))
 
     def _turn(self, call: Call, span: Any) -> Statement:
-        """A warpgroup waits for the one before it, or lets the next one go on: each has a named barrier."""
-        groups, first = self.threads // WARPGROUP, BlockView(self).free_barrier + self.threads // WARPGROUP
-        own = self.warpgroup
+        """A warpgroup, or an instance of the role, waits for the one before it, or lets the next one go on: each has a named barrier."""
+        assert self.role is not None
+        several = self.role.instances > 1 and self.role.index is not None
+        number = self.role.index if several and self.role.index is not None else self.warpgroup
+        count, threads = (self.role.instances, self.threads) if several else (self.threads // WARPGROUP, WARPGROUP)
+        own = number
         if call.function == "pass_turn":
-            own = index_binary("floormod", index_binary("add", own, 1), groups)
+            own = index_binary("floormod", index_binary("add", own, 1), count)
         function = "named_barrier_arrive" if call.function == "pass_turn" else "named_barrier_sync"
-        place = self.analyzer.simplify(index_binary("add", own, first))
-        meeting = Evaluate(Call(BOOL, function, (place, const(2 * WARPGROUP))), span=span)
-        leads = index_binary("eq", self.warpgroup, 0)
+        place = self.analyzer.simplify(index_binary("add", own, self.barriers.turns))
+        meeting = Evaluate(Call(BOOL, function, (place, const(2 * threads))), span=span)
+        leads = index_binary("eq", number, 0)
         if call.function == "end_turns":
             return If(leads, seq(meeting), span=span)
         alone = [self.visit(one) for one in call.arguments if isinstance(one, Expr)]
@@ -310,7 +313,7 @@ class Assign(ScopedRewriter):
 
     def _in_role(self, loop: L) -> L:
         """A loop whose thread indices are those of the role that it stands in."""
-        if not self.barriers or self.thread_var is None:
+        if self.role is None or self.thread_var is None:
             return loop
         return substitute(loop, {self.thread_var: self.thread})
 
@@ -385,35 +388,6 @@ class Assign(ScopedRewriter):
         if made is None:
             raise InternalError(f"{name} has no way to run on threads", span=statement.span)
         return made if made.span is not None else replace(made, span=statement.span)
-
-
-def _named_by_author(kernel: Kernel) -> frozenset[int]:
-    """Numbers of the named barriers in a tile program: no pass has used any yet."""
-    calls = [node for node in find(kernel.body, Call) if node.function in NAMED]
-    return frozenset(int(node.arguments[0].value) for node in calls)  # type: ignore[union-attr]
-
-
-def _free_barriers(roles: Roles, taken: frozenset[int]) -> list[int]:
-    """Named barriers: one a role, then as many as there are warpgroups and turns, one behind the other, and the rest.
-
-    Raises
-    ------
-    BarrierMisuse : the author's leave too few.
-    """
-    left = [number for number in range(1, NAMED_BARRIERS) if number not in taken]
-    groups = max(1, sum(role.all_warps for role in roles.roles) * WARP // WARPGROUP)
-    turns = [role.warps for role in roles.roles for node in find(role, Call) if node.function == "take_turn"]
-    groups += max(turns, default=0) * WARP // WARPGROUP
-    last = NAMED_BARRIERS - groups
-    for first in (*range(len(roles.roles) + 1, last + 1), *range(1, len(roles.roles) + 1)):
-        run = list(range(first, first + groups))
-        others = [number for number in left if number not in run]
-        if all(number in left for number in run) and len(others) >= len(roles.roles):
-            return [*others[: len(roles.roles)], *run, *others[len(roles.roles) :]]
-    raise BarrierMisuse(
-        f"{len(taken)} of the {NAMED_BARRIERS - 1} named barriers are the author's, and roles need {len(roles.roles) + groups}",
-        span=roles.span, hint="use fewer numbers in T.sync_threads and T.named_barrier_arrive",
-    )  # fmt: skip
 
 
 def _asynchronous(node: Kernel | Role) -> list[TileOperator]:

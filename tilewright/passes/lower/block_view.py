@@ -74,9 +74,10 @@ class BlockView:
         return self.owner.cluster
 
     @property
-    def free_barrier(self) -> int:
-        """The first of the named barriers that roles leave to operators, one a warpgroup."""
-        return self.owner.free[self.owner.role_count]
+    def group_barrier(self) -> Expr:
+        """The named barrier of the executing thread's warpgroup."""
+        groups = index_binary("add", self.owner.groups_before, self.warpgroup)
+        return self.simplify(index_binary("add", groups, self.owner.barriers.operators))
 
     def operators(self, token: str) -> list[TileOperator]:
         """The asynchronous operators of the role, or block, that a token stands for."""

@@ -30,7 +30,8 @@ A role that only drives the copy engine is the work of one thread; so is, in ano
 lane arrives for its warp, behind a meeting of its lanes (and a fence where matrix instructions read what they wrote by
 descriptor).  For cp.async copies each thread leaves an arrival that follows them when they land; the fence then stands
 behind the reader's wait.  The slots of a channel of scope ``"warp"`` have no second barrier: what a warp has read it
-fills again by itself.
+fills again by itself.  Where readers alternate, one of them arrives for a slot: they receive one after the other, so that none
+waits for a parity whose turn is not the next.
 """
 
 from __future__ import annotations
@@ -162,7 +163,10 @@ def _ring(channel: Channel, kernel: Kernel, context: Context) -> _Ring:
     }
     fenced = {way for name in channel.writers for way in _ways(channel, roles[name], described)}
     by_group = frozenset(name for name in channel.readers if _reads_only(channel, roles[name], described, plans))
-    empty = sum(roles[name].all_warps * WARP // (GROUP if name in by_group else WARP) for name in channel.readers)
+    empty = 0
+    for name in channel.readers:
+        warps = roles[name].warps if channel.alternate else roles[name].all_warps
+        empty += warps * WARP // (GROUP if name in by_group else WARP)
     blocks = math.prod(kernel.attribute("cluster", (1,))) if channel.scope == "cluster" else 1
     if blocks > 1 and not all(_is_by_descriptor(node, plans) for node in read):
         raise ChannelMisuse(

@@ -87,7 +87,8 @@ class Claims:
         return any(isinstance(node, Acquire) and node.channel == NAME for node in walk(role.body))
 
     def loop(
-        self, turn: Var, tile: Var, total: Expr, blocks: Expr, work: Seq, claims: bool, span: Span | None
+        self, turn: Var, tile: Var, total: Expr, blocks: Expr, work: Seq, claims: bool, span: Span | None,
+        ending: Statement | None = None,
     ) -> For:  # fmt: skip
         """A role's loop over tiles, until there are no more.
 
@@ -97,6 +98,7 @@ class Claims:
         total, blocks : how many there are.
         work : what is done for a tile.
         claims : whether this is the role that takes numbers.
+        ending : what is done when there are no more.
         """
         slot = index_binary("floormod", turn, const(SLOTS))
         none_left = index_binary("ge", tile, total)
@@ -105,7 +107,7 @@ class Claims:
             Receive(NAME, turn, span=span),
             Let(tile, Load(INT32, self.slots, (slot, const(0))), span=span),
             Release(NAME, turn, span=span),
-            If(none_left, seq(Break(span=span)), span=span),
+            If(none_left, seq(ending, Break(span=span)), span=span),
             Assume(index_binary("ge", tile, 0), span=span),
             work.statements,
         )

@@ -167,7 +167,7 @@ class Division:
         consumer, producer = (self._role(after, prelude, moves) for moves in (False, True))
         threads = self.source.num_threads
         by_author = self.source.attribute("registers")
-        producing, consuming = _registers(threads, self._is_light())
+        producing, consuming = share_registers(threads, self._is_light())
         if by_author is not None:
             asked = dict(by_author)
             producing = asked.get("producer", producing) if asked else None
@@ -388,7 +388,7 @@ def _shared(kernel: Kernel) -> list[Buffer]:
     return [one for one in found if one.scope == "shared" and one.source is None]
 
 
-def _registers(threads: int, is_light: bool) -> tuple[int | None, int | None]:
+def share_registers(threads: int, is_light: bool) -> tuple[int | None, int | None]:
     """Registers of a producer's and a consumer's thread, where the even share would be too small."""
     if threads <= GROUP:
         return None, None

@@ -42,6 +42,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes
@@ -59,7 +60,6 @@ from tilewright.ir.nodes import (
     Extent,
     For,
     Function,
-    If,
     Kernel,
     Let,
     Load,
@@ -78,13 +78,14 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.signature import root, size_variables
-from tilewright.ir.visitor import Rewriter, find, variables, walk
+from tilewright.ir.visitor import Rewriter, find, substitute, variables, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, map_kernels
 from tilewright.passes.tile.claim_tiles import CLAIM, PERSISTENT, Claims
 from tilewright.passes.tile.divide_roles import SPECIALIZED
 from tilewright.passes.tile.form_clusters import CLUSTER, depending, differs, load_bytes, reads_own_memory
+from tilewright.passes.tile.ping_pong import PING_PONG, last_turn, own_turn, paired
 from tilewright.passes.tile.rasterize_grid import RASTER, panel_place, within
 from tilewright.passes.tile.select_copies import channel_copies
 from tilewright.passes.tile.stage_epilogue import shared_bytes
@@ -100,6 +101,12 @@ def persist_grid(function: Function, context: Context) -> Function:
 
 def _persist(kernel: Kernel, context: Context, analyzer: Analyzer) -> Kernel | list[Statement]:
     asked = kernel.attribute(PERSISTENT, context.schedule.persistent)
+    if kernel.attribute(PING_PONG, context.schedule.ping_pong):
+        both = _alternating(kernel, asked, context, analyzer)
+        if isinstance(both, str):
+            context.warn(f"one consumer works at all tiles of a block, and none at two in turn: {both}", kernel.span)
+        else:
+            kernel, asked = both, asked or True
     if not kernel.attribute(SPECIALIZED) or asked is False:
         return kernel
     choices = context.facts.setdefault("choices", [])
@@ -119,6 +126,19 @@ def _persist(kernel: Kernel, context: Context, analyzer: Analyzer) -> Kernel | l
     choices.append(f"{place}grid: persistent, {grid.resident} at once, {dealt}")
     made = found.kernel()
     return made if found.claims is None else [found.claims.counter(kernel.span), made]
+
+
+def _alternating(kernel: Kernel, asked: Any, context: Context, analyzer: Analyzer) -> Kernel | str:
+    """The kernel with consumers that work at different tiles in turn, or why it cannot have them."""
+    if not kernel.attribute(SPECIALIZED):
+        return "the kernel is not divided into roles"
+    if asked is False:
+        return "its blocks have one tile each, as the author asks"
+    grid = _Grid(kernel, context.arch)
+    if not grid.has_second_tiles:
+        return "no block has a second tile"
+    misfit = _Persist(kernel, grid, analyzer, Claims() if asked == CLAIM else None).misfit()
+    return misfit or paired(kernel, context.arch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +181,12 @@ class _Grid:
         """Whether blocks would wait for others to end, and no second one on their multiprocessor works meanwhile."""
         shares = any(node.registers is not None for node in find(self.source.body, Role))
         alone = shares or 2 * shared_bytes(self.source) > self.arch.shared_bytes  # roles share all registers there are
-        return alone and not (isinstance(self.total, Const) and self.total.value <= self.resident)
+        return alone and self.has_second_tiles
+
+    @property
+    def has_second_tiles(self) -> bool:
+        """Whether there may be more groups than run at once."""
+        return not (isinstance(self.total, Const) and self.total.value <= self.resident)
 
     @property
     def panel(self) -> int:
@@ -272,7 +297,7 @@ class _Persist:
                 one = replace(one, roles=roles)
             if not any(one is name for name in names):
                 body.append(one)
-        attributes = {name: value for name, value in source.attributes if name not in (RASTER, PERSISTENT)}
+        attributes = {name: value for name, value in source.attributes if name not in (RASTER, PERSISTENT, PING_PONG)}
         if CLUSTER in attributes:
             attributes[CLUSTER] = (blocks, 1, 1)
         launched = _plain(self.analyzer.simplify(index_binary("mul", count, blocks)))
@@ -304,28 +329,43 @@ class _Persist:
                 bases[channel.name] = base
         rings = {buffer: channel.name for channel in self.channels for buffer in channel.buffers}
         body = _Renumber(bases, rings, {one.name: one.stages for one in self.channels})(role.body)
+        own = [one for one in body.statements if isinstance(one, Allocate) and one.buffer.scope == "shared"]
+        body = replace(body, statements=tuple(one for one in body.statements if one not in own))
+        before = [*own, *counters]
+        work = seq(self._place(tile, block), names, numbers, body.statements)
+        alternates = role.instances > 1
+        if alternates:  # every consumer counts the iterations of all tiles
+            named = [*self._place(tile, block), *names]
+            outside, inside = ([*named, *numbers], []) if numbers else ([], named)
+            work = seq(outside, own_turn(role, turn, seq(inside, body.statements), role.span))
         if self.claims is not None:
-            work = seq(self._place(tile, block), names, numbers, body.statements)
             writes = any(isinstance(node, Acquire) for node in walk(role.body))
-            return replace(
-                role, body=seq(counters, fresh(self.claims.loop(turn, tile, total, groups, work, writes, role.span)))
-            )
+            ending = last_turn(role, turn, role.span) if alternates else None
+            loop = self.claims.loop(turn, tile, total, groups, work, writes, role.span, ending)
+            return replace(role, body=seq(before, fresh(loop)))
         even = isinstance(total, Const) and isinstance(groups, Const) and total.value % groups.value == 0
-        turns = _ceildiv(total if even or counters else index_binary("sub", total, group), groups)
-        if counters:  # every other turn the other way round, so that who has a long tile has a short one next
+        if numbers:  # every other turn the other way round, so that who has a long tile has a short one next
             back = index_binary("sub", index_binary("sub", groups, 1), group)
             group = Select(
                 INT32, index_binary("eq", index_binary("floormod", turn, 2), 0), cast(group, INT32), cast(back, INT32)
             )
+            whole = index_binary("floordiv", total, groups)
+            left = index_binary("sub", total, index_binary("mul", whole, groups))
+            last = substitute(group, {turn: whole})
+            turns = index_binary("add", whole, Select(INT32, index_binary("lt", last, left), const(1), const(0)))
+        else:
+            turns = _ceildiv(total if even else index_binary("sub", total, group), groups)
+        count = Var(INT32, "turns")
         number = index_binary("add", index_binary("mul", turn, groups), group)
-        work = seq(self._place(tile, block), names, numbers, body.statements)
-        if counters and not even:
-            work = seq(If(index_binary("lt", tile, total), work, span=role.span))
         loop = For(
             turn, const(0), cast(turns, INT32), const(1),
             seq(Let(tile, cast(number, INT32), span=role.span), work.statements), span=role.span,
         )  # fmt: skip
-        return replace(role, body=seq(counters, fresh(loop)))
+        if alternates:
+            loop = replace(loop, stop=count)
+            counted = Let(count, cast(turns, INT32), span=role.span)
+            return replace(role, body=seq(before, counted, fresh(loop), last_turn(role, count, role.span)))
+        return replace(role, body=seq(before, fresh(loop)))
 
     def _place(self, tile: Var, block: Var) -> list[Statement]:
         """Names of the block's indices in the grid of tiles."""

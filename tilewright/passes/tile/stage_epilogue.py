@@ -102,6 +102,7 @@ class _Stage(ScopedRewriter):
         self.plans: dict[Any, GemmPlan] = context.facts.get(PLANS, {})
         self.staging: dict[Copy, Staging] = context.facts.setdefault(FACT, {})
         self.made: list[Buffer] = []
+        self.owned: set[Buffer] = set()
         self.role: Role | None = None
         self.loops: list[Var] = []
 
@@ -147,15 +148,22 @@ class _Stage(ScopedRewriter):
     def visit_Roles(self, roles: Roles) -> Any:
         before = len(self.made)
         result = self.generic(roles)
-        return [*(Allocate(one, span=roles.span) for one in self.made[before:]), result]
+        shared = [one for one in self.made[before:] if one not in self.owned]
+        return [*(Allocate(one, span=roles.span) for one in shared), result]
 
     def visit_Role(self, role: Role) -> Role:
         self.role = role
         known = self.kernel.attribute(SPECIALIZED)  # of an author's roles nobody knows who still fills a ring
         self.behind = behind_rings(role, slot_buffers(self.kernel)) if known else ()
+        before = len(self.made)
         made: Role = self.generic(role)
         self.role = None
-        return made
+        if role.instances == 1 or len(self.made) == before:
+            return made
+        # Each instance has boxes of its own: what a role declares is none of the others'.
+        self.owned.update(self.made[before:])
+        boxes = [Allocate(one, span=role.span) for one in self.made[before:]]
+        return replace(made, body=replace(made.body, statements=(*boxes, *made.body.statements)))
 
     def visit_For(self, loop: For) -> Any:
         return self._inside(loop.var, lambda: super(_Stage, self).visit_For(loop))
@@ -190,10 +198,11 @@ class _Stage(ScopedRewriter):
     def _boxes(self, copy: Copy, plan: GemmPlan) -> Staging:
         """Boxes for a copy: those of another that are like them, or new ones."""
         groups, dtype = plan.warps_m * plan.warps_n, copy.destination.dtype
+        instances = 1 if self.role is None else self.role.instances
         known = self._like(copy, plan)
         if known is not None:
             return Staging(known, known.static_shape[0] // groups, plan)
-        room = self._room_for(copy)
+        room = self._room_for(copy) // instances
         width = next(width for width in box_widths(plan, dtype) if self._least(plan, width, dtype) <= room)
         needed = plan.tiles_m * (plan.n // plan.warps_n // width)
         size = groups * dtype.nbytes(plan.instruction.m * width)
@@ -204,7 +213,7 @@ class _Stage(ScopedRewriter):
             f"{copy.source.buffer.name}_staging", (count * groups, plan.instruction.m, width), dtype, "shared"
         )
         self.made.append(boxes)
-        self.room -= dtype.nbytes(boxes.size)
+        self.room -= instances * dtype.nbytes(boxes.size)
         return Staging(boxes, count, plan, is_first=not self.loops)
 
     def _room_for(self, copy: Copy) -> int:
@@ -258,6 +267,7 @@ class _Stage(ScopedRewriter):
         if not widths:
             return f"{plan.instruction.n} columns are no multiple of 16"
         needed = self._least(plan, widths[-1], tensor.dtype)
+        needed *= 1 if self.role is None else self.role.instances
         full = needed > self._room_for(copy) and self._like(copy, plan) is None
         return f"{needed} bytes of shared memory are not left" if full else None
 
@@ -274,6 +284,13 @@ def shared_bytes(kernel: Kernel) -> int:
     """Bytes of shared memory that a kernel takes, each tile at a multiple of 1024, and its channels' barriers."""
     total = 1024
     for node in walk(kernel.body):
-        if isinstance(node, Allocate) and node.buffer.scope == "shared" and node.buffer.source is None:
-            total += -(-node.buffer.dtype.nbytes(node.buffer.size) // 1024) * 1024
+        if isinstance(node, Allocate):
+            total += _tile_bytes(node)
+        if isinstance(node, Role):  # of what a role declares each of its instances has one
+            total += (node.instances - 1) * sum(_tile_bytes(one) for one in find(node.body, Allocate))
     return total
+
+
+def _tile_bytes(node: Allocate) -> int:
+    owns = node.buffer.scope == "shared" and node.buffer.source is None
+    return -(-node.buffer.dtype.nbytes(node.buffer.size) // 1024) * 1024 if owns else 0

@@ -49,7 +49,9 @@ from tilewright.ir.nodes import (
     Function,
     Kernel,
     Parallel,
+    Receive,
     Role,
+    Seq,
     Statement,
     TileOperator,
     Wait,
@@ -61,6 +63,7 @@ from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.tile.divide_roles import SPECIALIZED
 from tilewright.passes.tile.overlap_gemms import conditional
+from tilewright.passes.tile.ping_pong import is_turn, narrowed
 from tilewright.passes.tile.pipeline_plan import touched
 from tilewright.passes.tile.role_survey import LOOPS
 
@@ -82,7 +85,7 @@ def take_turns(function: Function, context: Context) -> Function:
 
 class _Turns(Rewriter):
     def __init__(self) -> None:
-        self.groups = 1
+        self.groups = self.instances = 1
 
     def visit_Kernel(self, kernel: Kernel) -> Kernel:
         """Roles that the author divided are the author's to order."""
@@ -91,9 +94,18 @@ class _Turns(Rewriter):
 
     def visit_Role(self, role: Role) -> Role:
         self.groups = role.warps // GROUP if role.warps % GROUP == 0 and role.instances == 1 else 1
+        self.instances = role.instances
         made: Role = self.generic(role)
-        self.groups = 1
+        self.groups = self.instances = 1
         return made
+
+    def visit_Seq(self, body: Seq) -> Any:
+        """Consumers that alternate (`ping_pong`) take their turn when they receive the first tile, and pass it behind the last."""
+        made: Seq = self.generic(body)
+        if self.instances == 1 or not any(is_turn(one, "pass_turn") for one in made.statements):
+            return made
+        receives = [place for place, one in enumerate(made.statements) if holds(one, Receive)]
+        return replace(made, statements=tuple(narrowed(made.statements, receives)))
 
     def visit_For(self, loop: For) -> Any:
         made: For = self.generic(loop)

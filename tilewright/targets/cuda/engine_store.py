@@ -88,9 +88,7 @@ class _Store:
 
     def _meet(self) -> Statement:
         """A barrier of the warpgroup."""
-        return call(
-            "named_barrier_sync", index_binary("add", self.block.warpgroup, self.block.free_barrier), const(GROUP)
-        )
+        return call("named_barrier_sync", self.block.group_barrier, const(GROUP))
 
     def _box(self, row: int, column: int, turn: int) -> list[Statement]:
         """One box: packed by all, stored by one."""

@@ -1,0 +1,81 @@
+"""Which named barriers the roles of a kernel meet at: a block has sixteen, of which the author may use some."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.errors import BarrierMisuse
+from tilewright.ir.nodes import Call, Kernel, Role, Roles
+from tilewright.ir.visitor import find
+
+WARP, WARPGROUP = 32, 128
+
+COUNT = 16
+"""Of a block; the first one is the whole block's."""
+
+NAMED = ("named_barrier_sync", "named_barrier_arrive")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedBarriers:
+    """Numbers of named barriers.
+
+    Attributes
+    ----------
+    meetings : by the name of a role, where its threads meet; where it has several instances of several warps, the first of
+        as many barriers.
+    operators : the first of those that warpgroups meet at within an operator: one a warpgroup of the block.
+    turns : the first of those by which who takes turns lets the next one go on.
+    """
+
+    meetings: Mapping[str, int]
+    operators: int = 1
+    turns: int = 1
+
+
+def named_by_author(kernel: Kernel) -> frozenset[int]:
+    """Numbers of the named barriers in a tile program: no pass has used any yet."""
+    calls = [node for node in find(kernel.body, Call) if node.function in NAMED]
+    return frozenset(int(node.arguments[0].value) for node in calls)  # type: ignore[union-attr]
+
+
+def number_barriers(roles: Roles, taken: frozenset[int]) -> NamedBarriers:
+    """Numbers that the author leaves free: one a role, and the others one behind the other.
+
+    Raises
+    ------
+    BarrierMisuse : the author's leave too few.
+    """
+    alone = [role for role in roles.roles if not _apart(role)]
+    groups = max(1, sum(role.all_warps for role in roles.roles) * WARP // WARPGROUP)
+    turns = max((_turns(role) for role in roles.roles), default=0)
+    meeting = sum(role.instances for role in roles.roles if _apart(role))
+    left = [number for number in range(1, COUNT) if number not in taken]
+    needed = groups + turns + meeting
+    for first in (*range(len(alone) + 1, COUNT - needed + 1), *range(1, len(alone) + 1)):
+        run = list(range(first, first + needed))
+        others = [number for number in left if number not in run]
+        if not all(number in left for number in run) or len(others) < len(alone):
+            continue
+        meetings = {role.name: number for role, number in zip(alone, others)}
+        free = run[groups + turns :]
+        for role in roles.roles:
+            if _apart(role):
+                meetings[role.name], free = free[0], free[role.instances :]
+        return NamedBarriers(meetings, first, first + groups)
+    raise BarrierMisuse(
+        f"{len(taken)} of the {COUNT - 1} named barriers are the author's, and roles need {len(alone) + needed}",
+        span=roles.span, hint="use fewer numbers in T.sync_threads and T.named_barrier_arrive",
+    )  # fmt: skip
+
+
+def _apart(role: Role) -> bool:
+    """Whether instances of a role meet each at a barrier of its own; one warp needs none."""
+    return role.instances > 1 and role.warps > 1
+
+
+def _turns(role: Role) -> int:
+    """Who takes turns in a role: its instances, or the warpgroups of the only one."""
+    takes = any(node.function == "take_turn" for node in find(role, Call))
+    return 0 if not takes else role.instances if role.instances > 1 else role.warps * WARP // WARPGROUP
