@@ -22,6 +22,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -50,6 +51,8 @@ CASES = ",".join(
     for size in sizes.split()
 )  # fmt: skip
 PAUSE = 0.015
+ONLY_VENDOR = False
+"""Whether the hand-written models and Triton are left out."""
 SPIN_CYCLES = 4_000_000
 FLUSH_BYTES = 256 << 20
 
@@ -64,8 +67,9 @@ def ours(M: int, dtype: str, N: int, K: int, tried: list[Tiles]) -> dict[str, Ti
     size = torch_type(dtype).itemsize
     for one in tried:
         stages = min(8, (194 << 10) // ((one.block_M + one.block_N) * 128))
-        tiles = Tiles(one.block_M, one.block_N, 128 // size, one.stages or stages, one.threads, one.cluster, one.splits)
-        chosen[f"  {one.block_M}x{one.block_N} {one.cluster} {one.splits} {tiles.stages}"] = tiles
+        tiles = replace(one, block_K=128 // size, stages=one.stages or stages)
+        pair = " ping-pong" * one.ping_pong
+        chosen[f"  {one.block_M}x{one.block_N} {one.cluster} {one.splits} {tiles.stages}{pair}"] = tiles
     return chosen
 
 
@@ -87,7 +91,7 @@ def half(M: int, N: int, K: int, tried: list[Tiles], order: str = "nt", dtype: s
     b = random(N, K, kind) if transpose_B else random(K, N, kind)
     left, right = a.T if transpose_A else a, b.T if transpose_B else b
     runs: Runs = {"cublas": lambda: torch.mm(left, right)}
-    if order == "nt" and dtype == "bfloat16":
+    if order == "nt" and dtype == "bfloat16" and not ONLY_VENDOR:
         runs.update(models(a, b) | triton_run(a, b))
     for name, tiles in ours(M, dtype, N, K, tried).items():
         kernel = dense_matmul(N, K, dtype, None, dtype.replace("tfloat", "float"), transpose_A, transpose_B, tiles)
@@ -321,17 +325,19 @@ def checked(runs: Runs, tolerance: float) -> Runs:
 
 
 def asked_tiles(text: str) -> list[Tiles]:
-    """Tiles like ``128x256``, ``128x256/1x2`` (blocks along N and M that share loads), ``64x256@128*6`` (threads, stages) or
-    ``128x256+2`` (parts of K)."""
+    """Tiles like ``128x256``, ``128x256/1x2`` (blocks along N and M that share loads), ``64x256@128*6`` (threads, stages),
+    ``128x256+2`` (parts of K) or ``128x192p`` (two consumers of 128 threads in turn)."""
     found = []
     for word in filter(None, text.split(",")):
         word, _, splits = word.partition("+")
         word, _, stages = word.partition("*")
         word, _, threads = word.partition("@")
         word, _, cluster = word.partition("/")
-        block_M, block_N = map(int, word.split("x"))
+        in_turn = word.endswith("p")
+        block_M, block_N = map(int, word.rstrip("p").split("x"))
         pair = tuple(map(int, cluster.split("x"))) if cluster else None
-        found.append(Tiles(block_M, block_N, 0, int(stages or 0), int(threads or 256), pair, int(splits or 1)))
+        threads = int(threads or (128 if in_turn else 256))
+        found.append(Tiles(block_M, block_N, 0, int(stages or 0), threads, pair, int(splits or 1), ping_pong=in_turn))
     return found
 
 
@@ -341,7 +347,10 @@ def main() -> None:
     parser.add_argument("--cases", default=CASES)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--tiles", default="")
+    parser.add_argument("--only-vendor", action="store_true", help="without the hand-written models and Triton")
     options = parser.parse_args()
+    global ONLY_VENDOR
+    ONLY_VENDOR = options.only_vendor
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; TFLOP/s and ratio to the first peer")
     for case in options.cases.split(","):
         family, size = case.split(":")

@@ -198,7 +198,10 @@ def _product(
         if chosen.splits > 1:
             grid, cluster = (*grid, chosen.splits), (1, 1, chosen.splits)
         steps, height = -(-K // (block_K * chosen.splits)), block_M // chosen.splits
-        with T.Kernel(*grid, threads=chosen.threads, cluster_dims=cluster, persistent=chosen.persistent) as place:
+        with T.Kernel(
+            *grid, threads=chosen.threads, cluster_dims=cluster, persistent=chosen.persistent,
+            ping_pong=chosen.ping_pong or None,
+        ) as place:  # fmt: skip
             part = place[2] if chosen.splits > 1 else 0
             row, column = place[1] * block_M, first + place[0] * block_N
             a = T.alloc_shared((block_K, block_M) if transpose_A else (block_M, block_K), A_dtype)

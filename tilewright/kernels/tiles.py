@@ -108,6 +108,7 @@ class Tiles:
     cluster : blocks along N and M that share loads, or None.
     splits : blocks that divide K, and add up what they found: a cluster of their own.
     persistent : False where every block has one tile at most, and need not reckon which one is its next.
+    ping_pong : whether two consumers of a block work at tiles of their own in turn, `threads` threads each.
     """
 
     block_M: int
@@ -118,6 +119,7 @@ class Tiles:
     cluster: tuple[int, int] | None = None
     splits: int = 1
     persistent: bool | None = None
+    ping_pong: bool = False
 
 
 Parts = tuple[tuple[int, Tiles], ...]

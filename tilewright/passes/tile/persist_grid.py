@@ -45,7 +45,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import (
     Acquire,
@@ -54,7 +53,6 @@ from tilewright.ir.nodes import (
     Buffer,
     Call,
     Channel,
-    ChannelStatement,
     Const,
     Expr,
     Extent,
@@ -64,7 +62,6 @@ from tilewright.ir.nodes import (
     Let,
     Load,
     Receive,
-    Region,
     Role,
     Roles,
     Select,
@@ -77,8 +74,8 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.signature import root, size_variables
-from tilewright.ir.visitor import Rewriter, find, substitute, variables, walk
+from tilewright.ir.signature import size_variables
+from tilewright.ir.visitor import find, substitute, variables, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, map_kernels
@@ -87,6 +84,7 @@ from tilewright.passes.tile.divide_roles import SPECIALIZED
 from tilewright.passes.tile.form_clusters import CLUSTER, depending, differs, load_bytes, reads_own_memory
 from tilewright.passes.tile.ping_pong import PING_PONG, last_turn, own_turn, paired
 from tilewright.passes.tile.rasterize_grid import RASTER, panel_place, within
+from tilewright.passes.tile.running_numbers import Renumber
 from tilewright.passes.tile.select_copies import channel_copies
 from tilewright.passes.tile.stage_epilogue import shared_bytes
 
@@ -123,6 +121,7 @@ def _persist(kernel: Kernel, context: Context, analyzer: Analyzer) -> Kernel | l
         choices.append(f"{place}grid: one tile a block (not persistent: {reason})")
         return kernel
     dealt = "tiles are claimed" if found.claims is not None else f"panels of {grid.panel} rows of tiles"
+    dealt += ", two consumers in turn" if any(role.instances > 1 for role in found.roles) else ""
     choices.append(f"{place}grid: persistent, {grid.resident} at once, {dealt}")
     made = found.kernel()
     return made if found.claims is None else [found.claims.counter(kernel.span), made]
@@ -328,7 +327,7 @@ class _Persist:
                 ]
                 bases[channel.name] = base
         rings = {buffer: channel.name for channel in self.channels for buffer in channel.buffers}
-        body = _Renumber(bases, rings, {one.name: one.stages for one in self.channels})(role.body)
+        body = Renumber(bases, rings, {one.name: one.stages for one in self.channels})(role.body)
         own = [one for one in body.statements if isinstance(one, Allocate) and one.buffer.scope == "shared"]
         body = replace(body, statements=tuple(one for one in body.statements if one not in own))
         before = [*own, *counters]
@@ -381,39 +380,6 @@ class _Persist:
             names.append(Let(var, cast(index, INT32), span=source.span))
             names.append(within(var, extent))
         return names
-
-
-class _Renumber(Rewriter):
-    """Running numbers go on from the tiles before; slots follow them."""
-
-    def __init__(self, bases: dict[str, Expr], rings: dict[nodes.Buffer, str], stages: dict[str, int]) -> None:
-        self.bases, self.rings, self.stages = bases, rings, stages
-
-    def visit_ChannelStatement(self, statement: ChannelStatement) -> Statement:
-        return replace(statement, iteration=index_binary("add", self.bases[statement.channel], statement.iteration))
-
-    def visit_Region(self, region: Region) -> Region:
-        if root(region.buffer) not in self.rings:
-            return region
-        return Region(region.buffer, (self._slot(region.buffer, region.starts[0]), *region.starts[1:]), region.extents)
-
-    def visit_Load(self, load: Load) -> Load:
-        made: Load = self.generic(load)
-        return replace(made, indices=self._moved(made.buffer, made.indices))
-
-    def visit_Store(self, store: Store) -> Store:
-        made: Store = self.generic(store)
-        return replace(made, indices=self._moved(made.buffer, made.indices))
-
-    def _moved(self, buffer: nodes.Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return (self._slot(buffer, indices[0]), *indices[1:]) if root(buffer) in self.rings else indices
-
-    def _slot(self, ring: nodes.Buffer, first: Expr) -> Expr:
-        """The slot of a ring that the tiles before leave next."""
-        name = self.rings[root(ring)]
-        counted = isinstance(first, nodes.Binary) and first.op == "floormod"
-        number = first.left if isinstance(first, nodes.Binary) and counted else first
-        return index_binary("floormod", index_binary("add", self.bases[name], number), self.stages[name])
 
 
 def _ceildiv(value: Expr, divisor: Expr) -> Expr:
