@@ -1,0 +1,97 @@
+"""What `persist_grid` makes of a consumer and a producer where two consumers shall alternate, and where `take_turns` puts the turns."""
+
+from __future__ import annotations
+
+from tilewright.ir.parser import parse
+from tilewright.ir.printer import print_program
+from tilewright.ir.verifier import verify
+from tilewright.passes.context import Context, Schedule
+from tilewright.passes.tile.persist_grid import persist_grid
+from tilewright.passes.tile.take_turns import take_turns
+from tilewright.targets.cuda.arch import arch
+
+BEFORE = """\
+@stage("traced")
+def product(A: float16[320, 192], C: float32[320, 64]):
+    with kernel(blocks={by: 5}, threads={tx: 256, ty: 1, tz: 1}, specialized=True):
+        ring = shared(float16[2, 64, 64])
+        results = shared(float32[64, 64])
+        channel(
+            "loads",
+            ring,
+            stages=2,
+            writers=("producer",),
+            readers=("consumer",),
+            scope="block",
+        )
+        with roles():
+            with role("consumer", warps=4):
+                c = fragment(float32[64, 64])
+                fill(destination=c, value=float32(0.0))
+                for k in range(3):
+                    receive("loads", k)
+                    gemm(a=ring[k % 2, :, :], b=ring[k % 2, :, :], c=c, transpose_b=True)
+                    release("loads", k)
+                copy(source=c, destination=results)
+                copy(source=results, destination=C[by * 64 : +64, :])
+            with role("producer", warps=4):
+                for k in range(3):
+                    acquire("loads", k)
+                    copy(source=A[by * 64 : +64, k * 64 : +64], destination=ring[k % 2, :, :])
+                    publish("loads", k)
+"""
+
+CONSUMER = """\
+            with role("consumer", warps=4, registers=232, instances=2, index=consumer):
+                results = shared(float32[64, 64])
+                turns: int32 = (5 - block + 1) // 2
+                for turn in range(turns):
+                    tile: int32 = turn * 2 + block
+                    if turn % 2 == consumer:
+                        take_turn(turn == 0)
+"""
+
+ENDING = """\
+                        copy(source=c, destination=results)
+                        copy(source=results, destination=C[by * 64 : +64, :])
+                        pass_turn(dtype=bool)
+                if turns > 0 and turns % 2 == consumer:
+                    take_turn(False)
+"""
+
+TAKEN = """\
+                        take_turn(turn == 0)
+                        for k in range(3):
+"""
+
+PASSED = """\
+                            release("loads", turn * 3 + k)
+                        pass_turn(dtype=bool)
+                        copy(source=c, destination=results)
+"""
+
+
+def test_two_consumers_alternate() -> None:
+    context = Context(arch({"arch": "sm_90a", "cores": 2}), Schedule(ping_pong=True))
+    before = parse(BEFORE)
+    verify(before)
+    made = persist_grid(before, context)
+    verify(made)
+    text = print_program(made)
+    assert "blocks={block: 2}, threads={tx: 384, ty: 1, tz: 1}" in text and "alternate=True" in text
+    assert CONSUMER in text and ENDING in text
+    # The producer goes through all tiles.
+    producer = text[text.index('role("producer"') :]
+    assert "turn % 2" not in producer and "take_turn" not in producer and "registers=40" in producer
+    assert print_program(parse(text)) == text
+    narrowed = take_turns(made, context)
+    verify(narrowed)
+    text = print_program(narrowed)
+    assert TAKEN in text and PASSED in text and "pass_turn" not in text[text.index("destination=results") :]
+
+
+def test_without_being_asked_there_is_one_consumer() -> None:
+    made = print_program(
+        persist_grid(parse(BEFORE), Context(arch({"arch": "sm_90a", "cores": 2}), Schedule(persistent=True)))
+    )
+    assert "instances" not in made and "take_turn" not in made and "blocks={block: 2}" in made
