@@ -3,7 +3,7 @@
     PYTHONPATH=. python benchmarks/attention.py [--cases 16x32x512x128,2x64/8x1:8192x128c,...] [--tiles 128x128,64x64*2,...]
 
 A case is ``batch x heads[/kv_heads] x queries[:keys] x dim``, with ``c`` behind it a causal one.  Tiles are ``queries x keys``
-of a step, ``*n`` n blocks a multiprocessor, ``+n`` n slots of keys and values, ``s`` one tile a block.  Times are medians of paced
+of a step, ``*n`` n blocks a multiprocessor, ``+n`` n slots of keys and values, ``*n`` n blocks a multiprocessor, ``s`` one tile a block.  Times are medians of paced
 launches in turn: single ones 10 ms apart, the host's part hidden, the L2 cache flushed.  The first row of ours is the
 library's choice.  Results are compared with torch's.
 """
@@ -95,10 +95,10 @@ def variant(text: str) -> tuple[AttentionTiles | None, bool | None]:
     """Tiles as their text says, the library's where there is none."""
     if not text:
         return None, None
-    found = re.fullmatch(r"(\d+)x(\d+)(?:\+(\d+))?(s?)", text)
+    found = re.fullmatch(r"(\d+)x(\d+)(?:\+(\d+))?(?:\*(\d+))?(s?)", text)
     assert found is not None, text
     rows, keys = int(found[1]), int(found[2])
-    return AttentionTiles(rows, keys, 2 * rows, int(found[3] or 2)), False if found[4] else None
+    return AttentionTiles(rows, keys, 2 * rows, int(found[3] or 2), int(found[4] or 1)), False if found[5] else None
 
 
 if __name__ == "__main__":

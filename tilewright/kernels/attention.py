@@ -24,17 +24,22 @@ class AttentionTiles:
     block_M, block_N : queries of a block, and keys of one step.
     threads : of the warps that compute.
     num_stages : tiles of keys and values that are held.
+    blocks : that share a multiprocessor: one's first and last products leave room for the other's.
     """
 
     block_M: int = 64
     block_N: int = 64
     threads: int = 128
     num_stages: int = 2
+    blocks: int = 1
 
 
 WARPGROUPS = ((3, 128, 128, 128), (2, 192, 160, 128), (1, 192, 160, 128))
 """Warpgroups of 64 queries each, registers of a thread for scores, weights and result beside all else, and the keys of a
 step, without and with a causal mask (wide tiles are masked in vain where they cross the diagonal); measured on an H200."""
+
+CONSUMING, PRODUCING = 216, 40
+"""Registers of a thread that computes, and of one that loads, of 128 each in two blocks of a multiprocessor."""
 
 TOGETHER = 8
 """Heads of which causal blocks take the tiles in turn (measured on an H200)."""
@@ -126,6 +131,10 @@ def flash_attention(
     section = heads_together(heads) if causal and on_hopper(T.machine()) else 0
     grid = (section, blocks, batch * heads // section) if section else (blocks, heads, batch)
     with T.Kernel(*grid, threads=threads, persistent="claim" if section else None) as place:
+        if chosen.blocks > 1:
+            T.annotate_min_blocks_per_sm(chosen.blocks)
+            T.annotate_consumer_reg_alloc(CONSUMING)
+            T.annotate_producer_reg_dealloc(PRODUCING)
         if section:
             # Blocks claim tiles as they become free: the longest of some heads first, whose keys stay in the L2 cache.
             T.use_swizzle(1)

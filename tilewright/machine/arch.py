@@ -55,6 +55,10 @@ class Arch:
     def has(self, feature: str) -> bool:
         return feature in self.features
 
+    def block_shared_bytes(self, min_blocks: int = 1) -> int:
+        """Shared memory that a block may have so that `min_blocks` of them run on one core."""
+        return self.shared_bytes // min_blocks
+
     @property
     def has_shared_memory(self) -> bool:
         return self.shared_bytes > 0

@@ -35,7 +35,7 @@ from tilewright.passes.thread.plan_shared_memory import OVERLAID
 from tilewright.passes.tile.divide_roles import SPECIALIZED
 from tilewright.passes.tile.select_copies import slot_buffers
 from tilewright.passes.tile.stage_epilogue import FACT as STAGING
-from tilewright.passes.tile.stage_epilogue import Staging, shared_bytes
+from tilewright.passes.tile.stage_epilogue import Staging, shared_bytes, shared_room
 from tilewright.passes.tile.tiles_behind import Uses, tiles_behind
 
 
@@ -46,7 +46,7 @@ def overlay_rings(function: Function, context: Context) -> Function:
     def boxes(statement: Statement) -> set[Buffer]:
         return {staging[node].boxes for node in walk(statement) if isinstance(node, Copy) and node in staging}
 
-    return map_kernels(function, lambda kernel: _overlay(kernel, context.arch.shared_bytes, boxes))
+    return map_kernels(function, lambda kernel: _overlay(kernel, shared_room(kernel, context.arch), boxes))
 
 
 def _overlay(kernel: Kernel, room: int, boxes: Uses) -> Kernel:

@@ -86,7 +86,7 @@ from tilewright.passes.tile.ping_pong import PING_PONG, last_turn, own_turn, pai
 from tilewright.passes.tile.rasterize_grid import RASTER, panel_place, within
 from tilewright.passes.tile.running_numbers import Renumber
 from tilewright.passes.tile.select_copies import channel_copies
-from tilewright.passes.tile.stage_epilogue import shared_bytes
+from tilewright.passes.tile.stage_epilogue import MIN_BLOCKS, shared_bytes, shared_room
 
 
 def persist_grid(function: Function, context: Context) -> Function:
@@ -172,12 +172,20 @@ class _Grid:
 
     @property
     def resident(self) -> int:
-        """Groups that run at once, where a multiprocessor holds one block."""
-        return self.arch.cores // self.blocks
+        """Groups that run at once, where a multiprocessor holds one block, or as many as the author asks for."""
+        return self.arch.cores * self.beside // self.blocks
+
+    @property
+    def beside(self) -> int:
+        """Blocks that share a multiprocessor."""
+        count: int = self.source.attribute(MIN_BLOCKS, 1)
+        return count
 
     @property
     def pays(self) -> bool:
         """Whether blocks would wait for others to end, and no second one on their multiprocessor works meanwhile."""
+        if self.beside > 1:
+            return False
         shares = any(node.registers is not None for node in find(self.source.body, Role))
         alone = shares or 2 * shared_bytes(self.source) > self.arch.shared_bytes  # roles share all registers there are
         return alone and self.has_second_tiles
@@ -224,7 +232,7 @@ class _Persist:
             return f"a {type(stray).__name__} stands beside its roles"
         if not any(isinstance(one, Roles) for one in self.source.body.statements):
             return "it has no roles"
-        if shared_bytes(self.source) > self.grid.arch.shared_bytes:
+        if shared_bytes(self.source) > shared_room(self.source, self.grid.arch):
             return "what follows its loop needs the ring's bytes"
         if any(isinstance(node, Call) and node.function == "cluster_sync" for node in walk(self.source.body)):
             return "the blocks of a cluster meet, and its producers would have gone on to the next tile"

@@ -64,7 +64,7 @@ from tilewright.ir.visitor import find
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import Copy
 from tilewright.passes.tile.divide_roles import GROUP, REGISTERS, share_registers
-from tilewright.passes.tile.stage_epilogue import shared_bytes
+from tilewright.passes.tile.stage_epilogue import shared_bytes, shared_room
 
 PING_PONG = "ping_pong"
 """The kernel's attribute by which the author asks for consumers that alternate."""
@@ -99,9 +99,9 @@ def paired(kernel: Kernel, arch: Arch) -> Kernel | str:
     made_kernel = replace(
         kernel, threads=(threads + GROUP, 1, 1), body=replace(kernel.body, statements=tuple(made))
     )  # fmt: skip
-    needed = shared_bytes(made_kernel)
-    if needed > arch.shared_bytes:
-        return f"the ring and the tiles of two consumers take {needed} bytes of {arch.shared_bytes} of shared memory"
+    needed, room = shared_bytes(made_kernel), shared_room(kernel, arch)
+    if needed > room:
+        return f"the ring and the tiles of two consumers take {needed} bytes of {room} of shared memory"
     return made_kernel
 
 

@@ -44,6 +44,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, variables, walk
 from tilewright.layout.threads import shared_rows
+from tilewright.machine.arch import Arch
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.rows import is_plain_tensor, placed_misfit, row_misfit
@@ -56,6 +57,9 @@ from tilewright.passes.tile.select_instructions import FACT as PLANS
 from tilewright.passes.tile.select_instructions import GemmPlan
 from tilewright.passes.tile.tiles_behind import behind_rings
 from tilewright.passes.tile.widen_indices import is_long
+
+MIN_BLOCKS = "min_blocks_per_sm"
+"""The kernel's attribute that says how many blocks of it a multiprocessor shall hold."""
 
 FACT = "staging"
 """Name in ``context.facts`` of how each copy leaves, a `Staging`, by operator."""
@@ -108,7 +112,7 @@ class _Stage(ScopedRewriter):
 
     def visit_Kernel(self, kernel: Kernel) -> Any:
         self.kernel = kernel
-        self.room = self.context.arch.shared_bytes - shared_bytes(kernel)
+        self.room = shared_room(kernel, self.context.arch) - shared_bytes(kernel)
         self.ring_room = sum(-(-one.dtype.nbytes(one.size) // 1024) * 1024 for one in slot_buffers(kernel))
         self.accumulators = {
             gemm.c.buffer: plan for gemm, plan in self.plans.items() if plan.instruction.asynchronous
@@ -278,6 +282,11 @@ class _Stage(ScopedRewriter):
 def _span(boxes: Buffer) -> int | None:
     row = boxes.static_shape[-1] * boxes.dtype.stored_bits // 8
     return row if row in (128, 64, 32) else None
+
+
+def shared_room(kernel: Kernel, arch: Arch) -> int:
+    """Bytes of shared memory that a block may have where as many as the author asks for shall fit a multiprocessor."""
+    return arch.block_shared_bytes(kernel.attribute(MIN_BLOCKS, 1))
 
 
 def shared_bytes(kernel: Kernel) -> int:

@@ -66,6 +66,10 @@ class CudaArch(Arch):
         share = self.registers_per_multiprocessor // _PARTITIONS // per_partition
         return min(self.registers, share // _REGISTER_UNIT * _REGISTER_UNIT // self.warp_size)
 
+    def block_shared_bytes(self, min_blocks: int = 1) -> int:
+        """Shared memory that a block may have so that `min_blocks` fit a multiprocessor."""
+        return self.shared_per_multiprocessor // min_blocks - RESERVED_SHARED
+
     def resident_blocks(self, threads: int) -> int | None:
         """The most blocks of so many threads that the machine runs at once, whatever else they need."""
         return self.cores * self.occupancy(threads, 1, 0) if self.cores else None
