@@ -44,10 +44,12 @@ class Emulation:
     ----------
     reports : mistakes found (empty unless `emulate` was told not to raise).
     census : how often each call of the vocabulary ran: (operation, file, line) -> count; only where asked for.
+    printed : the lines of ``tw::print``, block by block, in each as its warps ran.
     """
 
     reports: tuple[Report, ...]
     census: Mapping[tuple[str, str, int], int]
+    printed: tuple[str, ...] = ()
 
 
 class _Memory:
@@ -199,6 +201,7 @@ def run(
     poison: int = 0x7FF7A5A57FF7A5A5,
     vocabulary: str = "cuda",
     file: str = "kernel.cu",
+    report: Callable[[str], None] = print,
 ) -> Emulation:
     """Run a text once and return what was found, without raising; see `emulate` for the parameters."""
     sizes = [tuple(dims) + (1,) * (3 - len(dims)) for dims in (grid, block, cluster)]
@@ -257,6 +260,8 @@ def run(
         space.copy_back()
     finally:
         space.release()
+    for line in result["printed"]:
+        report(line)
     resolve = _resolver(text, result["positions"])
     reports = in_order([make_report(facts, labels, resolve) for facts in result["reports"]])
     if trace:
@@ -267,7 +272,7 @@ def run(
         if place:
             key = (OPERATIONS[operation], place.file, place.line)
             counts[key] = counts.get(key, 0) + count
-    return Emulation(tuple(reports), counts)
+    return Emulation(tuple(reports), counts, tuple(result["printed"]))
 
 
 def _array_names(arrays: Sequence[np.ndarray], arguments: Sequence[Any], names: Sequence[str] | None) -> list[str]:
@@ -329,6 +334,7 @@ def emulate(
     tables : those of the arrays that hold addresses (uint64) within others.
     unsettled : those that the kernel before, of which this one is a dependent launch, may use until griddepcontrol_wait.
     seconds : after which a run is stopped and reported.
+    report : what shows the lines that the kernel prints.
     faults, census, workers, poison, vocabulary, file : see `run`'s harness: planted faults, counts of calls, OS threads,
         what memory holds before it is written, the header directory, and what the text's own lines are called.
 
@@ -364,6 +370,7 @@ def _explore(source: str, kernel: str, arguments: Sequence[Any], launch: dict[st
             raise EmulationError(result.reports)
         if not first:
             first = [array.copy() for array in arrays]
+            launch = {**launch, "report": lambda line: None}  # one schedule's lines are enough
             continue
         for position, (array, expected) in enumerate(zip(arrays, first)):
             if array.tobytes() != expected.tobytes():

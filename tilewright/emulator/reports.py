@@ -222,12 +222,14 @@ KINDS: dict[str, tuple[Callable[[Mapping[str, Any], Sequence[str]], str], str]] 
         lambda f, n: f"the kernel has run for {f['seconds']} s without an end",
         "look for a loop that does not advance; a longer run needs emulate(..., seconds=..)",
     ),
+    "assertion": (lambda f, n: f"device assertion failed: {f['message']}", "the condition does not hold for these arguments; print what it is made of"),
     "trap": (lambda f, n: "the kernel calls trap()", "see why its own check failed"),
     "schedule-dependent": (lambda f, n: f"argument {f['argument']} differs between schedules ({f['first']} and {f['second']})", "the order of threads or copies must not matter: look for a race, or for sums whose order is free"),
 }  # fmt: skip
 """For each kind of report, its sentence and its advice."""
 
 RANK = (
+    "assertion",
     "out-of-bounds",
     "misaligned",
     "unwritten",

@@ -76,10 +76,10 @@ class Executor(Evaluator):
 
     def _in_threads(self, statement: Statement) -> Steps:
         """Run a statement for all threads of the block at once."""
-        self.lanes = self.threads
+        self.lanes, self.apart = self.threads, True
         self.mask = None if self.returned is NOBODY else np.logical_not(self.returned)
         yield from self._dispatch(statement)
-        self.lanes, self.mask = (), None
+        self.lanes, self.mask, self.apart = (), None, False
         if self._done() is not NOBODY:
             self.mask = NOBODY
 
@@ -381,7 +381,7 @@ class Executor(Evaluator):
         for view, buffer, value in guarded:
             view.safe = convert(self.value(value), value.dtype, buffer.dtype)
         self.varying = find_varying(node)
-        self.thread_vars = node.thread_vars
+        self.thread_vars, self.block_vars = node.thread_vars, node.block_vars
         self.threads = (node.num_threads,)
         flat = np.arange(node.num_threads, dtype=np.int32)
         for var, extent in zip(node.thread_vars, node.threads, strict=True):
@@ -395,7 +395,7 @@ class Executor(Evaluator):
                 yield from self._to_its_end(node)
             elif ranks:
                 yield from self._blocks_at_once(node, grid, ranks)
-        self.mask, self.returned, self.threads = None, NOBODY, ()
+        self.mask, self.returned, self.threads, self.block_vars = None, NOBODY, (), ()
         self.varying = Varying()
         for view, safe in safe_before:
             view.safe = safe
@@ -468,7 +468,7 @@ class Executor(Evaluator):
 
 
 _LINE = (
-    "lanes", "mask", "parallel", "returned", "broken", "threads", "span", "role", "values", "places", "memories",
+    "lanes", "mask", "apart", "parallel", "returned", "broken", "threads", "span", "role", "values", "places", "memories",
     "channels", "rank", "barriers", "awaited",
 )  # fmt: skip
 _DONE = object()

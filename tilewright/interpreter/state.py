@@ -55,13 +55,14 @@ class State:
     flat : every access has one index, in elements from the first (final programs).
     report, debug : where `Print` goes, and what ``breakpoint()`` opens.
     lanes, mask : shape of the lanes, and which are active.
+    apart : whether the last axis of the lanes is the block's threads.
     vector_mask : which elements of a vector are asked for, inside a `Select` with a vector condition.
     parallel : whether a `Parallel` loop encloses.
     threads : threads of the block; ``()`` outside kernels.
     returned : threads that are done, where not all agree.
     broken : lanes that left the innermost loop.
     span : place of the statement that runs.
-    thread_vars : the kernel's thread indices.
+    thread_vars, block_vars : the kernel's thread and block indices.
     role, channels : the name and instance of the role that runs, and the rings by name.
     woken : how many waits have ended: where none ends any more, all wait for ever.
     rank, meetings, peers, peer_barriers : of a cluster whose blocks run at once: which of them this is, how often each
@@ -81,6 +82,7 @@ class State:
     constants: dict[Const, Any] = field(default_factory=dict)
     lanes: tuple[int, ...] = ()
     mask: Mask = None
+    apart: bool = False
     vector_mask: Any = None
     parallel: bool = False
     varying: Varying = field(default_factory=Varying)
@@ -89,6 +91,7 @@ class State:
     broken: Mask = NOBODY
     span: Span | None = None
     thread_vars: tuple[Var, ...] = ()
+    block_vars: tuple[Var, ...] = ()
     role: tuple[str, int] = ("", 0)
     channels: dict[str, Any] = field(default_factory=dict)
     woken: int = 0

@@ -96,6 +96,8 @@ _math("isfinite", np.isfinite)
 register(Intrinsic("abs", 1, np.abs))
 register(Intrinsic("popcount", 1, lambda x: np.bitwise_count(np.asarray(x).view(f"u{np.asarray(x).dtype.itemsize}"))))
 register(Intrinsic("sync_threads", 0, None, pure=False, collective=True))
+# Shows a line: a text with ``{}`` for each number that follows (`ops.prints`).
+register(Intrinsic("print_line", None, None, pure=False))
 
 # Atomics on one element: a Region of it, the value, and the memory order as a text; the old value comes back.
 for _kind in ("add", "max", "min", "and", "or", "xor", "exchange"):

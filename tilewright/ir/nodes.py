@@ -211,7 +211,7 @@ class Return(Statement):
 
 @node
 class Assert(Statement):
-    """`T.device_assert`: reported by the interpreter and the emulator, a trap on a device."""
+    """`T.device_assert`: what does not hold ends the program, with the message and the author's line."""
 
     condition: Expr
     message: str = ""
@@ -226,13 +226,15 @@ class Assume(Statement):
 
 @node
 class Print(Statement):
-    """``print(...)`` on symbolic values: texts, scalars and tiles, shown where the program runs.
+    """``print(...)`` on symbolic values: texts, scalars and tiles, shown where the program runs (`ops.prints`).
 
     ``breakpoint()`` is a Print with ``stop=True``: the interpreter opens the debugger with the tiles named.
+    `thread` is the one that shows what the whole block has.
     """
 
     values: tuple[Expr | Region | str, ...]
     stop: bool = False
+    thread: int = 0
 
 
 # Asynchrony and roles ---------------------------------------------------------------------------

@@ -204,7 +204,10 @@ class _Parser(ExpressionParser):
             return nodes.Assume(self.expression(call.args[0]), span=span)
         if isinstance(call, ast.Call) and word in ("print", "breakpoint"):
             values = tuple(self.value(argument) for argument in call.args)
-            return nodes.Print(values, stop=word == "breakpoint", span=span)
+            keywords = {keyword.arg: self.value(keyword.value) for keyword in call.keywords}
+            if keywords.keys() - {"thread"}:
+                raise self.fail(f"{word} has no {min(map(str, keywords.keys() - {'thread'}))!r}", call)
+            return nodes.Print(values, word == "breakpoint", int(keywords.get("thread", 0)), span=span)
         return nodes.Evaluate(self.expression(call), span=span)
 
     def _group(self, call: ast.Call, span: Span | None) -> Statement:

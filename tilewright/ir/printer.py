@@ -281,6 +281,7 @@ class _Printer:
 
     def _print(self, statement: nodes.Print) -> None:
         items = [self.text.value(value) for value in statement.values]
+        items += [f"thread={statement.thread}"] if statement.thread else []
         self.call("breakpoint" if statement.stop else "print", items, "", statement)
 
     def _commit(self, commit: nodes.Commit) -> None:

@@ -32,15 +32,16 @@ def print_in_kernel(*values: Any, **keywords: Any) -> None:
 
 @author_facing
 def print_(obj: Any = None, msg: str = "", warp_group_id: int = 0, warp_id: int = 0) -> None:
-    """Show a scalar or a tile where the interpreter runs the program; compiled code leaves it out.
+    """Show a scalar or a tile where the program runs: interpreted, emulated, on a CPU or a GPU (docs/manual_control.md).
 
     Parameters
     ----------
     msg : a text before it.
-    warp_group_id, warp_id : accepted for TileLang's sake.
+    warp_group_id, warp_id : whose first thread shows what the whole block has.
     """
     shown = [*([msg] if msg else []), *([] if obj is None else [_printable(obj)])]
-    current("T.print").append(Print(tuple(shown), span=statement_here()))
+    thread = 128 * warp_group_id + 32 * warp_id
+    current("T.print").append(Print(tuple(shown), thread=thread, span=statement_here()))
 
 
 @stand_in("breakpoint")
@@ -55,7 +56,7 @@ def breakpoint_in_kernel(*values: Any) -> None:
 
 @author_facing
 def device_assert(test: Any, msg: str = "") -> None:
-    """Check a condition where the program runs: reported by the interpreter and the emulator, a trap on a device."""
+    """Check a condition where the program runs; where it does not hold, the program ends with the message and this line."""
     if is_symbolic(test):
         current("T.device_assert").append(Assert(condition(test), str(msg), span=statement_here()))
     elif not test:

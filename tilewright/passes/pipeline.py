@@ -32,6 +32,7 @@ from tilewright.passes.tile.forward_operands import forward_operands
 from tilewright.passes.tile.infer_layouts import infer_layouts
 from tilewright.passes.tile.inject_pipeline import inject_pipeline
 from tilewright.passes.tile.join_branches import join_branches
+from tilewright.passes.tile.lower_prints import lower_prints
 from tilewright.passes.tile.meet_grid import meet_grid
 from tilewright.passes.tile.overlap_gemms import overlap_gemms
 from tilewright.passes.tile.overlay_rings import overlay_rings
@@ -72,6 +73,7 @@ def _in_turn(context: Context) -> bool:
 PIPELINE: tuple[Step, ...] = (
     Step(drop_empty_grids, "first: no index of such a kernel exists"),
     Step(drop_dependent_launch, "early: they stand in the way of nothing then", _in_turn),
+    Step(lower_prints, "early: what shows a tile is a copy and a thread's loop like others"),
     Step(check_words, "before anything is built on what the machine lacks"),
     Step(meet_grid, "early: workspaces are the host program's", _many_threads),
     Step(check_tiles, "before anything changes: it speaks of the tiles that the author wrote", _one_thread),

@@ -1,5 +1,6 @@
 // Every name of the vocabulary, used once, so that each architecture's assembler sees each instruction it should accept.
 #include "tilewright_cuda.cuh"
+#include "tilewright_debug.cuh"
 #if __CUDA_ARCH_FEAT_SM90_ALL
 #include "tilewright_wgmma_n128_f16_f16_f16.cuh"
 #include "tilewright_wgmma_n64_f16_e5m2_e4m3.cuh"
@@ -189,6 +190,8 @@ TW_KERNEL(128, 1) memory(const void* p, void* q, uint64_t policy) {
   static_cast<uint64_t*>(q)[1] = tw::clock() + tw::global_timer();
   tw::global_pointer<float>(static_cast<const uint64_t*>(p)[5])[0] = tw::global_pointer<const float>(policy)[1];
   if (p == q) tw::trap();
+  tw::print("%d %g", 1, 0.5f);
+  if (p == q) tw::assertion_failed("never", "here", 1, __func__);
 }
 TW_KERNEL(128, 1) updates(void* q, uint32_t* counter) {
   int32_t* i = static_cast<int32_t*>(q); uint32_t* u = static_cast<uint32_t*>(q); int64_t* l = static_cast<int64_t*>(q); uint64_t* m = static_cast<uint64_t*>(q);

@@ -34,7 +34,7 @@ class Mistake:
 def text_of(mistakes: list[Mistake]) -> str:
     """One text with every body in both forms, so that one compilation serves all tests: body 2 i is right, 2 i + 1 wrong."""
     parameters = "const int* X, int* Y, const TensorMap& map, int n"
-    lines = ['#include "tilewright_cuda.cuh"', "using namespace tw;"]
+    lines = ['#include "tilewright_cuda.cuh"', '#include "tilewright_debug.cuh"', "using namespace tw;"]
     for i, mistake in enumerate(mistakes):
         for which, part in enumerate((mistake.right, mistake.wrong)):
             lines += [
@@ -147,6 +147,7 @@ MISTAKES = [
     Mistake("deadlock", "if (t < 128) setmaxnreg_dec<@>(); else setmaxnreg_inc<208>();", "40", "128", threads=256, options={"registers": 128}),
     Mistake("not-shared", "Y[t] = int(shared_address(@));", "tile", "X"),
     Mistake("trap", "if (n != @) trap();", "64", "65"),
+    Mistake("assertion", "if (n != @) assertion_failed(\"n is 64\", \"here\", 1, \"k\");", "64", "65"),
 ]  # fmt: skip
 
 

@@ -280,7 +280,7 @@ def test_votes_and_prints_of_local_arrays_are_one_a_thread() -> None:
     """
     (y,) = run_block(body, params="(Y: int32[4]) -> Y", threads=4, report=lines.append)
     np.testing.assert_array_equal(y, [0, 1, 1, 1])
-    assert lines == ["[[2 0]\n [3 0]]"]
+    assert lines == ["[block 0, thread 2] mine[0:2] = 2 0", "[block 0, thread 3] mine[0:2] = 3 0"]
 
 
 def test_a_local_view_of_a_tensor_promises_bounds() -> None:

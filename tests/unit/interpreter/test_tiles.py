@@ -365,7 +365,7 @@ def test_print_and_breakpoint_show_arrays() -> None:
     breakpoint(t)
     """
     run_block(body, params="(Y: int32[1]) -> Y", report=lines.append, debug=opened.append)
-    assert lines == ["tile [0 1 2] 1", "i [1 3]"]
+    assert lines == ["[block 0] tile 1 t[0:3] = 0 1 2", "[block 0] i 1", "[block 0] i 3"]
     np.testing.assert_array_equal(opened[0]["t"], [0, 1, 2])
 
 

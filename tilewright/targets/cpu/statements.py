@@ -9,6 +9,7 @@ from tilewright.errors import Span
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer
 from tilewright.ir.visitor import walk
+from tilewright.ops.prints import c_format, line, words_of
 from tilewright.targets.c_family import Names
 from tilewright.targets.cpu.expressions import CpuExpressions, _constant
 from tilewright.targets.cpu.spellings import carrier, code, lanes_suffix
@@ -151,36 +152,30 @@ class CpuStatements(CpuExpressions):
     def statement_Return(self, _: nodes.Return) -> None:
         self.line(self.exit.format(status=0))
 
+    def statement_Evaluate(self, evaluate: nodes.Evaluate) -> None:
+        call = evaluate.value
+        if isinstance(call, nodes.Call) and call.function == "print_line":
+            text, *numbers = call.arguments
+            self._print_line(str(text), [number for number in numbers if isinstance(number, nodes.Expr)])
+        else:
+            super().statement_Evaluate(evaluate)
+
     def statement_Print(self, node: nodes.Print) -> None:
-        """``printf`` of texts and scalars; tiles print as rows of their elements."""
+        """A line of the host program."""
+        words, numbers = words_of(node.values)
+        self._print_line(line(words), numbers)
+
+    def _print_line(self, text: str, numbers: list[nodes.Expr]) -> None:
+        """One ``printf``, so that lines of several threads do not mix."""
         self.headers.add("<stdio.h>")
-        for position, value in enumerate(node.values):
-            separator = " " if position + 1 < len(node.values) else "\\n"
-            if isinstance(value, str):
-                text = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("%", "%%")
-                self.line(f'printf("{text}{separator}");')
-            elif isinstance(value, nodes.Expr):
-                self.line(f'printf("{_printf_format(value.dtype)}{separator}", {self._printed(value)});')
-            else:
-                self._print_tile(value)
+        arguments = [f'"{c_format(text, [number.dtype for number in numbers])}"', *map(self._printed, numbers)]
+        self.line(f"printf({', '.join(arguments)});")
         self.line("fflush(stdout);")
 
     def _printed(self, value: nodes.Expr) -> str:
+        text = self.expression(value)
         if value.dtype.is_float:
-            return f"(double){self.operand(self._widened(self.expression(value), value.dtype), 14)}"
-        return f"(long long){self.operand(self.expression(value), 14)}"
-
-    def _print_tile(self, region: nodes.Region) -> None:
-        buffer = region.buffer
-        index = nodes.Var(nodes.dtypes.INT64, "at")
-        count = buffer.shape[0] if isinstance(buffer.shape[0], int) else self.value(buffer.shape[0])
-        name = self.names.of(index)
-        element = nodes.Load(buffer.dtype, buffer, (index,))
-        self.line(f'printf("{buffer.name}:");')
-        self.line(f"for (int64_t {name} = 0; {name} < {count}; {name}++)")
-        self.line(f'  printf(" {_printf_format(buffer.dtype)}", {self._printed(element)});')
-        self.line('printf("\\n");')
-
-
-def _printf_format(dtype: nodes.DType) -> str:
-    return "%g" if dtype.is_float else "%lld"
+            return f"(double){self.operand(self._widened(text, value.dtype), 14)}"
+        if value.dtype.bits == 64:
+            return f"({'unsigned ' if value.dtype.kind == 'uint' else ''}long long){self.operand(text, 14)}"
+        return text.text

@@ -68,6 +68,8 @@ class LaunchConfig(ctypes.Structure):
 
 _NO_BINARY_FOR_GPU = 209
 _NON_BLOCKING = 1
+_PRINTF_FIFO = 1
+_PRINTED_BYTES = 64 << 20
 _CAPTURE_RELAXED = 2
 _INVALID_CONTEXT = 201
 _EXPLANATIONS = {
@@ -80,6 +82,7 @@ _EXPLANATIONS = {
     701: "the launch needs more registers or shared memory than a multiprocessor has",
     700: "a kernel read or wrote memory out of bounds; the process cannot use this device any more",
     702: "a kernel ran too long for a device that also serves a display",
+    710: "an assertion of a kernel failed (the driver wrote which one to standard error); the process cannot use this device any more",
     715: "a kernel executed an illegal instruction; the process cannot use this device any more",
     716: "a kernel used a misaligned address; the process cannot use this device any more",
     719: "a kernel failed; the process cannot use this device any more",
@@ -199,6 +202,16 @@ class Driver:
                 result = self.library.cuModuleLoadData(ctypes.byref(module), ptx.encode() + b"\0")
             self.check(result, "cuModuleLoadData", "loading a kernel")
         return module
+
+    def keep_lines(self) -> None:
+        """Let kernels of the current context print `_PRINTED_BYTES` between two synchronisations; older lines are lost behind that.
+
+        After a kernel has printed the driver keeps what was set before, by this process or by another library in it.
+        """
+        size = ctypes.c_size_t()
+        self.check(self.library.cuCtxGetLimit(ctypes.byref(size), _PRINTF_FIFO), "cuCtxGetLimit")
+        if size.value < _PRINTED_BYTES:
+            self.library.cuCtxSetLimit(_PRINTF_FIFO, ctypes.c_size_t(_PRINTED_BYTES))
 
     @contextlib.contextmanager
     def relaxed_capture(self) -> Iterator[None]:

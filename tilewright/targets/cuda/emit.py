@@ -41,6 +41,7 @@ def _text(function: Function, arch: Arch) -> Source:
     lines = [
         f"// {function.name}{where}, compiled by tilewright for {arch.name}.",
         '#include "tilewright_cuda.cuh"',
+        *(['#include "tilewright_debug.cuh"'] if _speaks(function) else []),
         *_headers(function),
         *(line for text in function.attribute("sources", ()) for line in ("", *text.strip("\n").split("\n"))),
         "",
@@ -71,6 +72,12 @@ def _check_types(node: Any, span: Span | None, arch: Arch) -> None:
     if not isinstance(node, Buffer):
         for child in children(node):
             _check_types(child, span, arch)
+
+
+def _speaks(function: Function) -> bool:
+    """Whether a kernel prints or asserts."""
+    found = (node for kernel in kernels(function) for node in find(kernel, nodes.Assert, nodes.Call))
+    return any(isinstance(node, nodes.Assert) or node.function == "print_line" for node in found)
 
 
 def _headers(function: Function) -> list[str]:

@@ -14,7 +14,8 @@ from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer, Function, Kernel, Seq, Statement, TensorMap, Var
 from tilewright.ir.signature import entry_parameters, root
 from tilewright.ir.sizes import evaluate
-from tilewright.ir.visitor import kernels
+from tilewright.ir.visitor import kernels, walk
+from tilewright.ops.prints import line, show_number, words_of
 from tilewright.passes.lower.flatten_buffers import stored_shape, strides_of
 from tilewright.targets.cuda.emit import kernel_parameters
 
@@ -43,6 +44,9 @@ class HostProgram:
         self.parameters = entry_parameters(function)
         self.numbers = {kernel: number for number, kernel in enumerate(kernels(function))}
         self.arguments = {kernel: kernel_parameters(kernel) for kernel in self.numbers}
+        outside = walk(function.body, lambda node: not isinstance(node, Kernel))
+        self.prints = any(isinstance(node, nodes.Print) for node in outside)
+        """Whether the host program itself says something."""
 
     def run(self, entry: Sequence[Any]) -> None:
         """Run with the entry arguments of `ir.signature`."""
@@ -92,13 +96,20 @@ class HostProgram:
         strides = tuple(evaluate(stride, scalars) for stride in strides_of(tensor))
         return self.describe(node, values[root(tensor)], extents, strides)
 
+    def _print(self, statement: nodes.Print, values: dict[Buffer | Var, Any]) -> None:
+        """A line of the host program's own, which names no block."""
+        words, numbers = words_of(statement.values)
+        scalars = _scalars(values)
+        shown = [show_number(evaluate(number, scalars), number.dtype) for number in numbers]
+        print(line(words).format(*shown))
+
     def _nothing(self, statement: Statement, values: dict[Buffer | Var, Any]) -> None:
         """Assumptions have done their work in the passes."""
 
 
 _METHODS: Mapping[type, Callable[[HostProgram, Any, dict[Buffer | Var, Any]], None]] = {
     Seq: HostProgram._seq, nodes.Let: HostProgram._let, nodes.If: HostProgram._if, nodes.For: HostProgram._for,
-    nodes.Allocate: HostProgram._allocation, Kernel: HostProgram._kernel, nodes.Assume: HostProgram._nothing,
+    nodes.Allocate: HostProgram._allocation, Kernel: HostProgram._kernel, nodes.Assume: HostProgram._nothing, nodes.Print: HostProgram._print,
 }  # fmt: skip
 
 

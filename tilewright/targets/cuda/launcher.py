@@ -113,18 +113,22 @@ class Kernel:
     name : of the kernel in it.
     codes : one `struct` code a parameter: `POINTER`, `TENSOR_MAP`, ``"i"``, ``"q"``, ``"f"``, ...
     ptx : the assembly, for devices of a newer generation than the binary.
+    prints : whether it shows lines, which the driver keeps until the host waits for the device.
     """
 
     cubin: bytes
     name: str
     codes: tuple[str, ...]
     ptx: str = ""
+    prints: bool = False
     _modules: dict[int, ctypes.c_void_p] = field(default_factory=dict)
 
     def function(self, driver: Driver, device: int) -> ctypes.c_void_p:
         """The kernel's handle on a device, loaded there at first use."""
         with driver.on(device):
             if device not in self._modules:
+                if self.prints:
+                    driver.keep_lines()
                 self._modules[device] = driver.load_module(self.cubin, self.ptx)
             return driver.function(self._modules[device], self.name)
 

@@ -12,6 +12,7 @@ from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Buffer, Expr, Region, const, index_binary
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, key
+from tilewright.ops.prints import c_format, in_c
 from tilewright.targets.c_family import UNARY, CFamilyPrinter, Names, Text
 from tilewright.targets.cuda.instructions import PTX_NAMES
 from tilewright.targets.cuda.spellings import SPELLINGS, TYPES, storage_type
@@ -163,6 +164,8 @@ class CudaPrinter(CFamilyPrinter):
             return self._dot(call)
         if call.function == "call_extern":
             return self._foreign(call)
+        if call.function == "print_line":
+            return self._printed(call)
         if call.function == "atomic_add_fragment":
             return self._vector_atomic(call)
         if call.function == "load_cluster_fragment":
@@ -259,6 +262,14 @@ class CudaPrinter(CFamilyPrinter):
             + ("" if total.buffer.scope == "scalar" else f"[{self.expression(total.starts[0])}]")
         )
         return Text(f"{place} = {self.call(f'tw::dp4a_{kinds}', *words, place)}")
+
+    def _printed(self, call: nodes.Call) -> Text:
+        """A line of the program's; numbers go as C prints them."""
+        text, *numbers = call.arguments
+        dtypes = [number.dtype for number in numbers if isinstance(number, Expr)]
+        shown = [self._convert("float", self.expression(number), number.dtype) if number.dtype.is_float and number.dtype.bits < 32
+                 else self.expression(number) for number in numbers if isinstance(number, Expr)]  # fmt: skip
+        return self.call("tw::print", Text(f'"{c_format(str(text), dtypes)}"'), *shown)
 
     def _foreign(self, call: nodes.Call) -> Text:
         """A function of the author's own text, whose pointers are plain ones."""
@@ -408,10 +419,10 @@ class CudaPrinter(CFamilyPrinter):
         self.line("return;")
 
     def statement_Assert(self, check: nodes.Assert) -> None:
-        self.line(f"if (!({self.value(check.condition)})) tw::trap();")
-
-    def statement_Print(self, node: nodes.Print) -> None:
-        """Printing happens in the interpreter; a device has no terminal that all threads share."""
+        message = check.message or "device assertion failed"
+        file, line = (check.span.file, check.span.line) if check.span else ("", 0)
+        said = f"{in_c(message)}, {in_c(file)}, {line}, __func__"
+        self.line(f"if (!({self.value(check.condition)})) tw::assertion_failed({said});")
 
     def buffer_parameter(self, buffer: Buffer, written: bool) -> str:
         """A global buffer as a parameter of the kernel."""

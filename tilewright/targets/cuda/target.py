@@ -67,13 +67,18 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
     for kernel, name, shared_bytes in zip(kernels(function), source.entries, shared, strict=True):
         codes = tuple(_code(param) for param in kernel_parameters(kernel))
         prepared.append(
-            Kernel(binary.cubin, name, codes, binary.ptx).prepare(
+            Kernel(binary.cubin, name, codes, binary.ptx, prints(kernel)).prepare(
                 LaunchShape(
                     kernel.num_threads, shared_bytes, cluster_of(kernel, arch), meets(kernel), is_dependent(kernel)
                 )
             )
         )
     return Launcher(function, prepared)
+
+
+def prints(kernel: IrKernel) -> bool:
+    """Whether a kernel shows lines."""
+    return any(node.function == "print_line" for node in find(kernel, Call))
 
 
 def is_dependent(kernel: IrKernel) -> bool:
@@ -110,6 +115,13 @@ class Launcher:
         """
         count = len(self.function.params)
         place = self.current_device() if device is None else device
+        if self.program.prints:
+
+            def again(*values: Any) -> None:
+                with on_device(place):
+                    self.program.run([*values, *entry[count:]])
+
+            return again
         given: list[Any] = [
             Given(number) if isinstance(param, Buffer) or param.dtype.is_float else value
             for number, (param, value) in enumerate(zip(self.function.params, entry))

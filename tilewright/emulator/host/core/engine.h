@@ -170,6 +170,14 @@ struct Block {
 // An atomic update of global memory by a thread, at a time of its own.
 struct AtomicDone { uintptr_t address; uint32_t thread, clock; };
 
+// A line that a thread printed, and by which statement: its format.
+struct Printed {
+  const Warp* warp;
+  uint32_t lane;
+  const char* statement;
+  std::string text;
+};
+
 struct Cluster {
   Engine* engine;
   uint32_t number;
@@ -192,6 +200,7 @@ struct Cluster {
   std::vector<Thread*> grid_waiters;  // threads that waited for the kernels before
   bool fences = false;                // some thread has fenced
   std::vector<AtomicDone> atomics;    // by its threads: a fence after an atomic acquires
+  std::vector<Printed> printed;       // as its threads ran
 
   void start();
   bool step_until_stuck();            // false: finished
@@ -212,6 +221,7 @@ struct Engine {
   Shadow global_shadow;
   std::mutex lock;
   std::string reports, events;
+  std::map<uint64_t, std::string> printed;   // by block: lines in JSON
   uint32_t report_count = 0, event_count = 0;
   std::map<std::string, uint32_t> seen;
   std::map<uint64_t, uint64_t> fault_counts;
@@ -237,6 +247,9 @@ void wake(Thread& thread);
 void give_way();                                   // let others run, stay ready
 void poll();                                       // let others run until something has happened
 [[noreturn]] void abort_cluster();
+
+// ---- printed.cpp
+void hand_over_printed(Cluster& cluster);
 uint64_t milliseconds();
 void look_at_clock(Thread& thread);                // report a run that takes too long
 inline void tick(Thread& thread) {

@@ -1,6 +1,7 @@
 // What is found is written as JSON; Python turns it into sentences, with the author's lines.
 #include "engine.h"
 
+#include <cstdio>
 #include <cstring>
 
 namespace emulator {
@@ -11,7 +12,13 @@ std::string text(const std::string& value) {
   std::string quoted = "\"";
   for (char c : value) {
     if (c == '"' || c == '\\') quoted += '\\';
-    quoted += c;
+    if (uint8_t(c) >= ' ') {
+      quoted += c;
+    } else {
+      char code[8];
+      snprintf(code, sizeof code, "\\u%04x", unsigned(c));
+      quoted += code;
+    }
   }
   return quoted + "\"";
 }

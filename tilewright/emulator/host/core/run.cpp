@@ -82,6 +82,12 @@ std::string result(Engine& engine) {
     all += std::string(first ? "" : ",") + "[" + number(key.first) + "," + number(key.second) + "," + number(int64_t(count)) + "]";
     first = false;
   }
+  all += "],\n\"printed\":[";
+  first = true;
+  for (const auto& [block, lines] : engine.printed) {
+    all += (first ? "" : ",\n") + lines;
+    first = false;
+  }
   return all + "],\n\"events\":[" + engine.events + "]}";
 }
 

@@ -129,6 +129,7 @@ void Cluster::start() {
 }
 
 void Cluster::finish() {
+  hand_over_printed(*this);
   for (uint32_t t = 0; t < thread_count; ++t) release_stack(threads[t].fibre);
   if (shared) tw_release(shared, blocks.size() * window_bytes);
   shared = nullptr;

@@ -1,0 +1,263 @@
+"""``print`` becomes lines that one thread shows, or each thread its own where threads come there apart.
+
+Before (``acc`` is a fragment of 64 x 20, 128 threads)::
+
+    print("after", acc)
+
+After::
+
+    acc_shown = shared(float32[16, 20])
+    for part in range(4):
+        for i, j in parallel(64, 20):
+            if i >= part * 16 and i < part * 16 + 16:
+                acc_shown[i - part * 16, j] = acc[i, j]
+        if tx == 0:
+            for i in range(16):
+                for at in range(2):
+                    print_line("[block {}] after acc[{}, {}:{}] = {} {} {} {} {} {} {} {}", bx, part * 16 + i, at * 8, ...)
+                print_line("[block {}] after acc[{}, {}:{}] = {} {} {} {}", bx, part * 16 + i, 16, 20, acc_shown[i, 16], ...)
+
+Elements of a fragment are with many threads, so they meet in a small tile, some rows at a time.  Within a parallel loop each element shows its own line, by whichever thread it falls to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from tilewright.errors import MissingCapability
+from tilewright.interpreter.varying import Varying, find_varying
+from tilewright.ir.dtypes import BOOL, INT32
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Call,
+    Evaluate,
+    Expr,
+    For,
+    Function,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Print,
+    Region,
+    Role,
+    Statement,
+    Store,
+    Var,
+    binary,
+    const,
+    index_binary,
+    seq,
+    whole,
+)
+from tilewright.ir.visitor import Rewriter, children, find, holds
+from tilewright.ops.prints import PER_LINE, beginning, element_place, line, words_of
+from tilewright.passes.context import Context
+
+MOST_NUMBERS = 32
+"""What one printf of a GPU takes."""
+
+
+MEETING_BYTES = 8192
+"""Shared memory in which rows of a fragment meet."""
+
+
+def lower_prints(function: Function, context: Context) -> Function:
+    """Write every print as calls of ``print_line``; breakpoints, which no machine has, go with a warning."""
+    if not holds(function.body, Print):
+        return function
+    return function.with_body(_Lower(context)(function.body))
+
+
+class _Lower(Rewriter):
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.kernel: Kernel | None = None
+        self.role: Role | None = None
+        self.in_loop = False
+        self.apart: set[Print] = set()
+
+    def visit_Kernel(self, kernel: Kernel) -> Kernel:
+        self.kernel, self.apart = kernel, set(_apart(kernel.body, find_varying(kernel)))
+        made = self.generic(kernel)
+        self.kernel = None
+        return made
+
+    def visit_Role(self, role: Role) -> Role:
+        self.role = role
+        made = self.generic(role)
+        self.role = None
+        return made
+
+    def visit_Parallel(self, loop: Parallel) -> Parallel:
+        before, self.in_loop = self.in_loop, True
+        made = self.generic(loop)
+        self.in_loop = before
+        return made
+
+    def visit_Print(self, node: Print) -> list[Statement]:
+        if node.stop:
+            self.context.warn("breakpoint() stops in the interpreter alone; compiled code goes on", node.span)
+            return []
+        tiles = [region for region in node.values if isinstance(region, Region)]
+        if self.kernel is None:
+            if tiles:
+                raise MissingCapability(
+                    f"{tiles[0].buffer.name} is printed outside of a kernel, where a program knows sizes alone",
+                    span=node.span, hint="print it within T.Kernel, or after the call",
+                )  # fmt: skip
+            return [node]
+        words, numbers = words_of(node.values)
+        apart = node in self.apart
+        head = beginning(len(self.kernel.block_vars), apart, self.role.name if self.role else "")
+        text = line((head, *words))
+        own = [*self.kernel.block_vars, *([self._thread()] if apart else []), *numbers]
+        if not tiles:
+            return self._by_one(node, [_line(text, own, node)], apart)
+        made: list[Statement] = []
+        for tile in tiles:
+            if tile.buffer.scope == "fragment" and self.context.arch.has_threads:
+                made += self._through_shared(node, text, own, tile, apart)
+            else:
+                made += self._by_one(node, _tile_lines(text, own, tile, tile, node), apart)
+        return made
+
+    def _thread(self) -> Expr:
+        """The index of the executing thread in its block, x fastest, or in its role."""
+        assert self.kernel is not None
+        total: Expr = self.kernel.thread_vars[0]
+        if self.role is None:
+            for axis, size in ((1, self.kernel.threads[0]), (2, self.kernel.threads[0] * self.kernel.threads[1])):
+                if self.kernel.threads[axis] > 1:
+                    total = index_binary("add", total, index_binary("mul", self.kernel.thread_vars[axis], size))
+        return total
+
+    def _by_one(self, node: Print, lines: list[Statement], apart: bool) -> list[Statement]:
+        """What the whole block has is shown by one of its threads."""
+        if self.context.arch.has_threads:
+            self._check(node, lines)
+        if apart or self.in_loop or not self.context.arch.has_threads:
+            return lines
+        assert self.kernel is not None
+        threads = self.role.warps * 32 if self.role else self.kernel.num_threads
+        if node.thread >= threads:
+            whose = f"the role {self.role.name}" if self.role else "the block"
+            raise MissingCapability(
+                f"thread {node.thread} shall print, and {whose} has {threads} threads", span=node.span,
+                hint="leave warp_group_id and warp_id out: any thread can show what the whole block has",
+            )  # fmt: skip
+        if threads == 1:
+            return lines
+        return [If(binary("eq", self._thread(), const(node.thread)), seq(lines), span=node.span)]
+
+    def _through_shared(self, node: Print, text: str, own: list[Expr], tile: Region, apart: bool) -> list[Statement]:
+        """A fragment's elements are with many threads: they meet in a tile that the thread that prints can read."""
+        if apart or self.in_loop:
+            raise MissingCapability(
+                f"the fragment {tile.buffer.name} is shown by the whole block together, and here its threads are apart",
+                span=node.span, hint="print it outside of parallel loops and conditions on threads, or print single elements",
+            )  # fmt: skip
+        rows, *others = (int(extent) for extent in tile.extents if isinstance(extent, int))
+        count = _rows_at_once(rows, tile.dtype.nbytes(math.prod(others)), 1 if others else PER_LINE)
+        shown = Buffer(f"{tile.buffer.name}_shown", (count, *others), tile.dtype, "shared")
+        part = Var(INT32, "part")
+        first = index_binary("add", tile.starts[0], index_binary("mul", part, count) if count < rows else const(0))
+        piece = Region(tile.buffer, (first, *tile.starts[1:]), (count, *others))
+        body = [
+            _brought(piece, shown, node),
+            *self._by_one(node, _tile_lines(text, own, piece, whole(shown), node), apart),
+        ]
+        parts = body if count == rows else [_loop(part, rows // count, seq(body), node)]
+        return [Allocate(shown, span=node.span), *parts]
+
+    def _check(self, node: Print, lines: list[Statement]) -> None:
+        most = max(len(call.arguments) - 1 for call in _calls(lines))
+        if most > MOST_NUMBERS:
+            raise MissingCapability(
+                f"{self.context.arch.name} prints at most {MOST_NUMBERS} numbers in a line, and this one has {most}",
+                span=node.span, hint="write several prints",
+            )  # fmt: skip
+
+
+def _apart(statement: Statement, varying: Varying, inside: bool = False) -> Iterator[Print]:
+    """Prints that threads come to one by one, not as a block."""
+    inside = inside or statement in varying.lanes
+    if isinstance(statement, Print) and inside:
+        yield statement
+    for child in children(statement):
+        if isinstance(child, Statement):
+            yield from _apart(child, varying, inside)
+
+
+def _rows_at_once(rows: int, row_bytes: int, unit: int) -> int:
+    """How many rows meet in shared memory: as many as divide all of them and take little of it."""
+    fitting = (n for n in range(rows, 0, -1) if rows % n == 0 and n % unit == 0 and n * row_bytes <= MEETING_BYTES)
+    return next(fitting, 1 if unit == 1 else rows)
+
+
+def _brought(piece: Region, shown: Buffer, node: Print) -> Parallel:
+    """Each thread brings what it holds of a piece of a fragment."""
+    names = _loop_names(len(piece.extents))
+    places = [Var(INT32, name) for name in names]
+    at = tuple(index_binary("sub", place, start) for place, start in zip(places, piece.starts, strict=True))
+    store: Statement = Store(shown, at, Load(piece.dtype, piece.buffer, tuple(places)), span=node.span)
+    for place, start, extent, size in zip(places, piece.starts, piece.extents, piece.buffer.shape, strict=True):
+        if extent != size:
+            inside = binary("all", binary("ge", place, start), binary("lt", place, index_binary("add", start, extent)))
+            store = If(inside, seq(store), span=node.span)
+    extents = tuple(piece.buffer.shape)
+    return Parallel(tuple(places), extents, seq(store), None, span=node.span)
+
+
+def _line(text: str, numbers: list[Expr], node: Print) -> Statement:
+    return Evaluate(Call(BOOL, "print_line", (text, *numbers)), span=node.span)
+
+
+def _tile_lines(text: str, numbers: list[Expr], tile: Region, shown: Region, node: Print) -> list[Statement]:
+    """Loops over a tile's rows and pieces of rows; `shown` is where its elements can be read."""
+    outer = [Var(INT32, name) for name in _loop_names(len(tile.extents) - 1)]
+    last = tile.extents[-1]
+
+    def piece(first: Expr, count: int) -> Statement:
+        inside = [*outer, first]
+        indices = [index_binary("add", start, at) for start, at in zip(tile.starts, inside, strict=True)]
+        ends = [index_binary("add", indices[-1], count)] if count > 1 else []
+        elements = []
+        for number in range(count):
+            at = [*outer, index_binary("add", first, number)]
+            elements.append(_element(shown, at))
+        name = element_place(tile.buffer.name, len(tile.extents), count)
+        return _line(line((text, name)), [*numbers, *indices, *ends, *elements], node)
+
+    at = Var(INT32, "at")
+    if isinstance(last, int):
+        first = index_binary("mul", at, PER_LINE)
+        body = [_loop(at, last // PER_LINE, piece(first, PER_LINE), node)] if last >= PER_LINE else []
+        body += [piece(const(last - last % PER_LINE), last % PER_LINE)] if last % PER_LINE else []
+    else:
+        body = [_loop(at, last, piece(at, 1), node)]
+    for var, extent in reversed(list(zip(outer, tile.extents))):
+        body = [_loop(var, extent, seq(body), node)]
+    return body
+
+
+def _element(region: Region, at: list[Expr]) -> Expr:
+    indices = tuple(index_binary("add", start, place) for start, place in zip(region.starts, at, strict=True))
+    return Load(region.dtype, region.buffer, indices)
+
+
+def _loop(var: Var, extent: Any, body: Statement, node: Print) -> Statement:
+    stop = const(extent) if isinstance(extent, int) else extent
+    return For(var, const(0), stop, const(1), seq(body), "serial", span=node.span)
+
+
+def _loop_names(count: int) -> list[str]:
+    return list("ijk"[:count]) if count <= 3 else [f"i{axis}" for axis in range(count)]
+
+
+def _calls(lines: list[Statement]) -> Iterator[Call]:
+    for statement in lines:
+        yield from (call for call in find(statement, Call) if call.function == "print_line")
