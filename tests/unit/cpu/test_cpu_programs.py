@@ -371,7 +371,10 @@ copy(source=X, destination=tile)
 print("100% of", bx, X[1, 0], tile, Y)
 """, "(X: float16[2, 2], Y: int4[3])")  # fmt: skip
     compiled(text)(np.array([[1, 2], [3.5, 4]], np.float16), np.array([0x21, 0x0F], np.uint8))
-    assert capfd.readouterr().out == "100% of 0 3.5 tile: 1 2 3.5 4\nY: 1 2 -1\n"
+    assert capfd.readouterr().out == (
+        "[block 0] 100% of 0 3.5 tile[0, 0:2] = 1 2\n[block 0] 100% of 0 3.5 tile[1, 0:2] = 3.5 4\n"
+        "[block 0] 100% of 0 3.5 Y[0:3] = 1 2 -1\n"
+    )
 
 
 def test_a_failed_assertion_names_its_line() -> None:
