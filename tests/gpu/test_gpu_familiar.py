@@ -20,7 +20,7 @@ from tilewright.targets.cuda.arch import detect
 
 ARCH = detect()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(ARCH is None or not ARCH.has("wgmma"), reason="no Hopper GPU here")]
-REPEATS = 30
+REPEATS = 100
 
 
 @pytest.mark.parametrize("architecture", ["sm_90a", "sm_80"])

@@ -27,6 +27,7 @@ from tilewright.passes.tile.check_words import check_words
 from tilewright.passes.tile.delay_waits import delay_waits
 from tilewright.passes.tile.drop_dependent_launch import drop_dependent_launch
 from tilewright.passes.tile.drop_empty_grids import drop_empty_grids
+from tilewright.passes.tile.drop_guards import drop_guards
 from tilewright.passes.tile.form_clusters import form_clusters
 from tilewright.passes.tile.forward_operands import forward_operands
 from tilewright.passes.tile.infer_layouts import infer_layouts
@@ -42,6 +43,7 @@ from tilewright.passes.tile.plan_synchronization import plan_synchronization
 from tilewright.passes.tile.privatize_operators import privatize_operators
 from tilewright.passes.tile.promote_sums import promote_sums
 from tilewright.passes.tile.rasterize_grid import rasterize_grid
+from tilewright.passes.tile.recall_locals import recall_locals
 from tilewright.passes.tile.select_async_copies import select_async_copies
 from tilewright.passes.tile.select_copies import select_copies
 from tilewright.passes.tile.select_instructions import select_instructions
@@ -78,7 +80,9 @@ PIPELINE: tuple[Step, ...] = (
     Step(meet_grid, "early: workspaces are the host program's", _many_threads),
     Step(check_tiles, "before anything changes: it speaks of the tiles that the author wrote", _one_thread),
     Step(privatize_operators, "early: what threads do alone is no work of the block"),
+    Step(recall_locals, "early, as below; and before scalars hold what tensors do", _many_threads),
     Step(unify_locals, "early: what places copies, or decides whether they are made, is the block's business", _many_threads),
+    Step(drop_guards, "before conditions mean anything to others: what is left asks about more than bounds"),
     Step(join_branches, "early: whoever looks for what fills a tile sees all of it written", _many_threads),
     Step(widen_indices, "before anything computes with indices"),
     Step(simplify, "early: what never runs asks nothing of the passes behind", _one_thread),

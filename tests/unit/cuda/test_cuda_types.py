@@ -9,6 +9,7 @@ import tilewright
 import tilewright.language as T
 from tilewright.errors import MissingCapability
 from tilewright.ir import dtypes
+from tilewright.targets.cuda.compiler import compile_text
 from tilewright.targets.cuda.spellings import TYPES
 
 
@@ -79,3 +80,29 @@ def test_views_of_truths():
     for run in (kernel.interpret, kernel.emulate):
         run(a.view(np.uint32), c)
         assert np.array_equal(c, a)
+
+
+def test_narrow_integers_beside_literals():
+    """A literal of a narrow type is an int in the text; functions of two values are those of the narrow type."""
+    n = 64
+
+    @T.prim_func
+    def program(
+        A: T.Tensor((n,), "uint16"), B: T.Tensor((n,), "int8"), C: T.Tensor((n,), "uint16"), D: T.Tensor((4, n), "int8")
+    ):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(n):
+                C[i] = T.min(A[i] + T.uint16(65000), T.uint16(254))
+                D[0, i] = T.max(B[i], T.int8(3))
+                D[1, i] = B[i] // T.int8(7)
+                D[2, i] = B[i] % T.int8(-5)
+                D[3, i] = T.int8(100) // T.max(B[i], T.int8(1))
+
+    a, b = np.arange(500, 500 + n, dtype=np.uint16), np.arange(-32, 32).astype(np.int8)
+    kernel = tilewright.compile(program, target="cuda -arch=sm_80")
+    c, d = np.zeros(n, np.uint16), np.zeros((4, n), np.int8)
+    kernel.emulate(a, b, c, d)
+    assert np.array_equal(c, np.minimum(a + np.uint16(65000), np.uint16(254)))
+    low = np.maximum(b, np.int8(1))
+    assert np.array_equal(d, [np.maximum(b, 3), b // np.int8(7), b % np.int8(-5), np.int8(100) // low])
+    assert compile_text(kernel.get_kernel_source(), kernel.arch).cubin

@@ -14,16 +14,17 @@ After::
     def f(A: float32[M, N], C: float32[8, 16], *, M: int32, N: int32) -> C:
         with kernel(blocks={bx: 1}, threads={tx: 128, ty: 1, tz: 1}):
             for i in range(8):
-                C[i * 16 + 3] = A[int64(N) * int64(i) + 4]
+                C[i * 16 + 3] = A[int64(i) * int64(N) + 4]
 
 Views of the same element type become accesses of the buffer they view; others stay, as another reading of its
-bytes.  Indices are int32 where the buffer's size fits, else int64.  Rows of elements that share bytes end with a
-byte.
+bytes.  Indices are int32 where the buffer's size fits, else int64; what inner dimensions add is summed with 32 bits even then, so that
+compilers see it as one distance from a row.  Rows of elements that share bytes end with a byte.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -128,12 +129,42 @@ class _Flatten(ScopedRewriter):
             return tuple(visited)
         if buffer.scope == "scalar" or not visited:
             return (const(0),)
-        dtype = index_dtype(buffer)
-        total: Expr = const(0, dtype)
-        for index, stride in zip(visited, strides_of(buffer), strict=True):
-            step = nodes.cast(nodes.expr(stride), dtype)
-            total = nodes.binary("add", total, nodes.binary("mul", nodes.cast(index, dtype), step))
-        return (self.analyzer.simplify(total),)
+        strides = strides_of(buffer)
+        whole = self.analyzer.simplify(_place(visited, strides, index_dtype(buffer)))
+        if whole.dtype is INT32:
+            return (whole,)
+        row = _rows(buffer)
+        outer = [self.analyzer.simplify(index) for index in visited[:row]]
+        narrow = INT32 if row < len(visited) and all(index.dtype == INT32 for index in visited[row:]) else INT64
+        inner = self.analyzer.simplify(_place(visited[row:], strides[row:], narrow))
+        made = nodes.binary("add", _place(outer, strides[:row], INT64), nodes.cast(inner, INT64))
+        return (made if _divisions(made) <= _divisions(whole) else whole,)
+
+
+def _place(indices: Sequence[Expr], strides: Sequence[Extent], dtype: DType) -> Expr:
+    """The sum of indices, each as far from the next as its stride says."""
+    total: Expr = const(0, dtype)
+    for index, stride in zip(indices, strides, strict=True):
+        step = nodes.cast(nodes.expr(stride), dtype)
+        total = nodes.binary("add", total, nodes.binary("mul", nodes.cast(index, dtype), step))
+    return total
+
+
+def _rows(buffer: Buffer) -> int:
+    """The number of outer dimensions, so that what the others add up to certainly fits an int32."""
+    if buffer.strides is not None:
+        return buffer.rank - (buffer.strides[-1] == 1)
+    outer, size = buffer.rank, 1
+    for extent in reversed(stored_shape(buffer)):
+        size *= extent if isinstance(extent, int) else 1 << 31
+        if size >= 1 << 31 and outer < buffer.rank:
+            break
+        outer -= 1
+    return outer
+
+
+def _divisions(index: Expr) -> int:
+    return sum(isinstance(node, nodes.Binary) and node.op in ("floordiv", "floormod") for node in walk(index))
 
 
 def strides_of(buffer: Buffer) -> tuple[Extent, ...]:

@@ -100,7 +100,7 @@ class ThreadLoop:
         owner, loop = self.owner, self.loop
         registers = self.layout.extent(REGISTER)
         with owner.analyzer.scope():
-            guard = self._lift_guard()
+            lifted = self._lift_guards()
             self._choose_width()
             groups = registers // self.width
             owner.analyzer.bind_extent(self.group, groups)
@@ -109,16 +109,16 @@ class ThreadLoop:
             for var, coordinate in zip(loop.vars, coordinates, strict=True):
                 owner.analyzer.bind(var, coordinate, coordinate)
             inside = self._padding(coordinates)
-            if guard is not None:
-                guard = substitute(self._in_registers(guard), dict(zip(loop.vars, coordinates, strict=True)))
-                inside = guard if inside is None else binary("all", inside, guard)
             if inside is not None:
                 owner.analyzer.assume(inside)
+            lifted = [self._of_first(one, dict(zip(loop.vars, coordinates, strict=True))) for one in lifted]
             self.first = self._first_holder()
             if self.first is not None and not self._fills_registers():
                 inside = self.first if inside is None else binary("all", inside, self.first)
                 self.first = None
             body = self._body(coordinates)
+        for one in reversed(lifted):
+            body = seq(one, body) if isinstance(one, Let) else seq(If(one, body, span=loop.span))
         if inside is not None:
             body = seq(If(inside, body, span=loop.span))
         if groups == 1:
@@ -154,20 +154,35 @@ class ThreadLoop:
         found = self.layout.coordinate_expressions(**{place: locations[place] for place in places})
         return tuple(self.owner.analyzer.simplify(value) for value in found)
 
-    def _lift_guard(self) -> Expr | None:
-        """Takes the author's condition off a body that is nothing else, where neighbours along the last dimension share it.
+    def _lift_guards(self) -> list[Let | Expr]:
+        """Takes names at the head of a body, and the author's conditions around all of it, off what neighbours share them for.
 
         What is left can move several elements at once.
         """
-        statements = self.loop.body.statements
-        only = statements[0] if len(statements) == 1 else None
-        if not isinstance(only, If) or only.otherwise is not None or len(self.loop.vars) < 2:
-            return None
-        moves = self.loop.vars[-1] in walk(only.condition)  # how wide a group is, is not known yet
-        if moves or not self._is_shared_by_group(only.condition):
-            return None
-        self.loop = replace(self.loop, body=only.then)
-        return only.condition
+        lifted: list[Let | Expr] = []
+        while len(self.loop.vars) >= 2 and self.loop.body.statements:
+            first, *others = self.loop.body.statements
+            if isinstance(first, Let) and others and self._is_of_row(first.value):
+                lifted.append(first)
+                self.loop = replace(self.loop, body=replace(self.loop.body, statements=tuple(others)))
+            elif isinstance(first, If) and not others and first.otherwise is None and self._is_of_row(first.condition):
+                lifted.append(first.condition)
+                self.loop = replace(self.loop, body=first.then)
+            else:
+                break
+        return lifted
+
+    def _is_of_row(self, value: Expr) -> bool:
+        """Whether a value is the same along the last dimension; how wide a group is, is not known yet."""
+        return self.loop.vars[-1] not in walk(value) and self._is_shared_by_group(value)
+
+    def _of_first(self, lifted: Let | Expr, coordinates: dict[Var, Expr]) -> Let | Expr:
+        """What was lifted, for the first element of a group; the analyzer learns it."""
+        if isinstance(lifted, Let):
+            return replace(lifted, value=substitute(self._in_registers(lifted.value), coordinates))
+        condition = substitute(self._in_registers(lifted), coordinates)
+        self.owner.analyzer.assume(condition)
+        return condition
 
     def _is_shared_by_group(self, value: Expr) -> bool:
         """Whether the neighbours of a group have the same value, which may be computed once for all of them."""

@@ -73,11 +73,13 @@ class CudaPrinter(CFamilyPrinter):
     def expression_Binary(self, node: nodes.Binary) -> Text:
         dtype = node.left.dtype
         left, right = self.expression(node.left), self.expression(node.right)
+        # A literal of a narrow type is written as an int: the type of the result decides.
+        of_type = f"<{TYPES[dtype.name]}>" if dtype.is_integer and dtype.bits < 32 else ""
         if node.op in ("min", "max"):
-            return self.call(f"tw::{node.op}imum", left, right)
+            return self.call(f"tw::{node.op}imum{of_type}", left, right)
         if node.op in ("floordiv", "floormod"):
             unsigned = dtype.kind == "uint" or (self.is_nonnegative(node.left) and self.is_nonnegative(node.right))
-            return self.infix(node.op, left, right) if unsigned else self.call(f"tw::{node.op}", left, right)
+            return self.infix(node.op, left, right) if unsigned else self.call(f"tw::{node.op}{of_type}", left, right)
         result = self.infix(node.op, left, right)
         wraps = dtype.is_integer and dtype.bits < 32 and node.op not in nodes.COMPARISONS
         return self._wrapped(result, dtype) if wraps else result

@@ -1,0 +1,180 @@
+"""An author's condition that only keeps stores within a tensor says what accesses of tensors mean anyway.
+
+Before::
+
+    @stage("traced")
+    def f(A: float32[n], C: float32[n], *, n: int32) -> C:
+        with kernel(blocks={bx: (n + 511) // 512}, threads={tx: 128, ty: 1, tz: 1}):
+            for i in parallel(512):
+                if bx * 512 + i < n:
+                    C[bx * 512 + i] = A[bx * 512 + i]
+
+After::
+
+    @stage("traced")
+    def f(A: float32[n], C: float32[n], *, n: int32) -> C:
+        with kernel(blocks={bx: (n + 511) // 512}, threads={tx: 128, ty: 1, tz: 1}):
+            for i in parallel(512):
+                C[bx * 512 + i] = A[bx * 512 + i]
+
+A store beyond a tensor's end has no effect, and reading there gives a value that only such stores would take.  Where the guards of
+accesses are written later, they stand once for several elements; a condition written by the author asks each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.nodes import (
+    Binary,
+    Buffer,
+    Call,
+    Const,
+    Evaluate,
+    Expr,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Parallel,
+    Region,
+    Seq,
+    Statement,
+    Store,
+    Var,
+    binary,
+    index_binary,
+)
+from tilewright.ir.visitor import walk
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import ScopedRewriter, negated, reads_nothing
+
+
+def drop_guards(function: Function, context: Context) -> Function:
+    """Leave out conditions without which the same elements of tensors are written."""
+    body = _Drop(function)(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+class _Drop(ScopedRewriter):
+    def __init__(self, function: Function) -> None:
+        super().__init__(function)
+        self.neighbours: Var | None = None
+        """The variable of the loop around whose turns one access may join."""
+
+    def visit_Parallel(self, loop: Parallel) -> Any:
+        before, self.neighbours = self.neighbours, loop.vars[-1]
+        made = super().visit_Parallel(loop)
+        self.neighbours = before
+        return made
+
+    def visit_For(self, loop: For) -> Any:
+        before = self.neighbours
+        if loop.kind == "vectorize":
+            self.neighbours = loop.var
+        made = super().visit_For(loop)
+        self.neighbours = before
+        return made
+
+    def visit_If(self, branch: If) -> Any:
+        made: If = super().visit_If(branch)
+        if self.neighbours is None or made.otherwise is not None:
+            return made
+        if not any(map(self._moves_neighbours, _stores(made.then))):
+            return made
+        parts = list(_parts(made.condition))
+        needed = parts
+        for part in parts:
+            others = [one for one in needed if one is not part]
+            if self._says_nothing(part, others, made.then):
+                needed = others
+        if needed is parts:
+            return made
+        if not needed:
+            return list(made.then.statements)
+        condition = needed[0]
+        for one in needed[1:]:
+            condition = binary("all", condition, one)
+        return replace(made, condition=condition)
+
+    def _moves_neighbours(self, store: Statement) -> bool:
+        """Whether a store's place goes on with the loop, so that several turns may share an access."""
+        place = _place(store)
+        if place is None or not place[1] or self.neighbours is None:
+            return False
+        stride = self.analyzer.stride(place[1][-1], self.neighbours)
+        return isinstance(stride, Const) and stride.value == 1
+
+    def _says_nothing(self, part: Expr, others: Sequence[Expr], body: Seq) -> bool:
+        """Whether a part of a condition may go: where it does not hold, nothing in `body` has an effect or does harm."""
+        if not reads_nothing(part):
+            return False
+        if self.analyzer.prove(part):
+            return True
+        with self.analyzer.scope():
+            if not all(self._harmless(node) for one in (*others, body) for node in walk(one)):
+                return False
+            self.analyzer.assume(negated(part))
+            return all(self._without_effect(statement) for statement in body.statements)
+
+    def _harmless(self, node: Any) -> bool:
+        """Whether evaluating this where the author did not foresee it is defined."""
+        if isinstance(node, Call):
+            return INTRINSICS[node.function].pure or node.function == "atomic_add"
+        if isinstance(node, Binary) and node.dtype.is_integer and node.op in ("div", "floordiv", "floormod"):
+            return isinstance(node.right, Const)
+        if isinstance(node, Load) and node.buffer.scope != "global":
+            return all(map(self._inside, node.indices, node.buffer.shape))
+        return True
+
+    def _inside(self, index: Expr, extent: Any) -> bool:
+        prove = self.analyzer.prove
+        return prove(index_binary("ge", index, 0)) and prove(index_binary("lt", index, extent))
+
+    def _without_effect(self, statement: Statement) -> bool:
+        """Whether all that a statement changes lies outside of tensors."""
+        if isinstance(statement, Let):
+            if statement.value.dtype.is_integer and reads_nothing(statement.value):
+                self.analyzer.bind(statement.var, statement.value, statement.value)
+            return True
+        if isinstance(statement, If):
+            ways = [statement.then, *([statement.otherwise] if statement.otherwise is not None else [])]
+            return all(self._without_effect(one) for way in ways for one in way.statements)
+        place = _place(statement)
+        return place is not None and self._outside(*place)
+
+    def _outside(self, buffer: Buffer, indices: Sequence[Expr]) -> bool:
+        prove = self.analyzer.prove
+        return any(
+            prove(index_binary("lt", index, 0)) or prove(index_binary("ge", index, extent))
+            for index, extent in zip(indices, buffer.shape, strict=True)
+        )
+
+
+def _parts(condition: Expr) -> Iterator[Expr]:
+    """What must hold together for a condition to hold."""
+    if isinstance(condition, Binary) and condition.op == "all":
+        yield from _parts(condition.left)
+        yield from _parts(condition.right)
+    else:
+        yield condition
+
+
+def _stores(body: Seq) -> Iterator[Statement]:
+    return (node for node in walk(body) if isinstance(node, (Store, Evaluate)))
+
+
+def _place(statement: Any) -> tuple[Buffer, tuple[Expr, ...]] | None:
+    """The element of a tensor that a statement stores, or adds to in no particular order."""
+    if isinstance(statement, Store) and statement.buffer.scope == "global":
+        return statement.buffer, statement.indices
+    value = statement.value if isinstance(statement, Evaluate) else None
+    if isinstance(value, Call) and value.function == "atomic_add" and value.arguments[2] == "relaxed":
+        region = value.arguments[0]
+        if isinstance(region, Region) and region.buffer.scope == "global" and all(one == 1 for one in region.extents):
+            return region.buffer, region.starts
+    return None
