@@ -1,11 +1,11 @@
 """Attention forward on a Hopper GPU beside torch's `scaled_dot_product_attention`.
 
-    PYTHONPATH=. python benchmarks/attention.py [--cases 16x32x512x128,2x64/8x1:8192x128c,...] [--tiles 128x128,64x64*2,...]
+    PYTHONPATH=. python benchmarks/attention.py [--cases 16x32x512x128,2x64/8x1:8192x128c,...] [--tiles 128x128,64x64*2/4t,...]
 
 A case is ``batch x heads[/kv_heads] x queries[:keys] x dim``, with ``c`` behind it a causal one.  Tiles are ``queries x keys``
-of a step, ``*n`` n blocks a multiprocessor, ``+n`` n slots of keys and values, ``*n`` n blocks a multiprocessor, ``s`` one tile a block.  Times are medians of paced
-launches in turn: single ones 10 ms apart, the host's part hidden, the L2 cache flushed.  The first row of ours is the
-library's choice.  Results are compared with torch's.
+of a step, ``+n`` n slots of keys and values, ``*n`` n blocks a multiprocessor, ``/n`` keys in n parts, ``t`` heads that
+share keys together, ``s`` one tile a block, in this order.  Times are medians of paced launches in turn: single ones 10 ms apart,
+the host's part hidden, the L2 cache flushed.  The first row of ours is the library's choice.  Results are compared with torch's.
 """
 
 from __future__ import annotations
@@ -95,10 +95,11 @@ def variant(text: str) -> tuple[AttentionTiles | None, bool | None]:
     """Tiles as their text says, the library's where there is none."""
     if not text:
         return None, None
-    found = re.fullmatch(r"(\d+)x(\d+)(?:\+(\d+))?(?:\*(\d+))?(s?)", text)
+    found = re.fullmatch(r"(\d+)x(\d+)(?:\+(\d+))?(?:\*(\d+))?(?:/(\d+))?(t?)(s?)", text)
     assert found is not None, text
-    rows, keys = int(found[1]), int(found[2])
-    return AttentionTiles(rows, keys, 2 * rows, int(found[3] or 2), int(found[4] or 1)), False if found[5] else None
+    rows, keys, stages, blocks, splits = (int(one or 0) for one in found.groups()[:5])
+    tiles = AttentionTiles(rows, keys, 2 * rows, stages or 2, blocks or 1, bool(found[6]), splits or 1)
+    return tiles, False if found[7] else None
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ class AttentionTiles:
     threads : of the warps that compute.
     num_stages : tiles of keys and values that are held.
     blocks : that share a multiprocessor: one's first and last products leave room for the other's.
+    together : whether all heads that share keys are rows of the same tiles, as suits few queries.
+    splits : blocks that divide the keys of a tile, and leave what they found for a second kernel.
     """
 
     block_M: int = 64
@@ -32,6 +34,8 @@ class AttentionTiles:
     threads: int = 128
     num_stages: int = 2
     blocks: int = 1
+    together: bool = False
+    splits: int = 1
 
 
 WARPGROUPS = ((3, 128, 128, 128), (2, 192, 160, 128), (1, 192, 160, 128))
@@ -40,6 +44,9 @@ step, without and with a causal mask (wide tiles are masked in vain where they c
 
 CONSUMING, PRODUCING = 216, 40
 """Registers of a thread that computes, and of one that loads, of 128 each in two blocks of a multiprocessor."""
+
+ADDED_ROWS = 4
+"""Rows of a block that adds what several found."""
 
 TOGETHER = 8
 """Heads of which causal blocks take the tiles in turn (measured on an H200)."""
@@ -126,10 +133,19 @@ def flash_attention(
     group = heads // kv_heads
     chosen = tiles or attention_tiles(T.machine(), dtype, dim, causal)
     block_M, block_N, num_stages, threads = chosen.block_M, chosen.block_N, chosen.num_stages, chosen.threads
-    blocks = T.ceildiv(M, block_M)
+    splits = chosen.splits
+    # Heads that share keys may be one, of as many more rows.
+    joined = group if chosen.together else 1
+    lines, own_heads, sharing = M * joined, heads // joined, group // joined
+    queries = T.view(Q, (batch, own_heads, lines, dim)) if joined > 1 else Q
+    output = T.view(Output, (batch, own_heads, lines, dim)) if joined > 1 else Output
+    blocks = T.ceildiv(lines, block_M)
+    if splits > 1:
+        parts = T.alloc_global((splits, batch, own_heads, lines, dim), "float32")
+        maxima, sums = (T.alloc_global((splits, batch, own_heads, lines), "float32") for _ in range(2))
 
-    section = heads_together(heads) if causal and on_hopper(T.machine()) else 0
-    grid = (section, blocks, batch * heads // section) if section else (blocks, heads, batch)
+    section = heads_together(own_heads) if causal and splits == 1 and on_hopper(T.machine()) else 0
+    grid = (section, blocks, batch * own_heads // section) if section else (blocks * splits, own_heads, batch)
     with T.Kernel(*grid, threads=threads, persistent="claim" if section else None) as place:
         if chosen.blocks > 1:
             T.annotate_min_blocks_per_sm(chosen.blocks)
@@ -139,9 +155,10 @@ def flash_attention(
             # Blocks claim tiles as they become free: the longest of some heads first, whose keys stay in the L2 cache.
             T.use_swizzle(1)
             number = place[2] * section + place[0]
-            turn, head, b = place[1], number % heads, number // heads
+            turn, head, b = place[1], number % own_heads, number // own_heads
         else:
             turn, head, b = place
+        part, turn = (turn % splits, turn // splits) if splits > 1 else (0, turn)
         Q_shared = T.alloc_shared((block_M, dim), dtype)
         K_shared = T.alloc_shared((block_N, dim), dtype)
         V_shared = T.alloc_shared((block_N, dim), dtype)
@@ -158,8 +175,8 @@ def flash_attention(
         @T.macro
         def attend(n):
             """Adds what one tile of keys contributes."""
-            T.copy(K[b, head // group, n * block_N, 0], K_shared)
-            T.copy(V[b, head // group, n * block_N, 0], V_shared)
+            T.copy(K[b, head // sharing, n * block_N, 0], K_shared)
+            T.copy(V[b, head // sharing, n * block_N, 0], V_shared)
             T.gemm(Q_shared, K_shared, scores, transpose_B=True, clear_accum=True)
             if before_maximum != 1.0:
                 for i, j in T.Parallel(block_M, block_N):
@@ -168,7 +185,8 @@ def flash_attention(
                 for i, j in T.Parallel(block_M, block_N):
                     visible = n * block_N + j < N
                     if causal:
-                        visible = visible and n * block_N + j <= block * block_M + i + N - M
+                        line = block * block_M + i
+                        visible = visible and n * block_N + j <= (line % M if joined > 1 else line) + N - M
                     scores[i, j] = T.if_then_else(visible, scores[i, j], -T.infinity("float32"))
             T.copy(row_max, previous_max)
             T.reduce_max(scores, row_max, dim=1, clear=False)
@@ -188,20 +206,61 @@ def flash_attention(
 
         # Blocks that see most keys begin first.
         block = blocks - 1 - turn if causal else turn
-        T.copy(Q[b, head, block * block_M, 0], Q_shared)
+        T.copy(queries[b, head, block * block_M, 0], Q_shared)
         T.clear(result)
         T.clear(row_sum)
         T.fill(row_max, -T.infinity("float32"))
 
         # Tiles of keys that every query of the block sees need no mask; those that none sees are skipped.
-        first_key = block * block_M + N - M
+        first_key = N - M if joined > 1 else block * block_M + N - M
+        last_key = N - 1 if joined > 1 else first_key + block_M - 1
         seen_by_all = T.max(T.min(N, first_key + 1), 0) // block_N if causal else N // block_N
-        seen_by_any = T.ceildiv(T.min(N, first_key + block_M), block_N) if causal else T.ceildiv(N, block_N)
-        for n in T.Pipelined(seen_by_any, num_stages=num_stages):
-            attend(n)
-        for i in T.Parallel(block_M):
-            rescale[i] = T.if_then_else(row_sum[i] > 0.0, 1.0 / row_sum[i], 0.0)
-        for i, j in T.Parallel(block_M, dim):
-            result[i, j] *= rescale[i]
-        T.copy(result, Output[b, head, block * block_M, 0])
+        seen_by_any = T.ceildiv(T.min(N, last_key + 1), block_N) if causal else T.ceildiv(N, block_N)
+        if splits > 1:
+            share = T.ceildiv(seen_by_any, splits)
+            for n in T.Pipelined(T.max(T.min(seen_by_any - part * share, share), 0), num_stages=num_stages):
+                attend(part * share + n)
+            T.copy(row_max, maxima[part, b, head, block * block_M])
+            T.copy(row_sum, sums[part, b, head, block * block_M])
+            T.copy(result, parts[part, b, head, block * block_M, 0])
+        else:
+            for n in T.Pipelined(seen_by_any, num_stages=num_stages):
+                attend(n)
+            for i in T.Parallel(block_M):
+                rescale[i] = T.if_then_else(row_sum[i] > 0.0, 1.0 / row_sum[i], 0.0)
+            for i, j in T.Parallel(block_M, dim):
+                result[i, j] *= rescale[i]
+            T.copy(result, output[b, head, block * block_M, 0])
+    if splits > 1:
+        rows = batch * heads * M
+        flat = T.view(parts, (splits, rows, dim)), T.view(maxima, (splits, rows)), T.view(sums, (splits, rows))
+        _add_parts(*flat, T.view(Output, (rows, dim)), factor)
     return Output
+
+
+@T.macro
+def _add_parts(parts: Any, maxima: Any, sums: Any, output: Any, factor: float) -> None:
+    """What blocks found that divided the keys, as they left it: results before division, largest scores, sums of exponents."""
+    splits, rows, dim = parts.shape
+    with T.Kernel(T.ceildiv(rows, ADDED_ROWS)) as block:
+        first = block * ADDED_ROWS
+        largest, total, weight = (T.alloc_fragment((ADDED_ROWS,), "float32") for _ in range(3))
+        part, result = (T.alloc_fragment((ADDED_ROWS, dim), "float32") for _ in range(2))
+        T.fill(largest, -T.infinity("float32"))
+        for s in T.unroll(splits):
+            for i in T.Parallel(ADDED_ROWS):
+                largest[i] = T.max(largest[i], maxima[s, first + i])
+        T.clear(total)
+        T.clear(result)
+        for s in T.unroll(splits):
+            for i in T.Parallel(ADDED_ROWS):
+                # A part that saw no key has the weight 0; where no part did, so has the row.
+                known = maxima[s, first + i] > -T.infinity("float32")
+                weight[i] = T.if_then_else(known, T.fast_exp2((maxima[s, first + i] - largest[i]) * factor), 0.0)
+                total[i] += weight[i] * sums[s, first + i]
+            T.copy(parts[s, first, 0], part)
+            for i, j in T.Parallel(ADDED_ROWS, dim):
+                result[i, j] += part[i, j] * weight[i]
+        for i, j in T.Parallel(ADDED_ROWS, dim):
+            result[i, j] = T.if_then_else(total[i] > 0.0, result[i, j] / total[i], 0.0)
+        T.copy(result, output[first, 0])

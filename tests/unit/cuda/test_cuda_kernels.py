@@ -92,6 +92,23 @@ def test_attention(causal):
     assert np.abs(kernel.emulate(q, k, v) - expected).max() <= 4 * 2.0**-11 * np.abs(v).max()
 
 
+@pytest.mark.parametrize("causal, queries, keys, splits", [(False, 1, 100, 3), (True, 3, 70, 4), (True, 40, 25, 1)])
+@pytest.mark.parametrize("arch", ["sm_90a", pytest.param("sm_80", marks=pytest.mark.proof)])
+def test_few_queries(arch, causal, queries, keys, splits):
+    """Heads that share keys are rows of one tile; blocks divide the keys, some of them without any; rows that see no key are zero."""
+    q = RNG.standard_normal((2, 4, queries, 32)).astype(np.float16)
+    k, v = (RNG.standard_normal((2, 2, keys, 32)).astype(np.float16) for _ in range(2))
+    tiles = AttentionTiles(64, 32, 128, together=True, splits=splits)
+    kernel = on(f"{arch} -cores=4", flash_attention).compile(q, k, v, dtype="float16", causal=causal, tiles=tiles)
+    wide_k, wide_v = (np.repeat(one, 2, axis=1).astype(np.float64) for one in (k, v))
+    scores = q.astype(np.float64) @ wide_k.transpose(0, 1, 3, 2) * 32**-0.5
+    visible = np.arange(keys)[None, :] <= np.arange(queries)[:, None] + keys - queries
+    weights = np.where(visible | (not causal), np.exp(scores - scores.max(-1, keepdims=True)), 0.0)
+    total = weights.sum(-1, keepdims=True)
+    expected = weights / np.where(total > 0, total, 1) @ wide_v
+    assert np.abs(kernel.emulate(q, k, v, schedule="random") - expected).max() <= 4 * 2.0**-11 * np.abs(v).max()
+
+
 @pytest.mark.parametrize("causal, queries, keys", [(True, 200, 133), (False, 133, 200)])
 def test_attention_blocks_stay_for_tiles_of_any_length(causal, queries, keys):
     q = RNG.standard_normal((1, 3, queries, 32)).astype(np.float16)

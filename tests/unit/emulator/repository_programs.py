@@ -103,6 +103,7 @@ HEADS = (
     real(1, 1, 72, 32, dtype="float16", seed=1),
     real(1, 1, 72, 32, dtype="float16", seed=2),
 )
+FEW = (real(1, 4, 3, 32, dtype="float16"), *HEADS[1:])
 MORE = tuple(real(1, 1, 150, 32, dtype="float16", seed=n) for n in range(3))
 WIDE, WEIGHT = real(5, 1300), real(1300, seed=1)
 MASK, ROWS = np.array([1, 0, 1, 1], np.int32), np.array([3, 1, 7, 0, 3, 5], np.int32)
@@ -110,6 +111,8 @@ MASK, ROWS = np.array([1, 0, 1, 1], np.int32), np.array([3, 1, 7, 0, 3, 5], np.i
 LIBRARY = (
     Program("flash_attention", direct(flash_attention, *HEADS, dtype="float16", tiles=AttentionTiles(32, 32, 64)), bound=2e-3),
     Program("flash_attention causal", direct(flash_attention, *HEADS, dtype="float16", causal=True, tiles=AttentionTiles(64, 32, 128)), bound=2e-3),
+    Program("flash_attention of few queries", direct(flash_attention, *FEW, dtype="float16", causal=True, tiles=AttentionTiles(64, 32, 128, together=True, splits=3)), bound=2e-3),
+    Program("flash_attention two blocks", direct(flash_attention, *HEADS, dtype="float16", tiles=AttentionTiles(64, 32, 128, blocks=2)), HOPPER, 2e-3),
     Program("flash_attention in turns", direct(flash_attention, *MORE, dtype="float16", tiles=AttentionTiles(128, 32, 256)), HOPPER, 2e-3),
     Program("matmul", direct(matmul, whole(70, 72), whole(72, 40), **F16, block_M=64, block_N=32)),
     Program("matmul nt", direct(matmul, whole(70, 72), whole(40, 72), **F16, transpose_B=True, block_M=64, block_N=32)),
@@ -139,6 +142,7 @@ PROGRAMS = (
     Program("gemm with two consumers", direct(gemm, whole(130, 208), whole(136, 208), block=(128, 64, 64), threads=256, num_stages=3), HOPPER),
     Program("gemm in clusters", direct(gemm, whole(256, 192, dtype="int8"), whole(128, 192, dtype="int8"), **S8, block=(64, 128, 64), schedule=Schedule(cluster=2, persistent=False)), HOPPER),
     Program("gemm in persistent blocks", direct(gemm, whole(320, 136, dtype="int8"), whole(72, 136, dtype="int8"), **S8, block=(64, 32, 64), schedule=Schedule(persistent=True), cores=4), HOPPER),
+    Program("gemm by consumers in turn", direct(gemm, whole(320, 136, dtype="int8"), whole(72, 136, dtype="int8"), **S8, block=(64, 32, 64), schedule=Schedule(ping_pong=True), cores=4), HOPPER),
     Program("roles", direct(roles_matmul, whole(70, 200, dtype="bfloat16"), whole(136, 200, dtype="bfloat16"), block=(128, 64, 64)), HOPPER),
     Program("roles of three", direct(roles_matmul, whole(200, 104), whole(72, 104), **F16, out="float16", block=(192, 64, 64), stages=5, consumers=3, registers=(32, 160)), HOPPER),
     Program("every_operator", direct(plain.every_operator, real(16, 64), real(16, 64, seed=1)), bound=4e-6),
