@@ -145,7 +145,11 @@ def flash_attention(
         maxima, sums = (T.alloc_global((splits, batch, own_heads, lines), "float32") for _ in range(2))
 
     section = heads_together(own_heads) if causal and splits == 1 and on_hopper(T.machine()) else 0
-    grid = (section, blocks, batch * own_heads // section) if section else (blocks * splits, own_heads, batch)
+    grid = (
+        (section, blocks, batch * own_heads // section)
+        if section
+        else (blocks * splits if splits > 1 else blocks, own_heads, batch)
+    )
     with T.Kernel(*grid, threads=threads, persistent="claim" if section else None) as place:
         if chosen.blocks > 1:
             T.annotate_min_blocks_per_sm(chosen.blocks)
@@ -244,6 +248,7 @@ def _add_parts(parts: Any, maxima: Any, sums: Any, output: Any, factor: float) -
     splits, rows, dim = parts.shape
     with T.Kernel(T.ceildiv(rows, ADDED_ROWS)) as block:
         first = block * ADDED_ROWS
+        T.pdl_sync()
         largest, total, weight = (T.alloc_fragment((ADDED_ROWS,), "float32") for _ in range(3))
         part, result = (T.alloc_fragment((ADDED_ROWS, dim), "float32") for _ in range(2))
         T.fill(largest, -T.infinity("float32"))
