@@ -53,6 +53,11 @@ class Checkpoint(Mapping[str, np.ndarray]):
     def __len__(self) -> int:
         return len(self._home)
 
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The texts in the heads of all files."""
+        return {key: text for file in self._files.values() for key, text in file.metadata.items()}
+
     def shard_of(self, name: str) -> str:
         """The file that a tensor is in."""
         return self._home[name]
@@ -77,6 +82,7 @@ class GGUFCheckpoint(Checkpoint):
         short = {key: v for key, v in file.metadata.items() if not isinstance(v, list) or len(v) <= _LONGEST_LIST}
         self.config = {"gguf": short}
         self._home = dict.fromkeys(file, path.name)
+        self._files = {}
         self.blocks = {name: file[name] for name in file if file.type_of(name) not in DENSE}
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -96,6 +102,11 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     path = Path(path)
     if path.is_file() and path.suffix == ".gguf":
         return GGUFCheckpoint(path)
+    if path.is_file() and path.suffix in (".bin", ".pt", ".pth", ".ckpt"):
+        raise InvalidCheckpoint(
+            f"{path} is a pickle, which may run code",
+            hint="save the model again as safetensors (safe_serialization=True)",
+        )
     if path.is_file():
         return Checkpoint(path.parent, [path], _config(path.parent))
     if not path.is_dir():
@@ -104,7 +115,7 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     index = path / INDEX
     if not index.is_file():
         if not found:
-            raise InvalidCheckpoint(f"{path} holds no safetensors file")
+            raise InvalidCheckpoint(f"{path} holds no safetensors file", hint=_what_else(path))
         return Checkpoint(path, found, _config(path))
     where = _json(index).get("weight_map")
     if not isinstance(where, dict) or not where:
@@ -118,6 +129,15 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
         if name not in made:
             raise InvalidCheckpoint(f"{shard} of {path} lacks {name}, which the index says is in it")
     return made
+
+
+def _what_else(path: Path) -> str:
+    """What a directory without safetensors files holds, and what to do with it."""
+    pickled = [file.name for file in sorted(path.iterdir()) if file.suffix in (".bin", ".pt", ".pth", ".ckpt")]
+    if pickled:
+        return f"{pickled[0]} is a pickle, which may run code: save the model again with safe_serialization=True"
+    gguf = [file.name for file in sorted(path.glob("*.gguf"))]
+    return f"name the file itself: {path / gguf[0]}" if gguf else "a safetensors or GGUF file, or a directory of shards"
 
 
 def _config(directory: Path) -> dict[str, Any]:

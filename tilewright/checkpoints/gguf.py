@@ -20,7 +20,7 @@ TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K",
     12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL",
     21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M",
-    30: "BF16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
+    30: "BF16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0",
 }  # fmt: skip
 """Names of the element types by their number in a file."""
 
@@ -33,7 +33,9 @@ DENSE = {
 BLOCKS = {
     "Q4_0": (32, 18), "Q4_1": (32, 20), "Q5_0": (32, 22), "Q5_1": (32, 24), "Q8_0": (32, 34), "Q8_1": (32, 36),
     "Q2_K": (256, 84), "Q3_K": (256, 110), "Q4_K": (256, 144), "Q5_K": (256, 176), "Q6_K": (256, 210),
-    "Q8_K": (256, 292), "MXFP4": (32, 17),
+    "Q8_K": (256, 292), "MXFP4": (32, 17), "NVFP4": (64, 36), "Q1_0": (128, 18), "TQ1_0": (256, 54), "TQ2_0": (256, 66),
+    "IQ4_NL": (32, 18), "IQ4_XS": (256, 136), "IQ3_S": (256, 110), "IQ3_XXS": (256, 98), "IQ2_S": (256, 82),
+    "IQ2_XS": (256, 74), "IQ2_XXS": (256, 66), "IQ1_M": (256, 56), "IQ1_S": (256, 50),
 }  # fmt: skip
 """Elements and bytes of a block of the other types."""
 
@@ -137,8 +139,14 @@ class GGUFFile(Mapping[str, GGUFTensor]):
             size = elements * DENSE[type].itemsize
         elif type in BLOCKS and shape and shape[-1] % BLOCKS[type][0] == 0:
             size = elements // BLOCKS[type][0] * BLOCKS[type][1]
+        elif type in BLOCKS:
+            raise InvalidCheckpoint(
+                f"{self.path}: {name} has the shape {list(shape)}, whose rows blocks of {BLOCKS[type][0]} elements ({type}) do not divide"
+            )
         else:
-            raise InvalidCheckpoint(f"{self.path}: {name} is of the GGUF type {type} with the shape {list(shape)}")
+            raise InvalidCheckpoint(
+                f"{self.path}: {name} is of the GGUF type {type}", hint=f"known are {', '.join((*DENSE, *BLOCKS))}"
+            )
         if begin + size > self._bytes.size:
             raise InvalidCheckpoint(f"{self.path} is cut off: {name} ends at byte {begin + size} of {self._bytes.size}")
         data = self._bytes[begin : begin + size]

@@ -20,7 +20,16 @@ import numpy as np
 
 from tilewright.checkpoints import Checkpoint, open_checkpoint, save_safetensors
 from tilewright.checkpoints.directory import INDEX
-from tilewright.conversion.layers import Layer, Settings, dense_weights, quantization_settings, read_layer, recognise
+from tilewright.conversion.layers import (
+    Layer,
+    Settings,
+    declared_activations,
+    dense_weights,
+    extra_tensors,
+    quantization_settings,
+    read_layer,
+    recognise,
+)
 from tilewright.conversion.schemes import QuantizationScheme, finite_weight, quantization_scheme
 from tilewright.errors import CannotQuantize, InvalidCheckpoint
 from tilewright.progress import Progress
@@ -84,7 +93,7 @@ def convert_checkpoint(
 ) -> Converted:
     """Convert a checkpoint to ours.
 
-    Quantised weights (GPTQ, AWQ, bitsandbytes, compressed-tensors, fp8, BitNet, mxfp4, GGUF) are taken over code by code;
+    Quantised weights (GPTQ, AWQ, bitsandbytes, compressed-tensors, fp8, BitNet, mxfp4, HQQ, torchao, GGUF) are taken over code by code;
     dense ones become codes where `scheme` says so; all other tensors are copied.
 
     Parameters
@@ -151,6 +160,8 @@ def _shard(plan: _Plan, names: Iterable[str], bar: Progress) -> tuple[dict[str, 
         for layer, weight in found:
             made.update(weight_tensors(weight, layer))
         weights += len(found)
+        if name in plan.layers:
+            made.update(extra_tensors(plan.source, plan.layers[name]))
         if not found and name not in absorbed:
             made[name] = plan.source[name]
     return made, weights
@@ -183,6 +194,9 @@ def _settings(plan: _Plan) -> dict[str, Any]:
     made: dict[str, Any] = {"quant_method": "tilewright", "version": 1}
     if plan.settings.get("quant_method"):
         made["converted_from"] = plan.settings["quant_method"]
+    said = {declared_activations(plan.settings, layer.name) for layer in plan.layers.values()}
+    if len(said) == 1 and said != {None}:
+        made["declared_activations"] = said.pop()
     if plan.scheme is not None:
         made |= {"scheme": plan.scheme.name, "activations": plan.scheme.activations}
     return made

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tilewright.checkpoints.gguf import GGUFTensor
+from tilewright.conversion import readers
+from tilewright.conversion.readers import Settings, Tensors
 from tilewright.errors import InvalidTensor
-from tilewright.quant.files import CODES, METADATA, SUFFIXES, read_weight
-from tilewright.quant.importers import (
-    from_awq,
-    from_bitblas,
-    from_float_quantized,
-    from_gguf,
-    from_gptq,
-    from_hf_bitnet,
-    from_int_quantized,
-    from_mxfp4,
-    from_nvfp4,
-    from_pack_quantized,
-    read_bitsandbytes,
-)
-from tilewright.quant.importers.arrays import take
-from tilewright.quant.importers.bitsandbytes import STATE
+from tilewright.quant.files import CODES, METADATA, SUFFIXES
+from tilewright.quant.importers.bitsandbytes import STATES
+from tilewright.quant.importers.torchao import PARTS
 from tilewright.quant.weight import QuantizedWeight
 
-Tensors = Mapping[str, np.ndarray]
-Settings = Mapping[str, Any]
-"""What a checkpoint's configuration says of its quantisation."""
+__all__ = [
+    "FORMS", "Form", "Layer", "Settings", "Tensors", "declared_activations", "dense_weights", "extra_tensors",
+    "quantization_settings", "read_layer", "recognise",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +51,8 @@ class Form:
     others : endings of the tensors that may go with it.
     holds : whether a tensor of that ending is such a weight: by its companions, its type and the settings.
     read : the weights, by name: one, or one an expert.
+    methods : what a configuration calls the way of quantising.
+    extra : tensors that become others beside the weights, by name: biases of experts.
     """
 
     main: str
@@ -68,12 +60,33 @@ class Form:
     holds: Callable[[Tensors, str, Settings], bool]
     read: Callable[[Tensors, str, Settings], dict[str, QuantizedWeight]]
     methods: tuple[str, ...] = field(default=())
+    extra: Callable[[Tensors, str], dict[str, np.ndarray]] = lambda tensors, layer: {}
 
 
 def quantization_settings(config: Mapping[str, Any]) -> Settings:
     """The part of a configuration that is about quantisation, empty where there is none."""
     found = config.get("quantization_config") or config.get("compression_config") or {}
-    return found if isinstance(found, Mapping) else {}
+    if not isinstance(found, Mapping):
+        return {}
+    method = str(found.get("quant_method", "")).removeprefix("intel/").replace("_", "-")
+    if method == "auto-round":
+        return _of_auto_round(found)
+    if not method and found.keys() & {"load_in_4bit", "load_in_8bit"}:
+        return {**found, "quant_method": "bitsandbytes"}  # what its first users wrote
+    return found
+
+
+def _of_auto_round(found: Mapping[str, Any]) -> Settings:
+    """AutoRound's configuration as that of the library whose packing it used."""
+    packing = str(found.get("packing_format", "auto_round:auto_gptq")).rpartition(":")[2].replace("auto_", "")
+    if packing == "awq":
+        return {**found, "quant_method": "awq", "version": "gemm"}
+    if packing in ("gptq", "round"):
+        return {**found, "quant_method": "gptq", "checkpoint_format": "gptq"}
+    raise InvalidTensor(
+        f"the checkpoint is quantised by AutoRound in the packing {found.get('packing_format')!r}",
+        hint="auto_round:auto_gptq and auto_round:auto_awq can be read",
+    )
 
 
 def recognise(tensors: Tensors, settings: Settings) -> list[Layer]:
@@ -95,7 +108,28 @@ def recognise(tensors: Tensors, settings: Settings) -> list[Layer]:
                 belonging = tuple(layer + ending for ending in (form.main, *form.others) if layer + ending in tensors)
                 found.append(Layer(layer, form_name, name, belonging))
                 break
+    _no_codes_are_left(tensors, found, settings)
     return found
+
+
+_ENDINGS = (".weight", ".qweight", ".weight_packed", ".W_q", "_blocks", "._weight_qdata", ".B")
+"""Ends of names of tensors that hold codes."""
+
+
+def _no_codes_are_left(tensors: Tensors, found: list[Layer], settings: Settings) -> None:
+    """Whether every tensor of codes belongs to a weight: what nobody reads must not pass for one of floats."""
+    taken = {name for layer in found for name in layer.tensors}
+    for name in tensors:
+        if name in taken or name in readers.blocks_of(tensors):
+            continue
+        tensor, method = tensors[name], settings.get("quant_method")
+        codes = tensor.dtype.name in ("int8", "uint8", "int16", "int32") and name.endswith(_ENDINGS)
+        if tensor.ndim in (2, 3, 4) and (codes or tensor.dtype.name in _FLOAT8):
+            said = f"the configuration says {method}" if method else "the configuration says nothing of quantisation"
+            raise InvalidTensor(
+                f"{name} is {tensor.dtype.name} {list(tensor.shape)}: codes, but what belongs to them is not there",
+                hint=f"{said}; forms that can be read: {', '.join(FORMS)}",
+            )
 
 
 def read_layer(tensors: Tensors, layer: Layer, settings: Settings) -> dict[str, QuantizedWeight]:
@@ -108,12 +142,49 @@ def read_layer(tensors: Tensors, layer: Layer, settings: Settings) -> dict[str, 
     return FORMS[layer.form].read(tensors, layer.name, settings)
 
 
+def extra_tensors(tensors: Tensors, layer: Layer) -> dict[str, np.ndarray]:
+    """What becomes of a layer's tensors beside its weights, by name."""
+    return FORMS[layer.form].extra(tensors, layer.name)
+
+
+def declared_activations(settings: Settings, layer: str) -> str | None:
+    """What the configuration says that a layer's activations are quantised to; None for as they are, or for 4 bits.
+
+    Their static scales are not used: activations are quantised as they come, one scale a token.
+    """
+    method = settings.get("quant_method")
+    if method == "tilewright":
+        return settings.get("activations") or settings.get("declared_activations")
+    if method == "bitnet":
+        return "int8"
+    if method in ("fp8", "fbgemm_fp8") or settings.get("quant_algo") in ("FP8", "FP8_PER_CHANNEL_PER_TOKEN"):
+        return "float8_e4m3fn"
+    for group in (settings.get("config_groups") or {}).values() if method == "compressed-tensors" else ():
+        said = group.get("input_activations") if isinstance(group, Mapping) else None
+        if _targets(group, layer) and said and int(said.get("num_bits", 0)) == 8:
+            return "int8" if said.get("type", "int") == "int" else "float8_e4m3fn"
+    return None
+
+
+def _targets(group: Mapping[str, Any], layer: str) -> bool:
+    """Whether a group of compressed-tensors' means a layer: by its class, its name or a regular expression."""
+    targets = group.get("targets") or []
+    return any(
+        re.match(target[3:], layer) is not None if target.startswith("re:") else target in ("Linear", layer)
+        for target in map(str, targets)
+    )
+
+
 def _method(*names: str) -> Callable[[Tensors, str, Settings], bool]:
     return lambda tensors, layer, settings: settings.get("quant_method", names[0]) in names
 
 
 def _has(*endings: str) -> Callable[[Tensors, str, Settings], bool]:
     return lambda tensors, layer, settings: all(layer + ending in tensors for ending in endings)
+
+
+def _has_any(*endings: str) -> Callable[[Tensors, str, Settings], bool]:
+    return lambda tensors, layer, settings: any(layer + ending in tensors for ending in endings)
 
 
 def _of_type(ending: str, *types: str) -> Callable[[Tensors, str, Settings], bool]:
@@ -123,174 +194,76 @@ def _of_type(ending: str, *types: str) -> Callable[[Tensors, str, Settings], boo
     return holds
 
 
-def _group(settings: Settings) -> int | None:
-    group = settings.get("group_size")
-    return None if group in (None, -1) else int(group)
-
-
-def _read_own(tensors: Tensors, layer: str, settings: Settings) -> dict[str, QuantizedWeight]:
-    return {layer: read_weight(tensors, layer)}
-
-
-def _read_gptq(tensors: Tensors, layer: str, settings: Settings) -> dict[str, QuantizedWeight]:
-    words, order = tensors[f"{layer}.qweight"], tensors.get(f"{layer}.g_idx")
-    # Some layers of a checkpoint may have other bits than the configuration says; g_idx tells how many codes there are.
-    bits = int(settings.get("bits", 4))
-    if order is not None and order.size and words.shape[0] * 32 % order.size == 0:
-        bits = words.shape[0] * 32 // order.size
-    weight = from_gptq(
-        words, take(tensors, layer, ".qzeros", "GPTQ"), take(tensors, layer, ".scales", "GPTQ"), order, bits=bits,
-        version=2 if settings.get("checkpoint_format") == "gptq_v2" else 1, group=_group(settings), name=layer,
-    )  # fmt: skip
-    return {layer: weight}
-
-
-def _read_awq(tensors: Tensors, layer: str, settings: Settings) -> dict[str, QuantizedWeight]:
-    form = str(settings.get("version", "gemm")).lower()
-    weight = from_awq(
-        tensors[f"{layer}.qweight"], take(tensors, layer, ".qzeros", "AWQ"), take(tensors, layer, ".scales", "AWQ"),
-        form=form, group=_group(settings), bits=int(settings.get("bits", 4)), name=layer,
-    )  # fmt: skip
-    return {layer: weight}
-
-
-def _read_bitsandbytes(tensors: Tensors, layer: str, settings: Settings) -> dict[str, QuantizedWeight]:
-    return {layer: read_bitsandbytes(tensors, f"{layer}.weight")}
-
-
-def _weights_settings(settings: Settings) -> list[Mapping[str, Any]]:
-    """What compressed-tensors says of weights, one entry a group of layers."""
-    groups = settings.get("config_groups") or {}
-    return [group["weights"] for group in groups.values() if isinstance(group, Mapping) and group.get("weights")]
-
-
-def _read_pack_quantized(tensors: Tensors, layer: str, settings: Settings) -> dict[str, QuantizedWeight]:
-    packed, shape = tensors[f"{layer}.weight_packed"], take(tensors, layer, ".weight_shape", "packed")
-    said = [int(entry.get("num_bits", 4)) for entry in _weights_settings(settings)]
-    columns = int(shape[1]) if shape.size == 2 else 0
-    fitting = [bits for bits in (*said, 4, 8, 2) if -(-columns * bits // 32) == packed.shape[-1]]
-    weight = from_pack_quantized(
-        packed, take(tensors, layer, ".weight_scale", "packed"), shape, tensors.get(f"{layer}.weight_zero_point"),
-        tensors.get(f"{layer}.weight_g_idx"), bits=(fitting or said or [4])[0], name=layer,
-    )  # fmt: skip
-    return {layer: weight}
-
-
-def _read_int8(tensors: Tensors, layer: str, settings: Settings) -> dict[str, QuantizedWeight]:
-    scale, zero = tensors[f"{layer}.weight_scale"], tensors.get(f"{layer}.weight_zero_point")
-    return {layer: from_int_quantized(tensors[f"{layer}.weight"], scale, zero, name=layer)}
-
-
-def _read_float8(tensors: Tensors, layer: str, settings: Settings) -> dict[str, QuantizedWeight]:
-    """Both compressed-tensors' ``weight_scale`` and DeepSeek's ``weight_scale_inv`` multiply."""
-    scale = tensors.get(f"{layer}.weight_scale_inv", tensors.get(f"{layer}.weight_scale"))
-    block = settings.get("weight_block_size")
-    for entry in _weights_settings(settings):
-        block = entry.get("block_structure") if entry.get("strategy") == "block" else block
-    assert scale is not None
-    blocks = (int(block[0]), int(block[1])) if block and np.ndim(scale) == 2 else None
-    return {layer: from_float_quantized(tensors[f"{layer}.weight"], scale, block=blocks, name=layer)}
-
-
-def _read_bitnet(tensors: Tensors, layer: str, settings: Settings) -> dict[str, QuantizedWeight]:
-    divides = settings.get("linear_class", "bitlinear") == "bitlinear"
-    bias = tensors.get(f"{layer}.bias")
-    weight = from_hf_bitnet(
-        tensors[f"{layer}.weight"], tensors[f"{layer}.weight_scale"], divides=divides, name=layer,
-        out_features=None if bias is None else bias.size,
-    )  # fmt: skip
-    return {layer: weight}
-
-
-def _read_mxfp4(tensors: Tensors, layer: str, settings: Settings) -> dict[str, QuantizedWeight]:
-    blocks, scales = tensors[f"{layer}_blocks"], tensors[f"{layer}_scales"]
-    if blocks.ndim < 4:
-        return {layer: from_mxfp4(blocks, scales, name=layer)}
-    if blocks.ndim > 4 or scales.shape[:1] != blocks.shape[:1]:
-        raise InvalidTensor(f"{layer}_blocks is {list(blocks.shape)} beside scales of {list(scales.shape)}")
-    return {f"{layer}.{e}": from_mxfp4(blocks[e], scales[e], name=f"{layer}.{e}") for e in range(blocks.shape[0])}
-
-
-def _read_nvfp4(tensors: Tensors, layer: str, settings: Settings) -> dict[str, QuantizedWeight]:
-    """modelopt's form; its scale of the whole weight multiplies."""
-    parts = (tensors[layer + ending] for ending in (".weight", ".weight_scale", ".weight_scale_2"))
-    return {layer: from_nvfp4(*parts, name=layer)}
-
-
-def _read_packed_nvfp4(tensors: Tensors, layer: str, settings: Settings) -> dict[str, QuantizedWeight]:
-    """compressed-tensors' form; its scale of the whole weight divides."""
-    parts = (tensors[layer + ending] for ending in (".weight_packed", ".weight_scale", ".weight_global_scale"))
-    return {layer: from_nvfp4(*parts, divides=True, name=layer)}
-
-
-def _read_packed_mxfp4(tensors: Tensors, layer: str, settings: Settings) -> dict[str, QuantizedWeight]:
-    return {layer: from_mxfp4(tensors[f"{layer}.weight_packed"], tensors[f"{layer}.weight_scale"], name=layer)}
-
-
-def _read_gguf(tensors: Tensors, layer: str, settings: Settings) -> dict[str, QuantizedWeight]:
-    found = _blocks(tensors)[layer]
-    return {layer.removesuffix(".weight"): from_gguf(found.data, found.type, found.shape, name=layer)}
-
-
-def _blocks(tensors: Tensors) -> Mapping[str, GGUFTensor]:
-    return getattr(tensors, "blocks", {})
-
-
-def _read_bitblas(tensors: Tensors, layer: str, settings: Settings) -> dict[str, QuantizedWeight]:
-    """GPTQModel's checkpoints for BitBLAS: rows of interleaved words, codes of 8 bits as they are."""
-    packed, bits = tensors[f"{layer}.qweight"], int(settings.get("bits", 4))
-    zeros = tensors.get(f"{layer}.zeros", tensors.get(f"{layer}.qzeros"))
-    weight = from_bitblas(
-        packed, take(tensors, layer, ".scales", "BitBLAS"), zeros, W_dtype=f"{'int' if zeros is None else 'uint'}{bits}",
-        N=packed.shape[0], K=packed.shape[1] * 8 // bits, group_size=_group(settings) or -1,
-        zeros_mode="original" if zeros is None or zeros.dtype.kind == "f" else "quantized", fast_decoding=bits < 8, name=layer,
-    )  # fmt: skip
-    return {layer: weight}
-
-
 _PACKED = ("compressed-tensors",)
 _COMPANIONS = (".weight_scale", ".weight_shape", ".weight_zero_point", ".weight_g_idx")
 _STATIC = (".input_scale", ".input_zero_point", ".input_global_scale", ".output_scale", ".k_scale", ".v_scale")
 """Scales of activations that were measured beforehand: activations are quantised as they come, so these go."""
-_BNB = (".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map", STATE)
+_FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+_HQQ = (
+    "scale", "zero", "nbits", "group_size", "shape", "axis", "packing", "unpack_view_dtype", "view_as_float", "quant_scale",
+    "quant_zero", "compute_dtype", "offload_meta", "encoded_state_dict", "stores_quant_config", "channel_wise", "optimize",
+    "round_zero",
+)  # fmt: skip
+_BNB = (".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map", *STATES.values())
+
+
+def _is_awq(tensors: Tensors, layer: str, settings: Settings) -> bool:
+    return settings.get("quant_method") == "awq" or layer + ".scaled_zeros" in tensors
+
 
 FORMS: dict[str, Form] = {
-    "tilewright": Form(f".{CODES}", tuple(f".{s}" for s in SUFFIXES[1:]), _has(f".{METADATA}"), _read_own, ("tilewright",)),
-    "awq": Form(".qweight", (".qzeros", ".scales"), lambda t, n, s: s.get("quant_method") == "awq", _read_awq, ("awq",)),
+    "tilewright": Form(f".{CODES}", tuple(f".{s}" for s in SUFFIXES[1:]), _has(f".{METADATA}"), readers.own, ("tilewright",)),
+    "awq": Form(".qweight", (".qzeros", ".scaled_zeros", ".scales"), _is_awq, readers.awq, ("awq",)),
     "bitblas": Form(
         ".qweight", (".scales", ".zeros", ".qzeros"), lambda t, n, s: "bitblas" in (s.get("checkpoint_format"), s.get("quant_method")),
-        _read_bitblas, ("bitblas",),
+        readers.bitblas, ("bitblas",),
     ),
-    "gptq": Form(".qweight", (".qzeros", ".scales", ".g_idx"), _method("gptq"), _read_gptq, ("gptq",)),
+    "gptq-marlin": Form(".B", (".s",), _has(".s"), readers.gptq_marlin, ("gptq", "marlin")),
+    "gptq": Form(".qweight", (".qzeros", ".scales", ".g_idx"), _method("gptq"), readers.gptq, ("gptq",)),
     "bitsandbytes": Form(
-        ".weight", tuple(".weight" + ending for ending in _BNB), _has(".weight" + STATE), _read_bitsandbytes, ("bitsandbytes",)
+        ".weight", tuple(".weight" + ending for ending in _BNB), _has_any(*(".weight" + state for state in STATES.values())),
+        readers.bitsandbytes, ("bitsandbytes",),
+    ),
+    "bitsandbytes-int8": Form(
+        ".weight", (".SCB", ".weight_format"), _has(".SCB"), readers.bitsandbytes_int8, ("bitsandbytes",)
+    ),
+    "hqq": Form(".W_q", tuple("." + name for name in _HQQ), _has(".scale", ".zero"), readers.hqq, ("hqq",)),
+    "torchao": Form(
+        "._weight_qdata", tuple(f"._weight_{part}" for part in PARTS[1:]), _has("._weight_scale"), readers.torchao, ("torchao",)
     ),
     "nvfp4-pack-quantized": Form(
         ".weight_packed", (".weight_scale", ".weight_global_scale", *_STATIC), _has(".weight_scale", ".weight_global_scale"),
-        _read_packed_nvfp4, _PACKED,
+        readers.packed_nvfp4, _PACKED,
     ),
-    "mxfp4-pack-quantized": Form(
+    "mx-pack-quantized": Form(
         ".weight_packed", (".weight_scale", *_STATIC),
         lambda t, n, s: n + ".weight_scale" in t and t[n + ".weight_scale"].dtype.name in ("uint8", "float8_e8m0fnu"),
-        _read_packed_mxfp4, _PACKED,
+        readers.packed_mx, _PACKED,
     ),
     "pack-quantized": Form(
-        ".weight_packed", (*_COMPANIONS, *_STATIC), _has(".weight_scale"), _read_pack_quantized, _PACKED
+        ".weight_packed", (*_COMPANIONS, *_STATIC), _has(".weight_scale"), readers.pack_quantized, _PACKED
     ),
     "nvfp4": Form(
-        ".weight", (".weight_scale", ".weight_scale_2", *_STATIC), _has(".weight_scale", ".weight_scale_2"), _read_nvfp4,
+        ".weight", (".weight_scale", ".weight_scale_2", *_STATIC), _has(".weight_scale", ".weight_scale_2"), readers.nvfp4,
         ("modelopt",),
     ),
-    "int8": Form(".weight", (*_COMPANIONS, *_STATIC), _of_type(".weight_scale", "int8"), _read_int8, _PACKED),
+    "int8": Form(".weight", (*_COMPANIONS, *_STATIC), _of_type(".weight_scale", "int8"), readers.int8, _PACKED),
     "fp8": Form(
-        ".weight", (".weight_scale", *_STATIC), _of_type(".weight_scale", "float8_e4m3fn", "float8_e5m2"), _read_float8, (*_PACKED, "fp8", "modelopt")
+        ".weight", (".weight_scale", *_STATIC), _of_type(".weight_scale", *_FLOAT8), readers.float8,
+        (*_PACKED, "fp8", "fbgemm_fp8", "modelopt"),
     ),
     "fp8-block": Form(
-        ".weight", (".weight_scale_inv",), _of_type(".weight_scale_inv", "float8_e4m3fn", "float8_e5m2"), _read_float8, ("fp8",)
+        ".weight", (".weight_scale_inv", ".activation_scale", *_STATIC), _of_type(".weight_scale_inv", *_FLOAT8), readers.float8, ("fp8",)
     ),
-    "bitnet": Form(".weight", (".weight_scale",), _of_type(".weight_scale", "uint8"), _read_bitnet, ("bitnet",)),
-    "mxfp4": Form("_blocks", ("_scales",), _has("_scales"), _read_mxfp4, ("mxfp4",)),
-    "gguf": Form("", (), lambda tensors, name, settings: name in _blocks(tensors), _read_gguf),
+    "fp8-plain": Form(
+        ".weight", (".scale_weight", ".scale_input"),
+        lambda t, n, s: not s and t[n + ".weight"].ndim == 2 and t[n + ".weight"].dtype.name in _FLOAT8, readers.float8,
+    ),
+    "bitnet": Form(".weight", (".weight_scale",), _of_type(".weight_scale", "uint8"), readers.bitnet, ("bitnet",)),
+    "mxfp4": Form(
+        "_blocks", ("_scales", "_bias"), _has("_scales"), readers.mxfp4, ("mxfp4",), extra=readers.mxfp4_biases
+    ),
+    "gguf": Form("", (), lambda tensors, name, settings: name in readers.blocks_of(tensors), readers.gguf),
 }  # fmt: skip
 """Forms in the order in which a tensor is tried against them."""
 

@@ -24,6 +24,15 @@ NF4 = (
 )  # fmt: skip
 """Quantiles of a normal distribution, scaled to [-1, 1] (Dettmers et al., "QLoRA", 2023, appendix E)."""
 
+BNB_FP4 = (
+    0.0, 0.0052083334885537624, 0.6666666865348816, 1.0, 0.3333333432674408, 0.5, 0.1666666716337204, 0.25,
+    -0.0, -0.0052083334885537624, -0.6666666865348816, -1.0, -0.3333333432674408, -0.5, -0.1666666716337204, -0.25,
+)  # fmt: skip
+"""The fp4 of bitsandbytes, in float32 as it writes them: no codes of e2m1, and the least number is a twelfth of a sixteenth."""
+
+IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+"""The list of ggml's IQ4_NL and IQ4_XS."""
+
 
 def integers(bits: int, signed: bool) -> tuple[float, ...]:
     """Two's complement, or the plain numbers."""
@@ -61,6 +70,11 @@ def powers(bits: int = 8, bias: int = 127) -> tuple[float, ...]:
     return (*(math.ldexp(1.0, code - bias) for code in range((1 << bits) - 1)), math.nan)
 
 
+def _both_signs(*magnitudes: int) -> tuple[float, ...]:
+    """Ascending."""
+    return (*(-float(size) for size in reversed(magnitudes)), *map(float, magnitudes))
+
+
 def _entries() -> Iterator[Format]:
     yield Format("int1", 1, (-1.0, 1.0), "int")
     yield Format("uint1", 1, (0.0, 1.0), "uint", dtypes.dtype("uint1"))
@@ -71,6 +85,13 @@ def _entries() -> Iterator[Format]:
     # The codes of int2 without -2, so that whatever decodes int2 decodes it.
     yield Format("ternary", 2, (0.0, 1.0, math.nan, -1.0), "int", dtypes.dtype("int2"), unused=(2,))
     yield Format("nf4", 4, NF4, "codebook")
+    yield Format("fp4_bnb", 4, BNB_FP4, "codebook")
+    # What ggml's blocks by tables stand for (`quant.importers.gguf_codebooks`).
+    yield Format("iq4", 4, tuple(map(float, IQ4)), "codebook")
+    yield Format("iq3", 4, (*_both_signs(4, 12, 20, 28, 36, 44, 52, 62),), "codebook")
+    yield Format("iq3s", 4, tuple(float(2 * code - 15) for code in range(16)), "codebook")
+    yield Format("iq2", 3, (*_both_signs(8, 25, 43), 0.0, 0.0), "codebook", unused=(6, 7))
+    yield Format("iq1", 3, (*_both_signs(1, 7, 9), 0.0, 0.0), "codebook", unused=(6, 7))
     yield Format("e2m1", 4, floats(2, 1), "float", dtypes.dtype("float4_e2m1fn"))
     yield Format("e4m3", 8, floats(4, 3, "fn"), "float", dtypes.dtype("float8_e4m3fn"))
     yield Format("e5m2", 8, floats(5, 2, "ieee"), "float", dtypes.dtype("float8_e5m2"))

@@ -1,4 +1,4 @@
-"""Weights in the forms of AWQ checkpoints (AutoAWQ): ``gemm`` and ``gemv``."""
+"""Weights in the forms of AWQ checkpoints (AutoAWQ): ``gemm``, ``gemv`` and ``gemv_fast``; ``marlin`` is a file of its own."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 """Which of eight columns lies in each nibble of a word of the gemm form, the lowest nibble first."""
 
 _PLACE = np.argsort(ORDER)
+
+FORMS = ("gemm", "gemv", "gemv_fast", "marlin")
+"""What a checkpoint's configuration may name as its version."""
 
 
 def from_awq(
@@ -60,7 +63,9 @@ def from_awq(
     if bits != 4:
         raise InvalidTensor(f"{name}: AWQ weights have 4 bits, not {bits}")
     if form not in _READERS:
-        raise InvalidTensor(f"{name}: no AWQ form {form!r}", hint=f"known: {', '.join(_READERS)}")
+        elsewhere = {"gemv_fast": "from_awq_fast", "marlin": "from_marlin"}.get(form)
+        known = f"{elsewhere} reads it" if elsewhere else f"known: {', '.join(FORMS)}"
+        raise InvalidTensor(f"{name}: no AWQ form {form!r} with qzeros", hint=known)
     codes, zeros, factors = _READERS[form](qweight, qzeros, scales, group, name)
     return assemble(
         codes,
@@ -104,3 +109,52 @@ def _read_gemv(
 
 
 _READERS = {"gemm": _read_gemm, "gemv": _read_gemv}
+
+
+def from_awq_fast(
+    qweight: Any, qzeros: Any, scales: Any, *, group: int, bits: int = 4, name: str = ""
+) -> QuantizedWeight:
+    """A weight of AWQ's ``gemv_fast`` form: ``w[n, k] = code[n, k] * scales[k // group, n] + qzeros[k // group, n]``.
+
+    Four rows of the weight share a row of nibbles, lowest first in each word of 16 bits::
+
+        code[n, k] = nibble(qweight[n // 4, :], 256 * (k // 64) + 64 * (n % 4) + 32 * (k // 32 % 2) + place[k % 32])
+        place[i]   = 8 * (i % 8 // 2) + 4 * (i % 2) + i // 8
+
+    Parameters
+    ----------
+    qweight : int16 ``[N / 4, K]``.
+    qzeros, scales : floats ``[Z, N]``; what lies behind the K / group groups means nothing.
+    group : elements of K that share a scale.
+    bits : 4, the only size of the form.
+    name : what messages call the weight.
+
+    Raises
+    ------
+    InvalidTensor : a tensor of another shape or element type, another number of bits.
+
+    Source: the checkpoint format of AutoAWQ and llm-awq.
+    """
+    if bits != 4:
+        raise InvalidTensor(f"{name}: AWQ weights have 4 bits, not {bits}")
+    words = expect(f"{name}.qweight", qweight, ["int16"], [None, None], "[N / 4, K]")
+    N, K = words.shape[0] * 4, words.shape[1]
+    if K % 64:
+        raise InvalidTensor(f"{name}.qweight has rows of {K} words, where the form has a multiple of 64")
+    groups = -(-K // positive(f"{name}: group", K if group == -1 else group))
+    factors = expect(f"{name}.scales", scales, FLOATS, [None, N], "[Z, N]")
+    points = expect(f"{name}.qzeros", qzeros, FLOATS, factors.shape, "as scales")
+    if factors.shape[0] < groups:
+        raise InvalidTensor(f"{name}.scales has {factors.shape[0]} groups, where groups of {group} make {groups}")
+    i = np.arange(32)
+    place = 8 * (i % 8 // 2) + 4 * (i % 2) + i // 8
+    runs = fields(words, 4, 4 * K).reshape(N // 4, K // 64, 4, 2, 32)[..., place]
+    return assemble(
+        np.ascontiguousarray(runs.transpose(0, 2, 1, 3, 4).reshape(N, K)),
+        "uint4",
+        scales=np.ascontiguousarray(factors[:groups].T),
+        zeros=np.ascontiguousarray(-points[:groups].T),
+        zeros_mode="rescale",
+        block=(1, -(-K // groups) if group == -1 else group),
+        name=name,
+    )

@@ -1,4 +1,4 @@
-"""nf4 weights of bitsandbytes (QLoRA): blocks of the flattened weight, whose scales may be quantised once more."""
+"""Weights of bitsandbytes: nf4 and fp4 (QLoRA), in blocks of the flattened weight whose scales may be quantised once more; int8."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from tilewright.quant.importers.arrays import as_array, expect, positive
 from tilewright.quant.importers.assemble import assemble
 from tilewright.quant.weight import QuantizedWeight
 
-STATE = ".quant_state.bitsandbytes__nf4"
+STATES = {kind: f".quant_state.bitsandbytes__{kind}" for kind in ("nf4", "fp4")}
 """What a checkpoint appends to the weight's name for the JSON text of its metadata, kept as bytes."""
+
+_FORMATS = {"nf4": "nf4", "fp4": "fp4_bnb"}
 
 
 def from_bitsandbytes(
@@ -30,14 +32,15 @@ def from_bitsandbytes(
     nested_quant_map: Any = None,
     nested_block: int = 256,
     nested_offset: float = 0.0,
+    kind: str = "nf4",
     name: str = "",
 ) -> QuantizedWeight:
-    """A weight of bitsandbytes in nf4.
+    """A weight of bitsandbytes in nf4 or fp4.
 
     With ``e = n * K + k``, the place of an element in the flattened weight::
 
         code[n, k] = weight[e // 2] >> 4   for even e,    weight[e // 2] & 15   for odd e
-        w[n, k]    = nf4[code[n, k]] * scale[e // block]
+        w[n, k]    = table[code[n, k]] * scale[e // block]                     the table of nf4, or of fp4_bnb
         scale[b]   = absmax[b]                                                          absmax in float32
         scale[b]   = nested_quant_map[absmax[b]] * nested_absmax[b // nested_block] + nested_offset    in uint8
 
@@ -49,9 +52,10 @@ def from_bitsandbytes(
     weight : uint8 ``[ceil(N * K / 2), 1]`` or ``[ceil(N * K / 2)]``.
     absmax : float32 or uint8 ``[ceil(N * K / block)]``.
     shape : ``(N, K)``.
-    quant_map : float32 ``[16]``, which must be the table of nf4.
+    quant_map : float32 ``[16]``, which must be the table of `kind`.
     nested_absmax : float32 ``[ceil(blocks / nested_block)]``, with absmax in uint8.
     nested_quant_map : float32 ``[256]``, with absmax in uint8.
+    kind : ``"nf4"`` or ``"fp4"``.
     name : what messages call the weight.
 
     Raises
@@ -60,6 +64,8 @@ def from_bitsandbytes(
 
     Source: Dettmers et al. 2023; the serialised form of bitsandbytes' 4-bit parameters.
     """
+    if kind not in _FORMATS:
+        raise InvalidTensor(f"{name} is quantised to {kind!r}", hint=f"{' and '.join(_FORMATS)} can be read, and int8")
     if len(shape) != 2:
         raise InvalidTensor(f"{name} has the shape {list(shape)}, where [N, K] is due")
     N, K = (positive(f"{name}: an extent of the shape", extent) for extent in shape)
@@ -68,8 +74,8 @@ def from_bitsandbytes(
     packed = expect(name, packed.reshape(-1), ["uint8"], [-(-N * K // 2)], "[N * K / 2]")
     if quant_map is not None:
         table = expect(f"{name}.quant_map", quant_map, ["float32"], [16], "[16]")
-        if not np.allclose(table, number_format("nf4").table, rtol=0, atol=1e-5):
-            raise InvalidTensor(f"{name}.quant_map is not the table of nf4")
+        if not np.allclose(table, number_format(_FORMATS[kind]).table, rtol=0, atol=1e-5):
+            raise InvalidTensor(f"{name}.quant_map is not the table of {kind}")
     blocks = -(-N * K // block)
     scales = _scales(name, absmax, blocks, nested_absmax, nested_quant_map, nested_block, nested_offset)
     codes = np.empty((packed.size, 2), np.uint8)
@@ -78,7 +84,7 @@ def from_bitsandbytes(
     starts = np.arange(0, N * K, group) // block
     return assemble(
         codes.reshape(-1)[: N * K].reshape(N, K),
-        "nf4",
+        _FORMATS[kind],
         scales=scales[starts].reshape(N, K // group),
         block=(1, group),
         name=name,
@@ -110,15 +116,14 @@ def read_bitsandbytes(tensors: Mapping[str, Any], name: str) -> QuantizedWeight:
     ------
     MissingTensor, InvalidTensor : as `from_bitsandbytes`, or metadata that is no JSON text.
     """
-    if name + STATE not in tensors:
-        raise MissingTensor(f"{name + STATE} is missing: an nf4 weight of bitsandbytes needs it")
+    kind, text = next(((k, name + state) for k, state in STATES.items() if name + state in tensors), ("", ""))
+    if not kind:
+        raise MissingTensor(f"{name + STATES['nf4']} is missing: a 4-bit weight of bitsandbytes needs it")
     try:
-        state = json.loads(bytes(as_array(tensors[name + STATE])))
+        state = json.loads(bytes(as_array(tensors[text])))
         shape, block = state["shape"], state["blocksize"]
     except (ValueError, KeyError, TypeError) as error:
-        raise InvalidTensor(f"{name + STATE} holds no metadata that can be read: {error!r}") from None
-    if state.get("quant_type") != "nf4":
-        raise InvalidTensor(f"{name} is quantised to {state.get('quant_type')!r}", hint="nf4 is what can be read")
+        raise InvalidTensor(f"{text} holds no metadata that can be read: {error!r}") from None
     return from_bitsandbytes(
         tensors[name],
         tensors.get(f"{name}.absmax"),
@@ -129,5 +134,28 @@ def read_bitsandbytes(tensors: Mapping[str, Any], name: str) -> QuantizedWeight:
         nested_quant_map=tensors.get(f"{name}.nested_quant_map"),
         nested_block=state.get("nested_blocksize", 256),
         nested_offset=state.get("nested_offset", 0.0),
+        kind=state.get("quant_type", kind),
         name=name,
     )
+
+
+def from_bitsandbytes_int8(weight: Any, scb: Any, *, name: str = "") -> QuantizedWeight:
+    """A weight of bitsandbytes in int8 (LLM.int8): ``w[n, k] = weight[n, k] * SCB[n] / 127``.
+
+    Parameters
+    ----------
+    weight : int8 ``[N, K]``, row by row (``weight_format`` 0).
+    scb : float32 ``[N]``, the largest magnitude of each row.
+    name : what messages call the weight.
+
+    Raises
+    ------
+    InvalidTensor : a tensor of another shape or element type.
+
+    Source: Dettmers et al. 2022; the serialised form of bitsandbytes' `Linear8bitLt`.
+    """
+    codes = expect(f"{name}.weight", weight, ["int8"], [None, None], "[N, K]")
+    largest = expect(f"{name}.SCB", scb, ["float32"], [codes.shape[0]], "[N]")
+    return assemble(
+        codes.view(np.uint8), "int8", scales=largest[:, None].copy(), block=(1, max(1, codes.shape[1])), tensor_scale=1 / 127, name=name,
+    )  # fmt: skip

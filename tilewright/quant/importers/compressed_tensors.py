@@ -9,9 +9,11 @@ import numpy as np
 from tilewright.errors import InvalidTensor
 from tilewright.quant.importers.arrays import FLOATS, as_array, expect
 from tilewright.quant.importers.assemble import assemble, fields, group_size, plain_zeros, sequential
+from tilewright.quant.importers.mxfp4 import powers_of_two
 from tilewright.quant.weight import QuantizedWeight
 
-PACKED_BITS = (2, 4, 8)
+PACKED_BITS = tuple(range(1, 9))
+_SCALES = (*FLOATS, "float8_e8m0fnu")
 _FLOAT8 = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 
 
@@ -41,7 +43,7 @@ def from_pack_quantized(
     weight_shape : int64 ``[2]``, N and K.
     weight_zero_point : int32 ``[ceil(N * bits / 32), K / group]``, or int8 ``[N, K / group]``, not shifted.
     weight_g_idx : int32 ``[K]``; all -1 says the same as None.
-    bits : 2, 4 or 8.
+    bits : 1 to 8; 32 codes fill as many words as they have bits.
     name : what messages call the weight.
 
     Raises
@@ -51,7 +53,7 @@ def from_pack_quantized(
     Source: the format of that name in compressed-tensors.
     """
     if bits not in PACKED_BITS:
-        raise InvalidTensor(f"{name}: packed weights of {bits} bits", hint="2, 4 and 8 bits can be read")
+        raise InvalidTensor(f"{name}: packed weights of {bits} bits", hint="1 to 8 bits can be read")
     N, K = (int(extent) for extent in expect(f"{name}.weight_shape", weight_shape, ["int64", "int32"], [2], "[2]"))
     width = -(-K * bits // 32)
     words = expect(f"{name}.weight_packed", weight_packed, ["int32"], [N, width], "[N, K * bits / 32]")
@@ -123,7 +125,8 @@ def from_float_quantized(
     Parameters
     ----------
     weight : float8_e4m3fn or float8_e5m2 ``[N, K]``.
-    weight_scale : floats, one, ``[N, 1]``, ``[N, K / group]``, or with `block` ``[ceil(N / rows), ceil(K / columns)]``.
+    weight_scale : floats, one, ``[N, 1]``, ``[N, K / group]``, or with `block` ``[ceil(N / rows), ceil(K / columns)]``;
+        uint8 (or float8_e8m0fnu) for powers of two, ``2**(x - 127)``, as mxfp8 has them.
     block : rows and columns that share a scale, for weights in blocks.
     name : what messages call the weight.
 
@@ -145,11 +148,13 @@ def _block_scales(
     """Scales in two dimensions, and the block of the weight that each belongs to."""
     N, K = shape
     found = as_array(weight_scale)
+    if found.dtype.name in ("uint8", "float8_e8m0fnu"):
+        found = powers_of_two(f"{name}.weight_scale", found)
     if block is not None:
         extents = [-(-N // block[0]), -(-K // block[1])]
-        return expect(f"{name}.weight_scale", found, FLOATS, extents, "[N / rows, K / columns]"), block
+        return expect(f"{name}.weight_scale", found, _SCALES, extents, "[N / rows, K / columns]"), block
     if found.size == 1:
-        return expect(f"{name}.weight_scale", found.reshape(1, 1), FLOATS, [1, 1], "[1]"), (N, K)
+        return expect(f"{name}.weight_scale", found.reshape(1, 1), _SCALES, [1, 1], "[1]"), (N, K)
     found = found[:, None] if found.ndim == 1 else found
-    scales = expect(f"{name}.weight_scale", found, FLOATS, [N, None], "[1], [N, 1] or [N, K / group]")
+    scales = expect(f"{name}.weight_scale", found, _SCALES, [N, None], "[1], [N, 1] or [N, K / group]")
     return scales, (1, group_size(f"{name}.weight_scale", K, scales.shape[1]))

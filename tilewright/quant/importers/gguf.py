@@ -1,4 +1,4 @@
-"""Weights in the block formats of GGUF files: Q4_0 to Q8_0, Q2_K to Q6_K and MXFP4."""
+"""Weights in the block formats of GGUF files: Q4_0 to Q8_0, Q2_K to Q6_K, MXFP4, and those of `gguf_codebooks`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.errors import InvalidTensor
-from tilewright.quant.importers import gguf_k
+from tilewright.quant.importers import gguf_codebooks, gguf_k
 from tilewright.quant.importers.arrays import expect
 from tilewright.quant.importers.assemble import assemble
 from tilewright.quant.weight import QuantizedWeight
@@ -31,7 +31,7 @@ class BlockFormat:
 def from_gguf(data: Any, type_name: str, shape: Sequence[int], *, name: str = "") -> QuantizedWeight:
     """A weight of a GGUF file.
 
-    A row holds ``K / 32`` blocks (of 256 elements those of `gguf_k`) one behind the other.  With B for the bytes of the block that k is in, ``i = k % 32``,
+    A row holds ``K / 32`` blocks (others have 64 or 256 elements: `gguf_k`, `gguf_codebooks`) one behind the other.  With B for the bytes of the block that k is in, ``i = k % 32``,
     ``nibble(x, i) = x[i % 16] >> 4 * (i // 16) & 15`` and halves of two bytes little-endian::
 
         Q4_0   18 bytes: half d, 16 bytes q            w = (nibble(q, i) - 8) * d
@@ -137,5 +137,11 @@ FORMATS = {
     "Q5_K": BlockFormat(176, gguf_k.read_q5, gguf_k.BLOCK),
     "Q6_K": BlockFormat(210, gguf_k.read_q6, gguf_k.BLOCK),
     "MXFP4": BlockFormat(17, _read_mxfp4),
+    "NVFP4": BlockFormat(36, gguf_codebooks.read_nvfp4, 64),
+    "IQ4_NL": BlockFormat(18, gguf_codebooks.read_iq4_nl),
+    "IQ4_XS": BlockFormat(136, gguf_codebooks.read_iq4_xs, gguf_codebooks.BLOCK),
+    "TQ1_0": BlockFormat(54, gguf_codebooks.read_tq1_0, gguf_codebooks.BLOCK),
+    "TQ2_0": BlockFormat(66, gguf_codebooks.read_tq2_0, gguf_codebooks.BLOCK),
+    **{n: BlockFormat(size, read, gguf_codebooks.BLOCK) for n, (size, read) in gguf_codebooks.BY_TABLES.items()},
 }
 """The block formats by the names that GGUF gives them."""

@@ -1,0 +1,215 @@
+"""Checkpoints in the less common forms become ours; what is of no form is refused in a sentence."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "quant"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "checkpoints"))
+from checkpoint_writers import (
+    Written,
+    write_awq_gemm,
+    write_float8,
+    write_gguf_blocks,
+    write_gptq,
+    write_int8,
+    write_mxfp4,
+)
+from more_writers import (
+    write_awq_fast,
+    write_bnb_fp4,
+    write_bnb_int8,
+    write_hqq,
+    write_marlin,
+    write_mxfp6,
+    write_torchao_int4,
+    write_torchao_intx,
+)
+from test_safetensors import gguf_of
+
+from tilewright.checkpoints import open_checkpoint, save_safetensors
+from tilewright.conversion import convert_checkpoint
+from tilewright.errors import InvalidCheckpoint, InvalidTensor
+from tilewright.quant.files import read_weight
+
+Settings = dict[str, Any]
+
+
+def converted(
+    directory: Path, tensors: dict[str, np.ndarray], settings: Settings, metadata: dict[str, str] | None = None
+) -> Any:
+    directory.mkdir()
+    save_safetensors(directory / "model.safetensors", tensors, metadata or {})
+    (directory / "config.json").write_text(json.dumps({"quantization_config": settings} if settings else {}))
+    convert_checkpoint(directory, directory / "ours")
+    return open_checkpoint(directory / "ours")
+
+
+def gptq_without_order(rng: np.random.Generator, bits: int) -> Written:
+    written = write_gptq(rng, 8, 32, bits, 16, 1, False)
+    return Written({name: tensor for name, tensor in written.tensors.items() if name != "g_idx"}, written.weight)
+
+
+def plain_float8(rng: np.random.Generator) -> Written:
+    values = rng.standard_normal((8, 32)).astype(ml_dtypes.float8_e4m3fn)
+    return Written({"weight": values}, values.astype(float))
+
+
+def with_scale_weight(rng: np.random.Generator) -> Written:
+    values = rng.standard_normal((8, 32)).astype(ml_dtypes.float8_e4m3fn)
+    return Written({"weight": values, "scale_weight": np.array(0.25, np.float32)}, values.astype(float) / 4)
+
+
+def mxfp8(rng: np.random.Generator) -> Written:
+    written = write_float8(rng, 8, 64, (1, 32))
+    powers = rng.integers(120, 130, (8, 2)).astype(np.uint8)
+    exact = written.tensors["weight"].astype(float) * np.repeat(2.0 ** (powers.astype(int) - 127), 32, 1)
+    return Written({"weight": written.tensors["weight"], "weight_scale": powers}, exact)
+
+
+AWQ = {"quant_method": "awq", "bits": 4}
+FORMS: dict[str, tuple[Settings, str, Callable[[np.random.Generator], Written]]] = {
+    "awq gemv_fast": (AWQ | {"group_size": 64, "version": "gemv_fast"}, ".", lambda r: write_awq_fast(r, 8, 128, 64)),
+    "awq marlin": (AWQ | {"group_size": 16, "version": "marlin"}, ".", lambda r: write_marlin(r, 64, 32, 16, "qweight", "scales")),
+    "awq marlin, one group": (
+        AWQ | {"group_size": -1, "version": "marlin"}, ".", lambda r: write_marlin(r, 64, 32, 32, "qweight", "scales")
+    ),
+    "gptq marlin": (
+        {"quant_method": "gptq", "bits": 4, "group_size": 16, "checkpoint_format": "marlin"}, ".",
+        lambda r: write_marlin(r, 64, 32, 16, "B", "s"),
+    ),
+    "auto-round gptq": (
+        {"quant_method": "auto-round", "bits": 4, "group_size": 16, "packing_format": "auto_round:auto_gptq"}, ".",
+        lambda r: gptq_without_order(r, 4),
+    ),
+    "auto-round awq": (
+        {"quant_method": "intel/auto-round", "bits": 4, "group_size": 16, "packing_format": "auto_round:auto_awq"}, ".",
+        lambda r: write_awq_gemm(r, 8, 32, 16),
+    ),
+    "gptq of other bits than it says": (
+        {"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"+:x": {"bits": 8, "group_size": 16}}}, ".",
+        lambda r: gptq_without_order(r, 8),
+    ),
+    "bitsandbytes fp4": ({"quant_method": "bitsandbytes"}, ".weight", lambda r: write_bnb_fp4(r, 8, 32, 64)),
+    "bitsandbytes int8": ({"load_in_8bit": True}, ".", lambda r: write_bnb_int8(r, 8, 32)),
+    **{f"hqq {b} bits": ({"quant_method": "hqq"}, ".", lambda r, b=b: write_hqq(r, 8, 96, b, 32)) for b in (1, 2, 3, 4, 8)},
+    "hqq, groups over the ends of rows": ({"quant_method": "hqq"}, ".", lambda r: write_hqq(r, 8, 48, 4, 32)),
+    "mxfp6": ({"quant_method": "compressed-tensors", "format": "mxfp6-pack-quantized"}, ".", lambda r: write_mxfp6(r, 4, 64)),
+    "mxfp8": ({"quant_method": "compressed-tensors", "format": "mxfp8-quantized"}, ".", mxfp8),
+    "fbgemm fp8": ({"quant_method": "fbgemm_fp8"}, ".", lambda r: write_float8(r, 8, 32, (1, 32))),
+    "fp8 without scales": ({}, ".", plain_float8),
+    "fp8 with scale_weight": ({}, ".", with_scale_weight),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_becomes_ours(tmp_path: Path, form: str) -> None:
+    settings, dot, write = FORMS[form]
+    written = write(np.random.default_rng(len(form)))
+    tensors = {"up" + dot + ending: tensor for ending, tensor in written.tensors.items()}
+    made = converted(tmp_path / "from", tensors, settings)
+    np.testing.assert_allclose(read_weight(made, "up").to_dense(), written.weight, rtol=1e-14, atol=1e-15)
+    left = set(made) - {f"up.{name}" for name in ("qweight", "scales", "zeros", "_extra_state")}
+    assert not left
+
+
+@pytest.mark.parametrize("kind", ["int4", "int3", "int8"])
+def test_torchao(tmp_path: Path, kind: str) -> None:
+    rng = np.random.default_rng(3)
+    written, about = (
+        write_torchao_int4(rng, 8, 64, 32) if kind == "int4" else write_torchao_intx(rng, 8, 64, 32, int(kind[-1]))
+    )
+    tensors = {f"up.{ending}": tensor for ending, tensor in written.tensors.items()}
+    made = converted(tmp_path / "from", tensors, {"quant_method": "torchao"}, {"up.weight": about})
+    np.testing.assert_allclose(read_weight(made, "up").to_dense(), written.weight, rtol=1e-14, atol=1e-15)
+    other = json.dumps({"_type": "Int4TilePackedTo4dTensor", "_data": {"block_size": [1, 32]}})
+    with pytest.raises(
+        InvalidTensor, match=r"up is a torchao Int4TilePackedTo4dTensor\n  help: known are Int4Tensor, "
+    ):
+        converted(tmp_path / "other", tensors, {"quant_method": "torchao"}, {"up.weight": other})
+    with pytest.raises(InvalidTensor, match="up: the file does not say which torchao tensor it is"):
+        converted(tmp_path / "silent", tensors, {"quant_method": "torchao"})
+
+
+def test_experts_of_gpt_oss_have_their_biases(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    experts, bias = [write_mxfp4(rng, 8, 64) for _ in range(3)], rng.standard_normal((3, 8)).astype(ml_dtypes.bfloat16)
+    tensors = {f"mlp.experts.up{e}": np.stack([w.tensors[e] for w in experts]) for e in ("_blocks", "_scales")}
+    made = converted(tmp_path / "from", {**tensors, "mlp.experts.up_bias": bias}, {"quant_method": "mxfp4"})
+    assert "mlp.experts.up_bias" not in made
+    for e, written in enumerate(experts):
+        assert (read_weight(made, f"mlp.experts.up.{e}").dequantize() == written.weight).all()
+        assert (made[f"mlp.experts.up.{e}.bias"] == bias[e]).all()
+    with pytest.raises(InvalidTensor, match=r"up_bias is \[3, 7\], where one element a row is due: \[3, 8\]"):
+        converted(tmp_path / "short", {**tensors, "mlp.experts.up_bias": bias[:, :7]}, {"quant_method": "mxfp4"})
+
+
+def test_experts_of_gguf_become_weights_of_their_own(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    experts = [write_gguf_blocks(rng, 4, 64, "Q8_0") for _ in range(3)]
+    data = b"".join(written.tensors[""].tobytes() for written in experts)
+    gguf_of(tmp_path / "m.gguf", {"blk.0.ffn_up_exps.weight": (8, [3, 4, 64], data)})
+    convert_checkpoint(tmp_path / "m.gguf", tmp_path / "ours")
+    made = open_checkpoint(tmp_path / "ours")
+    for e, written in enumerate(experts):
+        assert (read_weight(made, f"blk.0.ffn_up_exps.{e}").dequantize() == written.weight).all()
+
+
+def test_the_activations_that_a_checkpoint_declares_are_noted(tmp_path: Path) -> None:
+    group = {"targets": ["Linear"], "weights": {"num_bits": 8}, "input_activations": {"num_bits": 8, "type": "int"}}
+    settings = {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}
+    tensors = {f"up.{ending}": t for ending, t in write_int8(np.random.default_rng(0), 8, 32, 1).tensors.items()}
+    made = converted(tmp_path / "from", tensors, settings)
+    assert made.config["quantization_config"]["declared_activations"] == "int8"
+
+
+REFUSED: dict[str, tuple[dict[str, np.ndarray], Settings, str]] = {
+    "codes alone": (
+        {"up.weight": np.zeros((8, 16), np.uint8), "down.weight": np.zeros((8, 8), np.float32)}, {"quant_method": "modelopt"},
+        r"up\.weight is uint8 \[8, 16\]: codes, but what belongs to them is not there\n  help: the configuration says modelopt; forms",
+    ),
+    "experts of fp8 in one tensor": (
+        {"experts.gate_up_proj": np.zeros((2, 8, 16), ml_dtypes.float8_e4m3fn)}, {"quant_method": "fp8"},
+        r"experts\.gate_up_proj is float8_e4m3fn \[2, 8, 16\]: codes",
+    ),
+    "another library's": (
+        {"up.weight": np.zeros((8, 8), np.float32)}, {"quant_method": "aqlm"},
+        r"the checkpoint is quantised by 'aqlm'\n  help: what can be read: awq, bitblas, bitnet, bitsandbytes, compressed-tensors, ",
+    ),
+    "another packing of AutoRound": (
+        {"up.weight": np.zeros((8, 8), np.float32)}, {"quant_method": "auto-round", "packing_format": "auto_round:llm_compressor"},
+        "by AutoRound in the packing 'auto_round:llm_compressor'\n  help: auto_round:auto_gptq and auto_round:auto_awq can be read",
+    ),
+    "HQQ down the columns": (
+        {f"up.{n}": t for n, t in (write_hqq(np.random.default_rng(0), 8, 64, 4, 32).tensors | {"axis": np.array(0, np.int32)}).items()},
+        {"quant_method": "hqq"}, r"up has groups down its columns \(axis=0\)\n  help: quantise with axis=1",
+    ),
+    "an int8 weight in a GPU's order": (
+        {f"up.{n}": t for n, t in (write_bnb_int8(np.random.default_rng(0), 8, 32).tensors | {"weight_format": np.array(2, np.uint8)}).items()},
+        {"quant_method": "bitsandbytes"}, r"up\.weight is in the order of a GPU's kernel",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_of_no_form_is_refused(tmp_path: Path, case: str) -> None:
+    tensors, settings, words = REFUSED[case]
+    with pytest.raises(InvalidTensor, match=words):
+        converted(tmp_path / "from", tensors, settings)
+    assert not (tmp_path / "from" / "ours").exists()
+
+
+def test_pickles_are_named(tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").write_bytes(b"x")
+    for path in (tmp_path, tmp_path / "pytorch_model.bin"):
+        with pytest.raises(InvalidCheckpoint, match="is a pickle, which may run code") as raised:
+            open_checkpoint(path)
+        assert "safe_serialization=True" in str(raised.value)

@@ -1,0 +1,257 @@
+"""How each form of quantised weight in a checkpoint is read: from a layer's tensors and the configuration to weights by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.checkpoints.gguf import GGUFTensor
+from tilewright.errors import InvalidTensor
+from tilewright.quant.files import read_weight
+from tilewright.quant.importers import (
+    from_awq,
+    from_awq_fast,
+    from_bitblas,
+    from_bitsandbytes_int8,
+    from_float_quantized,
+    from_gguf,
+    from_gptq,
+    from_hf_bitnet,
+    from_int_quantized,
+    from_marlin,
+    from_mxfp4,
+    from_mxfp6,
+    from_nvfp4,
+    from_pack_quantized,
+    read_bitsandbytes,
+    read_hqq,
+    read_torchao,
+)
+from tilewright.quant.importers.arrays import take
+from tilewright.quant.importers.awq import FORMS as AWQ_FORMS
+from tilewright.quant.importers.gptq import BITS as GPTQ_BITS
+from tilewright.quant.weight import QuantizedWeight
+
+Tensors = Mapping[str, np.ndarray]
+Settings = Mapping[str, Any]
+"""What a checkpoint's configuration says of its quantisation."""
+
+Weights = dict[str, QuantizedWeight]
+
+
+def _group(settings: Settings) -> int | None:
+    group = settings.get("group_size")
+    return None if group in (None, -1) else int(group)
+
+
+def own(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """tilewright's own."""
+    return {layer: read_weight(tensors, layer)}
+
+
+# GPTQ, AWQ and their kin --------------------------------------------------------------------------------
+
+
+def gptq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """GPTQ.  Some layers may have other bits or groups than the configuration says (``dynamic``, ``extra_config``)."""
+    words, order = tensors[f"{layer}.qweight"], tensors.get(f"{layer}.g_idx")
+    zeros, scales = take(tensors, layer, ".qzeros", "GPTQ"), take(tensors, layer, ".scales", "GPTQ")
+    bits, group = int(settings.get("bits", 4)), _group(settings)
+    if order is not None and order.size and words.shape[0] * 32 % order.size == 0:
+        bits = words.shape[0] * 32 // order.size
+    elif zeros.ndim == scales.ndim == 2 and (zeros.shape[1], words.shape[0] * 32 % bits) != (_words(scales, bits), 0):
+        bits = next((one for one in GPTQ_BITS if zeros.shape[1] == _words(scales, one)), bits)
+    if settings.get("dynamic") or settings.get("extra_config"):
+        group = None  # as many as there are scales
+    version = 2 if settings.get("checkpoint_format", settings.get("format")) == "gptq_v2" else 1
+    return {layer: from_gptq(words, zeros, scales, order, bits=bits, version=version, group=group, name=layer)}
+
+
+def _words(scales: np.ndarray, bits: int) -> int:
+    """Words of a row of zero points beside scales ``[groups, N]``."""
+    return -(-int(scales.shape[1]) * bits // 32)
+
+
+def gptq_marlin(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """GPTQ saved for the Marlin kernel, ``B`` and ``s``."""
+    scales = take(tensors, layer, ".s", "Marlin")
+    return {layer: from_marlin(tensors[f"{layer}.B"], scales, bits=int(settings.get("bits", 4)), name=layer)}
+
+
+def awq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """AWQ in any of its forms; zero points in floats (llm-awq: ``scaled_zeros``) are gemv_fast's alone."""
+    form = str(settings.get("version") or settings.get("checkpoint_format") or settings.get("format") or "gemm").lower()
+    words, scales = tensors[f"{layer}.qweight"], take(tensors, layer, ".scales", "AWQ")
+    bits, group = int(settings.get("bits", settings.get("w_bit", 4))), _group(settings)
+    points = tensors.get(f"{layer}.scaled_zeros", tensors.get(f"{layer}.qzeros"))
+    if points is not None and points.dtype.kind != "i":
+        return {layer: from_awq_fast(words, points, scales, group=group or -1, bits=bits, name=layer)}
+    if form == "marlin":
+        return {layer: from_marlin(words, scales, bits=bits, name=layer)}
+    if form not in AWQ_FORMS and form != "llm-awq":
+        raise InvalidTensor(f"{layer}: no AWQ form {form!r}", hint=f"known: {', '.join(AWQ_FORMS)}")
+    form = "gemv" if form == "gemv" else "gemm"
+    zeros = take(tensors, layer, ".qzeros", "AWQ")
+    return {layer: from_awq(words, zeros, scales, form=form, group=group, bits=bits, name=layer)}
+
+
+def bitblas(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """GPTQModel's checkpoints for BitBLAS: rows of interleaved words, codes of 8 bits as they are."""
+    packed, bits = tensors[f"{layer}.qweight"], int(settings.get("bits", 4))
+    zeros = tensors.get(f"{layer}.zeros", tensors.get(f"{layer}.qzeros"))
+    weight = from_bitblas(
+        packed, take(tensors, layer, ".scales", "BitBLAS"), zeros, W_dtype=f"{'int' if zeros is None else 'uint'}{bits}",
+        N=packed.shape[0], K=packed.shape[1] * 8 // bits, group_size=_group(settings) or -1,
+        zeros_mode="original" if zeros is None or zeros.dtype.kind == "f" else "quantized", fast_decoding=bits < 8, name=layer,
+    )  # fmt: skip
+    return {layer: weight}
+
+
+def hqq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """HQQ."""
+    return {layer: read_hqq(tensors, layer)}
+
+
+def torchao(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """torchao, whose kinds of tensors are in the metadata of the files."""
+    return {layer: read_torchao(tensors, layer, getattr(tensors, "metadata", {}))}
+
+
+# bitsandbytes -------------------------------------------------------------------------------------------
+
+
+def bitsandbytes(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """nf4 and fp4."""
+    return {layer: read_bitsandbytes(tensors, f"{layer}.weight")}
+
+
+def bitsandbytes_int8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """LLM.int8; its codes are saved row by row."""
+    order = tensors.get(f"{layer}.weight_format")
+    if order is not None and order.reshape(-1)[0] != 0:
+        raise InvalidTensor(
+            f"{layer}.weight is in the order of a GPU's kernel", hint="weight_format 0 (row by row) can be read"
+        )
+    return {layer: from_bitsandbytes_int8(tensors[f"{layer}.weight"], tensors[f"{layer}.SCB"], name=layer)}
+
+
+# compressed-tensors, fp8, fp4 ---------------------------------------------------------------------------
+
+
+def weights_settings(settings: Settings) -> list[Mapping[str, Any]]:
+    """What compressed-tensors says of weights, one entry a group of layers."""
+    groups = settings.get("config_groups") or {}
+    return [group["weights"] for group in groups.values() if isinstance(group, Mapping) and group.get("weights")]
+
+
+def pack_quantized(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """compressed-tensors' packed integers; how many bits they have is told by their shape."""
+    packed, shape = tensors[f"{layer}.weight_packed"], take(tensors, layer, ".weight_shape", "packed")
+    said = [int(entry.get("num_bits", 4)) for entry in weights_settings(settings)]
+    columns = int(shape[1]) if shape.size == 2 else 0
+    fitting = [bits for bits in (*said, 4, 8, 2, 3, 5, 6, 7, 1) if -(-columns * bits // 32) == packed.shape[-1]]
+    weight = from_pack_quantized(
+        packed, take(tensors, layer, ".weight_scale", "packed"), shape, tensors.get(f"{layer}.weight_zero_point"),
+        tensors.get(f"{layer}.weight_g_idx"), bits=(fitting or said or [4])[0], name=layer,
+    )  # fmt: skip
+    return {layer: weight}
+
+
+def int8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """compressed-tensors' int8."""
+    scale, zero = tensors[f"{layer}.weight_scale"], tensors.get(f"{layer}.weight_zero_point")
+    return {layer: from_int_quantized(tensors[f"{layer}.weight"], scale, zero, name=layer)}
+
+
+def float8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """fp8: compressed-tensors' ``weight_scale``, DeepSeek's ``weight_scale_inv`` and ``scale_weight`` all multiply."""
+    names = (f"{layer}.weight_scale_inv", f"{layer}.weight_scale", f"{layer}.scale_weight")
+    scale = next((tensors[name] for name in names if name in tensors), None)
+    if scale is None:
+        scale = np.ones(1, np.float32)
+    block = settings.get("weight_block_size")
+    for entry in weights_settings(settings):
+        block = entry.get("block_structure") if entry.get("strategy") == "block" else block
+    shape, blocks = np.shape(scale), None
+    # A checkpoint may have layers in blocks and others with a scale a row.
+    if block and len(shape) == 2 and shape != (tensors[f"{layer}.weight"].shape[0], 1):
+        blocks = (int(block[0]), int(block[1]))
+    return {layer: from_float_quantized(tensors[f"{layer}.weight"], scale, block=blocks, name=layer)}
+
+
+def bitnet(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """transformers' BitNet."""
+    divides = settings.get("linear_class", "bitlinear") == "bitlinear"
+    bias = tensors.get(f"{layer}.bias")
+    weight = from_hf_bitnet(
+        tensors[f"{layer}.weight"], tensors[f"{layer}.weight_scale"], divides=divides, name=layer,
+        out_features=None if bias is None else bias.size,
+    )  # fmt: skip
+    return {layer: weight}
+
+
+def mxfp4(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """gpt-oss: one weight, or one for each expert."""
+    blocks, scales = tensors[f"{layer}_blocks"], tensors[f"{layer}_scales"]
+    if blocks.ndim < 4:
+        return {layer: from_mxfp4(blocks, scales, name=layer)}
+    if blocks.ndim > 4 or scales.shape[:1] != blocks.shape[:1]:
+        raise InvalidTensor(f"{layer}_blocks is {list(blocks.shape)} beside scales of {list(scales.shape)}")
+    return {f"{layer}.{e}": from_mxfp4(blocks[e], scales[e], name=f"{layer}.{e}") for e in range(blocks.shape[0])}
+
+
+def mxfp4_biases(tensors: Tensors, layer: str) -> dict[str, np.ndarray]:
+    """The bias of each expert, a row of ``layer_bias``, by the name that its layer's weight gets."""
+    bias = tensors.get(f"{layer}_bias")
+    if bias is None:
+        return {}
+    experts = tensors[f"{layer}_blocks"]
+    if experts.ndim < 4:
+        return {f"{layer}.bias": bias}
+    if bias.shape != experts.shape[:2]:
+        raise InvalidTensor(
+            f"{layer}_bias is {list(bias.shape)}, where one element a row is due: {list(experts.shape[:2])}"
+        )
+    return {f"{layer}.{e}.bias": np.ascontiguousarray(bias[e]) for e in range(len(bias))}
+
+
+def nvfp4(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """modelopt's form; its scale of the whole weight multiplies."""
+    parts = (tensors[layer + ending] for ending in (".weight", ".weight_scale", ".weight_scale_2"))
+    return {layer: from_nvfp4(*parts, name=layer)}
+
+
+def packed_nvfp4(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """compressed-tensors' form; its scale of the whole weight divides."""
+    parts = (tensors[layer + ending] for ending in (".weight_packed", ".weight_scale", ".weight_global_scale"))
+    return {layer: from_nvfp4(*parts, divides=True, name=layer)}
+
+
+def packed_mx(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """compressed-tensors' mxfp4 and mxfp6: 16 or 24 bytes beside each scale."""
+    packed, scales = tensors[f"{layer}.weight_packed"], tensors[f"{layer}.weight_scale"]
+    if packed.shape[-1] == 24 * scales.shape[-1]:
+        return {layer: from_mxfp6(packed, scales, name=layer)}
+    return {layer: from_mxfp4(packed, scales, name=layer)}
+
+
+# GGUF ---------------------------------------------------------------------------------------------------
+
+
+def blocks_of(tensors: Tensors) -> Mapping[str, GGUFTensor]:
+    """The tensors of a GGUF file that are blocks."""
+    return getattr(tensors, "blocks", {})
+
+
+def gguf(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """A GGUF file's blocks: one weight, or one for each expert."""
+    found, name = blocks_of(tensors)[layer], layer.removesuffix(".weight")
+    if len(found.shape) != 3:
+        return {name: from_gguf(found.data, found.type, found.shape, name=layer)}
+    experts = np.reshape(found.data, (found.shape[0], -1))
+    return {
+        f"{name}.{e}": from_gguf(experts[e], found.type, found.shape[1:], name=f"{layer} {e}")
+        for e in range(len(experts))
+    }

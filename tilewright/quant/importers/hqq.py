@@ -1,0 +1,110 @@
+"""Weights of HQQ (half-quadratic quantisation): float zero points, packed along groups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import InvalidTensor
+from tilewright.quant.importers.arrays import FLOATS, as_array, expect, positive, take
+from tilewright.quant.importers.assemble import assemble
+from tilewright.quant.weight import QuantizedWeight
+
+PACKINGS = {"8bit_u8": (1, 8), "4bit_u8": (2, 4), "2bit_u8": (4, 2), "1bit_u8": (8, 1), "3bit_32": (10, 3)}
+"""Runs of rows that share words, and bits of a field, by HQQ's names; the first run lies in the highest bits."""
+
+
+def from_hqq(
+    W_q: Any,
+    scale: Any,
+    zero: Any,
+    *,
+    shape: tuple[int, int],
+    bits: float,
+    group: int | None,
+    packing: str,
+    axis: int = 1,
+    name: str = "",
+) -> QuantizedWeight:
+    """A weight of HQQ with its groups along K (``axis=1``): ``w[n, k] = (code[n, k] - zero[e // g]) * scale[e // g]``.
+
+    With ``e = n * K + k``, ``r = e // g`` the row of the matrix of groups and R the rows of ``W_q``::
+
+        code[n, k] = W_q[r % R, e % g] >> shift[r // R] & 2**b - 1       shift counts down to 0 in steps of b
+
+    Parameters
+    ----------
+    W_q : uint8 (int32 for ``3bit_32``, or the same bytes as floats) ``[R, g]``.
+    scale, zero : floats, one for each group.
+    shape : ``(N, K)``.
+    bits : of a code; 1.58 has codes 0 to 2.
+    group : elements that share a scale, None for K.
+    packing : one of `PACKINGS`.
+    axis : 1; groups that run down the columns (0) are no groups of rows and cannot be read.
+    name : what messages call the weight.
+
+    Raises
+    ------
+    InvalidTensor : tensors that do not fit one another, axis 0.
+
+    Source: Badri and Shaji 2023; the state dicts of `hqq.core.quantize.HQQLinear`.
+    """
+    if packing not in PACKINGS:
+        raise InvalidTensor(f"{name}: no packing {packing!r} of HQQ", hint=f"known: {', '.join(PACKINGS)}")
+    if axis != 1:
+        raise InvalidTensor(
+            f"{name} has groups down its columns (axis={axis})", hint="quantise with axis=1, groups along the rows"
+        )
+    N, K = (positive(f"{name}: an extent of the shape", int(extent)) for extent in shape)
+    g = positive(f"{name}: group_size", K if group in (None, -1) else group)
+    runs, width = PACKINGS[packing]
+    groups = -(-N * K // g)
+    carrier = np.int32 if packing == "3bit_32" else np.uint8
+    packed = as_array(W_q)
+    packed = packed.view(carrier) if packed.dtype.kind in "fV" else packed
+    packed = expect(f"{name}.W_q", packed, [np.dtype(carrier).name], [-(-groups // runs), g], "[rows, group]")
+    mask = carrier((1 << width) - 1)
+    fields = [packed >> carrier(width * (runs - 1 - run)) & mask for run in range(runs)]
+    codes = np.concatenate(fields)[:groups].astype(np.uint8).reshape(-1)[: N * K].reshape(N, K)
+    if N * K % g:
+        raise InvalidTensor(f"{name} has {N} x {K} elements, which groups of {g} do not divide")
+
+    def of_groups(suffix: str, values: Any) -> np.ndarray:
+        found = as_array(values)
+        found = expect(f"{name}.{suffix}", found.reshape(-1), FLOATS, [groups], "[N * K / group]")
+        return found[np.arange(0, N * K, part) // g].reshape(N, K // part)
+
+    part = math.gcd(K, g)
+    return assemble(
+        codes, f"uint{math.ceil(bits)}", scales=of_groups("scale", scale), zeros=of_groups("zero", zero), block=(1, part), name=name,
+    )  # fmt: skip
+
+
+def read_hqq(tensors: Mapping[str, Any], name: str) -> QuantizedWeight:
+    """The weight of the layer called `name` in a checkpoint, whose metadata are tensors too.
+
+    Raises
+    ------
+    MissingTensor, InvalidTensor : as `from_hqq`, or scales that are quantised themselves.
+    """
+
+    def number(suffix: str) -> Any:
+        return take(tensors, name, f".{suffix}", "HQQ").reshape(-1)[0].item()
+
+    for suffix in ("quant_scale", "quant_zero"):
+        if f"{name}.{suffix}" in tensors and number(suffix):
+            raise InvalidTensor(
+                f"{name} has quantised scales or zero points ({suffix})", hint="HQQ itself gave them up"
+            )
+    text = bytes(as_array(take(tensors, name, ".packing", "HQQ")).astype(np.uint8)).decode("ascii", "replace")
+    shape = tuple(int(extent) for extent in as_array(take(tensors, name, ".shape", "HQQ")).reshape(-1))
+    if len(shape) != 2:
+        raise InvalidTensor(f"{name}.shape is {list(shape)}, where [N, K] is due")
+    return from_hqq(
+        tensors[f"{name}.W_q"], take(tensors, name, ".scale", "HQQ"), take(tensors, name, ".zero", "HQQ"),
+        shape=(shape[0], shape[1]), bits=number("nbits"), group=number("group_size") if f"{name}.group_size" in tensors else None,
+        packing=text, axis=number("axis"), name=name,
+    )  # fmt: skip

@@ -1,0 +1,131 @@
+"""Weights of torchao as its safetensors files have them: parts of a tensor under names, its kind in the file's metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import InvalidTensor, MissingTensor
+from tilewright.quant.importers.arrays import FLOATS, as_array, expect
+from tilewright.quant.importers.assemble import assemble, fields, group_size
+from tilewright.quant.importers.compressed_tensors import from_float_quantized
+from tilewright.quant.weight import QuantizedWeight
+
+KINDS = ("Int4Tensor", "Int8Tensor", "IntxUnpackedToInt8Tensor", "Float8Tensor")
+"""Kinds of tensors that can be read."""
+
+PARTS = ("qdata", "scale", "zero_point", "act_pre_scale")
+"""What they are made of."""
+
+
+def from_torchao(kind: str, parts: Mapping[str, Any], about: Mapping[str, Any], *, name: str = "") -> QuantizedWeight:
+    """A weight of one of torchao's kinds of tensors.
+
+    ::
+
+        Int4Tensor                  w = code * scale[k // g, n] + zero_point[k // g, n]     two codes a byte, the even k low
+        Int8Tensor                  w = (code - zero_point[b]) * scale[b]
+        IntxUnpackedToInt8Tensor    the same, codes of fewer bits in an int8 each
+        Float8Tensor                w = code * scale[b]
+
+    with b for the block of ``block_size`` that the element is in, and codes in two's complement.
+
+    Parameters
+    ----------
+    kind : one of `KINDS`.
+    parts : ``qdata``, ``scale`` and, where the kind has one, ``zero_point``.
+    about : the other attributes, ``block_size`` among them.
+    name : what messages call the weight.
+
+    Raises
+    ------
+    InvalidTensor, MissingTensor : another kind, parts that do not fit one another.
+
+    Source: the tensor subclasses of torchao and `torchao.prototype.safetensors`.
+    """
+    if kind not in KINDS:
+        hint = f"known are {', '.join(KINDS)}; the other kinds are orders of one kernel"
+        raise InvalidTensor(f"{name} is a torchao {kind}", hint=hint)
+    for part in ("qdata", "scale"):
+        if part not in parts:
+            raise MissingTensor(f"{name}: the part {part} of a torchao {kind} is missing")
+    if parts.get("act_pre_scale") is not None:
+        raise InvalidTensor(
+            f"{name} scales its activations beforehand (act_pre_scale)", hint="save it without AWQ's scales"
+        )
+    block = about.get("block_size")
+    if not isinstance(block, (list, tuple)) or len(block) != 2:
+        raise InvalidTensor(f"{name} has the block size {block}, where one for two dimensions is due")
+    if kind == "Int4Tensor":
+        return _int4(parts, int(block[1]), name)
+    if kind == "Float8Tensor":
+        return from_float_quantized(parts["qdata"], parts["scale"], block=_extents(block, parts["qdata"]), name=name)
+    codes = expect(f"{name}.qdata", parts["qdata"], ["int8"], [None, None], "[N, K]")
+    rows, columns = _extents(block, codes)
+    grid = [-(-codes.shape[0] // rows), -(-codes.shape[1] // columns)]
+    scales = expect(f"{name}.scale", parts["scale"], FLOATS, grid, "one a block")
+    zeros = parts.get("zero_point")
+    if zeros is not None:
+        zeros = expect(f"{name}.zero_point", zeros, ["int8", *FLOATS], grid, "one a block").astype(np.float32)
+        zeros = zeros if zeros.any() else None
+    bits = _bits(about) if kind.startswith("Intx") else 8
+    half = 1 << (bits - 1)
+    if codes.size and (codes.min() < -half or codes.max() >= half):
+        raise InvalidTensor(
+            f"{name}.qdata holds {codes.min()} to {codes.max()}, where int{bits} has {-half} to {half - 1}"
+        )
+    return assemble(
+        codes.view(np.uint8) & np.uint8(2 * half - 1), f"int{bits}", scales=scales, zeros=zeros,
+        block=(rows, columns), name=name,
+    )  # fmt: skip
+
+
+def _int4(parts: Mapping[str, Any], group: int, name: str) -> QuantizedWeight:
+    packed = expect(f"{name}.qdata", parts["qdata"], ["int8", "uint8"], [None, None], "[N, K / 2]").view(np.uint8)
+    N, K = packed.shape[0], 2 * packed.shape[1]
+    scales = expect(f"{name}.scale", parts["scale"], FLOATS, [None, N], "[K / group, N]")
+    if "zero_point" not in parts:
+        raise MissingTensor(f"{name}: the part zero_point of a torchao Int4Tensor is missing")
+    added = expect(f"{name}.zero_point", parts["zero_point"], FLOATS, scales.shape, "as scale")
+    return assemble(
+        fields(packed, 4, K), "int4", scales=np.ascontiguousarray(scales.T), zeros=np.ascontiguousarray(-added.T),
+        zeros_mode="rescale", block=(1, group_size(f"{name}.scale", K, scales.shape[0], group)), name=name,
+    )  # fmt: skip
+
+
+def _extents(block: Any, codes: Any) -> tuple[int, int]:
+    """Rows and columns of a block; -1 stands for all."""
+    shape = as_array(codes).shape
+    return tuple(extent if size == -1 else int(size) for size, extent in zip(block, shape))  # type: ignore[return-value]
+
+
+def _bits(about: Mapping[str, Any]) -> int:
+    kind = about.get("target_dtype")
+    text = str(kind.get("_data") if isinstance(kind, Mapping) else kind).removeprefix("torch.")
+    bits = text.removeprefix("int")
+    if not bits.isdigit() or not 2 <= int(bits) <= 8:
+        raise InvalidTensor(f"integers of the type {text}", hint="int2 to int8 can be read")
+    return int(bits)
+
+
+def read_torchao(tensors: Mapping[str, Any], layer: str, metadata: Mapping[str, str]) -> QuantizedWeight:
+    """The weight of a layer, whose parts are ``layer._weight_qdata`` and so on.
+
+    Raises
+    ------
+    InvalidTensor, MissingTensor : as `from_torchao`, or a file without torchao's metadata.
+    """
+    start = f"{layer}._weight_"
+    parts = {part: tensors[start + part] for part in PARTS if start + part in tensors}
+    try:
+        about = json.loads(metadata[f"{layer}.weight"])
+        kind, rest = about["_type"], about["_data"]
+    except (KeyError, ValueError, TypeError) as error:
+        raise InvalidTensor(
+            f"{layer}: the file does not say which torchao tensor it is ({error!r})",
+            hint="torchao's save keeps that in the file's metadata",
+        ) from None
+    return from_torchao(kind, parts, rest, name=layer)
