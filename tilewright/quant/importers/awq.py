@@ -64,8 +64,8 @@ def from_awq(
         raise InvalidTensor(f"{name}: AWQ weights have 4 bits, not {bits}")
     if form not in _READERS:
         elsewhere = {"gemv_fast": "from_awq_fast", "marlin": "from_marlin"}.get(form)
-        known = f"{elsewhere} reads it" if elsewhere else f"known: {', '.join(FORMS)}"
-        raise InvalidTensor(f"{name}: no AWQ form {form!r} with qzeros", hint=known)
+        known = f"known: {', '.join(FORMS)}; {elsewhere} reads this one" if elsewhere else f"known: {', '.join(FORMS)}"
+        raise InvalidTensor(f"{name}: no AWQ form {form!r}", hint=known)
     codes, zeros, factors = _READERS[form](qweight, qzeros, scales, group, name)
     return assemble(
         codes,
