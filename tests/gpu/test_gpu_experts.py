@@ -55,6 +55,27 @@ def test_runs_of_rows(case, sizes):
     assert ((found.double() - exact).abs().max() <= bound * exact.abs().max()).all()
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_biases_and_gates(case):
+    torch.manual_seed(0)
+    format, dtype, quantised = CASES[case]
+    held, sizes = [weight(format) for _ in range(EXPERTS)], SIZES["ragged"]
+    experts = PackedExperts([PackedWeight.pack(one).to("cuda") for one in held])
+    x, bias = (
+        torch.randn(sum(sizes), K, device="cuda", dtype=dtype),
+        torch.randn(EXPERTS, N, device="cuda", dtype=dtype),
+    )
+    on_device = torch.tensor(sizes, device="cuda")
+    found = grouped_matmul(x, experts, on_device, quantize=quantised, bias=bias, function="clamped_swiglu")
+    of = torch.repeat_interleave(torch.arange(EXPERTS), torch.tensor(sizes))
+    dense = torch.from_numpy(np.stack([one.to_dense() for one in held])).cuda()
+    sums = torch.cat([x[of == e].double() @ dense[e].T + bias[e].double() for e in range(EXPERTS)])
+    gate, up = sums[:, ::2].clamp(max=7), sums[:, 1::2].clamp(-7, 7)
+    exact = gate * torch.sigmoid(1.702 * gate) * (up + 1)
+    bound = {None: 0.01, "int8": 0.03, "float8_e4m3fn": 0.08}[quantised]
+    assert (found.double() - exact).abs().max() <= bound * exact.abs().max()
+
+
 def test_a_batch():
     torch.manual_seed(0)
     held = [weight("int4") for _ in range(3)]

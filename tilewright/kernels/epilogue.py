@@ -11,6 +11,13 @@ from tilewright.ir.dtypes import dtype as dtype_of
 FUNCTIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
 """What an epilogue may apply to the product and its bias."""
 
+PAIRED = ("swiglu", "clamped_swiglu")
+"""Functions of two neighbours, a gate and what passes it, which become one: columns of the result are half as many.
+
+``swiglu`` is ``silu(gate) * up``.  ``clamped_swiglu`` is that of gpt-oss: with the gate at most 7 and `up` between -7 and 7,
+``gate * sigmoid(1.702 * gate) * (up + 1)``.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
@@ -20,7 +27,7 @@ class Epilogue:
     ----------
     factor : whether all sums are multiplied by one number, ``factor[1]`` (float32).
     bias : element type of ``bias[N]``; None for none.
-    function : one of `FUNCTIONS`; None for none.
+    function : one of `FUNCTIONS` or, where experts have it, of `PAIRED`; None for none.
     residual : whether ``residual[M, N]``, of the result's type, is added last.
     """
 
@@ -34,8 +41,13 @@ class Epilogue:
         """Whether sums are stored as they are."""
         return self == PLAIN
 
+    @property
+    def pairs(self) -> bool:
+        """Whether two sums become one."""
+        return self.function in PAIRED
+
     def before_residual(self, value: Any, factor: Any, bias: Any) -> Any:
-        """A sum (float32) with everything but the residual; `factor` and `bias` are numbers, or None where they are not used."""
+        """A sum (float32) with everything but the residual and what is done to pairs; `factor` and `bias` are numbers, or None where they are not used."""
         if self.factor:
             value = value * factor
         if self.bias is not None:
@@ -60,6 +72,14 @@ def applied(value: Any, function: str | None) -> Any:
     if function == "sigmoid":
         return 1.0 / (1.0 + T.exp(-value))
     return T.tanh(value) if function == "tanh" else value
+
+
+def paired(gate: Any, up: Any, function: str | None) -> Any:
+    """A function of two neighbours, float32."""
+    if function == "swiglu":
+        return applied(gate, "silu") * up
+    gate, up = T.min(gate, 7.0), T.clamp(up, -7.0, 7.0)
+    return gate / (1.0 + T.exp(-1.702 * gate)) * (up + 1.0)
 
 
 def stored(value: Any, out: str) -> Any:

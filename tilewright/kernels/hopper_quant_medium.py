@@ -14,7 +14,7 @@ import tilewright
 import tilewright.language as T
 from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.kernels.code_table import ROWS, fill_pairs, table_of_pairs
-from tilewright.kernels.epilogue import PLAIN, Epilogue, stored
+from tilewright.kernels.epilogue import PLAIN, Epilogue, paired, stored
 from tilewright.kernels.even_shares import EvenShares, announce, hand_over, in_panels, take_over, workspaces
 from tilewright.kernels.grouped_matmul import list_tiles
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
@@ -80,9 +80,10 @@ def medium_quant_matmul(
     kernel of ``W`` (uint32, ``form.shape(N, K)``), ``A[M, K]`` of the form's operand type, and ``C[M, N]`` of `out`.  Rows of A
     start at multiples of 16 bytes.  With an epilogue there stand before C ``factor[1]`` (float32), ``bias[N]`` and
     ``residual[M, N]``, one element each where they are not used.  With experts W has their records one below the other, ``factor``
-    is ``[experts]``, and ``sizes[experts]`` (int32) before C says how many rows of A are whose.
+    is ``[experts]``, ``bias`` ``[experts, N]``, and ``sizes[experts]`` (int32) before C says how many rows of A are whose.  Functions
+    of pairs leave ``C[M, N / 2]``.
     """
-    assert not experts or (epilogue.bias is None and not epilogue.residual)
+    assert not experts or not epilogue.residual
     M = T.dynamic("M")
     dtype = str(form.operand)
     down, across, words = form.shape(N, K)
@@ -176,7 +177,9 @@ def medium_quant_matmul(
         factor, bias, residual = others
         expert, first_token, end = place
         shift = T.alloc_fragment((own,), "float32")
-        if epilogue.bias:
+        if epilogue.bias and experts:
+            T.copy(bias[expert, first], shift)
+        elif epilogue.bias:
             T.copy(bias[first], shift)
         for t in list(range(tiles)):
             for p in list(range(tokens // piece)):
@@ -193,7 +196,12 @@ def medium_quant_matmul(
     @T.macro
     def put(staged: Any, residual: Any, C: Any, first_token: Any, end: Any, first: Any) -> None:
         """Finished sums into C."""
-        if experts:
+        if epilogue.pairs:
+            for j, i in T.Parallel(piece, SLAB // 2):
+                if first_token + j < end:
+                    value = paired(staged[j, 2 * i], staged[j, 2 * i + 1], epilogue.function)
+                    C[first_token + j, first // 2 + i] = stored(value, out)
+        elif experts:
             for j, i in T.Parallel(piece, SLAB):
                 if first_token + j < end:
                     C[first_token + j, first + i] = staged[j, i]
@@ -330,20 +338,21 @@ def medium_quant_matmul(
     Weight, Activations, Result = (
         T.Tensor((max(1, experts) * down, across, words), "uint32"),
         T.Tensor((M, K), dtype),
-        T.Tensor((M, N), out),
+        T.Tensor((M, N // 2 if epilogue.pairs else N), out),
     )
     if experts:
         Factor, Sizes = T.Tensor((experts,), "float32"), T.Tensor((experts,), "int32")
+        Shift = T.Tensor((experts, N) if epilogue.bias else (1, 1), epilogue.bias or "float32")
         length = M // tokens + experts
 
         @T.prim_func
-        def rows_of_experts(W: Weight, A: Activations, factor: Factor, sizes: Sizes, C: Result):
+        def rows_of_experts(W: Weight, A: Activations, factor: Factor, bias: Shift, sizes: Sizes, C: Result):
             listed = T.alloc_global((1,), "int32")
             of = T.alloc_global((length,), "int32")
             firsts = T.alloc_global((length,), "int32")
             ends = T.alloc_global((length,), "int32")
             list_tiles(sizes, listed, of, firsts, ends, tokens)
-            product(W, A, factor, None, None, (of, firsts, ends, listed), C)
+            product(W, A, factor, bias, None, (of, firsts, ends, listed), C)
 
         return rows_of_experts
 
@@ -371,7 +380,7 @@ def medium_quant_matmul(
 
 def staged_bytes(out: str, epilogue: Epilogue) -> int:
     """Bytes of a sum in the tile that sums leave through: those that are not final yet are float32."""
-    return 4 if epilogue.residual else min(4, dtype_of(out).bits // 8)
+    return 4 if epilogue.residual or epilogue.pairs else min(4, dtype_of(out).bits // 8)
 
 
 def consumer_registers(warpgroups: int) -> int:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from tilewright.errors import NotPrepared, WrongArgumentDevice, WrongArgumentShape
-from tilewright.ir.dtypes import ALL, FLOAT32, INT32, dtype
-from tilewright.kernels.epilogue import Epilogue
+from tilewright.errors import Unsupported, WrongArgumentDevice, WrongArgumentShape
+from tilewright.ir.dtypes import ALL, FLOAT32, INT32, DType, dtype
+from tilewright.kernels.epilogue import FUNCTIONS, PAIRED, Epilogue
+from tilewright.kernels.expert_epilogue import expert_epilogue
 from tilewright.kernels.grouped_matmul import GroupTiles, group_tiles
 from tilewright.kernels.grouped_matmul import grouped_matmul as grouped_kernel
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
@@ -20,23 +21,23 @@ from tilewright.kernels.hopper_quant_medium_choice import medium_quant_choice
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.arrays import (
+    check_device,
     contiguous,
     device_of,
     element_type,
     empty_like,
-    is_capturing,
     is_row_major,
     placed_like,
-    wait_for_copies,
 )
 from tilewright.matmul.facts import Request, WeightFacts, bucket
 from tilewright.matmul.packed import PackedWeight
+from tilewright.matmul.packed_experts import PackedExperts
 from tilewright.matmul.product import quant_matmul
 from tilewright.matmul.tiers.base import begun
 from tilewright.matmul.tiers.dispatch import after_quantisation, quantizing_kernel
 from tilewright.matmul.tiers.fragments import WHOLE, Fragments
-from tilewright.matmul.tiers.records import Coding, coding_of, form_of, packing_begun, point_of, records_of
-from tilewright.matmul.tiers.scaled import Scaled, as_float32, channel_scales, is_scaled
+from tilewright.matmul.tiers.records import coding_of, form_of, packing_begun, point_of
+from tilewright.matmul.tiers.scaled import Scaled, as_float32, is_scaled
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import is_torch
 from tilewright.specialization import compile
@@ -47,116 +48,6 @@ VERSION = 1
 """Changes when what was tuned says nothing of the kernels any more."""
 
 
-class PackedExperts(Sequence[PackedWeight]):
-    """Weights of one shape and form with their arrays stacked, so that one launch serves all of them.
-
-    Parameters
-    ----------
-    weights : on one device; what they hold is copied.
-
-    Raises
-    ------
-    WrongArgumentShape : there are none, or they differ in shape, format, groups or the arrays that they have.
-
-    Notes
-    -----
-    Each entry is a `PackedWeight` whose arrays are parts of the stacked ones.
-    """
-
-    def __init__(self, weights: Sequence[PackedWeight]) -> None:
-        if not weights:
-            raise WrongArgumentShape("no weights were given to stack")
-        first = weights[0]
-        for number, weight in enumerate(weights):
-            if _form(weight) != _form(first):
-                raise WrongArgumentShape(
-                    f"weight {number} is {weight!r}, weight 0 {first!r}", hint="experts that are stacked have one form"
-                )
-        self.held = {
-            name: _stacked([weight.codes if name == "codes" else weight.held[name] for weight in weights])
-            for name in first.held
-        }
-        """Codes row by row (gone where there are records instead), scales and the like, stacked."""
-        self._weights = tuple(
-            PackedWeight(
-                one.format, one.shape, {name: array[number] for name, array in self.held.items()}, block=one.block,
-                zeros_mode=one.zeros_mode, tensor_scale=one.tensor_scale,
-            )
-            for number, one in enumerate(weights)
-        )  # fmt: skip
-        self._derived: dict[Any, Any] = {}
-
-    def __len__(self) -> int:
-        return len(self._weights)
-
-    def __getitem__(self, number: Any) -> Any:
-        return self._weights[number]
-
-    def __iter__(self) -> Iterator[PackedWeight]:
-        return iter(self._weights)
-
-    @property
-    def codes(self) -> Any:
-        """Codes row by row, stacked: made again, once, where kernels hold them otherwise."""
-        held = self.held.get("codes")
-        return self._once("codes", lambda: _stacked([one.codes for one in self._weights])) if held is None else held
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Of one of them, ``[N, K]``."""
-        return self._weights[0].shape
-
-    @property
-    def device(self) -> str:
-        return self._weights[0].device
-
-    def to(self, device: Any) -> PackedExperts:
-        """The same weights as torch tensors on a device."""
-        return PackedExperts([weight.to(device) for weight in self._weights])
-
-    def channel_scales(self, example: Any) -> Any:
-        """Scales of all channels, ``[experts, N]`` float32."""
-        return self._once("scales", lambda: _stacked([channel_scales(weight, example) for weight in self._weights]))
-
-    def records(self, form: FragmentRecords, coding: Coding, example: Any) -> tuple[Any, Any]:
-        """Records of all weights, one below the other, and a float32 factor of each."""
-
-        def made() -> tuple[Any, Any]:
-            each = [records_of(weight, form, coding, example) for weight in self._weights]
-            words, factors = _stacked([one.words for one in each]), _stacked([one.factor for one in each])
-            for weight, own in zip(self._weights, words):
-                if weight.order is not None:
-                    weight.become(weight.order, own)
-                    self.held.pop("codes", None)
-            return words.reshape(-1, *words.shape[2:]), factors.reshape(-1)
-
-        return self._once(str(form), made)  # type: ignore[no-any-return]
-
-    def _once(self, key: str, make: Callable[[], Any]) -> Any:
-        if key not in self._derived:
-            if any(map(is_capturing, self.held.values())):
-                raise NotPrepared(
-                    "experts are packed while a graph is captured", hint="call once with such activations before"
-                )
-            self._derived[key] = make()
-            wait_for_copies(self._weights[0].held["codes"])
-        return self._derived[key]
-
-
-def _form(weight: PackedWeight) -> Any:
-    others = [(name, array) for name, array in weight.held.items() if name != "codes"]
-    arrays = sorted((name, tuple(array.shape), str(array.dtype)) for name, array in others)
-    return weight.format, weight.shape, weight.block, weight.zeros_mode, weight.device, arrays
-
-
-def _stacked(arrays: Sequence[Any]) -> Any:
-    if isinstance(arrays[0], np.ndarray):
-        return np.stack(arrays)
-    import torch
-
-    return torch.stack(list(arrays))
-
-
 def grouped_matmul(
     x: Any,
     weights: Sequence[PackedWeight],
@@ -164,10 +55,11 @@ def grouped_matmul(
     *,
     activation_scales: Any = None,
     quantize: str | None = None,
+    bias: Any = None,
+    function: str | None = None,
     out_dtype: Any = None,
-    **options: Any,
 ) -> Any:
-    """Rows of `x` in consecutive runs, run i times ``weights[i]``.
+    """Rows of `x` in consecutive runs, run i times ``weights[i]``: ``function(x_i @ W_i^T + bias_i)``.
 
     Parameters
     ----------
@@ -175,11 +67,14 @@ def grouped_matmul(
     weights : of one shape ``[N, K]``; `PackedExperts` for one launch, any others for one launch a run.
     sizes : rows of each run, 0 for none: numbers, or a tensor of integers on the device of `x`, which is read there.
     activation_scales : one a token, ``[rows, 1]``.
-    quantize, out_dtype, options : as in `quant_matmul`; tensors of rows (`residual`) are not taken.
+    bias : one for each weight, ``[weights, N]``.
+    function : as in `quant_matmul`; or of neighbouring columns, a gate and what passes it, as `kernels.epilogue.PAIRED` says:
+        ``"swiglu"``, ``"clamped_swiglu"`` (gpt-oss).
+    quantize, out_dtype : as in `quant_matmul`.
 
     Returns
     -------
-    ``[rows, N]``.  Rows behind the last run are not written.
+    ``[rows, N]``, for functions of pairs ``[rows, N / 2]``.  Rows behind the last run are not written.
 
     Raises
     ------
@@ -191,18 +86,70 @@ def grouped_matmul(
     One launch on Hopper serves weights that are multiplied as they are (16-bit floats, and int8 or 8-bit floats with scales
     of channels by activations of the same type, which `quantize` makes), and low-bit weights by 16-bit activations.
     `explain_grouped` says what keeps others from it.
+    Bias and function are part of it for low-bit weights, and a kernel behind it for the others, whose sums are float32 till then.
     Elsewhere, and for all other forms, there is a launch for each run that has rows; sizes on the device are then waited for.
     """
     on_device = is_torch(sizes)
     if on_device and device_of(sizes) != device_of(x):
         raise WrongArgumentDevice(f"the sizes are on {device_of(sizes)}, the activations on {device_of(x)}")
     _check_sizes(x, weights, sizes, on_device)
-    if x.shape[0] and isinstance(weights, PackedExperts) and not options:
-        call = GroupedCall.of(x, weights, sizes, activation_scales, quantize, out_dtype)
+    _check_epilogue(weights, bias, function)
+    if x.shape[0] and isinstance(weights, PackedExperts):
+        call = GroupedCall.of(x, weights, sizes, activation_scales, quantize, out_dtype, bias, function)
         if isinstance(call, GroupedCall):
             return call.run()
     given = sizes.tolist() if on_device else [int(size) for size in sizes]
-    return _one_by_one(x, weights, given, activation_scales, out_dtype, {**options, "quantize": quantize})
+    if function not in PAIRED:
+        return _one_by_one(x, weights, given, activation_scales, out_dtype, quantize, bias, function)
+    sums = _one_by_one(x, weights, given, activation_scales, "float32", quantize)
+    out = empty_like(x, (x.shape[0], weights[0].shape[0] // 2), _result_type(x, out_dtype))
+    if x.shape[0]:
+        arch = resolve(device_of(x).split(":")[0])[1]
+        kernel, arguments = _behind(sums, sizes, len(weights), bias, function, out, arch)
+        kernel(*arguments)
+    return out
+
+
+def _check_epilogue(weights: Sequence[PackedWeight], bias: Any, function: str | None) -> None:
+    """The parts of an epilogue are such as experts have.  Raises Unsupported, WrongArgumentShape, WrongArgumentDevice."""
+    N = weights[0].shape[0]
+    if function is not None and function not in (*FUNCTIONS, *PAIRED):
+        raise Unsupported(f"the activation function {function!r}", (*FUNCTIONS, *PAIRED))
+    if function in PAIRED and N % 2:
+        raise WrongArgumentShape(f"{function} takes pairs of columns, but the weights have {N} rows")
+    if bias is not None and tuple(bias.shape) != (len(weights), N):
+        raise WrongArgumentShape(f"bias has shape {list(bias.shape)}, expected {[len(weights), N]}")
+    if bias is not None:
+        check_device("bias", bias, "the weights are", weights[0].device)
+
+
+def _result_type(x: Any, out_dtype: Any) -> DType:
+    """The type of the result: that of float activations where none is asked for."""
+    if out_dtype is not None:
+        return dtype(out_dtype)
+    source = dtype(element_type(x).name)
+    return source if source.is_float and source.bits >= 16 else FLOAT32
+
+
+def _behind(
+    sums: Any, sizes: Any, experts: int, bias: Any, function: str | None, out: Any, arch: Arch
+) -> tuple[Kernel, Sequence[Any]]:  # fmt: skip
+    """The kernel behind a product of plain sums, and its arguments."""
+    of_bias = None if bias is None else element_type(bias).name
+    kernel = _epilogue_kernel(experts, sums.shape[1], element_type(out).name, of_bias, function, arch)
+    return begun(kernel, sums), (sums, _bias_of(bias, sums), _sizes_like(sizes, sums), out)
+
+
+@functools.lru_cache(maxsize=256)
+def _epilogue_kernel(
+    experts: int, N: int, out: str, bias: str | None, function: str | None, arch: Arch
+) -> Kernel:  # fmt: skip
+    return compile(expert_epilogue.trace(experts, N, out, bias, function), target=arch)
+
+
+def _bias_of(bias: Any, like: Any) -> Any:
+    """The bias as kernels take it: one element where there is none."""
+    return placed_like(np.zeros((1, 1), np.float32), like) if bias is None else contiguous(bias)
 
 
 def _check_sizes(x: Any, weights: Sequence[PackedWeight], sizes: Any, on_device: bool) -> None:
@@ -234,7 +181,8 @@ def explain_grouped(weights: PackedExperts, request: Request, arch: Arch) -> tup
     if request.quantize is not None and facts.divisors:
         reason: str | None = "divisors of activations, which are each expert's own"
     else:
-        reason = Scaled().refuses(facts, after_quantisation(request), arch)
+        plain = dataclasses.replace(request, bias=None, function=None)  # a kernel behind it does these
+        reason = Scaled().refuses(facts, after_quantisation(plain), arch)
     if reason is None and own is not None and own.bits > 16:
         reason = f"weights of {own}"
     if reason is None:
@@ -270,7 +218,8 @@ class GroupedCall:
     @staticmethod
     def of(
         x: Any, weights: PackedExperts, sizes: Any, activation_scales: Any = None, quantize: str | None = None,
-        out_dtype: Any = None, target: Any = None, chosen: Candidate | None = None,
+        out_dtype: Any = None, bias: Any = None, function: str | None = None, target: Any = None,
+        chosen: Candidate | None = None,
     ) -> GroupedCall | str:  # fmt: skip
         """A call that is ready, or what keeps one launch from serving it.
 
@@ -286,9 +235,11 @@ class GroupedCall:
             raise WrongArgumentShape(
                 f"activation_scales have shape {list(activation_scales.shape)}, expected [{x.shape[0]}, 1]"
             )
-        wide = dtype(source).is_float and dtype(source).bits >= 16
-        out = dtype(out_dtype).name if out_dtype is not None else source if wide else "float32"
-        request = Request(source, out, scaled, quantize=quantize, rows=bucket(x.shape[0]))
+        out = _result_type(x, out_dtype).name
+        request = Request(
+            source, out, scaled, quantize=quantize, bias=None if bias is None else element_type(bias).name,
+            function=function, rows=bucket(x.shape[0]),
+        )  # fmt: skip
         arch = resolve(target or device_of(x).split(":")[0])[1]
         tier, reasons = explain_grouped(weights, request, arch)
         if not tier:
@@ -297,9 +248,9 @@ class GroupedCall:
         kind = tier, len(weights), facts, of_one, arch
         options = chosen or _options(*kind)
         if tier == "fragments":
-            call = _fragments(contiguous(x), weights, sizes, request, arch, options)
+            call = _fragments(contiguous(x), weights, sizes, request, arch, options, bias)
         else:
-            call = _scaled(contiguous(x), weights, sizes, activation_scales, request, arch, options)
+            call = _scaled(contiguous(x), weights, sizes, activation_scales, request, arch, options, bias)
         call.kind = kind
         return call
 
@@ -339,16 +290,17 @@ def _candidates(tier: str, experts: int, facts: WeightFacts, request: Request, a
             # There are blocks for all multiprocessors: those of many experts run at once.
             most = max(columns, 256 * arch.cores)
             for each in (rows, 16, 32, 64, 128, 256):
-                found.append(medium_quant_choice(most, facts.K, each, form, request.out, Epilogue(factor=True)))
+                found.append(medium_quant_choice(most, facts.K, each, form, request.out, _epilogue(request)))
     return list({repr(options): options for options in found}.values())
 
 
 def _scaled(
     x: Any, weights: PackedExperts, sizes: Any, activation_scales: Any, request: Request, arch: Arch,
-    options: Candidate,
+    options: Candidate, bias: Any,
 ) -> GroupedCall:  # fmt: skip
     """Operands that are multiplied as they are."""
-    facts, rows, launches = weights[0].facts, x.shape[0], []
+    facts, rows = weights[0].facts, x.shape[0]
+    launches: list[tuple[Kernel, Sequence[Any]]] = []
     own = facts.format.dtype
     assert own is not None
     if request.quantize is not None:
@@ -361,15 +313,31 @@ def _scaled(
     held = weights.codes
     if element_type(held) != own:
         held = held.view(own.numpy) if isinstance(held, np.ndarray) else held.view(_torch_type(own.name))
-    kernel = _kernel(len(weights), facts.N, facts.K, own.name, request.out, scaled, GroupTiles(**options), arch)
+    more = bias is not None or request.function is not None
+    sums = "float32" if more else request.out
+    kernel = _kernel(len(weights), facts.N, facts.K, own.name, sums, scaled, GroupTiles(**options), arch)
     factors: tuple[Any, ...] = ()
     if scaled:
         ones = np.ones(rows, np.float32)
         of_tokens = placed_like(ones, x) if activation_scales is None else as_float32(activation_scales.reshape(-1))
         factors = (contiguous(of_tokens), weights.channel_scales(x))
-    out = empty_like(x, (rows, facts.N), dtype(request.out))
-    launches.append((begun(kernel, x), (x, held, *factors, _sizes_like(sizes, x), out)))
+    sizes = _sizes_like(sizes, x)
+    out = empty_like(x, (rows, facts.N), dtype(sums))
+    launches.append((begun(kernel, x), (x, held, *factors, sizes, out)))
+    if more:
+        sums, out = out, empty_like(x, (rows, _columns(facts, request)), dtype(request.out))
+        launches.append(_behind(sums, sizes, len(weights), bias, request.function, out, arch))
     return GroupedCall(launches, out)
+
+
+def _columns(facts: WeightFacts, request: Request) -> int:
+    """Columns of the result."""
+    return facts.N // 2 if request.function in PAIRED else facts.N
+
+
+def _epilogue(request: Request) -> Epilogue:
+    """What the kernel that decodes does to its sums."""
+    return Epilogue(True, request.bias, request.function)
 
 
 @functools.lru_cache(maxsize=256)
@@ -380,7 +348,7 @@ def _kernel(
 
 
 def _fragments(
-    x: Any, weights: PackedExperts, sizes: Any, request: Request, arch: Arch, options: Candidate
+    x: Any, weights: PackedExperts, sizes: Any, request: Request, arch: Arch, options: Candidate, bias: Any
 ) -> GroupedCall:  # fmt: skip
     """Codes that are decoded in registers."""
     facts, experts = weights[0].facts, len(weights)
@@ -391,21 +359,21 @@ def _fragments(
     mode = None if form.zero is None else "rescale" if facts.zeros == "rescale" else "original"
     kernel = _fragment_kernel(
         experts, facts.N, facts.K, form, request.out, coding.offset if point is None else point, mode,
-        tuple(options.items()), arch,
+        _epilogue(request), tuple(options.items()), arch,
     )  # fmt: skip
     begun(kernel, x)
     words, factors = weights.records(form, coding, x)
-    out = empty_like(x, (x.shape[0], facts.N), dtype(request.out))
-    return GroupedCall([(kernel, (words, x, factors, _sizes_like(sizes, x), out))], out)
+    out = empty_like(x, (x.shape[0], _columns(facts, request)), dtype(request.out))
+    return GroupedCall([(kernel, (words, x, factors, _bias_of(bias, x), _sizes_like(sizes, x), out))], out)
 
 
 @functools.lru_cache(maxsize=256)
 def _fragment_kernel(
-    experts: int, N: int, K: int, form: FragmentRecords, out: str, offset: int, zeros_mode: str | None,
+    experts: int, N: int, K: int, form: FragmentRecords, out: str, offset: int, zeros_mode: str | None, epilogue: Epilogue,
     sizes: tuple[tuple[str, Any], ...], arch: Arch,
 ) -> Kernel:  # fmt: skip
     function = medium_quant_matmul.trace(
-        N, K, form, out=out, offset=offset, zeros_mode=zeros_mode, epilogue=Epilogue(factor=True), experts=experts,
+        N, K, form, out=out, offset=offset, zeros_mode=zeros_mode, epilogue=epilogue, experts=experts,
         **dict(sizes),
     )  # fmt: skip
     return compile(function, target=arch)
@@ -426,33 +394,36 @@ def _torch_type(name: str) -> Any:
 
 def _one_by_one(
     x: Any, weights: Sequence[PackedWeight], sizes: Sequence[int], activation_scales: Any, out_dtype: Any,
-    options: dict[str, Any],
+    quantize: str | None = None, bias: Any = None, function: str | None = None,
 ) -> Any:  # fmt: skip
     """A launch for each run that has rows."""
     if sum(sizes) > x.shape[0]:
         raise WrongArgumentShape(f"the sizes add up to {sum(sizes)}, but there are {x.shape[0]} rows")
 
-    def product(weight: PackedWeight, rows: slice, **also: Any) -> Any:
+    def product(number: int, rows: slice, **also: Any) -> Any:
         scales = None if activation_scales is None else activation_scales.reshape(-1, 1)[rows]
-        return quant_matmul(x[rows], weight, activation_scales=scales, **options, **also)
+        return quant_matmul(
+            x[rows], weights[number], activation_scales=scales, quantize=quantize,
+            bias=None if bias is None else bias[number], function=function, **also,
+        )  # fmt: skip
 
     out, start = None, 0
-    for weight, size in zip(weights, sizes):
+    for number, size in enumerate(sizes):
         if size == 0:
             continue
         rows = slice(start, start + size)
         start += size
         if out is None:
-            first = product(weight, rows, out_dtype=out_dtype)
+            first = product(number, rows, out_dtype=out_dtype)
             if size == x.shape[0]:
                 return first
-            out = empty_like(x, (x.shape[0], weight.shape[0]), dtype(first.dtype))
+            out = empty_like(x, (x.shape[0], weights[number].shape[0]), dtype(first.dtype))
             out[rows] = first
         elif is_row_major(out[rows]):
-            product(weight, rows, out=out[rows])
+            product(number, rows, out=out[rows])
         else:
-            out[rows] = product(weight, rows, out_dtype=out.dtype)
-    return product(weights[0], slice(0, 0), out_dtype=out_dtype) if out is None else out
+            out[rows] = product(number, rows, out_dtype=out.dtype)
+    return product(0, slice(0, 0), out_dtype=out_dtype) if out is None else out
 
 
 def quant_bmm(x: Any, weights: Sequence[PackedWeight], *, out_dtype: Any = None, **options: Any) -> Any:

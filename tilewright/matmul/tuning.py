@@ -6,8 +6,9 @@ from typing import Any
 
 from tilewright.errors import TilewrightError
 from tilewright.matmul.arrays import agree, device_of, element_type
-from tilewright.matmul.experts import GroupedCall, PackedExperts
+from tilewright.matmul.experts import GroupedCall
 from tilewright.matmul.packed import PackedWeight
+from tilewright.matmul.packed_experts import PackedExperts
 from tilewright.matmul.product import Product
 from tilewright.matmul.tiers.dispatch import candidates, tuning_key
 from tilewright.tuning import Candidate, Database, Outcome, search, time_call

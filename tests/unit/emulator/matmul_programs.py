@@ -13,7 +13,8 @@ from tilewright.kernels.activation_quantization import quantize_activations
 from tilewright.kernels.arranged_activations import arranged_activations
 from tilewright.kernels.block_scaled_matmul import block_scaled_matmul
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
-from tilewright.kernels.epilogue import Epilogue
+from tilewright.kernels.epilogue import PLAIN, Epilogue
+from tilewright.kernels.expert_epilogue import expert_epilogue
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
 from tilewright.kernels.fragment_matmul import fragment_matmul
 from tilewright.kernels.general_matmul import general_matmul
@@ -79,8 +80,9 @@ def of_experts(K: int = 256, **options: Any) -> tuple[Any, tuple[Any, ...], dict
     rest = (
         whole(M, K, dtype="float16", size=1),
         powers(2),
+        whole(2, N, dtype="float16", size=3) if options.get("epilogue", PLAIN).bias else np.zeros((1, 1), np.float32),
         np.array([18, 3], np.int32),
-        rubbish(M, N, dtype="float16"),
+        rubbish(M, N // 2 if options.get("epilogue", PLAIN).pairs else N, dtype="float16"),
     )
     options = {
         "sizes": (N, K, form),
@@ -92,6 +94,18 @@ def of_experts(K: int = 256, **options: Any) -> tuple[Any, tuple[Any, ...], dict
         **options,
     }
     return medium_quant_matmul, (words, *rest), options
+
+
+def of_pairs() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Sums of two experts' rows, a bias of each, and gates."""
+    M, N = 21, 1044
+    arguments = (
+        whole(M, N, dtype="float32", size=4),
+        whole(2, N, dtype="float16", size=3),
+        np.array([18, 3], np.int32),
+    )
+    options = {"sizes": (2, N, "float16", "float16", "swiglu")}
+    return expert_epilogue, (*arguments, rubbish(M, N // 2, dtype="float16")), options
 
 
 def records() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -147,6 +161,7 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "small_quant_matmul": quantised(small_quant_matmul, 8, warps=2, records=2, blocks=2),
     "byte_quant_matmul": of_bytes(),
     "medium_quant_matmul of experts": of_experts(),
+    "medium_quant_matmul of experts and pairs": of_experts(epilogue=Epilogue(True, "float16", "clamped_swiglu"), blocks=5),
     "medium_quant_matmul": quantised(medium_quant_matmul, 16, tiles=1, records=1),
     "medium_quant_matmul in turns": quantised(medium_quant_matmul, 64, M=70, tiles=1, records=1),
     "medium_quant_matmul promoted": quantised(medium_quant_matmul, 16, tiles=1, records=2, promoted=True),
@@ -166,6 +181,7 @@ KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "quantize_activations": (quantize_activations, (TOKENS.astype(ALL["bfloat16"].numpy), rubbish(5, 256, dtype="int8"), rubbish(5, 1)), {"sizes": (256,)}),
     "quantize_activations of groups": (quantize_activations, (TOKENS, rubbish(5, 256, dtype="float8_e4m3fn"), rubbish(2, 5)), {"sizes": (256, "float32", "float8_e4m3fn", 128), "by_group": True}),
     "quantize_activations of a tensor": (quantize_activations, (TOKENS, powers(256), rubbish(5, 256, dtype="int8"), rubbish(1, 1)), {"sizes": (256, "float32"), "tensor": True, "divisors": True}),
+    "expert_epilogue": of_pairs(),
     "arranged_activations": (arranged_activations, (TOKENS, (np.arange(300, dtype=np.int32) * 7) % 300 - 44, rubbish(1), rubbish(5, 300)), {"sizes": (256, 300), "dtype": "float32"}),
 }  # fmt: skip
 """The same for kernels of every architecture."""

@@ -78,14 +78,36 @@ def test_one_launch_with_quantised_activations(to):
     assert np.abs(call.emulate() - exact).max() < (0.02 if to == "int8" else 0.08) * np.abs(exact).max()
 
 
+FEW_BLOCKS = {
+    "tokens": 16, "tiles": 1, "records": 1, "stages": 2, "halves": 2, "weight_stages": 2, "sharing": 1, "band": 1,
+    "promoted": False, "blocks": 3,
+}  # fmt: skip
+"""Options of the kernel that decodes, quick to emulate."""
+
+
 @pytest.mark.parametrize("format, group", [("int4", 64), ("nf4", 128), ("uint2", 128)])
 def test_one_launch_of_low_bit_weights(format, group):
     experts, dense = stacked(format, group=group)
     x, sizes = (RNG.standard_normal((12, 128))).astype(np.float16), [5, 0, 7]
-    call = GroupedCall.of(x, experts, sizes, None, None, "float32", target=HOPPER)
+    call = GroupedCall.of(x, experts, sizes, None, None, "float32", target=HOPPER, chosen=FEW_BLOCKS)
     assert isinstance(call, GroupedCall)
     exact = product(x, np.stack(dense), sizes)
     assert np.abs(call.emulate() - exact).max() < 2e-3 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("format, group, quantised", [("int4", 128, None), ("int8", None, "int8")])
+def test_a_bias_of_each_expert_and_gates(format, group, quantised):
+    experts, dense = stacked(format, group=group)
+    x, sizes = RNG.standard_normal((12, 128)).astype(np.float16), [5, 0, 7]
+    bias = RNG.standard_normal((3, 40)).astype(np.float16)
+    chosen = None if quantised else FEW_BLOCKS
+    call = GroupedCall.of(x, experts, sizes, None, quantised, "float32", bias, "swiglu", target=HOPPER, chosen=chosen)
+    assert isinstance(call, GroupedCall)
+    sums = product(x, np.stack(dense), sizes) + np.repeat(bias.astype(np.float64), sizes, axis=0)
+    exact = sums[:, ::2] / (1 + np.exp(-sums[:, ::2])) * sums[:, 1::2]
+    found = call.emulate()
+    assert found.shape == (12, 20)
+    assert np.abs(found - exact).max() < (0.02 if quantised else 2e-3) * np.abs(exact).max()
 
 
 def test_what_one_launch_does_not_serve_is_said():

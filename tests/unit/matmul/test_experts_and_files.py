@@ -9,7 +9,7 @@ import pytest
 from products import close
 
 from tilewright.checkpoints.safetensors import save_safetensors
-from tilewright.errors import InvalidCheckpoint, WrongArgumentShape
+from tilewright.errors import InvalidCheckpoint, Unsupported, WrongArgumentShape
 from tilewright.matmul import PackedWeight, grouped_matmul, quant_bmm, quant_matmul
 from tilewright.quant import QuantizedWeight, quantize
 
@@ -38,10 +38,28 @@ def test_batches(experts: list[PackedWeight]) -> None:
         close(one, given, expert.to_dense())
 
 
+@pytest.mark.parametrize("function", ["relu", "clamped_swiglu"])
+def test_each_run_has_its_bias_and_then_a_function(experts: list[PackedWeight], function: str) -> None:
+    x = RNG.standard_normal((9, K)).astype(np.float32)
+    bias = (10 * RNG.standard_normal((3, N))).astype(np.float32)
+    found = grouped_matmul(x, experts, [4, 0, 5], bias=bias, function=function)
+    rows = [(slice(0, 4), 0), (slice(4, 9), 2)]
+    exact = np.concatenate([x[own] @ experts[e].to_dense().T + bias[e] for own, e in rows])
+    gate, up = np.minimum(exact[:, ::2], 7), np.clip(exact[:, 1::2], -7, 7)
+    exact = np.maximum(exact, 0) if function == "relu" else gate / (1 + np.exp(-1.702 * gate)) * (up + 1)
+    np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-4)
+    assert grouped_matmul(x[:0], experts, [0, 0, 0], function=function).shape == (0, exact.shape[1])
+
+
 def test_what_does_not_fit_is_named(experts: list[PackedWeight]) -> None:
     x = np.zeros((9, K), np.float32)
     with pytest.raises(WrongArgumentShape, match="3 runs of 8 rows were given for 3 weights and 9 rows"):
         grouped_matmul(x, experts, [4, 0, 4])
+    with pytest.raises(WrongArgumentShape, match=r"bias has shape \[20\], expected \[3, 20\]"):
+        grouped_matmul(x, experts, [4, 0, 5], bias=np.zeros(20, np.float32))
+    with pytest.raises(Unsupported, match="the activation function 'glu' is not supported") as caught:
+        grouped_matmul(x, experts, [4, 0, 5], function="glu")
+    assert "swiglu, clamped_swiglu" in str(caught.value)
     with pytest.raises(WrongArgumentShape, match=r"x has shape \[9, 64\], expected \[3, M, K\]"):
         quant_bmm(x, experts)
 

@@ -1,0 +1,125 @@
+"""Weights of one shape and form, stacked, so that one launch serves all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import NotPrepared, WrongArgumentShape
+from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.matmul.arrays import is_capturing, wait_for_copies
+from tilewright.matmul.packed import PackedWeight
+from tilewright.matmul.tiers.records import Coding, records_of
+from tilewright.matmul.tiers.scaled import channel_scales
+
+
+class PackedExperts(Sequence[PackedWeight]):
+    """Weights of one shape and form with their arrays stacked, so that one launch serves all of them.
+
+    Parameters
+    ----------
+    weights : on one device; what they hold is copied.
+
+    Raises
+    ------
+    WrongArgumentShape : there are none, or they differ in shape, format, groups or the arrays that they have.
+
+    Notes
+    -----
+    Each entry is a `PackedWeight` whose arrays are parts of the stacked ones.
+    """
+
+    def __init__(self, weights: Sequence[PackedWeight]) -> None:
+        if not weights:
+            raise WrongArgumentShape("no weights were given to stack")
+        first = weights[0]
+        for number, weight in enumerate(weights):
+            if _form(weight) != _form(first):
+                raise WrongArgumentShape(
+                    f"weight {number} is {weight!r}, weight 0 {first!r}", hint="experts that are stacked have one form"
+                )
+        self.held = {
+            name: _stacked([weight.codes if name == "codes" else weight.held[name] for weight in weights])
+            for name in first.held
+        }
+        """Codes row by row (gone where there are records instead), scales and the like, stacked."""
+        self._weights = tuple(
+            PackedWeight(
+                one.format, one.shape, {name: array[number] for name, array in self.held.items()}, block=one.block,
+                zeros_mode=one.zeros_mode, tensor_scale=one.tensor_scale,
+            )
+            for number, one in enumerate(weights)
+        )  # fmt: skip
+        self._derived: dict[Any, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self._weights[number]
+
+    def __iter__(self) -> Iterator[PackedWeight]:
+        return iter(self._weights)
+
+    @property
+    def codes(self) -> Any:
+        """Codes row by row, stacked: made again, once, where kernels hold them otherwise."""
+        held = self.held.get("codes")
+        return self._once("codes", lambda: _stacked([one.codes for one in self._weights])) if held is None else held
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of one of them, ``[N, K]``."""
+        return self._weights[0].shape
+
+    @property
+    def device(self) -> str:
+        return self._weights[0].device
+
+    def to(self, device: Any) -> PackedExperts:
+        """The same weights as torch tensors on a device."""
+        return PackedExperts([weight.to(device) for weight in self._weights])
+
+    def channel_scales(self, example: Any) -> Any:
+        """Scales of all channels, ``[experts, N]`` float32."""
+        return self._once("scales", lambda: _stacked([channel_scales(weight, example) for weight in self._weights]))
+
+    def records(self, form: FragmentRecords, coding: Coding, example: Any) -> tuple[Any, Any]:
+        """Records of all weights, one below the other, and a float32 factor of each."""
+
+        def made() -> tuple[Any, Any]:
+            each = [records_of(weight, form, coding, example) for weight in self._weights]
+            words, factors = _stacked([one.words for one in each]), _stacked([one.factor for one in each])
+            for weight, own in zip(self._weights, words):
+                if weight.order is not None:
+                    weight.become(weight.order, own)
+                    self.held.pop("codes", None)
+            return words.reshape(-1, *words.shape[2:]), factors.reshape(-1)
+
+        return self._once(str(form), made)  # type: ignore[no-any-return]
+
+    def _once(self, key: str, make: Callable[[], Any]) -> Any:
+        if key not in self._derived:
+            if any(map(is_capturing, self.held.values())):
+                raise NotPrepared(
+                    "experts are packed while a graph is captured", hint="call once with such activations before"
+                )
+            self._derived[key] = make()
+            wait_for_copies(self._weights[0].held["codes"])
+        return self._derived[key]
+
+
+def _form(weight: PackedWeight) -> Any:
+    others = [(name, array) for name, array in weight.held.items() if name != "codes"]
+    arrays = sorted((name, tuple(array.shape), str(array.dtype)) for name, array in others)
+    return weight.format, weight.shape, weight.block, weight.zeros_mode, weight.device, arrays
+
+
+def _stacked(arrays: Sequence[Any]) -> Any:
+    if isinstance(arrays[0], np.ndarray):
+        return np.stack(arrays)
+    import torch
+
+    return torch.stack(list(arrays))
