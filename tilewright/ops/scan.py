@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Effects, Expr, Region, Statement, TileOperator, Var, binary, cast, const, tile_operator
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Effects,
+    Expr,
+    Load,
+    Region,
+    Select,
+    Statement,
+    Store,
+    TileOperator,
+    Var,
+    binary,
+    cast,
+    const,
+    seq,
+    tile_operator,
+)
 from tilewright.ops.base import (
     accumulator,
     begin,
@@ -26,6 +46,9 @@ from tilewright.ops.base import (
 from tilewright.ops.rounding import cast_array, round_float, wrap
 
 KINDS = {"sum": "add", "max": "max"}
+
+FEWEST_PARTS, MOST_PARTS = 4, 32
+"""Parts of a line that threads share: with fewer, putting them together takes longer than it saves; with more, the meetings of the block do."""
 
 
 @tile_operator("scan")
@@ -90,6 +113,80 @@ class Scan(TileOperator):
         shape = [extents[axis] for axis in kept]
         return parallel(shape or [1], lambda *index: self._lower_line(dict(zip(kept, index))), span=self.span)
 
+    def lower_divided(self, threads: int) -> Statement | None:
+        """The same where a block's threads share memory and lines are few: each line in parts, and a scan of what they add up to.
+
+        None where every thread has a line of its own, or a line has no equal parts.
+        """
+        extents = static_extents(self.source)
+        assert extents is not None
+        kept = [axis for axis in range(len(extents)) if axis != self.axis]
+        shape = [extents[axis] for axis in kept]
+        length = extents[self.axis]
+        most = min(MOST_PARTS, threads // math.prod(shape))
+        parts = max((count for count in range(1, most + 1) if length % count == 0), default=1)
+        if parts < FEWEST_PARTS:
+            return None
+        sums = Buffer("sums", (*shape, parts), self._wide(), "shared")
+
+        def summed(*index: Var) -> list[Statement]:
+            total, part = accumulator("total", sums.dtype), index[-1]
+            at = partial(self._of_part, dict(zip(kept, index)), part, length // parts)
+            return [
+                begin(total, element(self.source, at(const(0)))),
+                serial("k", 1, length // parts, lambda k: [put(total, self._folded(get(total), at(k)))]),
+                Store(sums, index, get(total)),
+            ]
+
+        def finished(*index: Var) -> list[Statement]:
+            total, part = accumulator("total", sums.dtype), index[-1]
+            at = partial(self._of_part, dict(zip(kept, index)), part, length // parts)
+            before = Load(sums.dtype, offsets, (*index[:-1], binary("max", binary("sub", part, const(1)), const(0))))
+            first = at(const(0))
+            begun = Select(sums.dtype, binary("gt", part, const(0)), self._folded(before, first), self._element(first))
+            return [
+                begin(total, begun),
+                store_element(self.destination, first, get(total)),
+                serial("k", 1, length // parts, lambda k: [
+                    put(total, self._folded(get(total), at(k))), store_element(self.destination, at(k), get(total)),
+                ]),
+            ]  # fmt: skip
+
+        offsets, scanned = self._scan_of_parts(sums)
+        begun = parallel(sums.static_shape, summed, span=self.span)
+        return seq(Allocate(sums), begun, *scanned, parallel(sums.static_shape, finished, span=self.span))
+
+    def _scan_of_parts(self, sums: Buffer) -> tuple[Buffer, list[Statement]]:
+        """The running results along the last dimension of a shared tile, those at twice the distance in each step."""
+        made: list[Statement] = []
+        distance = 1
+        while distance < sums.static_shape[-1]:
+            after = replace(sums, name="offsets")
+
+            def step(*index: Var, before: Buffer = sums, after: Buffer = after, by: int = distance) -> Statement:
+                *line, part = index
+                own = Load(before.dtype, before, index)
+                other = Load(before.dtype, before, (*line, binary("max", binary("sub", part, const(by)), const(0))))
+                reached = binary("ge", part, const(by))
+                return Store(after, index, Select(own.dtype, reached, binary(KINDS[self.kind], other, own), own))
+
+            made += [Allocate(after), parallel(sums.static_shape, step, span=self.span)]
+            sums, distance = after, distance * 2
+        return sums, made
+
+    def _of_part(self, line: dict[int, Var], part: Expr, length: int, k: Expr) -> list[Expr]:
+        """The place of element `k` of a part of a line, in the order of the scan."""
+        place = binary("add", binary("mul", part, const(length)), k)
+        if self.reverse:
+            place = binary("sub", const(int(self.source.extents[self.axis]) - 1), place)  # type: ignore[arg-type]
+        return [line.get(axis, place) for axis in range(len(self.source.extents))]
+
+    def _element(self, place: list[Expr]) -> Expr:
+        return cast(element(self.source, place), self._wide())
+
+    def _folded(self, total: Expr, place: list[Expr]) -> Expr:
+        return binary(KINDS[self.kind], total, self._element(place))
+
     def _lower_line(self, index: dict[int, Var]) -> list[Statement]:
         """One line along the dimension: a scalar accumulator, stored after every element."""
         length = int(self.source.extents[self.axis])  # type: ignore[arg-type]
@@ -101,9 +198,8 @@ class Scan(TileOperator):
             return [index.get(axis, place) for axis in range(len(self.source.extents))]
 
         def step(k: Var) -> list[Statement]:
-            value = cast(element(self.source, at(k)), wide)
             return [
-                put(total, binary(KINDS[self.kind], get(total), value)),
+                put(total, self._folded(get(total), at(k))),
                 store_element(self.destination, at(k), get(total)),
             ]
 

@@ -15,6 +15,7 @@ places than its own (a transpose, a scan, a gemm of scalars, an author's gather)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -22,8 +23,10 @@ from tilewright.ir import nodes
 from tilewright.ir.nodes import (
     Buffer,
     Function,
+    Kernel,
     Parallel,
     Pipelined,
+    Role,
     Statement,
     TileOperator,
     const,
@@ -31,9 +34,11 @@ from tilewright.ir.nodes import (
 from tilewright.ir.visitor import Rewriter, find
 from tilewright.ops.copy import Copy
 from tilewright.ops.reduce import Reduce
+from tilewright.ops.scan import Scan
 from tilewright.ops.sparse_gemm import Product
 from tilewright.ops.unpack import Unpack
 from tilewright.passes.context import Context
+from tilewright.passes.lower.named_barriers import WARP
 from tilewright.passes.tile.infer_layouts import accesses_of
 from tilewright.passes.tile.select_async_copies import CP_ASYNC
 from tilewright.passes.tile.select_copies import ENGINE, QUADS
@@ -50,6 +55,18 @@ def expand_operators(function: Function, context: Context) -> Function:
 class _Expand(Rewriter):
     def __init__(self, context: Context) -> None:
         self.plans = context.facts.get(FACT, {})
+        self.threads = 1
+
+    def visit_Kernel(self, kernel: Kernel) -> Statement:
+        self.threads = math.prod(kernel.threads)
+        made: Statement = self.generic(kernel)
+        return made
+
+    def visit_Role(self, role: Role) -> Statement:
+        before, self.threads = self.threads, role.warps * WARP
+        made: Statement = self.generic(role)
+        self.threads = before
+        return made
 
     def visit_TileOperator(self, operator: TileOperator) -> Statement:
         if isinstance(operator, Product) and operator in self.plans:
@@ -62,7 +79,8 @@ class _Expand(Rewriter):
             return operator
         if isinstance(operator, Copy) and operator.prefer == QUADS and self._is_right(operator.destination.buffer):
             return operator
-        lowered = operator.lower()
+        divided = operator.lower_divided(self.threads) if isinstance(operator, Scan) else None
+        lowered = divided or operator.lower()
         lowered = lowered if lowered.span is not None else replace(lowered, span=operator.span)
         effects = operator.effects()
         fresh = {region.buffer for region in effects.writes if region.is_whole}

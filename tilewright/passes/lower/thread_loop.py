@@ -358,11 +358,10 @@ class ThreadLoop:
         return [Let(var, self._in_registers(value), span=self.loop.span) for var, value in chosen.named.values()]
 
     def _vectors(self) -> tuple[list[_Vector], list[_Vector]]:
-        """The loads and stores that move whole vectors."""
+        """The loads and stores that move whole vectors: loads before all elements, stores behind them."""
         if self.width == 1:
             return [], []
         loads: dict[Any, _Vector] = {}
-        stores: list[_Vector] = []
         stored: set[Buffer] = set()
         for statement in self.loop.body.statements:
             for node, condition in self._loads_in(statement, None):
@@ -370,15 +369,32 @@ class ThreadLoop:
                     known = loads.setdefault(key(node), replace(vector, condition=condition))
                     if known.condition is not None and (condition is None or key(condition) != key(known.condition)):
                         known.condition = None
-            added = _sum(statement)
-            if added is not None and (vector := self._vector(added, adds=True)) is not None:
-                stores.append(vector)
             if isinstance(statement, Store):
-                vector = self._vector(statement)
-                if vector is not None and statement.buffer not in stored:
-                    stores.append(vector)
                 stored.add(statement.buffer)
-        return list(loads.values()), stores
+        return list(loads.values()), self._stored_vectors()
+
+    def _stored_vectors(self) -> list[_Vector]:
+        """The stores that may wait until all elements of a group are known.
+
+        Those of a buffer wait together, in their order; none does where an element reads what another place got.
+        """
+        found: dict[Buffer, dict[Any, _Vector | None]] = {}
+        for statement in self.loop.body.statements:
+            for load in find(statement, Load):
+                before = found.get(load.buffer, {})
+                if any(place != key(load.indices) or (one and one.adds) for place, one in before.items()):
+                    before[None] = None
+            added = _sum(statement)
+            store = statement if isinstance(statement, Store) else added
+            if store is not None:
+                vectors = found.setdefault(store.buffer, {})
+                place = key(store.indices)
+                if place in vectors and len(vectors) > 1:
+                    vectors[None] = None  # the last word on a place that may be that of another store
+                vectors[place] = self._vector(store, adds=added is not None)
+        kept = [list(vectors.values()) for vectors in found.values()]
+        kept = [one for one in kept if None not in one and len({vector.adds for vector in one if vector}) == 1]
+        return [vector for vectors in kept for vector in vectors if vector is not None]
 
     def _loads_in(self, node: Any, condition: Expr | None) -> Iterator[tuple[Load, Expr | None]]:
         """Every load at or below a node, with the condition of the choices around it that a group shares."""
@@ -562,6 +578,8 @@ class _Registers(Rewriter):
     ) -> None:
         self.work, self.loads, self.stores = work, loads, stores
         self.of_group = of_group
+        self.changed: set[Buffer] = set()
+        """What the statements so far have stored to."""
         self.axes = {access.buffer: access.axes for access in accesses_of(work.loop)}
 
     def map_buffer(self, buffer: Buffer) -> Buffer:
@@ -584,15 +602,19 @@ class _Registers(Rewriter):
         return work.owner.analyzer.simplify(total)
 
     def visit_Load(self, load: Load) -> Expr:
-        part = self.loads.get(key(load))
+        buffer = load.buffer
+        part = self.loads.get(key(load)) if buffer not in self.changed else None
         if part is not None:
             return Load(load.dtype, part, (self.work.lane,))
-        buffer = load.buffer
         if buffer.scope == "fragment":
             return Load(load.dtype, self.map_buffer(buffer), (self._register(buffer),))
         indices = tuple(self.visit(index) for index in load.indices)
-        made, places = self.work.owner.physical(buffer, indices)
-        value = Load(load.dtype, made, places)
+        part = self.stores.get((buffer, key(load.indices))) if buffer in self.changed else None
+        if part is not None:
+            value = Load(load.dtype, part, (self.work.lane,))
+        else:
+            made, places = self.work.owner.physical(buffer, indices)
+            value = Load(load.dtype, made, places)
         guard = self.work.owner.guard(buffer, indices)
         if guard is None:
             return value
@@ -600,6 +622,7 @@ class _Registers(Rewriter):
 
     def visit_Store(self, store: Store) -> Statement:
         value = self.visit(store.value)
+        self.changed.add(store.buffer)
         part = self.stores.get((store.buffer, key(store.indices)))
         if part is not None:
             return replace(store, buffer=part, indices=(self.work.lane,), value=value)
