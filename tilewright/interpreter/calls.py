@@ -10,9 +10,14 @@ from tilewright.errors import DivergentThreads, InternalError
 from tilewright.interpreter.arithmetic import carried, fused_multiply_add, settle
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.interpreter.memory import Cell, View
+from tilewright.interpreter.state import both
 from tilewright.interpreter.tiles import read_region
-from tilewright.ir.nodes import Call, Expr, Region
+from tilewright.ir.nodes import Call, Expr, Region, expr
 from tilewright.ops.atomic import combine
+
+
+LINE = 64
+"""Bytes of a line of the caches."""
 
 
 def _target(state: Evaluator, node: Call) -> tuple[Region, View]:
@@ -86,6 +91,41 @@ def _stream(state: Evaluator, node: Call) -> Any:
 
 
 SPECIAL_CALLS["stream"] = _stream
+
+
+def _first_elements(state: Evaluator, node: Call, lanes: int) -> tuple[Any, list[Any], Any]:
+    """Where the first lanes of a vector of so many are, and which lanes those are."""
+    region, place = _target(state, node)
+    (count,) = region.extents
+    first = np.arange(lanes) < np.asarray(state.value(expr(count)))[..., None]
+    return place, [state.value(start) for start in region.starts], both(state.element_mask(lanes), first)
+
+
+def _load_first(state: Evaluator, node: Call) -> Any:
+    place, indices, mask = _first_elements(state, node, node.dtype.lanes)
+    values = carried(place.load(indices, node.dtype.lanes, mask), node.dtype.scalar)
+    return settle(np.where(mask, values, np.zeros((), values.dtype)), node.dtype)
+
+
+def _store_first(state: Evaluator, node: Call) -> Any:
+    value = node.arguments[1]
+    assert isinstance(value, Expr)
+    place, indices, mask = _first_elements(state, node, value.dtype.lanes)
+    place.store(indices, value.dtype.lanes, state.value(value), mask)
+    return 0
+
+
+def _stream_head(state: Evaluator, node: Call) -> Any:
+    """As if every tensor began with a line."""
+    region, large = node.arguments
+    assert isinstance(region, Region) and isinstance(large, Expr)
+    at = np.asarray(state.value(region.starts[0]))
+    return settle(np.where(state.value(large), -at % (LINE // region.dtype.storage_bytes), 0), node.dtype)
+
+
+SPECIAL_CALLS["load_first"] = _load_first
+SPECIAL_CALLS["store_first"] = _store_first
+SPECIAL_CALLS["stream_head"] = _stream_head
 
 
 def _atomic_store(state: Evaluator, node: Call) -> Any:

@@ -128,7 +128,7 @@ class _Ahead(ScopedRewriter):
         per_line = LINE // stream.buffer.dtype.storage_bytes
         for later in range(position + 1, len(statements)):
             loop = statements[later]
-            if not isinstance(loop, For) or not self.same_range(stream.loop, loop):
+            if not isinstance(loop, For) or not self.walks_as_far(loop, stream.loop):
                 continue
             step = loop.step
             if not isinstance(step, Const) or any(load.buffer is stream.buffer for load in _direct_loads(loop)):
@@ -143,8 +143,11 @@ class _Ahead(ScopedRewriter):
             statements[later] = replace(loop, body=Seq((*requests, *_statements(loop.body))), kind="serial")
             return
 
-    def same_range(self, one: For, other: For) -> bool:
-        return self.analyzer.equal(one.start, other.start) and self.analyzer.equal(one.stop, other.stop)
+    def walks_as_far(self, one: For, other: For) -> bool:
+        """Whether `one` begins where `other` does and ends there, or a little behind."""
+        low, high = self.analyzer.bounds(index_binary("sub", one.stop, other.stop))
+        most = MOST_REQUESTS * LINE
+        return self.analyzer.equal(one.start, other.start) and low is not None and high is not None and 0 <= low <= high <= most
 
 
 def _first_dimension(kernel: Kernel) -> Var | None:

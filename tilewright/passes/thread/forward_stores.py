@@ -29,10 +29,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tilewright.arith import Analyzer
 from tilewright.ir.nodes import (
     Allocate,
     Binary,
     Buffer,
+    Call,
     Const,
     Expr,
     For,
@@ -44,11 +46,13 @@ from tilewright.ir.nodes import (
     Statement,
     Store,
     Var,
+    binary,
 )
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, children, find, holds, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter
+from tilewright.passes.thread.first_lanes import access_of
 
 PRIVATE = frozenset({"fragment", "local", "register", "scalar", "shared"})
 """Where tiles lie that a block of one thread has for itself."""
@@ -192,19 +196,52 @@ def _unread(body: Any) -> set[Buffer]:
 
 
 class _DropDead(Rewriter):
-    """Stores in the last loop over a tile that nobody loads behind them."""
+    """Stores in loops over a tile to places that nobody loads behind them."""
 
     def visit_Seq(self, sequence: Seq) -> Any:
         statements = list(sequence.statements)
         tiles = [s.buffer for s in statements if isinstance(s, Allocate) and _is_own(s.buffer)]
         for tile in tiles:
-            last = next(i for i in reversed(range(len(statements))) if _mentions(statements[i], tile))
-            loop = statements[last]
-            if isinstance(loop, For):
-                statements[last] = _without_dead_stores(loop, tile)
+            _drop_dead_stores(statements, tile)
         if any(new is not old for new, old in zip(statements, sequence.statements, strict=True)):
             sequence = replace(sequence, statements=tuple(statements))
         return self.generic(sequence)
+
+
+def _drop_dead_stores(statements: list[Statement], tile: Buffer) -> None:
+    """Take them out of the loops among `statements`, from the last on, as far as it is known what is read behind them."""
+    analyzer = Analyzer()
+    later: list[Expr] = []
+    for position in reversed(range(len(statements))):
+        statement = statements[position]
+        if not _mentions(statement, tile):
+            continue
+        if isinstance(statement, For) and all(analyzer.prove(binary("ge", low, statement.stop)) for low in later):
+            statements[position] = statement = _without_dead_stores(statement, tile)
+        reads = _first_reads(statement, tile)
+        if reads is None:
+            return
+        later += reads
+
+
+def _first_reads(statement: Statement, tile: Buffer) -> list[Expr] | None:
+    """Places of `tile` such that `statement` reads nothing in front of all of them; None where that is not seen."""
+    places: list[Expr] = []
+    known: set[Region] = set()
+    for node in walk(statement):
+        if isinstance(node, Call) and (access := access_of(node)) is not None:
+            known.add(access[0])
+            if access[0].buffer is tile and not access[1]:
+                places.append(access[0].starts[0])
+        elif isinstance(node, Region) and root(node.buffer) is tile and node not in known:
+            return None
+        elif isinstance(node, Load) and root(node.buffer) is tile:
+            if node.buffer is not tile:
+                return None
+            window = _window(node.indices, node.dtype.lanes, statement) if isinstance(statement, For) else None
+            places.append(statement.start if window is not None else node.indices[0])  # type: ignore[union-attr]
+    declared = {node.var for node in walk(statement) if isinstance(node, For)}
+    return None if any(node in declared for place in places for node in walk(place)) else places
 
 
 def _is_own(buffer: Buffer) -> bool:

@@ -24,6 +24,9 @@ After::
                 C[j].x16 = row[j].x16 * row[j].x16
                 C[j + 16].x16 = row[j + 16].x16 * row[j + 16].x16
 
+Where one loop goes further than the other, what is left of it follows the joined one; ends of rows that stand between two loops,
+and have nothing to do with the first, go in front of both.
+
 A tile that leaves the registers is written and read again by every loop over it; in one loop its values stay in
 registers from the first statement to the last, and what is bound by the memory and what is bound by
 arithmetic go on together.  Two loops are one where each iteration of the second only meets what the same iteration
@@ -44,6 +47,7 @@ from tilewright.ir.nodes import (
     Buffer,
     Call,
     Const,
+    Evaluate,
     Expr,
     For,
     Function,
@@ -60,6 +64,7 @@ from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, with_values
+from tilewright.passes.thread.first_lanes import access_of
 
 WIDEST_RATIO = 8
 """Iterations of the narrower loop that stand behind one another in one of the wider."""
@@ -113,20 +118,71 @@ class _Fuse(ScopedRewriter):
         """Join the loop at `position` with the next one, with what stands between them in front of both."""
         first = statements[position]
         assert isinstance(first, For)
-        between = 1
-        while position + between < len(statements) and _movable(statements[position + between]):
-            between += 1
-        if position + between == len(statements):
+        between = position + 1
+        with self.analyzer.scope():
+            while between < len(statements) and self.movable(statements[between]):
+                if isinstance(statements[between], Let):
+                    super().visit_Let(statements[between])  # type: ignore[arg-type]
+                between += 1
+            if between == len(statements):
+                return False
+            second = statements[between]
+            moved = statements[position + 1 : between]
+            if not isinstance(second, For) or not self.independent(first, moved):
+                return False
+            made = self.joined_in_common(first, second)
+        if made is None:
             return False
-        second = statements[position + between]
-        moved = statements[position + 1 : position + between]
-        if not isinstance(second, For) or not _independent(first, moved):
-            return False
-        joined = self.joined(first, second)
-        if joined is None:
-            return False
-        statements[position : position + between + 1] = [*moved, joined]
+        statements[position : between + 1] = [*moved, *made]
         return True
+
+    def movable(self, statement: Statement) -> bool:
+        """Whether it may stand in front of loops that have nothing to do with it."""
+        if isinstance(statement, For):
+            return _plain(statement) and self.runs_at_most_once(statement)
+        return isinstance(statement, (Allocate, Let, Store, Evaluate)) and all(_simple(node) for node in walk(statement))
+
+    def runs_at_most_once(self, loop: For) -> bool:
+        most = self.analyzer.bounds(index_binary("sub", loop.stop, loop.start))[1]
+        return most is not None and most <= _step(loop)
+
+    def independent(self, loop: For, moved: list[Statement]) -> bool:
+        """Whether the statements behind `loop` may as well stand in front of it."""
+        inside, behind = list(_accesses(loop)), [access for statement in moved for access in _accesses(statement)]
+        with self.analyzer.scope():
+            for outer in (loop, *moved):
+                for node in find(outer, For):
+                    self.bind_steps(node)
+            return not any(
+                root(ours.buffer) is root(theirs.buffer)
+                and (ours.writes or theirs.writes)
+                and not self.disjoint(ours, theirs)
+                for theirs in behind
+                for ours in inside
+            )
+
+    def disjoint(self, one: Access, other: Access) -> bool:
+        if one.buffer is not other.buffer:
+            return False
+        low, high = self.analyzer.distance(one.index, other.index)
+        return (low is not None and low >= other.lanes) or (high is not None and -high >= one.lanes)
+
+    def joined_in_common(self, first: For, second: For) -> list[Statement] | None:
+        """Both loops as one as far as both go, then what is left of one of them; None where they stay apart."""
+        longer = self.analyzer.bounds(index_binary("sub", first.stop, second.stop))
+        if longer[0] is None or longer[0] != longer[1] or longer[0] == 0:
+            joined = self.joined(first, second)
+            return None if joined is None else [joined]
+        stop = second.stop if longer[0] > 0 else first.stop
+        loop = first if longer[0] > 0 else second
+        extent = self.analyzer.bounds(index_binary("sub", stop, loop.start))[0]
+        if extent is None or extent < abs(longer[0]) or not isinstance(loop.step, Const):
+            return None
+        if not self.analyzer.divides(index_binary("sub", stop, loop.start), _step(loop)):
+            return None
+        common = replace(loop, stop=stop)
+        joined = self.joined(common, second) if loop is first else self.joined(first, common)
+        return None if joined is None else [joined, fresh(replace(loop, start=stop))]
 
     def joined(self, first: For, second: For) -> For | None:
         """Both loops as one, or None where an iteration of one meets what another iteration of the other wrote."""
@@ -246,25 +302,15 @@ def _plain(loop: For) -> bool:
 
 def _simple(node: Any) -> bool:
     if isinstance(node, Call):
-        return _pure(node)
+        return access_of(node) is not None or _pure(node)
+    if isinstance(node, Evaluate):
+        return isinstance(node.value, Call) and access_of(node.value) is not None
     return not isinstance(node, Statement) or isinstance(node, (Seq, For, Store, Let, Allocate, nodes.If))
 
 
 def _pure(call: Call) -> bool:
     record = INTRINSICS[call.function]
     return record.pure and all(isinstance(argument, Expr) for argument in call.arguments)
-
-
-def _movable(statement: Statement) -> bool:
-    return isinstance(statement, (Allocate, Let, Store)) and all(_simple(node) for node in walk(statement))
-
-
-def _independent(loop: For, moved: list[Statement]) -> bool:
-    """Whether the statements behind `loop` may as well stand in front of it."""
-    inside, behind = list(_accesses(loop)), [access for statement in moved for access in _accesses(statement)]
-    roots = {root(access.buffer) for access in inside}
-    written = {root(access.buffer) for access in inside if access.writes}
-    return not any(root(access.buffer) in (roots if access.writes else written) for access in behind)
 
 
 def _accesses(node: Any) -> Iterator[Access]:
@@ -277,6 +323,10 @@ def _accesses(node: Any) -> Iterator[Access]:
             yield Access(part.buffer, index, dtype.lanes, isinstance(part, Store))
         elif isinstance(part, Allocate) and part.initial is not None and part.buffer not in own:
             yield Access(part.buffer, const(0), 1, True)
+        elif isinstance(part, Call) and (found := access_of(part)) is not None:
+            region, writes = found
+            if region.buffer not in own:
+                yield Access(region.buffer, region.starts[0], part.dtype.lanes, writes)
 
 
 def _step(loop: For) -> int:

@@ -21,6 +21,9 @@ An ordinary store to a line that no cache holds reads the line first, and later 
 fill lines one after the other need not: the machine collects them and writes each line once.  Whoever reads the result
 next finds it in main memory, where it would have been in any case if it is several times the size of a core's own
 cache; of a size that is known only at launch the kernel asks then.
+
+Rows of a length that is no number of lines begin anywhere in one.  A loop over such a row begins with as many elements as
+there are up to the next line, and ends with those that its whole vectors leave (`first_lanes`).
 """
 
 from __future__ import annotations
@@ -55,10 +58,13 @@ from tilewright.ir.nodes import (
     index_binary,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import key, walk
 from tilewright.passes.context import Context
-from tilewright.passes.scoped import ScopedRewriter
+from tilewright.passes.scoped import ScopedRewriter, fresh, with_values
+from tilewright.passes.thread.first_lanes import NoFirstLanes, access_of, first_lanes
 
+STORED_BYTES = 16
+"""What is stored past the caches begins at a multiple of so many bytes."""
 CACHES = 4
 """A result of so many times a core's second-level cache has left it before anybody reads it."""
 
@@ -95,7 +101,50 @@ class _Stream(ScopedRewriter):
         self.loops.append(loop)
         made = super().visit_For(loop)
         self.loops.pop()
-        return made
+        return made if made is loop else self.from_line_to_line(loop, made)
+
+    def from_line_to_line(self, loop: For, made: For) -> Any:
+        """`made`, the streaming form of `loop`, on whole lines, with what is in front of them and behind by `loop`."""
+        store = self.result_of(loop)
+        if store is None:
+            return made
+        lanes, var, index = store.value.dtype.lanes, loop.var, loop.var.dtype
+        first, behind = Var(index, f"{var.name}_line"), Var(index, f"{var.name}_end")
+        count = lambda stop: cast(index_binary("sub", stop, var), INT32)  # noqa: E731
+        try:
+            head = replace(loop, stop=first, body=first_lanes(loop.body, var, lanes, count(first)))
+            rest = replace(loop, start=behind, body=first_lanes(loop.body, var, lanes, count(loop.stop)))
+        except NoFirstLanes:
+            return made
+        place = Region(store.buffer, tuple(with_values(part, {var: loop.start}) for part in store.indices), (1,))
+        line = cast(Call(INT32, "stream_head", (place, self.large[store.buffer])), index)
+        left = index_binary("sub", loop.stop, first)
+        whole = index_binary("mul", index_binary("floordiv", left, lanes), lanes)
+        return [
+            Let(first, index_binary("min", index_binary("add", loop.start, line), loop.stop)),
+            fresh(head),
+            Let(behind, index_binary("add", first, whole)),
+            replace(made, start=first, stop=behind),
+            fresh(rest),
+        ]
+
+    def result_of(self, loop: For) -> Store | None:
+        """The one store of `loop` that is streamed, where vectors may begin anywhere: none reads what another one writes."""
+        accesses = [node for node in walk(loop.body) if isinstance(node, (Load, Store))]
+        stores = [node for node in accesses if isinstance(node, Store)]
+        streamed = [node for node in stores if node.buffer in self.large]
+        if len(streamed) != 1 or not isinstance(loop.step, Const) or int(loop.step.value) != streamed[0].value.dtype.lanes:
+            return None
+        for store in stores:
+            places = {key(node.indices) for node in accesses if node.buffer is store.buffer}
+            if len(places) > 1:
+                return None
+        return None if self.begins_lines(streamed[0], loop) else streamed[0]
+
+    def begins_lines(self, store: Store, loop: For) -> bool:
+        """Whether every row begins as far from the beginning of a line as the tensor does."""
+        start = index_binary("mul", with_values(store.indices[0], {loop.var: loop.start}), store.buffer.dtype.storage_bytes)
+        return self.analyzer.divides(start, STORED_BYTES)
 
     def visit_Store(self, store: Store) -> Statement:
         result, value = store.buffer, store.value
@@ -153,10 +202,14 @@ def _only_written(function: Function) -> set[Buffer]:
     """Parameters that are whole tensors, and that the function stores to and never reads."""
     written: set[Buffer] = set()
     read: set[Buffer] = set()
+    ends: set[Region] = set()
     for node in walk(function.body):
         if isinstance(node, Store):
             written.add(node.buffer)
-        elif isinstance(node, (Load, Region, Allocate)):
+        elif isinstance(node, Call) and (access := access_of(node)) is not None:
+            ends.add(access[0])
+            (written if access[1] else read).add(root(access[0].buffer))
+        elif isinstance(node, (Load, Allocate)) or (isinstance(node, Region) and node not in ends):
             read.add(root(node.buffer))
     plain = {param for param in function.params if isinstance(param, Buffer) and param.strides is None}
     return (written & plain) - read

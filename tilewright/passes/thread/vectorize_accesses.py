@@ -1,4 +1,4 @@
-"""Loops over neighbouring elements become loops over vectors, with a scalar loop for what is left.
+"""Loops over neighbouring elements become loops over vectors; of the last one only some lanes exist.
 
 Before::
 
@@ -25,7 +25,7 @@ end; sums of floats are thereby taken in another order.  What cannot be expresse
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.arith import Analyzer
@@ -53,10 +53,13 @@ from tilewright.ir.nodes import (
 from tilewright.ir.visitor import children, find, same, substitute, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, with_values
+from tilewright.passes.thread.first_lanes import NoFirstLanes, first_lanes, first_of
 from tilewright.passes.thread.lanes import Lanes, NotVectorizable
 
 FOLDS = frozenset({"add", "mul", "min", "max", "and", "or", "xor"})
 """Operators whose results may be combined in any order."""
+FEWEST_LANES = 4
+"""Shorter vectors are no better than some lanes of a longer one."""
 CHAINS = 4
 """Vectors of partial results of a fold: an operation takes four cycles, and the next may start while it runs."""
 
@@ -98,7 +101,7 @@ class _Vectorize(ScopedRewriter):
             return None
         named, end = self.whole_vectors(loop, extent, lanes)
         main = replace(loop, stop=end, step=const(lanes, loop.var.dtype), body=body, kind="serial")
-        return [*named, main, *self.rest(loop, end, extent, lanes)]
+        return [*named, main, *self.rest(loop, body, end, extent, lanes)]
 
     def vector_body(self, loop: For, lanes: int) -> Seq | None:
         with self.analyzer.scope():
@@ -110,10 +113,15 @@ class _Vectorize(ScopedRewriter):
             except NotVectorizable:
                 return None
 
-    def rest(self, loop: For, end: Expr, extent: Expr, lanes: int) -> list[Statement]:
-        """The iterations from `end` on: fewer than one vector."""
+    def rest(self, loop: For, body: Seq, end: Expr, extent: Expr, lanes: int) -> list[Statement]:
+        """The iterations from `end` on, fewer than one vector: one whose other lanes do not exist."""
         if self.analyzer.divides(extent, lanes):
             return []
+        if not _fills_narrower_vectors(extent, lanes):
+            try:
+                return _partial(loop, body, end, extent, lanes)
+            except NoFirstLanes:
+                pass
         tail = replace(fresh(loop), start=end)
         made = self.visit(tail) if isinstance(extent, nodes.Const) else super().visit_For(replace(tail, kind="serial"))
         return list(made) if isinstance(made, list) else [made]
@@ -158,10 +166,32 @@ class _Vectorize(ScopedRewriter):
         if body is None:
             return None
         named, end = self.whole_vectors(loop, extent, lanes)
-        main = self._partial_results(loop, store, op, body, end, lanes)
+        rest = self._folded_rest(loop, store, op, body, end, extent, lanes)
+        main = self._partial_results(loop, store, op, body, end, lanes, rest or [])
+        if rest is not None:
+            return [*named, *main]
         if not self.analyzer.prove(index_binary("ge", extent, lanes)):
             main = [If(index_binary("ge", extent, lanes), seq(main), span=loop.span)]
         return [*named, *main, *self._scalar_rest(loop, end, extent, lanes)]
+
+    def _folded_rest(
+        self, loop: For, store: Store, op: str, value: Expr, end: Expr, extent: Expr, lanes: int
+    ) -> list[_Rest] | None:
+        """The last vector, whose other lanes change nothing; None where there must be a scalar loop."""
+        if self.analyzer.divides(extent, lanes):
+            return []
+        neutral = _neutral(op, value.dtype.scalar)
+        if neutral is None:
+            return None
+        var = Var(loop.var.dtype, loop.var.name)
+        at = end if isinstance(extent, nodes.Const) else var
+        count = self.analyzer.simplify(index_binary("sub", loop.stop, at))
+        try:
+            some = first_lanes(value, loop.var, lanes, nodes.cast(count, nodes.dtypes.INT32))
+        except NoFirstLanes:
+            return None
+        last = with_values(first_of(some, count, neutral), {loop.var: at})
+        return [_Rest(last, None if at is end else replace(loop, var=var, start=end, step=const(lanes, var.dtype)))]
 
     def _scalar_rest(self, loop: For, end: Expr, extent: Expr, lanes: int) -> list[Statement]:
         if self.analyzer.divides(extent, lanes):
@@ -184,7 +214,9 @@ class _Vectorize(ScopedRewriter):
                 return None
         return made if made.dtype.lanes > 1 else None
 
-    def _partial_results(self, loop: For, store: Store, op: str, value: Expr, end: Expr, lanes: int) -> list[Statement]:
+    def _partial_results(
+        self, loop: For, store: Store, op: str, value: Expr, end: Expr, lanes: int, rest: list[_Rest]
+    ) -> list[Statement]:
         """The fold of whole vectors, in several chains where their number is known and large enough."""
         vectors = self.analyzer.simplify(binary("sub", end, loop.start))
         count = int(vectors.value) // lanes if isinstance(vectors, nodes.Const) else 0
@@ -224,9 +256,13 @@ class _Vectorize(ScopedRewriter):
             step=const(step, loop.var.dtype),
             body=seq(*body),
         )
-        left = [
+        left: list[Statement] = [
             further(chain, index_binary("add", loop.start, (whole + chain) * lanes)) for chain in range(count - whole)
         ]
+        for last in rest:
+            place = (const((count - whole) % chains * lanes),)
+            folded = Store(partial, place, binary(op, Load(dtype, partial, place), last.value))
+            left.append(folded if last.loop is None else replace(last.loop, body=seq(folded)))
         parts: list[Expr] = [Load(dtype, partial, (const(chain * lanes),)) for chain in range(chains)]
         while len(parts) > 1:
             parts = [binary(op, one, other) for one, other in zip(parts[::2], parts[1::2], strict=True)]
@@ -234,6 +270,31 @@ class _Vectorize(ScopedRewriter):
         old = Load(dtype.scalar, store.buffer, store.indices)
         return [Allocate(partial), *beginning, rounds, *left,
                 replace(store, value=binary(op, old, total))]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """What the last vector of a fold adds, and the loop around it where it may not exist."""
+
+    value: Expr
+    loop: For | None
+
+
+def _fills_narrower_vectors(extent: Expr, lanes: int) -> bool:
+    """Whether what whole vectors leave over is one vector of fewer lanes."""
+    left = int(extent.value) % lanes if isinstance(extent, nodes.Const) else 0
+    return left >= FEWEST_LANES and left & (left - 1) == 0
+
+
+def _partial(loop: For, body: Seq, end: Expr, extent: Expr, lanes: int) -> list[Statement]:
+    """The iterations from `end` on by a `body` on vectors; a loop that may run once where their number is not known."""
+    if isinstance(extent, nodes.Const):
+        count: Expr = const(int(extent.value) % lanes)
+        return list(with_values(fresh(first_lanes(body, loop.var, lanes, count)), {loop.var: end}).statements)
+    count = nodes.cast(index_binary("sub", loop.stop, loop.var), nodes.dtypes.INT32)
+    tail = replace(loop, start=end, step=const(lanes, loop.var.dtype), kind="serial",
+                   body=first_lanes(body, loop.var, lanes, count))  # fmt: skip
+    return [fresh(tail)]
 
 
 def _fold_of(loop: For) -> tuple[Store, str, Expr] | None:

@@ -13,10 +13,16 @@ import numpy as np
 
 from tilewright.ir.dtypes import FLOAT32, FLOAT64, INT8, INT32, INT64, UINT8, DType, dtype
 from tilewright.ir.intrinsics import Intrinsic, register
-from tilewright.ir.nodes import Call, Expr
+from tilewright.ir.nodes import Call, Expr, Region, expr
 from tilewright.machine.dot import MULTIPLY_ADD, DotInstruction
 from tilewright.targets.c_family import Text
-from tilewright.targets.cpu.spellings import DEVICE_FUNCTIONS, DeviceFunction, device_function
+from tilewright.targets.cpu.spellings import (
+    DEVICE_FUNCTIONS,
+    DeviceFunction,
+    carrier,
+    device_function,
+    lanes_suffix,
+)
 
 HEADER = "tilewright_dot.h"
 
@@ -51,6 +57,25 @@ _machine_function("cpu.dot4_u4_s8", "tw_dot4_u4_s8_{code}{lanes}", _dot_referenc
 device_function("prefetch", "tw_prefetch")
 device_function("stream", "tw_stream_{code}{lanes}")
 device_function("stream_fence", "tw_stream_fence")
+
+
+def _spell_first(printer: Any, call: Call, arguments: list[Text]) -> Text:
+    """The place, the vector where it is a store, and how many of its lanes exist."""
+    region = call.arguments[0]
+    assert isinstance(region, Region)
+    count = printer.expression(expr(region.extents[0]))
+    parts = ", ".join(str(part) for part in (*arguments, count))
+    return Text(f"tw_{call.function}_{carrier(call.dtype)}{lanes_suffix(call.dtype)}({parts})")
+
+
+def _spell_head(printer: Any, call: Call, arguments: list[Text]) -> Text:
+    region = call.arguments[0]
+    assert isinstance(region, Region)
+    return Text(f"tw_stream_head({arguments[0]}, {region.dtype.storage_bytes}, {arguments[1]})")
+
+
+DEVICE_FUNCTIONS["load_first"] = DEVICE_FUNCTIONS["store_first"] = DeviceFunction(_spell_first)
+DEVICE_FUNCTIONS["stream_head"] = DeviceFunction(_spell_head)
 for _kind in ("words", "wide", "bytes"):
     register(Intrinsic(f"cpu.pack_{_kind}", 3, None, pure=False))
     device_function(f"cpu.pack_{_kind}", f"tw_pack_{_kind}_{{code}}{{lanes}}", HEADER)

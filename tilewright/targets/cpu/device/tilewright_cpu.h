@@ -26,10 +26,54 @@
 /* Asks for a line of memory that will be read soon; the address may lie beyond the end. */
 #define tw_prefetch(address) __builtin_prefetch(address)
 
+/* The first bytes of a vector of `size` bytes, from memory and back; the rest of the vector is 0, the rest of the memory is
+ * left alone.  Masks of bytes suit elements of every size, AVX2's those of four bytes; others copy by halves. */
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+#define TW_COPY_PART(part)                                                                     \
+  if (bytes & part) { memcpy(to, from, part); to += part; from += part; }
+TW_INLINE void tw_copy_first(char *to, const char *from, size_t bytes) {
+  TW_COPY_PART(64) TW_COPY_PART(32) TW_COPY_PART(16) TW_COPY_PART(8) TW_COPY_PART(4) TW_COPY_PART(2) TW_COPY_PART(1)
+}
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+#define TW_FIRST_BYTES(R, P)                                                                   \
+  if (size == sizeof(R)) {                                                                     \
+    uint64_t mask = bytes >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << bytes) - 1;                   \
+    if (loads) { R x = P##maskz_loadu_epi8(mask, from); memcpy(to, &x, sizeof x); }            \
+    else { R x; memcpy(&x, from, sizeof x); P##mask_storeu_epi8(to, mask, x); }                \
+    return;                                                                                    \
+  }
+#define TW_FIRST_REGISTERS TW_FIRST_BYTES(__m512i, _mm512_) TW_FIRST_BYTES(__m256i, _mm256_) TW_FIRST_BYTES(__m128i, _mm_)
+#elif defined(__AVX2__)
+#define TW_FIRST_WORDS(R, P)                                                                   \
+  if (size == sizeof(R) && element % 4 == 0) {                                                 \
+    static const int32_t ones[16] = {-1, -1, -1, -1, -1, -1, -1, -1};                          \
+    R mask, x;                                                                                 \
+    memcpy(&mask, ones + 8 - bytes / 4, sizeof mask);                                          \
+    if (loads) { x = P##maskload_epi32((const int *)from, mask); memcpy(to, &x, sizeof x); }                \
+    else { memcpy(&x, from, sizeof x); P##maskstore_epi32((int *)to, mask, x); }                      \
+    return;                                                                                    \
+  }
+#define TW_FIRST_REGISTERS TW_FIRST_WORDS(__m256i, _mm256_) TW_FIRST_WORDS(__m128i, _mm_)
+#else
+#define TW_FIRST_REGISTERS
+#endif
+TW_INLINE void tw_move_first(void *to, const void *from, size_t bytes, size_t size, size_t element, bool loads) {
+  (void)size, (void)element, (void)loads;
+  TW_FIRST_REGISTERS
+  tw_copy_first(to, from, bytes);
+}
+
+/* Elements from a place on until a line begins, where results are large and elements do not cross lines. */
+TW_INLINE int32_t tw_stream_head(const void *place, size_t element, bool large) {
+  uintptr_t behind = (uintptr_t)place % 64;
+  return large && behind && behind % element == 0 ? (64 - behind) / element : 0;
+}
+
 /* Stores past the caches: whole registers where the place is aligned for that, else by 16 bytes, which the processor
  * collects to lines just as well; false where neither is possible.  The fence puts them in order for other threads. */
 #if defined(__x86_64__)
-#include <immintrin.h>
 TW_INLINE bool tw_stream_bytes(char *to, const void *from, size_t size) {
   if ((uintptr_t)to % 16 || size % 16) return false;
 #if defined(__AVX512F__)

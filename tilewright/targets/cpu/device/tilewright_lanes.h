@@ -43,6 +43,14 @@ TW_INLINE f64 tw_double_u64(u64 x) { f64 r; memcpy(&r, &x, 8); return r; }
   TW_INLINE void TW_JOIN(tw_stream_, V(type))(void *p, V(type) x, bool large) {                \
     if (!large || !tw_stream_bytes(p, &x, sizeof x)) TW_JOIN(tw_store_, V(type))(p, x);        \
   }                                                                                            \
+  TW_INLINE V(type) TW_JOIN(tw_load_first_, V(type))(const void *p, int64_t count) {           \
+    V(type) x = {};                                                                            \
+    tw_move_first(&x, p, count * sizeof(type), sizeof x, sizeof(type), true);                  \
+    return x;                                                                                  \
+  }                                                                                            \
+  TW_INLINE void TW_JOIN(tw_store_first_, V(type))(void *p, V(type) x, int64_t count) {        \
+    tw_move_first(p, &x, count * sizeof(type), sizeof x, sizeof(type), false);                 \
+  }                                                                                            \
   TW_INLINE V(type) TW_JOIN(tw_splat_, V(type))(type x) { return SPLAT(x, type); }
 TW_VECTOR_TYPE(f32)
 TW_VECTOR_TYPE(f64)

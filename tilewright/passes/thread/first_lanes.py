@@ -1,0 +1,111 @@
+"""Vectors of which only the first lanes exist: how the ends of rows are computed.
+
+Such a vector is loaded by ``load_first(place[i : +count])``, whose lanes behind the first `count` are 0, and stored by
+``store_first(place[i : +count], value)``, which leaves the elements behind as they are.  Machines with masks do either in
+one instruction.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from tilewright.arith import Analyzer
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import DType
+from tilewright.ir.nodes import (
+    Allocate,
+    Binary,
+    Buffer,
+    Call,
+    Evaluate,
+    Expr,
+    Load,
+    Region,
+    Select,
+    Store,
+    Var,
+)
+from tilewright.ir.visitor import Rewriter, find
+
+N = TypeVar("N")
+
+LOAD, STORE = "load_first", "store_first"
+
+
+class NoFirstLanes(Exception):
+    """Some lanes alone cannot do this work; never seen by users."""
+
+
+def first_lanes(part: N, loop_var: Var, lanes: int, count: Expr) -> N:
+    """`part`, statements or a value of vectors of `lanes` elements from `loop_var` on, for the first `count` of each.
+
+    Raises
+    ------
+    NoFirstLanes : it does something that cannot be done for some lanes alone.
+    """
+    return _First(part, loop_var, lanes, count)(part)
+
+
+def first_of(value: Expr, count: Expr, otherwise: Expr) -> Expr:
+    """The first `count` lanes of `value`, and `otherwise` (a scalar) in those behind."""
+    lanes = value.dtype.lanes
+    index = (nodes.dtypes.INT64 if value.dtype.bits > 32 else nodes.dtypes.INT32).with_lanes(lanes)
+    behind = nodes.Broadcast(index, nodes.cast(count, index.scalar))
+    inside = Binary(nodes.dtypes.BOOL.with_lanes(lanes), "lt", Call(index, "lane_index", ()), behind)
+    return Select(value.dtype, inside, value, nodes.Broadcast(value.dtype, otherwise))
+
+
+def access_of(call: Call) -> tuple[Region, bool] | None:
+    """The elements that a call of `LOAD` or `STORE` touches and whether it writes them; None for another function."""
+    if call.function not in (LOAD, STORE):
+        return None
+    region = call.arguments[0]
+    assert isinstance(region, Region)
+    return region, call.function == STORE
+
+
+class _First(Rewriter):
+    def __init__(self, part: Any, loop_var: Var, lanes: int, count: Expr) -> None:
+        self.var, self.lanes, self.count = loop_var, lanes, count
+        self.analyzer = Analyzer()
+        self.own = {node.buffer for node in find(part, Allocate)}
+        """Registers of an iteration: what their other lanes hold matters to nobody."""
+
+    def place(self, buffer: Buffer, indices: tuple[Expr, ...], dtype: DType) -> Region:
+        if dtype.kind == "bool" or dtype.is_packed or dtype.lanes != self.lanes or len(indices) != 1:
+            raise NoFirstLanes
+        stride = self.analyzer.stride(indices[0], self.var)
+        if not isinstance(stride, nodes.Const) or stride.value != 1:
+            raise NoFirstLanes
+        return Region(buffer, indices, (self.count,))
+
+    def visit_Load(self, load: Load) -> Any:
+        if load.dtype.lanes == 1 or load.buffer in self.own:
+            return self.generic(load)
+        return Call(load.dtype, LOAD, (self.place(load.buffer, load.indices, load.dtype),))
+
+    def visit_Store(self, store: Store) -> Any:
+        if store.buffer in self.own:
+            return self.generic(store)
+        if store.value.dtype.lanes == 1:  # every iteration stores the same: the first lane's does
+            return self.generic(store)
+        value = self.visit(store.value)
+        place = self.place(store.buffer, store.indices, store.value.dtype)
+        return Evaluate(Call(value.dtype, STORE, (place, value)), span=store.span)
+
+    def visit_Binary(self, binary: Binary) -> Any:
+        if binary.op in ("floordiv", "floormod") and binary.dtype.lanes > 1 and not isinstance(
+            _scalar(binary.right), nodes.Const
+        ):
+            raise NoFirstLanes  # lanes that do not exist would divide by zero
+        return self.generic(binary)
+
+    def visit_Evaluate(self, _: Evaluate) -> Any:
+        raise NoFirstLanes
+
+    def visit_For(self, _: For) -> Any:
+        raise NoFirstLanes
+
+
+def _scalar(value: Expr) -> Expr:
+    return value.value if isinstance(value, nodes.Broadcast) else value
