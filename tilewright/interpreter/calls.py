@@ -15,7 +15,6 @@ from tilewright.interpreter.tiles import read_region
 from tilewright.ir.nodes import Call, Expr, Region, expr
 from tilewright.ops.atomic import combine
 
-
 LINE = 64
 """Bytes of a line of the caches."""
 

@@ -4,8 +4,9 @@ The weight is packed once (``kernel.pack``); its codes are unpacked in registers
 Scales and zero points belong to groups along K; both are given group by group, ``[K / group, N]``, so that
 the columns of a tile lie side by side.
 
-The zero points never enter the main loop: as ``sum_k a (c - z) s = s sum_k a c - (z s) sum_k a`` in every group,
-they are one small product of the groups' sums of A with ``zeros * scales``.
+The zero points cost the main loop nothing: as ``sum_k a (c - z) s = s (sum_k a c - z sum_k a)`` in every group, one for all
+of them is a number for each row that its products begin with; a tensor of them is one small product of the groups' sums of
+A with ``zeros * scales``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tilewright
 import tilewright.language as T
 from tilewright.errors import TilewrightError
 from tilewright.kernels.activation_quantization import scale_rows, whole
+from tilewright.machine.arch import Arch
 
 FEW_ROWS = 32
 """Up to here a block has few rows, so that short batches waste nothing on rows that do not exist."""
@@ -55,6 +57,16 @@ def _check_options(weights: str, zero: Any, activations: str, out: str, arithmet
         raise InvalidOption("arithmetic", arithmetic, "'int8' or 'float32'")
 
 
+def columns(arch: Arch | None) -> int:
+    """Columns of a block: as many as let the sums of many rows stay in the first-level cache, beside the codes."""
+    return 96 if arch is None or arch.l1_bytes >= 48 << 10 else 64
+
+
+def _is_processor(arch: Arch | None) -> bool:
+    """Whether products may begin with a number for each row, which matrix units of GPUs do not."""
+    return arch is None or not arch.has_threads
+
+
 @tilewright.jit
 def quant_matmul(
     N: int,
@@ -65,7 +77,7 @@ def quant_matmul(
     activations: str = "float32",
     out: str = "float32",
     arithmetic: str = "int8",
-    block_N: int = 96,
+    block_N: int | None = None,
 ) -> Any:
     """The product with a quantised weight ``[N, K]``.
 
@@ -98,10 +110,16 @@ def quant_matmul(
     _check_options(weights, zero, activations, out, arithmetic)
     if group <= 0 or K % group:
         raise InvalidGroup(group, K)
+    block_N = block_N or columns(T.machine())
     groups = K // group
     has_zeros = zero is None or zero != 0
     quantise = activations != "int8" and arithmetic == "int8"
     operand = "int8" if quantise or activations == "int8" else "float32"
+    whole_zero = zero is not None and zero == int(zero)
+    begins_shifted = (
+        has_zeros and (whole_zero or (zero is not None and operand == "float32")) and _is_processor(T.machine())
+    )
+    sum_type = "int32" if begins_shifted and operand == "int8" else "float32"
     M = T.dynamic("M")
 
     @T.macro
@@ -125,7 +143,7 @@ def quant_matmul(
             if has_zeros:
                 T.reduce_sum(row, total, dim=1)
                 for g in T.Parallel(groups):
-                    sums[m, g] = total[g]
+                    sums[m, g] = T.cast(total[g] if zero is None else total[g] * -zero, sum_type)
 
     @T.macro
     def multiply(A: Any, token_scales: Any, sums: Any, W: Any, scales: Any, zeros: Any, C: Any, block_M: int) -> None:
@@ -141,12 +159,13 @@ def quant_matmul(
                 T.copy(A[bm * block_M, g * group], tile)
                 T.decode(W[bn * block_N : bn * block_N + block_N, g * group : g * group + group], weight)
                 scale = scales[g, bn * block_N : bn * block_N + block_N]
-                T.gemm(tile, weight, result, transpose_B=True, scale_B=scale)
-            if has_zeros:
+                shift = sums[bm * block_M : bm * block_M + block_M, g] if begins_shifted else None
+                T.gemm(tile, weight, result, transpose_B=True, scale_B=scale, shift=shift)
+            if has_zeros and not begins_shifted:
                 shift = T.alloc_fragment((groups, block_N), "float32")
                 for g, n in T.Parallel(groups, block_N):
-                    point = zeros[g, bn * block_N + n] if zero is None else zero
-                    shift[g, n] = -point * scales[g, bn * block_N + n]
+                    point = -zeros[g, bn * block_N + n] if zero is None else 1.0
+                    shift[g, n] = point * scales[g, bn * block_N + n]
                 T.gemm(sums[bm * block_M : bm * block_M + block_M, 0:groups], shift, result)
             for m, n in T.Parallel(block_M, block_N):
                 factor = token_scales[bm * block_M + m] if operand == "int8" else 1.0
@@ -160,7 +179,7 @@ def quant_matmul(
         if quantise:
             token_scales = T.alloc_global((M,), "float32")
         if has_zeros:
-            sums = T.alloc_global((M, groups), "float32")
+            sums = T.alloc_global((M, groups), sum_type)
         if has_zeros or operand != activations:
             prepare(A, operands, token_scales, sums)
         if M <= FEW_ROWS:

@@ -19,6 +19,7 @@ from tilewright.ir.nodes import (
     Var,
     binary,
     cast,
+    const,
     tile_operator,
 )
 from tilewright.ops.base import (
@@ -57,6 +58,8 @@ class Gemm(TileOperator):
         extent that divides the operand's: every element of a block is multiplied by its block's scale.  A
         scale of one dimension (or a row of a larger tensor) has one element for each row of op(a), or each
         column of op(b).
+    shift : one element for each row of op(a), or None: it is added to every product of that row before scales, which have
+        one block along k then: ``c += (a @ b + shift) * scales``.
     promote_every : elements of k after which a partial sum kept in the matrix unit's accumulator is added to
         `c` in full precision (and scaled), or None where the instruction's own accumulation is good enough.
 
@@ -75,6 +78,7 @@ class Gemm(TileOperator):
     scale_a: Region | None = None
     scale_b: Region | None = None
     promote_every: int | None = None
+    shift: Region | None = None
 
     @property
     def operands(self) -> tuple[Region, ...]:
@@ -121,9 +125,20 @@ class Gemm(TileOperator):
                     f"the scale of {name} has shape {shape_text(scale)}, "
                     f"which does not divide that of {name}, {shape_text(operand)}"
                 )
+        yield from self._check_shift()
         every = self.promote_every
         if every is not None and (every <= 0 or self.k % every):
             yield f"promote_every is {every}, which does not divide k = {self.k}"
+
+    def _check_shift(self) -> Iterator[str]:
+        if self.shift is None:
+            return
+        if shape_of_rank(self.shift, 1) != (self.m,):
+            yield f"the shift has shape {shape_text(self.shift)}, but one element for each of {self.m} rows is needed"
+        for scale, operand, is_a in ((self.scale_a, self.a, True), (self.scale_b, self.b, False)):
+            blocks = None if scale is None else self.blocks(scale, operand, is_a)
+            if blocks is not None and blocks[self.axis_of_k(is_a)] > 1:
+                yield "a shift is added before scales, which must have one block along k"
 
     def _check_dtypes(self) -> Iterator[str]:
         a, b, c = self.a.dtype, self.b.dtype, self.c.dtype
@@ -168,7 +183,7 @@ class Gemm(TileOperator):
         reads = [self.a, self.b]
         if self.clear is not True:
             reads.append(self.c)
-        reads += [scale for scale in (self.scale_a, self.scale_b) if scale is not None]
+        reads += [more for more in (self.scale_a, self.scale_b, self.shift) if more is not None]
         return Effects(reads=tuple(reads), writes=(self.c,))
 
     def reference(self, *reads: np.ndarray) -> tuple[np.ndarray]:
@@ -178,14 +193,31 @@ class Gemm(TileOperator):
         old = None if self.clear is True else as_shape(operands["c"], (self.m, self.n))
         if not self.c.dtype.is_integer:
             a, b = self._scaled(a, operands.get("scale_a"), True), self._scaled(b, operands.get("scale_b"), False)
-        return (accumulated(a.T if self.transpose_a else a, b.T if self.transpose_b else b, old, self.c.dtype),)
+        a, b = a.T if self.transpose_a else a, b.T if self.transpose_b else b
+        if self.shift is not None:  # one more step of k, scaled as the others are
+            a, b = self._with_shift(a, b, operands)
+        return (accumulated(a, b, old, self.c.dtype),)
+
+    def _with_shift(
+        self, a: np.ndarray, b: np.ndarray, operands: dict[str, np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of k, with the shift as one more column of a and the scales as one more row of b."""
+        assert self.shift is not None
+        wide = np.int64 if self.c.dtype.is_integer else np.float64
+        column: np.ndarray = as_shape(operands["shift"], (self.m, 1)).astype(wide)
+        row: np.ndarray = np.ones((1, self.n), wide)
+        if "scale_a" in operands:
+            column = column * _each(operands["scale_a"], self.m)[:, None]
+        if "scale_b" in operands:
+            row = row * _each(operands["scale_b"], self.n)[None, :]
+        return np.hstack([a.astype(wide), column]), np.vstack([b.astype(wide), row])
 
     def _operands(self) -> Iterator[str]:
         """Names of the fields that `effects` reads, in its order."""
         yield from ("a", "b")
         if self.clear is not True:
             yield "c"
-        yield from (name for name in ("scale_a", "scale_b") if getattr(self, name) is not None)
+        yield from (name for name in ("scale_a", "scale_b", "shift") if getattr(self, name) is not None)
 
     def _scaled(self, values: np.ndarray, scales: np.ndarray | None, is_a: bool) -> np.ndarray:
         wide = values.astype(np.float64)
@@ -213,7 +245,26 @@ class Gemm(TileOperator):
             b = self._operand(self.b, self.scale_b, (j, k) if self.transpose_b else (k, j), wide, False)
             return [put(total, binary("add", get(total), binary("mul", a, b)))]
 
-        return [begin(total, first), serial("k", 0, self.k, step), store_element(self.c, (i, j), get(total))]
+        shifted = [] if self.shift is None else [put(total, binary("add", get(total), self._shift(i, j, wide)))]
+        return [begin(total, first), serial("k", 0, self.k, step), *shifted, store_element(self.c, (i, j), get(total))]
+
+    def _shift(self, i: Var, j: Var, wide: DType) -> Expr:
+        """What the shift adds to one element of c."""
+        assert self.shift is not None
+        value = cast(element(self.shift, (i,)), wide)
+        for scale, region, at, is_a in ((self.scale_a, self.a, i, True), (self.scale_b, self.b, j, False)):
+            if scale is not None:
+                where: list[Expr] = [const(0), const(0)]
+                where[1 - self.axis_of_k(is_a)] = at
+                blocks, matrix = self.blocks(scale, region, is_a), _matrix(region)
+                assert blocks is not None
+                where = [
+                    blocked_index(x, extent, count) for x, extent, count in zip(where, matrix, blocks, strict=True)
+                ]
+                if self.is_line(scale, is_a):
+                    del where[self.axis_of_k(is_a)]
+                value = binary("mul", value, cast(element(scale, where), wide))
+        return value
 
     def _operand(self, region: Region, scale: Region | None, index: tuple[Expr, Expr], wide: DType, is_a: bool) -> Expr:
         value = cast(element(region, index), wide)
@@ -227,6 +278,12 @@ class Gemm(TileOperator):
         if self.is_line(scale, is_a):
             del where[self.axis_of_k(is_a)]
         return binary("mul", value, cast(element(scale, where), wide))
+
+
+def _each(scales: np.ndarray, size: int) -> np.ndarray:
+    """The factor of each of `size` rows or columns, from those of blocks of them."""
+    factors = scales.reshape(-1).astype(np.float64)
+    return np.repeat(factors, size // len(factors))
 
 
 def _matrix(region: Region) -> tuple[int, int]:

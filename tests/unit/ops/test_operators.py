@@ -149,6 +149,34 @@ def test_gemm_scales_blocks(transpose_b: bool) -> None:
         assert (np.abs(lowered - product) <= (k + 6) * 2.0**-24 * magnitude).all()
 
 
+@pytest.mark.parametrize(
+    "types", [("int8", "int32", "int32"), ("int8", "float32", "int32"), ("float32", "float32", "float32")]
+)
+def test_gemm_begins_with_a_shift_of_each_row(types: tuple[str, str, str]) -> None:
+    """Added before scales, where there are any; whole numbers throughout, so that sums are exact."""
+    rng = np.random.default_rng(3)
+    ab, out, shift_type = types
+    a, b, c, shift = (
+        tile("a", (6, 12), ab),
+        tile("b", (12, 4), ab),
+        tile("c", (6, 4), out),
+        tile("s", (6, 1), shift_type),
+    )
+    arrays = {x: rng.integers(-9, 10, x.static_shape).astype(x.dtype.numpy) for x in (a, b, c, shift)}
+    factors = {}
+    if out == "float32":
+        sa, sb = tile("sa", (6,), "float32"), tile("sb", (1, 2), "float32")
+        arrays |= {sa: 2.0 ** rng.integers(-2, 3, 6).astype(np.float32), sb: np.array([[2.0, 0.5]], np.float32)}
+        factors = {"scale_a": whole(sa), "scale_b": whole(sb)}
+    gemm = Gemm(whole(a), whole(b), whole(c), shift=whole(shift), **factors)
+    assert not list(gemm.check())
+    product = arrays[a].astype(np.float64) @ arrays[b] + arrays[shift]
+    if factors:
+        product *= arrays[sa][:, None] * np.repeat(arrays[sb], 2, axis=1)
+    for result in both_ways(gemm, dict(arrays), c):
+        np.testing.assert_array_equal(result, product + arrays[c])
+
+
 def _expanded(scale: np.ndarray, shape: tuple[int, ...], rows: int) -> np.ndarray:
     if scale.ndim == 1:
         scale = scale[:, None] if rows == 0 else scale[None, :]

@@ -147,7 +147,12 @@ class _Ahead(ScopedRewriter):
         """Whether `one` begins where `other` does and ends there, or a little behind."""
         low, high = self.analyzer.bounds(index_binary("sub", one.stop, other.stop))
         most = MOST_REQUESTS * LINE
-        return self.analyzer.equal(one.start, other.start) and low is not None and high is not None and 0 <= low <= high <= most
+        return (
+            self.analyzer.equal(one.start, other.start)
+            and low is not None
+            and high is not None
+            and 0 <= low <= high <= most
+        )
 
 
 def _first_dimension(kernel: Kernel) -> Var | None:

@@ -94,8 +94,10 @@ class _First(Rewriter):
         return Evaluate(Call(value.dtype, STORE, (place, value)), span=store.span)
 
     def visit_Binary(self, binary: Binary) -> Any:
-        if binary.op in ("floordiv", "floormod") and binary.dtype.lanes > 1 and not isinstance(
-            _scalar(binary.right), nodes.Const
+        if (
+            binary.op in ("floordiv", "floormod")
+            and binary.dtype.lanes > 1
+            and not isinstance(_scalar(binary.right), nodes.Const)
         ):
             raise NoFirstLanes  # lanes that do not exist would divide by zero
         return self.generic(binary)
@@ -103,7 +105,7 @@ class _First(Rewriter):
     def visit_Evaluate(self, _: Evaluate) -> Any:
         raise NoFirstLanes
 
-    def visit_For(self, _: For) -> Any:
+    def visit_For(self, _: nodes.For) -> Any:
         raise NoFirstLanes
 
 

@@ -238,8 +238,8 @@ def _first_reads(statement: Statement, tile: Buffer) -> list[Expr] | None:
         elif isinstance(node, Load) and root(node.buffer) is tile:
             if node.buffer is not tile:
                 return None
-            window = _window(node.indices, node.dtype.lanes, statement) if isinstance(statement, For) else None
-            places.append(statement.start if window is not None else node.indices[0])  # type: ignore[union-attr]
+            inside = isinstance(statement, For) and _window(node.indices, node.dtype.lanes, statement) is not None
+            places.append(statement.start if inside and isinstance(statement, For) else node.indices[0])
     declared = {node.var for node in walk(statement) if isinstance(node, For)}
     return None if any(node in declared for place in places for node in walk(place)) else places
 

@@ -140,7 +140,9 @@ class _Fuse(ScopedRewriter):
         """Whether it may stand in front of loops that have nothing to do with it."""
         if isinstance(statement, For):
             return _plain(statement) and self.runs_at_most_once(statement)
-        return isinstance(statement, (Allocate, Let, Store, Evaluate)) and all(_simple(node) for node in walk(statement))
+        return isinstance(statement, (Allocate, Let, Store, Evaluate)) and all(
+            _simple(node) for node in walk(statement)
+        )
 
     def runs_at_most_once(self, loop: For) -> bool:
         most = self.analyzer.bounds(index_binary("sub", loop.stop, loop.start))[1]

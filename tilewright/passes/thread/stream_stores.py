@@ -133,7 +133,11 @@ class _Stream(ScopedRewriter):
         accesses = [node for node in walk(loop.body) if isinstance(node, (Load, Store))]
         stores = [node for node in accesses if isinstance(node, Store)]
         streamed = [node for node in stores if node.buffer in self.large]
-        if len(streamed) != 1 or not isinstance(loop.step, Const) or int(loop.step.value) != streamed[0].value.dtype.lanes:
+        if (
+            len(streamed) != 1
+            or not isinstance(loop.step, Const)
+            or int(loop.step.value) != streamed[0].value.dtype.lanes
+        ):
             return None
         for store in stores:
             places = {key(node.indices) for node in accesses if node.buffer is store.buffer}
@@ -143,7 +147,9 @@ class _Stream(ScopedRewriter):
 
     def begins_lines(self, store: Store, loop: For) -> bool:
         """Whether every row begins as far from the beginning of a line as the tensor does."""
-        start = index_binary("mul", with_values(store.indices[0], {loop.var: loop.start}), store.buffer.dtype.storage_bytes)
+        start = index_binary(
+            "mul", with_values(store.indices[0], {loop.var: loop.start}), store.buffer.dtype.storage_bytes
+        )
         return self.analyzer.divides(start, STORED_BYTES)
 
     def visit_Store(self, store: Store) -> Statement:

@@ -94,7 +94,7 @@ class _Promote(Rewriter):
 
     def visit_Gemm(self, gemm: Gemm) -> Any:
         scaled = gemm.scale_a is not None or gemm.scale_b is not None
-        if not scaled and gemm.promote_every is None:
+        if (not scaled and gemm.promote_every is None) or gemm.shift is not None:
             return gemm
         if gemm.c.buffer.scope != "fragment" or not gemm.c.is_whole or gemm.c.dtype != F32 or gemm.token is not None:
             return gemm

@@ -281,8 +281,8 @@ def _misfit(gemm: Product, instruction: MatrixInstruction, tiles: Mapping[Buffer
         reason = _sparse_misfit(gemm, instruction)
         if reason is not None:
             return reason
-    elif gemm.scale_a is not None or gemm.scale_b is not None or gemm.promote_every is not None:
-        return "the product is scaled or promoted"
+    elif any(more is not None for more in (gemm.scale_a, gemm.scale_b, gemm.shift, gemm.promote_every)):
+        return "the product is scaled, shifted or promoted"
     if gemm.c.buffer.scope != "fragment" or not gemm.c.is_whole:
         return "the accumulator is not a whole fragment"
     for name, region in (("a", gemm.a), ("b", gemm.b)):

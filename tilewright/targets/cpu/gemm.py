@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from math import gcd
@@ -65,6 +66,8 @@ def lower_gemm(op: Gemm, context: Context) -> Statement | None:
 def _accumulates(instruction: DotInstruction, op: Gemm) -> bool:
     """Whether totals of the instruction become the elements of c."""
     c, total = op.c.dtype, instruction.accumulator
+    if op.shift is not None and total.is_integer and not op.shift.dtype.is_integer:
+        return False
     if c.is_integer:
         return total.is_integer and c.bits <= total.bits
     if total.is_integer:
@@ -109,6 +112,7 @@ class _Lowering(Operands):
             self.sums = self.sum_rows(left, rows)
         if self.plan.left_offset:
             self.column_sums = self.sum_columns(right)
+        self.shift = self.shift_of_rows()
         valid = self.panels(op.n // self.lanes)
         loops = self._loops(left, right, rows, valid, scale_a, scale_b)
         body = [*self.before, *self._clear(), *loops]
@@ -200,13 +204,18 @@ class _Lowering(Operands):
         return loop("chunk", 0, self.op.k // self.chunk, one)
 
     def _start(self, row: Expr, vector: Expr, chunk: Expr) -> Expr:
-        """What a total begins with: minus what the offsets of the operands add to it."""
+        """What a total begins with: the row's shift, minus what the offsets of the operands add."""
+        parts: list[Expr] = []
         if self.sums is not None:
-            return splat(Load(self.sums.dtype, self.sums, (row, chunk)), self.lanes)
+            parts.append(splat(Load(self.sums.dtype, self.sums, (row, chunk)), self.lanes))
         if self.column_sums is not None:
-            return load_vector(self.column_sums, self.lanes, chunk, mul(vector, self.lanes))
+            parts.append(load_vector(self.column_sums, self.lanes, chunk, mul(vector, self.lanes)))
+        if self.shift is not None:
+            parts.append(splat(self.shift(row, chunk), self.lanes))
         wide = self.plan.instruction.accumulator.with_lanes(self.lanes)
-        return splat_const(0.0 if wide.is_float else 0, wide)
+        if not parts:
+            return splat_const(0.0 if wide.is_float else 0, wide)
+        return functools.reduce(lambda one, other: binary("add", one, other), parts)
 
     def _finish(self, row: Expr, vector: Expr, total: Expr, chunk: Expr, lanes: int,
                 scale_a: Scale | None, scale_b: Scale | None) -> Sequence[Statement]:  # fmt: skip

@@ -15,12 +15,14 @@ from tilewright.ir.nodes import (
     Buffer,
     Call,
     Const,
+    Evaluate,
     Expr,
     Extent,
     Let,
     Load,
     Parallel,
     Region,
+    Select,
     Seq,
     Statement,
     Store,
@@ -54,6 +56,11 @@ from tilewright.targets.cpu.microkernels import (
     splat_const,
 )
 
+LINE = 64
+"""Bytes that one request fetches."""
+SCALES_AHEAD = 4
+"""How many products ahead a group's scales are asked for: the time from the last cache or from memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scale:
@@ -78,6 +85,8 @@ class Operands:
         self.before: list[Statement] = []
         self.sums: Buffer | None = None
         self.column_sums: Buffer | None = None
+        self.shift: Callable[[Expr, Expr], Expr] | None = None
+        """What the author adds to the products of a row, by row and chunk."""
         self.loads: Extent | None = None
         """Loads of the whole tile along k that exist, where they are not as many as its k needs."""
 
@@ -247,7 +256,22 @@ class Operands:
             return cast(load_vector(view, self.lanes, *index), FLOAT32.with_lanes(self.lanes))
 
         view = self._own_view(found.buffer)
+        if found.buffer.scope == "global" and found.buffer.rank >= 2 and found.extents[-1] == op.n:
+            self.before += self._ask_for_scales(found, along_k)
         return Scale(vector, along_k)
+
+    def _ask_for_scales(self, scale: Region, along_k: int) -> list[Statement]:
+        """Requests for the factors of products to come, which lie lines of a page of their own apart."""
+        per_line = LINE // scale.dtype.storage_bytes
+
+        def ask(block: Expr, line: Expr) -> list[Statement]:
+            *outer, row, column = scale.starts
+            row, column = add(row, block), add(column, mul(line, per_line))
+            place = Region(scale.buffer, (*outer, add(row, SCALES_AHEAD * along_k), column), (1,) * scale.buffer.rank)
+            return [Evaluate(Call(INT32, "prefetch", (place,)))]
+
+        lines = -(-self.op.n // per_line)
+        return loop("block", 0, along_k, lambda block: loop("line", 0, lines, lambda line: ask(block, line)))
 
     def _beside(self, scale: Region) -> bool:
         """Whether a global scale's columns are those of a global b, so that whole vectors that exist in b exist in it."""
@@ -258,6 +282,23 @@ class Operands:
         size = buffer.shape[-1]
         return (isinstance(size, int) and size == op.b.buffer.shape[axis] and size % self.lanes == 0
                 and same(scale.starts[-1], op.b.starts[axis]) and is_multiple(scale.starts[-1], self.lanes))  # fmt: skip
+
+    def shift_of_rows(self) -> Callable[[Expr, Expr], Expr] | None:
+        """The operator's shift in the accumulator's type; the first chunk of k gets it."""
+        shift, total = self.op.shift, self.plan.instruction.accumulator
+        if shift is None:
+            return None
+        view = self._own_view(shift.buffer)
+        rows = next((axis for axis, extent in enumerate(shift.extents) if extent != 1), len(shift.extents) - 1)
+
+        def value(row: Expr, chunk: Expr) -> Expr:
+            index = tuple(add(start, row) if axis == rows else start for axis, start in enumerate(shift.starts))
+            added = cast(Load(shift.dtype, view, index), total)
+            if self.chunk == self.op.k:
+                return added
+            return Select(total, binary("eq", chunk, const(0, chunk.dtype)), added, zero(total))
+
+        return value
 
     def sum_rows(self, left: Left, rows: Extent) -> Buffer:
         """``-offset * sum over k of a`` for every row and chunk, in the accumulator's type."""
