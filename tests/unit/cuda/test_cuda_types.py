@@ -106,3 +106,27 @@ def test_narrow_integers_beside_literals():
     low = np.maximum(b, np.int8(1))
     assert np.array_equal(d, [np.maximum(b, 3), b // np.int8(7), b % np.int8(-5), np.int8(100) // low])
     assert compile_text(kernel.get_kernel_source(), kernel.arch).cubin
+
+
+def test_fragments_in_names_that_neighbours_share():
+    """A name for a row's number in registers leaves the body of the loop; the register is still found."""
+
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "float32"), S: T.Tensor((64,), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            scale, tile = T.alloc_fragment((64,), "float32"), T.alloc_fragment((64, 64), "float32")
+            T.copy(S, scale)
+            T.copy(A, tile)
+            for i, j in T.Parallel(64, 64):
+                factor = scale[i] + 1.0
+                if scale[i] > 0:
+                    C[i, j] = tile[i, j] * factor
+
+    a, s = (
+        np.random.default_rng(0).standard_normal((65, 64)).astype(np.float32)[:64],
+        np.arange(-32, 32, dtype=np.float32),
+    )
+    kernel = tilewright.compile(program, target="cuda -arch=sm_80")
+    c = np.full((64, 64), 7, np.float32)
+    kernel.emulate(a, s, c)
+    assert np.array_equal(c, np.where(s[:, None] > 0, a * (s[:, None] + 1), 7))

@@ -91,6 +91,11 @@ class ThreadLoop:
     lane: Var = field(default_factory=lambda: Var(INT32, "v"))
     first: Expr | None = None
     """Whether this thread is the first of those that hold the same elements; None where that is said already."""
+    axes: dict[Buffer, tuple[int | None, ...] | None] = field(init=False)
+    """The loop's axes that index each fragment; what is lifted off the body keeps them."""
+
+    def __post_init__(self) -> None:
+        self.axes = {access.buffer: access.axes for access in accesses_of(self.loop)}
 
     @property
     def layout(self) -> Layout:
@@ -581,7 +586,6 @@ class _Registers(Rewriter):
         self.of_group = of_group
         self.changed: set[Buffer] = set()
         """What the statements so far have stored to."""
-        self.axes = {access.buffer: access.axes for access in accesses_of(work.loop)}
 
     def map_buffer(self, buffer: Buffer) -> Buffer:
         return self.work.owner.map_buffer(buffer)
@@ -594,7 +598,7 @@ class _Registers(Rewriter):
 
     def _register(self, buffer: Buffer) -> Expr:
         """The register of a fragment that holds the element at hand."""
-        axes = self.axes[buffer]
+        axes = self.work.axes[buffer]
         assert axes is not None
         work, width = self.work, self.work.width
         total: Expr = const(0)
