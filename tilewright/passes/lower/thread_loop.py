@@ -178,9 +178,8 @@ class ThreadLoop:
         return lifted
 
     def _is_of_row(self, value: Expr) -> bool:
-        """Whether a value is the same along the last dimension, and no fragment's; how wide a group is, is not known yet."""
-        fragments = any(isinstance(node, Load) and node.buffer.scope == "fragment" for node in walk(value))
-        return not fragments and self.loop.vars[-1] not in walk(value) and self._is_shared_by_group(value)
+        """Whether a value is the same along the last dimension; how wide a group is, is not known yet."""
+        return self.loop.vars[-1] not in walk(value) and self._is_shared_by_group(value)
 
     def _of_first(self, lifted: Let | Expr, coordinates: dict[Var, Expr]) -> Let | Expr:
         """What was lifted, for the first element of a group; the analyzer learns it."""
