@@ -61,9 +61,11 @@ Runs = dict[str, Run]
 """Callables by name; each gives C.  Peers come first, the one that ratios are taken to before all others."""
 
 
-def ours(M: int, dtype: str, N: int, K: int, tried: list[Tiles]) -> dict[str, Tiles | Parts]:
+def ours(
+    M: int, dtype: str, N: int, K: int, tried: list[Tiles], turned: bool | None = None
+) -> dict[str, Tiles | Parts]:  # fmt: skip
     """Tiles by the name of their row: the library's choice, and others asked for."""
-    chosen: dict[str, Tiles | Parts] = {"tilewright": choose_parts(M, N, K, dtype)}
+    chosen: dict[str, Tiles | Parts] = {"tilewright": choose_parts(M, N, K, dtype, turned=turned)}
     size = torch_type(dtype).itemsize
     for one in tried:
         stages = min(8, (194 << 10) // ((one.block_M + one.block_N) * 128))
@@ -134,12 +136,14 @@ def integers(M: int, N: int, K: int, tried: list[Tiles], order: str = "nt") -> R
     runs: Runs = {"cublaslt int32": lambda: torch._int_mm(a, b.T)}
     reference = (runs["cublaslt int32"]().double() * scales_a[:, None].double() * scales_b.double()).to(torch.bfloat16)
     runs["cublaslt int32"].expected = reference
-    for name, tiles in ours(M, "int8", N, K, tried).items():
-        if order != "nt":
-            runs["our nt"] = output(
-                scaled_matmul(N, K, "int8", tiles=tiles), M, N, torch.bfloat16, a, b, scales_a, scales_b
-            )
-        transpose_A, transpose_B = order[0] == "t", order[1] == "t"
+    if order != "nt":
+        tiles = choose_parts(M, N, K, "int8")
+        runs["our nt"] = output(
+            scaled_matmul(N, K, "int8", tiles=tiles), M, N, torch.bfloat16, a, b, scales_a, scales_b
+        )
+    transpose_A, transpose_B = order[0] == "t", order[1] == "t"
+    turned = None if transpose_A != transpose_B else not transpose_B
+    for name, tiles in ours(M, "int8", N, K, tried, turned).items():
         given = a.T.contiguous() if transpose_A else a, b if transpose_B else b.T.contiguous()
         kernel = scaled_matmul(N, K, "int8", transpose_A=transpose_A, transpose_B=transpose_B, tiles=tiles)
         runs[name] = output(kernel, M, N, torch.bfloat16, *given, scales_a, scales_b)

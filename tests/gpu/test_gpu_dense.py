@@ -170,6 +170,23 @@ def test_parts_of_k_in_clusters(M, N, K, splits, shape):
     assert torch.equal(found.double(), a.double() @ b.double().T)
 
 
+@pytest.mark.parametrize(
+    "tiles",
+    [
+        Tiles(80, 64, 64, 6, 128, (2, 1), turned=True), Tiles(160, 128, 64, 5, 256, (1, 2), turned=True),
+        Tiles(112, 128, 64, 5, 256, (2, 2), persistent=False, turned=True), Tiles(64, 144, 64, 6, 128, (1, 2)),
+        Tiles(128, 64, 64, 6, 128, (4, 2), persistent=False, turned=True), Tiles(128, 128, 64, 5, 256, (2, 2)),
+        Tiles(96, 128, 64, 5, 256, (2, 1), 2, False, True), Tiles(128, 128, 64, 5, 256, (1, 2), 2, False),
+    ],
+)  # fmt: skip
+def test_tiles_of_every_height_in_clusters_along_both_axes(tiles):
+    torch.manual_seed(0)
+    M, N, K = 1000, 1544, 576
+    a, b = integers(M, K, 3).to(torch.bfloat16), integers(N, K, 3).to(torch.bfloat16)
+    found = repeated(dense_matmul(N, K, "bfloat16", out="bfloat16", tiles=tiles), (M, N), torch.bfloat16, a, b)
+    assert torch.equal(found, (a.double() @ b.double().T).to(torch.bfloat16))
+
+
 @pytest.mark.parametrize("shape, cluster", [((128, 256), (1, 2)), ((64, 64), (2, 1)), ((128, 128), (1, 1))])
 def test_one_tile_a_block(shape, cluster):
     torch.manual_seed(0)

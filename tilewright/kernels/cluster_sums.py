@@ -11,7 +11,7 @@ PADDING = 4
 
 
 @T.macro
-def add_shares(found: Any, mine: Any, rank: Any, blocks: int) -> None:
+def add_shares(found: Any, mine: Any, part: Any, blocks: int, distance: int = 1, own: Any = 0) -> None:
     """Some rows of the tile that every block of the cluster has in shared memory, added up in a block's registers.
 
     A block begins with its own and goes on with the next one's, so that each is read by one other at a time.  Its tile
@@ -21,14 +21,15 @@ def add_shares(found: Any, mine: Any, rank: Any, blocks: int) -> None:
     ----------
     found : a block's sums, in shared memory; more columns than `mine` has are left out.
     mine : the fragment for a block's share of the rows.
-    rank, blocks : of the block in its cluster, and how many there are.
+    part, blocks : the block's number among those that add up, and how many there are.
+    distance, own : how far apart their ranks in the cluster are, and the rank of the first of them.
     """
     rows, columns = mine.shape
-    first = rank * rows
+    first = part * rows
     other = T.alloc_fragment((rows, columns), mine.dtype)
     T.sync_cluster()
     T.copy(found[first : first + rows, 0:columns], mine)
     for step in T.unroll(blocks - 1):
-        T.copy(found[first : first + rows, 0:columns], other, rank=(rank + 1 + step) % blocks)
+        T.copy(found[first : first + rows, 0:columns], other, rank=own + (part + 1 + step) % blocks * distance)
         for i, j in T.Parallel(rows, columns):
             mine[i, j] += other[i, j]

@@ -3,8 +3,8 @@
 A weight's N and K are fixed when a kernel is made, the number of rows M is not.  Sums of 8-bit floats stay in the
 matrix unit's accumulator ("fast accumulation"); `block_scaled_matmul` promotes them.
 
-Matrix instructions read operands of 8 bits along k only: one that lies the other way is first turned through shared
-memory into a workspace, by a kernel of its own.
+Matrix instructions read operands of 8 bits along k only.  Of one that lies the other way the instruction's rows are taken, which
+lanes turn in registers; where both lie so, the other is first turned through shared memory into a workspace, by a kernel of its own.
 """
 
 from __future__ import annotations
@@ -136,9 +136,16 @@ def _product(
     tiles: Tiles | Parts | None, by_token: bool = False, by_channel: bool = False,
 ) -> Any:  # fmt: skip
     """The kernel that all of these are: what follows the loop depends on the scales given."""
-    parts: Parts = ((N, tiles),) if isinstance(tiles, Tiles) else tiles or choose_parts(MANY, N, K, A_dtype)
     bytes_A, bytes_B = (tilewright.dtype(dtype).bits == 8 for dtype in (A_dtype, B_dtype))
-    turn_A, turn_B = transpose_A and bytes_A, not transpose_B and bytes_B
+    across_A, across_B = transpose_A and bytes_A, not transpose_B and bytes_B
+    turned = (
+        across_B if across_A != across_B else None
+    )  # the operand whose rows are the instruction's is turned by lanes
+    parts: Parts = (
+        ((N, tiles),) if isinstance(tiles, Tiles) else tiles or choose_parts(MANY, N, K, A_dtype, turned=turned)
+    )
+    turn_A = across_A and any(one.turned for _, one in parts)
+    turn_B = across_B and not all(one.turned for _, one in parts)
     transpose_A, transpose_B = transpose_A and not turn_A, transpose_B or turn_B
 
     @T.macro
@@ -155,6 +162,8 @@ def _product(
             tile = T.alloc_shared((DEEP, WIDE), dtype)
             words = T.view(tile, (DEEP, across), "uint32")
             turned = T.alloc_shared((WIDE, down), "uint32")
+            T.pdl_sync()
+            T.pdl_trigger()
             T.copy(source[br * DEEP, bc * WIDE], tile)
             for i, j in T.Parallel(down, across, coalesced_width=1):
                 first, second = words[BLOCK * i, j], words[BLOCK * i + 1, j]
@@ -195,28 +204,36 @@ def _product(
         block_M, block_N, block_K = chosen.block_M, chosen.block_N, chosen.block_K
         grid: tuple[Any, ...] = (T.ceildiv(width, block_N), T.ceildiv(M, block_M))
         cluster: tuple[int, ...] | None = chosen.cluster
+        along_N, along_M = cluster or (1, 1)
         if chosen.splits > 1:
-            grid, cluster = (*grid, chosen.splits), (1, 1, chosen.splits)
-        steps, height = -(-K // (block_K * chosen.splits)), block_M // chosen.splits
+            # Blocks that meet fill whole clusters, those beyond the grid included.
+            whole = (T.ceildiv(count, along) * along for count, along in zip(grid, (along_N, along_M)))
+            grid, cluster = (*whole, chosen.splits), (along_N, along_M, chosen.splits)
+        steps = -(-K // (block_K * chosen.splits))
+        height = block_M // chosen.splits
         with T.Kernel(
             *grid, threads=chosen.threads, cluster_dims=cluster, persistent=chosen.persistent,
             ping_pong=chosen.ping_pong or None,
         ) as place:  # fmt: skip
+            if turn_A or turn_B:
+                T.pdl_sync()
             part = place[2] if chosen.splits > 1 else 0
             row, column = place[1] * block_M, first + place[0] * block_N
             a = T.alloc_shared((block_K, block_M) if transpose_A else (block_M, block_K), A_dtype)
             b = T.alloc_shared((block_N, block_K) if transpose_B else (block_K, block_N), B_dtype)
-            total = T.alloc_fragment((block_M, block_N), sum_type(A_dtype))
+            turned = chosen.turned
+            total = T.alloc_fragment((block_N, block_M) if turned else (block_M, block_N), sum_type(A_dtype))
             # Factors are read before the loop, which hides how long that takes.
             factors, own_row = [scales_A, scales_B, None], row + part * height
+            by_rows = turned and chosen.splits == 1  # of the sums as they leave are B's rows
             if by_token:
-                factors[0] = T.alloc_fragment((height,), "float32")
+                factors[0] = held(height, not by_rows)
                 T.copy(scales_A[own_row], factors[0])
             if by_channel:
-                factors[1] = T.alloc_shared((block_N,), "float32")
+                factors[1] = held(block_N, by_rows)
                 T.copy(scales_B[column], factors[1])
             if bias is not None:
-                factors[2] = T.alloc_shared((block_N,), "float32")
+                factors[2] = held(block_N, by_rows)
                 T.copy(bias[column], factors[2])
             T.clear(total)
             for step in T.Pipelined(steps, num_stages=chosen.stages):
@@ -229,35 +246,51 @@ def _product(
                     T.copy(B[column, k], b)
                 else:
                     T.copy(B[k, column], b)
-                T.gemm(a, b, total, transpose_A=transpose_A, transpose_B=transpose_B)
+                if turned:
+                    T.gemm(b, a, total, transpose_A=not transpose_B, transpose_B=not transpose_A)
+                else:
+                    T.gemm(a, b, total, transpose_A=transpose_A, transpose_B=transpose_B)
             if chosen.splits == 1:
-                finish(total, factors, C, row, column)
+                finish(total, factors, C, row, column, turned)
             else:
                 found = T.alloc_shared((block_M, block_N + PADDING), sum_type(A_dtype))
-                for i, j in T.Parallel(block_M, block_N):
-                    found[i, j] = total[i, j]
+                for i, j in T.Parallel(*total.shape):
+                    if turned:
+                        found[j, i] = total[i, j]
+                    else:
+                        found[i, j] = total[i, j]
                 mine = T.alloc_fragment((height, block_N), sum_type(A_dtype))
-                add_shares(found, mine, part, chosen.splits)
-                finish(mine, factors, C, own_row, column)
+                first_rank = place[0] % along_N + place[1] % along_M * along_N
+                add_shares(found, mine, part, chosen.splits, along_N * along_M, first_rank)
+                if column < first + width:
+                    finish(mine, factors, C, own_row, column, False)
                 T.sync_cluster()
 
+    def held(size: int, by_rows: bool) -> Any:
+        """Factors of a tile's rows, which few threads share, in registers; those of its columns in shared memory."""
+        return T.alloc_fragment((size,), "float32") if by_rows else T.alloc_shared((size,), "float32")
+
     @T.macro
-    def finish(total: Any, factors: Any, C: Any, row: Any, column: Any) -> None:
-        """Sums of a tile whose first row and column are these, with their factors, into C."""
-        rows, columns, shift = factors
-        if rows is None:
-            T.copy(total, C[row, column])
-        else:
+    def finish(total: Any, factors: Any, C: Any, row: Any, column: Any, turned: bool) -> None:
+        """Sums of a tile whose first row and column of C are these, with their factors, into C; the sums may be those of C transposed."""
+        scales_A, scales_B, shift = factors
+        result = total
+        if scales_A is not None:
             result = T.alloc_fragment(total.shape, out)
-            row_factor = 1.0 if by_token else rows[0]
-            factor = row_factor if by_channel else row_factor * columns[0]
+            row_factor = 1.0 if by_token else scales_A[0]
+            factor = row_factor if by_channel else row_factor * scales_B[0]
             for i, j in T.Parallel(*total.shape):
+                m, n = (j, i) if turned else (i, j)
                 value = T.cast(total[i, j], "float32") * factor
                 if by_token:
-                    value = value * rows[i]
+                    value = value * scales_A[m]
                 if by_channel:
-                    value = value * columns[j]
-                result[i, j] = T.cast(value if shift is None else value + shift[j], out)
+                    value = value * scales_B[n]
+                result[i, j] = T.cast(value if shift is None else value + shift[n], out)
+        if turned:
+            columns, rows = result.shape
+            T.transpose(result, C[row : row + rows, column : column + columns])
+        else:
             T.copy(result, C[row, column])
 
     return product

@@ -54,11 +54,12 @@ STAGING_BYTES, RESERVED = 33 << 10, 3 << 10
 MOST_STAGES = 8
 """Slots of a ring: more hide no more."""
 
-SHAPES = (
-    *((64, columns) for columns in range(32, 257, 32)), *((128, columns) for columns in range(64, 257, 32)),
-    *((192, columns) for columns in range(96, 193, 32)), *((256, columns) for columns in range(64, 193, 32)),
-)  # fmt: skip
-"""Rows and columns of tiles whose accumulators fit the registers of warpgroups that share their rows."""
+WIDTHS = {64: (32, 256), 128: (48, 256), 192: (96, 192), 256: (64, 192)}
+"""Rows of an instruction's operands in a tile, and the fewest and the most columns of accumulators that fit the registers of the warpgroups
+that share these rows."""
+
+GRAIN = 16
+"""Columns of tiles are multiples of it."""
 
 EFFICIENCY = {
     (256, 128): 0.99,
@@ -83,8 +84,8 @@ CLUSTER = 1700
 EXCHANGE = 10000
 """Cycles of the blocks of a cluster that add up tiles of 128 x 256 sums."""
 
-RESIDENT = {1: 1.0, 2: 1.0, 4: 0.87}
-"""Parts that K is divided into, one a block of a cluster, and the share of the multiprocessors that clusters of as many fill."""
+RESIDENT = {1: 1.0, 2: 1.0, 4: 0.88, 8: 0.85}
+"""Blocks of a cluster, and the share of the multiprocessors that clusters of as many fill."""
 
 SECOND_PART, WORTH = 6000, 0.99
 """Cycles that a second part costs beside those of its own start, and the share of one part's that two must stay below."""
@@ -109,6 +110,8 @@ class Tiles:
     splits : blocks that divide K, and add up what they found: a cluster of their own.
     persistent : False where every block has one tile at most, and need not reckon which one is its next.
     ping_pong : whether two consumers of a block work at tiles of their own in turn, `threads` threads each.
+    turned : B's rows are the instruction's rows, of which there are 64, and A's its columns, of which there may be any multiple of 8;
+        the sums are transposed on their way out.
     """
 
     block_M: int
@@ -120,21 +123,35 @@ class Tiles:
     splits: int = 1
     persistent: bool | None = None
     ping_pong: bool = False
+    turned: bool = False
 
+
+Shape = tuple[int, int, bool]
+
+WAYS = (
+    ((1, 1), 1), ((1, 2), 1), ((2, 1), 1), ((2, 2), 1), ((4, 1), 1), ((1, 4), 1), ((4, 2), 1), ((2, 4), 1),
+    ((1, 1), 2), ((2, 1), 2), ((1, 2), 2), ((1, 1), 4),
+)  # fmt: skip
+"""Blocks of a cluster along N and M that share loads, and parts that K is divided into."""
+
+PATTERN = 8
+"""Each block of a cluster loads a multiple of so many rows of what they share."""
 
 Parts = tuple[tuple[int, Tiles], ...]
 """Columns of a product, from the first on, and the tiles that they are cut into."""
 
 
-def choose_parts(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> Parts:
+def choose_parts(
+    M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES, turned: bool | None = None
+) -> Parts:  # fmt: skip
     """One or two parts for a product of this size; parameters as for `choose_tiles`."""
     size = tilewright.dtype(dtype).storage_bytes
-    single = choose_tiles(M, N, K, dtype, cores)
+    single = choose_tiles(M, N, K, dtype, cores, turned)
     best: Parts = ((N, single),)
     fewest = WORTH * cycles(single, M, N, K, cores)
     if single.persistent is False:
         return best
-    for rows, columns in _shapes(size):
+    for rows, columns, is_turned in _shapes(size, bool(turned)):
         if rows * columns < LARGE:
             continue
         down, across = -(-M // rows), -(-N // columns)
@@ -143,8 +160,11 @@ def choose_parts(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = C
             width, rest = count * columns, N - count * columns
             if width <= 0 or rest <= 0:
                 continue
-            first = min(_cuts((rows, columns), M, width, size, cores), key=lambda one: cycles(one, M, width, K, cores))
-            second = choose_tiles(M, rest, K, dtype, cores)
+            first = min(
+                _cuts((rows, columns, is_turned), M, width, size, cores),
+                key=lambda one: cycles(one, M, width, K, cores),
+            )
+            second = choose_tiles(M, rest, K, dtype, cores, turned)
             both = cycles(first, M, width, K, cores) + cycles(second, M, rest, K, cores) + SECOND_PART
             if both < fewest:
                 best, fewest = ((width, first), (rest, second)), both
@@ -152,21 +172,26 @@ def choose_parts(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = C
 
 
 @functools.lru_cache(maxsize=4096)
-def choose_tiles(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> Tiles:
+def choose_tiles(
+    M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES, turned: bool | None = None
+) -> Tiles:  # fmt: skip
     """The tiles for a product of this size, all in one part.
 
     Parameters
     ----------
     M : rows expected; kernels made with the result take any number.
     dtype : of the operands.
+    turned : whether tiles must, or must not, be `Tiles.turned`.
     """
-    return min(candidates(M, N, dtype, cores), key=lambda tiles: cycles(tiles, M, N, K, cores))
+    return min(candidates(M, N, dtype, cores, turned), key=lambda tiles: cycles(tiles, M, N, K, cores))
 
 
-def candidates(M: int, N: int, dtype: str = "bfloat16", cores: int = CORES) -> Iterator[Tiles]:
+def candidates(
+    M: int, N: int, dtype: str = "bfloat16", cores: int = CORES, turned: bool | None = None
+) -> Iterator[Tiles]:  # fmt: skip
     """All tiles that a product of so many rows and columns may be cut into."""
     size = tilewright.dtype(dtype).storage_bytes
-    for shape in _shapes(size):
+    for shape in _shapes(size, turned):
         yield from _cuts(shape, M, N, size, cores)
 
 
@@ -177,34 +202,48 @@ def candidate_parts(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int 
         yield ((N, tiles),)
 
 
-def _shapes(size: int) -> Sequence[tuple[int, int]]:
-    """Rows and columns of tiles for operands of so many bytes."""
+def _shapes(size: int, turned: bool | None = None) -> Sequence[Shape]:
+    """Rows and columns of tiles for operands of so many bytes, and whether they are turned."""
     if size == 8:
-        return list(DOUBLES)
+        return [(*shape, False) for shape in DOUBLES]
     # Factors of the epilogue of bytes need registers that the largest accumulators leave none of.
-    return [shape for shape in SHAPES if size > 1 or shape[0] * shape[1] <= 128 * 256]
+    found = [
+        (rows, columns) for rows, (least, most) in WIDTHS.items() for columns in range(least, most + 1, GRAIN)
+        if size > 1 or rows * columns <= 128 * 256
+    ]  # fmt: skip
+    # Results of words are not turned on their way.
+    both = [(*shape, False) for shape in found] + [(*shape[::-1], True) for shape in found if size < 4]
+    return [shape for shape in both if turned in (None, shape[2])]
 
 
-def _cuts(shape: tuple[int, int], M: int, N: int, size: int, cores: int) -> Iterator[Tiles]:
+def _cuts(shape: Shape, M: int, N: int, size: int, cores: int) -> Iterator[Tiles]:
     """Tiles of a shape: in clusters that share loads along N or M, each for itself, or in clusters that divide K."""
-    rows, columns = shape
+    rows, columns, turned = shape
     block_K = ROW_BYTES // size
     if size == 8:
         yield Tiles(rows, columns, block_K, 4, 128)
         return
-    threads = 256 if rows % 128 == 0 else 128 * (rows // 64)
+    threads = _threads(columns if turned else rows)
     down, across = -(-M // rows), -(-N // columns)
-    for cluster, splits in (((1, 1), 1), ((1, 2), 1), ((2, 1), 1), (None, 2), (None, 4)):
-        along_N, along_M = cluster or (1, 1)
+    for cluster, splits in WAYS:
+        along_N, along_M = cluster
         if any(
             (_padded(count, along) - count) * WASTE > count for count, along in ((across, along_N), (down, along_M))
         ):
+            continue
+        shares = ((rows, along_N), (columns, along_M))
+        if rows % splits or any(along > 1 and extent % (along * PATTERN) for extent, along in shares):
             continue
         once = splits > 1 or _padded(across, along_N) * _padded(down, along_M) <= cores
         # Where a block has one tile, the result leaves through the ring's bytes.
         room = SHARED_BYTES - (RESERVED if once else STAGING_BYTES)
         stages = min(MOST_STAGES, room // ((rows + columns) * ROW_BYTES))
-        yield Tiles(rows, columns, block_K, stages, threads, cluster, splits, False if once else None)
+        yield Tiles(rows, columns, block_K, stages, threads, cluster, splits, False if once else None, turned)
+
+
+def _threads(rows: int) -> int:
+    """Threads of the warpgroups that share so many rows of the instruction's."""
+    return 256 if rows % 128 == 0 else 128 * (rows // 64)
 
 
 def _padded(count: int, size: int) -> int:
@@ -217,12 +256,13 @@ def cycles(tiles: Tiles, M: int, N: int, K: int, cores: int) -> float:
     rows, columns = tiles.block_M, tiles.block_N
     along_N, along_M = tiles.cluster or (1, 1)
     blocks = _padded(-(-M // rows), along_M) * _padded(-(-N // columns), along_N) * tiles.splits
-    resident = int(cores * RESIDENT[tiles.splits])
+    resident = int(cores * RESIDENT[along_N * along_M * tiles.splits])
     waves = -(-blocks // resident)
     steps = -(-K // (tiles.block_K * tiles.splits))
+    high, wide = (columns, rows) if tiles.turned else (rows, columns)
     products = rows * columns * tiles.block_K / PRODUCTS[size]
-    products /= DOUBLES[rows, columns] if size == 8 else EFFICIENCY.get((rows, columns), 1.0)
-    read = (rows + columns * rows / 64) * ROW_BYTES  # by each instruction of 64 rows
+    products /= DOUBLES[rows, columns] if size == 8 else EFFICIENCY.get((high, wide), 1.0)
+    read = (high + wide * high / 64) * ROW_BYTES  # by each instruction of 64 rows
     touched = (read + (rows + columns) * ROW_BYTES) / SHARED_RATE
     operands = (M + N) * K * size
     asked = (rows / along_N + columns / along_M) * ROW_BYTES + operands / (blocks * steps)

@@ -28,6 +28,8 @@ class MatrixInstruction:
     rate : products and sums a cycle and multiprocessor, for choosing among instructions.
     exact_bits : bits of a product's magnitude that the accumulator is sure to keep, where that is less than its
         type's own; None for full accuracy.
+    turns : a lies in shared memory along m, and lanes turn it on its way into registers: neighbouring rows of the tile are eight apart in
+        the instruction's, as the fragments say.
     sparse : a holds two of every four elements along k (of 32 bits one of every two), so that its tile is ``[m, k / 2]``;
         lanes give the places of what is kept as metadata.
     """
@@ -51,6 +53,7 @@ class MatrixInstruction:
     rate: int = 0
     exact_bits: int | None = None
     sparse: bool = False
+    turns: bool = False
 
     def __post_init__(self) -> None:
         if not self.n_choices:
@@ -88,6 +91,11 @@ class MatrixInstruction:
         """32-bit registers of a thread that the accumulator takes."""
         return -(-self.d_fragment.registers * self.accumulator.bits // 32)
 
+    def turning(self) -> MatrixInstruction:
+        """The same instruction for a left operand that lanes turn."""
+        assert self.a_fragment is not None
+        return replace(self, turns=True, a_fragment=_paired(self.a_fragment), d_fragment=_paired(self.d_fragment))
+
     def sized(self, n: int) -> MatrixInstruction:
         """The same instruction for another n.  Raises ValueError where it has none."""
         if n not in self.n_choices:
@@ -95,6 +103,12 @@ class MatrixInstruction:
         if n == self.n:
             return self
         return replace(self, n=n, d_fragment=_widened(self.d_fragment, n))
+
+
+def _paired(layout: FragmentLayout) -> FragmentLayout:
+    """A fragment whose registers along the rows hold neighbouring rows."""
+    rows = sorted((d for d in layout.digits if d.dimension == 0), key=lambda digit: digit.place != "register")
+    return replace(layout, digits=(*rows, *(d for d in layout.digits if d.dimension != 0)))
 
 
 def _widened(layout: FragmentLayout, n: int) -> FragmentLayout:

@@ -37,6 +37,7 @@ class Copy(TileOperator):
     prefer : ``"tma"``, ``"cp_async"``, ``"sync"`` or None: the author's choice of instruction.
     eviction : ``"evict_first"``, ``"evict_last"``, ``"evict_normal"`` or None: a hint to the L2 cache.
     multicast : all blocks of the cluster make the very same copy, so that each may load a part of it for all.
+    peers : where not all of them do: of how many blocks each is one that do, and how far apart their ranks are, the distance first.
     rank : which block of the cluster the source, a shared tile, is that of (or, between shared tiles, the destination);
         None for the executing one.
     barrier : the author's, which counts the bytes that the copy engine brings (`T.tma_copy`); one thread announces them.
@@ -58,6 +59,7 @@ class Copy(TileOperator):
     mask: int | None = None
     prefetch: int | None = None
     adds: bool = False
+    peers: tuple[int, int] | None = None
 
     def check(self) -> Iterator[str]:
         scopes = (self.source.buffer.scope, self.destination.buffer.scope)

@@ -27,10 +27,12 @@ class Transpose(TileOperator):
     Fields
     ------
     source, destination : tiles of two dimensions, which do not overlap.
+    prefer : ``"tma"`` where the copy engine stores what matrix instructions' registers are packed into; None for loops.
     """
 
     source: Region
     destination: Region
+    prefer: str | None = None
 
     def check(self) -> Iterator[str]:
         source, destination = shape_of_rank(self.source, 2), shape_of_rank(self.destination, 2)

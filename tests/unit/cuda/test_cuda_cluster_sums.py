@@ -1,5 +1,7 @@
 """Products whose K is divided among the blocks of a cluster, and tiles that take a ring's bytes once its loop is done."""
 
+import re
+
 import numpy as np
 import pytest
 from cuda_gemm import operands, product
@@ -34,6 +36,29 @@ def test_parts_of_k(tiles, M, N, K, transpose_A, transpose_B):
     for schedule in SCHEDULES:
         found = run(kernel, (M, N), "float32", a, b, schedule=schedule)
         assert (np.abs(found - exact) <= (K + 2) * 2.0**-24 * size).all()
+
+
+@pytest.mark.parametrize(
+    "tiles, sizes",
+    [
+        (Tiles(64, 64, 64, 3, 128, (2, 2), persistent=False), "22"),
+        (Tiles(32, 64, 64, 3, 128, (4, 2), persistent=False, turned=True), "42"),
+        (Tiles(64, 64, 64, 3, 128, (2, 2), persistent=True, turned=True), "22"),
+        (Tiles(64, 64, 64, 3, 128, (2, 1), 2, persistent=False), "2"),
+    ],
+)
+def test_rows_and_columns_of_a_cluster_share_loads(tiles, sizes):
+    # Three by five tiles or more: no axis divides, and the blocks beyond the grid take part in the loads.
+    M, N, K = 180, 296, 200
+    a, b = operands(M, N, K, "bfloat16")
+    kernel = on_hopper(dense_matmul, N, K, "bfloat16", None, "bfloat16", tiles=tiles)
+    said, text = kernel.explain(), kernel.get_kernel_source()
+    assert re.findall(r"(\d) blocks along", said) == list(sizes)
+    assert text.count("tma_load_multicast") == len(sizes) and ("grid: persistent" in said) == bool(tiles.persistent)
+    exact, size = product(a, b)
+    for schedule in (None, "random"):
+        found = run(kernel, (M, N), "bfloat16", a, b, schedule=schedule)
+        assert (np.abs(found - exact) <= (K + 2) * 2.0**-24 * size + 2.0**-8 * np.abs(exact)).all()
 
 
 def test_factors_follow_the_rows_of_a_part():

@@ -5,6 +5,7 @@ import pytest
 from cuda_gemm import operands, product
 
 import tilewright
+from tilewright.ir.visitor import kernels as kernels_of
 from tilewright.kernels.block_scaled_matmul import block_scaled_matmul, block_tiles
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.tiles import Tiles, choose_parts, choose_tiles
@@ -70,10 +71,39 @@ def test_orders_of_halves(transpose_A, transpose_B):
     assert "wgmma_ss" in check_product("bfloat16", "bfloat16", transpose_A, transpose_B, ("late",))
 
 
-@pytest.mark.parametrize("transpose_A, transpose_B", ORDERS[1:])
-def test_orders_of_bytes(transpose_A, transpose_B):
-    # The instruction reads bytes along k only: operands that lie the other way are turned first.
-    assert "wgmma_ss" in check_product("int8", "int32", transpose_A, transpose_B, ("late",))
+@pytest.mark.parametrize(
+    "order, turned, by_lanes, kernels",
+    [
+        ("nn", True, True, 1),
+        ("nn", False, False, 2),
+        ("tt", False, True, 1),
+        ("tn", False, True, 2),
+        ("tn", True, True, 2),
+    ],
+)
+def test_orders_of_bytes(order, turned, by_lanes, kernels):
+    # The instruction reads bytes along k only: of operands that lie the other way lanes turn its left one, a kernel the other.
+    transpose_A, transpose_B = order[0] == "t", order[1] == "t"
+    instruction = "wgmma_rs" if by_lanes else "wgmma_ss"
+    M, N, K = 80, 72, 304
+    for dtype, out in (("int8", "int32"), ("float8_e4m3fn", "bfloat16")):
+        a, b = operands(M, N, K, dtype, transpose_A, transpose_B)
+        kernel = on_hopper(
+            dense_matmul, N, K, dtype, None, out, transpose_A, transpose_B, Tiles(64, 64, 128, 2, 128, turned=turned)
+        )
+        assert instruction in kernel.explain() and kernel.get_kernel_source().count("TW_KERNEL") == kernels
+        exact, size = product(a, b, transpose_A, transpose_B)
+        found = run(kernel, (M, N), out, a, b, schedule="late")
+        if out == "int32":
+            assert np.array_equal(found, exact)
+        else:
+            assert (np.abs(found - exact) <= (K + 2) * 2.0**-12 * size + ROUNDING[out] * np.abs(exact)).all()
+
+
+def test_the_operand_that_lanes_turn_gives_the_rows_of_the_instruction():
+    for transposed in (False, True):
+        program = dense_matmul.trace(8192, 8192, "int8", None, None, transposed, transposed)
+        assert len(list(kernels_of(program.function))) == 1
 
 
 @pytest.mark.parametrize(
@@ -100,6 +130,54 @@ def test_scales(dtype, out, scale_A, scale_B, bias, M):
     for schedule in (None, "early"):
         found = run(kernel, (M, N), out, a, b, scales_A, scales_B, *more, schedule=schedule)
         assert (np.abs(found - exact) <= bound).all()
+
+
+@pytest.mark.parametrize(
+    "tiles, orders, out",
+    [
+        (Tiles(80, 64, 64, 3, 128, (2, 1), turned=True), (False, True), "bfloat16"),
+        (Tiles(48, 128, 64, 3, 256, persistent=False, turned=True), (True, False), "bfloat16"),
+        (Tiles(32, 64, 64, 3, 128, (1, 2), turned=True), (False, True), "float32"),
+        (Tiles(48, 128, 64, 3, 256, None, 2, False, True), (False, False), "bfloat16"),
+    ],
+)  # fmt: skip
+def test_rows_of_b_as_rows_of_the_instruction(tiles, orders, out):
+    M, N, K = 100, 264, 160
+    a, b = operands(M, N, K, "bfloat16", *orders)
+    kernel = on_hopper(dense_matmul, N, K, "bfloat16", None, out, *orders, tiles=tiles)
+    stored = "transpose: stmatrix and tma_store" in kernel.explain()
+    assert stored == (out == "bfloat16" and tiles.splits == 1)
+    exact, size = product(a, b, *orders)
+    for schedule in (None, "late"):
+        found = run(kernel, (M, N), out, a, b, schedule=schedule)
+        assert (np.abs(found - exact) <= (K + 2) * SUMS["float32"] * size + ROUNDING[out] * np.abs(exact)).all()
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+def test_scales_of_sums_that_leave_transposed(splits):
+    M, N, K = 100, 136, 288
+    a, b = operands(M, N, K, "int8")
+    rng = np.random.default_rng(1)
+    scales_A, scales_B = (rng.uniform(0.005, 0.02, size).astype(np.float32) for size in (M, N))
+    bias = rng.standard_normal(N).astype(np.float32)
+    tiles = Tiles(48, 64, 128, 3, 128, None if splits > 1 else (1, 1), splits, False, True)
+    kernel = on_hopper(scaled_matmul, N, K, "int8", bias=True, tiles=tiles)
+    sums, _ = product(a, b)
+    exact = sums * (scales_A.astype(np.float64)[:, None] * scales_B) + bias
+    for schedule in (None, "early"):
+        found = run(kernel, (M, N), "bfloat16", a, b, scales_A, scales_B, bias, schedule=schedule)
+        assert (np.abs(found - exact) <= 2.0**-8 * np.abs(exact) + 2.0**-20).all()
+
+
+def test_a_persistent_grid_waits_for_the_kernel_before_once():
+    """A wait in every tile took the product of turned bytes 5% longer; and the loads are one thread's, the wait included."""
+    tiles = Tiles(128, 256, 128, 4, 256, (1, 1))
+    kernel = on_hopper(dense_matmul, 512, 256, "int8", transpose_B=False, tiles=tiles)
+    text = kernel.get_kernel_source()
+    loads = text[text.index("setmaxnreg_dec") :]
+    assert "grid: persistent" in kernel.explain()
+    assert loads.index("thread == 0") < loads.index("griddepcontrol_wait") < loads.index("turn = 0")
+    assert loads.count("thread == 0") == 1
 
 
 @pytest.mark.parametrize("transpose_B", [True, False])

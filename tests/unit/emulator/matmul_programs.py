@@ -153,6 +153,10 @@ TOKENS = np.random.default_rng(3).standard_normal((5, 256)).astype(np.float32)
 
 HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "dense_matmul": (dense_matmul, (*S8, rubbish(M, N, dtype="int32")), {"sizes": (N, K, "int8"), "tiles": SMALL}),
+    "dense_matmul turned, rows and columns of clusters share": (
+        dense_matmul, (*BF16, rubbish(9, N, dtype="bfloat16")),
+        {"sizes": (N, K, "bfloat16"), "out": "bfloat16", "tiles": Tiles(32, 64, 64, 2, 128, (2, 2), persistent=False, turned=True)},
+    ),
     "scaled_matmul": (scaled_matmul, (*S8, powers(M), powers(N, seed=1), rubbish(M, N)), {"sizes": (N, K, "int8"), "out": "float32", "tiles": SMALL}),
     "block_scaled_matmul": (block_scaled_matmul, (*E4M3, powers(2, M), powers(1, 2), rubbish(M, N)), {"sizes": (N, 256), "out": "float32", "tiles": Tiles(64, 32, 128, 2, 128)}),
     "sparse_matmul": (sparse_matmul, (KEPT, pack_metadata(PLACES, "float16", SMALL), F16, rubbish(M, N)), {"sizes": (M, K), "tiles": SMALL}),

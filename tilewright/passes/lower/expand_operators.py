@@ -36,6 +36,7 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.reduce import Reduce
 from tilewright.ops.scan import Scan
 from tilewright.ops.sparse_gemm import Product
+from tilewright.ops.transpose import Transpose
 from tilewright.ops.unpack import Unpack
 from tilewright.passes.context import Context
 from tilewright.passes.lower.named_barriers import WARP
@@ -76,6 +77,8 @@ class _Expand(Rewriter):
         if isinstance(operator, Unpack) and self._in_order(operator):
             return operator
         if isinstance(operator, Copy) and (operator.prefer in (CP_ASYNC, *ENGINE) or operator.rank is not None):
+            return operator
+        if isinstance(operator, Transpose) and operator.prefer in ENGINE:
             return operator
         if isinstance(operator, Copy) and operator.prefer == QUADS and self._is_right(operator.destination.buffer):
             return operator

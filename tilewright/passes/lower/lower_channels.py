@@ -43,10 +43,11 @@ from typing import Any
 
 from tilewright.errors import ChannelMisuse
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import BOOL, UINT32, UINT64
+from tilewright.ir.dtypes import BOOL, INT32, UINT32, UINT64
 from tilewright.ir.nodes import (
     Acquire,
     Allocate,
+    Assume,
     Buffer,
     Call,
     Channel,
@@ -57,6 +58,7 @@ from tilewright.ir.nodes import (
     Function,
     If,
     Kernel,
+    Let,
     Parallel,
     Publish,
     Receive,
@@ -77,6 +79,7 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
+from tilewright.passes.tile.drop_dependent_launch import WORDS
 from tilewright.passes.tile.plan_synchronization import barrier, proxy_fence
 from tilewright.passes.tile.select_async_copies import CP_ASYNC, SYNC
 from tilewright.passes.tile.select_copies import ENGINE
@@ -89,9 +92,6 @@ FACT = "copy_barriers"
 
 GROUP = 128
 """Threads of a warpgroup."""
-
-ALONE = ("griddepcontrol_wait", "griddepcontrol_launch_dependents")
-"""Functions that one thread may call for all it does."""
 
 BY_ENGINE = "engine"
 """The way of tiles that the copy engine brings, in boxes or by bytes."""
@@ -130,10 +130,15 @@ class _Ring:
     empty_arrivals: int
     by_group: frozenset[str]
     """Readers of whose warpgroups one thread arrives for all: they read by descriptor alone, and the wait for that covers the group."""
-    blocks: int
-    """How many blocks of the cluster fill one another's slots."""
+    lines: tuple[tuple[int, int], ...]
+    """Blocks of the cluster that fill one another's slots: how far apart their ranks are, and how many."""
     fenced: frozenset[str]
     """Ways to fill it behind which a fence stands: matrix instructions read the slots by descriptor."""
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks fill one another's slots."""
+        return 1 + sum(count - 1 for _, count in self.lines)
 
 
 def _ring(channel: Channel, kernel: Kernel, context: Context) -> _Ring:
@@ -159,7 +164,7 @@ def _ring(channel: Channel, kernel: Kernel, context: Context) -> _Ring:
         region.buffer
         for node in read
         if _is_by_descriptor(node, plans)
-        for region in (node.a, node.b)  # type: ignore[attr-defined]
+        for region in ((node.b,) if plans[node].instruction.turns else (node.a, node.b))  # type: ignore[attr-defined]
     }
     fenced = {way for name in channel.writers for way in _ways(channel, roles[name], described)}
     by_group = frozenset(name for name in channel.readers if _reads_only(channel, roles[name], described, plans))
@@ -167,8 +172,11 @@ def _ring(channel: Channel, kernel: Kernel, context: Context) -> _Ring:
     for name in channel.readers:
         warps = roles[name].warps if channel.alternate else roles[name].all_warps
         empty += warps * WARP // (GROUP if name in by_group else WARP)
-    blocks = math.prod(kernel.attribute("cluster", (1,))) if channel.scope == "cluster" else 1
-    if blocks > 1 and not all(_is_by_descriptor(node, plans) for node in read):
+    everyone = 1, math.prod(kernel.attribute("cluster", (1,))) if channel.scope == "cluster" else 1
+    sent = [copy for name in channel.writers for copy in _copies_into(channel, roles[name]) if copy.multicast]
+    lines = tuple(dict.fromkeys(copy.peers or everyone for copy in sent)) or (everyone,)
+    ring_blocks = 1 + sum(count - 1 for _, count in lines)
+    if ring_blocks > 1 and not all(_is_by_descriptor(node, plans) for node in read):
         raise ChannelMisuse(
             f"the slots of {channel.name!r} are read by more than asynchronous gemms",
             span=channel.span, hint='only these may read the slots of a channel of scope "cluster"',
@@ -177,7 +185,7 @@ def _ring(channel: Channel, kernel: Kernel, context: Context) -> _Ring:
     slots = channel.stages * instances
     rows = [Buffer(f"{channel.name}_{word}", (slots,), UINT64, "barrier") for word in ("full", "empty")]
     arrivals = 1 if channel.is_private else max(full, 1)
-    return _Ring(channel, rows[0], rows[1], arrivals, empty * blocks, by_group, blocks, frozenset(fenced))
+    return _Ring(channel, rows[0], rows[1], arrivals, empty * ring_blocks, by_group, lines, frozenset(fenced))
 
 
 def _ways(channel: Channel, role: Role, tiles: Container[Buffer] | None = None) -> set[str]:
@@ -257,7 +265,7 @@ class _Lower(Rewriter):
 
     def visit_Channel(self, channel: Channel) -> Any:
         ring = self.rings[channel.name]
-        slot = Var(nodes.dtypes.INT32, "slot")
+        slot = Var(INT32, "slot")
         rows = [(ring.full, ring.full_arrivals)] + [(ring.empty, ring.empty_arrivals)] * (not channel.is_private)
         begin = [call("mbarrier_init", Region(row, (slot,), (1,)), const(count)) for row, count in rows]
         loop = For(slot, const(0), const(ring.full.size), const(1), seq(*begin), "unroll", span=channel.span)
@@ -288,6 +296,8 @@ class _Lower(Rewriter):
             return node.prefer in ENGINE and node.source.buffer.scope == "global" and node.barrier is None
         if isinstance(node, nodes.TileOperator):
             return False
+        if isinstance(node, Evaluate):
+            return isinstance(node.value, Call) and node.value.function in WORDS
         if isinstance(node, nodes.Store):
             return node.buffer.scope == "scalar"
         return not isinstance(node, Statement) or isinstance(node, _LIGHT)
@@ -392,15 +402,35 @@ class _Lower(Rewriter):
         slot = self._slot(ring.empty, ring.channel.stages, statement.iteration)
         if ring.blocks > 1:
             by_group = self.role.name in ring.by_group
-            block = index_binary("floormod", self.thread, GROUP if by_group else WARP)
-            one_each = binary("lt", block, const(ring.blocks))
-            arrive_at_each = If(one_each, seq(call("mbarrier_arrive_cluster", slot, block)), span=statement.span)
+            lane = index_binary("floormod", self.thread, GROUP if by_group else WARP)
+            one_each = binary("lt", lane, const(ring.blocks))
+            arrive_at_each = If(one_each, seq(*self._arrive_at(ring, slot, lane)), span=statement.span)
             return arrive_at_each if by_group else [call("sync_warp"), arrive_at_each]
         arrive = call("mbarrier_arrive", slot)
         if self.role.name not in ring.by_group:
             return self._arrive(slot)
         first = binary("eq", index_binary("floormod", self.thread, GROUP), const(0))
         return If(first, seq(arrive), span=statement.span)
+
+    def _arrive_at(self, ring: _Ring, slot: Region, lane: Expr) -> list[Statement]:
+        """A lane's arrival at one block: those of the first line, then those of the others but for the block itself."""
+        blocks = math.prod(self.kernel.attribute("cluster"))
+        if ring.lines[0] == (1, blocks):
+            return [call("mbarrier_arrive_cluster", slot, lane)]
+        rank = Var(INT32, "rank")
+        limits = [Assume(index_binary("ge", rank, 0)), Assume(index_binary("lt", rank, blocks))]
+        found: Expr = rank
+        before = 0
+        for distance, count in ring.lines:
+            own = index_binary("floormod", index_binary("floordiv", rank, distance), count)
+            number = index_binary("sub", lane, before)
+            if before > 0:
+                beyond = nodes.Select(INT32, index_binary("ge", number, own), const(1), const(0))
+                number = index_binary("add", number, beyond)
+            place = index_binary("add", rank, index_binary("mul", index_binary("sub", number, own), distance))
+            found = nodes.Select(INT32, index_binary("lt", lane, before), found, place) if before > 0 else place
+            before += count - (before > 0)
+        return [Let(rank, Call(INT32, "cluster_rank", ())), *limits, call("mbarrier_arrive_cluster", slot, found)]
 
     def visit_ChannelStatement(self, statement: ChannelStatement) -> Any:
         raise ChannelMisuse(f"{type(statement).__name__} has no meaning here", span=statement.span)

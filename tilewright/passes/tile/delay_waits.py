@@ -99,7 +99,7 @@ class _Delay(Rewriter):
     def _beside(self, gemm: Gemm, behind: list[Statement]) -> list[Statement]:
         """The statements behind a gemm that need nothing of it; the release of what it reads stays behind the wait."""
         plan = self.plans.get(gemm)
-        if gemm.token is not None or plan is None or not plan.instruction.asynchronous:
+        if gemm.token is not None or plan is None or not plan.instruction.asynchronous or plan.instruction.turns:
             return []
         operands = {gemm.a.buffer, gemm.b.buffer}
         found: list[Statement] = []

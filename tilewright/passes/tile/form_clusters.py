@@ -22,7 +22,8 @@ After::
         ...
                     copy(B[bx * 256, k * 64], b_ring[k % 4, :, :], multicast=True)
 
-The blocks of a cluster go through the loop in step, so the axis is one on which its bounds do not depend.  Where an
+The blocks of a cluster go through the loop in step, so the axis is one on which its bounds do not depend.  Where the author
+asks for clusters along several axes, the blocks of a row or a column of the cluster share what does not depend on its axis.  Where an
 axis does not divide by the cluster, blocks beyond the grid load zeros and store nothing.
 """
 
@@ -144,19 +145,21 @@ def _form(kernel: Kernel, context: Context) -> Kernel:
     misfits = {channel: _channel_misfit(kernel, channel, plans) for channel in channels}
     axes = [axis for number in range(len(kernel.grid)) if (axis := _axis(kernel, number, dims[number], misfits)).shared]
     if given is not None:
-        joined = [number for number, size in enumerate(given) if size > 1]
-        axes = [axis for axis in axes if [axis.number] == joined]
+        axes = [axis for axis in axes if given[axis.number] > 1]
     else:
         axes = [axis for axis in axes if _divides(kernel.grid[axis.number], dims[axis.number], wanted is not None)]
     if not axes:
         reason = next(filter(None, misfits.values()), None) or "no load is shared along an axis that divides"
         choices.append(f"{place}cluster: {'none' if given is None else 'each block loads for itself'} ({reason})")
         return _apart(kernel)
-    best = max(axes, key=lambda axis: (axis.saved, axis.number))
-    names = ", ".join(dict.fromkeys(copy.source.buffer.name for copy in best.shared))
-    size, var = dims[best.number], kernel.block_vars[best.number]
-    choices.append(f"{place}cluster: {size} blocks along {var.name} share loads of {names}")
-    return _joined(kernel, best, size)
+    if given is None:
+        axes = [max(axes, key=lambda axis: (axis.saved, axis.number))]
+        dims = tuple(dims[number] if number == axes[0].number else 1 for number in range(3))
+    for axis in axes:
+        names = ", ".join(dict.fromkeys(copy.source.buffer.name for copy in axis.shared))
+        var = kernel.block_vars[axis.number]
+        choices.append(f"{place}cluster: {dims[axis.number]} blocks along {var.name} share loads of {names}")
+    return _joined(kernel, axes, dims)
 
 
 def _speaks_of_clusters(kernel: Kernel) -> bool:
@@ -257,24 +260,31 @@ def _roles(kernel: Kernel) -> list[Role]:
 # The kernel in clusters ---------------------------------------------------------------------------
 
 
-def _joined(kernel: Kernel, axis: _Axis, size: int) -> Kernel:
-    """The kernel with clusters of `size` blocks along an axis."""
-    number, extent = axis.number, kernel.grid[axis.number]
-    padded = index_binary("mul", index_binary("floordiv", index_binary("add", extent, size - 1), size), size)
-    whole = isinstance(extent, int) and extent % size == 0
-    inside = None if whole else index_binary("lt", kernel.block_vars[number], extent)
-    body = _Join(set(axis.shared), inside)(kernel.body)
+def _joined(kernel: Kernel, axes: Sequence[_Axis], dims: tuple[int, ...]) -> Kernel:
+    """The kernel with clusters of `dims` blocks, which share loads along some of these axes."""
+    inside: Expr | None = None
     grid = list(kernel.grid)
-    grid[number] = int(padded.value) if isinstance(padded, nodes.Const) else padded
-    dims = tuple(size if one == number else 1 for one in range(3))
-    attributes = {**dict(kernel.attributes), CLUSTER: dims}
+    for number, (extent, size) in enumerate(zip(kernel.grid, dims)):
+        if isinstance(extent, int) and extent % size == 0:
+            continue
+        padded = index_binary("mul", index_binary("floordiv", index_binary("add", extent, size - 1), size), size)
+        grid[number] = int(padded.value) if isinstance(padded, nodes.Const) else padded
+        below = index_binary("lt", kernel.block_vars[number], extent)
+        inside = below if inside is None else nodes.binary("all", inside, below)
+    shared: dict[Copy, tuple[int, int] | None] = {}
+    for axis in axes:
+        size = dims[axis.number]
+        peers = None if size == math.prod(dims) else (math.prod(dims[: axis.number]), size)
+        shared = {**dict.fromkeys(axis.shared, peers), **shared}
+    attributes = {**dict(kernel.attributes), CLUSTER: tuple(dims)}
+    body = _Join(shared, inside)(kernel.body)
     return replace(kernel, grid=tuple(grid), body=body, attributes=tuple(sorted(attributes.items())))
 
 
 class _Join(Rewriter):
     """Marks the shared loads; what writes to global memory happens in blocks of the grid alone."""
 
-    def __init__(self, shared: set[Copy], inside: Expr | None) -> None:
+    def __init__(self, shared: Mapping[Copy, tuple[int, int] | None], inside: Expr | None) -> None:
         self.shared, self.inside = shared, inside
 
     def visit_Channel(self, channel: Channel) -> Channel:
@@ -282,7 +292,7 @@ class _Join(Rewriter):
         return replace(channel, scope="cluster") if joined else channel
 
     def visit_Copy(self, copy: Copy) -> Copy:
-        return replace(copy, multicast=True) if copy in self.shared else copy
+        return replace(copy, multicast=True, peers=self.shared[copy]) if copy in self.shared else copy
 
     def visit_Role(self, role: Role) -> Role:
         made: Role = self.generic(role)

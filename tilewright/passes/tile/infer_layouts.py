@@ -40,7 +40,6 @@ from tilewright.layout.digits import THREAD
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import holds, permuted, shared_rows, spread, without
 from tilewright.machine.arch import Arch
-from tilewright.ops.copy import Copy
 from tilewright.ops.reduce import Reduce
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
@@ -48,7 +47,7 @@ from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.select_copies import by_bytes, slot_buffers, tiles_by_hand
 from tilewright.passes.tile.select_instructions import FACT, WARP, GemmPlan, demanded
 from tilewright.passes.tile.stage_epilogue import FACT as STAGING
-from tilewright.passes.tile.stage_epilogue import Staging
+from tilewright.passes.tile.stage_epilogue import Leaving, Staging
 from tilewright.passes.tile.through_shared import happens_once, through_shared
 from tilewright.passes.tile.tile_views import tile_span, view_layouts
 
@@ -73,7 +72,7 @@ class _Anchors:
     """What fixes layouts: gemms that instructions execute, and copies of their results that the engine stores."""
 
     plans: dict[Product, GemmPlan]
-    stores: dict[Copy, Staging]
+    stores: dict[Leaving, Staging]
 
 
 def _infer(kernel: Kernel, anchors: _Anchors, arch: Arch, notes: list[str]) -> Kernel:

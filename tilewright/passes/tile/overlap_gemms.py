@@ -199,7 +199,8 @@ class _Roles(Rewriter):
 
     def _is_free(self, gemm: Product, loop: For) -> bool:
         """Whether nothing in the loop but a gemm touches its sum or changes its operands."""
-        if gemm.token is not None or gemm not in self.plans or not self.plans[gemm].instruction.asynchronous:
+        plan = self.plans.get(gemm)
+        if gemm.token is not None or plan is None or not plan.instruction.asynchronous or plan.instruction.turns:
             return False
         operands = {region.buffer for region in gemm.operands}
         for node in walk(loop.body):

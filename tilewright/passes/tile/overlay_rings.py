@@ -28,23 +28,22 @@ from typing import Any
 
 from tilewright.ir.nodes import BOOL, Buffer, Call, Evaluate, Function, Kernel, Role, Statement
 from tilewright.ir.visitor import Rewriter, walk
-from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.thread.plan_shared_memory import OVERLAID
 from tilewright.passes.tile.divide_roles import SPECIALIZED
 from tilewright.passes.tile.select_copies import slot_buffers
 from tilewright.passes.tile.stage_epilogue import FACT as STAGING
-from tilewright.passes.tile.stage_epilogue import Staging, shared_bytes, shared_room
+from tilewright.passes.tile.stage_epilogue import Leaving, Staging, shared_bytes, shared_room
 from tilewright.passes.tile.tiles_behind import Uses, tiles_behind
 
 
 def overlay_rings(function: Function, context: Context) -> Function:
     """Find the tiles that may take a ring's bytes, in kernels whose tiles are too many to lie beside one another."""
-    staging: dict[Copy, Staging] = context.facts.get(STAGING, {})
+    staging: dict[Leaving, Staging] = context.facts.get(STAGING, {})
 
     def boxes(statement: Statement) -> set[Buffer]:
-        return {staging[node].boxes for node in walk(statement) if isinstance(node, Copy) and node in staging}
+        return {staging[node].boxes for node in walk(statement) if isinstance(node, Leaving) and node in staging}
 
     return map_kernels(function, lambda kernel: _overlay(kernel, shared_room(kernel, context.arch), boxes))
 

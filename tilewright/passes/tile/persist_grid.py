@@ -39,6 +39,7 @@ when they are ready for it (`claim_tiles`).
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -54,6 +55,7 @@ from tilewright.ir.nodes import (
     Call,
     Channel,
     Const,
+    Evaluate,
     Expr,
     Extent,
     For,
@@ -81,6 +83,7 @@ from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, map_kernels
 from tilewright.passes.tile.claim_tiles import CLAIM, PERSISTENT, Claims
 from tilewright.passes.tile.divide_roles import SPECIALIZED
+from tilewright.passes.tile.drop_dependent_launch import WORDS
 from tilewright.passes.tile.form_clusters import CLUSTER, depending, differs, load_bytes, reads_own_memory
 from tilewright.passes.tile.ping_pong import PING_PONG, last_turn, own_turn, paired
 from tilewright.passes.tile.rasterize_grid import RASTER, panel_place, within
@@ -338,7 +341,10 @@ class _Persist:
         body = Renumber(bases, rings, {one.name: one.stages for one in self.channels})(role.body)
         own = [one for one in body.statements if isinstance(one, Allocate) and one.buffer.scope == "shared"]
         body = replace(body, statements=tuple(one for one in body.statements if one not in own))
-        before = [*own, *counters]
+        # Who has waited for the kernel before need not wait in each tile again: that takes a microsecond.
+        once = list(itertools.takewhile(_is_of_launch, body.statements))
+        body = replace(body, statements=body.statements[len(once) :])
+        before = [*own, *once, *counters]
         work = seq(self._place(tile, block), names, numbers, body.statements)
         alternates = role.instances > 1
         if alternates:  # every consumer counts the iterations of all tiles
@@ -388,6 +394,12 @@ class _Persist:
             names.append(Let(var, cast(index, INT32), span=source.span))
             names.append(within(var, extent))
         return names
+
+
+def _is_of_launch(statement: Statement) -> bool:
+    """Whether a statement waits for the kernel before, or lets the next one begin."""
+    call = statement.value if isinstance(statement, Evaluate) else None
+    return isinstance(call, Call) and call.function in WORDS
 
 
 def _ceildiv(value: Expr, divisor: Expr) -> Expr:

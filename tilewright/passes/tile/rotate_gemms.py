@@ -124,7 +124,7 @@ class _Rotation:
 
     def _is_asynchronous(self, statement: Statement) -> bool:
         plan = self.plans.get(statement) if isinstance(statement, Product) and statement.token is None else None
-        return plan is not None and plan.instruction.asynchronous
+        return plan is not None and plan.instruction.asynchronous and not plan.instruction.turns
 
     @staticmethod
     def _receives(statement: Statement, own: set[str]) -> bool:

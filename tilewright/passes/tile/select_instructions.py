@@ -245,6 +245,8 @@ def _ways(gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles: Mapping
     reasons: list[str] = []
     sparse = isinstance(gemm, SparseGemm)
     for instruction in arch.sparse_instructions if sparse else arch.matrix_instructions:
+        if _is_turned(gemm, instruction):
+            instruction = instruction.turning()
         reason = _misfit(gemm, instruction, tiles)
         if reason is None:
             groups = 0 if threads % instruction.threads else threads // instruction.threads
@@ -263,6 +265,13 @@ def _ways(gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles: Mapping
         if reason:
             reasons.append(f"{instruction.function}: {reason}")
     return found or [(None, _because(reasons) or f" (no {'sparse ' * sparse}matrix instruction for these types)")]
+
+
+def _is_turned(gemm: Product, instruction: MatrixInstruction) -> bool:
+    """Whether lanes turn a left operand of bytes that lies the other way, while its products are waited for in their own turn."""
+    bytes_across = gemm.transpose_a and gemm.a.dtype.bits == 8 and gemm.a.buffer.scope == "shared"
+    alone = gemm.token is None and not instruction.sparse
+    return bytes_across and alone and instruction.asynchronous and instruction.a_memory == "registers"
 
 
 def _because(reasons: list[str]) -> str:
@@ -313,12 +322,15 @@ def _descriptor_misfit(gemm: Product, instruction: MatrixInstruction, tiles: Map
         ("b", gemm.b, instruction.b_memory, not gemm.transpose_b),
     )
     for name, region, memory, transposed in operands:
-        if _in_registers(region) != (memory == "registers"):
+        turned = name == "a" and instruction.turns
+        if _in_registers(region) != (memory == "registers" and not turned):
             return f"{name} lies in {region.buffer.scope} memory"
-        if memory == "registers":
+        if memory == "registers" and not turned:
             continue
         if region.buffer not in tiles:
             return f"descriptors name no tile that lies as {region.buffer.name} does"
+        if turned:
+            continue
         if transposed and "mn" not in instruction.majors:
             return f"{name} is not contiguous along k"
         if not _is_named(region, transposed):

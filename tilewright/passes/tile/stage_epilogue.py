@@ -11,7 +11,8 @@ After::
     copy(total, C[row : +128, column : +256], prefer="tma")
 
 The boxes a warpgroup fills one while the engine still reads the other; their layout is fixed here.  A fragment that a
-loop computes from an accumulator, element for element (scales, bias, activations), leaves in the same way.  Where a block
+loop computes from an accumulator, element for element (scales, bias, activations), leaves in the same way, and so does one that
+`T.transpose` stores: its halves are turned on their way into boxes of as many columns as an instruction has rows.  Where a block
 has one tile only, its ring is of no use any more, and there are boxes for all of it (`overlay_rings`).
 """
 
@@ -46,6 +47,7 @@ from tilewright.ir.visitor import find, variables, walk
 from tilewright.layout.threads import shared_rows
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import Copy
+from tilewright.ops.transpose import Transpose
 from tilewright.passes.context import Context
 from tilewright.passes.rows import is_plain_tensor, placed_misfit, row_misfit
 from tilewright.passes.scoped import ScopedRewriter
@@ -68,6 +70,16 @@ BOXES = 2
 """Boxes of a warpgroup at least; as many more as there is room for, so that it need not wait for the engine."""
 
 
+ROW_BITS = 1024
+"""Of a box at most: the widest swizzle."""
+
+MOST_COLUMNS = 128
+"""Columns of an accumulator that become the rows of one box."""
+
+Leaving = Copy | Transpose
+"""What stores a fragment."""
+
+
 @dataclass(frozen=True, slots=True)
 class Staging:
     """How a fragment leaves through shared memory.
@@ -75,12 +87,14 @@ class Staging:
     Attributes
     ----------
     boxes : shared boxes, those of a warpgroup one after the other.
+    width : columns of the accumulator that a box has; where it leaves transposed they are the box's rows.
     count : boxes of a warpgroup.
     plan : of the gemm whose accumulator's layout the fragment has.
     is_first : whether nothing can have left through the boxes before.
     """
 
     boxes: Buffer
+    width: int
     count: int
     plan: GemmPlan
     is_first: bool = False
@@ -94,9 +108,21 @@ def stage_epilogue(function: Function, context: Context) -> Function:
     return function if body is function.body else function.with_body(body)
 
 
-def box_widths(plan: GemmPlan, dtype: DType) -> list[int]:
-    """Columns that a box may have, widest first: 128 bytes at most, which divide an instruction's; sixteen are packed at once."""
-    return [width for width in (64, 32, 16) if plan.instruction.n % width == 0 and width * dtype.bits <= 1024]
+def box_widths(plan: GemmPlan, dtype: DType, turned: bool) -> list[int]:
+    """Columns of an accumulator that a box may have, widest first; they divide an instruction's, and sixteen are packed at once."""
+    columns = plan.instruction.n
+    most = columns if plan.instruction.m * dtype.bits <= ROW_BITS else 0
+    widths = (
+        range(min(MOST_COLUMNS, most), 0, -1)
+        if turned
+        else [one for one in (64, 32, 16) if one * dtype.bits <= ROW_BITS]
+    )
+    return [width for width in widths if width % 16 == 0 and columns % width == 0]
+
+
+def box_shape(plan: GemmPlan, width: int, turned: bool) -> tuple[int, int]:
+    """Rows and columns of a box."""
+    return (width, plan.instruction.m) if turned else (plan.instruction.m, width)
 
 
 class _Stage(ScopedRewriter):
@@ -104,7 +130,7 @@ class _Stage(ScopedRewriter):
         super().__init__(function)
         self.context = context
         self.plans: dict[Any, GemmPlan] = context.facts.get(PLANS, {})
-        self.staging: dict[Copy, Staging] = context.facts.setdefault(FACT, {})
+        self.staging: dict[Leaving, Staging] = context.facts.setdefault(FACT, {})
         self.made: list[Buffer] = []
         self.owned: set[Buffer] = set()
         self.role: Role | None = None
@@ -146,7 +172,7 @@ class _Stage(ScopedRewriter):
 
     def _by_threads(self, node: Any) -> bool:
         """Whether threads do what a statement says, whatever becomes of the accumulators' copies."""
-        leaves = isinstance(node, Copy) and node.source.buffer in self.accumulators
+        leaves = isinstance(node, Leaving) and node.source.buffer in self.accumulators
         return isinstance(node, (Store, TileOperator, Call)) and not leaves
 
     def visit_Roles(self, roles: Roles) -> Any:
@@ -182,6 +208,12 @@ class _Stage(ScopedRewriter):
         return made
 
     def visit_Copy(self, copy: Copy) -> Statement:
+        return self._left(copy)
+
+    def visit_Transpose(self, transpose: Transpose) -> Statement:
+        return self._left(transpose)
+
+    def _left(self, copy: Leaving) -> Statement:
         plan = self.accumulators.get(copy.source.buffer)
         if plan is None or self.role is None or copy.destination.buffer.scope != "global":
             return copy
@@ -189,38 +221,37 @@ class _Stage(ScopedRewriter):
         place = f"{copy.span.file}:{copy.span.line}: " if copy.span else ""
         choices = self.context.facts.setdefault("choices", [])
         if reason is not None:
-            choices.append(f"{place}copy: stores by threads (not tma_store: {reason})")
+            choices.append(f"{place}{copy.name}: stores by threads (not tma_store: {reason})")
             return copy
         staging = self._boxes(copy, plan)
         stored = replace(copy, prefer=TMA)
         self.staging[stored] = staging
         shape = staging.boxes.static_shape
         packing = "stmatrix" if copy.destination.dtype.bits == 16 else "pairs"
-        choices.append(f"{place}copy: {packing} and tma_store in boxes of {shape[1]} x {shape[2]}")
+        choices.append(f"{place}{copy.name}: {packing} and tma_store in boxes of {shape[1]} x {shape[2]}")
         return stored
 
-    def _boxes(self, copy: Copy, plan: GemmPlan) -> Staging:
-        """Boxes for a copy: those of another that are like them, or new ones."""
-        groups, dtype = plan.warps_m * plan.warps_n, copy.destination.dtype
+    def _boxes(self, copy: Leaving, plan: GemmPlan) -> Staging:
+        """Boxes for what leaves: those of another that are like them, or new ones."""
+        groups, dtype, turned = plan.warps_m * plan.warps_n, copy.destination.dtype, isinstance(copy, Transpose)
         instances = 1 if self.role is None else self.role.instances
         known = self._like(copy, plan)
         if known is not None:
-            return Staging(known, known.static_shape[0] // groups, plan)
+            return Staging(known, known.static_shape[1 if turned else 2], known.static_shape[0] // groups, plan)
         room = self._room_for(copy) // instances
-        width = next(width for width in box_widths(plan, dtype) if self._least(plan, width, dtype) <= room)
+        width = next(width for width in box_widths(plan, dtype, turned) if self._least(plan, width, dtype) <= room)
         needed = plan.tiles_m * (plan.n // plan.warps_n // width)
         size = groups * dtype.nbytes(plan.instruction.m * width)
         count = next(
             (count for count in range(needed, BOXES, -1) if needed % count == 0 and count * size <= room), BOXES
         )
-        boxes = Buffer(
-            f"{copy.source.buffer.name}_staging", (count * groups, plan.instruction.m, width), dtype, "shared"
-        )
+        shape = (count * groups, *box_shape(plan, width, turned))
+        boxes = Buffer(f"{copy.source.buffer.name}_staging", shape, dtype, "shared")
         self.made.append(boxes)
         self.room -= instances * dtype.nbytes(boxes.size)
-        return Staging(boxes, count, plan, is_first=not self.loops)
+        return Staging(boxes, width, count, plan, is_first=not self.loops)
 
-    def _room_for(self, copy: Copy) -> int:
+    def _room_for(self, copy: Leaving) -> int:
         """Bytes for boxes: those that nothing has, and the rings' where no loop needs them any more."""
         is_behind = any(node is copy for statement in self.behind for node in walk(statement))
         return self.room + self.ring_room if is_behind else self.room
@@ -230,28 +261,33 @@ class _Stage(ScopedRewriter):
         """Bytes of the fewest boxes of a width."""
         return BOXES * plan.warps_m * plan.warps_n * dtype.nbytes(plan.instruction.m * width)
 
-    def _like(self, copy: Copy, plan: GemmPlan) -> Buffer | None:
+    def _like(self, copy: Leaving, plan: GemmPlan) -> Buffer | None:
         """Boxes of another copy that serve this one too."""
-        groups, rows = plan.warps_m * plan.warps_n, plan.instruction.m
+        groups, turned = plan.warps_m * plan.warps_n, isinstance(copy, Transpose)
+        shapes = {box_shape(plan, width, turned) for width in box_widths(plan, copy.destination.dtype, turned)}
         return next((
             made for made in self.made if made.static_shape[0] % groups == 0 and made.dtype == copy.destination.dtype
-            and made.static_shape[1] == rows and made.static_shape[2] in box_widths(plan, made.dtype)
+            and made.static_shape[1:] in shapes
         ), None)  # fmt: skip
 
-    def _misfit(self, copy: Copy, plan: GemmPlan) -> str | None:
+    def _misfit(self, copy: Leaving, plan: GemmPlan) -> str | None:
         """Why an accumulator does not leave through shared memory; None where it does."""
-        target, tensor = copy.destination, copy.destination.buffer
+        target, tensor, turned = copy.destination, copy.destination.buffer, isinstance(copy, Transpose)
         if copy.prefer not in (None, TMA):
             return f"the author asks for {copy.prefer}"
         halves = tensor.dtype.bits == 16 and tensor.dtype.is_float
         as_it_is = copy.source.dtype == tensor.dtype and (halves or tensor.dtype.bits == 32)
         if not as_it_is and not (halves and copy.source.dtype.name == "float32"):
             return f"{copy.source.dtype} to {tensor.dtype} is not packed in pairs"
+        if turned and not halves:
+            return f"matrices of {tensor.dtype} are not turned on their way"
         if not is_plain_tensor(tensor) or not copy.source.is_whole or tensor.rank < 2:
             return "parts are stored by their elements"
         if root(tensor).placed:
             return placed_misfit(root(tensor))
-        if any(extent != 1 for extent in target.extents[:-2]) or tuple(target.extents[-2:]) != (plan.m, plan.n):
+        if any(extent != 1 for extent in target.extents[:-2]) or tuple(target.extents[-2:]) != (
+            (plan.n, plan.m) if turned else (plan.m, plan.n)
+        ):
             return f"rows of the tile are no rows of {tensor.name}"
         if any(map(is_long, tensor.shape)):
             return f"coordinates of 32 bits do not reach all of {tensor.name}"
@@ -267,7 +303,7 @@ class _Stage(ScopedRewriter):
             return f"rows of {tensor.name} do not end at a multiple of {ROW_BYTES} bytes"
         if not self._starts_inside(target):
             return "it may begin before the tensor does"
-        widths = box_widths(plan, tensor.dtype)
+        widths = box_widths(plan, tensor.dtype, turned)
         if not widths:
             return f"{plan.instruction.n} columns are no multiple of 16"
         needed = self._least(plan, widths[-1], tensor.dtype)

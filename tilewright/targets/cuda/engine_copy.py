@@ -12,12 +12,16 @@ import numpy as np
 from tilewright.errors import ChannelMisuse, InternalError
 from tilewright.ir.dtypes import ALL, BOOL, INT32, UINT64, DType
 from tilewright.ir.nodes import (
+    Assume,
     Call,
     Evaluate,
     Expr,
+    Let,
     Region,
     Statement,
     TensorMap,
+    Var,
+    binary,
     cast,
     const,
     index_binary,
@@ -118,8 +122,8 @@ class _Boxes:
         plan = tile_boxes(self.block.layout(self.tile.buffer), self.tile.dtype)
         if plan is None:
             raise InternalError(f"no boxes fill {self.tile.buffer.name}", span=copy.span)
-        blocks = self.block.cluster if copy.multicast else 1
-        made = self._shares(plan, blocks) if blocks > 1 else self._boxes(plan)
+        peers = (copy.peers or (1, self.block.cluster)) if copy.multicast else (1, 1)
+        made = self._shares(plan, *peers) if peers[1] > 1 else self._boxes(plan)
         return made[0] if len(made) == 1 else seq(*made)
 
     def _boxes(self, plan: BoxPlan) -> list[Statement]:
@@ -127,8 +131,8 @@ class _Boxes:
         blocks = () if self.copy.mask is None else (const(self.copy.mask, ALL["uint16"]),)
         return [self._load(described, const(column), const(row), blocks) for (column, row), _ in plan.boxes()]
 
-    def _shares(self, plan: BoxPlan, blocks: int) -> list[Statement]:
-        """This block's rows of the tile, for all blocks of the cluster."""
+    def _shares(self, plan: BoxPlan, distance: int, blocks: int) -> list[Statement]:
+        """This block's rows of the tile, for all blocks of the cluster, or for those of them whose ranks are so far apart."""
         rows = plan.box[1] * plan.counts[1]
         share = rows // blocks
         if rows % (blocks * PATTERN_ROWS) or share > MAX_BOX:
@@ -137,10 +141,19 @@ class _Boxes:
                 span=self.copy.span, hint=f"a block's share is a multiple of {PATTERN_ROWS} rows, at most {MAX_BOX}",
             )  # fmt: skip
         described = TensorMap(UINT64, self.tensor.buffer, self._box(plan.box[0], share), self._span(plan))
-        first = index_binary("mul", Call(INT32, "cluster_rank", ()), share)
-        everyone = const((1 << blocks) - 1, ALL["uint16"])
+        head: list[Statement] = []
+        own: Expr = Call(INT32, "cluster_rank", ())
+        everyone: Expr = const(sum(1 << number * distance for number in range(blocks)), ALL["uint16"])
+        if blocks < self.block.cluster:
+            rank = Var(INT32, f"{self.tile.buffer.name}_rank")
+            head = [Let(rank, own, span=self.copy.span), Assume(index_binary("ge", rank, 0))]
+            self.block.bind(rank, self.block.cluster)
+            own = index_binary("floormod", index_binary("floordiv", rank, distance), blocks)
+            lowest = index_binary("sub", rank, index_binary("mul", own, distance))
+            everyone = cast(binary("shl", cast(everyone, INT32), lowest), ALL["uint16"])
+        first = self.block.simplify(index_binary("mul", own, share))
         columns = range(0, plan.box[0] * plan.counts[0], plan.box[0])
-        return [self._load(described, const(column), first, (everyone,)) for column in columns]
+        return head + [self._load(described, const(column), first, (everyone,)) for column in columns]
 
     def _load(self, described: TensorMap, column: Expr, row: Expr, blocks: tuple[Expr, ...]) -> Statement:
         """One box, which begins at a row and a column of the tile; for several blocks of the cluster where given."""

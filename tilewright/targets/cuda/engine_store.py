@@ -1,6 +1,6 @@
 """Accumulators leave in boxes: a warpgroup packs one, one of its threads has the copy engine store it.
 
-Halves are packed by stmatrix, words in the pairs that each thread has.
+Halves are packed by stmatrix, which turns them where they leave transposed, words in the pairs that each thread has.
 
 A warpgroup has boxes in turn, so that it packs the next while the engine reads the last.  The last ones are waited
 for at the end of the role, so that in a persistent kernel they leave beside the next tile's products.
@@ -32,11 +32,12 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ops.copy import Copy
+from tilewright.ops.transpose import Transpose
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.tile.select_instructions import GemmPlan
 from tilewright.passes.tile.stage_epilogue import FACT as STAGING
+from tilewright.passes.tile.stage_epilogue import Leaving, Staging
 
 GROUP = 128
 COLUMNS = 16
@@ -45,10 +46,10 @@ COLUMNS = 16
 PACK = {"float16": "pack_f16x2", "bfloat16": "pack_bf16x2"}
 
 
-def lower_engine_store(copy: Copy, context: Context) -> Statement:
+def lower_engine_store(copy: Leaving, context: Context) -> Statement:
     """The stores of an accumulator."""
     staging = context.facts[STAGING][copy]
-    return _Store(copy, staging.plan, staging.boxes, staging.count, staging.is_first, context.facts[BLOCK]).statement()
+    return _Store(copy, staging.plan, staging, context.facts[BLOCK]).statement()
 
 
 def call(function: str, *arguments: Expr | Region) -> Evaluate:
@@ -57,20 +58,28 @@ def call(function: str, *arguments: Expr | Region) -> Evaluate:
 
 @dataclass(slots=True)
 class _Store:
-    copy: Copy
+    copy: Leaving
     plan: GemmPlan
-    staging: Buffer
-    count: int
-    is_first: bool
+    staging: Staging
     block: BlockView
 
+    @property
+    def turned(self) -> bool:
+        return isinstance(self.copy, Transpose)
+
+    @property
+    def count(self) -> int:
+        return self.staging.count
+
     def statement(self) -> Statement:
-        plan, width = self.plan, self.staging.static_shape[-1]
+        plan, width = self.plan, self.staging.width
         made: list[Statement] = []
         number = 0
         for row in range(plan.tiles_m):
             for column in range(0, plan.n // plan.warps_n, width):
-                if number >= self.count or not self.is_first:  # until the engine has read what left through it before
+                if (
+                    number >= self.count or not self.staging.is_first
+                ):  # until the engine has read what left through it before
                     made += [self._first(call("bulk_wait_read", const(self.count - 1))), self._meet()]
                 made += self._box(row, column, number % self.count)
                 number += 1
@@ -78,7 +87,7 @@ class _Store:
         if number % self.count:  # the next store begins with the box that this one ended with
             made.append(finished)
         else:
-            self.block.at_end(self.staging, finished)
+            self.block.at_end(self.staging.boxes, finished)
         return seq(*made)
 
     def _first(self, *statements: Statement) -> Statement:
@@ -92,7 +101,7 @@ class _Store:
 
     def _box(self, row: int, column: int, turn: int) -> list[Statement]:
         """One box: packed by all, stored by one."""
-        width = self.staging.static_shape[-1]
+        width = self.staging.width
         lane = Var(INT32, "part")
         self.block.bind(lane, width // COLUMNS)
         pack = For(lane, const(0), const(width // COLUMNS), const(1), self._pack(row, column, turn, lane), "unroll",
@@ -105,7 +114,7 @@ class _Store:
         instruction = self.plan.instruction
         number, inside = divmod(column, instruction.n)
         first = (row * self.plan.tiles_n + number) * instruction.d_fragment.registers + inside // 2
-        if self.staging.dtype.bits == 32:
+        if self.staging.boxes.dtype.bits == 32:
             return self._pairs(turn, part, first)
         words, made = self._words(index_binary("add", index_binary("mul", part, 8), first))
         thread = self.block.thread
@@ -113,28 +122,77 @@ class _Store:
             index_binary("floormod", thread, 32),
             index_binary("floormod", index_binary("floordiv", thread, 32), 4),
         )
-        at = index_binary("add", index_binary("mul", warp, 16), index_binary("floormod", lane, 16))
-        across = index_binary(
-            "add", index_binary("mul", part, COLUMNS), index_binary("mul", index_binary("floordiv", lane, 16), 8)
-        )
-        return seq(made, call("stmatrix_x4", self._place(turn, at, across), words))
+        if self.turned and instruction.turns:
+            return self._neighbours(turn, part, first)
+        own, next_to = index_binary("mul", warp, 16), index_binary("mul", part, COLUMNS)
+        right = index_binary("mul", index_binary("floordiv", lane, 16), 8)
+        if self.turned:
+            at = index_binary("add", next_to, index_binary("add", right, index_binary("floormod", lane, 8)))
+            down = index_binary("mul", index_binary("floormod", index_binary("floordiv", lane, 8), 2), 8)
+            return seq(made, call("stmatrix_x4_trans", self._place(turn, at, index_binary("add", own, down)), words))
+        at = index_binary("add", own, index_binary("floormod", lane, 16))
+        if instruction.turns:
+            at = index_binary(
+                "add",
+                own,
+                self._row(
+                    index_binary("floormod", lane, 8), index_binary("floormod", index_binary("floordiv", lane, 8), 2)
+                ),
+            )
+        return seq(made, call("stmatrix_x4", self._place(turn, at, index_binary("add", next_to, right)), words))
 
     def _pairs(self, turn: int, part: Var, first: int) -> nodes.Seq:
         """Sixteen columns of a box of words: four pairs of neighbours of each thread."""
         registers, thread = self.block.registers(self.copy.source.buffer), self.block.thread
         lane = index_binary("floormod", thread, 32)
         warp = index_binary("floormod", index_binary("floordiv", thread, 32), 4)
-        row = index_binary("add", index_binary("mul", warp, 16), index_binary("floordiv", lane, 4))
+        own = index_binary("mul", warp, 16)
         column = index_binary(
             "add", index_binary("mul", part, COLUMNS), index_binary("mul", index_binary("floormod", lane, 4), 2)
         )
         made: list[Statement] = []
         for number in range(4):
             right, down = divmod(number, 2)
-            place = self._place(turn, index_binary("add", row, 8 * down), index_binary("add", column, 8 * right))
+            row = index_binary("add", own, self._row(index_binary("floordiv", lane, 4), const(down)))
+            place = self._place(turn, row, index_binary("add", column, 8 * right))
             register = index_binary("add", index_binary("mul", part, 8), first + 2 * number)
             pair = Load(registers.dtype.with_lanes(2), registers, (register,))
             made.append(Store(place.buffer, place.starts, pair, span=self.copy.span))
+        return seq(made)
+
+    def _row(self, number: Expr, half: Expr) -> Expr:
+        """The row of 16 that is row `number` of a half of the instruction's."""
+        if self.plan.instruction.turns:
+            return index_binary("add", index_binary("mul", number, 2), half)
+        return index_binary("add", number, index_binary("mul", half, 8))
+
+    def _neighbours(self, turn: int, part: Var, first: int) -> nodes.Seq:
+        """Sixteen columns as rows of a box, where a thread has neighbours along them: rows 2 i and 2 i + 1 of four columns."""
+        registers, thread, dtype = (
+            self.block.registers(self.copy.source.buffer),
+            self.block.thread,
+            self.copy.destination.dtype,
+        )
+        lane = index_binary("floormod", thread, 32)
+        warp = index_binary("floormod", index_binary("floordiv", thread, 32), 4)
+        column = index_binary(
+            "add", index_binary("mul", warp, 16), index_binary("mul", index_binary("floordiv", lane, 4), 2)
+        )
+        row = index_binary(
+            "add", index_binary("mul", part, COLUMNS), index_binary("mul", index_binary("floormod", lane, 4), 2)
+        )
+        made: list[Statement] = []
+        for number in range(4):
+            right, next_to = divmod(number, 2)
+            pair = Buffer(f"{self.copy.source.buffer.name}_pair", (2,), dtype, "register")
+            made.append(Allocate(pair, span=self.copy.span))
+            for half in range(2):
+                register = index_binary("add", index_binary("mul", part, 8), first + 4 * right + 2 * half + next_to)
+                value = cast(Load(registers.dtype, registers, (register,)), dtype)
+                made.append(Store(pair, (const(half),), value, span=self.copy.span))
+            place = self._place(turn, index_binary("add", row, 8 * right + next_to), column)
+            both = Load(dtype.with_lanes(2), pair, (const(0),))
+            made.append(Store(place.buffer, place.starts, both, span=self.copy.span))
         return seq(made)
 
     def _words(self, first: Expr) -> tuple[Region, list[Statement]]:
@@ -155,13 +213,14 @@ class _Store:
     def _place(self, turn: int, row: Expr, column: Expr) -> Region:
         """An element of one of the warpgroup's boxes."""
         box = index_binary("add", index_binary("mul", self.block.warpgroup, self.count), turn)
-        whole = nodes.whole(self.staging)
+        whole = nodes.whole(self.staging.boxes)
         return self.block.shared(whole, [box, row, column])
 
     def _map(self) -> TensorMap:
         tensor = self.copy.destination.buffer
-        box = (*(1 for _ in range(tensor.rank - 2)), *self.staging.static_shape[-2:])
-        row = self.staging.static_shape[-1] * self.staging.dtype.stored_bits // 8
+        boxes = self.staging.boxes
+        box = (*(1 for _ in range(tensor.rank - 2)), *boxes.static_shape[-2:])
+        row = boxes.static_shape[-1] * boxes.dtype.stored_bits // 8
         return TensorMap(UINT64, tensor, box, row if row in (128, 64, 32) else 0)
 
     def _coordinates(self, row: int, column: int) -> list[Expr]:
@@ -171,6 +230,8 @@ class _Store:
         column_group = index_binary("floordiv", group, plan.warps_m) if plan.warps_n > 1 else const(0)
         down = index_binary("add", index_binary("mul", row_group, plan.m // plan.warps_m), row * plan.instruction.m)
         across = index_binary("add", index_binary("mul", column_group, plan.n // plan.warps_n), column)
+        if self.turned:
+            down, across = across, down
         starts = list(self.block.visited(self.copy.destination.starts))
         starts[-2] = index_binary("add", starts[-2], down)
         starts[-1] = index_binary("add", starts[-1], across)

@@ -10,6 +10,7 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
 from tilewright.ops.sparse_gemm import SparseGemm
+from tilewright.ops.transpose import Transpose
 from tilewright.ops.unpack import Unpack
 from tilewright.passes.context import Context, Override
 from tilewright.passes.tile.select_copies import ENGINE, QUADS, is_by_hand
@@ -50,7 +51,11 @@ def _copy(copy: Copy, context: Context) -> Statement | None:
     return lower_engine_tile_store(copy, context) if is_by_hand(copy) else lower_engine_store(copy, context)
 
 
+def _transpose(transpose: Transpose, context: Context) -> Statement | None:
+    return lower_engine_store(transpose, context) if transpose.prefer in ENGINE else None
+
+
 OVERRIDES: Mapping[type[Statement], Override] = {
-    Unpack: lower_unpack, Gemm: lower_gemm, SparseGemm: lower_sparse_gemm, Reduce: lower_reduce, Copy: _copy, Commit: _first(lower_commit, lower_group),
+    Unpack: lower_unpack, Gemm: lower_gemm, SparseGemm: lower_sparse_gemm, Reduce: lower_reduce, Copy: _copy, Transpose: _transpose, Commit: _first(lower_commit, lower_group),
     Wait: _first(lower_wait, lower_group_wait), Parallel: lower_gather,
 }  # fmt: skip

@@ -3,6 +3,8 @@
 For each step of k and each 64 rows of its part a warpgroup issues one instruction as wide as its part of n; the
 descriptor of a step is that of the tile plus a constant.  An operator with a token ends there; one without waits.
 
+A left operand of bytes that lies along m is turned by lanes (`targets/cuda/turned_operand.py`), and multiplied out of registers.
+
 The lanes of a sparse gemm first read their words of metadata (`targets/cuda/sparse_gemm.py`).
 """
 
@@ -38,6 +40,7 @@ from tilewright.passes.tile.select_instructions import FACT, GemmPlan
 from tilewright.targets.cuda.instructions import PTX_NAMES
 from tilewright.targets.cuda.operands import STEP_BYTES, WgmmaOperand, wgmma_operand
 from tilewright.targets.cuda.sparse_metadata import PlacesOfLane, hold
+from tilewright.targets.cuda.turned_operand import turned_left
 
 
 def lower_warpgroup_gemm(gemm: Product, plan: GemmPlan, context: Context) -> Statement:
@@ -100,6 +103,8 @@ class _GroupGemm:
     plan: GemmPlan
     block: BlockView
     places: PlacesOfLane | None = None
+    turned: nodes.Buffer | None = None
+    """Registers of a left operand that lanes turn."""
 
     def statements(self) -> Seq:
         gemm, plan = self.gemm, self.plan
@@ -113,6 +118,9 @@ class _GroupGemm:
         a = None
         if plan.instruction.a_memory != "registers":
             a = self._descriptor(gemm.a, True, plan.instruction.m, row_group, plan.tiles_m, head)
+        if plan.instruction.turns:
+            self.turned, loads = turned_left(gemm, plan, self.block, row_group)
+            head += loads
         if isinstance(gemm, SparseGemm):
             self.places = PlacesOfLane(gemm, plan, self.block, row_group)
             head += self.places.statements()
@@ -195,7 +203,7 @@ class _GroupGemm:
         if a is None:
             fragment = instruction.a_fragment
             assert fragment is not None
-            registers = self.block.registers(gemm.a.buffer)
+            registers = self.turned or self.block.registers(gemm.a.buffer)
             first = (row * self.plan.tiles_k + step) * fragment.registers
             left: Region | Expr = Region(registers, (const(first),), (fragment.registers,))
         else:
