@@ -238,7 +238,7 @@ def _cuts(shape: Shape, M: int, N: int, size: int, cores: int) -> Iterator[Tiles
         # Where a block has one tile, the result leaves through the ring's bytes.
         room = SHARED_BYTES - (RESERVED if once else STAGING_BYTES)
         stages = min(MOST_STAGES, room // ((rows + columns) * ROW_BYTES))
-        yield Tiles(rows, columns, block_K, stages, threads, cluster, splits, False if once else None, turned)
+        yield Tiles(rows, columns, block_K, stages, threads, cluster, splits, False if once else None, turned=turned)
 
 
 def _threads(rows: int) -> int:

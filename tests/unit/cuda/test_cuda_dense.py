@@ -138,7 +138,7 @@ def test_scales(dtype, out, scale_A, scale_B, bias, M):
         (Tiles(80, 64, 64, 3, 128, (2, 1), turned=True), (False, True), "bfloat16"),
         (Tiles(48, 128, 64, 3, 256, persistent=False, turned=True), (True, False), "bfloat16"),
         (Tiles(32, 64, 64, 3, 128, (1, 2), turned=True), (False, True), "float32"),
-        (Tiles(48, 128, 64, 3, 256, None, 2, False, True), (False, False), "bfloat16"),
+        (Tiles(48, 128, 64, 3, 256, None, 2, False, turned=True), (False, False), "bfloat16"),
     ],
 )  # fmt: skip
 def test_rows_of_b_as_rows_of_the_instruction(tiles, orders, out):
@@ -160,7 +160,7 @@ def test_scales_of_sums_that_leave_transposed(splits):
     rng = np.random.default_rng(1)
     scales_A, scales_B = (rng.uniform(0.005, 0.02, size).astype(np.float32) for size in (M, N))
     bias = rng.standard_normal(N).astype(np.float32)
-    tiles = Tiles(48, 64, 128, 3, 128, None if splits > 1 else (1, 1), splits, False, True)
+    tiles = Tiles(48, 64, 128, 3, 128, None if splits > 1 else (1, 1), splits, False, turned=True)
     kernel = on_hopper(scaled_matmul, N, K, "int8", bias=True, tiles=tiles)
     sums, _ = product(a, b)
     exact = sums * (scales_A.astype(np.float64)[:, None] * scales_B) + bias
