@@ -262,9 +262,10 @@ def _product(
                 mine = T.alloc_fragment((height, block_N), sum_type(A_dtype))
                 first_rank = place[0] % along_N + place[1] % along_M * along_N
                 add_shares(found, mine, part, chosen.splits, along_N * along_M, first_rank)
+                T.cluster_arrive()  # others may go as soon as this block has read their sums, its stores are its own business
                 if column < first + width:
                     finish(mine, factors, C, own_row, column, False)
-                T.sync_cluster()
+                T.cluster_wait()
 
     def held(size: int, by_rows: bool) -> Any:
         """Factors of a tile's rows, which few threads share, in registers; those of its columns in shared memory."""

@@ -169,8 +169,9 @@ def few_rows_matmul(
                 share = room // parts
                 mine = T.alloc_fragment((share, block_N), sums)
                 add_shares(found, mine, part, parts)
+                T.cluster_arrive()
                 for m, n in T.Parallel(share, block_N):
                     C[part * share + m, bn * block_N + n] = T.cast(mine[m, n], result)
-                T.sync_cluster()
+                T.cluster_wait()
 
     return few_rows_matmul

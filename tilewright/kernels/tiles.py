@@ -7,8 +7,8 @@ that move cost products.  The last wave costs as much however few tiles are left
 whole waves of large tiles, and the others in smaller tiles that make one short wave of all multiprocessors; or the blocks of
 a cluster divide K.
 
-The rates are those that fit 350 products of bfloat16 on an H200 (78 to 6528 rows, weights of language models, 22 November
-2026) with a mean error of 5%.
+The rates are those that fit 102 products of bfloat16 on an H200 (78 to 8192 rows, weights of language models, tiles of every kind,
+22 November 2026) with a mean error of 5%.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ MANY = 4096
 PRODUCTS = {1: 4096, 2: 2048, 4: 1024, 8: 128}
 """Multiplications a cycle and multiprocessor, by the bytes of an operand."""
 
-SHARED_RATE, CACHE_RATE, MEMORY_RATE = 144, 53, 2500
+SHARED_RATE, CACHE_RATE, MEMORY_RATE = 151, 58, 2650
 """Bytes a cycle of a multiprocessor's shared memory, of what the second-level cache gives each where all of them ask, what it
 gets from memory included, and of what memory gives all of them."""
 
 ALONE = 1.02
 """How much longer the products of one warpgroup take, beside which no other's hide its waiting."""
 
-BESIDE = 0.24
+BESIDE = 0.23
 """Share of the shorter of the two, products or memory, that the longer one does not hide."""
 
-START, NEXT = 5000, 2000
-"""Cycles of a launch before its first product and behind its last, and those that a further tile of a block costs."""
+START, NEXT = 12000, 2600
+"""Cycles of a launch before its first product and behind its last, events around it included, and those that a further tile of a block costs."""
 
 WASTE = 16
 """Blocks beyond the grid are at most one in so many."""
@@ -51,7 +51,7 @@ SHARED_BYTES = 227 << 10
 STAGING_BYTES, RESERVED = 33 << 10, 3 << 10
 """Shared memory of a block, and of it what boxes take through which results leave, or factors and barriers alone."""
 
-MOST_STAGES = 8
+MOST_STAGES = 12
 """Slots of a ring: more hide no more."""
 
 WIDTHS = {64: (32, 256), 128: (48, 256), 192: (96, 192), 256: (64, 192)}
@@ -62,24 +62,31 @@ GRAIN = 16
 """Columns of tiles are multiples of it."""
 
 EFFICIENCY = {
+    (128, 240): 0.985,
     (256, 128): 0.99,
+    (256, 176): 0.965,
+    (256, 144): 0.93,
     (256, 192): 0.98,
+    (128, 256): 1.0,
     (128, 224): 0.98,
     (256, 160): 0.94,
     (192, 192): 0.94,
     (128, 192): 0.92,
 }
-"""The rate of large tiles' products beside that of 128 x 256, at the power limit (the fifth is an estimate)."""
+"""The rate of large tiles' products beside that of 128 x 256, at the power limit (192 x 192 is an estimate)."""
+
+OTHERWISE = 0.95
+"""The same of large tiles that are not listed."""
 
 DOUBLES = {(128, 64): 1.0, (64, 64): 0.96}
 """The same for float64, whose accumulators take two registers an element, and the rate of their products on 128 threads (H200, 4096^3:
 51.3, 49.4 TFLOP/s)."""
 
-HEAT, HOT = 0.13, 400_000
+HEAT, HOT = 0.06, 400_000
 """How much slower products become, when they are at the power limit, that as many cycles bring operands; and cycles until then."""
 
-CLUSTER = 1700
-"""Cycles that a launch in clusters that share loads costs."""
+CLUSTER, FAN = 1800, 1.04
+"""Cycles that a launch in clusters that share loads costs, and how much longer loads take for each block beyond two that shares them."""
 
 EXCHANGE = 10000
 """Cycles of the blocks of a cluster that add up tiles of 128 x 256 sums."""
@@ -261,12 +268,13 @@ def cycles(tiles: Tiles, M: int, N: int, K: int, cores: int) -> float:
     steps = -(-K // (tiles.block_K * tiles.splits))
     high, wide = (columns, rows) if tiles.turned else (rows, columns)
     products = rows * columns * tiles.block_K / PRODUCTS[size]
-    products /= DOUBLES[rows, columns] if size == 8 else EFFICIENCY.get((high, wide), 1.0)
+    usual = OTHERWISE if rows * columns > LARGE else 1.0
+    products /= DOUBLES[rows, columns] if size == 8 else EFFICIENCY.get((high, wide), usual)
     read = (high + wide * high / 64) * ROW_BYTES  # by each instruction of 64 rows
     touched = (read + (rows + columns) * ROW_BYTES) / SHARED_RATE
     operands = (M + N) * K * size
     asked = (rows / along_N + columns / along_M) * ROW_BYTES + operands / (blocks * steps)
-    loads = asked / CACHE_RATE * min(1.0, blocks / resident)
+    loads = asked / CACHE_RATE * min(1.0, blocks / resident) * FAN ** max(0, along_N * along_M - 2)
     multiplying = waves * steps * max(products, touched, loads) * (ALONE if tiles.threads == 128 else 1.0)
     multiplying *= 1 + HEAT * loads / products * min(1.0, multiplying / HOT)
     memory = (operands + M * N * size) / MEMORY_RATE
