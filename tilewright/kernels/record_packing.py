@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,12 @@ from tilewright.ir.dtypes import ALL
 from tilewright.machine.fragment_records import ACROSS, COLUMNS, TILE, FragmentRecords
 
 
+@functools.lru_cache(maxsize=256)
 def order_of(form: FragmentRecords) -> np.ndarray:
     """Which code of a record, row by row, stands at each place (int32)."""
-    return np.argsort(form.codes().permutation().reshape(-1)).astype(np.int32)
+    found = np.argsort(form.codes().permutation().reshape(-1)).astype(np.int32)
+    found.flags.writeable = False
+    return found
 
 
 @tilewright.jit

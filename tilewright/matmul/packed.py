@@ -18,6 +18,7 @@ from tilewright.matmul.arrays import as_numpy, as_torch, device_of, element_type
 from tilewright.matmul.facts import WeightFacts
 from tilewright.matmul.record_order import RecordOrder
 from tilewright.quant.weight import QuantizedWeight
+from tilewright.runtime.tensors import is_torch
 
 LAYOUT = "plain/1"
 """Id of the layout that every kernel of last resort reads."""
@@ -234,8 +235,9 @@ class PackedWeight:
             return "none", 0.0
         if self.zeros_mode == "rescale":
             return "rescale", 0.0
-        values = np.unique(as_numpy(zeros).astype(np.float64))
-        return ("groups", 0.0) if len(values) > 1 else ("one", float(values[0])) if values[0] else ("none", 0.0)
+        wide = zeros.double() if is_torch(zeros) else zeros.astype(np.float64)
+        least, most = float(wide.min()), float(wide.max())
+        return ("groups", 0.0) if least != most else ("one", least) if least else ("none", 0.0)
 
     def _grouped(self, name: str) -> Grouped | None:
         values = self.held.get(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -238,12 +239,20 @@ def _as_tensors(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, 
 def _power(weight: PackedWeight, scales: Any, zeros: Any = None) -> int:
     """By which power of two scales become such as float16 has, and weights such as it has room for; 0 where they are."""
     of, sizes = weight.format, scales.abs()
-    codes = max(abs(of.minimum), abs(of.maximum)) + (0.0 if zeros is None else float(zeros.abs().max()))
-    largest, least = float(sizes.max()), float(sizes.masked_fill(sizes == 0, np.inf).min())
-    exact = bool((sizes.half().float() == sizes).all())
+    found = [sizes.max(), sizes.masked_fill(sizes == 0, np.inf).min(), (sizes.half().float() == sizes).all().float()]
+    found += [] if zeros is None else [zeros.abs().max()]
+    largest, least, exact, *most = _numbers(found)
+    codes = max(abs(of.minimum), abs(of.maximum)) + sum(most)
     if not largest or (exact and least >= 2.0**-14 and largest * codes <= ROOM["float16"]):
         return 0
     return int(np.floor(np.log2(ROOM["float16"] / (largest * max(codes, 1.0)))))
+
+
+def _numbers(found: Sequence[Any]) -> list[float]:
+    """Tensors of one element as numbers, waited for once."""
+    import torch
+
+    return torch.stack(list(found)).tolist()  # type: ignore[no-any-return]
 
 
 def _torch_type(of: DType) -> Any:
