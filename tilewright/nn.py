@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.compiler import is_compiling
 
 from tilewright.errors import CannotQuantize, Unsupported, WrongArgumentShape
 from tilewright.formats import SCHEMES, number_format, unpack_plain
@@ -328,12 +329,11 @@ class Linear(torch.nn.Module):
         ------
         ArgumentError : activations of a wrong width, type or device.
         """
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return self._traced(x)
         # What was learnt from earlier calls holds for the buffers that they read.
         if output is None and self._seen and all(map(is_, self._buffers.values(), self._seen)):
-            plain = not ((x.requires_grad and torch.is_grad_enabled()) or torch.is_autocast_enabled(x.device.type))
-            result = self._replays(x) if plain else None
+            result = self._replays(x)
             if result is not None:
                 return result  # type: ignore[no-any-return]
         return self._checked(x, output)

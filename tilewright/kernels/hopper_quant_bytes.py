@@ -45,6 +45,7 @@ def byte_quant_matmul(
     cluster: int = 1,
     sharing: int = 1,
     ahead: int = 1,
+    turns: bool = False,
 ) -> Any:
     """``function((A scales_A) ((numbers - offset - zeros) scales scales_W)^T + bias) + residual`` for any number of rows.
 
@@ -66,6 +67,7 @@ def byte_quant_matmul(
     cluster : blocks that divide K among them.
     sharing : blocks that send one another the columns of A, where K is not divided.
     ahead : sums of groups that a thread holds: with 2 it scales one while the tensor cores work on the other.
+    turns : whether warpgroups start products of groups one after the other, so that the others scale sums meanwhile.
 
     Returns
     -------
@@ -158,7 +160,11 @@ def byte_quant_matmul(
         if tile == group == half == 0:
             of_a.receive(number)
         operand_of_w, columns_of_a = codes[step // halves % 2], a_ring[number % stages, half, group, :, :]
+        if turns:
+            T.take_turn(chunk == 0 if step == 0 else False)
         T.wgmma_gemm(operand_of_w, columns_of_a, sums[own], transpose_B=True, clear_accum=True)
+        if turns:
+            T.pass_turn()
         source = w_ring[chunk % weight_stages, tile * parts : (tile + 1) * parts, record, :]
         T.unpack(source, form, None, scale[own], zero[own], first=group * columns)
         if of_sums:
@@ -222,6 +228,8 @@ def byte_quant_matmul(
             one_by_one(rings, of_w, of_a, operands, totals, S, at)
         else:
             overlapped(rings, of_w, of_a, operands, totals, S, at)
+        if turns:
+            T.end_turns()
 
     @T.macro
     def finish(value: Any, m: Any, n: Any, scales_A: Any, scales_W: Any, shift: Any, C: Any, added: Any) -> None:

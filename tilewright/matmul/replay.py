@@ -199,14 +199,16 @@ class Replays:
         self._run: Callable[[Any], Any] = _nothing
 
     def __call__(self, x: Any) -> Any:
-        """The product of `x`; None where the call must be checked and prepared."""
+        """The product of `x`; None where the call must be checked and prepared, or activations are cast or want a gradient."""
         return self._run(x) if self._check(x) else self._by_kind(x)
 
     def _by_kind(self, x: Any) -> Any:
-        run = self._known.get(_kind(x))
-        if run is None or not x.is_contiguous():
+        torch, run = sys.modules["torch"], self._known.get(_kind(x))
+        differs = (x.requires_grad and torch.is_grad_enabled()) or torch.is_autocast_enabled(x.device.type)
+        if run is None or differs or not x.is_contiguous():
             return None
-        guard = tensor_guard([x])
+        # What torch remembers of a tensor says as well that it wants no gradient, and that nothing is cast.
+        guard = None if x.requires_grad else tensor_guard([x])
         if guard is not None:
             self._check, self._run = guard.check, run
         return run(x)

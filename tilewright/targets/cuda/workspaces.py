@@ -55,8 +55,8 @@ class StreamMemory:
 
     def address(self, number: int, size: int, device: int, stream: int) -> int:
         """Where piece `number` of the calling thread's is, which has at least so many bytes."""
-        if (capture := capture_of(stream)) is not None:
-            return self._of_capture(capture, number, size, device, stream)
+        if _ASKED[0]() if _ASKED else _capturing():
+            return self._of_capture(number, size, device, stream)
         key = (threading.get_ident(), device, stream, number)
         found = self._known.get(key)
         if found is None or found[1] < size:
@@ -65,8 +65,9 @@ class StreamMemory:
             self.held += rounded
         return found[0]
 
-    def _of_capture(self, capture: int, number: int, size: int, device: int, stream: int) -> int:
+    def _of_capture(self, number: int, size: int, device: int, stream: int) -> int:
         """The same for launches that are being captured: out of the pool that torch keeps for their graph."""
+        capture = require_driver("capturing a launch").capture(stream)
         known, pieces = self._captured.get((device, stream), (None, {}))
         if known != capture:
             pieces = {}  # a stream has one capture at a time: the one before has ended
@@ -122,17 +123,18 @@ def allocated(size: int, device: int) -> int:
 
 def capture_of(stream: int) -> int | None:
     """The number of the capture into a graph that the current stream takes part in; None where it is in none."""
-    return require_driver("capturing a launch").capture(stream) if _capturing()() else None
+    return require_driver("capturing a launch").capture(stream) if _capturing() else None
 
 
-def _capturing() -> Callable[[], bool]:
-    """What says whether the current stream is captured.  Without torch that is the default stream, which cannot be."""
+def _capturing() -> bool:
+    """Whether the current stream is captured.  Without torch that is the default stream, which cannot be."""
     if not _ASKED:
         torch = sys.modules.get("torch")
         if torch is None or not torch.cuda.is_available():
-            return bool
+            return False
         _ASKED.append(torch._C._cuda_isCurrentStreamCapturing)
-    return _ASKED[0]
+    return _ASKED[0]()
 
 
 _ASKED: list[Callable[[], bool]] = []
+"""Torch's function that says it, once that is known: it is asked at every launch."""
