@@ -44,6 +44,10 @@ class Arch:
     sparse_instructions: tuple[Any, ...] = ()
     copy_instructions: tuple[Any, ...] = ()
 
+    def __hash__(self) -> int:
+        """Of what tells machines apart mostly: a table of instructions takes as long to hash as a launch takes."""
+        return hash((self.target, self.name, self.cores, self.l2_bytes))
+
     def __post_init__(self) -> None:
         if self.warp_size < 1 or self.vector_bytes < 4 or self.vector_bytes & (self.vector_bytes - 1):
             raise ValueError(f"impossible machine: {self}")

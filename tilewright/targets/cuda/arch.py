@@ -6,6 +6,7 @@ differs between devices of one architecture.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from tilewright.errors import near
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import UnknownTarget
-from tilewright.targets.cuda.driver import Attribute, find_driver
+from tilewright.targets.cuda.driver import Attribute, Driver, find_driver
 from tilewright.targets.cuda.instructions import copy_instructions, matrix_instructions, sparse_instructions
 
 RESERVED_SHARED = 1024
@@ -58,6 +59,8 @@ class CudaArch(Arch):
     registers_per_multiprocessor: int = 65536
     barrier_pool: int = 0
     max_cluster: int = 1
+
+    __hash__ = Arch.__hash__
 
     def launch_registers(self, threads: int, min_blocks: int = 1) -> int:
         """Registers a thread may have so that `min_blocks` blocks of `threads` fit a multiprocessor."""
@@ -196,8 +199,11 @@ def with_instructions(found: CudaArch) -> CudaArch:
 def detect(device: int = 0) -> CudaArch | None:
     """The architecture of a device of this machine, with that device's own sizes; None where there is none."""
     driver = find_driver()
-    if driver is None or device >= driver.device_count():
-        return None
+    return None if driver is None or device >= driver.device_count() else _detected(driver, device)
+
+
+@functools.cache
+def _detected(driver: Driver, device: int) -> CudaArch | None:
     major = driver.attribute(device, Attribute.COMPUTE_MAJOR)
     minor = driver.attribute(device, Attribute.COMPUTE_MINOR)
     found = _for_capability(major, minor)
