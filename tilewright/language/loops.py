@@ -12,6 +12,7 @@ from tilewright.ir.nodes import Parallel as ParallelNode
 from tilewright.ir.nodes import Pipelined as PipelinedNode
 from tilewright.language.branches import LoopContext, check_exit, stand_in
 from tilewright.language.builder import check_tile_place, current, in_kernel
+from tilewright.language.collisions import check_collisions
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected, WrongUnpacking
 from tilewright.language.proxies import Scalar, as_expr, constant, extent, here, known_value
@@ -108,6 +109,7 @@ class ParallelLoop(LoopContext):
         frame = builder.push("T.Parallel", span)
         yield _yielded([Scalar(var, frame) for var in variables])
         body = builder.pop(frame)
+        check_collisions(variables, extents, body)
         builder.append(ParallelNode(variables, extents, body, self.layout, self.coalesced_width, span=span))
 
 

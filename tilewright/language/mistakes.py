@@ -358,6 +358,17 @@ class LoopExit(AuthorError):
         )
 
 
+class IterationsCollide(AuthorError):
+    """An element that all iterations of a parallel loop change."""
+
+    def __init__(self, variable: str, buffer: str, span: Span | None = None) -> None:
+        super().__init__(
+            f"all iterations over {variable!r} change the same element of {buffer!r}, in no order: the result would be any of theirs",
+            span=span,
+            hint=f"reduce a tile with T.reduce_sum and its kin, loop over {variable!r} with T.serial inside, or use T.atomic_add",
+        )
+
+
 class SymbolicExit(AuthorError):
     """``break`` or ``continue`` of a Python loop under a symbolic condition."""
 

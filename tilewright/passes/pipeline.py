@@ -33,6 +33,7 @@ from tilewright.passes.tile.forward_operands import forward_operands
 from tilewright.passes.tile.infer_layouts import infer_layouts
 from tilewright.passes.tile.inject_pipeline import inject_pipeline
 from tilewright.passes.tile.join_branches import join_branches
+from tilewright.passes.tile.join_vector_loops import join_vector_loops
 from tilewright.passes.tile.lower_prints import lower_prints
 from tilewright.passes.tile.meet_grid import meet_grid
 from tilewright.passes.tile.overlap_gemms import overlap_gemms
@@ -82,6 +83,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(privatize_operators, "early: what threads do alone is no work of the block"),
     Step(recall_locals, "early, as below; and before scalars hold what tensors do", _many_threads),
     Step(unify_locals, "early: what places copies, or decides whether they are made, is the block's business", _many_threads),
+    Step(join_vector_loops, "while loops are the author's: what is left are parallel loops like any other", _many_threads),
     Step(drop_guards, "before conditions mean anything to others: what is left asks about more than bounds"),
     Step(join_branches, "early: whoever looks for what fills a tile sees all of it written", _many_threads),
     Step(widen_indices, "before anything computes with indices"),

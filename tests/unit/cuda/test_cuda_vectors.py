@@ -93,3 +93,26 @@ def test_running_sums_of_few_lines(threads):
         kernel.emulate(a, b, c, *out, schedule=schedule)
         assert np.array_equal(out[0], np.cumsum(a)) and np.array_equal(out[1], np.maximum.accumulate(b, 1))
         assert np.array_equal(out[2], np.cumsum(c[::-1], 0)[::-1])
+
+
+def test_vector_loops_in_parallel_loops():
+    """Vectors that the author writes in a parallel loop, and packed atomics there."""
+
+    @T.prim_func
+    def program(A: T.Tensor((32, 64), "float16"), C: T.Tensor((32, 64), "float16"), S: T.Tensor((32, 64), "float16")):
+        with T.Kernel(1, threads=64):
+            tile = T.alloc_shared((32, 64), "float16")
+            for i, j in T.Parallel(32, 8):
+                for v in T.vectorized(8):
+                    tile[i, j * 8 + v] = A[i, j * 8 + v] + A[i, j * 8 + v]
+            T.copy(tile, C)
+            for i, j in T.Parallel(32, 32):
+                T.atomic_addx2(S[i, j * 2], tile[i, j * 2])
+
+    kernel = tilewright.compile(program, target="cuda -arch=sm_80")
+    a = np.random.default_rng(0).standard_normal((32, 64)).astype(np.float16)
+    c, s = np.full_like(a, np.nan), np.ones_like(a)
+    kernel.emulate(a, c, s)
+    assert np.array_equal(c, a + a) and np.array_equal(s, a + a + np.float16(1))
+    text = kernel.get_kernel_source()
+    assert "load_fragment<8>" in text and "atomic_add_fragment<2>" in text

@@ -1,0 +1,60 @@
+"""Parallel loops whose iterations share what they store to: what is refused, and what is one iteration's, or everyone's, passes."""
+
+import pytest
+
+import tilewright.language as T
+from tilewright.language.mistakes import IterationsCollide
+
+
+def traced(how):
+    @T.prim_func
+    def program(A: T.Tensor((8, 16), "float32"), B: T.Tensor((16,), "float32"), I: T.Tensor((8, 16), "int32")):
+        with T.Kernel(1, threads=32):
+            row = T.alloc_fragment((16,), "float32")
+            tile = T.alloc_shared((16,), "float32")
+            kept = T.alloc_local((1,), "float32")
+            total = T.alloc_var("float32", init=0.0)
+            T.clear(row)
+            T.clear(tile)
+            T.clear(kept)
+            for i, j in T.Parallel(8, 16):
+                if how == "the last one stays":
+                    tile[0] = A[i, j]
+                elif how == "a product":
+                    B[j] *= 2
+                elif how == "a scalar":
+                    total += A[i, j]
+                elif how == "an array of threads":
+                    kept[0] = kept[0] + A[i, j]
+                elif how == "through a name":
+                    value = A[i, j]
+                    row[j] = value
+                elif how == "one iteration":
+                    if i == 0:
+                        row[j] += A[i, j]
+                elif how == "the same for all":
+                    row[j] = total
+                elif how == "a value of its own":
+                    kept[0] = A[i, j]
+                    kept[0] = kept[0] * 2
+                elif how == "a list":
+                    B[I[i, j]] = A[i, j]
+                else:
+                    T.atomic_add(B[j], A[i, j])
+
+    return program
+
+
+@pytest.mark.parametrize(
+    "how", ["the last one stays", "a product", "a scalar", "an array of threads", "through a name"]
+)
+def test_collisions_are_refused(how):
+    with pytest.raises(IterationsCollide):
+        traced(how)
+
+
+@pytest.mark.parametrize(
+    "how", ["one iteration", "the same for all", "a value of its own", "a list", "atomic additions"]
+)
+def test_what_does_not_collide_is_traced(how):
+    traced(how)

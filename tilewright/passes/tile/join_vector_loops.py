@@ -1,0 +1,44 @@
+"""A vector loop that is all of a parallel loop's body becomes its last dimension.
+
+Before::
+
+    for i, j in parallel(64, 16):
+        for v in vectorize(4):
+            C[i, j * 4 + v] = tile[i, j * 4 + v]
+
+After::
+
+    for i, j, v in parallel(64, 16, 4):
+        C[i, j * 4 + v] = tile[i, j * 4 + v]
+
+Threads then move the author's vectors as they move those that the compiler finds; packed atomics are such loops, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tilewright.ir.nodes import Const, For, Function, Parallel
+from tilewright.ir.visitor import Rewriter
+from tilewright.passes.context import Context
+
+
+def join_vector_loops(function: Function, context: Context) -> Function:
+    """Make dimensions of parallel loops of the vector loops in them."""
+    body = _Join()(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+class _Join(Rewriter):
+    def visit_Parallel(self, loop: Parallel) -> Any:
+        made: Parallel = self.generic(loop)
+        inner = made.body.statements[0] if len(made.body.statements) == 1 else None
+        if not isinstance(inner, For) or inner.kind != "vectorize":
+            return made
+        if made.layout is not None or made.coalesced_width is not None:
+            return made
+        ends = [end.value if isinstance(end, Const) else None for end in (inner.start, inner.stop, inner.step)]
+        if ends[0] != 0 or ends[1] is None or ends[2] != 1:
+            return made
+        return replace(made, vars=(*made.vars, inner.var), extents=(*made.extents, int(ends[1])), body=inner.body)
