@@ -4,10 +4,15 @@ from functools import partial
 
 import familiar_attention as attention
 import familiar_backward
+import familiar_block_attention as blocks
+import familiar_chunks as chunks
 import familiar_convolutions as convolutions
+import familiar_counts as counts
 import familiar_elements as elements
 import familiar_experts as experts
 import familiar_gathers as gathers
+import familiar_gradients as gradients
+import familiar_low_bit as low_bit
 import familiar_products as products
 import familiar_rows as rows
 import familiar_scans as scans
@@ -44,7 +49,31 @@ PROGRAMS = {
     "transposes": elements.transposes,
     "vectors of threads": elements.vectors,
     "product with a row": elements.row_product,
+    "seer attention": blocks.seer,
+    "listed blocks": blocks.gqa_ragged_list,
+    "window and sinks": blocks.sink_window,
+    "attention backward in two": gradients.bwd_no_atomics,
+    "chosen blocks backward": gradients.nsa_backward,
+    "retention backward": gradients.retnet_backward,
+    "gated chunks": chunks.gla_chunk,
+    "delta rule": chunks.delta_wy,
+    "states of chunks": chunks.linear_attention_chunks,
+    "sums over blocks": counts.prefix_blocks,
+    "routing": counts.moe_routing,
+    "histogram": counts.histogram,
+    "quantised cache": counts.kv_quant,
+    "experts of four bits": low_bit.mxfp4_grouped,
+    "packed additions": low_bit.splitk_packed,
+    "words of nibbles": low_bit.w4_groupwise_zeros,
+    "scaled blocks": low_bit.fp8_two_level,
 }
 
-UNORDERED = ("attention backward", "fused experts", "layer norm backward", "radix select")
+UNORDERED = (
+    "attention backward",
+    "fused experts",
+    "layer norm backward",
+    "packed additions",
+    "radix select",
+    "routing",
+)
 """Programs that add floats atomically, or count so: their order is not theirs to say."""
