@@ -12,6 +12,7 @@ from tilewright.interpreter.arguments import bind_arguments
 from tilewright.interpreter.execute import Executor
 from tilewright.interpreter.poison import poison, poisoned
 from tilewright.ir.nodes import Function
+from tilewright.ir.signature import counted_workspaces
 
 __all__ = ["interpret", "poison", "poisoned"]
 
@@ -47,7 +48,7 @@ def interpret(
         `AssertionFailed`, `WrongAssumption`, `DivergentThreads`; with the place in the author's file.
     """
     final = function.stage == "final"
-    executor = _Run(report=report, debug=debug, strict=final, flat=final)
+    executor = _Run(report=report, debug=debug, strict=final, flat=final, counted=counted_workspaces(function))
     executor.random = np.random.default_rng(seed) if seed else None
     with np.errstate(all="ignore"):
         outputs = bind_arguments(executor, function, arguments)

@@ -61,11 +61,15 @@ def flat_length(shape: Sequence[int], strides: Sequence[int]) -> int:
     return 0 if 0 in shape else 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
 
 
-def allocate(shape: Sequence[int], dtype: DType, lanes: tuple[int, ...] = (), checked: bool = True) -> Memory:
-    """Fresh poisoned memory for a buffer; where it is `checked`, reading what was never written is an error."""
+def allocate(
+    shape: Sequence[int], dtype: DType, lanes: tuple[int, ...] = (), checked: bool = True, zeros: bool = False
+) -> Memory:
+    """Fresh poisoned memory for a buffer; where it is `checked`, reading what was never written is an error.  Or `zeros`."""
     elements = math.prod(shape[:-1]) * (-(-shape[-1] // dtype.per_byte) * dtype.per_byte) if shape else 1
     lane_bytes = -(-dtype.nbytes(elements) // 16) * 16
     count = lane_bytes * math.prod(lanes)
+    if zeros:
+        return Memory(np.zeros(count, np.uint8), None, lanes, lane_bytes)
     data = np.empty(count, np.uint8)
     poison(data if dtype.is_packed else data.view(dtype.numpy), dtype)
     return Memory(data, np.zeros(count, np.uint8) if checked else None, lanes, lane_bytes)

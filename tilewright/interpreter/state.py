@@ -70,6 +70,7 @@ class State:
     barriers : the author's barriers, by buffer or number.
     awaited : what this line of execution waits for.
     pointed : the arrays that tables of pointers point to.
+    counted : workspaces that begin as zeros.
     """
 
     report: Callable[[str], None] = print
@@ -102,6 +103,7 @@ class State:
     peer_barriers: list[dict[Any, Any]] = field(default_factory=list)
     awaited: str = ""
     pointed: list[np.ndarray] = field(default_factory=list)
+    counted: frozenset[Buffer] = frozenset()
 
     def place(self, buffer: Buffer) -> View | Cell:
         """Where a buffer's elements are."""
@@ -130,7 +132,7 @@ class State:
             return
         # Threads with nothing to do may compute with what is in their registers: that shows as poison, if it matters.
         checked = not (buffer.scope == "register" and lanes)
-        self.memories[buffer] = allocate(shape, buffer.dtype, lanes, checked)
+        self.memories[buffer] = allocate(shape, buffer.dtype, lanes, checked, buffer in self.counted)
         self._add_view(buffer, shape, row_major(shape, buffer.dtype))
 
     def point(self, buffer: Buffer, address: int) -> None:

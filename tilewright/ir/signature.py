@@ -43,6 +43,18 @@ def written_parameters(function: Function) -> frozenset[Buffer]:
     return frozenset(param for param in function.params if isinstance(param, Buffer) and param in written)
 
 
+def counted_workspaces(function: Function) -> frozenset[Buffer]:
+    """The workspaces that atomics, or meetings of the grid, touch: numbers to count on, zeros when the first call begins."""
+    found: set[Buffer] = set()
+    for node in find(function.body, Call, TileOperator):
+        if isinstance(node, TileOperator):
+            effects = node.effects()
+            found.update(root(region.buffer) for region in effects.writes if effects.atomic)
+        elif isinstance(node, Call) and node.function.startswith(("atomic_", "grid_sync")):
+            found.update(root(place.buffer) for place in node.arguments if isinstance(place, Region))
+    return frozenset(buffer for buffer in found if buffer.scope == "global")
+
+
 READS = {
     "cp_async": 1, "cp_async_zfill": 1, "cp_async_hint": 1, "cp_async_zfill_hint": 1, "cp_async_prefetch": 1,
     "cp_async_zfill_prefetch": 1, "bulk_load": 1, "bulk_load_hint": 1,

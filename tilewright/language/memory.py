@@ -95,7 +95,8 @@ def alloc_var(dtype: Any, *initial: Any, init: Any = None, scope: str = "local.v
 def alloc_global(shape: Any, dtype: Any) -> BufferProxy:
     """A workspace in global memory that lives for one call; it may have symbolic extents.
 
-    On a GPU what atomics touch is zeros at the first call and later what the call before left, so kernels that count leave zeros.
+    What atomics touch is zeros when the first call begins; on a GPU a later call finds what the call before left, so kernels that
+    count leave zeros.
     """
     builder = current("T.alloc_global")
     buffer = Buffer(builder.take_name("workspace"), shape_of(shape, "T.alloc_global"), dtypes.dtype(dtype))

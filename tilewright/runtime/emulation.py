@@ -10,14 +10,13 @@ from tilewright.compiler import Program
 from tilewright.emulator import emulate
 from tilewright.errors import EmulationFailed
 from tilewright.ir.nodes import Buffer, Function, TensorMap
-from tilewright.ir.signature import POINTERS, written_parameters
+from tilewright.ir.signature import POINTERS, counted_workspaces, written_parameters
 from tilewright.ir.visitor import kernels
 from tilewright.runtime.arguments import Binder
 from tilewright.targets.cuda.emit import with_lines
 from tilewright.targets.cuda.host import HostProgram
 from tilewright.targets.cuda.target import cluster_of, is_dependent
 from tilewright.targets.cuda.tma import descriptor
-from tilewright.targets.cuda.workspaces import kept_workspaces
 
 
 def emulate_program(program: Program, values: list[Any], **options: Any) -> list[np.ndarray]:
@@ -58,7 +57,7 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
         used.extend(flat.values())
 
     workspaces: list[np.ndarray] = []
-    kept = kept_workspaces(program.final)
+    kept = counted_workspaces(program.final)
 
     def workspace(buffer: Buffer, size: int) -> np.ndarray:
         # Numbers out of other programs are no numbers here: memory that is not the program's own is full of ones.

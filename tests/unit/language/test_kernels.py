@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import tilewright
 import tilewright.language as T
 from tilewright.interpreter import interpret
 from tilewright.ir import dtypes
@@ -384,6 +385,25 @@ def test_two_kernels_and_a_workspace() -> None:
     A, C = RANDOM.normal(size=64).astype(np.float32), np.zeros(64, np.float32)
     interpret(check(main).function, [A, C])
     np.testing.assert_array_equal(C, A * 2)
+
+
+@pytest.mark.parametrize("way", ["interpreted", "on the CPU", "emulated"])
+def test_a_workspace_that_atomics_count_in_begins_as_zeros(way: str) -> None:
+    @T.prim_func
+    def main(A: T.Tensor((8,), "int32"), C: T.Tensor((1,), "int32")):
+        total = T.alloc_global((2,), "int32")
+        with T.Kernel(8, threads=32) as block:
+            for i in T.Parallel(1):
+                T.atomic_add(total[0], A[block])
+                if T.atomic_add(total[1], 1, return_prev=True) == 7:
+                    C[0] = T.atomic_add(total[0], 0, return_prev=True)
+
+    A, C = np.arange(8, dtype=np.int32), np.full(1, 77, np.int32)
+    kernel = tilewright.compile(check(main), target="cpu" if way == "on the CPU" else "cuda -arch=sm_80")
+    run = {"interpreted": kernel.interpret, "on the CPU": kernel, "emulated": getattr(kernel, "emulate", None)}[way]
+    assert run is not None
+    run(A, C)
+    assert C[0] == 28
 
 
 def test_bfloat16_arrays_reach_the_interpreter() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer, Function, Kernel, Var
-from tilewright.ir.signature import entry_parameters, only_read, written_parameters
+from tilewright.ir.signature import counted_workspaces, entry_parameters, only_read, written_parameters
 from tilewright.ir.visitor import find, walk
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
@@ -76,7 +76,7 @@ class _Host(CpuStatements):
         super().__init__(Names(KEYWORDS), module.failures)
         self.function, self.module = function, module
         self.exit = "{{ status = {status}; goto done; }}"
-        self.written = written_parameters(function)
+        self.written, self.counted = written_parameters(function), counted_workspaces(function)
         self.workspaces: list[Buffer] = []
         self.parameters = entry_parameters(function)
         self.nonnegative |= {p for p in self.parameters if isinstance(p, Var) and p not in function.params}
@@ -129,6 +129,8 @@ class _Host(CpuStatements):
         self.line(f"tw_give({name});")
         self.line(f"{name} = ({element} *)tw_take({size});")
         self.line(f"if ({name} == NULL) {{ status = {OUT_OF_MEMORY}; goto done; }}")
+        if buffer in self.counted:
+            self.line(f"memset({name}, 0, {size});")
 
     def statement_Kernel(self, kernel: Kernel) -> None:
         position = len(self.module.kernels)

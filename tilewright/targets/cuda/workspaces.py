@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.ir.nodes import Allocate, Buffer, Call, Function, Region
-from tilewright.ir.signature import root
+from tilewright.ir.nodes import Allocate, Buffer, Function
+from tilewright.ir.signature import counted_workspaces
 from tilewright.ir.visitor import find
 from tilewright.targets.cuda.driver import require_driver
 from tilewright.targets.cuda.launcher import current_stream_functions
@@ -28,13 +28,6 @@ class OfStream:
     """Stands for the address of a workspace in values that are recorded: a function of device and stream gives it."""
 
     address: Callable[[int, int], int]
-
-
-def kept_workspaces(function: Function) -> frozenset[Buffer]:
-    """The workspaces of a final program that outlive its calls: those that atomics, or meetings of the grid, touch."""
-    calls = [call for call in find(function.body, Call) if call.function.startswith(("atomic_", "grid_sync"))]
-    places = [place for call in calls for place in call.arguments if isinstance(place, Region)]
-    return frozenset(root(place.buffer) for place in places if place.buffer.scope == "global")
 
 
 class StreamMemory:
@@ -86,7 +79,7 @@ class Workspaces:
     """The workspaces of one host program."""
 
     def __init__(self, function: Function) -> None:
-        self._kept = kept_workspaces(function)
+        self._kept = counted_workspaces(function)
         made = [node.buffer for node in find(function.body, Allocate)]
         others = [b for b in made if b.scope == "global" and not b.placed and b not in self._kept]
         self._numbers = {buffer: number for number, buffer in enumerate(others)}
