@@ -393,7 +393,7 @@ def test_a_workspace_that_atomics_count_in_begins_as_zeros(way: str) -> None:
     def main(A: T.Tensor((8,), "int32"), C: T.Tensor((1,), "int32")):
         total = T.alloc_global((2,), "int32")
         with T.Kernel(8, threads=32) as block:
-            for i in T.Parallel(1):
+            for _ in T.Parallel(1):
                 T.atomic_add(total[0], A[block])
                 if T.atomic_add(total[1], 1, return_prev=True) == 7:
                     C[0] = T.atomic_add(total[0], 0, return_prev=True)
