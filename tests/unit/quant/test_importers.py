@@ -218,5 +218,5 @@ def test_mistakes_name_the_tensor(importer: object, arguments: dict[str, object]
 
 
 def test_a_missing_quant_state_is_told() -> None:
-    with pytest.raises(MissingTensor, match=r"w\.quant_state\.bitsandbytes__nf4 is missing: an nf4 weight"):
+    with pytest.raises(MissingTensor, match=r"w\.quant_state\.bitsandbytes__nf4 is missing: a 4-bit weight"):
         read_bitsandbytes({"w": np.zeros(2, np.uint8)}, "w")
