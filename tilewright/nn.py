@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch.compiler import is_compiling
 
-from tilewright.errors import CannotQuantize, Unsupported, WrongArgumentShape
+from tilewright.errors import CannotQuantize, Unsupported, WrongArgumentKind, WrongArgumentShape
 from tilewright.formats import SCHEMES, number_format, unpack_plain
 from tilewright.matmul.arrays import as_numpy, as_torch
 from tilewright.matmul.packed import OPTIONAL, PackedWeight, column_order
 from tilewright.matmul.product import Product
 from tilewright.matmul.replay import Replays
-from tilewright.matmul.torch_operators import handle_of, register_operators
+from tilewright.matmul.torch_operators import apply_function, handle_of, register_operators
 from tilewright.matmul.tuning import tune
 from tilewright.quant import QuantizedWeight, quantize
-from tilewright.quant.files import metadata_bytes, read_metadata
+from tilewright.quant.files import METADATA, metadata_bytes, read_metadata
 
 register_operators()
 
@@ -49,7 +49,7 @@ class Linear(torch.nn.Module):
     -----
     Made empty; `load_and_transform_weight`, `from_float`, `from_quantized` or ``load_state_dict`` fill it.  Tensors of a state dict:
     ``qweight`` (uint8 ``[N, K * bits / 8]``; the buffer itself holds the order of the kernels that have run), and as the weight has them ``scales``, ``zeros``, ``multipliers``, ``g_idx``,
-    ``divisors``, ``bias``.  For inference: there is a gradient for x, none for the weight.
+    ``divisors``, ``bias``.  For inference: there is a gradient for x and for a bias, none for the weight.
     """
 
     qweight: torch.Tensor
@@ -201,7 +201,7 @@ class Linear(torch.nn.Module):
         self.block, self.zeros_mode, self.tensor_scale = packed.block, packed.zeros_mode, packed.tensor_scale
         for name in ("codes", *OPTIONAL):
             array = packed.held.get(name)
-            tensor = None if array is None else as_torch(array, device or "cpu")
+            tensor = None if array is None else as_torch(array, device or torch.get_default_device())
             self.register_buffer("qweight" if name == "codes" else name, tensor)
         self._packed: PackedWeight | None = None
         self._order, self._ordered = packed.order, self._buffers["qweight"]
@@ -267,7 +267,13 @@ class Linear(torch.nn.Module):
         plain = weight.codes if weight.gathered is None else as_torch(weight.unpack().packed, self.qweight.device)
         destination[prefix + "qweight"] = plain
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, metadata: Any, strict: bool, missing: Any, *rest: Any
+    ) -> None:
+        about = state_dict.get(prefix + METADATA)
+        if strict and about is not None:
+            wanted = read_metadata(about, prefix + METADATA)["arrays"]
+            missing += [prefix + name for name in wanted if prefix + name not in state_dict]
         # Buffers take the shapes and types that the file has, so that any layer of the right size loads any format.
         for name in _BUFFERS:
             found, own = state_dict.get(prefix + name), self._buffers.get(name)
@@ -277,7 +283,7 @@ class Linear(torch.nn.Module):
             elif own is None or own.shape != found.shape or own.dtype != found.dtype:
                 self._buffers[name] = torch.empty_like(found, device=device)
         self._order = None
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, *rest)
         self._packed = None
         self._replays.clear()
         if prefix + "qweight" in state_dict:
@@ -299,13 +305,13 @@ class Linear(torch.nn.Module):
         self._settle()
         in_order = self._buffers["qweight"] is self._ordered
         for name, buffer in list(self._buffers.items()):
-            if buffer is not None:
-                moved = (
-                    fn(buffer)
-                    if name == "bias" or not buffer.dtype.is_floating_point
-                    else buffer.to(fn(buffer[:0]).device)
-                )
-                self._buffers[name] = moved
+            if buffer is None:
+                continue
+            moved = fn(buffer)
+            if name != "bias" and moved.dtype != buffer.dtype:
+                empty = buffer.is_meta and not moved.is_meta  # `to_empty`
+                moved = torch.empty_like(buffer, device=moved.device) if empty else buffer.to(moved.device)
+            self._buffers[name] = moved
         if in_order:
             self._ordered = self._buffers["qweight"]
         self._packed = None
@@ -330,37 +336,47 @@ class Linear(torch.nn.Module):
         ArgumentError : activations of a wrong width, type or device.
         """
         if is_compiling():
-            return self._traced(x)
+            return self._traced(x, output)
         # What was learnt from earlier calls holds for the buffers that they read.
-        if output is None and self._seen and all(map(is_, self._buffers.values(), self._seen)):
+        if output is None and self._seen and type(x) in _PLAIN and all(map(is_, self._buffers.values(), self._seen)):
             result = self._replays(x)
             if result is not None:
                 return result  # type: ignore[no-any-return]
         return self._checked(x, output)
 
-    def _traced(self, x: torch.Tensor) -> torch.Tensor:
-        """A call for torch's compiler, which sees one operator."""
-        if torch.is_autocast_enabled(x.device.type) and x.dtype.is_floating_point:
-            x = x.to(torch.get_autocast_dtype(x.device.type))
+    def _trains(self, x: torch.Tensor) -> bool:
+        """Whether somebody will ask for a gradient of the result."""
+        asked = x.requires_grad or (bool(self._parameters) and self.bias is not None and self.bias.requires_grad)
+        return asked and torch.is_grad_enabled()
+
+    def _traced(self, x: torch.Tensor, output: torch.Tensor | None = None) -> torch.Tensor:
+        """A call as one operator of torch, for its compiler, for tracers and transforms, and where gradients are wanted."""
+        x = _autocast(x)
         out = x.dtype if self.out_dtype is None else getattr(torch, self.out_dtype)
-        return torch.ops.tilewright.quant_matmul(  # type: ignore[no-any-return]
-            x, self.out_features, self.handle, None, self.bias, None, self.quantize, self.function, out
+        function = None if self._trains(x) else self.function  # the gradient of a function is torch's own
+        result = torch.ops.tilewright.quant_matmul(
+            x, self.out_features, self.handle, None, self.bias, None, self.quantize, function, out
         )
+        if function is not self.function:
+            result = apply_function(self.function, result)
+        return result if output is None else output.copy_(result)
 
     def _checked(self, x: torch.Tensor, output: torch.Tensor | None) -> torch.Tensor:
         """A call with all checks, from which later ones may learn."""
-        given = x
-        if torch.is_autocast_enabled(x.device.type) and x.dtype.is_floating_point:
-            x = x.to(torch.get_autocast_dtype(x.device.type))
-        if x.requires_grad and torch.is_grad_enabled():
-            return _WithGradient.apply(x, self)  # type: ignore[no-any-return, no-untyped-call]
+        if _is_watched(x):
+            return self._traced(x, output)
+        given, x = x, _autocast(x)
+        if x.layout is not torch.strided:
+            raise WrongArgumentKind(f"the activations are a {x.layout} tensor", hint="pass x.to_dense()")
+        if self._trains(x):
+            return self._traced(x, output)
         product = Product.of(
             x, self.weight, bias=self.bias, quantize=self.quantize, function=self.function,
             out_dtype=self.out_dtype if output is None else None, out=output,
         )  # fmt: skip
         result = product.run()
         self._settle()
-        if output is None and x is given and x.numel():
+        if output is None and x is given and x.numel() and not self._parameters:  # whose gradients replays do not know
             self._replays.met(x, product.prepared, product.operands, product.result.shape)
         return result  # type: ignore[no-any-return]
 
@@ -386,20 +402,36 @@ class Linear(torch.nn.Module):
         )
 
 
-class _WithGradient(torch.autograd.Function):
-    """The product with a gradient for x alone: ``grad @ W``."""
+_KINDS = torch._C._functorch.TransformType
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, layer: Linear) -> torch.Tensor:
-        if layer.function is not None:
-            raise Unsupported("gradients through an epilogue's function", ("layers without function",))
-        ctx.layer = layer
-        with torch.no_grad():
-            return layer(x.detach())  # type: ignore[no-any-return]
 
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return grad @ ctx.layer.dequantize().to(grad.dtype), None
+def _is_watched(x: Any) -> bool:
+    """Whether a tensor is one that a tracer or a transform follows, so that its memory is not there to be read.
+
+    Raises
+    ------
+    WrongArgumentKind : it is no tensor.
+    """
+    if type(x) in _PLAIN:
+        transform = torch._C._functorch.peek_interpreter_stack()
+        if transform is not None and transform.key() in (_KINDS.Grad, _KINDS.Jvp):
+            raise Unsupported("torch.func.grad, vjp and jvp of a layer", ("tensor.backward()", "torch.vmap"))
+        return transform is not None or torch._C._get_tracing_state() is not None or x.is_meta
+    if not isinstance(x, torch.Tensor):
+        raise WrongArgumentKind(
+            f"a {type(x).__name__} was given for the activations",
+            hint="a layer takes a torch tensor; quant_matmul takes NumPy's arrays too",
+        )
+    return type(x).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
+def _autocast(x: torch.Tensor) -> torch.Tensor:
+    """Activations in the type that `torch.autocast` asks for."""
+    kind = x.device.type
+    if kind == "meta" or not torch.is_autocast_enabled(kind) or not x.dtype.is_floating_point:
+        return x
+    return x.to(torch.get_autocast_dtype(kind))
 
 
 def _quantised(activations: str) -> str | None:

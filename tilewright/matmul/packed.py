@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.checkpoints.safetensors import SafetensorsFile, save_safetensors
-from tilewright.errors import CannotQuantize, InvalidCheckpoint
+from tilewright.errors import CannotQuantize, InvalidCheckpoint, WrongArgumentKind
 from tilewright.formats import Format, number_format, pack_plain, unpack_plain
 from tilewright.kernels.recipe import Grouped
 from tilewright.matmul.arrays import as_numpy, as_torch, device_of, element_type
@@ -69,6 +69,27 @@ class PackedWeight:
 
     def __repr__(self) -> str:
         return f"<PackedWeight {self.shape[0]} x {self.shape[1]} {self.format} {self.layout} on {self.device}>"
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, arguments: tuple[Any, ...] = (), named: Any = None) -> Any:
+        """torch asks here what its functions do with a weight in their arguments: a linear layer is computed, all else refused.
+
+        Raises
+        ------
+        WrongArgumentKind : another function than `torch.nn.functional.linear`.
+        """
+        from torch.nn.functional import linear
+
+        from tilewright.matmul.product import quant_matmul
+
+        given = dict(zip(("input", "weight", "bias"), arguments)) | (named or {})
+        weight = given.get("weight")
+        if function is linear and isinstance(weight, cls) and not isinstance(given.get("input"), cls):
+            return quant_matmul(given["input"], weight, bias=given.get("bias"))
+        raise WrongArgumentKind(
+            f"a packed weight was given to {getattr(function, '__name__', function)}, which takes tensors of numbers",
+            hint="call the layer or quant_matmul; layer.dequantize() gives the numbers",
+        )
 
     @property
     def layout(self) -> str:

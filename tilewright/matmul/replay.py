@@ -205,9 +205,9 @@ class Replays:
     def _by_kind(self, x: Any) -> Any:
         torch, run = sys.modules["torch"], self._known.get(_kind(x))
         differs = (x.requires_grad and torch.is_grad_enabled()) or torch.is_autocast_enabled(x.device.type)
-        if run is None or differs or not x.is_contiguous():
+        if run is None or differs or is_watched() or not x.is_contiguous():
             return None
-        # What torch remembers of a tensor says as well that it wants no gradient, and that nothing is cast.
+        # What torch remembers of a tensor says as well that it wants no gradient, that nothing is cast and nobody watches.
         guard = None if x.requires_grad else tensor_guard([x])
         if guard is not None:
             self._check, self._run = guard.check, run
@@ -226,6 +226,12 @@ class Replays:
 
 MOST = 256
 """Kinds of activations that a layer remembers before it begins anew."""
+
+
+def is_watched() -> bool:
+    """Whether a tracer or a transform of torch follows what is computed, so that tensors may have no memory to be read."""
+    inner = sys.modules["torch"]._C
+    return inner._get_tracing_state() is not None or inner._functorch.peek_interpreter_stack() is not None
 
 
 def _kind(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The products as operators of torch: what a compiled graph calls, with shapes that a tracer can know without running.
+"""The products as operators of torch: what a compiled graph calls, with shapes that a tracer can know without running, and gradients.
 
 A graph names the layer that owns a weight by a handle, whose kernels may bring the codes into another order while the graph lives.
 Eager calls of `Linear` do not come this way.
@@ -8,7 +8,7 @@ import itertools
 import weakref
 from typing import Any, Protocol
 
-from tilewright.errors import WeightIsGone
+from tilewright.errors import Unsupported, WeightIsGone
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.product import quant_matmul
 
@@ -45,8 +45,17 @@ def weight_of(handle: str) -> PackedWeight:
     return owner.weight  # type: ignore[no-any-return]
 
 
+def apply_function(name: str | None, values: Any) -> Any:
+    """An epilogue's function by torch, which knows its gradient."""
+    import torch
+
+    if name == "gelu_tanh":
+        return torch.nn.functional.gelu(values, approximate="tanh")
+    return values if name is None else getattr(torch.nn.functional, name)(values)
+
+
 def register_operators() -> None:
-    """Make ``torch.ops.tilewright.quant_matmul`` known to torch."""
+    """Make ``torch.ops.tilewright.quant_matmul`` and the gradient of its activations known to torch."""
     import torch
 
     @torch.library.custom_op("tilewright::quant_matmul", mutates_args=())
@@ -79,3 +88,41 @@ def register_operators() -> None:
         out_dtype: torch.dtype,
     ) -> torch.Tensor:
         return x.new_empty((*x.shape[:-1], out_features), dtype=out_dtype)
+
+    @torch.library.custom_op("tilewright::quant_matmul_gradient", mutates_args=())
+    def gradient(grad: torch.Tensor, in_features: int, handle: str) -> torch.Tensor:
+        dense = torch.from_numpy(weight_of(handle).to_dense()).to(grad.device, grad.dtype)
+        return grad @ dense
+
+    @gradient.register_fake
+    def shaped_gradient(grad: torch.Tensor, in_features: int, handle: str) -> torch.Tensor:
+        return grad.new_empty((*grad.shape[:-1], in_features))
+
+    def keep(ctx: Any, inputs: Any, output: Any) -> None:
+        x, _, ctx.handle, scales, ctx.bias, residual, _, ctx.function, _ = inputs
+        ctx.width, ctx.dtype, ctx.others = x.shape[-1], x.dtype, (scales, residual)
+
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+        if ctx.function is not None or any(other is not None and other.requires_grad for other in ctx.others):
+            raise Unsupported(
+                "gradients through an epilogue's function, residual or scales", ("gradients of x and of the bias",)
+            )
+        of_x = gradient(grad.contiguous(), ctx.width, ctx.handle).to(ctx.dtype) if ctx.needs_input_grad[0] else None
+        of_bias = None
+        if ctx.needs_input_grad[4]:
+            of_bias = grad.sum(tuple(range(grad.ndim - 1))).to(ctx.bias.dtype)
+        return of_x, None, None, None, of_bias, None, None, None, None
+
+    run.register_autograd(backward, setup_context=keep)
+
+    def batched(info: Any, in_dims: Any, x: torch.Tensor, *rest: Any) -> Any:
+        if any(dim is not None for dim in in_dims[1:]):
+            raise Unsupported("vmap over a layer's weight, bias or scales", ("vmap over its activations",))
+        return run(x.movedim(in_dims[0], 0), *rest), 0
+
+    run.register_vmap(batched)
+
+    def batched_gradient(info: Any, in_dims: Any, grad: torch.Tensor, *rest: Any) -> Any:
+        return gradient(grad.movedim(in_dims[0], 0), *rest), 0
+
+    gradient.register_vmap(batched_gradient)

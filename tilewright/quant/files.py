@@ -42,8 +42,15 @@ def metadata_bytes(weight: Any) -> np.ndarray:
     about = {
         "version": VERSION, "layout": PLAIN.id, "format": number_format(weight.format).name, "shape": list(weight.shape),
         "block": list(weight.block), "zeros_mode": weight.zeros_mode, "tensor_scale": weight.tensor_scale,
+        "arrays": [field for field in ARRAYS if _held(weight, field) is not None],
     }  # fmt: skip
     return np.frombuffer(json.dumps(about).encode(), np.uint8)
+
+
+def _held(weight: Any, field: str) -> Any:
+    """An array of a weight of any kind."""
+    held = getattr(weight, "held", None)
+    return getattr(weight, field) if held is None else held.get(field)
 
 
 def read_metadata(values: Any, name: str) -> dict[str, Any]:
@@ -65,6 +72,7 @@ def read_metadata(values: Any, name: str) -> dict[str, Any]:
             "format": about["format"],
             "zeros_mode": about["zeros_mode"],
             "tensor_scale": float(about["tensor_scale"]),
+            "arrays": [str(name) for name in about.get("arrays", ())],
         }
         found |= {"shape": tuple(map(int, about["shape"])), "block": tuple(map(int, about["block"]))}
     except (ValueError, KeyError, TypeError) as error:
@@ -79,7 +87,7 @@ def read_weight(tensors: Mapping[str, Any], name: str) -> QuantizedWeight:
 
     Raises
     ------
-    MissingTensor : its codes or its metadata are not there.
+    MissingTensor : its codes, its metadata or an array that these speak of are not there.
     InvalidTensor : metadata of another version or none at all; arrays that make no weight.
     """
     for suffix in (CODES, METADATA):
@@ -87,6 +95,9 @@ def read_weight(tensors: Mapping[str, Any], name: str) -> QuantizedWeight:
             raise MissingTensor(f"{name}.{suffix} is missing: a quantised weight has one")
     about = read_metadata(tensors[f"{name}.{METADATA}"], f"{name}.{METADATA}")
     shape = about.pop("shape")
+    for field in about.pop("arrays"):
+        if f"{name}.{field}" not in tensors:
+            raise MissingTensor(f"{name}.{field} is missing: the weight had one when it was written")
     try:
         of, codes = number_format(about.pop("format")), as_array(tensors[f"{name}.{CODES}"])
         if not of.is_dense:
