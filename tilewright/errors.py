@@ -118,7 +118,7 @@ class UnknownFormat(TilewrightError):
     """A number format, a scale scheme or a layout id that does not exist."""
 
     def __init__(self, name: str, known: Sequence[str], what: str = "format") -> None:
-        hint = near(name, known) or f"known {what}s: " + ", ".join(known)
+        hint = near(name, known) or "known: " + ", ".join(known)
         super().__init__(f"unknown {what} {name!r}", hint=hint)
 
 

@@ -36,7 +36,7 @@ from tilewright.progress import Progress
 from tilewright.quant.files import weight_tensors
 from tilewright.quant.weight import QuantizedWeight
 
-SKIPPED = r"(^|[._])(embed|wte|wpe|lm_head|output|norm|router|gate$|score|classifier)"
+SKIPPED = r"^(model\.|transformer\.)?output$|(^|[._])(embed|wte|wpe|lm_head|norm|router|gate$|score|classifier)"
 """Layers that a scheme leaves as they are unless it is asked otherwise: embeddings, heads, norms, routers of experts."""
 
 _BIGGEST_COPY = 64 << 20

@@ -5,7 +5,6 @@ torch and the layers that need it are imported when a model is given, not before
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,29 @@ import numpy as np
 
 from tilewright.checkpoints import open_checkpoint
 from tilewright.conversion.checkpoint import SKIPPED
-from tilewright.conversion.layers import quantization_settings, read_layer, recognise
+from tilewright.conversion.layers import (
+    declared_activations,
+    extra_tensors,
+    quantization_settings,
+    read_layer,
+    recognise,
+)
+from tilewright.conversion.modules import (
+    check_place,
+    is_linear,
+    layer_shape,
+    layers_to_quantize,
+    made_layer,
+    name_what_is_left,
+    numbers_of,
+    replace_layer,
+)
 from tilewright.conversion.schemes import QuantizationScheme, finite_weight, quantization_scheme
 from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentKind
 from tilewright.formats import SCHEMES
 from tilewright.matmul.arrays import as_numpy, as_torch
 from tilewright.progress import Progress
 from tilewright.quant.gptq import Hessian, gptq_quantize
-from tilewright.quant.weight import QuantizedWeight
 
 METHODS = ("nearest", "gptq")
 
@@ -54,14 +68,18 @@ def quantize(
 
     Returns
     -------
-    a `QuantizedWeight` for a weight; the model itself, whose `torch.nn.Linear` layers have become `tilewright.Linear`.
+    a `QuantizedWeight` for a weight; the model itself, whose `torch.nn.Linear` layers (and GPT-2's ``Conv1D``) have become
+    `tilewright.Linear`; a new layer where the model is nothing but one.
 
     Raises
     ------
-    CannotQuantize : weights that are not finite, no layer to quantise, calibration that reaches no layer.
+    CannotQuantize : weights that are not finite or not there, no layer to quantise, calibration that reaches no layer.
 
     Notes
     -----
+    A head whose weight is that of an embedding stays.  Layers that a model calls by several names stay one.  Weights of experts that
+    a model keeps in one tensor of three dimensions are no layers: a warning names them.
+
     Calibrated layers are rounded block after block (the children of the model's longest list of modules), each with inputs from
     the model as quantised so far, as Frantar et al. do; every block costs one run over the calibration.
     """
@@ -82,24 +100,35 @@ def quantize(
         raise CannotQuantize(
             f"the method {method!r} takes {wanted}" if known else f"no method {method!r}", hint="nearest, gptq"
         )
-    layers = _layers(model_or_weight, skip)
+    if is_linear(model_or_weight) and calibration is None:
+        return made_layer(model_or_weight, how.quantize(numbers_of("the layer", model_or_weight)), how.activations)
+    layers = layers_to_quantize(model_or_weight, skip)
     with progress or Progress(len(layers)) as bar:
         if calibration is None:
             for name, linear in layers.items():
                 bar.step(name)
-                weight = how.quantize(finite_weight(f"{name}.weight", as_numpy(linear.weight.float())))
-                _replace(model_or_weight, name, linear, weight, how)
+                replace_layer(model_or_weight, name, linear, how.quantize(numbers_of(name, linear)), how.activations)
         else:
             rounding = _Calibrated(model_or_weight, how, list(calibration), run or _call, act_order, damping, bar)
             for block in _blocks(model_or_weight, layers):
                 rounding.quantise(block)
+    name_what_is_left(model_or_weight)
     return model_or_weight
 
 
-def load_quantized(model: Any, checkpoint: str | Path, *, progress: Progress | None = None) -> Any:
+def load_quantized(
+    model: Any, checkpoint: str | Path, *, activations: str | None = None, progress: Progress | None = None
+) -> Any:
     """Fill a torch model from a quantised checkpoint, ours or any that `convert_checkpoint` reads.
 
     The linear layers whose weights are quantised there become `tilewright.Linear`; all other tensors are loaded as they are.
+
+    Parameters
+    ----------
+    activations : what activations are quantised to: ``"int8"``, ``"float8_e4m3fn"``, or ``"declared"`` for what the checkpoint's
+        configuration says of each layer (W8A8 and fp8 checkpoints, BitNet).  By default floats are multiplied as they come, but
+        for checkpoints that `convert_checkpoint` made by a scheme with quantised activations.
+    progress : a bar to move on, one step a layer; by default one of its own.
 
     Raises
     ------
@@ -111,25 +140,28 @@ def load_quantized(model: Any, checkpoint: str | Path, *, progress: Progress | N
     found = recognise(source, settings)
     known = dict(model.named_modules())
     absorbed = {name for layer in found for name in layer.tensors}
-    how = QuantizationScheme("", "int8", activations=settings.get("activations"))
-    fresh = set()
+    own = settings.get("activations") if settings.get("quant_method") == "tilewright" else None
+    fresh, biases = set(), dict[str, Any]()
     with progress or Progress(len(found)) as bar:
         for layer in found:
             bar.step(layer.name)
+            asked = declared_activations(settings, layer.name) if activations == "declared" else activations or own
             for name, weight in read_layer(source, layer, settings).items():
-                if not hasattr(known.get(name), "in_features"):
-                    raise MissingTensor(f"the checkpoint has a quantised weight {name}, the model no such linear layer")
-                _replace(model, name, known[name], weight, how)
+                check_place(name, known.get(name), weight, source)
+                replace_layer(model, name, known[name], weight, asked)
                 fresh.add(name)
+            biases |= extra_tensors(source, layer)
     state = {
         name: tensor
         for name, tensor in model.state_dict().items()
         if name.endswith(".bias") or name.rpartition(".")[0] not in fresh
     }
+    for name in biases.keys() & state.keys():
+        state[name].copy_(as_torch(biases[name], "cpu"))
     read = {name for name in state if name in source and name not in absorbed}
     filled = {state[name].data_ptr() for name in read}  # what is tied to one of them has its numbers
     for name, tensor in state.items():
-        if name not in read and tensor.data_ptr() not in filled:
+        if name not in read and name not in biases and tensor.data_ptr() not in filled:
             raise MissingTensor(f"{name} is missing: the model has such a tensor")
     for name in read:
         state[name].copy_(as_torch(source[name], "cpu").reshape(state[name].shape))
@@ -138,25 +170,6 @@ def load_quantized(model: Any, checkpoint: str | Path, *, progress: Progress | N
 
 def _is_module(candidate: Any) -> bool:
     return hasattr(candidate, "named_modules") and hasattr(candidate, "state_dict")
-
-
-def _layers(model: Any, skip: str) -> dict[str, Any]:
-    import torch
-
-    pattern = re.compile(skip)
-    found = {n: m for n, m in model.named_modules() if type(m) is torch.nn.Linear and n and not pattern.search(n)}
-    if not found:
-        raise CannotQuantize("the model has no linear layer to quantise", hint="is what it has named by skip= ?")
-    return found
-
-
-def _replace(model: Any, name: str, old: Any, weight: QuantizedWeight, how: QuantizationScheme) -> None:
-    from tilewright.nn import Linear
-
-    parent, _, last = name.rpartition(".")
-    device = next((tensor.device for tensor in (*old.parameters(), *old.buffers())), None)
-    made = Linear.from_quantized(weight, old.bias, activations=how.activations, device=device)
-    setattr(model.get_submodule(parent), last, made.train(old.training))
 
 
 def _blocks(model: Any, layers: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -210,14 +223,13 @@ class _Calibrated:
                 raise CannotQuantize(
                     f"no calibration input reaches {name}", hint="leave it out with skip=, or use more inputs"
                 )
-            wide = finite_weight(f"{name}.weight", as_numpy(linear.weight.float()))
-            weight = gptq_quantize(wide, hessians[name], self.how.format, **self.options)  # type: ignore[arg-type]
-            _replace(self.model, name, linear, weight, self.how)
+            weight = gptq_quantize(numbers_of(name, linear), hessians[name], self.how.format, **self.options)  # type: ignore[arg-type]
+            replace_layer(self.model, name, linear, weight, self.how.activations)
 
     def _hessians(self, block: Mapping[str, Any]) -> dict[str, Hessian]:
         import torch
 
-        hessians = {name: Hessian(linear.in_features) for name, linear in block.items()}
+        hessians = {name: Hessian(layer_shape(linear)[1]) for name, linear in block.items()}
 
         def listen(name: str) -> Callable[..., None]:
             def take(module: Any, inputs: tuple[Any, ...], result: Any) -> None:

@@ -37,7 +37,10 @@ class QuantizationScheme:
 
     def quantize(self, weight: Any) -> QuantizedWeight:
         """Round a weight ``[N, K]`` to nearest.  Raises CannotQuantize."""
-        return quantize(weight, self.format, group=self.group, zeros=self.zeros, scale_dtype=self.scale_dtype)
+        held = self.scale_dtype
+        if held == "float16" and np.size(weight) and not _LEAST < np.abs(weight).max() < _MOST:
+            held = "float32"  # scales that float16 has not
+        return quantize(weight, self.format, group=self.group, zeros=self.zeros, scale_dtype=held)
 
     @property
     def scale_dtype(self) -> str | None:
@@ -46,6 +49,9 @@ class QuantizationScheme:
             return None
         return "float32" if self.group is None else "float16"
 
+
+_LEAST, _MOST = 2.0**-10, 2.0**15
+"""Largest weights whose scales float16 holds: with all its bits down to a thousandth of them, and finite."""
 
 _WIDTHS = re.compile(r"w([1-8])a(8|16)")
 _ACTIVATIONS = {"int8": "int8", "fp8": "float8_e4m3fn", "e4m3": "float8_e4m3fn"}

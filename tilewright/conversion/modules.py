@@ -1,0 +1,148 @@
+"""The linear layers of torch models: which they are, what they hold, and what takes their places."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from tilewright.conversion.schemes import finite_weight
+from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentShape
+from tilewright.matmul.arrays import as_numpy
+from tilewright.quant.weight import QuantizedWeight
+
+_HOOKS = (
+    "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+)  # fmt: skip
+
+
+def is_linear(module: Any) -> bool:
+    """Whether a module multiplies by a matrix and does nothing else: `torch.nn.Linear` itself, or the ``Conv1D`` of GPT-2."""
+    import torch
+
+    return type(module) is torch.nn.Linear or _is_transposed(module)
+
+
+def _is_transposed(module: Any) -> bool:
+    """The ``Conv1D`` of GPT-2, whose weight is ``[K, N]``."""
+    return type(module).__name__ == "Conv1D" and hasattr(module, "nf")
+
+
+def layer_shape(module: Any) -> tuple[int, int]:
+    """N and K of a linear layer of any kind."""
+    if _is_transposed(module):
+        return int(module.weight.shape[1]), int(module.weight.shape[0])
+    return int(module.out_features), int(module.in_features)
+
+
+def numbers_of(name: str, module: Any) -> np.ndarray:
+    """The weight ``[N, K]`` of a linear layer as float32.
+
+    Raises
+    ------
+    CannotQuantize : it is not there, or not finite.
+    """
+    weight = module.weight
+    if weight.is_meta:
+        raise CannotQuantize(
+            f"{name}.weight is on the meta device: it has no numbers", hint="load the model's weights first"
+        )
+    wide = as_numpy(weight.float())
+    return finite_weight(f"{name}.weight", wide.T if _is_transposed(module) else wide)
+
+
+def layers_to_quantize(model: Any, skip: str) -> dict[str, Any]:
+    """The linear layers of a model by name, without those that `skip` names and those whose weight is an embedding's.
+
+    Raises
+    ------
+    CannotQuantize : there is none; says what there is instead.
+    """
+    import torch
+
+    from tilewright.nn import Linear
+
+    modules = dict(model.named_modules())
+    embedded = {id(module.weight) for module in modules.values() if isinstance(module, torch.nn.Embedding)}
+    linear = {name: module for name, module in modules.items() if name and is_linear(module)}
+    untied = {name: module for name, module in linear.items() if id(module.weight) not in embedded}
+    found = {name: module for name, module in untied.items() if not re.search(skip, name)}
+    if found:
+        return found
+    if untied:
+        hint = f"skip= names all it has: {', '.join([*untied][:3])}"
+    elif linear:
+        hint = f"the weight of {next(iter(linear))} is that of an embedding"
+    elif any(isinstance(module, Linear) for module in modules.values()):
+        hint = "its layers are quantised already"
+    else:
+        kinds = {
+            type(module).__name__ for module in modules.values() if next(module.parameters(False), None) is not None
+        }
+        hint = (
+            f"torch.nn.Linear can be quantised; its parameters belong to {', '.join(sorted(kinds)[:5]) or 'no module'}"
+        )
+    raise CannotQuantize("the model has no linear layer to quantise", hint=hint)
+
+
+def name_what_is_left(model: Any) -> None:
+    """Warn where most of a model's numbers are in tensors of three dimensions."""
+    stacked = {name: parameter.numel() for name, parameter in model.named_parameters() if parameter.ndim == 3}
+    if 2 * sum(stacked.values()) > sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers())):
+        warnings.warn(
+            f"{len(stacked)} tensors of experts stay as they are, {next(iter(stacked))} among them: tilewright.PackedExperts "
+            "and grouped_matmul are for those",
+            stacklevel=3,
+        )
+
+
+def made_layer(old: Any, weight: QuantizedWeight, activations: str | None) -> Any:
+    """A `tilewright.Linear` for a layer, with its bias, its mode and its hooks."""
+    from tilewright.nn import Linear
+
+    device = next((tensor.device for tensor in (*old.parameters(), *old.buffers())), None)
+    made = Linear.from_quantized(weight, old.bias, activations=activations, device=device)
+    for kind in _HOOKS:
+        # torch's own normalisations of weights are hooks that write the weight: it has been taken as they left it.
+        kept = {key: hook for key, hook in getattr(old, kind).items() if getattr(hook, "name", "") != "weight"}
+        getattr(made, kind).update(kept)
+    return made.train(old.training)
+
+
+def replace_layer(model: Any, name: str, old: Any, weight: QuantizedWeight, activations: str | None) -> None:
+    """Put a `tilewright.Linear` in the place of a layer, under all names that it has."""
+    made = made_layer(old, weight, activations)
+    others = [other for other, module in model.named_modules(remove_duplicate=False) if module is old and other != name]
+    for one in (name, *others):
+        parent, _, last = one.rpartition(".")
+        setattr(model.get_submodule(parent), last, made)
+
+
+def check_place(name: str, module: Any, weight: QuantizedWeight, tensors: Iterable[str]) -> None:
+    """Whether a module can be replaced by a layer with a weight of a checkpoint.
+
+    Raises
+    ------
+    MissingTensor : there is no such linear layer, or it does more than multiply.
+    WrongArgumentShape : it is of another shape.
+    """
+    if module is None or not (hasattr(module, "in_features") or is_linear(module)):
+        what = "no such linear layer" if module is None else f"a {type(module).__name__} there"
+        raise MissingTensor(
+            f"the checkpoint has a quantised weight {name}, the model {what}",
+            hint="are its layers named as in the checkpoint? experts in one tensor are for tilewright.PackedExperts",
+        )
+    if layer_shape(module) != weight.shape:
+        raise WrongArgumentShape(
+            f"{name} is {list(weight.shape)} in the checkpoint, {list(layer_shape(module))} in the model"
+        )
+    for tensor in (f"{name}.rms_norm.weight", f"{name}.norm.weight"):
+        if tensor in tensors:
+            raise MissingTensor(
+                f"{tensor} belongs to a layer that normalises its input itself, which a linear layer does not",
+                hint="give the model a norm of its own before the layer",
+            )
