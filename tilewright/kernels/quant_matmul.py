@@ -41,7 +41,9 @@ class InvalidOption(TilewrightError):
         super().__init__(f"{name} is {value!r}, expected {expected}", hint="see the docstring of quant_matmul")
 
 
-def _check_options(weights: str, zero: Any, activations: str, out: str, arithmetic: str) -> None:
+def _check_options(
+    weights: str, zero: Any, activations: str, out: str, arithmetic: str, codebook: tuple[int, ...] | None
+) -> None:
     """Raise InvalidOption for the first option that has an impossible value."""
     codes = tilewright.dtype(weights)
     if not codes.is_integer or codes.bits > 8:
@@ -53,8 +55,16 @@ def _check_options(weights: str, zero: Any, activations: str, out: str, arithmet
         raise InvalidOption("activations", activations, "a float type or 'int8'")
     if not tilewright.dtype(out).is_float:
         raise InvalidOption("out", out, "a float type")
+    if codebook is not None and not _is_table(codebook, codes.bits, activations, arithmetic):
+        expected = f"{1 << codes.bits} whole numbers, at most 255 apart, multiplied in int8"
+        raise InvalidOption("codebook", codebook, expected)
     if arithmetic not in ("int8", "float32"):
         raise InvalidOption("arithmetic", arithmetic, "'int8' or 'float32'")
+
+
+def _is_table(codebook: tuple[int, ...], bits: int, activations: str, arithmetic: str) -> bool:
+    whole_numbers = all(isinstance(value, int) for value in codebook) and max(codebook) - min(codebook) <= 255
+    return len(codebook) == 1 << bits <= 16 and whole_numbers and (activations == "int8" or arithmetic == "int8")
 
 
 def columns(arch: Arch | None) -> int:
@@ -78,6 +88,7 @@ def quant_matmul(
     out: str = "float32",
     arithmetic: str = "int8",
     block_N: int | None = None,
+    codebook: tuple[int, ...] | None = None,
 ) -> Any:
     """The product with a quantised weight ``[N, K]``.
 
@@ -91,6 +102,8 @@ def quant_matmul(
     out : float type of C.
     arithmetic : ``"int8"``: float activations are quantised, one scale a token, as part of the call; ``"float32"``:
         they are multiplied as they are.
+    codebook : the whole numbers that unsigned codes of at most four bits stand for, where they are not their own; from these
+        `zero` is taken off.  Only for int8 arithmetic.
 
     Returns
     -------
@@ -107,11 +120,14 @@ def quant_matmul(
     Scales are used as they are: a NaN or an infinity among them gives NaN in its column, as in any product.
     A `PackedWeight` refuses such scales when it is made, once instead of at every call.
     """
-    _check_options(weights, zero, activations, out, arithmetic)
+    _check_options(weights, zero, activations, out, arithmetic, codebook)
     if group <= 0 or K % group:
         raise InvalidGroup(group, K)
     block_N = block_N or columns(T.machine())
     groups = K // group
+    least = min(codebook) if codebook is not None else 0
+    table = None if codebook is None else tuple(value - least for value in codebook)
+    zero = zero if zero is None else zero - least
     has_zeros = zero is None or zero != 0
     quantise = activations != "int8" and arithmetic == "int8"
     operand = "int8" if quantise or activations == "int8" else "float32"
@@ -157,14 +173,16 @@ def quant_matmul(
             T.clear(result)
             for g in T.serial(groups):
                 T.copy(A[bm * block_M, g * group], tile)
-                T.decode(W[bn * block_N : bn * block_N + block_N, g * group : g * group + group], weight)
+                T.decode(
+                    W[bn * block_N : bn * block_N + block_N, g * group : g * group + group], weight, codebook=table
+                )
                 scale = scales[g, bn * block_N : bn * block_N + block_N]
                 shift = sums[bm * block_M : bm * block_M + block_M, g] if begins_shifted else None
                 T.gemm(tile, weight, result, transpose_B=True, scale_B=scale, shift=shift)
             if has_zeros and not begins_shifted:
                 shift = T.alloc_fragment((groups, block_N), "float32")
                 for g, n in T.Parallel(groups, block_N):
-                    point = -zeros[g, bn * block_N + n] if zero is None else 1.0
+                    point = least - zeros[g, bn * block_N + n] if zero is None else 1.0
                     shift[g, n] = point * scales[g, bn * block_N + n]
                 T.gemm(sums[bm * block_M : bm * block_M + block_M, 0:groups], shift, result)
             for m, n in T.Parallel(block_M, block_N):

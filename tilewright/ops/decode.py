@@ -107,12 +107,21 @@ class Decode(TileOperator):
             yield f"the source is {source}, but codes have 8 bits or fewer"
         if destination.kind == "bool":
             yield "the destination is bool, but a float or an integer was expected"
-        if destination.is_integer and (self.scale is not None or self.codebook is not None):
+        if destination.is_integer and self.scale is not None:
             yield f"the destination is {destination}, but scaled values need a float"
+        if destination.is_integer and self.codebook is not None and not self._holds_codebook:
+            yield f"the destination is {destination}, which does not hold all values of the codebook"
         if self.zeros_mode == "quantized" and self.zero is not None and not self.zero.dtype.is_integer:
             yield f"zeros_mode is 'quantized', but the zeros are {self.zero.dtype}, not integers"
         if self.codebook is not None and (source.is_float or len(self.codebook) != 1 << source.bits):
             yield f"the codebook has {len(self.codebook)} values, but {source} has {1 << source.bits} codes"
+
+    @property
+    def _holds_codebook(self) -> bool:
+        """Whether the values are whole numbers of the destination's type, none of them changed by a zero."""
+        target, values = self.destination.dtype, self.codebook or ()
+        whole = all(value == int(value) and target.minimum <= value <= target.maximum for value in values)
+        return whole and self.zero is None
 
     def _group_shape(self, operand: Region) -> tuple[Extent, ...] | None:
         """The shape of a scale or zero with the source's rank, or None where it has another."""

@@ -1,9 +1,10 @@
-"""The tier of processors: low-bit weights in panels, unpacked in registers next to their dot products."""
+"""The tier of processors: low-bit weights in panels, unpacked in registers next to their dot products, or by a table."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from tilewright.matmul.arrays import placed_like
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared
+from tilewright.quant import QuantizedWeight
 from tilewright.specialization import compile
 from tilewright.tuning import Candidate
 
@@ -33,7 +35,7 @@ class Panels:
         reasons = (
             (arch.has_threads, f"it is for processors, not {arch.target}"),
             (
-                panel_type(facts.format) is None,
+                panel_codes(facts.format, request) is None,
                 f"it unpacks whole numbers of at most 8 bits, which {facts.format}'s are no multiples of",
             ),
             (facts.gather or facts.K % facts.group != 0, "groups are not whole runs of columns"),
@@ -61,12 +63,11 @@ class Panels:
         self, weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate
     ) -> Prepared:
         """See `Tier`."""
-        facts, codes = weight.facts, panel_type(weight.facts.format)
-        factor = weight.facts.format.whole_factor
-        assert codes is not None and factor is not None
-        zero = None if facts.zeros == "groups" else facts.zero * factor
+        facts, codes = weight.facts, panel_codes(weight.facts.format, request)
+        assert codes is not None
+        zero = None if facts.zeros == "groups" else facts.zero * codes.factor
         function = quant_matmul.trace(
-            facts.N, facts.K, weights=codes.name, group=facts.group, zero=zero,
+            facts.N, facts.K, weights=codes.dtype.name, codebook=codes.table, group=facts.group, zero=zero,
             activations=request.activations, out=request.out, arithmetic="int8" if request.quantize else "float32",
             **options,
         )  # fmt: skip
@@ -74,22 +75,73 @@ class Panels:
 
         def panels() -> list[Any]:
             source = weight.unpack()
-            wholes = source.packed
-            if source.format.dtype != codes:
-                values = source.format.decode(source.codes) * factor
-                wholes = pack(values.astype(np.int16), codes) if codes.is_packed else values.astype(codes.numpy)
-            arrays = [kernel.pack(W=wholes), source.grouped_scales / np.float32(factor)]
+            factor = np.float32(codes.factor)
+            arrays = [kernel.pack(W=codes.of(source)), source.grouped_scales / factor]
             if zero is None:
                 assert source.grouped_zeros is not None
-                arrays.append(source.grouped_zeros * np.float32(factor))
+                arrays.append(source.grouped_zeros * factor)
             return [placed_like(array, example) for array in arrays]
 
         order = dict(kernel.program.final.attribute("packed_layouts", ())).get("W")
-        held = weight.derived((self.name, str(order), type(example)), panels)
+        held = weight.derived((self.name, str(order), str(codes), type(example)), panels)
         if request.activations != "int8":
             return Prepared(self.name, kernel, held, lambda call, held: (call.activations, *held, call.out))
         scales = _token_scales(request, example)
         return Prepared(self.name, kernel, held, lambda call, held: (call.activations, scales(call), *held, call.out))
+
+
+@dataclass(frozen=True, slots=True)
+class PanelCodes:
+    """How the codes of a format are held and multiplied.
+
+    Attributes
+    ----------
+    dtype : of what is held.
+    factor : what is multiplied is the format's value times this one, which the scales take off again.
+    table : the number that each code of `dtype` stands for, or None where it stands for itself.
+    """
+
+    dtype: DType
+    factor: float
+    table: tuple[int, ...] | None = None
+
+    def of(self, weight: QuantizedWeight) -> np.ndarray:
+        """A weight's codes as a kernel packs them."""
+        if self.table is not None:
+            return pack(weight.codes, self.dtype)
+        if weight.format.dtype == self.dtype:
+            return weight.packed
+        values = weight.format.decode(weight.codes) * self.factor
+        return pack(values.astype(np.int16), self.dtype) if self.dtype.is_packed else values.astype(self.dtype.numpy)
+
+
+def panel_codes(format: Format, request: Request) -> PanelCodes | None:
+    """How a product takes the codes of a format, or None where it cannot.
+
+    What is multiplied by int8 activations may come out of a table: exactly where all values are multiples of one number (e2m1),
+    else (nf4) as the nearest bytes, where activations are rounded to bytes too.
+    """
+    plain, factor = panel_type(format), format.whole_factor
+    int8 = request.activations == "int8" or request.quantize == "int8"
+    short = plain is None or plain.bits == 8
+    if int8 and short and format.bits <= 4 and np.isfinite(format.table).all() and (plain or request.quantize):
+        steps = float(factor) if factor is not None else byte_factor(format)
+        return PanelCodes(dtype("uint4"), steps, _padded(tuple(int(v) for v in np.rint(format.table * steps))))
+    return None if plain is None or factor is None else PanelCodes(plain, float(factor))
+
+
+def _padded(values: tuple[int, ...]) -> tuple[int, ...]:
+    """A table for codes of four bits; codes beyond the format's are in no weight."""
+    return values + values[:1] * (16 - len(values))
+
+
+@functools.cache
+def byte_factor(format: Format) -> float:
+    """The multiple of a format's values whose nearest bytes are nearest to it, by the greatest error."""
+    largest = float(np.abs(format.table).max())
+    factors = np.arange(64.0, 127.0 + 1 / 64, 1 / 64)[:, None] / largest
+    errors = np.abs(np.rint(format.table * factors) / factors - format.table).max(axis=1)
+    return float(factors[errors.argmin(), 0])
 
 
 @functools.cache

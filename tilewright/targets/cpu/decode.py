@@ -1,12 +1,15 @@
 """`Decode` of packed codes into a tile in panel order: loads, shifts and masks, and whole vectors stored.
 
-Where few rows are multiplied, gemms unpack codes themselves (`forward_operands`); a tile pays when many do.
+Where few rows are multiplied, gemms unpack codes themselves (`forward_operands`); a tile pays when many do.  Codes that stand
+for other whole numbers (nf4, e2m1) become bytes by a shuffle, whose table is the codebook.
 """
 
 from __future__ import annotations
 
-from tilewright.ir.dtypes import UINT8
-from tilewright.ir.nodes import Expr, Let, Seq, Statement, Store, Var, index_binary
+from collections.abc import Sequence
+
+from tilewright.ir.dtypes import UINT8, UINT64
+from tilewright.ir.nodes import Call, Expr, Let, Seq, Statement, Store, Var, const, index_binary
 from tilewright.machine.dot import OperandPlan
 from tilewright.ops.base import static_extents
 from tilewright.ops.decode import Decode
@@ -15,10 +18,13 @@ from tilewright.passes.tile.plan_operand_layouts import PhysicalOperand, physica
 from tilewright.targets.cpu.microkernels import PanelRight, add, is_multiple, loop, mul, reinterpret
 from tilewright.targets.cpu.operands import inside
 
+TABLE = 16
+"""Bytes among which a shuffle chooses: codes of at most four bits."""
+
 
 def lower_decode(op: Decode, context: Context) -> Statement | None:
     """Whole loads of codes at once, or None where source and tile are not panels of the same kind."""
-    if op.scale is not None or op.zero is not None or op.codebook is not None:
+    if op.scale is not None or op.zero is not None or (op.codebook is not None and len(op.codebook) > TABLE):
         return None
     source, tile = physical_operand(op.source, context), physical_operand(op.destination, context)
     if source is None or tile is None or not _alike(op, source, tile):
@@ -27,6 +33,14 @@ def lower_decode(op: Decode, context: Context) -> Statement | None:
         if instruction.vector.bits == 8 and instruction.depth == tile.layout.run:
             return _unpack(op, source, tile, OperandPlan(instruction))
     return None
+
+
+def looked_up(codes: Expr, values: Sequence[float]) -> Expr:
+    """The byte that each code, below `TABLE`, stands for."""
+    table = bytes(int(value) % 256 for value in values).ljust(TABLE, b"\0")
+    halves = (const(int.from_bytes(table[at : at + 8], "little"), UINT64) for at in (0, 8))
+    codes = reinterpret(codes, UINT8.with_lanes(codes.dtype.lanes))
+    return Call(codes.dtype, "cpu.look_up", (codes, *halves))
 
 
 def _alike(op: Decode, source: PhysicalOperand, tile: PhysicalOperand) -> bool:
@@ -67,6 +81,8 @@ def _unpack(op: Decode, source: PhysicalOperand, tile: PhysicalOperand, plan: Op
         for share in range(codes.share):
             place = add(mul(vector, bytes_.loads), add(mul(position, codes.share), share))
             unpacked = right.codes(loaded, share)
+            if op.codebook is not None:
+                unpacked = looked_up(unpacked, op.codebook)
             stored = reinterpret(
                 reinterpret(unpacked, UINT8.with_lanes(unpacked.dtype.lanes)),
                 tile.memory.dtype.with_lanes(unpacked.dtype.lanes),

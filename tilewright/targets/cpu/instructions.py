@@ -79,6 +79,15 @@ DEVICE_FUNCTIONS["stream_head"] = DeviceFunction(_spell_head)
 for _kind in ("words", "wide", "bytes"):
     register(Intrinsic(f"cpu.pack_{_kind}", 3, None, pure=False))
     device_function(f"cpu.pack_{_kind}", f"tw_pack_{_kind}_{{code}}{{lanes}}", HEADER)
+
+
+def _look_up_reference(codes: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    table = np.array([low, high], np.uint64).view(np.uint8)
+    return table[codes]
+
+
+# Bytes by their number, below 16, in a table of two words.
+_machine_function("cpu.look_up", "tw_look_up_{code}{lanes}", _look_up_reference)
 register(Intrinsic("cpu.total", 1, lambda values: np.asarray(values).sum(axis=-1)))
 DEVICE_FUNCTIONS["cpu.total"] = DeviceFunction(_spell_total, HEADER)
 _machine_function("cpu.dot2_bf16", "tw_dot2_bf16_{code}{lanes}", _dot_reference(2))

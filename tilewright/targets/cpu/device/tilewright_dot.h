@@ -93,6 +93,34 @@ TW_INLINE tw_float_sums4 tw_dot2_bf16_f32x4(tw_float_sums4 c, tw_halves4 v, tw_h
 }
 #endif
 
+/* Bytes of a table of sixteen (two words, the first ones in the low bytes of the first) by their number. */
+#define TW_LOOK_UP(lanes, BODY)                                                                \
+  typedef uint8_t tw_bytes##lanes __attribute__((vector_size(lanes)));                         \
+  TW_INLINE tw_bytes##lanes tw_look_up_u8x##lanes(tw_bytes##lanes codes, uint64_t low, uint64_t high) { BODY }
+#define TW_LOOK_UP_ONE_BY_ONE(lanes)                                                           \
+  TW_LOOK_UP(lanes, tw_bytes##lanes r;                                                         \
+             for (int lane = 0; lane < lanes; lane++) r[lane] = (codes[lane] < 8 ? low : high) >> codes[lane] % 8 * 8; \
+             return r;)
+#define TW_TABLE _mm_set_epi64x(high, low)
+#if defined(__AVX512BW__)
+TW_LOOK_UP(64, return (tw_bytes64)_mm512_shuffle_epi8(_mm512_broadcast_i32x4(TW_TABLE), (__m512i)codes);)
+#else
+TW_LOOK_UP_ONE_BY_ONE(64)
+#endif
+#if defined(__AVX2__)
+TW_LOOK_UP(32, return (tw_bytes32)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(TW_TABLE), (__m256i)codes);)
+#else
+TW_LOOK_UP_ONE_BY_ONE(32)
+#endif
+#if defined(__SSSE3__)
+TW_LOOK_UP(16, return (tw_bytes16)_mm_shuffle_epi8(TW_TABLE, (__m128i)codes);)
+#elif defined(__ARM_NEON) && defined(__aarch64__)
+TW_LOOK_UP(16, uint8x16_t table = vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(low), vcreate_u64(high)));
+           return (tw_bytes16)vqtbl1q_u8(table, (uint8x16_t)codes);)
+#else
+TW_LOOK_UP_ONE_BY_ONE(16)
+#endif
+
 /* Packing: words of L rows become the L lanes of L consecutive vectors, to[t * L + n] = row n [t]. */
 #if defined(__AVX512F__)
 /* Sixteen rows of sixteen words: four rounds of exchanges, within pairs, quarters and halves of a register. */
