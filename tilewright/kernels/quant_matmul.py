@@ -167,8 +167,7 @@ def quant_matmul(
             tile = T.alloc_shared((block_M, group), operand)
             # Few rows are multiplied by codes as they come out of the registers, many by a tile of what is multiplied.
             codes = "uint8" if weights.startswith("u") else "int8"
-            unpacked = operand if block_M > FEW_ROWS and operand == "float32" else codes
-            weight = T.alloc_fragment((block_N, group), unpacked)
+            weight = T.alloc_fragment((block_N, group), codes)
             result = T.alloc_fragment((block_M, block_N), "float32")
             T.clear(result)
             for g in T.serial(groups):
@@ -200,7 +199,9 @@ def quant_matmul(
             sums = T.alloc_global((M, groups), sum_type)
         if has_zeros or operand != activations:
             prepare(A, operands, token_scales, sums)
-        if M <= FEW_ROWS:
+        if (
+            operand == "float32" or M <= FEW_ROWS
+        ):  # codes become floats in registers as fast as a tile of floats is read
             multiply(operands, token_scales, sums, W, scales, zeros, C, 16)
         else:
             multiply(operands, token_scales, sums, W, scales, zeros, C, 128)

@@ -104,6 +104,8 @@ def quantised(
         ((37, 100, 96), "uint2", 32, None, "bfloat16", "int8", "bfloat16"),
         ((3, 33, 96), "int4", 96, 0.0, "int8", "int8", "float32"),
         ((2, 40, 128), "uint4", 64, None, "float32", "float32", "float32"),
+        ((35, 40, 128), "uint4", 64, 7.5, "float32", "float32", "float32"),
+        ((7, 70, 128), "uint4", 32, 7.5, "bfloat16", "int8", "float32"),
     ],
 )
 def test_quantised(sizes: tuple[int, int, int], weights: str, group: int, zero: float | None, activations: str, arithmetic: str, out: str) -> None:  # fmt: skip
@@ -124,6 +126,8 @@ def test_groups_must_divide() -> None:
         ("activations", "int32", "a float type or 'int8'"),
         ("out", "int8", "a float type"),
         ("arithmetic", "int4", "'int8' or 'float32'"),
+        ("codebook", (0, 300, *range(14)), "16 whole numbers, at most 255 apart, multiplied in int8"),
+        ("codebook", tuple(range(8)), "16 whole numbers, at most 255 apart, multiplied in int8"),
     ],
 )
 def test_impossible_options_are_named(option: str, value: Any, expected: str) -> None:
