@@ -91,7 +91,7 @@ def quantize_activations(
     -----
     A launch begins before the previous kernel has ended, and lets the next one begin before it has (`T.pdl_sync`).
     """
-    M, width = T.dynamic("M"), group or K
+    M, width, machine = T.dynamic("M"), group or K, T.machine()
     groups = -(-K // width)
     if tensor:
         rows, across, threads = max(1, SHARE // K), -(-K // SHARE), 256
@@ -100,10 +100,11 @@ def quantize_activations(
         rows, across, threads = 1, -(-K // SHARE), 256
         shape = 1, SHARE
     elif group is None:
-        columns = padded(K, LINE)
+        alone = machine is not None and not machine.has_threads  # loads vectors, and parts of them, from anywhere
+        columns = K if alone else padded(K, LINE)
         rows, across = max(1, SHARE // columns), 1
         threads = 256 if rows > 1 else threads_for(K)
-        shape = rows, columns if rows > 1 else padded(K, VECTOR * threads)
+        shape = rows, columns if rows > 1 or alone else padded(K, VECTOR * threads)
     else:
         # Groups of a token side by side, and those of several tokens where a token has few.
         at_once = min(groups, max(1, SHARE // width))
