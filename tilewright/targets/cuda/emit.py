@@ -18,8 +18,6 @@ from tilewright.targets.cuda.arch import CudaArch
 from tilewright.targets.cuda.printer import CudaPrinter
 from tilewright.targets.cuda.spellings import KEYWORDS, TYPES
 
-WGMMA = ("wgmma_ss", "wgmma_rs", "wgmma_sparse_ss", "wgmma_sparse_rs")
-
 
 def emit(function: Function, arch: Arch) -> Source:
     """CUDA text of a final program; the launcher runs the host program itself.
@@ -82,12 +80,18 @@ def _speaks(function: Function) -> bool:
 
 def _headers(function: Function) -> list[str]:
     """Includes of the warpgroup instructions that are called."""
-    calls = [node for node in find(function, nodes.Call) if node.function in WGMMA]
     names = {
-        f"tilewright_wgmma_{'sparse_' * ('sparse' in call.function)}n{call.arguments[0].value}_{call.arguments[1]}.cuh"  # type: ignore[union-attr]
-        for call in calls
+        _header(call)
+        for call in find(function, nodes.Call)
+        if call.function.startswith(("wgmma_ss", "wgmma_rs", "wgmma_sparse"))
     }
     return [f'#include "{name}"' for name in sorted(names)]
+
+
+def _header(call: nodes.Call) -> str:
+    n, types, _, count = call.arguments[:4]
+    form = "sparse" if "sparse" in call.function else f"{call.function.removeprefix('wgmma_')}{count.value}"  # type: ignore[union-attr]
+    return f"tilewright_wgmma_{form}_n{n.value}_{types}.cuh"  # type: ignore[union-attr]
 
 
 def with_lines(source: Source) -> str:

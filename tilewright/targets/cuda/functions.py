@@ -54,12 +54,13 @@ register(Intrinsic("set_word", 3, None, pure=False))
 register(Intrinsic("get_word", 2, None))
 register(Intrinsic("table_word", 3, None, pure=False))
 register(Intrinsic("quad_transpose", 1, None, pure=False, collective=True))
-# Gemms of warpgroups: descriptors of tiles; n, types, majors, accumulator, a, b, and whether the old sum counts.  Sparse ones have the
-# selector of lanes behind the types, and the metadata behind b.
+# Gemms of warpgroups: descriptors of tiles; n, types, majors, how many steps of k and where each begins in a (unless it is in registers)
+# and b, accumulator, a, b, and whether the old sum counts.  Sparse ones are one step, have the selector of lanes behind the types, and the
+# metadata behind b.
 register(Intrinsic("wgmma_descriptor", 4, None))
 register(Intrinsic("wgmma_advance", 2, None))
 for _name, _arity in (
-    ("wgmma_ss", 7), ("wgmma_rs", 7), ("wgmma_sparse_ss", 9), ("wgmma_sparse_rs", 9), ("wgmma_fence", 0), ("wgmma_commit", 0), ("wgmma_wait", 1),
+    ("wgmma_ss", None), ("wgmma_rs", None), ("wgmma_sparse_ss", 9), ("wgmma_sparse_rs", 9), ("wgmma_fence", 0), ("wgmma_commit", 0), ("wgmma_wait", 1),
     ("wgmma_fence_registers", 1), ("stmatrix_x4", 2), ("stmatrix_x4_trans", 2),
 ):  # fmt: skip
     register(Intrinsic(_name, _arity, None, pure=False, collective=True))

@@ -24,7 +24,7 @@ _ATOMICS = frozenset(
     f"atomic_{kind}" for kind in ("add", "max", "min", "and", "or", "xor", "exchange", "load", "store")
 )
 TEMPLATES = {
-    "wgmma_ss": 3, "wgmma_rs": 3, "wgmma_sparse_ss": 4, "wgmma_sparse_rs": 4, "wgmma_wait": 1, "bulk_wait": 1,
+    "wgmma_sparse_ss": 4, "wgmma_sparse_rs": 4, "wgmma_wait": 1, "bulk_wait": 1,
     "bulk_wait_read": 1, "setmaxnreg": 1, "lop3": 1,
 }  # fmt: skip
 """Functions with template parameters: how many of a call's arguments those are."""
@@ -156,6 +156,8 @@ class CudaPrinter(CFamilyPrinter):
             return self._matrix_load(call)
         if call.function in TEMPLATES:
             return self._template(call)
+        if call.function in ("wgmma_ss", "wgmma_rs"):
+            return self._warpgroup(call)
         if call.function in _ASYNC_COPIES:
             return self._async_copy(call)
         if call.function in _ATOMICS:
@@ -207,6 +209,20 @@ class CudaPrinter(CFamilyPrinter):
             types = [_ELEMENTS[right]] if name.endswith("_rs") else [_ELEMENTS[left], _ELEMENTS[right]]
             parameters = [parameters[0], *types, *parameters[2:]]
         return self.call(f"tw::{name}<{', '.join(parameters)}>", *(self._argument(part) for part in rest))
+
+    def _warpgroup(self, call: nodes.Call) -> Text:
+        """The steps of a product of warpgroups."""
+        n, types, majors, count, *rest = call.arguments
+        assert isinstance(count, nodes.Const)
+        steps, operands = [str(self._argument(part)) for part in rest[:-4]], rest[-4:]
+        _, left, right = str(types).split("_")
+        elements = [_ELEMENTS[right]] if call.function == "wgmma_rs" else [_ELEMENTS[left], _ELEMENTS[right]]
+        parameters = [str(self._argument(n)), *elements, str(majors)]
+        if count.value > 1:
+            parameters += [
+                f"tw::Steps<{', '.join(steps[i : i + count.value])}>" for i in range(0, len(steps), count.value)
+            ]
+        return self.call(f"tw::{call.function}<{', '.join(parameters)}>", *(self._argument(part) for part in operands))
 
     def expression_TensorMap(self, node: nodes.TensorMap) -> Text:
         return Text(self.map_names[key(node)])

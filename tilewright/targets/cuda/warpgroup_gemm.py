@@ -1,7 +1,7 @@
 """`T.gemm` on ``wgmma``: whole warpgroups multiply tiles that they name by descriptor, while they do other things.
 
 For each step of k and each 64 rows of its part a warpgroup issues one instruction as wide as its part of n; the
-descriptor of a step is that of the tile plus a constant.  An operator with a token ends there; one without waits.
+descriptor of a step is that of the tile plus a constant, and one statement issues all steps.  An operator with a token ends there; one without waits.
 
 A left operand of bytes that lies along m is turned by lanes (`targets/cuda/turned_operand.py`), and multiplied out of registers.
 
@@ -126,10 +126,10 @@ class _GroupGemm:
             head += self.places.statements()
         head.append(Evaluate(Call(BOOL, "wgmma_fence", ()), span=gemm.span))
         body = [
-            self._instruction(a, b, row, column, step, keep if step == 0 else const(True))
+            statement
             for row in range(plan.tiles_m)
             for column in range(plan.tiles_n)
-            for step in range(plan.tiles_k)
+            for statement in self._steps(a, b, row, column, keep)
         ]
         tail: list[Statement] = []
         if gemm.token is None:
@@ -192,32 +192,51 @@ class _GroupGemm:
 
     # Instructions --------------------------------------------------------------------------------
 
-    def _instruction(
+    def _steps(
+        self, a: tuple[Var, _Tile] | None, b: tuple[Var, _Tile], row: int, column: int, keep: Expr
+    ) -> list[Statement]:
+        """All steps of k of one part: one statement, or one each where lanes give metadata."""
+        steps = range(self.plan.tiles_k)
+        if self.places is not None:
+            return [self._sparse(a, b, row, column, step, keep if step == 0 else const(True)) for step in steps]
+        offsets = [const(b[1].operand.steps[step] - b[1].operand.steps[0]) for step in steps]
+        majors = f"tw::{b[1].operand.major.upper()}_MAJOR"
+        if a is not None:
+            offsets = [const(a[1].operand.steps[step] - a[1].operand.steps[0]) for step in steps] + offsets
+            majors = f"tw::{a[1].operand.major.upper()}_MAJOR, {majors}"
+        left, right = self._left(a, row, 0, len(steps)), self._part(b, column, 0)
+        arguments = (*self._shape(), majors, const(len(steps)), *offsets, self._target(row, column), left, right, keep)
+        return [Evaluate(Call(BOOL, self.plan.instruction.function, arguments), span=self.gemm.span)]
+
+    def _sparse(
         self, a: tuple[Var, _Tile] | None, b: tuple[Var, _Tile], row: int, column: int, step: int, keep: Expr
     ) -> Statement:
-        gemm, instruction = self.gemm, self.plan.instruction
-        accumulator = self.block.registers(gemm.c.buffer)
-        size = instruction.d_fragment.registers
-        target = Region(accumulator, (const((row * self.plan.tiles_n + column) * size),), (size,))
-        right = self._part(b, column, step)
-        if a is None:
-            fragment = instruction.a_fragment
-            assert fragment is not None
-            registers = self.turned or self.block.registers(gemm.a.buffer)
-            first = (row * self.plan.tiles_k + step) * fragment.registers
-            left: Region | Expr = Region(registers, (const(first),), (fragment.registers,))
-        else:
-            left = self._part(a, row, step)
+        assert self.places is not None
+        word, selector = self.places.word(row, step)
         majors = f"tw::{b[1].operand.major.upper()}_MAJOR"
+        operands = (self._target(row, column), self._left(a, row, step, 1), self._part(b, column, step), word, keep)
+        call = Call(BOOL, self.plan.instruction.function, (*self._shape(), const(selector), majors, *operands))
+        return Evaluate(call, span=self.gemm.span)
+
+    def _shape(self) -> tuple[Expr, str]:
+        instruction = self.plan.instruction
         types = (PTX_NAMES[instruction.accumulator], PTX_NAMES[instruction.a], PTX_NAMES[instruction.b])
-        shape = (const(instruction.n), "_".join(types))
-        if self.places is not None:
-            word, selector = self.places.word(row, step)
-            arguments = (*shape, const(selector), majors, target, left, right, word, keep)
-            return Evaluate(Call(BOOL, instruction.function, arguments), span=gemm.span)
+        return const(instruction.n), "_".join(types)
+
+    def _target(self, row: int, column: int) -> Region:
+        size = self.plan.instruction.d_fragment.registers
+        first = const((row * self.plan.tiles_n + column) * size)
+        return Region(self.block.registers(self.gemm.c.buffer), (first,), (size,))
+
+    def _left(self, a: tuple[Var, _Tile] | None, row: int, step: int, count: int) -> Region | Expr:
+        """The left operand from `step` on: a descriptor, or the registers of `count` steps."""
         if a is not None:
-            majors = f"tw::{a[1].operand.major.upper()}_MAJOR, {majors}"
-        return Evaluate(Call(BOOL, instruction.function, (*shape, majors, target, left, right, keep)), span=gemm.span)
+            return self._part(a, row, step)
+        fragment = self.plan.instruction.a_fragment
+        assert fragment is not None
+        first = (row * self.plan.tiles_k + step) * fragment.registers
+        registers = self.turned or self.block.registers(self.gemm.a.buffer)
+        return Region(registers, (const(first),), (count * fragment.registers,))
 
     def _part(self, operand: tuple[Var, _Tile], number: int, step: int) -> Expr:
         """The descriptor of one instruction's part."""

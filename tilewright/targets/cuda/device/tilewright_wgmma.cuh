@@ -16,19 +16,24 @@ TW_DEVICE uint64_t wgmma_descriptor(uint32_t address, Swizzle swizzle, uint32_t 
 // The descriptor of the tile that begins `bytes` further on.
 TW_DEVICE uint64_t wgmma_advance(uint64_t descriptor, uint32_t bytes) { return descriptor + (bytes >> 4); }
 
-template <int N, class D, class A, class B> struct Wgmma;          // specialised by the generated headers
+// Where the tiles of several steps of k begin, in bytes from the descriptor's: one statement issues them all, so that the compiler
+// sees the accumulators once (that is most of what they cost it).
+template <int... BYTES> struct Steps { static constexpr int count = sizeof...(BYTES), at[] = {BYTES...}; };
+
+template <int STEPS, int N, class D, class A, class B> struct WgmmaSS;   // specialised by the generated headers
+template <int STEPS, int N, class D, class A, class B> struct WgmmaRS;
 
 // `accumulate` false overwrites d.  The types of a and b are named, because descriptors have none.
-template <int N, class A, class B, Major MAJOR_A = K_MAJOR, Major MAJOR_B = K_MAJOR, class D, int SIZE>
+template <int N, class A, class B, Major MAJOR_A = K_MAJOR, Major MAJOR_B = K_MAJOR, class STEPS_A = Steps<0>, class STEPS_B = Steps<0>, class D, int SIZE>
 TW_DEVICE void wgmma_ss(Fragment<D, SIZE>& d, uint64_t a, uint64_t b, bool accumulate) {
   static_assert(SIZE == N / 2, "a thread holds N / 2 accumulators");
-  Wgmma<N, D, A, B>::template ss<MAJOR_A, MAJOR_B>(d.data, a, b, accumulate);
+  WgmmaSS<STEPS_A::count, N, D, A, B>::template issue<MAJOR_A, MAJOR_B, STEPS_A, STEPS_B>(d.data, a, b, accumulate);
 }
-// a from registers: four words a thread.
-template <int N, class B, Major MAJOR_B = K_MAJOR, class D, int SIZE, class A, int SIZE_A>
+// a from registers: four words a thread for each step.
+template <int N, class B, Major MAJOR_B = K_MAJOR, class STEPS_B = Steps<0>, class D, int SIZE, class A, int SIZE_A>
 TW_DEVICE void wgmma_rs(Fragment<D, SIZE>& d, const Fragment<A, SIZE_A>& a, uint64_t b, bool accumulate) {
-  static_assert(SIZE == N / 2 && sizeof(A) * SIZE_A == 16, "N / 2 accumulators and 16 bytes of a in a thread");
-  Wgmma<N, D, A, B>::template rs<MAJOR_B>(d.data, reinterpret_cast<const uint32_t*>(a.data), b, accumulate);
+  static_assert(SIZE == N / 2 && sizeof(A) * SIZE_A == 16 * STEPS_B::count, "N / 2 accumulators, and 16 bytes of a a step, in a thread");
+  WgmmaRS<STEPS_B::count, N, D, A, B>::template issue<MAJOR_B, STEPS_B>(d.data, reinterpret_cast<const uint32_t*>(a.data), b, accumulate);
 }
 
 // 2:4 sparse: a holds two of every four elements along k (64 bytes of b a step), `metadata` their places: a register that the instruction
