@@ -117,6 +117,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(lower_parallel, "loops in an order that suits vectors", _one_thread),
     Step(guard_bounds, "on loops, which it can cut in two, and on indices that still have their dimensions"),
     Step(apply_packed_layouts, "after the guards, which speak of the logical tensor", _one_thread),
+    Step(simplify, "guards and the conditions of pipelines are written: what sizes decide among them goes", _many_threads),
     Step(flatten_buffers, "one index an access, so that strides are plain"),
     Step(plan_shared_memory, "sizes are final, and every barrier stands where it will be", _many_threads),
     Step(check_registers, "arrays of a thread are final", _many_threads),

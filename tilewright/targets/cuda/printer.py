@@ -212,16 +212,15 @@ class CudaPrinter(CFamilyPrinter):
 
     def _warpgroup(self, call: nodes.Call) -> Text:
         """The steps of a product of warpgroups."""
-        n, types, majors, count, *rest = call.arguments
-        assert isinstance(count, nodes.Const)
-        steps, operands = [str(self._argument(part)) for part in rest[:-4]], rest[-4:]
+        n, types, majors, steps, *rest = call.arguments
+        assert isinstance(steps, nodes.Const)
+        count = int(steps.value)
+        places, operands = [str(self._argument(part)) for part in rest[:-4]], rest[-4:]
         _, left, right = str(types).split("_")
         elements = [_ELEMENTS[right]] if call.function == "wgmma_rs" else [_ELEMENTS[left], _ELEMENTS[right]]
         parameters = [str(self._argument(n)), *elements, str(majors)]
-        if count.value > 1:
-            parameters += [
-                f"tw::Steps<{', '.join(steps[i : i + count.value])}>" for i in range(0, len(steps), count.value)
-            ]
+        if count > 1:
+            parameters += [f"tw::Steps<{', '.join(places[i : i + count])}>" for i in range(0, len(places), count)]
         return self.call(f"tw::{call.function}<{', '.join(parameters)}>", *(self._argument(part) for part in operands))
 
     def expression_TensorMap(self, node: nodes.TensorMap) -> Text:
