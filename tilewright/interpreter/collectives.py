@@ -116,6 +116,25 @@ def _ballot(state: Evaluator, node: Call) -> Any:
     return np.repeat(words, WARP, axis=-1)
 
 
+def _matched(every: bool) -> Callable[[Evaluator, Call], Any]:
+    """A word whose bits are the threads of the warp with the same value; of `every` thread or none."""
+
+    def run(state: Evaluator, node: Call) -> Any:
+        (value,) = (argument for argument in node.arguments if isinstance(argument, Expr))
+        active = whole_warps(state, node.function)
+        values = np.broadcast_to(state.value(value), state.lanes).reshape(*state.lanes[:-1], -1, WARP)
+        bits = values.view(f"u{values.dtype.itemsize}") if values.dtype.kind != "b" else values
+        same = (bits[..., :, None] == bits[..., None, :]) & active.reshape(values.shape)[..., None, :]
+        words = (same * (np.uint32(1) << np.arange(WARP, dtype=np.uint32))).sum(-1, dtype=np.uint32)
+        if every:
+            words = np.where((words == words.max(-1, keepdims=True)).all(-1, keepdims=True), words, np.uint32(0))
+        return words.reshape(state.lanes)
+
+    return run
+
+
+SPECIAL_CALLS["match_any"] = _matched(False)
+SPECIAL_CALLS["match_all"] = _matched(True)
 SPECIAL_CALLS["shuffle"] = _shuffled(lambda lane, by: by % WARP)
 SPECIAL_CALLS["shuffle_xor"] = _shuffled(lambda lane, by: lane ^ by)
 SPECIAL_CALLS["shuffle_up"] = _shuffled(lambda lane, by: lane - by)

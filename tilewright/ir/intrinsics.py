@@ -156,6 +156,9 @@ for _name, _fold in (
 for _name in ("shuffle", "shuffle_xor", "shuffle_up", "shuffle_down"):
     register(Intrinsic(_name, 2, None, collective=True))
 register(Intrinsic("ballot", 1, None, collective=True))
+# The lanes of a warp that have the same value as this one, one bit a lane; all of them where all have the same, else none.
+for _name in ("match_any", "match_all"):
+    register(Intrinsic(_name, 1, None, collective=True))
 # The values of all lanes of a warp combined, in every lane; votes of a whole block, which meets in them.
 for _name in ("add", "min", "max", "and", "or", "xor"):
     register(Intrinsic(f"warp_{_name}", 1, None, collective=True))

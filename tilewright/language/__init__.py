@@ -175,7 +175,7 @@ __all__ += list(_NAMED)
 
 def __getattr__(name: str) -> Any:
     """Vector types such as ``T.float32x4``; anything else is an error that lists near names."""
-    if name.startswith("__"):
+    if name.startswith("__") and name not in INSTEAD:
         raise AttributeError(name)
     try:
         return number_type(name)

@@ -37,6 +37,15 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
     "write T.sync_threads()": ("tvm_storage_sync",),
     "write T.alloc_barrier(counts): it begins them too": ("ptx_fence_barrier_init", "ptx_init_barrier_thread_count"),
     "write T.shfl_sync(value, lane)": ("tvm_warp_shuffle",),
+    "write T.ballot_sync(condition): which lanes happen to run together is nobody's promise": ("activemask",),
+    "write T.Parallel: its iterations are independent": ("parallel",),
+    "write the operation on each element in T.Parallel or T.vectorized: the compiler moves neighbours together": (
+        "abs2", "add2", "fma2", "max2", "min2", "mul2", "sub2",
+    ),
+    "write a loop over the bits with T.popcount and T.__ffs": ("__fns",),
+    "pass a tensor of random numbers: kernels have no generator of their own": ("rng_init", "rng_rand", "rng_rand_float"),
+    "write tilewright.jit": ("JITFunc",),
+    "leave it out: names of values are the compiler's business": ("get_let_value", "has_let_value"),
     "write `while condition:`": ("While",),
     "write T.alloc_shared, T.alloc_fragment, T.alloc_local or T.alloc_global": ("allocate",),
     "write A[i + lane] for each lane": ("extract_lane",),
@@ -51,7 +60,7 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
         "handle", "match_buffer",
     ),
     "write T.Parallel: the compiler makes vector accesses": (
-        "Shuffle", "__ldg", "lds128", "lds32", "lds64", "ldg128", "ldg256", "ldg32", "ldg64", "stg128", "stg256", "stg32", "stg64", "sts128", "sts32", "sts64",
+        "Shuffle", "lds128", "lds32", "lds64", "ldg128", "ldg256", "ldg32", "ldg64", "stg128", "stg256", "stg32", "stg64", "sts128", "sts32", "sts64",
     ),
 }  # fmt: skip
 

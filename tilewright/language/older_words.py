@@ -17,6 +17,7 @@ from tilewright.language.math import FUNCTIONS
 from tilewright.language.memory import alloc_buffer, view
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, as_expr, describe
+from tilewright.language.roles import wgmma_gemm
 from tilewright.language.source import statement_here
 from tilewright.language.tensors import TensorAnnotation
 
@@ -96,6 +97,12 @@ def fast_rcp(value: Any) -> Any:
     return 1.0 / value
 
 
+@author_facing
+def ldg(value: Any) -> Any:
+    """The value: what a kernel only reads goes through the read-only cache anyway."""
+    return value
+
+
 def _rounded(name: str, arity: int, function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*values: Any, mode: str = "rn") -> Any:
         if len(values) == arity + 1 and isinstance(values[-1], str):
@@ -129,6 +136,7 @@ TILE_ANNOTATIONS = {
 
 OLDER_WORDS: dict[str, Any] = {
     "decl_buffer": decl_buffer, "meta_class": meta_class, "Var": Ref, "clz": clz, "__ffs": ffs, "fast_rcp": fast_rcp,
+    "__ldg": ldg, "wgmma_mma": wgmma_gemm,
     "nearbyint": FUNCTIONS["round"], **IEEE, **FAST, **TILE_ANNOTATIONS,
 }  # fmt: skip
 """Every word, under the names of the language."""

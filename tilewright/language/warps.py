@@ -129,6 +129,19 @@ def all_sync(condition: Any) -> Scalar:
     return _named(binary("eq", as_expr(votes), const(0, UINT32)), "held")
 
 
+def _match(function: str, name: str, meaning: str) -> Callable[[Any], Scalar]:
+    def call(value: Any) -> Scalar:
+        operand = as_expr(value, what=f"the value of T.{name}")
+        return _named(Call(UINT32, function, (operand,)), "same")
+
+    call.__name__, call.__doc__ = name, f"A word whose bits are the lanes of the warp {meaning}."
+    return author_facing(call)
+
+
+match_any_sync = _match("match_any", "match_any_sync", "with the same value as this one")
+match_all_sync = _match("match_all", "match_all_sync", "if all have the same value, and 0 if not")
+
+
 def _reduction(op: str, name: str) -> Callable[[Any], Scalar]:
     def call(value: Any) -> Scalar:
         operand = as_expr(value, what=f"the value of T.{name}")
@@ -163,6 +176,7 @@ WARP_WORDS: dict[str, Any] = {
     word.__name__: word
     for word in (
         get_lane_idx, get_warp_idx, get_warp_group_idx, shfl_sync, shfl_xor, shfl_up, shfl_down, ballot_sync, any_sync,
+        match_any_sync, match_all_sync,
         all_sync, warp_reduce_sum, warp_reduce_max, warp_reduce_min, warp_reduce_bitand, warp_reduce_bitor,
         warp_reduce_bitxor, syncthreads_and, syncthreads_or, syncthreads_count,
     )

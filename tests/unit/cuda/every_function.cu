@@ -189,6 +189,7 @@ TW_KERNEL(128, 1) memory(const void* p, void* q, uint64_t policy) {
   tw::fence_block(); tw::fence_device(); tw::fence_system();
   static_cast<uint64_t*>(q)[1] = tw::clock() + tw::global_timer();
   tw::global_pointer<float>(static_cast<const uint64_t*>(p)[5])[0] = tw::global_pointer<const float>(policy)[1];
+  static_cast<uint32_t*>(q)[40] = tw::match_any(threadIdx.x) + tw::match_all(policy);
   if (p == q) tw::trap();
   tw::print("%d %g", 1, 0.5f);
   if (p == q) tw::assertion_failed("never", "here", 1, __func__);

@@ -43,6 +43,13 @@ CASES = {
     "ballot_sync": (
         lambda v: T.ballot_sync(v > 0), lambda w: np.full(32, sum(int(x > 0) << i for i, x in enumerate(w)), np.int64), "VOTE"
     ),
+    "match_any_sync": (
+        lambda v: T.match_any_sync(v % 3),
+        lambda w: np.array([sum(int(x % 3 == y % 3) << i for i, x in enumerate(w)) for y in w], np.int64), "MATCH.ANY"
+    ),
+    "match_all_sync": (
+        lambda v: T.match_all_sync(v < 1000) - T.match_all_sync(v), lambda w: np.full(32, 0xFFFFFFFF), "MATCH.ALL"
+    ),
     "any_sync": (lambda v: T.any_sync(v > 90), lambda w: np.full(32, (w > 90).any()), "VOTE"),
     "all_sync": (lambda v: T.all_sync(v > -101), lambda w: np.full(32, (w > -101).all()), "VOTE"),
     "warp_reduce_sum": (T.warp_reduce_sum, lambda w: np.full(32, w.sum()), "REDUX"),

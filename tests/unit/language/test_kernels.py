@@ -17,6 +17,8 @@ from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
 from tilewright.language.direct import DirectFunction
+from tilewright.language.foreign import INSTEAD
+from tilewright.language.mistakes import UnknownName
 
 RANDOM = np.random.default_rng(7)
 
@@ -417,3 +419,15 @@ def test_bfloat16_arrays_reach_the_interpreter() -> None:
     C = np.zeros_like(A)
     interpret(check(main).function, [A, C])
     np.testing.assert_array_equal(C.astype(np.float32), np.arange(8) * 1.5)
+
+
+@pytest.mark.parametrize("name", ["rng_rand", "add2", "__fns", "activemask", "get_let_value", "JITFunc", "parallel"])
+def test_names_that_no_kernel_needs_here_say_what_to_write(name: str) -> None:
+    with pytest.raises(UnknownName) as caught:
+        getattr(T, name)
+    assert caught.value.hint == INSTEAD[name] and INSTEAD[name].split()[0] in ("write", "pass", "leave")
+
+
+def test_other_names_of_words_that_are_here() -> None:
+    assert T.wgmma_mma is T.wgmma_gemm
+    assert getattr(T, "__ldg")(3) == 3  # noqa: B009: the name would be mangled in a class

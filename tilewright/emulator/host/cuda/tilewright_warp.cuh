@@ -26,6 +26,19 @@ TW_DEVICE uint32_t ballot(bool condition, uint32_t mask = ALL_LANES, TW_SITE) { 
 TW_DEVICE bool any(bool condition, uint32_t mask = ALL_LANES, TW_SITE) { return ::tw_vote(mask, condition, site) != 0; }
 TW_DEVICE bool all(bool condition, uint32_t mask = ALL_LANES, TW_SITE) { return ::tw_vote(mask, !condition, site) == 0; }
 
+template <class T> TW_DEVICE uint32_t match_any(T x, TW_SITE) {
+  uint32_t same = 0;
+  for (uint32_t lane = 0; lane < 32; ++lane) {
+    const T y = shuffle_any(x, TW_SHUFFLE_INDEX, lane, ALL_LANES, 32, site);
+    same |= uint32_t(__builtin_memcmp(&x, &y, sizeof(T)) == 0) << lane;
+  }
+  return same;
+}
+template <class T> TW_DEVICE uint32_t match_all(T x, TW_SITE) {
+  const uint32_t same = match_any(x, site);
+  return same == ALL_LANES ? same : 0;
+}
+
 #define TW_REDUX(NAME, HOW, T) \
   TW_DEVICE T NAME(T x, uint32_t mask = ALL_LANES, TW_SITE) { return T(::tw_warp_reduce(HOW, T(-1) < T(0), mask, uint32_t(x), site)); }
 TW_REDUX(redux_add, TW_REDUCE_ADD, int32_t)

@@ -43,6 +43,22 @@ TW_DEVICE uint32_t ballot(bool condition, uint32_t mask = ALL_LANES) { return __
 TW_DEVICE bool any(bool condition, uint32_t mask = ALL_LANES) { return __any_sync(mask, condition); }
 TW_DEVICE bool all(bool condition, uint32_t mask = ALL_LANES) { return __all_sync(mask, condition); }
 
+// The lanes of the warp whose x has the same bits; all of them if all have the same, and none if not.
+template <class T> TW_DEVICE uint64_t bits_of(T x) {
+  uint64_t bits = 0;
+  memcpy(&bits, &x, sizeof(T));
+  return bits;
+}
+template <class T> TW_DEVICE uint32_t match_any(T x) {
+  if constexpr (sizeof(T) == 8) return __match_any_sync(ALL_LANES, (unsigned long long)bits_of(x));
+  else return __match_any_sync(ALL_LANES, uint32_t(bits_of(x)));
+}
+template <class T> TW_DEVICE uint32_t match_all(T x) {
+  int same;
+  if constexpr (sizeof(T) == 8) return __match_all_sync(ALL_LANES, (unsigned long long)bits_of(x), &same);
+  else return __match_all_sync(ALL_LANES, uint32_t(bits_of(x)), &same);
+}
+
 // One instruction from sm_80: the result in every lane of the mask.
 TW_DEVICE int32_t redux_add(int32_t x, uint32_t mask = ALL_LANES) { return __reduce_add_sync(mask, x); }
 TW_DEVICE uint32_t redux_add(uint32_t x, uint32_t mask = ALL_LANES) { return __reduce_add_sync(mask, x); }

@@ -1,0 +1,173 @@
+"""The author's statements for one element of a thread's loop, on registers; and what may be said of such statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import BOOL
+from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.nodes import (
+    Buffer,
+    Call,
+    Evaluate,
+    Expr,
+    If,
+    Let,
+    Load,
+    Region,
+    Seq,
+    Statement,
+    Store,
+    Var,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.ir.visitor import Rewriter, find, holds, key
+from tilewright.layout.digits import REGISTER
+from tilewright.layout.threads import register_of
+
+if TYPE_CHECKING:
+    from tilewright.passes.lower.thread_loop import ThreadLoop
+
+
+class Choices(Rewriter):
+    """Gives names to conditions of choices that read memory; those within other choices stay: they may not be meant to be asked."""
+
+    def __init__(self, is_shared: Callable[[Expr], bool]) -> None:
+        self.is_shared = is_shared
+        self.named: dict[Any, tuple[Var, Expr]] = {}
+
+    def visit_Select(self, select: nodes.Select) -> Expr:
+        condition = select.condition
+        if not self.is_shared(condition) or not holds(condition, Load):
+            return select
+        var, _ = self.named.setdefault(key(condition), (Var(BOOL, "chosen"), condition))
+        return replace(select, condition=var)
+
+
+class Registers(Rewriter):
+    """Accesses of one element: fragments by register, vectors by their parts, the rest guarded and in place."""
+
+    def __init__(
+        self, work: ThreadLoop, loads: dict[Any, Buffer], stores: dict[Any, Buffer], of_group: bool = False
+    ) -> None:
+        self.work, self.loads, self.stores = work, loads, stores
+        self.of_group = of_group
+        self.changed: set[Buffer] = set()
+        """What the statements so far have stored to."""
+
+    def map_buffer(self, buffer: Buffer) -> Buffer:
+        return self.work.owner.map_buffer(buffer)
+
+    def map_var(self, var: Var) -> Expr:
+        """The last loop variable counts the vector's first element; what is left here is about one of them."""
+        if self.work.width > 1 and var is self.work.loop.vars[-1] and not self.of_group:
+            return index_binary("add", var, self.work.lane)
+        return var
+
+    def _register(self, buffer: Buffer) -> Expr:
+        """The register of a fragment that holds the element at hand."""
+        axes = self.work.axes[buffer]
+        assert axes is not None
+        work, width = self.work, self.work.width
+        total: Expr = const(0)
+        for divisor, modulus, stride in register_of(work.owner.layouts[buffer], work.layout, axes):
+            total = index_binary("add", total, index_binary("mul", _digit(work, divisor, modulus, width), stride))
+        return work.owner.analyzer.simplify(total)
+
+    def visit_Load(self, load: Load) -> Expr:
+        buffer = load.buffer
+        part = self.loads.get(key(load)) if buffer not in self.changed else None
+        if part is not None:
+            return Load(load.dtype, part, (self.work.lane,))
+        if buffer.scope == "fragment":
+            return Load(load.dtype, self.map_buffer(buffer), (self._register(buffer),))
+        indices = tuple(self.visit(index) for index in load.indices)
+        part = self.stores.get((buffer, key(load.indices))) if buffer in self.changed else None
+        if part is not None:
+            value = Load(load.dtype, part, (self.work.lane,))
+        else:
+            made, places = self.work.owner.physical(buffer, indices)
+            value = Load(load.dtype, made, places)
+        guard = self.work.owner.guard(buffer, indices)
+        if guard is None:
+            return value
+        return nodes.Select(load.dtype, guard, value, self.work.safe(buffer))
+
+    def visit_Store(self, store: Store) -> Statement:
+        value = self.visit(store.value)
+        self.changed.add(store.buffer)
+        part = self.stores.get((store.buffer, key(store.indices)))
+        if part is not None:
+            return replace(store, buffer=part, indices=(self.work.lane,), value=value)
+        buffer = store.buffer
+        if buffer.scope == "fragment":
+            return replace(store, buffer=self.map_buffer(buffer), indices=(self._register(buffer),), value=value)
+        indices = tuple(self.visit(index) for index in store.indices)
+        made, places = self.work.owner.physical(buffer, indices)
+        result = replace(store, buffer=made, indices=places, value=value)
+        if buffer.scope not in ("global", "shared"):
+            return result
+        guard = self.work.owner.guard(buffer, indices)
+        return self.work.by_first(result if guard is None else If(guard, seq(result), span=store.span))
+
+    def visit_Evaluate(self, evaluate: Evaluate) -> Statement:
+        added = sum_of(evaluate)
+        part = None if added is None else self.stores.get((added.buffer, key(added.indices)))
+        if added is not None and part is not None:
+            return Store(part, (self.work.lane,), self.visit(added.value), span=evaluate.span)
+        made: Statement = self.generic(evaluate)
+        return self.work.by_first(made) if has_effect(evaluate.value) else made
+
+    def visit_Region(self, region: Region) -> Region:
+        if region.buffer.scope == "fragment":
+            return Region(self.map_buffer(region.buffer), (self._register(region.buffer),), (1,))
+        starts = tuple(self.visit(start) for start in region.starts)
+        buffer, places = self.work.owner.physical(region.buffer, starts)
+        return Region(buffer, places, (1,) * len(places))
+
+
+def _digit(work: ThreadLoop, divisor: int, modulus: int, width: int) -> Expr:
+    """``register // divisor % modulus`` of register ``group * width + lane``, without mixing the two."""
+    registers = work.layout.extent(REGISTER)
+    if divisor >= width:
+        value = index_binary("floordiv", work.group, divisor // width)
+        return value if divisor * modulus >= registers else index_binary("floormod", value, modulus)
+    if divisor * modulus <= width:
+        value = index_binary("floordiv", work.lane, divisor)
+        return value if divisor * modulus == width else index_binary("floormod", value, modulus)
+    whole = index_binary("add", index_binary("mul", work.group, width), work.lane)
+    value = index_binary("floordiv", whole, divisor)
+    return value if divisor * modulus >= registers else index_binary("floormod", value, modulus)
+
+
+def is_plain(body: Seq) -> bool:
+    """Whether a loop's body is stores and names alone, so that memory accesses may move before and behind them."""
+    return all(
+        isinstance(statement, Store)
+        or sum_of(statement) is not None
+        or (isinstance(statement, Let) and not has_effect(statement.value))
+        for statement in body.statements
+    )
+
+
+def sum_of(statement: Statement) -> Store | None:
+    """An atomic addition in no particular order, as if it stored what it adds; None for anything else."""
+    value = statement.value if isinstance(statement, Evaluate) else None
+    if not isinstance(value, Call) or value.function != "atomic_add" or value.arguments[2] != "relaxed":
+        return None
+    place, added, _ = value.arguments
+    assert isinstance(place, Region) and isinstance(added, Expr)
+    return Store(place.buffer, place.starts, added, span=statement.span)
+
+
+def rounds(node: Any) -> bool:
+    return isinstance(node, nodes.Binary) and node.op in ("floordiv", "floormod")
+
+
+def has_effect(value: Expr) -> bool:
+    return any(not INTRINSICS[node.function].pure for node in find(value, nodes.Call))

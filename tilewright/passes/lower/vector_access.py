@@ -1,0 +1,236 @@
+"""Which accesses of a thread's loop move several neighbours at once, and how wide the groups are that they move."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir import nodes
+from tilewright.ir.nodes import (
+    Buffer,
+    Expr,
+    Let,
+    Load,
+    Store,
+    Var,
+    binary,
+    index_binary,
+)
+from tilewright.ir.visitor import children, find, key, substitute, walk
+from tilewright.layout.digits import REGISTER
+from tilewright.passes.lower.thread_elements import has_effect, is_plain, sum_of
+from tilewright.passes.rows import is_plain_tensor, row_misfit, runs_of
+from tilewright.passes.scoped import negated
+from tilewright.passes.tile.infer_layouts import SHARED_VECTOR_BYTES
+
+if TYPE_CHECKING:
+    from tilewright.passes.lower.thread_loop import ThreadLoop
+
+
+@dataclass(slots=True)
+class Vector:
+    """An access of a group's neighbours through registers of its own, `lanes` of them at once.
+
+    Attributes
+    ----------
+    indices : of the group's first element.
+    part : the registers, one for each element of the group.
+    adds : whether they are added to what is there, each element atomically.
+    condition : under which the author uses what is loaded, where it is the same for the whole group.
+    """
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    part: Buffer
+    lanes: int
+    adds: bool = False
+    condition: Expr | None = None
+
+    def of_lane(self, lane: Expr | int) -> tuple[Expr, ...]:
+        """The indices of element `lane` of the group."""
+        return (*self.indices[:-1], index_binary("add", self.indices[-1], lane))
+
+    def starts(self, step: int | None = None) -> range:
+        """The first lanes of the accesses."""
+        assert isinstance(self.part.shape[0], int)
+        return range(0, self.part.shape[0], step or self.lanes)
+
+
+def choose_width(work: ThreadLoop) -> int:
+    """The width of a group: neighbours in registers that some access to memory can move at once.
+
+    Accesses of wider elements move the same group in several pieces.
+    """
+    dimension = work.layout.digits[-1] if work.layout.digits else ()
+    if not dimension or dimension[0].place != REGISTER or dimension[0].stride != 1:
+        return 1
+    last = work.loop.extents[-1]
+    limit = math.gcd(dimension[0].extent, last if isinstance(last, int) else 1)
+    if not is_plain(work.loop.body) or limit == 1:
+        return 1
+    accesses = [node for node in find(work.loop.body, Load, Store) if in_memory(node.buffer)]
+    widths = [_width_of(work, node, limit) for node in accesses]
+    added = [sum_of(statement) for statement in work.loop.body.statements]
+    widths += [_width_of(work, store, limit, adds=True) for store in added if store is not None]
+    runs = [
+        width for node, width in zip(accesses, widths) if width > 1 and not _is_run(work, node.indices, max(widths))
+    ]
+    return min(runs, default=max(widths, default=1))
+
+
+def in_memory(buffer: Buffer) -> bool:
+    """Whether a buffer is one that vectors can move to and from."""
+    return buffer.scope in ("global", "shared")
+
+
+def find_vectors(work: ThreadLoop) -> tuple[list[Vector], list[Vector]]:
+    """The loads and stores that move whole vectors: loads before all elements, stores behind them."""
+    if work.width == 1:
+        return [], []
+    loads: dict[Any, Vector] = {}
+    stored: set[Buffer] = set()
+    for statement in work.loop.body.statements:
+        for node, condition in _loads_in(work, statement, None):
+            if node.buffer not in stored and (vector := _vector(work, node)) is not None:
+                known = loads.setdefault(key(node), replace(vector, condition=condition))
+                if known.condition is not None and (condition is None or key(condition) != key(known.condition)):
+                    known.condition = None
+        if isinstance(statement, Store):
+            stored.add(statement.buffer)
+    return list(loads.values()), _stored_vectors(work)
+
+
+def _stored_vectors(work: ThreadLoop) -> list[Vector]:
+    """The stores that may wait until all elements of a group are known.
+
+    Those of a buffer wait together, in their order; none does where an element reads what another place got.
+    """
+    found: dict[Buffer, dict[Any, Vector | None]] = {}
+    for statement in work.loop.body.statements:
+        for load in find(statement, Load):
+            before = found.get(load.buffer, {})
+            if any(place != key(load.indices) or (one and one.adds) for place, one in before.items()):
+                before[None] = None
+        added = sum_of(statement)
+        store = statement if isinstance(statement, Store) else added
+        if store is not None:
+            vectors = found.setdefault(store.buffer, {})
+            place = key(store.indices)
+            if place in vectors and len(vectors) > 1:
+                vectors[None] = None  # the last word on a place that may be that of another store
+            vectors[place] = _vector(work, store, adds=added is not None)
+    kept = [list(vectors.values()) for vectors in found.values()]
+    kept = [one for one in kept if None not in one and len({vector.adds for vector in one if vector}) == 1]
+    return [vector for vectors in kept for vector in vectors if vector is not None]
+
+
+def _loads_in(work: ThreadLoop, node: Any, condition: Expr | None) -> Iterator[tuple[Load, Expr | None]]:
+    """Every load at or below a node, with the condition of the choices around it that a group shares."""
+    if isinstance(node, Load):
+        yield node, condition
+    if isinstance(node, nodes.Select) and is_shared_by_group(work, node.condition):
+        yield from _loads_in(work, node.condition, condition)
+        for value, way in ((node.then, node.condition), (node.otherwise, negated(node.condition))):
+            yield from _loads_in(work, value, way if condition is None else binary("all", condition, way))
+        return
+    for child in children(node):
+        yield from _loads_in(work, child, condition)
+
+
+def _vector(work: ThreadLoop, access: Load | Store, adds: bool = False) -> Vector | None:
+    """How an access moves a group at once; None where it goes element by element."""
+    buffer = access.buffer
+    lanes = _width_of(work, access, work.width, adds) if in_memory(buffer) else 1
+    if lanes == 1 or (lanes < work.width and not _is_run(work, access.indices, work.width)):
+        return None
+    part = Buffer(f"{buffer.name}_part", (work.width,), buffer.dtype, "register")
+    return Vector(buffer, access.indices, part, lanes, adds)
+
+
+def _width_of(work: ThreadLoop, access: Load | Store, limit: int, adds: bool = False) -> int:
+    """How many neighbours along the last loop variable one access moves."""
+    var, buffer = work.loop.vars[-1], access.buffer
+    if not access.indices or not any(var is node for node in walk(access.indices[-1])):
+        return 1
+    named = {statement.var for statement in work.loop.body.statements if isinstance(statement, Let)}
+    if any(node in named for index in access.indices for node in walk(index)):
+        return 1  # the name has no value where whole vectors move
+    widest = work.owner.context.arch.vector_bytes if buffer.scope == "global" else SHARED_VECTOR_BYTES
+    width = math.gcd(limit, max(1, widest // buffer.dtype.nbytes(1) * buffer.dtype.per_byte))
+    layout = work.owner.layouts.get(buffer)
+    while width > 1 and width % buffer.dtype.per_byte == 0:  # whole bytes
+        aligned = _aligned(work, access, width) if layout is None else runs_of(layout, width)
+        known = not adds or width in _sums_of(work, buffer)
+        if known and aligned and _are_neighbours(work, access.indices, width):
+            return width
+        width //= 2
+    return 1
+
+
+def _sums_of(work: ThreadLoop, buffer: Buffer) -> tuple[int, ...]:
+    """How many neighbours of a tensor the machine adds to by one atomic access."""
+    arch = work.owner.context.arch
+    if buffer.scope != "global" or not arch.has("atomics"):
+        return ()
+    if arch.has("vector_atomics"):
+        return {"float16": (2, 8), "bfloat16": (2, 8), "float32": (2, 4)}.get(buffer.dtype.name, ())
+    return (2,) if buffer.dtype.name == "float16" else ()
+
+
+def _is_run(work: ThreadLoop, indices: Sequence[Expr], width: int) -> bool:
+    """Whether the last index moves by one through a group of `width`, and the others not at all."""
+    if any(_of_lane(work, index, width)[1] is not None for index in indices[:-1]):
+        return False
+    place, lane = _of_lane(work, indices[-1], width)
+    if lane is None:
+        return False
+    with work.owner.analyzer.scope():
+        work.owner.analyzer.bind_extent(lane, width)
+        return lane not in walk(work.owner.analyzer.simplify(index_binary("sub", place, lane)))
+
+
+def _are_neighbours(work: ThreadLoop, indices: Sequence[Expr], width: int) -> bool:
+    """Whether a group of `width` is as many neighbours along the last dimension, the first at a multiple of `width`."""
+    if not _is_run(work, indices, width):
+        return False
+    place, lane = _of_lane(work, indices[-1], width)
+    assert lane is not None
+    with work.owner.analyzer.scope():
+        work.owner.analyzer.bind_extent(lane, width)
+        return work.owner.analyzer.divides(index_binary("sub", place, lane), width)
+
+
+def _aligned(work: ThreadLoop, access: Load | Store, width: int) -> bool:
+    """Whether rows of a tensor start at multiples of `width` elements."""
+    buffer = access.buffer
+    if buffer.scope == "shared" and isinstance(buffer.shape[-1], int):
+        return buffer.shape[-1] % width == 0  # row-major, and tiles start at multiples of any vector
+    if not is_plain_tensor(buffer):
+        return False
+    return row_misfit(buffer, buffer.dtype.nbytes(width), work.owner.analyzer) is None
+
+
+def _of_lane(work: ThreadLoop, value: Expr, width: int) -> tuple[Expr, Var | None]:
+    """A value for an element of a group of `width`, and the lane that it depends on, if it does.
+
+    A thread with one vector has one value of the loop's variable: what an index does with it shows on a variable without bounds.
+    """
+    var = work.loop.vars[-1]
+    if var not in walk(value):
+        return value, None
+    start, lane = Var(var.dtype, var.name), Var(var.dtype, "lane")
+    place = index_binary("add", index_binary("mul", start, width), lane)
+    with work.owner.analyzer.scope():
+        work.owner.analyzer.bind_extent(lane, width)
+        made = work.owner.analyzer.simplify(substitute(value, {var: place}))
+    return made, lane if lane in walk(made) else None
+
+
+def is_shared_by_group(work: ThreadLoop, value: Expr) -> bool:
+    """Whether the neighbours of a group have the same value, which may be computed once for all of them."""
+    names = {statement.var for statement in walk(work.loop.body) if isinstance(statement, Let)}
+    stored = {node.buffer for node in walk(work.loop.body) if isinstance(node, Store)}
+    changing = any(node in names or (isinstance(node, Load) and node.buffer in stored) for node in walk(value))
+    return not changing and not has_effect(value) and _of_lane(work, value, work.width)[1] is None

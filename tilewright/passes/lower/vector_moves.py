@@ -1,0 +1,167 @@
+"""Vectors of a thread's loop between memory and registers: whole where they are in bounds, element by element at an edge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import BOOL, INT32
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Call,
+    Evaluate,
+    Expr,
+    For,
+    If,
+    Let,
+    Load,
+    Region,
+    Statement,
+    Store,
+    Var,
+    binary,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.ir.visitor import walk
+from tilewright.passes.lower.thread_elements import rounds
+from tilewright.passes.lower.vector_access import Vector
+from tilewright.passes.scoped import reads_nothing
+
+if TYPE_CHECKING:
+    from tilewright.passes.lower.thread_loop import ThreadLoop
+
+
+def load(work: ThreadLoop, vector: Vector) -> list[Statement]:
+    """What brings a group's elements into their registers."""
+    named, vector = _named(work, vector)
+    pieces = [*named, *(_load_piece(work, vector, first) for first in vector.starts())]
+    if vector.condition is not None:
+        pieces = [If(work.in_registers(vector.condition), seq(*pieces), span=work.loop.span)]
+    return [Allocate(vector.part, span=work.loop.span), *pieces]
+
+
+def _named(work: ThreadLoop, vector: Vector) -> tuple[list[Statement], Vector]:
+    """Names for indices that are more than sums, so that a bound once checked is known to hold."""
+    named: list[Statement] = []
+    indices = list(vector.indices)
+    for place, index in enumerate(indices[:-1]):
+        if any(isinstance(node, Load) or rounds(node) for node in walk(index)):
+            var = Var(index.dtype, "place")
+            named.append(Let(var, work.in_registers(index), span=work.loop.span))
+            if reads_nothing(index):
+                work.owner.analyzer.bind(var, index, index)
+            indices[place] = var
+    return named, replace(vector, indices=tuple(indices))
+
+
+def _load_piece(work: ThreadLoop, vector: Vector, first: int) -> Statement:
+    """Elements `first` and following of a group, where they are in bounds."""
+    indices, lanes = vector.of_lane(first), vector.lanes
+    buffer, places = work.owner.physical(vector.buffer, indices)
+    dtype = vector.buffer.dtype.with_lanes(lanes)
+    moved = Store(vector.part, (const(first),), Load(dtype, buffer, places), span=work.loop.span)
+    guard = _whole_guard(work, vector.buffer, indices, lanes)
+    if guard is None:
+        return moved
+    lane = Var(INT32, "lane")
+    outside = work.owner.is_outside(vector.buffer, indices)
+    value = work.safe(vector.buffer) if outside else _at_the_edge(work, vector, first, lane)
+    single = Store(vector.part, (index_binary("add", lane, first),), value, span=work.loop.span)
+    rest = For(lane, const(0), const(lanes), const(1), seq(single), "unroll", span=work.loop.span)
+    if outside or _never_whole(work, vector.buffer, indices, lanes):
+        return rest
+    return If(guard, seq(moved), seq(rest), span=work.loop.span)
+
+
+def _at_the_edge(work: ThreadLoop, vector: Vector, first: int, lane: Var) -> Expr:
+    """Element `lane` of an access that is not in bounds as a whole."""
+    buffer = vector.buffer
+    if _ends_with_vectors(work, vector):
+        return work.safe(buffer)
+    indices = vector.of_lane(index_binary("add", lane, first))
+    made, places = work.owner.physical(buffer, indices)
+    guard = _lane_guard(work, buffer, indices, lane, vector.lanes)
+    return nodes.Select(buffer.dtype, guard, Load(buffer.dtype, made, places), work.safe(buffer))
+
+
+def store(work: ThreadLoop, vector: Vector) -> list[Statement]:
+    """What takes a group's elements out of their registers."""
+    named, vector = _named(work, vector)
+    return [*named, *(piece for first in vector.starts() for piece in _store_piece(work, vector, first))]
+
+
+def _store_piece(work: ThreadLoop, vector: Vector, first: int) -> list[Statement]:
+    indices, lanes = vector.of_lane(first), vector.lanes
+    buffer, places = work.owner.physical(vector.buffer, indices)
+
+    def moved(count: int, at: Expr, to: Buffer, places: tuple[Expr, ...]) -> Statement:
+        if vector.adds:
+            return _added(work, vector, count, at, to, places)
+        value = Load(vector.buffer.dtype.with_lanes(count), vector.part, (at,))
+        return Store(to, places, value, span=work.loop.span)
+
+    whole = moved(lanes, const(first), buffer, places)
+    guard = _whole_guard(work, vector.buffer, indices, lanes)
+    if guard is None:
+        return [whole]
+    if work.owner.is_outside(vector.buffer, indices):
+        return []
+    if _ends_with_vectors(work, vector):
+        return [If(guard, seq(whole), span=work.loop.span)]
+    # A row ends with a byte: what follows the last of its elements in there is nobody's.
+    step = vector.buffer.dtype.per_byte
+    lane = Var(INT32, "lane")
+    at = index_binary("add", index_binary("mul", lane, step), first)
+    made, places = work.owner.physical(vector.buffer, vector.of_lane(at))
+    inside = _lane_guard(work, vector.buffer, vector.of_lane(at), lane, lanes // step)
+    body = seq(If(inside, seq(moved(step, at, made, places)), span=work.loop.span))
+    rest = For(lane, const(0), const(lanes // step), const(1), body, "unroll", span=work.loop.span)
+    if _never_whole(work, vector.buffer, indices, lanes):
+        return [rest]
+    return [If(guard, seq(whole), seq(rest), span=work.loop.span)]
+
+
+def _added(work: ThreadLoop, vector: Vector, count: int, at: Expr, to: Buffer, places: tuple[Expr, ...]) -> Statement:
+    """One atomic access, or one of a single element."""
+    if count > 1:
+        target = Region(to, places, (*(1,) * (len(places) - 1), count))
+        part = Region(vector.part, (at,), (count,))
+        return Evaluate(Call(BOOL, "atomic_add_fragment", (target, part)), span=work.loop.span)
+    value = Load(vector.buffer.dtype, vector.part, (at,))
+    single = Region(to, places, (1,) * len(places))
+    return Evaluate(Call(value.dtype, "atomic_add", (single, value, "relaxed")), span=work.loop.span)
+
+
+def _never_whole(work: ThreadLoop, buffer: Buffer, indices: tuple[Expr, ...], lanes: int) -> bool:
+    """Whether an access that begins in bounds certainly ends out of them."""
+    with work.owner.analyzer.scope():
+        work.owner.analyzer.assume(work.owner.guard(buffer, indices) or const(True))
+        return work.owner.is_outside(buffer, (*indices[:-1], index_binary("add", indices[-1], lanes - 1)))
+
+
+def _whole_guard(work: ThreadLoop, buffer: Buffer, indices: tuple[Expr, ...], lanes: int) -> Expr | None:
+    """The condition under which all elements of an access are in bounds; None where they always are."""
+    guard = work.owner.guard(buffer, indices)
+    last = index_binary("add", indices[-1], lanes - 1)
+    with work.owner.analyzer.scope():
+        if guard is not None:
+            work.owner.analyzer.assume(guard)
+        ends = work.owner.guard(buffer, (*indices[:-1], last))
+    return guard if ends is None else ends if guard is None else binary("all", guard, ends)
+
+
+def _lane_guard(work: ThreadLoop, buffer: Buffer, indices: Sequence[Expr], lane: Var, count: int) -> Expr:
+    with work.owner.analyzer.scope():
+        work.owner.analyzer.bind_extent(lane, count)
+        return work.owner.guard(buffer, indices) or const(True)
+
+
+def _ends_with_vectors(work: ThreadLoop, vector: Vector) -> bool:
+    """Whether an access whose first element is in bounds is so as a whole."""
+    buffer = vector.buffer
+    return buffer.scope != "global" or work.owner.analyzer.divides(buffer.shape[-1], vector.lanes)
