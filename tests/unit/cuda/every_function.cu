@@ -5,6 +5,9 @@
 #include "tilewright_wgmma_n128_f16_f16_f16.cuh"
 #include "tilewright_wgmma_n64_f16_e5m2_e4m3.cuh"
 #include "tilewright_wgmma_n64_f32_bf16_bf16.cuh"
+#include "tilewright_wgmma_ss3_n64_f32_bf16_bf16.cuh"
+#include "tilewright_wgmma_rs2_n128_f16_f16_f16.cuh"
+#include "tilewright_wgmma_ss2_n8_f32_e4m3_e5m2.cuh"
 #include "tilewright_wgmma_sparse_n64_f32_bf16_bf16.cuh"
 #include "tilewright_wgmma_n48_s32_u8_s8.cuh"
 #include "tilewright_wgmma_n24_f32_tf32_tf32.cuh"
@@ -256,13 +259,16 @@ TW_KERNEL(128, 1) warpgroups(const void* p, void* q, uint32_t leading, uint32_t 
   TW_DYNAMIC_SHARED(smem);
   const uint64_t x = tw::wgmma_descriptor(tw::shared_address(smem), tw::SWIZZLE_128B, leading, stride), y = tw::wgmma_advance(x, 32);
   tw::Fragment<tw::half, 64> h; tw::Fragment<tw::half, 32> e; tw::Fragment<float, 32> b; tw::Fragment<int32_t, 24> i; tw::Fragment<float, 12> t; tw::Fragment<float, 4> m;
-  tw::Fragment<tw::half, 8> ah; tw::Fragment<tw::float8_e5m2, 16> ae; tw::Fragment<tw::bfloat16, 8> ab; tw::Fragment<uint8_t, 16> ai; tw::Fragment<tw::tfloat32, 4> at; tw::Fragment<tw::float8_e4m3, 16> am;
-  fill(h, p); fill(e, p); fill(b, p); fill(i, p); fill(t, p); fill(m, p); fill(ah, p); fill(ae, p); fill(ab, p); fill(ai, p); fill(at, p); fill(am, p);
+  tw::Fragment<tw::half, 8> ah; tw::Fragment<tw::half, 16> ah2; tw::Fragment<tw::float8_e5m2, 16> ae; tw::Fragment<tw::bfloat16, 8> ab; tw::Fragment<uint8_t, 16> ai; tw::Fragment<tw::tfloat32, 4> at; tw::Fragment<tw::float8_e4m3, 16> am;
+  fill(h, p); fill(e, p); fill(b, p); fill(i, p); fill(t, p); fill(m, p); fill(ah, p); fill(ah2, p); fill(ae, p); fill(ab, p); fill(ai, p); fill(at, p); fill(am, p);
   tw::wgmma_fence_registers(h); tw::wgmma_fence_registers(i); tw::wgmma_fence_registers(t);
   tw::wgmma_fence();
   tw::wgmma_ss<128, tw::half, tw::half, tw::MN_MAJOR, tw::MN_MAJOR>(h, x, y, true); tw::wgmma_rs<128, tw::half, tw::MN_MAJOR>(h, ah, y, false);
   tw::wgmma_ss<64, tw::float8_e5m2, tw::float8_e4m3>(e, x, y, true); tw::wgmma_rs<64, tw::float8_e4m3>(e, ae, y, true);
   tw::wgmma_ss<64, tw::bfloat16, tw::bfloat16, tw::K_MAJOR, tw::MN_MAJOR>(b, x, y, true); tw::wgmma_rs<64, tw::bfloat16>(b, ab, y, true);
+  tw::wgmma_ss<64, tw::bfloat16, tw::bfloat16, tw::MN_MAJOR, tw::K_MAJOR, tw::Steps<0, 2048, 4096>, tw::Steps<0, 32, 64>>(b, x, y, true);
+  tw::wgmma_rs<128, tw::half, tw::MN_MAJOR, tw::Steps<0, 4096>>(h, ah2, y, false);
+  tw::wgmma_ss<8, tw::float8_e4m3, tw::float8_e5m2, tw::K_MAJOR, tw::K_MAJOR, tw::Steps<0, 32>, tw::Steps<0, 32>>(m, x, y, true);
   tw::wgmma_ss<48, uint8_t, int8_t>(i, x, y, true); tw::wgmma_rs<48, int8_t>(i, ai, y, true);
   tw::wgmma_ss<24, tw::tfloat32, tw::tfloat32>(t, x, y, true); tw::wgmma_rs<24, tw::tfloat32>(t, at, y, true);
   tw::wgmma_ss<8, tw::float8_e4m3, tw::float8_e5m2>(m, x, y, true); tw::wgmma_rs<8, tw::float8_e5m2>(m, am, y, true);

@@ -10,7 +10,7 @@ import pytest
 from tilewright.errors import CompilerNotFound
 from tilewright.targets.cuda.arch import ARCHITECTURES
 from tilewright.targets.cuda.compiler import Toolchain, compile_text
-from tilewright.targets.cuda.headers import DIRECTORY, WgmmaShape, headers_of, included, wgmma_header
+from tilewright.targets.cuda.headers import DIRECTORY, WgmmaShape, header_text, headers_of, included, wgmma_header
 from tilewright.targets.cuda.nvrtc import find_nvrtc
 
 TEXT = Path(__file__).with_name("every_function.cu").read_text()
@@ -101,6 +101,15 @@ def test_generated_lists_name_each_register_once(n, count):
     for index in range(count):
         assert text.count(f'"+f"(d[{index}])') == 2
     assert f"m64n{n}k16.f32.bf16.bf16" in text
+
+
+@pytest.mark.parametrize(("form", "words"), [("ss", 1), ("rs", 12)])
+def test_several_steps_name_the_accumulators_once(form, words):
+    shape = WgmmaShape(64, "f32", "f16", "f16")
+    text = header_text(shape.header(form, 3))
+    assert text.count("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16") == 3
+    assert text.count('"+f"(d[0])') == 1 and text.count(f"(a[{words - 1}])" if form == "rs" else '"l"(a)') == 1
+    assert f"struct Wgmma{form.upper()}<3, 64, float, half, half>" in text
 
 
 def test_a_text_brings_exactly_the_headers_it_names():
