@@ -10,24 +10,28 @@ from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 def byte_quant_choice(N: int, K: int, M: int, form: FragmentRecords, promoted: bool) -> dict[str, int]:
     """The sizes that `byte_quant_matmul` is called with for up to `M` rows of A, found on an H200.
 
-    Where W has rows for a block on most multiprocessors, K stays whole; else clusters divide it.
+    Where W has rows for a block on most multiprocessors, K stays whole; else clusters divide it, and blocks have half as many
+    rows where all of them still run at once.
     """
     tokens = next((n for n in (8, 16, 32, 64, 128) if n >= M), 256)
     if tokens == 256 and -(-N // 128) * -(-M // 256) < 100:
         tokens = 128
     sizes = {"tokens": tokens, "part": tokens, "tiles": 1, "cluster": 1, "sharing": 1, "ahead": 1, "records": 2}
+    sizes |= {"warpgroups": 2, "turns": False}
     if tokens == 256:
-        sizes["sharing"] = 2
-        if promoted:
-            sizes["part"], sizes["ahead"] = (64, 2) if form.operand.is_integer else (128, 1)
+        # Zeros of groups take registers, which sums of fewer rows of A leave.
+        part = 256 if not promoted else 128 if form.zero is None else 64
+        sizes |= {"sharing": 2, "part": part, "turns": promoted}
     else:
         blocks = -(-N // 128) * -(-M // tokens)
         sizes["tiles"] = 2 if blocks >= 200 else 1
         # As many as divide K as run at once: a second wave of a few blocks takes as long as the first.
         sizes["cluster"] = max((c for c in (1, 2, 4) if blocks * c <= RESIDENT[c]), default=1)
         sizes["records"] = 2 if tokens == 128 else 4
-        if promoted and tokens == 128 and sizes["tiles"] == sizes["cluster"] == 1:
-            sizes["ahead"] = 2
+        if 2 * blocks * sizes["cluster"] <= RESIDENT[sizes["cluster"]]:
+            sizes["warpgroups"] = 1
+        elif promoted and tokens == 128 and sizes["tiles"] == 1:
+            sizes |= {"ahead": 2} if sizes["cluster"] == 1 else {"turns": True}
     return fitted(form, sizes)
 
 
@@ -39,7 +43,7 @@ def fitted(form: FragmentRecords, sizes: dict[str, int]) -> dict[str, int]:
     room, activations = SHARED_BYTES - 2048, sizes["tokens"] * COLUMNS
     for tiles in range(sizes["tiles"], 0, -1):
         for records in (n for n in (4, 2, 1) if n <= sizes["records"]):
-            weights = 4 * (128 * tiles // form.rows) * records * form.words
+            weights = 4 * (64 * sizes["warpgroups"] * tiles // form.rows) * records * form.words
             stages = min(8, (room - 2 * weights) // activations)
             if stages >= 2:
                 rest = min(5, (room - stages * activations) // weights)

@@ -150,12 +150,13 @@ def test_choices_fit_a_multiprocessor_and_cover_the_columns(form: FragmentRecord
         _, across, words = form.shape(N, K)
         for M in (1, 16, 17, 64, 100, 200, 256, 4096, 1 << 30):
             sizes = byte_quant_choice(N, K, M, form, promoted)
-            rows = 128 * sizes["tiles"]
+            slab = 64 * sizes["warpgroups"]
+            rows = slab * sizes["tiles"]
             of_a = sizes["stages"] * sizes["tokens"] * COLUMNS
             of_w = sizes["weight_stages"] * rows // form.rows * sizes["records"] * words * 4
             assert min(sizes["stages"], sizes["weight_stages"]) >= 2 and of_a + of_w < SHARED_BYTES - 1024
-            assert 4 * sizes["part"] * (128 + PADDING) < max(of_a, of_w) and across % sizes["records"] == 0
-            assert sizes["tokens"] % sizes["part"] == 0 and 128 % form.rows == 0
+            assert 4 * sizes["part"] * (slab + PADDING) < max(of_a, of_w) and across % sizes["records"] == 0
+            assert sizes["tokens"] % sizes["part"] == 0 and slab % form.rows == 0
 
 
 def test_the_text_decodes_four_codes_with_a_shift_and_a_mask() -> None:
