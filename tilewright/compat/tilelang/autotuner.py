@@ -1,0 +1,178 @@
+"""``tilelang.autotune``: the fastest of several configurations of a decorated function."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.compat.tilelang.kernels import JITImpl, JITKernel, jit
+from tilewright.compat.tilelang.profiler import Profiler, ResultsDiffer, TensorSupplyType, do_bench
+from tilewright.specialization import InvalidUse
+from tilewright.tuning.search import search
+
+Configs = Iterable[Mapping[str, Any]] | Mapping[str, Sequence[Any]] | Callable[..., Any]
+
+_INPUTS: list[Sequence[Any]] = []
+
+
+@contextmanager
+def set_autotune_inputs(*tensors: Any) -> Iterator[None]:
+    """What candidates are measured on inside."""
+    _INPUTS.append(tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors)
+    try:
+        yield
+    finally:
+        _INPUTS.pop()
+
+
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    """How candidates are measured and checked."""
+
+    warmup: float = 25
+    rep: float = 100
+    supply_type: TensorSupplyType = TensorSupplyType.Auto
+    supply_prog: Callable[..., Any] | None = None
+    ref_prog: Callable[..., Any] | None = None
+    rtol: float = 1e-2
+    atol: float = 1e-2
+    max_mismatched_ratio: float = 0.01
+    skip_check: bool = False
+
+    def inputs(self, kernel: JITKernel) -> Sequence[Any]:
+        """Arguments for a candidate."""
+        if _INPUTS:
+            return _INPUTS[-1]
+        if self.supply_prog is not None:
+            return list(self.supply_prog(kernel.params))
+        return Profiler(kernel.kernel, self.supply_type).arguments()
+
+    def milliseconds(self, kernel: JITKernel) -> float:
+        """The time of a candidate; endless where its results are wrong."""
+        given = self.inputs(kernel)
+        if self.ref_prog is not None and not self.skip_check:
+            try:
+                Profiler(kernel.kernel).assert_allclose(
+                    self.ref_prog, given, self.atol, self.rtol, self.max_mismatched_ratio
+                )
+            except ResultsDiffer:
+                return float("inf")
+        return do_bench(lambda: kernel.kernel(*given), self.warmup, self.rep)
+
+
+def _listed(configs: Configs, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    given: Any = configs(*arguments, **named) if callable(configs) else configs
+    if isinstance(given, Mapping):
+        return [dict(zip(given, values, strict=True)) for values in itertools.product(*given.values())]
+    return list(given)
+
+
+class Tuned:
+    """A decorated function that takes the fastest of its configurations, chosen once for each set of arguments."""
+
+    def __init__(self, decorated: JITImpl, configs: Configs, measuring: Measuring) -> None:
+        functools.update_wrapper(self, decorated)
+        self.decorated, self.configs, self.measuring = decorated, configs, measuring
+        self._chosen: dict[Any, tuple[Mapping[str, Any], float]] = {}
+        self._kernels: dict[Any, JITKernel] = {}
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        configs = _listed(self.configs, () if callable(self.configs) and self.decorated.is_direct else arguments, named)
+        if not configs:
+            raise InvalidUse("autotune has no configurations", hint="pass configs=[{...}, ...]")
+        if set(configs[0]) & set(named):
+            return self.decorated(*arguments, **named)
+        key = tuple(_key(one) for one in (*arguments, *sorted(named.items())))
+        if key not in self._chosen:
+            self._choose(key, configs, arguments, named)
+        config, _ = self._chosen[key]
+        return self.decorated(*arguments, **named, **config) if self.decorated.is_direct else self._kernels[key]
+
+    def _choose(
+        self, key: Any, configs: Sequence[Mapping[str, Any]], arguments: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> None:
+        direct = self.decorated.is_direct
+
+        def build(config: Mapping[str, Any]) -> Any:
+            kernel = self.decorated.compile(*arguments, **named, **config)
+            return functools.partial(self.decorated, *arguments, **named, **config) if direct else kernel
+
+        def measure(made: Any) -> float:
+            if direct:
+                return do_bench(made, self.measuring.warmup, self.measuring.rep)
+            return self.measuring.milliseconds(made)
+
+        best = search(configs, build, measure, topk=len(configs))[0]
+        assert best.milliseconds is not None
+        self._chosen[key] = best.options, best.milliseconds
+        if not direct:
+            kernel = self.decorated.compile(*arguments, **named, **best.options)
+            self._kernels[key] = JITKernel(kernel.kernel, best.milliseconds, best.options)
+
+
+def _key(value: Any) -> Any:
+    if hasattr(value, "shape"):
+        return tuple(value.shape), str(value.dtype)
+    return type(value), str(value)
+
+
+def autotune(func: Any = None, configs: Configs | None = None, *, timeout: float = 100, **options: Any) -> Any:
+    """Decorator above `jit`: a call without the tuned arguments gets the fastest of `configs`.
+
+    Parameters
+    ----------
+    configs : dicts of arguments, a dict of lists to combine, or a function that gives either.
+    options : those of `Measuring`; others of TileLang's are accepted.
+    """
+    if configs is None:
+        raise InvalidUse("autotune needs configs", hint="pass configs=[{...}, ...]")
+    known = {name: value for name, value in options.items() if name in Measuring.__dataclass_fields__}
+    measuring = Measuring(**known)
+
+    def decorate(decorated: Any) -> Tuned:
+        return Tuned(decorated if isinstance(decorated, JITImpl) else jit(decorated), configs, measuring)
+
+    return decorate if func is None else decorate(func)
+
+
+@dataclass(frozen=True, slots=True)
+class AutotuneResult:
+    """The fastest configuration, its time in milliseconds, and its kernel."""
+
+    latency: float
+    config: Mapping[str, Any]
+    kernel: JITKernel
+
+
+class AutoTuner:
+    """The same, step by step: ``AutoTuner.from_kernel(f, configs).set_compile_args(...).run()``."""
+
+    def __init__(self, function: Callable[..., Any], configs: Configs) -> None:
+        self.function, self.configs = function, configs
+        self._compile: dict[str, Any] = {}
+        self._measure: dict[str, Any] = {}
+
+    @classmethod
+    def from_kernel(cls, kernel: Callable[..., Any], configs: Configs) -> AutoTuner:
+        """For a function that returns a `T.prim_func`."""
+        return cls(kernel, configs)
+
+    def set_compile_args(self, **options: Any) -> AutoTuner:
+        """Arguments of `jit`."""
+        self._compile = options
+        return self
+
+    def set_profile_args(self, **options: Any) -> AutoTuner:
+        """Arguments of `autotune`."""
+        self._measure = options
+        return self
+
+    def run(self, warmup: float = 25, rep: float = 100, timeout: float = 100) -> AutotuneResult:
+        """Measure all configurations."""
+        decorated = jit(self.function, **self._compile)
+        kernel = autotune(decorated, self.configs, warmup=warmup, rep=rep, **self._measure)()
+        return AutotuneResult(kernel.latency, kernel.config, kernel)

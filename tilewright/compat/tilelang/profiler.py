@@ -1,0 +1,118 @@
+"""``tilelang.profiler``: arguments for a kernel, comparison with a reference, times."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import TilewrightError
+from tilewright.runtime import profiler
+from tilewright.runtime.kernel import Kernel
+from tilewright.runtime.tensors import is_torch
+from tilewright.specialization import InvalidUse
+from tilewright.tuning.measure import time_call
+
+
+class ResultsDiffer(TilewrightError, AssertionError):
+    """A kernel's results are not the reference's."""
+
+
+class TensorSupplyType(Enum):
+    """What arguments are made of."""
+
+    Integer, Uniform, Normal, Randn, Zero, One, Auto = range(1, 8)
+
+
+def do_bench(fn: Callable[[], Any], warmup: float = 25, rep: float = 100, *_: Any, **options: Any) -> float:
+    """Median milliseconds of ``fn()``; on a GPU, of launches with the second-level cache flushed before each.
+
+    Parameters
+    ----------
+    options : accepted for TileLang's sake.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        return time_call(fn, "cuda")
+    return profiler.do_bench(fn, warmup=float(warmup), rep=float(rep))
+
+
+class Profiler:
+    """Runs and times one kernel on arguments of a kind: tensors of torch where a program has imported it, else of NumPy."""
+
+    def __init__(self, kernel: Kernel, supply: TensorSupplyType = TensorSupplyType.Auto) -> None:
+        self.kernel, self.supply = kernel, TensorSupplyType.Auto if supply is None else supply
+
+    def arguments(self) -> list[Any]:
+        """Inputs of the declared shapes."""
+        rng = np.random.default_rng(0)
+        made = [self._filled(one, rng) for one in self.kernel.get_profiler().arguments()]
+        torch = sys.modules.get("torch")
+        if torch is None:
+            return made
+        device = "cuda" if self.kernel.arch.has_threads else "cpu"
+        return [_to_torch(torch, one, device) if isinstance(one, np.ndarray) else one for one in made]
+
+    def _filled(self, value: Any, rng: np.random.Generator) -> Any:
+        if not isinstance(value, np.ndarray) or value.dtype.kind == "b":
+            return value
+        if self.supply is TensorSupplyType.Zero:
+            return np.zeros_like(value)
+        if self.supply is TensorSupplyType.One:
+            return np.ones_like(value)
+        if self.supply is TensorSupplyType.Integer:
+            return rng.integers(0 if value.dtype.kind == "u" else -2, 3, value.shape).astype(value.dtype)
+        if self.supply is TensorSupplyType.Uniform and value.dtype.kind not in "iu":
+            return np.asarray(rng.uniform(-1, 1, value.shape)).astype(value.dtype)
+        return value
+
+    def run_once(self, func: Callable[..., Any] | None = None) -> Any:
+        """One call."""
+        return (func or self.kernel)(*self.arguments())
+
+    def do_bench(
+        self, func: Callable[..., Any] | None = None, warmup: float = 25, rep: float = 100,
+        input_tensors: Sequence[Any] | None = None, **options: Any,
+    ) -> float:  # fmt: skip
+        """Median milliseconds of the kernel, or of another function of the same arguments."""
+        given = self.arguments() if input_tensors is None else list(input_tensors)
+        called = func or self.kernel
+        return do_bench(lambda: called(*given), warmup, rep)
+
+    def assert_allclose(
+        self, reference_program: Callable[..., Any], input_tensors: Sequence[Any] | None = None, atol: float = 1e-2,
+        rtol: float = 1e-2, max_mismatched_ratio: float = 0.01,
+    ) -> None:  # fmt: skip
+        """Compare what the kernel returns with what a reference does.
+
+        Raises
+        ------
+        ResultsDiffer : more than a part of the elements are too far off.
+        """
+        given = self.arguments() if input_tensors is None else list(input_tensors)
+        found, expected = self.kernel(*given), reference_program(*given)
+        if found is None:
+            raise InvalidUse("this kernel returns nothing to compare", hint="name its outputs with out_idx")
+        pairs = zip(*(one if isinstance(one, (list, tuple)) else [one] for one in (found, expected)), strict=True)
+        for number, (a, b) in enumerate(pairs):
+            left, right = _as_float(a), _as_float(b)
+            wrong = ~np.isclose(left, right, rtol=rtol, atol=atol, equal_nan=True)
+            if wrong.mean() > max_mismatched_ratio:
+                place = tuple(int(index) for index in np.argwhere(wrong)[0])
+                raise ResultsDiffer(
+                    f"result {number}: {wrong.sum()} of {wrong.size} elements differ, at {place} {left[place]}, not {right[place]}"
+                )
+
+
+def _to_torch(torch: Any, value: np.ndarray, device: str) -> Any:
+    if value.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        bits = torch.from_numpy(value.view(f"i{value.itemsize}"))
+        return bits.to(device).view(getattr(torch, value.dtype.name))
+    return torch.from_numpy(value).to(device)
+
+
+def _as_float(value: Any) -> np.ndarray:
+    return np.asarray(value.detach().cpu().double() if is_torch(value) else value).astype(np.float64)
