@@ -138,12 +138,11 @@ def _product(
     """The kernel that all of these are: what follows the loop depends on the scales given."""
     bytes_A, bytes_B = (tilewright.dtype(dtype).bits == 8 for dtype in (A_dtype, B_dtype))
     across_A, across_B = transpose_A and bytes_A, not transpose_B and bytes_B
-    turned = (
-        across_B if across_A != across_B else None
-    )  # the operand whose rows are the instruction's is turned by lanes
-    parts: Parts = (
-        ((N, tiles),) if isinstance(tiles, Tiles) else tiles or choose_parts(MANY, N, K, A_dtype, turned=turned)
-    )
+    # Lanes turn the operand whose rows are the instruction's: where both lie across, the one that is likely to be larger.
+    turned = across_B and (not across_A or N >= MANY) if across_A or across_B else None
+    if isinstance(tiles, Tiles):
+        tiles = ((N, tiles),)
+    parts: Parts = tiles or choose_parts(MANY, N, K, A_dtype, turned=turned)
     turn_A = across_A and any(one.turned for _, one in parts)
     turn_B = across_B and not all(one.turned for _, one in parts)
     transpose_A, transpose_B = transpose_A and not turn_A, transpose_B or turn_B
