@@ -7,7 +7,7 @@ that move cost products.  The last wave costs as much however few tiles are left
 whole waves of large tiles, and the others in smaller tiles that make one short wave of all multiprocessors; or the blocks of
 a cluster divide K.
 
-The rates are those that fit 102 products of bfloat16 on an H200 (78 to 8192 rows, weights of language models, tiles of every kind,
+The rates are those that fit 160 products of bfloat16 on an H200 (78 to 8192 rows, weights of language models, tiles of every kind,
 22 November 2026) with a mean error of 5%.
 """
 
@@ -28,18 +28,19 @@ MANY = 4096
 PRODUCTS = {1: 4096, 2: 2048, 4: 1024, 8: 128}
 """Multiplications a cycle and multiprocessor, by the bytes of an operand."""
 
-SHARED_RATE, CACHE_RATE, MEMORY_RATE = 151, 58, 2650
+SHARED_RATE, CACHE_RATE, MEMORY_RATE = 155, 57, 2600
 """Bytes a cycle of a multiprocessor's shared memory, of what the second-level cache gives each where all of them ask, what it
 gets from memory included, and of what memory gives all of them."""
 
-ALONE = 1.02
+ALONE = 1.03
 """How much longer the products of one warpgroup take, beside which no other's hide its waiting."""
 
-BESIDE = 0.23
+BESIDE = 0.3
 """Share of the shorter of the two, products or memory, that the longer one does not hide."""
 
-START, NEXT = 12000, 2600
-"""Cycles of a launch before its first product and behind its last, events around it included, and those that a further tile of a block costs."""
+START, NEXT, NARROW = 11400, 1200, 2.4
+"""Cycles of a launch before its first product and behind its last, events around it included, those that a further
+tile of 128 x 256 of a block costs, and how much more where its results leave in boxes of 16 columns."""
 
 WASTE = 16
 """Blocks beyond the grid are at most one in so many."""
@@ -62,21 +63,19 @@ GRAIN = 16
 """Columns of tiles are multiples of it."""
 
 EFFICIENCY = {
-    (128, 240): 0.985,
+    (128, 240): 0.975,
     (256, 128): 0.99,
-    (256, 176): 0.965,
-    (256, 144): 0.93,
+    (256, 176): 0.98,
     (256, 192): 0.98,
     (128, 256): 1.0,
     (128, 224): 0.98,
-    (256, 160): 0.94,
-    (192, 192): 0.94,
-    (128, 192): 0.92,
+    (192, 192): 0.96,
+    (192, 160): 0.95,
 }
-"""The rate of large tiles' products beside that of 128 x 256, at the power limit (192 x 192 is an estimate)."""
+"""The rate of products in tiles beside that of 128 x 256, at the power limit."""
 
-OTHERWISE = 0.95
-"""The same of large tiles that are not listed."""
+OTHERWISE = 0.94
+"""The same of tiles that are not listed."""
 
 DOUBLES = {(128, 64): 1.0, (64, 64): 0.96}
 """The same for float64, whose accumulators take two registers an element, and the rate of their products on 128 threads (H200, 4096^3:
@@ -85,11 +84,15 @@ DOUBLES = {(128, 64): 1.0, (64, 64): 0.96}
 HEAT, HOT = 0.06, 400_000
 """How much slower products become, when they are at the power limit, that as many cycles bring operands; and cycles until then."""
 
-CLUSTER, FAN = 1800, 1.04
+CLUSTER, FAN = 300, 1.07
 """Cycles that a launch in clusters that share loads costs, and how much longer loads take for each block beyond two that shares them."""
 
-EXCHANGE = 10000
-"""Cycles of the blocks of a cluster that add up tiles of 128 x 256 sums."""
+EXCHANGE, PEER = 7000, 215
+"""Cycles of the blocks of a cluster that add up tiles of 128 x 256 sums, and those for each of them but one."""
+
+FETCHED, AGAIN = 0.62, 0.6
+"""What a byte from memory costs the second-level cache beside one that it has, and what it costs, where memory is
+what a product waits for, that several clusters ask for it while it is on its way."""
 
 RESIDENT = {1: 1.0, 2: 1.0, 4: 0.88, 8: 0.85}
 """Blocks of a cluster, and the share of the multiprocessors that clusters of as many fill."""
@@ -136,10 +139,11 @@ class Tiles:
 Shape = tuple[int, int, bool]
 
 WAYS = (
-    ((1, 1), 1), ((1, 2), 1), ((2, 1), 1), ((2, 2), 1), ((4, 1), 1), ((1, 4), 1), ((4, 2), 1), ((2, 4), 1),
+    ((1, 1), 1), ((1, 2), 1), ((2, 1), 1), ((4, 1), 1), ((1, 4), 1),
     ((1, 1), 2), ((2, 1), 2), ((1, 2), 2), ((1, 1), 4),
 )  # fmt: skip
-"""Blocks of a cluster along N and M that share loads, and parts that K is divided into."""
+"""Blocks of a cluster along N and M that share loads, and parts that K is divided into.  Along both axes at once they wait for one another
+longer than it saves."""
 
 PATTERN = 8
 """Each block of a cluster loads a multiple of so many rows of what they share."""
@@ -253,8 +257,12 @@ def _threads(rows: int) -> int:
     return 256 if rows % 128 == 0 else 128 * (rows // 64)
 
 
+def _tiles(count: int, size: int) -> int:
+    return -(-count // size)
+
+
 def _padded(count: int, size: int) -> int:
-    return -(-count // size) * size
+    return _tiles(count, size) * size
 
 
 def cycles(tiles: Tiles, M: int, N: int, K: int, cores: int) -> float:
@@ -262,22 +270,29 @@ def cycles(tiles: Tiles, M: int, N: int, K: int, cores: int) -> float:
     size = ROW_BYTES // tiles.block_K
     rows, columns = tiles.block_M, tiles.block_N
     along_N, along_M = tiles.cluster or (1, 1)
-    blocks = _padded(-(-M // rows), along_M) * _padded(-(-N // columns), along_N) * tiles.splits
+    blocks = _padded(_tiles(M, rows), along_M) * _padded(_tiles(N, columns), along_N) * tiles.splits
     resident = int(cores * RESIDENT[along_N * along_M * tiles.splits])
     waves = -(-blocks // resident)
     steps = -(-K // (tiles.block_K * tiles.splits))
     high, wide = (columns, rows) if tiles.turned else (rows, columns)
     products = rows * columns * tiles.block_K / PRODUCTS[size]
-    usual = OTHERWISE if rows * columns > LARGE else 1.0
-    products /= DOUBLES[rows, columns] if size == 8 else EFFICIENCY.get((high, wide), usual)
+    if size == 8:
+        products /= DOUBLES[rows, columns]
     read = (high + wide * high / 64) * ROW_BYTES  # by each instruction of 64 rows
     touched = (read + (rows + columns) * ROW_BYTES) / SHARED_RATE
     operands = (M + N) * K * size
-    asked = (rows / along_N + columns / along_M) * ROW_BYTES + operands / (blocks * steps)
+    asked = (rows / along_N + columns / along_M) * ROW_BYTES + FETCHED * operands / (blocks * steps)
     loads = asked / CACHE_RATE * min(1.0, blocks / resident) * FAN ** max(0, along_N * along_M - 2)
     multiplying = waves * steps * max(products, touched, loads) * (ALONE if tiles.threads == 128 else 1.0)
-    multiplying *= 1 + HEAT * loads / products * min(1.0, multiplying / HOT)
+    slower_when_hot = 1 / EFFICIENCY.get((high, wide), OTHERWISE) - 1 + HEAT * loads / products
+    multiplying *= 1 + slower_when_hot * min(1.0, multiplying / HOT)
     memory = (operands + M * N * size) / MEMORY_RATE
+    # Rows of either operand that several clusters read at the same time.
+    readers_B, readers_A = _tiles(_tiles(M, rows), along_M), _tiles(_tiles(N, columns), along_N)
+    ahead = N * (1 - 1 / readers_B) + M * (1 - 1 / readers_A)
+    again = AGAIN * ahead * K * size / MEMORY_RATE * min(1.0, memory / multiplying)
     slower, faster = max(multiplying, memory), min(multiplying, memory)
-    exchange = waves * EXCHANGE * rows * columns / (128 * 256) if tiles.splits > 1 else 0.0
-    return slower + BESIDE * faster + START + NEXT * (waves - 1) + exchange + (CLUSTER if along_N * along_M > 1 else 0)
+    area = rows * columns / (128 * 256)
+    exchange = waves * (EXCHANGE * area + PEER * (tiles.splits - 1)) if tiles.splits > 1 else 0.0
+    ending = NEXT * area * (NARROW if wide % 32 else 1.0) * (waves - 1)
+    return slower + BESIDE * faster + again + START + ending + exchange + (CLUSTER if along_N * along_M > 1 else 0)
