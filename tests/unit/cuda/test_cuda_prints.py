@@ -14,7 +14,6 @@ from tilewright.errors import AssertionFailed, EmulationError, MissingCapability
 from tilewright.interpreter import interpret
 from tilewright.targets.cpu.launcher import AssertionFailed as FailedOnCpu
 
-
 ROLES = (of_a_product, of_groups)
 """Programs that Hopper's words change most."""
 
@@ -199,3 +198,15 @@ def test_prints_that_a_machine_cannot_show():
     assert refused(nobody) == "thread 128 shall print, and the block has 64 threads"
     assert refused(many) == "sm_80 prints at most 32 numbers in a line, and this one has 34"
     assert refused(outside) == "A is printed outside of a kernel, where a program knows sizes alone"
+
+
+@pytest.mark.parametrize("target", ["cuda -arch=sm_80", "cpu"])
+def test_breakpoints_are_the_interpreters_alone(target):
+    @T.prim_func
+    def stopping(A: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            breakpoint(A)
+            A[0] = 1
+
+    with pytest.warns(tilewright.errors.TilewrightWarning, match="stops in the interpreter alone"):
+        tilewright.compile(stopping, target=target)
