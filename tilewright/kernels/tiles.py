@@ -222,8 +222,9 @@ def _shapes(size: int, turned: bool | None = None) -> Sequence[Shape]:
         (rows, columns) for rows, (least, most) in WIDTHS.items() for columns in range(least, most + 1, GRAIN)
         if size > 1 or rows * columns <= 128 * 256
     ]  # fmt: skip
-    # Results of words are not turned on their way.
-    both = [(*shape, False) for shape in found] + [(*shape[::-1], True) for shape in found if size < 4]
+    # Results of words are not turned on their way, and factors of bytes spill beside the widest sums of one warpgroup.
+    across = [shape for shape in found if size == 2 or (size == 1 and shape != (64, 256))]
+    both = [(*shape, False) for shape in found] + [(*shape[::-1], True) for shape in across]
     return [shape for shape in both if turned in (None, shape[2])]
 
 
