@@ -13,6 +13,9 @@ from typing import Any
 
 import tilewright.language as T
 
+HELD, PIECE = 64, 8
+"""Rows of sums that a warpgroup holds, and columns of them in one piece of its registers."""
+
 
 @dataclass(frozen=True, slots=True)
 class EvenShares:
@@ -73,8 +76,12 @@ def in_panels(tile: Any, entries: Any, wide: int, band: int) -> tuple[Any, Any]:
 
 
 def workspaces(places: int, totals: int, rows: int, columns: int, dtype: str) -> tuple[Any, Any]:
-    """Memory for the sums of so many roles, and a flag for each: whether they are there."""
-    return T.alloc_global((places, totals, rows, columns), dtype), T.alloc_global((places,), "uint32")
+    """Memory for the sums of so many roles, and a flag for each: whether they are there.
+
+    Eight columns of 64 rows lie together, so that a warp writes and reads the pairs that its threads hold as whole lines.
+    """
+    shape = (places, totals, rows // HELD, columns // PIECE, HELD, PIECE)
+    return T.alloc_global(shape, dtype), T.alloc_global((places,), "uint32")
 
 
 @T.macro
@@ -82,7 +89,7 @@ def hand_over(totals: Any, partial: Any, place: Any, barrier: int, threads: int)
     """Leave a role's sums in the workspace; the messenger, who waits at the barrier, says so."""
     for number, total in list(enumerate(totals)):
         for i, j in T.Parallel(*total.shape):
-            partial[place, number, i, j] = total[i, j]
+            partial[place, number, i // HELD, j // PIECE, i % HELD, j % PIECE] = total[i, j]
     T.named_barrier_arrive(barrier, threads + 32)
 
 
@@ -113,4 +120,5 @@ def take_over(totals: Any, partial: Any, done: Any, first: Any, count: Any, step
     for peer in T.serial(count):
         for number, total in list(enumerate(totals)):
             for i, j in T.Parallel(*total.shape):
-                total[i, j] += partial[T.min(first + peer * step, most), number, i, j]
+                place = T.min(first + peer * step, most)
+                total[i, j] += partial[place, number, i // HELD, j // PIECE, i % HELD, j % PIECE]

@@ -67,7 +67,7 @@ def medium_quant_matmul(
     warpgroups, tiles : a tile has ``64 * warpgroups * tiles`` rows of W; each warpgroup decodes `tiles` times 64.
     records : groups of 128 columns in one copy of weights, at most 4; longer copies are faster.
     weight_stages, stages : copies of weights, and of columns of A, on their way.
-    halves : times 64 columns of A in one slot: 1 or 2.
+    halves : times 64 columns of A in one slot: 1, or an even number of which those of a copy of weights are a multiple.
     sharing : blocks that send one another the activations, each with rows of W of its own.
     band : tiles of A's rows that are walked before the next rows of W.
     blocks : that run at once; they share the tiles evenly.
@@ -137,15 +137,16 @@ def medium_quant_matmul(
                 w_ring[w_slot, which * parts : (which + 1) * parts, 0, :], form, codes[0], offset=offset, table=table
             )
             for record in list(range(records)):
-                number = chunk * records + record
-                activations.receive(number)
+                number, place = chunk * slots + 2 * record // halves, 2 * record % halves
+                if place == 0:
+                    activations.receive(number)
                 a_slot = number % stages
-                T.wgmma_gemm(codes[0], a_ring[a_slot, 0, :, :], sums, transpose_B=True, clear_accum=True)
+                T.wgmma_gemm(codes[0], a_ring[a_slot, place, :, :], sums, transpose_B=True, clear_accum=True)
                 T.unpack(
                     w_ring[w_slot, which * parts : (which + 1) * parts, record, :], form, codes[1], scale,
                     first=HALF, offset=offset, table=table,
                 )  # fmt: skip
-                T.wgmma_gemm(codes[1], a_ring[a_slot, 1, :, :], sums, transpose_B=True)
+                T.wgmma_gemm(codes[1], a_ring[a_slot, place + 1, :, :], sums, transpose_B=True)
                 if record < records - 1:
                     T.wait_wgmma(1)
                     T.unpack(
@@ -155,9 +156,10 @@ def medium_quant_matmul(
                 else:
                     weights.release(chunk)
                 T.wait_wgmma(0)
-                activations.release(number)
+                if place == halves - 2:
+                    activations.release(number)
                 for i, j in T.Parallel(own, tokens):
-                    total[i, j] += sums[i, j] * scale[i]
+                    total[i, j] = T.fma(sums[i, j], scale[i], total[i, j])
 
     @T.macro
     def begin_turn(which: int) -> None:
@@ -280,7 +282,7 @@ def medium_quant_matmul(
 
     @T.macro
     def bring_activations(A: Any, a_ring: Any, activations: Any, runs: Any, shares: Any, rank: Any) -> None:
-        """The columns of the rows of A of a block's stretches, half a record's at a time."""
+        """The columns of the rows of A of a block's stretches."""
         for turn in T.serial(shares.turns):
             tile, begin, count, before = shares.stretch(turn)
             if count > 0:

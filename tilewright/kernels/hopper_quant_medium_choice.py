@@ -10,7 +10,7 @@ from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 SHARED_BYTES = 227 << 10
 
 CYCLES = {
-    (16, 1): 313, (16, 2): 537, (32, 1): 362, (32, 2): 608, (64, 1): 480, (64, 2): 779, (128, 1): 727, (128, 2): 1224,
+    (16, 1): 300, (16, 2): 500, (32, 1): 325, (32, 2): 545, (64, 1): 470, (64, 2): 765, (128, 1): 727, (128, 2): 1224,
     (256, 1): 1190,
 }  # fmt: skip
 """Of a multiprocessor for 64 columns, by rows of A and times 128 rows of W, as measured (at 1.9 GHz)."""
@@ -18,7 +18,7 @@ CYCLES = {
 START, RESIDENT = 8000, 132
 """Cycles until a block multiplies and after it has, and blocks that run at once."""
 
-HANDED, MOVED = 2000, 7.0
+HANDED, MOVED = 2000, 9.0
 """Cycles that handing sums over takes at least, and bytes of another block's sums that are written and read in one, all blocks doing so."""
 
 BAND = 4
@@ -38,14 +38,15 @@ def fitted(
 ) -> dict[str, int]:
     """Sizes with slots of both rings: powers of two, so that little is reckoned to find one."""
     promoted = tokens <= 32 and form.group == COLUMNS and form.zero is None
-    halves = 1 if tokens >= 128 else 2
+    several = ((2, 1, 4, 4), (2, 1, 4, 2), (1, 1, 4, 4), (1, 1, 4, 2), (2, 1, 2, 2), (1, 1, 2, 2))
+    if tokens < 128:
+        several = ((2, 4, 4, 4), (2, 4, 2, 4), (2, 4, 2, 2), (1, 2, 4, 4), (1, 2, 4, 2), (1, 2, 2, 2))
     kept = staged_bytes(out, epilogue)
     sums = 2 * min(tokens, SLAB) * (SLAB * kept + PADDING)
     room = SHARED_BYTES - 1024 - table_bytes(form) - sums
-    activations = 2 * HALF * halves * tokens
-    for records, stages, least in ((2, 4, 4), (2, 4, 2), (1, 4, 4), (1, 4, 2), (2, 2, 2), (1, 2, 2)):
+    for records, halves, stages, least in several:
         weights = 128 * tiles // form.rows * records * form.words * 4
-        if stages * activations + least * weights <= room:
+        if stages * 2 * HALF * halves * tokens + least * weights <= room:
             break
     return {
         "tokens": tokens, "tiles": tiles, "records": records, "stages": stages, "halves": halves,

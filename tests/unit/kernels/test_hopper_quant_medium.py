@@ -19,6 +19,11 @@ EPSILON = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 CASES = {
     "columns and rows that end within tiles": ((4, "float16", 128, None), (150, 1000, 20), {"tokens": 16, "tiles": 1, "records": 2}),
     "tiles shared along K": ((4, "float16", 128, None), (200, 1900, 16), {"tokens": 16, "tiles": 1, "records": 2, "blocks": 5}),
+    "sums of groups are scaled": ((4, "float16", 128, None), (150, 1000, 20), {"tokens": 16, "tiles": 1, "records": 2, "promoted": True}),
+    "the same, tiles shared along K, activations of two groups in a slot": (
+        (4, "bfloat16", 128, None), (200, 1900, 16),
+        {"tokens": 16, "tiles": 1, "records": 2, "halves": 4, "stages": 2, "blocks": 5, "promoted": True},
+    ),
     "zeros, groups of 32": ((4, "float16", 32, "original"), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 4}),
     "zeros that are scaled, bfloat16": ((4, "bfloat16", 64, "rescale"), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 1}),
     "bytes as bfloat16": ((8, "bfloat16", 128, None), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 1}),
