@@ -94,15 +94,19 @@ class Matmul:
     # Weights ------------------------------------------------------------------------------------------
 
     def retrieve_weight_shape(self) -> list[int]:
-        """Shape of what `transform_weight` gives: ``[N, K * bits / 8]`` bytes, dense types ``[N, K]``."""
-        facts = self.config.facts()
-        if facts.format.is_dense:
-            return [facts.N, facts.K]
-        return [facts.N, -(-facts.K * facts.format.bits // 8)]
+        """Shape of what `transform_weight` gives: ``[N, K * bits / 8]`` bytes; elements of 8 bits and more as the layout has them."""
+        shape = [int(extent) for extent in self._code_shape()]
+        return shape[::-1] if self._is_turned else shape
+
+    @property
+    def _is_turned(self) -> bool:
+        """Whether raw weights are ``[K, N]``: elements that no byte holds two of, in the layouts nn and tn."""
+        return self.config.layout[1] == "n" and self.config.format.bits >= 8
 
     def _code_shape(self) -> tuple[int, ...]:
         """The shape in which the kernel takes a raw weight."""
-        return tuple(self.retrieve_weight_shape())
+        facts = self.config.facts()
+        return facts.N, facts.K if facts.format.is_dense else -(-facts.K * facts.format.bits // 8)
 
     def transform_weight(self, weight: Any, scale: Any = None, zeros: Any = None, bias: Any = None) -> Any:
         """Pack a weight of numbers (integer formats) or codes into the bytes that `forward` takes.
@@ -122,6 +126,8 @@ class Matmul:
         packed: Any = np.ascontiguousarray(codes if of.is_dense else pack_plain(codes, of.bits))
         if not of.is_dense:
             packed = packed.view(np.int8)
+        if self._is_turned:
+            packed = np.ascontiguousarray(packed.T)
         if is_torch(weight):
             packed = as_torch(packed, weight.device)
         extra = (scale, zeros, bias)
@@ -238,7 +244,7 @@ class Matmul:
         Parameters
         ----------
         A : ``[..., M, K]`` (``[K, M]`` in layouts tn and tt), any M.
-        W : what `transform_weight` gave, or a `PackedWeight`, which brings its own scales and zeros.  Tensors of torch are
+        W : what `transform_weight` gave (elements of 8 bits and more as they are, ``[K, N]`` in the layouts nn and tn), or a `PackedWeight`, which brings its own scales and zeros.  Tensors of torch are
             brought into our order when they are first seen, once for as long as they live unchanged (`RawWeights`); arrays of
             NumPy are read in the order that they have, at every call.
         scale, zeros : ``[N, K / group]``; quantized zeros ``[K / group, N * bits / 8]`` bytes.
@@ -353,6 +359,8 @@ class Matmul:
         points = None if facts.zero_point is None else (facts.zero_point.rows, facts.zero_point.columns)
         if packed_zeros:
             points = (facts.groups, -(-facts.N * facts.format.bits // 8))
+        if self._is_turned:
+            W = contiguous(shaped("W", W, tuple(self.retrieve_weight_shape()), None).T)
         given = {
             "codes": shaped("W", W, self._code_shape(), facts.format.dtype if facts.format.is_dense else None),
             "scales": shaped("scale", scale, grouped, facts.scale and dtype(facts.scale.dtype)),
@@ -459,6 +467,7 @@ class Matmul:
     def _random(self, rows: int) -> tuple[Any, PackedWeight, dict[str, Any]]:
         """Random operands of a call: A, the weight in our order, and the others by name."""
         (A, W, scale, zeros, bias), named = random_operands(self.config, rows, self._device())
+        W = W.T if self._is_turned else W
         packed = self._packed(A.T if self.config.layout[0] == "t" else A, W, scale, zeros)
         return A, packed, {"bias": bias, **named}
 

@@ -127,3 +127,37 @@ def test_layers_inside_a_model_and_warm() -> None:
     model[0].init_params()
     out = torch.empty(2, N, dtype=torch.float16)
     assert model[0](torch.ones(2, K, dtype=torch.float16), out).data_ptr() == out.data_ptr()
+
+
+@pytest.mark.parametrize("mode", [None, "original", "quantized"])
+def test_programs_write_packed_bytes_to_the_buffers(mode: str | None) -> None:
+    """As BitBLAS's own tests do: ``layer.qweight.data = operator.weight_transform(codes)``, also after a call."""
+    K, N, group = 64, 32, 32
+    layer = bitblas.Linear(
+        K,
+        N,
+        A_dtype="float16",
+        W_dtype="uint4",
+        group_size=group,
+        with_scaling=True,
+        with_zeros=mode is not None,
+        zeros_mode=mode,
+    )
+    x, codes = torch.rand(3, K).half() - 0.5, torch.randint(0, 16, (N, K), dtype=torch.int8)
+    scales = torch.rand(N, K // group).half() + 0.5
+    layer(x)
+    packed = layer.bitblas_matmul.weight_transform(codes)
+    layer.qweight.data = packed.clone()
+    layer.scales.data = scales.clone()
+    dense = codes.double()
+    if mode == "original":
+        layer.zeros.data = torch.full((N, K // group), 8.0).half()
+        dense = dense - 8
+    elif mode == "quantized":
+        points = torch.randint(0, 16, (K // group, N), dtype=torch.int8)
+        layer.zeros.data = torch.from_numpy(bitblas.quantization.general_compress(points.numpy(), 4))
+        dense = dense - points.T.double().repeat_interleave(group, 1)
+    expected = x.double() @ (dense * scales.double().repeat_interleave(group, 1)).T
+    for _ in range(2):
+        torch.testing.assert_close(layer(x).double(), expected, rtol=2e-3, atol=2e-2)
+    assert torch.equal(layer.state_dict()["qweight"].reshape(packed.shape), packed)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tilewright.compat import bitblas
-from tilewright.errors import InvalidCheckpoint, NotRepresentable
+from tilewright.errors import InvalidCheckpoint, NotRepresentable, Unsupported, WrongArgumentShape
 
 torch = pytest.importorskip("torch")
 
@@ -220,3 +220,62 @@ def test_the_other_names() -> None:
     assert torch.allclose(linear.weight.T.float(), rounded, atol=2e-3) and original.shape == (64, 32)
     tile = torch.arange(6).reshape(2, 3)
     assert (bitblas.apply_transform_on_input(tile, lambda i, j: (1 - i, j)) == tile.flip(0)).all()
+
+
+@pytest.mark.parametrize("layout", ["nn", "tn", "tt"])
+@pytest.mark.parametrize(("A_dtype", "W_dtype"), [("float16", "int4"), ("int8", "int8"), ("float16", "float16")])
+def test_other_layouts_take_weights_as_they_lie(layout: str, A_dtype: str, W_dtype: str) -> None:
+    """Square sizes, where a weight the other way round has the right shape."""
+    kind = {"float16": torch.float16, "int8": torch.int8}
+    A, W = torch.randint(-8, 8, (3, 32)), torch.randint(-8, 8, (32, 32))
+    config = bitblas.MatmulConfig(
+        M=3, N=32, K=32, A_dtype=A_dtype, W_dtype=W_dtype, accum_dtype="float32", out_dtype="float32", layout=layout,
+        propagate_b=False,
+    )  # fmt: skip
+    matmul = bitblas.Matmul(config, enable_tuning=False)
+    given = (A if layout[0] == "n" else A.T).contiguous().to(kind[A_dtype])
+    weight = (W if layout[1] == "t" else W.T).contiguous().to(kind.get(W_dtype, torch.int8))
+    transformed = matmul.transform_weight(weight)
+    assert list(transformed.shape) == matmul.retrieve_weight_shape()
+    for raw in (transformed, weight) if matmul.weight_transform is None else (transformed,):
+        assert (matmul(given, raw).double() == A.double() @ W.double().T).all()
+
+
+@pytest.mark.parametrize("k_split", [1, 4])
+def test_the_operator_that_divides_k(k_split: int) -> None:
+    from tilewright.compat.bitblas.ops.general_matmul_splitk import MatmulConfigWithSplitK, MatmulWithSplitK
+
+    config = MatmulConfigWithSplitK(
+        k_split=k_split, M=[1, 16], N=32, K=64, A_dtype="float16", W_dtype="float16", accum_dtype="float32",
+        out_dtype="float16", propagate_a=False, propagate_b=False,
+    )  # fmt: skip
+    matmul = MatmulWithSplitK(config=config, enable_tuning=False)
+    A, W, out = torch.rand(5, 64).half() - 0.5, torch.rand(32, 64).half() - 0.5, torch.empty(5, 32).half()
+    matmul.forward(A, W, output=out)
+    torch.testing.assert_close(out.double(), A.double() @ W.double().T, rtol=1e-3, atol=1e-3)
+    with pytest.raises(Unsupported, match="k_split=0"):
+        MatmulConfigWithSplitK(k_split=0, M=1, N=32, K=64)
+
+
+@pytest.mark.parametrize(("layout", "causal", "kv_heads"), [("nnn", False, None), ("ntn", True, 2)])
+def test_attention(layout: str, causal: bool, kv_heads: int | None) -> None:
+    config = bitblas.FlashAttenConfig(
+        batch=1, heads=4, kv_heads=kv_heads, seq_len=48, dim=32, Q_dtype="float32", K_dtype="float32", V_dtype="float32",
+        Out_dtype="float32", layout=layout, is_causal=causal,
+    )  # fmt: skip
+    operator = bitblas.FlashAtten(config=config, enable_tuning=False, backend="tl")
+    Q, K, V = (torch.rand(shape) - 0.5 for shape in (config.query_shape, config.key_shape, config.value_shape))
+    out = torch.empty(config.query_shape)
+    operator(Q, K, V, output=out)
+    heads_first = (
+        tensor.transpose(1, 2).double() for tensor in (Q, K if layout == "nnn" else K.permute(0, 3, 2, 1), V)
+    )
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        *heads_first, is_causal=causal, enable_gqa=kv_heads is not None
+    )
+    torch.testing.assert_close(out.double(), expected.transpose(1, 2), rtol=1e-4, atol=1e-5)
+    assert operator.get_source()
+    with pytest.raises(WrongArgumentShape, match=r"V has shape \[1, 2\], the configuration says"):
+        operator(Q, K, torch.zeros(1, 2))
+    with pytest.raises(Unsupported, match="attention of float16, int8"):
+        bitblas.FlashAttenConfig(batch=1, heads=4, seq_len=48, dim=32, K_dtype="int8")

@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING, Any
 from tilewright.compat.bitblas import base, cache, common, module, ops, quantization, testing, tvm, utils
 from tilewright.compat.bitblas.base import OptimizeStrategy, TransformKind
 from tilewright.compat.bitblas.cache import global_operator_cache
+from tilewright.compat.bitblas.ops.general_flashatten import FlashAtten, FlashAttenConfig
 from tilewright.compat.bitblas.ops.general_matmul import Matmul, MatmulConfig
+from tilewright.compat.bitblas.ops.general_matmul_splitk import MatmulConfigWithSplitK, MatmulWithSplitK
 from tilewright.compat.bitblas.utils import auto_detect_nvidia_target
 
 __version__ = "0.1.0.post1"
 
 __all__ = [
-    "Linear", "Matmul", "MatmulConfig", "OptimizeStrategy", "TransformKind", "apply_transform_on_input",
+    "FlashAtten", "FlashAttenConfig", "Linear", "Matmul", "MatmulConfig", "MatmulConfigWithSplitK", "MatmulWithSplitK",
+    "OptimizeStrategy", "TransformKind", "apply_transform_on_input",
     "auto_detect_nvidia_target", "base", "cache", "common", "global_operator_cache", "module", "ops", "quantization",
     "set_debug_level", "set_log_level", "testing", "tvm", "utils",
 ]  # fmt: skip

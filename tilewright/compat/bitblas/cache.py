@@ -17,6 +17,7 @@ from typing import Any
 
 from tilewright.compat.bitblas.common import BITBLAS_DEFAULT_CACHE_PATH
 from tilewright.compat.bitblas.ops.general_matmul import Matmul, MatmulConfig
+from tilewright.compat.bitblas.ops.general_matmul_splitk import MatmulConfigWithSplitK, MatmulWithSplitK
 from tilewright.compat.bitblas.utils import name_of
 from tilewright.errors import InvalidCheckpoint
 from tilewright.tuning import Database
@@ -93,8 +94,11 @@ class OperatorCache:
         for record in sorted(root.glob(f"{_directory(target)}/*/{_RECORD}")):
             try:
                 saved = json.loads(record.read_text(encoding="utf-8"))
-                config = MatmulConfig(**saved["config"])
-                operator = Matmul(config, saved["name"], saved["target"], enable_tuning=False, from_database=True)
+                divided = "k_split" in saved["config"]
+                config = (MatmulConfigWithSplitK if divided else MatmulConfig)(**saved["config"])
+                operator = (MatmulWithSplitK if divided else Matmul)(
+                    config, saved["name"], saved["target"], enable_tuning=False, from_database=True
+                )
                 operator.tuned = dict(saved["tuned"])
                 for key, options in operator.tuned.items():
                     Database().put(key, options)

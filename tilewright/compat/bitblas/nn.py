@@ -15,6 +15,7 @@ from tilewright.formats import pack_plain, unpack_plain
 from tilewright.ir.dtypes import dtype
 from tilewright.matmul.arrays import as_numpy, as_torch
 from tilewright.matmul.facts import bucket
+from tilewright.matmul.packed import PackedWeight
 from tilewright.quant.importers import from_bitblas, from_gptq
 from tilewright.quant.importers.bitblas import stored_codes
 from tilewright.quant.weight import QuantizedWeight
@@ -130,6 +131,33 @@ class Linear(nn.Linear):
             self.bias = module.bias.detach().clone()
         if device is not None:
             self.to(device)
+
+    def forward(self, x: torch.Tensor, output: torch.Tensor | None = None) -> torch.Tensor:
+        """See `tilewright.Linear`."""
+        self._take_assigned()
+        return super().forward(x, output)
+
+    @property
+    def weight(self) -> PackedWeight:
+        """See `tilewright.Linear`."""
+        self._take_assigned()
+        return super().weight
+
+    def _take_assigned(self) -> None:
+        """Programs write BitBLAS's bytes to ``layer.qweight.data`` and ``layer.zeros.data``: int8, which ours never are."""
+        codes, zeros = self._buffers["qweight"], self._buffers.get("zeros")
+        raw_zeros = zeros is not None and zeros.dtype is torch.int8
+        if codes is None or not ((codes.dtype is torch.int8 and not self.consistent) or raw_zeros):
+            return
+        config, scales = self.config, self._buffers.get("scales") if self.config.with_scaling else None
+        if codes.dtype is not torch.int8:
+            of = self.config.format
+            packed = super().weight.unpack().codes
+            codes = config.order.pack(packed if config.native else stored_codes(packed, of))
+        if zeros is not None and not raw_zeros and config.zeros_mode == "quantized":
+            wide = np.broadcast_to(as_numpy(zeros), (self.out_features, -(-self.in_features // self.block[1])))
+            zeros = pack_plain(np.ascontiguousarray(wide.T.astype(np.uint8)), config.format.bits)
+        self._take(self._weight_of(codes, scales, zeros if config.with_zeros else None))
 
     def _take(self, weight: QuantizedWeight) -> None:
         self.W_dtype = weight.format.name

@@ -58,6 +58,17 @@ def requires_cuda_compute_version(major: int, minor: int = 0) -> Callable[[Any],
     return _needs(found >= (major, minor), f"needs a GPU of compute capability {major}.{minor}")
 
 
+def requires_gpu(*marks: Any) -> Any:
+    """Skips a test without a GPU."""
+    import torch
+
+    mark = _needs(torch.cuda.is_available(), "needs a GPU")
+    return mark(marks[0]) if marks else mark
+
+
+requires_cuda = requires_gpu
+
+
 def requires_package(*names: str) -> Callable[[Any], Any]:
     """Skips a test without packages."""
     import importlib.util

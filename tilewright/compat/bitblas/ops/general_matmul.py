@@ -167,18 +167,29 @@ class Matmul(OwnMatmul):
 
     def retrieve_weight_shape(self) -> list[int]:
         """``[N, K * bits / 8]``; with propagate_b ``[N / 16, K / columns, 16, columns * bits / 8]``."""
-        return self.config.order.shape(*self._size)
+        shape = self.config.order.shape(*self._size)
+        return shape[::-1] if self._is_turned else shape
+
+    @property
+    def _is_turned(self) -> bool:
+        """Whether raw weights are ``[K, N]``, as whole elements are in the layouts nn and tn where nothing cuts them into tiles."""
+        return super()._is_turned and not self.config.order.stage
+
+    def _in_rows(self, array: np.ndarray) -> np.ndarray:
+        """A weight of a layout as ``[N, K]``, but for one whose raw form is turned."""
+        turn = self.config.layout[1] == "n" and not self._is_turned and array.ndim == 2
+        return np.ascontiguousarray(array.T) if turn else array
 
     def _code_shape(self) -> tuple[int, ...]:
-        shape = self.retrieve_weight_shape()
+        shape = self.config.order.shape(*self._size)
         return (shape[0], shape[1], shape[2] * shape[3]) if len(shape) == 4 else tuple(shape)
 
     def _weight_tensors(self, A: Any, W: Any, scale: Any, zeros: Any) -> dict[str, Any]:
         expected = self._code_shape()
-        if hasattr(W, "reshape") and int(np.prod(W.shape)) == int(np.prod(expected)):
+        if hasattr(W, "reshape") and not self._is_turned and int(np.prod(W.shape)) == int(np.prod(expected)):
             W = W.reshape(expected)
-            if not self.config.format.is_dense and "float8" in str(W.dtype):
-                W = W.view(_unsigned(W))
+        if not self.config.format.is_dense and "float8" in str(getattr(W, "dtype", "")):
+            W = W.view(_unsigned(W))
         return super()._weight_tensors(A, W, scale, zeros)
 
     def _plain(self, codes: Any) -> Any:
@@ -192,13 +203,13 @@ class Matmul(OwnMatmul):
 
     @property
     def weight_transform(self) -> Callable[[Any], Any] | None:  # type: ignore[override]
-        """From stored codes ``[N, K]``, one an element, to ``[N, K * bits / 8]``; None where they stay as they are."""
+        """From stored codes ``[N, K]`` (in the layouts nn and tn ``[K, N]``), one an element, to ``[N, K * bits / 8]``; None where they stay as they are."""
         order, of = self.config.order, self.config.format
         if order.bits >= 8 and not order.stage:
             return None
 
         def transform(codes: Any) -> Any:
-            return on_arrays(lambda array: _packed(array, order, of), codes)
+            return on_arrays(lambda array: _packed(self._in_rows(array), order, of), codes)
 
         return transform
 
@@ -213,7 +224,9 @@ class Matmul(OwnMatmul):
         """
 
         def transform(array: np.ndarray) -> np.ndarray:
-            of, order = self.config.format, self.config.order
+            of, order, array = self.config.format, self.config.order, self._in_rows(array)
+            if self._is_turned and (of.is_dense or array.dtype.itemsize == 1):
+                return array
             if of.is_dense or (array.dtype.itemsize == 1 and array.dtype.kind in "fV"):
                 return _packed(array, order, of)
             if of.kind in ("int", "uint"):
