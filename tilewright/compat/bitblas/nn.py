@@ -145,7 +145,8 @@ class Linear(nn.Linear):
 
     def _take_assigned(self) -> None:
         """Programs write BitBLAS's bytes to ``layer.qweight.data`` and ``layer.zeros.data``: int8, which ours never are."""
-        codes, zeros = self._buffers["qweight"], self._buffers.get("zeros")
+        codes: Any = self._buffers["qweight"]
+        zeros: Any = self._buffers.get("zeros")
         raw_zeros = zeros is not None and zeros.dtype is torch.int8
         if codes is None or not ((codes.dtype is torch.int8 and not self.consistent) or raw_zeros):
             return
