@@ -116,6 +116,7 @@ def test_attention_blocks_stay_for_tiles_of_any_length(causal, queries, keys):
     factory = JITFunction(flash_attention.direct.function, "cuda -arch=sm_90a -cores=2", Schedule(persistent=True))
     kernel = factory.compile(q, k, v, dtype="float16", causal=causal, tiles=AttentionTiles(64, 32, 128))
     assert "grid: persistent, 2 at once" in kernel.explain()
+    assert "Q_shared_loads: a second slot, for the next tile" in kernel.explain()
     scores = q.astype(np.float64) @ k.astype(np.float64).transpose(0, 1, 3, 2) * 32**-0.5
     visible = np.arange(keys)[None, :] <= np.arange(queries)[:, None] + keys - queries
     weights = np.where(visible | (not causal), np.exp(scores - scores.max(-1, keepdims=True)), 0.0)

@@ -66,7 +66,6 @@ from tilewright.ir.nodes import (
     Receive,
     Role,
     Roles,
-    Select,
     Seq,
     Statement,
     Store,
@@ -77,17 +76,19 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.signature import size_variables
-from tilewright.ir.visitor import find, substitute, variables, walk
+from tilewright.ir.visitor import find, variables, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, map_kernels
 from tilewright.passes.tile.claim_tiles import CLAIM, PERSISTENT, Claims
+from tilewright.passes.tile.deal_tiles import ceildiv, dealt_loop
 from tilewright.passes.tile.divide_roles import SPECIALIZED
 from tilewright.passes.tile.drop_dependent_launch import WORDS
 from tilewright.passes.tile.form_clusters import CLUSTER, depending, differs, load_bytes, reads_own_memory
 from tilewright.passes.tile.ping_pong import PING_PONG, last_turn, own_turn, paired
 from tilewright.passes.tile.rasterize_grid import RASTER, panel_place, within
 from tilewright.passes.tile.running_numbers import Renumber
+from tilewright.passes.tile.second_slots import with_second_slots
 from tilewright.passes.tile.select_copies import channel_copies
 from tilewright.passes.tile.stage_epilogue import MIN_BLOCKS, shared_bytes, shared_room
 
@@ -123,6 +124,8 @@ def _persist(kernel: Kernel, context: Context, analyzer: Analyzer) -> Kernel | l
     if reason is not None:
         choices.append(f"{place}grid: one tile a block (not persistent: {reason})")
         return kernel
+    found.source, deeper = with_second_slots(kernel, found.once, context.arch)
+    choices += [f"{place}{name}: a second slot, for the next tile" for name in deeper]
     dealt = "tiles are claimed" if found.claims is not None else f"panels of {grid.panel} rows of tiles"
     dealt += ", two consumers in turn" if any(role.instances > 1 for role in found.roles) else ""
     choices.append(f"{place}grid: persistent, {grid.resident} at once, {dealt}")
@@ -274,6 +277,18 @@ class _Persist:
         counted = self.analyzer.equal(found[0].iteration, index_binary("sub", loop.var, loop.start))
         return count if counted and not variables(count) & own and not reads_own_memory(count) else None
 
+    @property
+    def once(self) -> list[Channel]:
+        """Channels of one slot that every role passes once a tile."""
+        alone = [one for one in self.channels if one.stages == 1]
+        return [
+            channel for channel in alone
+            if all(
+                isinstance(count := self.passes(role, channel), Const) and count.value == 1
+                for role in self.roles if role.name in (*channel.writers, *channel.readers)
+            )
+        ]  # fmt: skip
+
     def is_uneven(self) -> bool:
         """Whether some tiles take more steps than others."""
         counts = [self.passes(role, channel) for role in self.roles for channel in self.channels]
@@ -288,8 +303,8 @@ class _Persist:
     def kernel(self) -> Kernel:
         source, blocks = self.source, self.grid.blocks
         total = self.grid.total
-        turns = _ceildiv(total, const(self.grid.resident))
-        count = self.analyzer.simplify(_ceildiv(total, index_binary("max", turns, 1)))
+        turns = ceildiv(total, const(self.grid.resident))
+        count = self.analyzer.simplify(ceildiv(total, index_binary("max", turns, 1)))
         if self.claims is not None:
             count = self.analyzer.simplify(index_binary("min", total, const(self.grid.resident)))
         block = Var(INT32, "block")
@@ -356,27 +371,11 @@ class _Persist:
             ending = last_turn(role, turn, role.span) if alternates else None
             loop = self.claims.loop(turn, tile, total, groups, work, writes, role.span, ending)
             return replace(role, body=seq(before, fresh(loop)))
-        even = isinstance(total, Const) and isinstance(groups, Const) and total.value % groups.value == 0
-        if numbers:  # every other turn the other way round, so that who has a long tile has a short one next
-            back = index_binary("sub", index_binary("sub", groups, 1), group)
-            group = Select(
-                INT32, index_binary("eq", index_binary("floormod", turn, 2), 0), cast(group, INT32), cast(back, INT32)
-            )
-            whole = index_binary("floordiv", total, groups)
-            left = index_binary("sub", total, index_binary("mul", whole, groups))
-            last = substitute(group, {turn: whole})
-            turns = index_binary("add", whole, Select(INT32, index_binary("lt", last, left), const(1), const(0)))
-        else:
-            turns = _ceildiv(total if even else index_binary("sub", total, group), groups)
-        count = Var(INT32, "turns")
-        number = index_binary("add", index_binary("mul", turn, groups), group)
-        loop = For(
-            turn, const(0), cast(turns, INT32), const(1),
-            seq(Let(tile, cast(number, INT32), span=role.span), work.statements), span=role.span,
-        )  # fmt: skip
+        loop = dealt_loop(turn, tile, total, group, groups, work, bool(numbers), role.span)
         if alternates:
+            count = Var(INT32, "turns")
+            counted = Let(count, loop.stop, span=role.span)
             loop = replace(loop, stop=count)
-            counted = Let(count, cast(turns, INT32), span=role.span)
             return replace(role, body=seq(before, counted, fresh(loop), last_turn(role, count, role.span)))
         return replace(role, body=seq(before, fresh(loop)))
 
@@ -400,10 +399,6 @@ def _is_of_launch(statement: Statement) -> bool:
     """Whether a statement waits for the kernel before, or lets the next one begin."""
     call = statement.value if isinstance(statement, Evaluate) else None
     return isinstance(call, Call) and call.function in WORDS
-
-
-def _ceildiv(value: Expr, divisor: Expr) -> Expr:
-    return index_binary("floordiv", index_binary("add", value, index_binary("sub", divisor, 1)), divisor)
 
 
 def _plain(extent: Expr) -> Extent:
