@@ -20,8 +20,10 @@ from typing import Any
 import torch
 
 import tilewright
-from tilewright.kernels.attention import AttentionTiles, flash_attention
+from tilewright.kernels.attention import flash_attention
+from tilewright.kernels.attention_tiles import AttentionTiles, tiles_for
 from tilewright.passes.context import Schedule
+from tilewright.targets.cuda.arch import detect
 
 CASES = (
     "16x32x512x128,16x32x512x128c,32x32x256x128,8x32x1024x128,8x32x1024x128c,8x32x2048x64,8x32x2048x64c,4x32x4096x128"
@@ -70,7 +72,7 @@ def measure(case: str, tried: list[str], rounds: int) -> None:
         tiles, persistent = variant(text)
         jitted = tilewright.jit(flash_attention.direct.function, schedule=Schedule(persistent=persistent))
         try:
-            kernel = jitted.compile(q, k, v, causal=causal, dtype="float16", tiles=tiles)
+            kernel = jitted.compile(q, k, v, causal=causal, dtype="float16", tiles=tiles, expected=(M, N))
             out = kernel(q, k, v)
         except Exception as error:
             print(f"  {text}: {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)
@@ -78,7 +80,9 @@ def measure(case: str, tried: list[str], rounds: int) -> None:
         wrong = (out.float() - peer().float()).abs().max().item()
         if not wrong < 2e-2:
             print(f"  {text}: WRONG by {wrong}", flush=True)
-        runs[f"ours {text}".strip()] = lambda kernel=kernel: kernel(q, k, v)
+        runs[f"ours {text or chosen(heads, kv_heads, batch, M, N, dim, causal)}"] = lambda kernel=kernel: kernel(
+            q, k, v
+        )
     for run in runs.values():
         run()
     times = paced(runs, rounds)
@@ -88,6 +92,10 @@ def measure(case: str, tried: list[str], rounds: int) -> None:
             f"  {spent:9.1f} us {work / spent:6.0f} TFLOP/s {moved / spent:6.0f} GB/s {times['torch'] / spent:6.3f}  {name}",
             flush=True,
         )
+
+
+def chosen(heads: int, kv_heads: int, batch: int, M: int, N: int, dim: int, causal: bool) -> AttentionTiles:
+    return tiles_for(detect(), "float16", (batch, heads, kv_heads), (M, N), dim, causal)
 
 
 def variant(text: str) -> tuple[AttentionTiles | None, bool | None]:

@@ -2,97 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import tilewright
 import tilewright.language as T
-from tilewright.machine.arch import Arch
+from tilewright.kernels.attention_tiles import (
+    CONSUMING,
+    PRODUCING,
+    AttentionTiles,
+    attention_tiles,
+    heads_together,
+    on_hopper,
+    tiles_for,
+)
 
 LOG2_E = 1.4426950408889634
 
-FEW_QUERIES = 64
-"""Up to so many queries, blocks of as many rows are as good as larger ones, and there are more of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionTiles:
-    """How the scores of a head are divided.
-
-    Attributes
-    ----------
-    block_M, block_N : queries of a block, and keys of one step.
-    threads : of the warps that compute.
-    num_stages : tiles of keys and values that are held.
-    blocks : that share a multiprocessor: one's first and last products leave room for the other's.
-    together : whether all heads that share keys are rows of the same tiles, as suits few queries.
-    splits : blocks that divide the keys of a tile, and leave what they found for a second kernel.
-    """
-
-    block_M: int = 64
-    block_N: int = 64
-    threads: int = 128
-    num_stages: int = 2
-    blocks: int = 1
-    together: bool = False
-    splits: int = 1
-
-
-WARPGROUPS = ((3, 128, 128, 128), (2, 192, 160, 128), (1, 192, 160, 128))
-"""Warpgroups of 64 queries each, registers of a thread for scores, weights and result beside all else, and the keys of a
-step, without and with a causal mask (wide tiles are masked in vain where they cross the diagonal); measured on an H200."""
-
-CONSUMING, PRODUCING = 216, 40
-"""Registers of a thread that computes, and of one that loads, of 128 each in two blocks of a multiprocessor."""
-
 ADDED_ROWS = 4
 """Rows of a block that adds what several found."""
-
-TOGETHER = 8
-"""Heads of which causal blocks take the tiles in turn (measured on an H200)."""
-
-SHARED_BYTES = 192 << 10
-"""For queries, keys and values, beside the boxes through which results leave."""
-
-
-def attention_tiles(
-    arch: Arch | None, dtype: str, dim: int, causal: bool = False, queries: int | None = None
-) -> AttentionTiles:
-    """Tiles that suit a machine.
-
-    On Hopper a warpgroup holds 64 rows: ``dim / 2`` registers of the result, ``block_N / 2`` of scores and half of that of
-    weights.  Three warpgroups hide most of the exponents' time, where their registers and shared memory hold 128 keys; two
-    hold more keys of wider heads.
-
-    Parameters
-    ----------
-    arch : None where it is not known.
-    dim : of a head.
-    causal : whether the scores are masked above the diagonal.
-    queries : how many there are at most, where that is known.
-    """
-    if arch is None or not arch.has_threads or tilewright.dtype(dtype).bits != 16:
-        return AttentionTiles()
-    few = queries is not None and queries <= FEW_QUERIES
-    if not arch.has("wgmma"):
-        return AttentionTiles(64, 64, 128) if few or dim > 128 else AttentionTiles(128, 64, 256)
-    for groups, registers, most, most_causal in WARPGROUPS:
-        rows = 64 * groups
-        held = min((registers - dim // 2) * 4 // 3, (SHARED_BYTES // (2 * dim) - rows) // 4)
-        if (groups == 1 or not few) and (groups < 3 or held >= most):
-            keys = min(held, most_causal if causal else most)
-            return AttentionTiles(rows, max(16, keys // 16 * 16), 128 * groups)
-    return AttentionTiles()
-
-
-def heads_together(heads: int) -> int:
-    """Heads whose tiles are claimed in turn: as many as divide all, up to `TOGETHER`."""
-    return max(count for count in range(1, TOGETHER + 1) if heads % count == 0)
-
-
-def on_hopper(arch: Arch | None) -> bool:
-    """Whether blocks can be divided into roles that claim tiles."""
-    return arch is not None and arch.has_threads and arch.has("wgmma")
 
 
 @tilewright.jit
@@ -104,6 +31,7 @@ def flash_attention(
     scale: float | None = None,
     dtype: str = "float32",
     tiles: AttentionTiles | None = None,
+    expected: tuple[int, int] | None = None,
 ) -> Any:
     """Attention of every head, the online softmax of FlashAttention-2 (Dao, 2023, algorithm 1).
 
@@ -113,7 +41,8 @@ def flash_attention(
     K, V : ``[batch, kv_heads, N, dim]``; heads must be a multiple of kv_heads (grouped queries).
     causal : query ``i`` sees keys up to ``i + N - M``: the last query sees all of them.
     scale : of the scores; ``1 / sqrt(dim)`` where None.
-    tiles : None for those that suit the machine and many queries; see `attention_tiles`.
+    tiles : None for those that suit the machine; see `attention_tiles`.
+    expected : queries and keys that tiles shall suit, where they are not given; None for many.  Any numbers are right.
 
     Returns
     -------
@@ -132,6 +61,8 @@ def flash_attention(
     factor = 1.0 if to_log2 <= 0 else to_log2
     group = heads // kv_heads
     chosen = tiles or attention_tiles(T.machine(), dtype, dim, causal)
+    if tiles is None and expected is not None:
+        chosen = tiles_for(T.machine(), dtype, (batch, heads, kv_heads), expected, dim, causal)
     block_M, block_N, num_stages, threads = chosen.block_M, chosen.block_N, chosen.num_stages, chosen.threads
     splits = chosen.splits
     # Heads that share keys may be one, of as many more rows.

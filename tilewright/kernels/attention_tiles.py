@@ -1,0 +1,195 @@
+"""How attention is divided on a GPU: by the machine for many queries and keys, by a model of it for sizes that are expected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import tilewright
+from tilewright.machine.arch import Arch
+
+FEW_QUERIES = 64
+"""Up to so many queries, blocks of as many rows are as good as larger ones, and there are more of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionTiles:
+    """How the scores of a head are divided.
+
+    Attributes
+    ----------
+    block_M, block_N : queries of a block, and keys of one step.
+    threads : of the warps that compute.
+    num_stages : tiles of keys and values that are held.
+    blocks : that share a multiprocessor: one's first and last products leave room for the other's.
+    together : whether all heads that share keys are rows of the same tiles, as suits few queries.
+    splits : blocks that divide the keys of a tile, and leave what they found for a second kernel.
+    """
+
+    block_M: int = 64
+    block_N: int = 64
+    threads: int = 128
+    num_stages: int = 2
+    blocks: int = 1
+    together: bool = False
+    splits: int = 1
+
+
+WARPGROUPS = ((3, 128, 128, 128), (2, 192, 160, 128), (1, 192, 160, 128))
+"""Warpgroups of 64 queries each, registers of a thread for scores, weights and result beside all else, and the keys of a
+step, without and with a causal mask (wide tiles are masked in vain where they cross the diagonal); measured on an H200."""
+
+CONSUMING, PRODUCING = 216, 40
+"""Registers of a thread that computes, and of one that loads, of 128 each in two blocks of a multiprocessor."""
+
+TOGETHER = 8
+"""Heads of which causal blocks take the tiles in turn (measured on an H200)."""
+
+SHARED_BYTES = 192 << 10
+"""For queries, keys and values, beside the boxes through which results leave."""
+
+LARGEST = 227 << 10
+"""Shared memory of a block."""
+
+BESIDE = 48
+"""Registers of a thread beside scores, weights and result."""
+
+PRODUCT, SOFTMAX = 1.17 / 1024, 0.036
+"""Cycles of a multiprocessor for an element of the scores: of its products for each column of a head, and of all else that is not hidden
+beside them."""
+
+STEP = 300
+"""Cycles that a step costs whatever its keys."""
+
+SINGLE = 1.4
+"""How much longer a warpgroup takes beside which no other one works."""
+
+TILE, TILE_BESIDE = 3700, 1500
+"""Cycles that begin and end of a tile cost, and what of them is left where another block works meanwhile."""
+
+MEMORY_RATE, SHORTER = 2400, 0.24
+"""Bytes a cycle of memory, and the share of the shorter of the two, work and memory, that the longer one does not hide."""
+
+ADDING = 5000
+"""Cycles of a second kernel, which adds what blocks found that divide the keys."""
+
+
+def attention_tiles(
+    arch: Arch | None, dtype: str, dim: int, causal: bool = False, queries: int | None = None
+) -> AttentionTiles:
+    """Tiles that suit a machine.
+
+    On Hopper a warpgroup holds 64 rows: ``dim / 2`` registers of the result, ``block_N / 2`` of scores and half of that of
+    weights.  Three warpgroups hide most of the exponents' time, where their registers and shared memory hold 128 keys; two
+    hold more keys of wider heads.
+
+    Parameters
+    ----------
+    arch : None where it is not known.
+    dim : of a head.
+    causal : whether the scores are masked above the diagonal.
+    queries : how many there are at most, where that is known.
+    """
+    if arch is None or not arch.has_threads or tilewright.dtype(dtype).bits != 16:
+        return AttentionTiles()
+    few = queries is not None and queries <= FEW_QUERIES
+    if not arch.has("wgmma"):
+        return AttentionTiles(64, 64, 128) if few or dim > 128 else AttentionTiles(128, 64, 256)
+    for groups, registers, most, most_causal in WARPGROUPS:
+        rows = 64 * groups
+        held = min((registers - dim // 2) * 4 // 3, (SHARED_BYTES // (2 * dim) - rows) // 4)
+        if (groups == 1 or not few) and (groups < 3 or held >= most):
+            keys = min(held, most_causal if causal else most)
+            return AttentionTiles(rows, max(16, keys // 16 * 16), 128 * groups)
+    return AttentionTiles()
+
+
+def heads_together(heads: int) -> int:
+    """Heads whose tiles are claimed in turn: as many as divide all, up to `TOGETHER`."""
+    return max(count for count in range(1, TOGETHER + 1) if heads % count == 0)
+
+
+def on_hopper(arch: Arch | None) -> bool:
+    """Whether blocks can be divided into roles that claim tiles."""
+    return arch is not None and arch.has_threads and arch.has("wgmma")
+
+
+def tiles_for(
+    arch: Arch | None, dtype: str, heads: tuple[int, int, int], sizes: tuple[int, int], dim: int, causal: bool = False
+) -> AttentionTiles:
+    """Tiles that take the fewest cycles for sizes that are expected, by a model of Hopper; elsewhere as `attention_tiles`.
+
+    Parameters
+    ----------
+    heads : batch, heads of queries and heads of keys.
+    sizes : queries and keys.
+    """
+    queries, keys = sizes
+    usual = attention_tiles(arch, dtype, dim, causal, queries)
+    if not on_hopper(arch) or tilewright.dtype(dtype).bits != 16:
+        return usual
+    assert arch is not None
+    work = _Work(*heads, queries, keys, dim, causal, arch.cores)
+    return min([usual, *work.candidates()], key=work.cycles)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Attention of a size, and what it takes."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    dim: int
+    causal: bool
+    cores: int
+
+    def candidates(self) -> Iterator[AttentionTiles]:
+        """Tiles whose registers and shared memory suffice."""
+        group = self.heads // self.kv_heads
+        for groups, blocks in ((1, 1), (2, 1), (3, 1), (1, 2)):
+            rows = 64 * groups
+            for keys in range(32, self._most_keys(groups, blocks) + 1, 16):
+                for together in (False, True)[: 1 + (group > 1 and self.queries < rows)]:
+                    for splits in (1, 2, 4, 8, 16, 32):
+                        if splits == 1 or -(-self.keys // keys) >= 2 * splits:
+                            yield AttentionTiles(rows, keys, 2 * rows, 2, blocks, together, splits)
+
+    def _most_keys(self, groups: int, blocks: int) -> int:
+        """Keys of a step for which warpgroups have registers, and a block shared memory."""
+        registers = CONSUMING if blocks == 2 else {1: 240, 2: 240, 3: 160}[groups]
+        room = (LARGEST if blocks == 1 else LARGEST // 2 - (1 << 10)) // (2 * self.dim)
+        return min((registers - BESIDE - self.dim // 2) * 4 // 3, (room - 64 * groups) // 4, 176)
+
+    def cycles(self, tiles: AttentionTiles) -> float:
+        """Cycles of a launch."""
+        joined = self.heads // self.kv_heads if tiles.together else 1
+        lines, own_heads = self.queries * joined, self.heads // joined
+        down = -(-lines // tiles.block_M)
+        steps = [self._steps(tiles, block, joined) for block in range(down)]
+        running = self.cores * tiles.blocks
+        each = STEP + tiles.block_M * tiles.block_N * (self.dim * PRODUCT + SOFTMAX) * tiles.blocks
+        if tiles.threads == 128 and tiles.blocks == 1:
+            each *= SINGLE
+        blocks = down * own_heads * self.batch * tiles.splits
+        longest = max(steps)
+        mean = sum(steps) / down
+        waves = -(-blocks // running) if not self.causal else max(1.0, blocks / running)
+        turns = longest if blocks <= running or not self.causal else mean
+        multiplying = waves * (turns * each + (TILE if tiles.blocks == 1 else TILE_BESIDE * tiles.blocks))
+        size = self.batch * self.dim * 2
+        memory = size * (2 * self.queries * self.heads + 2 * self.keys * self.kv_heads) / MEMORY_RATE
+        adding = 0.0
+        if tiles.splits > 1:
+            adding = ADDING + 2 * tiles.splits * self.batch * self.heads * self.queries * self.dim * 4 / MEMORY_RATE
+        return max(multiplying, memory) + SHORTER * min(multiplying, memory) + adding
+
+    def _steps(self, tiles: AttentionTiles, block: int, joined: int) -> int:
+        """Steps of a block of rows, its share of them where several divide the keys."""
+        seen = self.keys
+        if self.causal and joined == 1:
+            seen = max(0, min(self.keys, (block + 1) * tiles.block_M + self.keys - self.queries))
+        steps = -(-seen // tiles.block_N)
+        return -(-steps // tiles.splits)
