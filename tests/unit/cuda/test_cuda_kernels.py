@@ -5,7 +5,8 @@ import pytest
 from cuda_gemm import matmul, on, operands, product
 
 import tilewright.language as T
-from tilewright.kernels.attention import AttentionTiles, attention_tiles, flash_attention
+from tilewright.kernels.attention import flash_attention
+from tilewright.kernels.attention_tiles import AttentionTiles, attention_tiles, tiles_for
 from tilewright.kernels.elementwise import elementwise
 from tilewright.kernels.rms_norm import rms_norm_of_long_rows, rms_norm_of_short_rows
 from tilewright.kernels.softmax import softmax_of_long_rows, softmax_of_short_rows
@@ -136,6 +137,26 @@ def test_attention_has_tiles_that_fit_the_machine(arch, dim, causal, rows, keys)
     chosen = attention_tiles(kernel.arch, "float16", dim, causal)
     assert (chosen.block_M, chosen.block_N) == (rows, keys)
     assert compile_text(kernel.get_kernel_source(), kernel.arch).warnings == ()
+
+
+def test_attention_has_tiles_for_the_sizes_expected():
+    """Steps that divide the keys, heads that share keys together for few queries, keys divided where blocks are few."""
+    machine = on("sm_90a", flash_attention).compile(*[np.zeros((1, 1, 64, 64), np.float16)] * 3, dtype="float16").arch
+    short = tiles_for(machine, "float16", (16, 32, 32), (512, 512), 128)
+    assert 512 % short.block_N == 0
+    few = tiles_for(machine, "float16", (1, 64, 8), (4, 16384), 128)
+    assert few.together and few.splits > 4
+    many = tiles_for(machine, "float16", (4, 32, 32), (16384, 16384), 128)
+    assert many.splits == 1 and many.block_M > 64
+
+
+def test_any_sizes_are_right_whatever_is_expected():
+    q = RNG.standard_normal((1, 4, 5, 32)).astype(np.float16)
+    k, v = (RNG.standard_normal((1, 2, 90, 32)).astype(np.float16) for _ in range(2))
+    kernel = on("sm_90a", flash_attention).compile(q, k, v, dtype="float16", expected=(1, 2048))
+    weights = np.exp(q.astype(np.float64) @ np.repeat(k, 2, axis=1).astype(np.float64).transpose(0, 1, 3, 2) * 32**-0.5)
+    expected = weights / weights.sum(-1, keepdims=True) @ np.repeat(v, 2, axis=1).astype(np.float64)
+    assert np.abs(kernel.emulate(q, k, v) - expected).max() <= 4 * 2.0**-11 * np.abs(v).max()
 
 
 def test_elementwise():

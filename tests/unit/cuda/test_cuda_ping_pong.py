@@ -145,3 +145,29 @@ def test_sizes_that_leave_no_room_for_two(rows, columns, reason):
     with pytest.warns(UserWarning, match=reason):
         kernel = on(FOUR, wide_results).compile(a, b, columns=columns)
     assert np.array_equal(kernel.emulate(a, b), product(a, b.T))
+
+
+def walked(A, B):
+    """The author goes through the tiles."""
+    M, N, K = T.const("M, N, K")
+    A: T.Tensor((M, K), "float16")
+    B: T.Tensor((N, K), "float16")
+    C = T.empty((M, N), "float32")
+    with T.Kernel(4, threads=128, ping_pong=True) as block:
+        a, b = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
+        c = T.alloc_fragment((64, 64), "float32")
+        for bx, by in T.Persistent([N // 64, M // 64], 4, block):
+            T.clear(c)
+            for k in T.Pipelined(K // 64, num_stages=2):
+                T.copy(A[by * 64, k * 64], a)
+                T.copy(B[bx * 64, k * 64], b)
+                T.gemm(a, b, c, transpose_B=True)
+            T.copy(c, C[by * 64, bx * 64])
+    return C
+
+
+def test_loops_over_tiles_of_the_author():
+    a, b = integers(384, 64), integers(64, 64, seed=1)
+    with pytest.warns(UserWarning, match="how often consumer passes through loads is not said by one loop"):
+        kernel = on(TWO, walked).compile(a, b)
+    assert np.array_equal(kernel.emulate(a, b), product(a, b.T))
