@@ -53,6 +53,7 @@ def normed(A, B, persistent=None):
         T.reduce_sum(c, sums, dim=0)
         for i, j in T.Parallel(64, 32):
             turned[63 - i, j] = c[i, j] + sums[j]
+        T.cumsum(turned, dim=1)
         for i, j in T.Parallel(64, 32):
             C[by * 64 + i, bx * 32 + j] = turned[i, j]
     return C
@@ -63,7 +64,8 @@ def normed_expected(a, b):
     padded = np.zeros((tiles * 64, len(b)), np.float32)
     padded[: len(a)] = product(a, b.T)
     parts = padded.reshape(tiles, 64, -1)
-    return (parts + parts.sum(1, keepdims=True))[:, ::-1].reshape(tiles * 64, -1)[: len(a)]
+    turned = (parts + parts.sum(1, keepdims=True))[:, ::-1].reshape(tiles * 64, -1, 32)
+    return turned.cumsum(-1).reshape(tiles * 64, -1)[: len(a)]
 
 
 def triangle(A, persistent=True):

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from tilewright.errors import InternalError
 from tilewright.ir.nodes import Allocate, Buffer, Expr, Load, Region, Role, Seq, Statement, Store
@@ -88,6 +87,3 @@ class _Own(Rewriter):
         if not self._is_owned(region.buffer):
             return made
         return Region(made.buffer, (self.index, *made.starts), (1, *made.extents))
-
-    def visit_Allocate(self, allocate: Allocate) -> Any:
-        return replace(allocate, buffer=self.map_buffer(allocate.buffer))

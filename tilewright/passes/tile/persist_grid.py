@@ -106,7 +106,8 @@ def _persist(kernel: Kernel, context: Context, analyzer: Analyzer) -> Kernel | l
     if kernel.attribute(PING_PONG, context.schedule.ping_pong):
         both = _alternating(kernel, asked, context, analyzer)
         if isinstance(both, str):
-            context.warn(f"one consumer works at all tiles of a block, and none at two in turn: {both}", kernel.span)
+            message = f"one consumer works at all tiles of a block, and none at two in turn: {both}"
+            (context.warn if kernel.attribute(PING_PONG) else context.note)(message, kernel.span)
         else:
             kernel, asked = both, asked or True
     if not kernel.attribute(SPECIALIZED) or asked is False:
