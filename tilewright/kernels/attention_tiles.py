@@ -54,20 +54,33 @@ LARGEST = 227 << 10
 BESIDE = 48
 """Registers of a thread beside scores, weights and result."""
 
-PRODUCT, SOFTMAX = 1.17 / 1024, 0.036
-"""Cycles of a multiprocessor for an element of the scores: of its products for each column of a head, and of all else that is not hidden
-beside them."""
+PRODUCT = 1.094 / 1024
+"""Cycles of a multiprocessor for the products of an element of the scores, for each column of a head."""
 
-STEP = 300
+EXPONENT = {1: 0.2, 2: 0.104, 3: 0.092}
+"""Cycles of a multiprocessor for all else of an element, by the warpgroups of a block; the longer of the two is what counts, but for a
+single warpgroup, beside which no other one multiplies."""
+
+EXPONENT_BESIDE = 0.083
+"""The same of two blocks of a warpgroup each."""
+
+STEP = 220
 """Cycles that a step costs whatever its keys."""
 
-SINGLE = 1.4
-"""How much longer a warpgroup takes beside which no other one works."""
+TILE, TILE_AHEAD, TILE_BESIDE = 4783, 3109, 4388
+"""Cycles that begin and end of a tile cost: by itself, where its queries have been loaded beside the tile before, and of two blocks that
+work side by side."""
 
-TILE, TILE_BESIDE = 3700, 1500
-"""Cycles that begin and end of a tile cost, and what of them is left where another block works meanwhile."""
+BOXES = 16 << 10
+"""Shared memory of a warpgroup's boxes, through which results leave."""
 
-MEMORY_RATE, SHORTER = 2400, 0.24
+LAST = 1.1
+"""Tiles by which blocks of a causal grid, which claim them, end one after the other."""
+
+START = 3000
+"""Cycles of a launch."""
+
+MEMORY_RATE, SHORTER = 2400, 0.28
 """Bytes a cycle of memory, and the share of the shorter of the two, work and memory, that the longer one does not hide."""
 
 ADDING = 5000
@@ -151,7 +164,10 @@ class _Work:
         group = self.heads // self.kv_heads
         for groups, blocks in ((1, 1), (2, 1), (3, 1), (1, 2)):
             rows = 64 * groups
-            for keys in range(32, self._most_keys(groups, blocks) + 1, 16):
+            most = self._most_keys(groups, blocks)
+            if groups == 3 and most < WARPGROUPS[0][2]:
+                continue
+            for keys in range(32, most + 1, 16):
                 for together in (False, True)[: 1 + (group > 1 and self.queries < rows)]:
                     for splits in (1, 2, 4, 8, 16, 32):
                         if splits == 1 or -(-self.keys // keys) >= 2 * splits:
@@ -167,24 +183,35 @@ class _Work:
         """Cycles of a launch."""
         joined = self.heads // self.kv_heads if tiles.together else 1
         lines, own_heads = self.queries * joined, self.heads // joined
-        down = -(-lines // tiles.block_M)
-        steps = [self._steps(tiles, block, joined) for block in range(down)]
-        running = self.cores * tiles.blocks
-        each = STEP + tiles.block_M * tiles.block_N * (self.dim * PRODUCT + SOFTMAX) * tiles.blocks
-        if tiles.threads == 128 and tiles.blocks == 1:
-            each *= SINGLE
+        down, running = -(-lines // tiles.block_M), self.cores * tiles.blocks
         blocks = down * own_heads * self.batch * tiles.splits
-        longest = max(steps)
-        mean = sum(steps) / down
-        waves = -(-blocks // running) if not self.causal else max(1.0, blocks / running)
-        turns = longest if blocks <= running or not self.causal else mean
-        multiplying = waves * (turns * each + (TILE if tiles.blocks == 1 else TILE_BESIDE * tiles.blocks))
+        steps = [self._steps(tiles, block, joined) for block in range(down)]
+        if self.causal and blocks > running:
+            waves, turns = blocks / running + LAST, sum(steps) / down
+        else:
+            waves, turns = -(-blocks // running), max(steps)
+        begin = TILE_BESIDE if tiles.blocks == 2 else TILE_AHEAD if self._loads_ahead(tiles, blocks) else TILE
+        multiplying = START + waves * (turns * self._step(tiles) + begin)
         size = self.batch * self.dim * 2
         memory = size * (2 * self.queries * self.heads + 2 * self.keys * self.kv_heads) / MEMORY_RATE
         adding = 0.0
         if tiles.splits > 1:
             adding = ADDING + 2 * tiles.splits * self.batch * self.heads * self.queries * self.dim * 4 / MEMORY_RATE
         return max(multiplying, memory) + SHORTER * min(multiplying, memory) + adding
+
+    def _step(self, tiles: AttentionTiles) -> float:
+        """Cycles of a step of the blocks of a multiprocessor."""
+        groups = tiles.threads // 128
+        products, rest = self.dim * PRODUCT, EXPONENT_BESIDE if tiles.blocks == 2 else EXPONENT[groups]
+        alone = groups == tiles.blocks == 1
+        each = products + rest if alone else max(products, rest)
+        return tiles.blocks * (STEP + tiles.block_M * tiles.block_N * each)
+
+    def _loads_ahead(self, tiles: AttentionTiles, blocks: int) -> bool:
+        """Whether the next tile's queries have a slot of their own (`passes/tile/second_slots.py`)."""
+        held = (2 * tiles.block_M + 2 * tiles.num_stages * tiles.block_N) * self.dim * 2
+        room = LARGEST - held - tiles.threads // 128 * BOXES
+        return tiles.splits == 1 and blocks > self.cores and room >= 2 << 10
 
     def _steps(self, tiles: AttentionTiles, block: int, joined: int) -> int:
         """Steps of a block of rows, its share of them where several divide the keys."""

@@ -205,6 +205,8 @@ def test_tiles_follow_the_size():
     assert choose_tiles(4096, 4096, 4096, "float64") == Tiles(128, 64, 16, 4, 128)
     assert choose_tiles(8192, 8192, 8192) == Tiles(128, 256, 64, 4, 256, (1, 2))
     assert choose_tiles(64, 4096, 4096).block_M == 64
+    assert choose_tiles(8192, 4096, 512).ping_pong and choose_tiles(8192, 8192, 1024, "int8").ping_pong
+    assert not choose_tiles(4096, 4096, 4096).ping_pong  # tiles of two consumers make no whole waves there
 
 
 def blocks(M, N, K, seed=0):
