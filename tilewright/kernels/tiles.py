@@ -38,9 +38,22 @@ ALONE = 1.03
 BESIDE = 0.3
 """Share of the shorter of the two, products or memory, that the longer one does not hide."""
 
-START, NEXT, NARROW = 11400, 1200, 2.4
-"""Cycles of a launch before its first product and behind its last, events around it included, those that a further
-tile of 128 x 256 of a block costs, and how much more where its results leave in boxes of 16 columns."""
+START, NARROW = 11400, 2.4
+"""Cycles of a launch before its first product and behind its last, events around it included, and how much more a further tile costs
+where its results leave in boxes of 16 columns."""
+
+NEXT = {1: 3400, 2: 1200, 4: 1200, 8: 1200}
+"""Cycles that a further tile of 128 x 256 of a block costs, by the bytes of an operand: sums of bytes have factors."""
+
+NEXT_IN_TURN, LEAVING = 300, {1: 3000, 2: 2600}
+"""What a further tile costs two consumers in turn, of whom one multiplies when the other has done; and the cycles, by the bytes of an operand,
+in which 128 x 128 sums of a consumer leave, for which it has the time of the other's products (H200, K from 256 to 8192)."""
+
+IN_TURN = {64: 0.95, 128: 0.98, 192: 0.98}
+"""The rate of consumers in turn beside that of 128 x 256 together, by the rows of a tile."""
+
+ACCUMULATORS = {1: 128, 2: 192}
+"""Registers of a thread for the sums of a consumer in turn, by the bytes of an operand: factors of the epilogue of bytes need some."""
 
 WASTE = 16
 """Blocks beyond the grid are at most one in so many."""
@@ -251,6 +264,11 @@ def _cuts(shape: Shape, M: int, N: int, size: int, cores: int) -> Iterator[Tiles
         room = SHARED_BYTES - (RESERVED if once else STAGING_BYTES)
         stages = min(MOST_STAGES, room // ((rows + columns) * ROW_BYTES))
         yield Tiles(rows, columns, block_K, stages, threads, cluster, splits, False if once else None, turned=turned)
+        sums = rows * columns // 128
+        if once or turned or along_N * along_M > 2 or rows not in IN_TURN or sums > ACCUMULATORS.get(size, 0):
+            continue
+        if columns % 32 == 0:  # results of narrower boxes leave too slowly
+            yield Tiles(rows, columns, block_K, stages, 128, cluster, ping_pong=True)
 
 
 def _threads(rows: int) -> int:
@@ -284,8 +302,18 @@ def cycles(tiles: Tiles, M: int, N: int, K: int, cores: int) -> float:
     operands = (M + N) * K * size
     asked = (rows / along_N + columns / along_M) * ROW_BYTES + FETCHED * operands / (blocks * steps)
     loads = asked / CACHE_RATE * min(1.0, blocks / resident) * FAN ** max(0, along_N * along_M - 2)
-    multiplying = waves * steps * max(products, touched, loads) * (ALONE if tiles.threads == 128 else 1.0)
-    slower_when_hot = 1 / EFFICIENCY.get((high, wide), OTHERWISE) - 1 + HEAT * loads / products
+    area = rows * columns / (128 * 256)
+    of_tile = steps * max(products, touched, loads)
+    slower_when_hot = HEAT * loads / products
+    if tiles.ping_pong:
+        of_tile /= IN_TURN[rows]
+        of_tile = max(of_tile, (of_tile + LEAVING[size] * 2 * area) / 2)
+        ending = NEXT_IN_TURN * (waves - 1.0)
+    else:
+        of_tile *= ALONE if tiles.threads == 128 else 1.0
+        slower_when_hot += 1 / EFFICIENCY.get((high, wide), OTHERWISE) - 1
+        ending = NEXT[size] * area * (NARROW if wide % 32 else 1.0) * (waves - 1)
+    multiplying = waves * of_tile
     multiplying *= 1 + slower_when_hot * min(1.0, multiplying / HOT)
     memory = (operands + M * N * size) / MEMORY_RATE
     # Rows of either operand that several clusters read at the same time.
@@ -293,7 +321,5 @@ def cycles(tiles: Tiles, M: int, N: int, K: int, cores: int) -> float:
     ahead = N * (1 - 1 / readers_B) + M * (1 - 1 / readers_A)
     again = AGAIN * ahead * K * size / MEMORY_RATE * min(1.0, memory / multiplying)
     slower, faster = max(multiplying, memory), min(multiplying, memory)
-    area = rows * columns / (128 * 256)
     exchange = waves * (EXCHANGE * area + PEER * (tiles.splits - 1)) if tiles.splits > 1 else 0.0
-    ending = NEXT * area * (NARROW if wide % 32 else 1.0) * (waves - 1)
     return slower + BESIDE * faster + again + START + ending + exchange + (CLUSTER if along_N * along_M > 1 else 0)
