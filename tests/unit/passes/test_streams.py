@@ -109,6 +109,21 @@ def test_the_second_pass_fetches_the_next_row() -> None:
     np.testing.assert_array_equal(result, 2 * values)
 
 
+def test_rows_with_an_end_of_some_lanes_are_fetched_too() -> None:
+    """The first pass goes in steps of its own, and reads a part of a vector behind them."""
+    body = """
+        row = register(float32[64])
+        for i in range(0, 32, 32):
+            row[i].x32 = A[bx * 64 + i].x32
+        store_first(row[48 : +5], load_first(A[bx * 64 + 48 : +5], dtype=float32x16), dtype=float32x16)
+        for j in range(0, 48, 16):
+            C[bx * 64 + j].x16 = row[j].x16
+    """
+    made = fetch_ahead(program(body, ROWS, "64"), BIG_CACHE)
+    verify(made)
+    assert len(calls(made, "prefetch")) == 1
+
+
 @pytest.mark.parametrize(
     "stop, term, blocks, context",
     [

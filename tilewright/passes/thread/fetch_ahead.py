@@ -59,6 +59,7 @@ from tilewright.ir.signature import root
 from tilewright.ir.visitor import walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, bind_loop, free_of, with_values
+from tilewright.passes.thread.first_lanes import LOAD
 
 LINE = 64
 """Bytes that one request fetches."""
@@ -166,7 +167,8 @@ def _first_dimension(kernel: Kernel) -> Var | None:
 def _read_only(kernel: Kernel) -> set[Buffer]:
     """Tensors that the kernel reads and does not change, none of them a view."""
     loads = {node.buffer for node in walk(kernel.body) if isinstance(node, Load)}
-    changed = {root(node.buffer) for node in walk(kernel.body) if isinstance(node, (Store, Region))}
+    ends = {node.arguments[0] for node in walk(kernel.body) if isinstance(node, Call) and node.function == LOAD}
+    changed = {root(n.buffer) for n in walk(kernel.body) if isinstance(n, (Store, Region)) and n not in ends}
     return {b for b in loads if b.scope == "global" and b.source is None and not b.dtype.is_packed} - changed
 
 
