@@ -37,6 +37,13 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Of the cases of tests marked ``sampled(n)`` the usual loop runs every n-th, drawn by name; ``make proof`` runs the others."""
+    marker = item.get_closest_marker("sampled")
+    if marker is not None and hasattr(item, "callspec") and zlib.crc32(item.nodeid.encode()) % marker.args[0]:
+        item.add_marker("proof")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep a slice of the tests that names and marks have chosen: the long proofs in pieces, on several machines or one after another."""

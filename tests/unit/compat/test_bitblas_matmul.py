@@ -12,6 +12,8 @@ from tilewright.compat import bitblas
 from tilewright.errors import InvalidTensor, MissingOperand, NotRepresentable, WrongArgumentShape
 from tilewright.formats import number_format
 
+pytestmark = pytest.mark.sampled(3)
+
 torch = pytest.importorskip("torch")
 
 N, K, GROUP = 48, 192, 64

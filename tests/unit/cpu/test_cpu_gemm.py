@@ -18,6 +18,8 @@ from tilewright.runtime.kernel import Kernel
 from tilewright.targets.cpu.arch import arch, runs_here
 from tilewright.targets.cpu.compiler import build
 
+pytestmark = pytest.mark.sampled(3)
+
 
 @tilewright.jit
 def product(

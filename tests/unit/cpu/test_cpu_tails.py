@@ -19,6 +19,8 @@ from tilewright.runtime.kernel import Kernel
 from tilewright.targets.cpu.arch import arch, host, runs_here
 from tilewright.targets.cpu.target import CPU
 
+pytestmark = pytest.mark.sampled(3)
+
 MACHINES = [machine for machine in (host(), AVX2) if runs_here(machine)]
 TYPES = ("float32", "float64", "bfloat16", "int8")
 

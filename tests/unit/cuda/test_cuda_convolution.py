@@ -10,6 +10,8 @@ import tilewright.language as T
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.targets.cuda.compiler import compile_text
 
+pytestmark = pytest.mark.sampled(3)
+
 BM, BN, BK = 64, 32, 32
 
 

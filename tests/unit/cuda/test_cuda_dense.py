@@ -12,6 +12,8 @@ from tilewright.kernels.tiles import Tiles, choose_parts, choose_tiles
 from tilewright.passes.context import Schedule
 from tilewright.specialization import JITFactory
 
+pytestmark = pytest.mark.sampled(3)
+
 SMALL = Tiles(64, 32, 64, 2, 128)
 ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 0.0, "float64": 0.0}
 SUMS = {"float32": 2.0**-24, "float64": 2.0**-53}

@@ -6,6 +6,8 @@ from cuda_gemm import on
 
 import tilewright.language as T
 
+pytestmark = pytest.mark.sampled(3)
+
 
 def folded(A, dim=1, threads=96):
     M, N = T.const("M, N")

@@ -19,6 +19,8 @@ from tilewright.passes.tile import pair_turns
 from tilewright.specialization import JITFactory
 from tilewright.targets.cuda.compiler import compile_text
 
+pytestmark = pytest.mark.sampled(3)
+
 
 def sparse_matmul(
     A, E, B, dtype="float16", accumulator="float32", block=(64, 32, 64), transpose_B=True, num_stages=2, threads=128, specialize=None,

@@ -23,6 +23,8 @@ from tilewright.errors import (
 from tilewright.language.mistakes import NumberExpected, OperatorMismatch, TileExpected
 from tilewright.targets.cuda.compiler import compile_text
 
+pytestmark = pytest.mark.sampled(3)
+
 
 def on(function, arch):
     return tilewright.compile(function, target=f"cuda -arch={arch}")

@@ -19,6 +19,8 @@ from tilewright.emulator import emulate
 from tilewright.machine.arch import Arch
 from tilewright.targets.cuda import arch as cuda_arch
 
+pytestmark = pytest.mark.sampled(3)
+
 
 @dataclass
 class EmulatorRunner:

@@ -8,6 +8,8 @@ import tilewright
 import tilewright.language as T
 from tilewright.passes.tile.separate_views import FragmentReinterpreted
 
+pytestmark = pytest.mark.sampled(3)
+
 RNG = np.random.default_rng(11)
 
 

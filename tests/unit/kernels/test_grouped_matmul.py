@@ -11,6 +11,8 @@ from tilewright.matmul.experts import GroupedCall
 from tilewright.options import override
 from tilewright.quant import quantize
 
+pytestmark = pytest.mark.sampled(3)
+
 RNG = np.random.default_rng(0)
 HOPPER = "cuda -arch=sm_90a"
 

@@ -15,6 +15,8 @@ from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice
 from tilewright.kernels.hopper_quant_medium_choice import SHARED_BYTES
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
+pytestmark = pytest.mark.sampled(3)
+
 TARGET = "cuda -arch=sm_90a"
 INT8, E4M3, HALF, WIDE = (ALL[name] for name in ("int8", "float8_e4m3fn", "float16", "float32"))
 

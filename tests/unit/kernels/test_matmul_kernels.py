@@ -11,6 +11,8 @@ import tilewright
 from tilewright.kernels.matmul import linear, matmul
 from tilewright.kernels.quant_matmul import InvalidGroup, InvalidOption, quant_matmul
 
+pytestmark = pytest.mark.sampled(3)
+
 
 def random(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
     rng, record = np.random.default_rng(seed), tilewright.dtype(dtype)

@@ -16,6 +16,8 @@ from tilewright.matmul.product import Product, explain
 from tilewright.matmul.tiers.base import Arranging
 from tilewright.quant import QuantizedWeight, quantize
 
+pytestmark = pytest.mark.sampled(3)
+
 TARGET = "cuda -arch=sm_90a"
 N, K = 70, 200
 RNG = np.random.default_rng(0)

@@ -11,6 +11,8 @@ from tilewright.matmul.facts import Request
 from tilewright.matmul.tiers.panels import panel_codes, panel_type
 from tilewright.quant import QuantizedWeight
 
+pytestmark = pytest.mark.sampled(3)
+
 TYPES = {
     "int1": "int2", "uint3": "uint4", "int3": "int4", "int4": "int4", "int5": "int8", "uint6": "uint8",
     "int7": "int8", "uint8": "uint8", "e2m1": "int8", "e2m3": "int8",

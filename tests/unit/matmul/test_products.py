@@ -12,6 +12,8 @@ from tilewright.formats import FORMATS, number_format
 from tilewright.matmul import PackedWeight, quant_matmul
 from tilewright.quant import QuantizedWeight, quantize
 
+pytestmark = pytest.mark.sampled(3)
+
 N, K = 70, 96
 RNG = np.random.default_rng(0)
 CODED = [entry.name for entry in FORMATS.values() if not entry.is_dense and entry.name != "e8m0"] + [

@@ -23,6 +23,8 @@ from tilewright.matmul.tuning import tune
 from tilewright.quant import quantize
 from tilewright.tuning import Database
 
+pytestmark = pytest.mark.sampled(3)
+
 RNG = np.random.default_rng(0)
 HOPPER, AMPERE = "cuda -arch=sm_90a", "cuda -arch=sm_80"
 

@@ -9,6 +9,8 @@ import tilewright
 import tilewright.language as T
 from tilewright.targets.cuda.compiler import compile_text
 
+pytestmark = pytest.mark.sampled(3)
+
 ROWS, COLUMNS = 45, 200
 
 
