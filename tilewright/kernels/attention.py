@@ -60,7 +60,7 @@ def flash_attention(
     before_maximum = to_log2 if to_log2 <= 0 else 1.0
     factor = 1.0 if to_log2 <= 0 else to_log2
     group = heads // kv_heads
-    chosen = tiles or attention_tiles(T.machine(), dtype, dim, causal)
+    chosen = tiles or attention_tiles(T.machine(), dtype, dim)
     if tiles is None and expected is not None:
         chosen = tiles_for(T.machine(), dtype, (batch, heads, kv_heads), expected, dim, causal)
     block_M, block_N, num_stages, threads = chosen.block_M, chosen.block_N, chosen.num_stages, chosen.threads

@@ -35,9 +35,11 @@ class AttentionTiles:
     splits: int = 1
 
 
-WARPGROUPS = ((3, 128, 128, 128), (2, 192, 160, 128), (1, 192, 160, 128))
-"""Warpgroups of 64 queries each, registers of a thread for scores, weights and result beside all else, and the keys of a
-step, without and with a causal mask (wide tiles are masked in vain where they cross the diagonal); measured on an H200."""
+WARPGROUPS = ((3, 128), (2, 192), (1, 192))
+"""Warpgroups of 64 queries each, and registers of a thread for scores, weights and result beside all else; measured on an H200."""
+
+MOST_KEYS = 128
+"""Of a step: more leave no room for the next tile's queries, and are masked in vain where they cross the diagonal."""
 
 CONSUMING, PRODUCING = 216, 40
 """Registers of a thread that computes, and of one that loads, of 128 each in two blocks of a multiprocessor."""
@@ -87,20 +89,16 @@ ADDING = 5000
 """Cycles of a second kernel, which adds what blocks found that divide the keys."""
 
 
-def attention_tiles(
-    arch: Arch | None, dtype: str, dim: int, causal: bool = False, queries: int | None = None
-) -> AttentionTiles:
+def attention_tiles(arch: Arch | None, dtype: str, dim: int, queries: int | None = None) -> AttentionTiles:
     """Tiles that suit a machine.
 
     On Hopper a warpgroup holds 64 rows: ``dim / 2`` registers of the result, ``block_N / 2`` of scores and half of that of
-    weights.  Three warpgroups hide most of the exponents' time, where their registers and shared memory hold 128 keys; two
-    hold more keys of wider heads.
+    weights.  Three warpgroups hide most of the exponents' time, where their registers and shared memory hold 128 keys.
 
     Parameters
     ----------
     arch : None where it is not known.
     dim : of a head.
-    causal : whether the scores are masked above the diagonal.
     queries : how many there are at most, where that is known.
     """
     if arch is None or not arch.has_threads or tilewright.dtype(dtype).bits != 16:
@@ -108,11 +106,11 @@ def attention_tiles(
     few = queries is not None and queries <= FEW_QUERIES
     if not arch.has("wgmma"):
         return AttentionTiles(64, 64, 128) if few or dim > 128 else AttentionTiles(128, 64, 256)
-    for groups, registers, most, most_causal in WARPGROUPS:
+    for groups, registers in WARPGROUPS:
         rows = 64 * groups
         held = min((registers - dim // 2) * 4 // 3, (SHARED_BYTES // (2 * dim) - rows) // 4)
-        if (groups == 1 or not few) and (groups < 3 or held >= most):
-            keys = min(held, most_causal if causal else most)
+        if (groups == 1 or not few) and (groups < 3 or held >= MOST_KEYS):
+            keys = min(held, MOST_KEYS)
             return AttentionTiles(rows, max(16, keys // 16 * 16), 128 * groups)
     return AttentionTiles()
 
@@ -138,7 +136,7 @@ def tiles_for(
     sizes : queries and keys.
     """
     queries, keys = sizes
-    usual = attention_tiles(arch, dtype, dim, causal, queries)
+    usual = attention_tiles(arch, dtype, dim, queries)
     if not on_hopper(arch) or tilewright.dtype(dtype).bits != 16:
         return usual
     assert arch is not None
@@ -165,7 +163,7 @@ class _Work:
         for groups, blocks in ((1, 1), (2, 1), (3, 1), (1, 2)):
             rows = 64 * groups
             most = self._most_keys(groups, blocks)
-            if groups == 3 and most < WARPGROUPS[0][2]:
+            if groups == 3 and most < MOST_KEYS:
                 continue
             for keys in range(32, most + 1, 16):
                 for together in (False, True)[: 1 + (group > 1 and self.queries < rows)]:

@@ -49,8 +49,8 @@ NEXT_IN_TURN, LEAVING = 300, {1: 3000, 2: 2600}
 """What a further tile costs two consumers in turn, of whom one multiplies when the other has done; and the cycles, by the bytes of an operand,
 in which 128 x 128 sums of a consumer leave, for which it has the time of the other's products (H200, K from 256 to 8192)."""
 
-IN_TURN = {64: 0.95, 128: 0.98, 192: 0.98}
-"""The rate of consumers in turn beside that of 128 x 256 together, by the rows of a tile."""
+IN_TURN, OTHERWISE_IN_TURN = {(128, 128): 0.98, (128, 192): 0.98, (192, 128): 0.98}, 0.955
+"""The rate of consumers in turn beside that of 128 x 256 together, by rows and columns of a tile, and of tiles that are not listed."""
 
 ACCUMULATORS = {1: 128, 2: 192}
 """Registers of a thread for the sums of a consumer in turn, by the bytes of an operand: factors of the epilogue of bytes need some."""
@@ -265,7 +265,7 @@ def _cuts(shape: Shape, M: int, N: int, size: int, cores: int) -> Iterator[Tiles
         stages = min(MOST_STAGES, room // ((rows + columns) * ROW_BYTES))
         yield Tiles(rows, columns, block_K, stages, threads, cluster, splits, False if once else None, turned=turned)
         sums = rows * columns // 128
-        if once or turned or along_N * along_M > 2 or rows not in IN_TURN or sums > ACCUMULATORS.get(size, 0):
+        if once or turned or along_N * along_M > 2 or rows > 192 or sums > ACCUMULATORS.get(size, 0):
             continue
         if columns % 32 == 0:  # results of narrower boxes leave too slowly
             yield Tiles(rows, columns, block_K, stages, 128, cluster, ping_pong=True)
@@ -306,7 +306,7 @@ def cycles(tiles: Tiles, M: int, N: int, K: int, cores: int) -> float:
     of_tile = steps * max(products, touched, loads)
     slower_when_hot = HEAT * loads / products
     if tiles.ping_pong:
-        of_tile /= IN_TURN[rows]
+        of_tile /= IN_TURN.get((rows, columns), OTHERWISE_IN_TURN)
         of_tile = max(of_tile, (of_tile + LEAVING[size] * 2 * area) / 2)
         ending = NEXT_IN_TURN * (waves - 1.0)
     else:
