@@ -104,7 +104,8 @@ EXCHANGE, PEER = 5400, 570
 """Cycles of the blocks of a cluster that add up tiles of 128 x 256 sums, and those for each of them but one."""
 
 APART, AGAIN = 1.24, 0.57
-"""How much longer loads take of blocks that divide K, as measured (why is not known); and the share of memory's time, where that is what a product waits for, that it costs that several clusters ask for what is on its way."""
+"""How much longer loads take of blocks that divide K, as measured (why is not known); and the share of memory's time, where that is
+what a product waits for, that it costs that several clusters ask for what is on its way."""
 
 RESIDENT = {1: 1.0, 2: 1.0, 4: 0.88, 8: 0.85}
 """Blocks of a cluster, and the share of the multiprocessors that clusters of as many fill."""
