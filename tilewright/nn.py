@@ -79,7 +79,7 @@ class Linear(torch.nn.Module):
         device: Any = None,
     ) -> None:
         super().__init__()
-        if min(in_features, out_features) < 1:
+        if not isinstance(in_features, int) or not isinstance(out_features, int) or min(in_features, out_features) < 1:
             raise WrongArgumentShape(f"a layer of {in_features} to {out_features} features has nothing to multiply by")
         self.handle = handle_of(self)
         self.in_features, self.out_features = in_features, out_features
@@ -129,6 +129,11 @@ class Linear(torch.nn.Module):
         to, group, options : as in `tilewright.quant.quantize`; scales are held in the layer's type where that has 16 bits.
         activations : type that activations are quantised to, None for as they come.
         """
+        if not isinstance(linear, torch.nn.Linear):
+            raise WrongArgumentKind(
+                f"a {type(linear).__name__} was given for a torch.nn.Linear",
+                hint="tilewright.quantize(array, scheme) takes a matrix",
+            )
         if linear.weight.dtype in (torch.float16, torch.bfloat16) and to not in SCHEMES:
             options.setdefault("scale_dtype", str(linear.weight.dtype).removeprefix("torch."))
         weight = quantize(as_numpy(linear.weight.float()), to, group=group, **options)
@@ -144,7 +149,17 @@ class Linear(torch.nn.Module):
         function: str | None = None,
         device: Any = None,
     ) -> Linear:
-        """A layer of a weight that exists."""
+        """A layer of a weight that exists.
+
+        Raises
+        ------
+        WrongArgumentKind : no `QuantizedWeight`.
+        """
+        if not isinstance(weight, QuantizedWeight):
+            raise WrongArgumentKind(
+                f"a {type(weight).__name__} was given for a QuantizedWeight",
+                hint="a PackedWeight has unpack(), numbers tilewright.quantize",
+            )
         assert weight.block is not None
         made = cls(
             weight.shape[1], weight.shape[0], bias is not None, activations or "float16", weight.format.name,

@@ -84,7 +84,7 @@ def quantize(
     the model as quantised so far, as Frantar et al. do; every block costs one run over the calibration.
     """
     how = quantization_scheme(scheme)
-    if isinstance(model_or_weight, (str, Path)):
+    if model_or_weight is None or isinstance(model_or_weight, (str, Path)):
         raise WrongArgumentKind(
             f"a {type(model_or_weight).__name__} was given for a model or a weight",
             hint="convert_checkpoint(path, destination, scheme) quantises what is in files",

@@ -114,6 +114,9 @@ class MatmulConfig:
         rows = self.M if isinstance(self.M, tuple) else (1 if self.M is None else self.M,)
         if not rows or not all(isinstance(m, int) and m > 0 for m in rows):
             raise Unsupported(f"the M {self.M!r}", ("a positive integer", "a list of them", "None"))
+        group = self.group_size
+        if not isinstance(group, int) or (group < 1 and group not in (-1, 0)):
+            raise Unsupported(f"the group_size {group!r}", ("a positive integer", "-1 (one group for all of K)"))
         whole = isinstance(self.a_scale, int) and not isinstance(self.a_scale, bool) and self.a_scale > 0
         if not whole and self.a_scale not in (None, "tensor", "token"):
             raise Unsupported(

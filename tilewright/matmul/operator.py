@@ -270,6 +270,7 @@ class Matmul:
         self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
     ) -> Product:
         config = self.config
+        device_of(A)  # which says what is no array
         if config.layout[0] == "t":
             A = A.T
         source = config.A_dtype if dtype(config.A_dtype).is_packed else None
@@ -359,6 +360,11 @@ class Matmul:
         points = None if facts.zero_point is None else (facts.zero_point.rows, facts.zero_point.columns)
         if packed_zeros:
             points = (facts.groups, -(-facts.N * facts.format.bits // 8))
+        if not facts.format.is_dense and getattr(getattr(W, "dtype", None), "itemsize", 1) != 1:
+            raise WrongArgumentDType(
+                f"W is {W.dtype}, where the bytes of packed {facts.format} codes are due",
+                hint="transform_weight makes them of numbers",
+            )
         if self._is_turned:
             W = contiguous(shaped("W", W, tuple(self.retrieve_weight_shape()), None).T)
         given = {

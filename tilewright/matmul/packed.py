@@ -122,7 +122,13 @@ class PackedWeight:
         Raises
         ------
         CannotQuantize : a weight without rows or columns.
+        WrongArgumentKind : no `QuantizedWeight`.
         """
+        if not isinstance(weight, QuantizedWeight):
+            raise WrongArgumentKind(
+                f"a {type(weight).__name__} was given for a QuantizedWeight",
+                hint="tilewright.quantize(array, 'w4a16') makes one of numbers",
+            )
         if 0 in weight.shape:
             raise CannotQuantize(f"a weight of shape {list(weight.shape)} has nothing to multiply by")
         assert weight.block is not None

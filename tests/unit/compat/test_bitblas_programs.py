@@ -279,3 +279,17 @@ def test_attention(layout: str, causal: bool, kv_heads: int | None) -> None:
         operator(Q, K, torch.zeros(1, 2))
     with pytest.raises(Unsupported, match="attention of float16, int8"):
         bitblas.FlashAttenConfig(batch=1, heads=4, seq_len=48, dim=32, K_dtype="int8")
+
+
+def test_targets_by_the_environment_and_by_tvms_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BITBLAS_TARGET", "cuda -arch=sm_80")
+    assert bitblas.auto_detect_nvidia_target() == "cuda -arch=sm_80"
+    config = bitblas.MatmulConfig(M=1, N=16, K=32)
+    for name, arch in (
+        ("nvidia/nvidia-a100", "sm_80"),
+        ("nvidia/nvidia-h100", "sm_90a"),
+        ("nvidia/geforce-rtx-4090", "sm_89"),
+    ):
+        assert bitblas.Matmul(config, target=bitblas.tvm.target.Target(name)).arch.name == arch
+    with pytest.raises(Unsupported, match="the transform 7 is not supported"):
+        bitblas.MatmulConfig(M=1, N=16, K=32, propagate_b=7)

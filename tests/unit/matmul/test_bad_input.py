@@ -93,6 +93,34 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Linear(2 * K, N).load_state_dict(Linear.from_quantized(WEIGHT).state_dict()),
         "the state dict has a weight of shape [24, 64], the layer [24, 128]",
     ),
+    "a group size": (
+        lambda: operator(group_size=-5),
+        "the group_size -5 is not supported\n  help: supported: a positive integer, -1 (one group for all of K)",
+    ),
+    "a raw weight of floats": (
+        lambda: operator()(A, W.astype(np.float32), S),
+        "W is float32, where the bytes of packed uint4 codes are due\n  help: transform_weight makes them of numbers",
+    ),
+    "a list for activations": (
+        lambda: operator()([1.0], W, S), "a list was given for a tensor\n  help: pass a NumPy array or a torch tensor"
+    ),
+    "an array to pack": (
+        lambda: PackedWeight.pack(X),  # type: ignore[arg-type]
+        "a ndarray was given for a QuantizedWeight\n  help: tilewright.quantize(array, 'w4a16') makes one of numbers",
+    ),
+    "an array for a layer": (
+        lambda: Linear.from_quantized(X),  # type: ignore[arg-type]
+        "a ndarray was given for a QuantizedWeight\n  help: a PackedWeight has unpack(), numbers tilewright.quantize",
+    ),
+    "a convolution for a layer": (
+        lambda: Linear.from_float(torch.nn.Conv2d(3, 3, 1)),
+        "a Conv2d was given for a torch.nn.Linear\n  help: tilewright.quantize(array, scheme) takes a matrix",
+    ),
+    "a layer of fractions": (lambda: Linear(4.5, N), "a layer of 4.5 to 24 features has nothing to multiply by"),  # type: ignore[arg-type]
+    "nothing for a model": (
+        lambda: quantize_model(None),
+        "a NoneType was given for a model or a weight\n  help: convert_checkpoint(path, destination, scheme) quantises what is in files",
+    ),
     "a path for a model": (
         lambda: quantize_model("model.safetensors"),
         "a str was given for a model or a weight\n  help: convert_checkpoint(path, destination, scheme) quantises what is in files",

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Target
 from tilewright.targets.registry import resolve
 
+DEVICES = {
+    "a100": "sm_80", "a800": "sm_80", "a30": "sm_80", "h100": "sm_90a", "h200": "sm_90a", "h800": "sm_90a", "rtx-40": "sm_89",
+    "geforce-rtx-30": "sm_86", "rtx-a6000": "sm_86", "l40": "sm_89",
+}  # fmt: skip
+"""Architectures by what TVM's name of a device has in it."""
+
 
 def auto_detect_nvidia_target(gpu_id: int = 0) -> str:
-    """The name of the best machine here: ``"cuda -arch=sm_90a"`` with a GPU, ``"cpu"`` without one."""
+    """The name of the best machine here: ``"cuda -arch=sm_90a"`` with a GPU, ``"cpu"`` without one.
+
+    The environment may name another: ``BITBLAS_TARGET``, or ``TVM_TARGET``, which BitBLAS's messages speak of.
+    """
+    named = os.environ.get("BITBLAS_TARGET") or os.environ.get("TVM_TARGET")
+    if named:
+        return named
     target, arch = resolve("auto")
     return name_of(target, arch)
 
@@ -23,8 +36,11 @@ def name_of(target: Target, arch: Arch) -> str:
 def target_name(target: Any) -> str:
     """tilewright's name of a target that a program gives: a name, an object of `bitblas.tvm`, or None for the best here."""
     text = "auto" if target is None else str(target)
-    # TVM's names of devices that BitBLAS's detection gives, as in "nvidia/nvidia-a100".
-    return "cuda" if text.startswith("nvidia/") else text
+    if text.startswith("nvidia/"):
+        # TVM's names of devices, which BitBLAS's detection gives.
+        known = next((arch for part, arch in DEVICES.items() if part in text), None)
+        return f"cuda -arch={known}" if known else "cuda"
+    return text
 
 
 __all__ = ["auto_detect_nvidia_target", "target_name"]

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.compat.bitblas.ops.permutes import on_arrays
 from tilewright.compat.bitblas.utils import target_name
-from tilewright.errors import NoDevice, NotRepresentable
+from tilewright.errors import NoDevice, NotRepresentable, Unsupported
 from tilewright.formats import Format
 from tilewright.ir.dtypes import dtype
 from tilewright.matmul.config import MatmulConfig as OwnConfig
@@ -113,6 +113,8 @@ def _transform_kind(value: Any) -> TransformKind | None:
         return value
     if isinstance(value, bool):
         return TransformKind.LDMatrixTransform if value else TransformKind.NonTransform
+    if value not in [*TransformKind]:
+        raise Unsupported(f"the transform {value!r}", ("0 to 3", "True or False", "a TransformKind", "None"))
     return TransformKind(value)
 
 
