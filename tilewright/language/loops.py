@@ -16,6 +16,7 @@ from tilewright.language.collisions import check_collisions
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected, WrongUnpacking
 from tilewright.language.proxies import Scalar, as_expr, constant, extent, here, known_value
+from tilewright.language.reaches import check_reaches
 from tilewright.language.scope import settle
 from tilewright.language.source import statement_here
 
@@ -110,6 +111,7 @@ class ParallelLoop(LoopContext):
         yield _yielded([Scalar(var, frame) for var in variables])
         body = builder.pop(frame)
         check_collisions(variables, extents, body)
+        check_reaches(variables, extents, body)
         builder.append(ParallelNode(variables, extents, body, self.layout, self.coalesced_width, span=span))
 
 

@@ -47,6 +47,20 @@ IterationsCollide: all iterations over 'j' change the same element of 'row', in 
   help: reduce a tile with T.reduce_sum and its kin, loop over 'j' with T.serial inside, or use T.atomic_add
 """,
     ),
+    "loop_longer_than_its_tile": (
+        """
+for i in T.Parallel(128):
+    row[i] = 0
+""",
+        """
+IndexOutOfRange: index i = 64 is out of range in dimension 0 of the tile 'row'
+  --> kernel.py:9:13
+  |
+9 |             row[i] = 0
+  |             ^^^^^^^^^^
+  help: the extent there is 64
+""",
+    ),
     "yield_statement": (
         """
 yield n

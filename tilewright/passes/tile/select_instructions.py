@@ -139,6 +139,12 @@ def select_instructions(function: Function, context: Context) -> Function:
                 )
             else:
                 choices.append(f"{place}{what}: scalar products{refused}")
+                if gemm.a.dtype != gemm.b.dtype and context.arch.matrix_instructions:
+                    context.warn(
+                        f"no instruction multiplies {gemm.a.dtype} by {gemm.b.dtype}: threads multiply element by element;"
+                        " give both operands one type",
+                        gemm.span,
+                    )
     context.facts[FACT] = plans
     return function
 
