@@ -57,8 +57,8 @@ def spread(shape: Sequence[int], threads: int, width: int, least: int = 1) -> La
     """A tile dealt out for coalesced access: `width` elements side by side a thread, neighbours to the next thread.
 
     The last dimension goes to threads first, then the ones before it; what is left becomes registers.  Where the
-    outermost dimension does not divide, the layout covers more than the tile.  `least` elements stay with one thread
-    where others are left without work.
+    outermost dimension does not divide, or the last one leaves most threads without work, the layout covers more than the tile.
+    `least` elements stay with one thread where others are left without work.
     """
     columns = shape[-1]
     if len(shape) == 1:
@@ -66,8 +66,8 @@ def spread(shape: Sequence[int], threads: int, width: int, least: int = 1) -> La
         count = -(-columns // (width * threads))
         return Layout.of([(width, REGISTER, 1), (threads, THREAD, 1), (count, REGISTER, width)])
     width = math.gcd(width, columns)
-    across = math.gcd(columns // width, threads)
-    rest = columns // width // across
+    across = _across(columns // width, math.prod(shape[:-1]), threads)
+    rest = -(-columns // (width * across))
     dimensions = [[(width, REGISTER, 1), (across, THREAD, 1), (rest, REGISTER, width)]]
     register, stride, left = width * rest, across, threads // across
     for position, extent in enumerate(reversed(shape[:-1])):
@@ -77,6 +77,15 @@ def spread(shape: Sequence[int], threads: int, width: int, least: int = 1) -> La
         dimensions.append([(here, THREAD, stride), (count, REGISTER, register)])
         register, stride, left = register * count, stride * here, left // here
     return Layout.of(*reversed(dimensions))
+
+
+def _across(pieces: int, rows: int, threads: int) -> int:
+    """Threads that share a row of so many pieces: such as divide it, or more where these would leave over half of all threads idle."""
+    dividing = math.gcd(pieces, threads)
+    share = 1
+    while share * 2 <= pieces and threads % (share * 2) == 0 and share * 2 * rows <= threads:
+        share *= 2
+    return share if dividing * rows * 2 < threads and share > dividing else dividing
 
 
 def shared_rows(shape: Sequence[int], bits: int, span_bytes: int | None = None) -> Layout:
