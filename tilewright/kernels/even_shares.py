@@ -86,7 +86,7 @@ def workspaces(places: int, totals: int, rows: int, columns: int, dtype: str) ->
 
 @T.macro
 def hand_over(totals: Any, partial: Any, place: Any, barrier: int, threads: int) -> None:
-    """Leave a role's sums in the workspace; the messenger, who waits at the barrier, says so."""
+    """Leave a warpgroup's sums in the workspace; the messenger, who waits for all of them at the barrier, says so."""
     for number, total in list(enumerate(totals)):
         for i, j in T.Parallel(*total.shape):
             partial[place, number, i // HELD, j // PIECE, i % HELD, j % PIECE] = total[i, j]
@@ -94,14 +94,14 @@ def hand_over(totals: Any, partial: Any, place: Any, barrier: int, threads: int)
 
 
 @T.macro
-def announce(shares: EvenShares, done: Any, first: Any, barriers: int, roles: int, threads: int) -> None:
+def announce(shares: EvenShares, done: Any, first: Any, barrier: int, count: int, threads: int) -> None:
     """What the messenger, a warp, does: it waits until sums have left for memory, so that those who multiply need not."""
-    _, begin, count, _ = shares.stretch(0)
-    if (begin > 0) & (count > 0):
+    _, begin, steps, _ = shares.stretch(0)
+    if (begin > 0) & (steps > 0):
         T.pdl_sync()
-        for number in list(range(roles)):
-            T.sync_threads(barriers + number, threads + 32)
-            if T.get_thread_binding() == 0:
+        T.sync_threads(barrier, threads + 32)
+        if T.get_thread_binding() == 0:
+            for number in list(range(count)):
                 T.atomic_store(done[first + number], 1, "release")
 
 

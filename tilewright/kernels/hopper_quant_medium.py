@@ -25,8 +25,8 @@ HALF = 64
 SLAB = 64
 """Rows of W, and rows of A, that leave a warpgroup at once."""
 
-TURNS, LEFT = 5, 8
-"""The first of three named barriers by which warpgroups take turns and meet, and of two behind which sums have left for memory."""
+FILLED, LEFT = 7, 8
+"""Named barriers: behind one the table of pairs is filled, behind the other sums have left for memory."""
 
 PADDING = 16
 """Bytes between rows of sums, so that writing columns meets different banks."""
@@ -97,7 +97,7 @@ def medium_quant_matmul(
     in_turns = warpgroups == 2 and not promoted and tokens >= 64
 
     @T.macro
-    def multiply(which: int, rings: Any, codes: Any, total: Any, before: Any, count: Any) -> None:
+    def multiply(which: Any, rings: Any, codes: Any, total: Any, before: Any, count: Any) -> None:
         """Codes are scaled in registers; one accumulator takes all products."""
         a_ring, w_ring, activations, weights, table = rings
         T.clear(total)
@@ -113,9 +113,11 @@ def medium_quant_matmul(
                 )  # fmt: skip
                 if half % halves == 0:
                     activations.receive(number)
-                begin_turn(which)
+                if in_turns:
+                    T.take_turn(chunk == 0 if half == 0 else False)
                 T.wgmma_gemm(operand, a_ring[number % stages, half % halves, :, :], total, transpose_B=True)
-                end_turn(which)
+                if in_turns:
+                    T.pass_turn()
                 T.wait_wgmma(1)
                 if half % halves == 0 and (half > 0 or step > 0):
                     activations.release(number - 1)
@@ -124,7 +126,7 @@ def medium_quant_matmul(
         activations.release((before + count) * slots - 1)
 
     @T.macro
-    def multiply_by_groups(which: int, rings: Any, codes: Any, total: Any, before: Any, count: Any) -> None:
+    def multiply_by_groups(which: Any, rings: Any, codes: Any, total: Any, before: Any, count: Any) -> None:
         """An accumulator takes a group's products, and the next codes are decoded meanwhile; then its sum is scaled."""
         a_ring, w_ring, activations, weights, table = rings
         sums = T.alloc_fragment((own, tokens), "float32")
@@ -162,19 +164,7 @@ def medium_quant_matmul(
                     total[i, j] = T.fma(sums[i, j], scale[i], total[i, j])
 
     @T.macro
-    def begin_turn(which: int) -> None:
-        """Wait until the other warpgroup has started its products: while one multiplies, the other decodes."""
-        if in_turns:
-            T.sync_threads(TURNS + which, 256)
-
-    @T.macro
-    def end_turn(which: int) -> None:
-        """Let the other warpgroup start its products."""
-        if in_turns:
-            T.named_barrier_arrive(TURNS + 1 - which, 256)
-
-    @T.macro
-    def store(total: Any, staged: Any, others: Any, C: Any, place: Any, first: Any) -> None:
+    def store(which: Any, total: Any, staged: Any, others: Any, C: Any, place: Any, first: Any) -> None:
         """Sums of the rows of W from `first` on, in registers, into C by way of shared memory."""
         factor, bias, residual = others
         expert, first_token, end = place
@@ -191,32 +181,32 @@ def medium_quant_matmul(
                         value = total[i, j]
                         if not epilogue.is_plain:
                             value = epilogue.before_residual(value, factor[expert], shift[i])
-                        staged[j - p * piece, i - t * SLAB] = stored(value, kept)
+                        staged[which, j - p * piece, i - t * SLAB] = stored(value, kept)
                 T.sync_threads()
-                put(staged, residual, C, first_token + p * piece, end, first + t * SLAB)
+                put(which, staged, residual, C, first_token + p * piece, end, first + t * SLAB)
 
     @T.macro
-    def put(staged: Any, residual: Any, C: Any, first_token: Any, end: Any, first: Any) -> None:
+    def put(which: Any, staged: Any, residual: Any, C: Any, first_token: Any, end: Any, first: Any) -> None:
         """Finished sums into C."""
         if epilogue.pairs:
             for j, i in T.Parallel(piece, SLAB // 2):
                 if first_token + j < end:
-                    value = paired(staged[j, 2 * i], staged[j, 2 * i + 1], epilogue.function)
+                    value = paired(staged[which, j, 2 * i], staged[which, j, 2 * i + 1], epilogue.function)
                     C[first_token + j, first // 2 + i] = stored(value, out)
         elif experts:
             for j, i in T.Parallel(piece, SLAB):
                 if first_token + j < end:
-                    C[first_token + j, first + i] = staged[j, i]
+                    C[first_token + j, first + i] = staged[which, j, i]
         elif epilogue.residual:
             for j, i in T.Parallel(piece, SLAB):
                 row, n = first_token + j, first + i
-                C[row, n] = stored(staged[j, i] + T.cast(residual[row, n], "float32"), out)
+                C[row, n] = stored(staged[which, j, i] + T.cast(residual[row, n], "float32"), out)
         else:
-            T.copy(staged[0:piece, 0:SLAB], C[first_token, first])
+            T.copy(staged[which, 0:piece, 0:SLAB], C[first_token, first])
 
     @T.macro
     def consume(
-        which: int, rings: Any, staged: Any, others: Any, space: Any, runs: Any, C: Any, shares: Any, rank: Any
+        which: Any, rings: Any, staged: Any, others: Any, space: Any, runs: Any, C: Any, shares: Any, rank: Any
     ) -> None:
         """What a warpgroup does."""
         table = rings[-1]
@@ -225,11 +215,11 @@ def medium_quant_matmul(
         codes = [T.alloc_fragment((own, HALF), dtype) for _ in range(2)]
         if form.is_looked_up:
             fill_pairs(form, table, which * (ROWS // warpgroups), ROWS // warpgroups)
-            T.sync_threads(TURNS + 2, 128 * warpgroups)
-        if in_turns and which == 1:
-            end_turn(which)
+            T.sync_threads(FILLED, 128 * warpgroups)
+        worked: Any = T.alloc_var("int32", 0)
         for turn in T.serial(shares.turns):
             tile, begin, count, before = shares.stretch(turn)
+            worked = worked + count
             if count > 0:
                 if promoted:
                     multiply_by_groups(which, rings, codes, total, before, count)
@@ -237,7 +227,8 @@ def medium_quant_matmul(
                     multiply(which, rings, codes, total, before, count)
                 T.pdl_sync()
                 if begin > 0:
-                    hand_over([total], partial, (shares.own * sharing + rank) * warpgroups + which, LEFT + which, 128)
+                    place = (shares.own * sharing + rank) * warpgroups + which
+                    hand_over([total], partial, place, LEFT, 128 * warpgroups)
                 else:
                     if begin + count < chunks:
                         following, behind = shares.peers(tile)
@@ -247,9 +238,9 @@ def medium_quant_matmul(
                     T.assume(row >= 0)
                     T.assume(expert >= 0)
                     T.assume(first_token >= 0)
-                    store(total, staged, others, C, (expert, first_token, end), row * rows + which * own)
-        if in_turns and which == 0:
-            begin_turn(which)  # the other's last turn
+                    store(which, total, staged, others, C, (expert, first_token, end), row * rows + which * own)
+        if in_turns and worked > 0:
+            T.end_turns()
 
     def place_of(tile: Any, listed: Any, runs: Any, rank: Any) -> tuple[Any, Any, Any, Any]:
         """A tile's number of rows of W, its expert, its first row of A, and the end of that expert's."""
@@ -307,27 +298,17 @@ def medium_quant_matmul(
             a_ring = T.alloc_shared((stages, halves, tokens, HALF), dtype)
             w_ring = T.alloc_shared((weight_stages, all_parts, records, words), "uint32")
             scope = "cluster" if sharing > 1 else "block"
-            names = ["consumers", "others"][:warpgroups]
-            activations = T.channel(a_ring, writers="activations", readers=names, scope=scope)
-            weights = T.channel(w_ring, writers="weights", readers=names)
+            activations = T.channel(a_ring, writers="activations", readers="consumers", scope=scope)
+            weights = T.channel(w_ring, writers="weights", readers="consumers")
             table = table_of_pairs(form)
             rings = a_ring, w_ring, activations, weights, table
             padded = SLAB + PADDING * 8 // dtype_of(kept).bits
-            staged = [T.alloc_shared((piece, padded), kept) for _ in range(warpgroups)]
+            staged = T.alloc_shared((warpgroups, piece, padded), kept)
+            registers = consumer_registers(warpgroups)
             with T.roles():
-                for which in list(range(warpgroups)):
-                    with T.role(names[which], warps=4, registers=consumer_registers(warpgroups)):
-                        consume(
-                            which,
-                            rings,
-                            staged[which],
-                            (factor, bias, residual),
-                            (partial, done),
-                            runs,
-                            C,
-                            shares,
-                            rank,
-                        )
+                with T.role("consumers", warps=4, instances=warpgroups, registers=registers) as which:
+                    others, space = (factor, bias, residual), (partial, done)
+                    consume(which, rings, staged, others, space, runs, C, shares, rank)
                 with T.role("weights", warps=1, registers=40):
                     bring_weights(W, w_ring, weights, runs, shares, rank)
                 with T.role("activations", warps=2, registers=40):
@@ -335,7 +316,9 @@ def medium_quant_matmul(
                     T.pdl_trigger()
                     bring_activations(A, a_ring, activations, runs, shares, rank)
                 with T.role("messenger", warps=1, registers=40):
-                    announce(shares, done, (shares.own * sharing + rank) * warpgroups, LEFT, warpgroups, 128)
+                    announce(
+                        shares, done, (shares.own * sharing + rank) * warpgroups, LEFT, warpgroups, 128 * warpgroups
+                    )
 
     Weight, Activations, Result = (
         T.Tensor((max(1, experts) * down, across, words), "uint32"),

@@ -176,10 +176,10 @@ class Assign(ScopedRewriter):
         body = own_tiles(role, seq(body.statements, list(self.endings.values())))
         head: list[Statement] = []
         number = index_binary("sub", thread, first * WARP)
-        if role.instances > 1:
-            number = index_binary("floormod", number, threads)
-        elif threads & (threads - 1) == 0:  # changes nothing, but tells the target's compiler of the range
+        if threads & (threads - 1) == 0:  # tells the target's compiler of the range, also where there is one instance
             number = binary("and", number, const(threads - 1))
+        elif role.instances > 1:
+            number = index_binary("floormod", number, threads)
         head.append(Let(own, number))
         own_threads = (binary("ge", own, const(0)), binary("lt", own, const(threads)))
         head.append(nodes.Assume(binary("all", *own_threads), span=role.span))
