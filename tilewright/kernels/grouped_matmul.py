@@ -53,8 +53,12 @@ class GroupTiles:
 
 
 def group_tiles(rows: int, N: int, cores: int = CORES) -> GroupTiles:
-    """Tiles for runs of about so many rows."""
-    if rows <= FEW_ROWS:
+    """Tiles for runs of about so many rows.
+
+    From 32 rows on tiles hold 128 although most of each may be empty: weights are what takes time, and runs are as long as that
+    only on average.
+    """
+    if rows < FEW_ROWS // 2 or (rows <= FEW_ROWS and N <= 256):
         # The weights are what takes time: as many of their bytes on the way as there is room for.
         held = next(size for size in (8, 16, 32, 64) if size >= rows)
         columns = 64 if N <= 64 else 256 if held == 64 and N > 128 else 128

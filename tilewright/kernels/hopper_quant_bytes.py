@@ -46,7 +46,6 @@ def byte_quant_matmul(
     sharing: int = 1,
     ahead: int = 1,
     turns: bool = False,
-    buffers: int = 2,
 ) -> Any:
     """``function((A scales_A) ((numbers - offset - zeros) scales scales_W)^T + bias) + residual`` for any number of rows.
 
@@ -68,7 +67,6 @@ def byte_quant_matmul(
     cluster : blocks that divide K among them.
     sharing : blocks that send one another the columns of A, where K is not divided.
     ahead : sums of groups that a thread holds: with 2 it scales one while the tensor cores work on the other.
-    buffers : sets of operands in registers: with 2 the next is made beside a product, with 1 behind it.
     turns : whether warpgroups start products of groups one after the other, so that the others scale sums meanwhile.
 
     Returns
@@ -150,7 +148,7 @@ def byte_quant_matmul(
         """The operand of a product."""
         record, tile, group, _ = products[step]
         source = rings[0][chunk % weight_stages, tile * parts : (tile + 1) * parts, record, :]
-        decode(source, codes[step // halves % buffers], group * columns)
+        decode(source, codes[step // halves % 2], group * columns)
 
     @T.macro
     def start(rings: Any, of_a: Any, operands: Any, S: Any, at: Any, chunk: Any, step: int) -> None:
@@ -161,7 +159,7 @@ def byte_quant_matmul(
         number, own = chunk * records + record, step % ahead
         if tile == group == half == 0:
             of_a.receive(number)
-        operand_of_w, columns_of_a = codes[step // halves % buffers], a_ring[number % stages, half, group, :, :]
+        operand_of_w, columns_of_a = codes[step // halves % 2], a_ring[number % stages, half, group, :, :]
         if turns:
             T.take_turn(chunk == 0 if step == 0 else False)
         T.wgmma_gemm(operand_of_w, columns_of_a, sums[own], transpose_B=True, clear_accum=True)
@@ -190,13 +188,10 @@ def byte_quant_matmul(
             decode_step(rings, operands[0], chunk, 0)
             for step in list(range(last + 1)):
                 start(rings, of_a, operands, S, at, chunk, step)
-                follows = step < last and products[step][-1] == halves - 1
-                if follows and buffers == 2:
+                if step < last and products[step][-1] == halves - 1:
                     decode_step(rings, operands[0], chunk, step + 1)
                 T.wait_wgmma(0)
                 settle(of_a, operands, totals, chunk, step)
-                if follows and buffers == 1:
-                    decode_step(rings, operands[0], chunk, step + 1)
             of_w.release(chunk)
 
     @T.macro
@@ -263,7 +258,7 @@ def byte_quant_matmul(
         """What a role does that multiplies: its rows of the block's tile."""
         of_tokens, block_of_rows, rank = place
         totals = [[T.alloc_fragment((slab, part), kept) for _ in range(halves)] for _ in range(tiles)]
-        codes = [T.alloc_fragment((slab, columns), operand) for _ in range(buffers if promoted else 2)]
+        codes = [T.alloc_fragment((slab, columns), operand) for _ in range(2)]
         for some in totals:
             for total in some:
                 T.clear(total)

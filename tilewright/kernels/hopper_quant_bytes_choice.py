@@ -18,10 +18,12 @@ def byte_quant_choice(N: int, K: int, M: int, form: FragmentRecords, promoted: b
         tokens = 128
     sizes = {"tokens": tokens, "part": tokens, "tiles": 1, "cluster": 1, "sharing": 1, "ahead": 1, "records": 2}
     sizes |= {"warpgroups": 2, "turns": False}
+    # Sums of int8 are converted too before they are scaled; e4m3 is faster without turns.
+    in_turns = promoted and form.operand.is_integer
     if tokens == 256:
         # Zeros of groups take registers, which sums of fewer rows of A leave.
         part = 256 if not promoted else 128 if form.zero is None else 64
-        sizes |= {"sharing": 2, "part": part, "turns": promoted}
+        sizes |= {"sharing": 2, "part": part, "turns": in_turns}
     else:
         blocks = -(-N // 128) * -(-M // tokens)
         sizes["tiles"] = 2 if blocks >= 200 else 1
@@ -30,8 +32,8 @@ def byte_quant_choice(N: int, K: int, M: int, form: FragmentRecords, promoted: b
         sizes["records"] = 2 if tokens == 128 else 4
         if 2 * blocks * sizes["cluster"] <= RESIDENT[sizes["cluster"]]:
             sizes["warpgroups"] = 1
-        elif promoted and tokens == 128 and sizes["tiles"] == 1:
-            sizes |= {"ahead": 2} if sizes["cluster"] == 1 else {"turns": True}
+        elif tokens == 128 and sizes["tiles"] == 1:
+            sizes["turns"] = in_turns
     return fitted(form, sizes)
 
 

@@ -10,7 +10,7 @@ from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 SHARED_BYTES = 227 << 10
 
 CYCLES = {
-    (16, 1): 300, (16, 2): 500, (32, 1): 325, (32, 2): 545, (64, 1): 470, (64, 2): 765, (128, 1): 727, (128, 2): 1224,
+    (8, 1): 280, (8, 2): 475, (16, 1): 300, (16, 2): 500, (32, 1): 325, (32, 2): 545, (64, 1): 470, (64, 2): 765, (128, 1): 727, (128, 2): 1224,
     (256, 1): 1190,
 }  # fmt: skip
 """Of a multiprocessor for 64 columns, by rows of A and times 128 rows of W, as measured (at 1.9 GHz)."""
@@ -57,7 +57,7 @@ def fitted(
 
 def _tiles(N: int, K: int, M: int) -> tuple[int, int, int]:
     """Rows of A of a tile, times 128 rows of W, and blocks: what takes the fewest cycles."""
-    room = next((n for n in (16, 32, 64, 128) if n >= M), 0)
+    room = next((n for n in (8, 16, 32, 64, 128) if n >= M), 0)
     sizes = [(tokens, tiles) for tokens, tiles in reversed(CYCLES) if tokens <= max(room, 256 - room)]
     choices = [
         (*size, blocks)

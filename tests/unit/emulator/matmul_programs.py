@@ -168,12 +168,13 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "medium_quant_matmul of experts and pairs": of_experts(epilogue=Epilogue(True, "float16", "clamped_swiglu"), blocks=5),
     "medium_quant_matmul": quantised(medium_quant_matmul, 16, tiles=1, records=1),
     "medium_quant_matmul in turns": quantised(medium_quant_matmul, 64, M=70, tiles=1, records=1),
+    "medium_quant_matmul of eight rows": quantised(medium_quant_matmul, 8, tiles=2, records=2, promoted=True, blocks=3),
     "medium_quant_matmul promoted": quantised(medium_quant_matmul, 16, tiles=1, records=2, promoted=True),
     "medium_quant_matmul of parts of K": quantised(medium_quant_matmul, 16, tiles=1, records=1, blocks=3),
     "medium_quant_matmul that shares rows": quantised(medium_quant_matmul, 64, M=70, N=200, tiles=1, records=1, sharing=2),
     "small_quant_matmul of parts of K": quantised(small_quant_matmul, 8, warps=2, records=1, cluster=2, blocks=2),
     "byte_quant_matmul in parts": of_bytes(M=37, tokens=32, part=16, records=1, ahead=2),
-    "byte_quant_matmul in turns": of_bytes(N=200, records=2, warpgroups=3, turns=True, buffers=1),
+    "byte_quant_matmul in turns": of_bytes(N=200, records=2, warpgroups=3, turns=True),
     "byte_quant_matmul of parts of K": of_bytes(records=1, cluster=2),
 }  # fmt: skip
 """Kernels for Hopper alone: the kernel, its arguments, and ``sizes`` and options of its factory."""

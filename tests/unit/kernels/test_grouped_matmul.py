@@ -56,7 +56,8 @@ def test_runs_of_rows(tiles, dtype, scaled, sizes, N):
 
 def test_tiles_fit_their_runs():
     assert group_tiles(5, 4096).turned
-    assert group_tiles(64, 4096).rows == 64
+    assert group_tiles(64, 256).rows == 64
+    assert group_tiles(64, 4096) == group_tiles(128, 4096)
     assert group_tiles(128, 4096).across == 2
     assert group_tiles(300, 4096).down == 2
     for rows in (1, 8, 9, 33, 64, 65, 2000):
