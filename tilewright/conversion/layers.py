@@ -100,6 +100,7 @@ def recognise(tensors: Tensors, settings: Settings) -> list[Layer]:
     if method is not None and not any(method in form.methods for form in FORMS.values()):
         known = sorted({name for form in FORMS.values() for name in form.methods})
         raise InvalidTensor(f"the checkpoint is quantised by {method!r}", hint=f"what can be read: {', '.join(known)}")
+    _no_rotations(settings)
     found = []
     for name in tensors:
         for form_name, form in FORMS.items():
@@ -110,6 +111,19 @@ def recognise(tensors: Tensors, settings: Settings) -> list[Layer]:
                 break
     _no_codes_are_left(tensors, found, settings)
     return found
+
+
+def _no_rotations(settings: Settings) -> None:
+    """Whether layers multiply by their weights alone: those of QuaRot and SpinQuant may rotate what comes in and goes out."""
+    groups = (settings.get("transform_config") or {}).get("config_groups") or {}
+    for name, group in groups.items():
+        places = {str(one.get("location")) for one in group.get("apply") or () if isinstance(one, Mapping)}
+        running = sorted(place for place in places if not place.startswith("weight"))
+        if running:
+            raise InvalidTensor(
+                f"the checkpoint rotates activations while it runs (transform_config {name}: {', '.join(running)}), which its layers here do not",
+                hint="checkpoints whose rotations are all in the weights can be read",
+            )
 
 
 _ENDINGS = (".weight", ".qweight", ".weight_packed", ".W_q", "_blocks", "._weight_qdata", ".B")

@@ -184,6 +184,12 @@ REFUSED: dict[str, tuple[dict[str, np.ndarray], Settings, str]] = {
         {"up.weight": np.zeros((8, 8), np.float32)}, {"quant_method": "aqlm"},
         r"the checkpoint is quantised by 'aqlm'\n  help: what can be read: awq, bitblas, bitnet, bitsandbytes, compressed-tensors, ",
     ),
+    "rotations that run with the model": (
+        {"up.weight": np.zeros((8, 8), np.float32)},
+        {"quant_method": "compressed-tensors", "transform_config": {"config_groups": {"R4": {"apply": [
+            {"targets": ["Linear"], "location": "weight_input"}, {"targets": ["Linear"], "location": "input"}]}}}},
+        r"the checkpoint rotates activations while it runs \(transform_config R4: input\), which its layers here do not\n  help: checkpoints whose",
+    ),
     "another packing of AutoRound": (
         {"up.weight": np.zeros((8, 8), np.float32)}, {"quant_method": "auto-round", "packing_format": "auto_round:llm_compressor"},
         "by AutoRound in the packing 'auto_round:llm_compressor'\n  help: auto_round:auto_gptq and auto_round:auto_awq can be read",
