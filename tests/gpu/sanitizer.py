@@ -56,6 +56,7 @@ PROBES = (
     "handed_by_all_lanes",
     "handed_by_a_lane",
     "handed_by_a_named_barrier",
+    "handed_to_and_fro",
     "met_in_one_place",
     "met_in_two_places",
 )

@@ -43,6 +43,27 @@ TW_KERNEL(256, 1) handed_by_a_named_barrier(int* Y) {
   }
 }
 
+TW_KERNEL(256, 1) handed_to_and_fro(int* Y) {
+  TW_DYNAMIC_SHARED(smem);
+  int* cell = reinterpret_cast<int*>(smem);
+  const int thread = threadIdx.x % 128;
+  if (threadIdx.x < 128) {
+    cell[thread] = 127 - thread;
+    for (int i = 0; i < 3; ++i) {
+      cell[thread] += 1;
+      named_barrier_arrive(3, 256);
+      named_barrier_sync(4, 256);
+    }
+    Y[thread] = cell[thread];
+  } else {
+    for (int i = 0; i < 3; ++i) {
+      named_barrier_sync(3, 256);
+      cell[thread] -= 1;
+      named_barrier_arrive(4, 256);
+    }
+  }
+}
+
 TW_KERNEL(256, 1) met_in_one_place(int* Y) {
   named_barrier_sync(3, 256);
   Y[threadIdx.x] = threadIdx.x;
