@@ -79,9 +79,15 @@ def spread(shape: Sequence[int], threads: int, width: int, least: int = 1) -> La
     return Layout.of(*reversed(dimensions))
 
 
+FEW_PIECES = 8
+"""Pieces of a row that one thread may have while others are idle: registers for them are no burden."""
+
+
 def _across(pieces: int, rows: int, threads: int) -> int:
-    """Threads that share a row of so many pieces: such as divide it, or more where these would leave over half of all threads idle."""
+    """Threads that share a row of so many pieces: such as divide it, or more where one would have many and over half of all none."""
     dividing = math.gcd(pieces, threads)
+    if pieces // dividing <= FEW_PIECES:
+        return dividing
     share = 1
     while share * 2 <= pieces and threads % (share * 2) == 0 and share * 2 * rows <= threads:
         share *= 2
