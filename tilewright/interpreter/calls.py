@@ -168,7 +168,6 @@ def _in_order(state: Evaluator, node: Call) -> int:
 
 
 SPECIAL_CALLS["settle"] = _in_order
-SPECIAL_CALLS["join_products"] = _in_order
 for _name in ("griddepcontrol_wait", "griddepcontrol_launch_dependents", "take_turn", "pass_turn", "end_turns"):
     SPECIAL_CALLS[_name] = _in_order
 SPECIAL_CALLS["fma"] = _fma

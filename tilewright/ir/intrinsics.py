@@ -113,8 +113,6 @@ register(Intrinsic("griddepcontrol_wait", 0, None, pure=False))
 register(Intrinsic("griddepcontrol_launch_dependents", 0, None, pure=False))
 # A fragment (as a Region) whose asynchronous products have been waited for, while others run on.
 register(Intrinsic("settle", 1, None, pure=False))
-# Behind a condition under which asynchronous products were started: their registers are what they are in both ways.
-register(Intrinsic("join_products", 0, None, pure=False))
 # Warpgroups of a role take turns: a wait for the one before (none for the first one where the argument holds), leave for the
 # next one to go on, and what the first one does when all turns have been taken.
 register(Intrinsic("take_turn", 1, None, pure=False))

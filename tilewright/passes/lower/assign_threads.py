@@ -202,8 +202,6 @@ class Assign(ScopedRewriter):
             registers = self.map_buffer(value.arguments[0].buffer)
             whole = Region(registers, (const(0),), (registers.size,))
             return replace(evaluate, value=Call(BOOL, "wgmma_fence_registers", (whole,)))
-        if isinstance(value, Call) and value.function == "join_products":
-            return replace(evaluate, value=Call(BOOL, "wgmma_fence", ()))
         if isinstance(value, Call) and value.function in ("take_turn", "pass_turn", "end_turns"):
             return self._turn(value, evaluate.span)
         if isinstance(value, Call) and value.function == "sync_threads":

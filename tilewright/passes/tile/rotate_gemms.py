@@ -14,28 +14,25 @@ Before (attention: the second gemm needs what became of the first one's result):
 After::
 
     if steps > 0:
-        for k in range(steps):
+        receive("keys", 0)
+        gemm(token="wgmma", q, keys[0, :, :], scores, clear=True)
+        ...
+        for k in range(1, steps):
             receive("keys", k)
             gemm(token="wgmma", q, keys[k % 2, :, :], scores, clear=True)
             commit("wgmma")
-            if k > 0:
-                receive("values", k - 1)
-                gemm(token="wgmma_1", weights, values[(k - 1) % 2, :, :], total)
-            join_products()
+            receive("values", k - 1)
+            gemm(token="wgmma_1", weights, values[(k - 1) % 2, :, :], total)
             commit("wgmma_1")
             wait("wgmma", pending=0, others=1)
             release("keys", k)
             ...                                   # what touches neither weights nor total
             wait("wgmma_1", pending=0)
-            if k > 0:
-                release("values", k - 1)
+            release("values", k - 1)
             ...                                   # the rest
         receive("values", steps - 1)
         gemm(token="wgmma_1", weights, values[(steps - 1) % 2, :, :], total)
         ...
-
-Where what goes with the last gemm counts iterations (tiles that differ in their steps, loads under conditions), the first iteration up to it stands
-before the loop instead, which then has no conditions, and a text twice as long.
 
 Source of the schedule: FlashAttention-3 (Shah et al., 2024), section 3.2.
 """
@@ -46,15 +43,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import BOOL
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
-    Call,
     Channel,
     Commit,
     Const,
-    Evaluate,
     Expr,
     For,
     If,
@@ -198,63 +192,30 @@ class _Rotation:
     def statements(self, first_token: str, last_token: str) -> list[Statement]:
         """What takes the loop's place."""
         loop = self.loop
-        begins = self._within(first_token, last_token) if self._repeats() else self._ahead(first_token, last_token)
+        begins = self._copied([*self.opening, *self.between], {loop.var: nodes.cast(loop.start, loop.var.dtype)})
+        place = next(i for i, one in enumerate(begins) if isinstance(one, Product))
+        prologue = [
+            *begins[:place],
+            *self._started(begins[place], first_token),
+            Wait(first_token),
+            *begins[place + 1 :],
+        ]
+        moved = self._earlier(index_binary("sub", loop.var, 1))
+        gemm = next(i for i, one in enumerate(moved) if isinstance(one, Product))
+        settled = [Wait(last_token, span=loop.span), *moved[gemm + 1 :]]
+        steady = [*self.opening[:-1], *self._started(self.opening[-1], first_token), *moved[:gemm]]
+        steady += [*self._started(moved[gemm], last_token), Wait(first_token, others=1, span=loop.span)]
+        free = next((i for i, one in enumerate(self.between) if self._disturbs(one)), len(self.between))
+        steady += [*self.between[:free], *settled, *self.between[free:]]
+        second = index_binary("add", nodes.cast(loop.start, loop.var.dtype), 1)
         rest = self._earlier(index_binary("sub", loop.stop, 1))
-        gemm = _place_of_gemm(rest)
+        gemm = next(i for i, one in enumerate(rest) if isinstance(one, Product))
         epilogue = [*rest[:gemm], *self._started(rest[gemm], last_token), Wait(last_token), *rest[gemm + 1 :]]
-        body = [*begins, *epilogue]
+        body = [*prologue, replace(loop, start=second, body=seq(steady)), *epilogue]
         runs = index_binary("lt", loop.start, loop.stop)
         if isinstance(runs, Const):
             return [*self.declared, *body] if runs.value else []
         return [*self.declared, If(runs, seq(body), span=loop.span)]
-
-    def _repeats(self) -> bool:
-        """Whether what goes with the last gemm may be left out of one iteration: it counts nothing."""
-        plain = all(isinstance(one, (Receive, Release, Product)) for one in self.last)
-        return plain and not any(self._number(let) for let in self._defined())
-
-    def _within(self, first_token: str, last_token: str) -> list[Statement]:
-        """The loop with all its iterations; the first has no gemm of an earlier one beside its own."""
-        loop = self.loop
-        later = index_binary("gt", loop.var, nodes.cast(loop.start, loop.var.dtype))
-        moved = self._earlier(index_binary("sub", loop.var, 1))
-        gemm = _place_of_gemm(moved)
-        start, commit = self._started(moved[gemm], last_token)
-        behind = self._earlier(index_binary("sub", loop.var, 1))
-        names = [one for one in behind if isinstance(one, Let)]
-        released = [one for one in behind if isinstance(one, Release)]
-        used = needed_names(Seq(tuple(released)), names)
-        settled = [Wait(last_token, span=loop.span), If(later, seq(used, released), span=loop.span)]
-        body = [
-            *self.opening[:-1],
-            *self._started(self.opening[-1], first_token),
-            If(later, seq(moved[:gemm], start), span=loop.span),
-            Evaluate(Call(BOOL, "join_products", ()), span=loop.span),
-            commit,
-            Wait(first_token, others=1, span=loop.span),
-        ]
-        return [replace(loop, body=seq(body, self._settled_where_disturbed(settled)))]
-
-    def _ahead(self, first_token: str, last_token: str) -> list[Statement]:
-        """The first iteration up to the last gemm, then the loop over the others."""
-        loop = self.loop
-        begins = self._copied([*self.opening, *self.between], {loop.var: nodes.cast(loop.start, loop.var.dtype)})
-        place = _place_of_gemm(begins)
-        started = self._started(begins[place], first_token)
-        prologue = [*begins[:place], *started, Wait(first_token), *begins[place + 1 :]]
-        moved = self._earlier(index_binary("sub", loop.var, 1))
-        gemm = _place_of_gemm(moved)
-        settled = [Wait(last_token, span=loop.span), *moved[gemm + 1 :]]
-        steady = [*self.opening[:-1], *self._started(self.opening[-1], first_token), *moved[:gemm]]
-        steady += [*self._started(moved[gemm], last_token), Wait(first_token, others=1, span=loop.span)]
-        second = index_binary("add", nodes.cast(loop.start, loop.var.dtype), 1)
-        body = seq(steady, self._settled_where_disturbed(settled))
-        return [*prologue, replace(loop, start=second, body=body)]
-
-    def _settled_where_disturbed(self, settled: list[Statement]) -> list[Statement]:
-        """What lies between the gemms, with the wait for the last one before what may not run beside it."""
-        free = next((i for i, one in enumerate(self.between) if self._disturbs(one)), len(self.between))
-        return [*self.between[:free], *settled, *self.between[free:]]
 
     def _started(self, gemm: Statement, token: str) -> list[Statement]:
         assert isinstance(gemm, Product)
@@ -293,7 +254,3 @@ class _Rotation:
             if original in self.plans:
                 self.plans[copy] = self.plans[original]
         return list(made.statements)
-
-
-def _place_of_gemm(statements: Sequence[Statement]) -> int:
-    return next(place for place, one in enumerate(statements) if isinstance(one, Product))
