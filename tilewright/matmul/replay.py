@@ -195,12 +195,12 @@ class Replays:
         """Forget all: something else than the activations has changed."""
         self._known: dict[Any, Callable[[Any], Any]] = {}
         self._met: set[Any] = set()
-        self._check: Callable[[Any], bool] = _never
-        self._run: Callable[[Any], Any] = _nothing
+        self._last: tuple[Callable[[Any], bool], Callable[[Any], Any]] = _never, _nothing
 
     def __call__(self, x: Any) -> Any:
         """The product of `x`; None where the call must be checked and prepared, or activations are cast or want a gradient."""
-        return self._run(x) if self._check(x) else self._by_kind(x)
+        check, run = self._last  # of one call, whatever kind another thread calls meanwhile
+        return run(x) if check(x) else self._by_kind(x)
 
     def _by_kind(self, x: Any) -> Any:
         torch, run = sys.modules["torch"], self._known.get(_kind(x))
@@ -210,7 +210,7 @@ class Replays:
         # What torch remembers of a tensor says as well that it wants no gradient, that nothing is cast and nobody watches.
         guard = None if x.requires_grad else tensor_guard([x])
         if guard is not None:
-            self._check, self._run = guard.check, run
+            self._last = guard.check, run
         return run(x)
 
     def met(self, x: Any, prepared: Any, operands: Operands, shape: Sequence[int]) -> None:

@@ -84,6 +84,25 @@ def test_calls_that_are_known_are_replayed(
         assert layer(x.clone().requires_grad_()).requires_grad
 
 
+@torch.no_grad()
+def test_a_call_of_another_kind_by_another_thread_while_a_call_is_checked(
+    float_layer: torch.nn.Linear, x: torch.Tensor
+) -> None:
+    layer = Linear.from_float(float_layer, "int4", group=32, activations="int8")
+    rows, more = x[0], torch.cat([x[0], x[0]])
+    for given in 3 * [more, rows]:
+        expected = layer(given)
+    check, run = layer._replays._last
+
+    def interrupted(given: torch.Tensor) -> bool:
+        layer._replays._last = check, run
+        layer(more)
+        return check(given)
+
+    layer._replays._last = interrupted, run
+    assert check(rows) and torch.equal(layer(rows), expected)
+
+
 def test_what_is_computed_anew_for_each_call_is_not_replayed() -> None:
     """A bias in another type than the kernel's is converted by torch, of which a replay would know nothing."""
     linear = torch.nn.Linear(K, N).bfloat16()
