@@ -157,3 +157,29 @@ def test_text_for_other_processors_compiles(machine: str, tmp_path: Path) -> Non
     for dtypes, packed in ((("int8", "uint4", "int32"), True), (("bfloat16", "bfloat16", "float32"), False)):
         kernel = kernel_for(machine, 5, 37, 64, *dtypes, True, packed=packed)
         build(kernel.program.source, arch({"arch": machine}), tmp_path)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("arch", ["avx2", "avx512"])
+def test_rows_of_tiles_that_lie_apart_in_memory(arch, dtype):
+    """Heads lie between rows and columns; the last tile hangs over the end."""
+    S, H, D, rows = 150, 2, 128, 64
+
+    @T.prim_func
+    def main(Q: T.Tensor((S, H, D), dtype), K: T.Tensor((S, H, D), dtype), C: T.Tensor((H, S, 160), "float32")):
+        with T.Kernel(T.ceildiv(S, rows), H, threads=128) as (by, bx):
+            q, k = T.alloc_shared((rows, D), dtype), T.alloc_shared((32, D), dtype)
+            c = T.alloc_fragment((rows, 32), "float32")
+            T.copy(Q[by * rows : (by + 1) * rows, bx, :], q)
+            for step in T.Pipelined(5, num_stages=2):
+                T.copy(K[step * 32 : (step + 1) * 32, bx, :], k)
+                T.gemm(q, k, c, transpose_B=True, clear_accum=True)
+                T.copy(c, C[bx, by * rows, step * 32])
+
+    kernel = tilewright.compile(main, target=f"cpu -arch={arch}")
+    rng = np.random.default_rng(0)
+    q, k = (rng.integers(-3, 4, (S, H, D)).astype(tilewright.dtype(dtype).numpy) for _ in range(2))
+    c = np.full((H, S, 160), np.nan, np.float32)
+    kernel(q, k, c)
+    exact = np.einsum("shd,thd->hst", q.astype(float), k.astype(float))
+    assert np.array_equal(c[:, :, :S], exact) and not c[:, :, S:].any()

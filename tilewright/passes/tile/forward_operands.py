@@ -85,7 +85,8 @@ def _forward(kernel: Kernel, context: Context) -> Kernel:
                 continue
             copied = gemm.m > FEW_ROWS and not _leaves_room(gemm, context) and not _is_shifted(gemm, context)
             if name == "a" and copied:
-                if isinstance(filled.statement, Copy) and filled.source.buffer not in safe:
+                in_order = filled.source.extents[-2:] == region.tile_shape  # no heads between rows and columns
+                if isinstance(filled.statement, Copy) and filled.source.buffer not in safe and in_order:
                     rows[region] = filled.source
             elif _suits(gemm, name, filled, context):
                 changes.setdefault(gemm, {})[name] = filled.source

@@ -135,7 +135,7 @@ class _Hosts(Rewriter):
         regions = {tile.copy.destination.buffer: self.view(tile, tuple(tile.places)) for tile in tiles}
         rows: dict[Region, Region] = self.context.facts.setdefault(ROWS, {})
         for tile in tiles:
-            if tile.layout is None:
+            if tile.layout is None and tile.copy.source.extents[-2:] == tile.copy.destination.tile_shape:
                 rows[regions[tile.copy.destination.buffer]] = tile.copy.source
         body = _Reads(regions)(kernel.body)
         views = tuple(Allocate(region.buffer) for region in regions.values())
