@@ -12,7 +12,6 @@ import pytest
 from device_arrays import to_device
 
 import tilewright
-import tilewright.language as T
 from tilewright.interpreter import interpret
 from tilewright.targets.cuda.arch import detect
 
@@ -42,22 +41,26 @@ def test_lines_of_the_gpu_are_the_interpreters(program, capfd):
     assert sorted(said.splitlines()) == sorted("\n".join(2 * lines).splitlines())
 
 
-def test_many_lines_between_two_waits(capfd):
-    """More than the megabyte that the driver keeps where nobody asks for more."""
+MANY = """
+import torch
+import tilewright
+import tilewright.language as T
 
-    @T.prim_func
-    def many(A: T.Tensor((512, 128), "int32")):
-        with T.Kernel(512, threads=128) as bx:
-            tx = T.get_thread_binding()
-            A[bx, tx] = bx
-            print(tx, bx)
+@T.prim_func
+def many(A: T.Tensor((512, 128), "int32")):
+    with T.Kernel(512, threads=128) as bx:
+        tx = T.get_thread_binding()
+        A[bx, tx] = bx
+        print(tx, bx)
 
-    kernel = tilewright.compile(many, target="cuda")
-    capfd.readouterr()
-    kernel(torch.zeros((512, 128), dtype=torch.int32, device="cuda"))
-    torch.cuda.synchronize()
-    ctypes.CDLL(None).fflush(None)
-    lines = capfd.readouterr().out.splitlines()
+tilewright.compile(many, target="cuda")(torch.zeros((512, 128), dtype=torch.int32, device="cuda"))
+torch.cuda.synchronize()
+"""
+
+
+def test_many_lines_between_two_waits(tmp_path):
+    """More than the megabyte that the driver keeps where nobody asks for more; in a process in which nothing has printed before."""
+    lines = said_by(tmp_path, MANY).stdout.splitlines()
     assert len(set(lines)) == len(lines) == 512 * 128
 
 
@@ -90,11 +93,16 @@ except tilewright.TilewrightError as error:
 """
 
 
+def said_by(tmp_path, text):
+    """What a program says that runs in a process of its own."""
+    program = tmp_path / "program.py"
+    program.write_text(text)
+    return subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=120)
+
+
 def test_an_assertion_names_itself_its_line_and_its_thread(tmp_path):
-    program = tmp_path / "asserting.py"
-    program.write_text(ASSERTING)
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=120)
+    done = said_by(tmp_path, ASSERTING)
     assert "held 0\nrefused True\n" in done.stdout, done.stdout + done.stderr
-    assert f"{program}:10: " in done.stderr
+    assert f"{tmp_path / 'program.py'}:10: " in done.stderr
     assert "Assertion `every element is small` failed" in done.stderr
     assert "block: [0,0,0], thread: [0,0,0]" in done.stderr

@@ -15,7 +15,7 @@ from tilewright.passes.context import Schedule
 
 LIBRARY = (
     ("fragments, any tensor cores", fragment_words(K=768, splits=1, stages=2), "sm_80"),
-    ("fragments, few rows", quantised(small_quant_matmul, 8, K=1536, warps=2, records=1, blocks=2), "sm_90a"),
+    ("fragments, few rows", quantised(small_quant_matmul, 8, N=160, warps=2, records=2, blocks=2), "sm_90a"),
     ("fragments", quantised(medium_quant_matmul, 16, tiles=1, records=1, stages=2), "sm_90a"),
     ("fragments in turns", quantised(medium_quant_matmul, 64, M=70, tiles=1, records=1, stages=2), "sm_90a"),
     (

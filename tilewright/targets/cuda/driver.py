@@ -10,10 +10,11 @@ import ctypes
 import enum
 import functools
 import sys
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from tilewright.errors import DriverError, LaunchFailed
+from tilewright.errors import DriverError, LaunchFailed, TilewrightWarning
 
 LEAST_VERSION = (12, 0)
 """Tensor maps and launch attributes are in the driver from this version of CUDA on."""
@@ -206,12 +207,17 @@ class Driver:
     def keep_lines(self) -> None:
         """Let kernels of the current context print `_PRINTED_BYTES` between two synchronisations; older lines are lost behind that.
 
-        After a kernel has printed the driver keeps what was set before, by this process or by another library in it.
+        After a kernel has printed the driver keeps what was set before, by this process or by another library in it; a warning says so.
         """
         size = ctypes.c_size_t()
         self.check(self.library.cuCtxGetLimit(ctypes.byref(size), _PRINTF_FIFO), "cuCtxGetLimit")
-        if size.value < _PRINTED_BYTES:
-            self.library.cuCtxSetLimit(_PRINTF_FIFO, ctypes.c_size_t(_PRINTED_BYTES))
+        if size.value < _PRINTED_BYTES and self.library.cuCtxSetLimit(_PRINTF_FIFO, ctypes.c_size_t(_PRINTED_BYTES)):
+            warnings.warn(
+                f"kernels print no more than {size.value >> 10} KB between two synchronisations, and what is more is lost: something in "
+                "this process printed from the device before tilewright could ask for more room",
+                TilewrightWarning,
+                stacklevel=2,
+            )
 
     @contextlib.contextmanager
     def relaxed_capture(self) -> Iterator[None]:
