@@ -3,8 +3,8 @@
     PYTHONPATH=.:tests/gpu python3 tests/gpu/sanitizer.py [--tools memcheck,synccheck,racecheck] [--share 0/2] [--workers 12] [--only NAME ...]
 
 A line a form says what the tools had to say; ``OK`` at the end, or the forms with findings and what was found.  Some findings
-are the tools' limits, which `texts/sanitizer_probes.cu` shows: data handed over by `sync_warp` and one lane's arrival, or by an arrival at
-a named barrier (racecheck), and a named barrier that warps reach in different places of the text (synccheck, whose report ends the process).
+are the tools' limits, which `texts/sanitizer_probes.cu` shows: data handed over by `sync_warp` and one lane's arrival, or to and fro by
+arrivals at named barriers (racecheck), and a named barrier that warps reach in different places of the text (synccheck, whose report ends the process).
 API errors are not
 listed: a driver refuses the binaries of older machines before it takes their PTX.
 """
@@ -60,7 +60,7 @@ PROBES = (
     "met_in_one_place",
     "met_in_two_places",
 )
-"""Kernels that say what the tools follow: of all but the first and `met_in_one_place` they report what PTX orders."""
+"""Kernels that say what the tools follow: of `handed_by_a_lane`, `handed_to_and_fro` and `met_in_two_places` they report what PTX orders."""
 
 
 def launch(form: str) -> None:
