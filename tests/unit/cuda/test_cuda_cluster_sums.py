@@ -14,6 +14,8 @@ from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.tiles import Tiles
 from tilewright.passes.tile import overlay_rings
 
+pytestmark = pytest.mark.sampled(3)
+
 SCHEDULES = (None, "late", "early", "random")
 
 

@@ -15,6 +15,8 @@ from tilewright.kernels.hopper_matmul import hopper_matmul
 from tilewright.language.mistakes import MisplacedRole
 from tilewright.targets.cuda.compiler import compile_text
 
+pytestmark = pytest.mark.sampled(3)
+
 SCHEDULES = (("late", 0), ("early", 0), ("random", 3))
 UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
 

@@ -12,6 +12,8 @@ from tilewright.ir import dtypes
 from tilewright.targets.cuda.compiler import compile_text
 from tilewright.targets.cuda.spellings import TYPES
 
+pytestmark = pytest.mark.sampled(3)
+
 
 def converted(dtype):
     @T.prim_func

@@ -7,6 +7,8 @@ import tilewright
 import tilewright.language as T
 from tilewright.errors import DivergentThreads
 
+pytestmark = pytest.mark.sampled(3)
+
 LANES = np.arange(32)
 
 

@@ -15,6 +15,8 @@ from tilewright.passes.context import Context
 from tilewright.passes.tile.share_packing import share_packing
 from tilewright.targets.cpu.arch import arch
 
+pytestmark = pytest.mark.sampled(3)
+
 RNG = np.random.default_rng(5)
 
 
