@@ -41,7 +41,6 @@ def _certain(node: Any) -> Iterator[Load | Store]:
 
 def _check(access: Load | Store, sizes: Mapping[Var, int], span: Any) -> None:
     for dimension, (index, size) in enumerate(zip(access.indices, access.buffer.shape, strict=True)):
-        extent = sizes.get(index) if isinstance(index, Var) else None
-        if extent is not None and isinstance(size, int) and extent > size:
-            error = IndexOutOfRange(f"{index.name} = {size}", dimension, size, f"the tile {access.buffer.name!r}")  # type: ignore[attr-defined]
+        if isinstance(index, Var) and isinstance(size, int) and sizes.get(index, 0) > size:
+            error = IndexOutOfRange(f"{index.name} = {size}", dimension, size, f"the tile {access.buffer.name!r}")
             raise error.at(span) if span is not None else error
