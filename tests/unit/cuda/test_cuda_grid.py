@@ -75,6 +75,11 @@ def test_turns_of_a_loop_are_not_written_out(case):
     assert sum(check(case)[unit] for unit in UNITS) <= 96
 
 
+def test_one_turn_of_asynchronous_products():
+    """The zeros that all sums begin with stood behind the products' fence, so the assembler waited for each product."""
+    check(Case("sm_90a", "int8", True, True, (192, 48, 64), 256, 2, (64, 64, 64)))
+
+
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
 def test_pieces_with_guards_are_not_all_in_flight(architecture):
     """Rows of 130 bytes come in eight guarded pieces a vector: those of all vectors and stages at once spilled."""

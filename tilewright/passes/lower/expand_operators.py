@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tilewright.ir import nodes
+from tilewright.ir.dtypes import BOOL
 from tilewright.ir.nodes import (
     Buffer,
     Function,
@@ -30,9 +31,11 @@ from tilewright.ir.nodes import (
     Statement,
     TileOperator,
     const,
+    seq,
 )
 from tilewright.ir.visitor import Rewriter, find
 from tilewright.ops.copy import Copy
+from tilewright.ops.fill import Fill
 from tilewright.ops.reduce import Reduce
 from tilewright.ops.scan import Scan
 from tilewright.ops.sparse_gemm import Product
@@ -56,6 +59,9 @@ def expand_operators(function: Function, context: Context) -> Function:
 class _Expand(Rewriter):
     def __init__(self, context: Context) -> None:
         self.plans = context.facts.get(FACT, {})
+        self.asynchronous = {
+            gemm.c.buffer for gemm, plan in self.plans.items() if plan.instruction.threads > WARP
+        }  # fmt: skip
         self.threads = 1
 
     def visit_Kernel(self, kernel: Kernel) -> Statement:
@@ -88,7 +94,11 @@ class _Expand(Rewriter):
         effects = operator.effects()
         fresh = {region.buffer for region in effects.writes if region.is_whole}
         fresh -= {region.buffer for region in effects.reads}
-        return _gathered_through_shared(lowered, fresh)
+        made = _gathered_through_shared(lowered, fresh)
+        if isinstance(operator, Fill) and operator.destination.buffer in self.asynchronous:
+            # The target's compiler would put the one value in all these registers where products begin, behind their fence.
+            return seq(made, nodes.Evaluate(nodes.Call(BOOL, "settle", (operator.destination,)), span=operator.span))
+        return made
 
     def _is_right(self, tile: Buffer) -> bool:
         """Whether a fragment is the right operand of instructions with 8 columns."""
