@@ -11,7 +11,7 @@ SAMPLE = (*range(9000, 9005), *range(BOLD + 9000, BOLD + 9005), *range(GATHERING
 PROOF = (*range(2000), *range(BOLD, BOLD + 2000), *range(GATHERING, GATHERING + 2000))
 """Two thousand of each writer."""
 
-FOUND: tuple[int, ...] = (145, 586, 789, 9013, BOLD + 14, BOLD + 31, BOLD + 195, BOLD + 1441, BOLD + 1590, BOLD + 20802,
+FOUND: tuple[int, ...] = (145, 586, 789, 9013, BOLD + 14, BOLD + 31, BOLD + 195, BOLD + 892, BOLD + 1441, BOLD + 1590, BOLD + 20802,
                           *(GATHERING + one for one in (1, 47, 69, 258, 20005, 20014)))  # fmt: skip
 """Seeds that once failed."""
 

@@ -153,6 +153,45 @@ class ScopedRewriter(Rewriter):
         return replace(select, condition=condition, then=then, otherwise=otherwise)
 
 
+class DecidingRewriter(ScopedRewriter):
+    """One that leaves out what never runs: under facts that contradict one another anything can be proved, and indices become any number."""
+
+    def decided(self, condition: Expr) -> bool | None:
+        """The value of a condition, where it is certain."""
+        result = self.analyzer.simplify(condition)
+        return bool(result.value) if isinstance(result, nodes.Const) else None
+
+    def visit_If(self, branch: nodes.If) -> Any:
+        value = self.decided(branch.condition)
+        if value is None:
+            return super().visit_If(branch)
+        taken = branch.then if value else branch.otherwise
+        return None if taken is None else _spliced(self(taken))
+
+    def visit_Select(self, select: nodes.Select) -> Any:
+        value = self.decided(select.condition)
+        if value is None:
+            return super().visit_Select(select)
+        return self.visit(select.then if value else select.otherwise)
+
+
+class _Decisions(DecidingRewriter):
+    def __init__(self, analyzer: Analyzer, uniform: dict[Var, Expr]) -> None:
+        self.analyzer, self.uniform = analyzer, uniform
+
+
+def decided_parts(loop: nodes.Parallel, place: ScopedRewriter) -> nodes.Parallel | None:
+    """A loop without what never runs of it where a rewriter stands; None where nothing is left."""
+    result: nodes.Parallel = _Decisions(place.analyzer, place.uniform).visit(loop)
+    return result if result.body.statements else None
+
+
+def _spliced(body: Seq) -> Any:
+    """The statements of a branch in place of it; in a scope of their own where they declare names."""
+    declares = any(isinstance(statement, (nodes.Let, nodes.Allocate)) for statement in body.statements)
+    return body if declares else list(body.statements)
+
+
 def bind_loop(analyzer: Analyzer, loop: nodes.For) -> None:
     """Tell `analyzer` the range of a loop's variable."""
     analyzer.bind(loop.var, loop.start, binary("sub", loop.stop, nodes.const(1, loop.stop.dtype)))

@@ -8,6 +8,8 @@ from cuda_gemm import matmul, on
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tilewright
+import tilewright.language as T
 from tilewright.ir.nodes import Const
 from tilewright.passes.scoped import ScopedRewriter
 
@@ -46,3 +48,26 @@ def test_no_condition_is_decided_before_it_runs(arch, rows, depth, stages, trans
     operands = [np.zeros(shape, np.float16) for shape in shapes]
     kernel = on(arch, matmul).compile(*operands, block=(64, 32, 32), num_stages=stages, transpose_B=transposed)
     assert decided(kernel) == []
+
+
+@T.prim_func
+def beyond_what_runs(A: T.Tensor((2,), "int32"), B: T.Tensor((2, 32), "int32")):
+    with T.Kernel(1, threads=32):
+        tile = T.alloc_shared((2,), "int32")
+        for i in T.Parallel(2):
+            tile[i] = A[i]
+        for k in T.serial(1, 2):
+            for j in T.Parallel(32):
+                B[1, j] = T.if_then_else(k + 2 < 3, tile[k + 2], tile[k])
+            if k + 2 < 2 and B[0, 0] >= 0:
+                for j in T.Parallel(32):
+                    B[0, j] = tile[k + 2]
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_what_never_runs_asks_for_no_element_beyond_a_tile(arch):
+    """Found by a fuzzed pipeline: in a dead branch facts contradict one another, and indices become any number."""
+    kernel = tilewright.compile(beyond_what_runs, target=f"cuda -arch={arch}")
+    B = np.zeros((2, 32), np.int32)
+    kernel.emulate(np.array([3, 5], np.int32), B)
+    np.testing.assert_array_equal(B, [[0] * 32, [5] * 32])

@@ -64,7 +64,7 @@ from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.lower.named_barriers import WARP, WARPGROUP, NamedBarriers, named_by_author, number_barriers
 from tilewright.passes.lower.own_tiles import own_tiles
 from tilewright.passes.lower.thread_loop import ThreadLoop
-from tilewright.passes.scoped import ScopedRewriter
+from tilewright.passes.scoped import DecidingRewriter, decided_parts
 from tilewright.passes.tile.tile_views import view_layouts
 
 L = TypeVar("L", For, Parallel)
@@ -87,7 +87,7 @@ def linear_thread(kernel: Kernel) -> Expr:
     return total
 
 
-class Assign(ScopedRewriter):
+class Assign(DecidingRewriter):
     """Rewrites one function; the buffers of the kernel at hand are replaced as they are met."""
 
     def __init__(self, function: Function, context: Context) -> None:
@@ -317,10 +317,14 @@ class Assign(ScopedRewriter):
             return loop
         return substitute(loop, {self.thread_var: self.thread})
 
-    def visit_Parallel(self, loop: Parallel) -> Statement:
+    def visit_Parallel(self, loop: Parallel) -> Statement | None:
         loop = self._in_role(loop)
         if loop.token is not None:
             return self._overridden(loop, "the loop that brings rows")
+        left = decided_parts(loop, self)
+        if left is None:
+            return None
+        loop = left
         return self._strided(loop) if loop.layout is None else ThreadLoop(self, loop).run()
 
     def _strided(self, loop: Parallel) -> Statement:

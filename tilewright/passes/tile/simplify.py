@@ -27,9 +27,9 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir import nodes
-from tilewright.ir.nodes import Const, Expr, Function, Seq
+from tilewright.ir.nodes import Function
 from tilewright.passes.context import Context
-from tilewright.passes.scoped import ScopedRewriter
+from tilewright.passes.scoped import DecidingRewriter
 
 
 def simplify(function: Function, context: Context) -> Function:
@@ -38,25 +38,7 @@ def simplify(function: Function, context: Context) -> Function:
     return function if body is function.body else function.with_body(body)
 
 
-class _Simplify(ScopedRewriter):
-    def decided(self, condition: Expr) -> bool | None:
-        """The value of a condition, where it is certain."""
-        result = self.analyzer.simplify(condition)
-        return bool(result.value) if isinstance(result, Const) else None
-
-    def visit_If(self, branch: nodes.If) -> Any:
-        value = self.decided(branch.condition)
-        if value is None:
-            return super().visit_If(branch)
-        taken = branch.then if value else branch.otherwise
-        return None if taken is None else _spliced(self(taken))
-
-    def visit_Select(self, select: nodes.Select) -> Any:
-        value = self.decided(select.condition)
-        if value is None:
-            return super().visit_Select(select)
-        return self.visit(select.then if value else select.otherwise)
-
+class _Simplify(DecidingRewriter):
     def visit_For(self, loop: nodes.For) -> Any:
         if self.analyzer.prove(nodes.index_binary("ge", loop.start, loop.stop)):
             return None
@@ -64,9 +46,3 @@ class _Simplify(ScopedRewriter):
 
     def visit_While(self, loop: nodes.While) -> Any:
         return None if self.decided(loop.condition) is False else self.generic(loop)
-
-
-def _spliced(body: Seq) -> Any:
-    """The statements of a branch in place of it; in a scope of their own where they declare names."""
-    declares = any(isinstance(statement, (nodes.Let, nodes.Allocate)) for statement in body.statements)
-    return body if declares else list(body.statements)
