@@ -5,6 +5,7 @@ Source: the format's description, docs/gguf.md in github.com/ggml-org/ggml.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -97,7 +98,9 @@ class GGUFFile(Mapping[str, GGUFTensor]):
             key = self._string()
             self.metadata[key] = self._value(self._scalar("<I"))
         heads = [self._head() for _ in range(count)]
-        alignment = int(self.metadata.get("general.alignment", 32))
+        alignment = self.metadata.get("general.alignment", 32)
+        if not isinstance(alignment, int) or alignment <= 0:
+            raise InvalidCheckpoint(f"{self.path} says that its tensors begin at multiples of {alignment!r}")
         start = -(-self._at // alignment) * alignment
         self._entries = {name: (type, shape, start + place) for name, type, shape, place in heads}
 
@@ -134,7 +137,7 @@ class GGUFFile(Mapping[str, GGUFTensor]):
 
     def __getitem__(self, name: str) -> GGUFTensor:
         type, shape, begin = self._entries[name]
-        elements = int(np.prod(shape, dtype=np.int64))
+        elements = math.prod(shape)  # exact: the extents of a damaged file may be any 64 bits
         if type in DENSE:
             size = elements * DENSE[type].itemsize
         elif type in BLOCKS and shape and shape[-1] % BLOCKS[type][0] == 0:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import struct
 from collections.abc import Iterator, Mapping
@@ -61,43 +62,44 @@ class SafetensorsFile(Mapping[str, np.ndarray]):
                 if size < 8 or length > min(size - 8, _LONGEST_HEADER):
                     raise InvalidCheckpoint(f"{self.path} is cut off, or no safetensors file")
                 header = json.loads(file.read(length))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise InvalidCheckpoint(f"{self.path} is no safetensors file: its header is not JSON") from None
         except OSError as error:
             raise InvalidCheckpoint(f"{self.path} cannot be read: {error.strerror}") from None
         if not isinstance(header, dict):
             raise InvalidCheckpoint(f"{self.path} is no safetensors file: its header is not JSON")
-        self.metadata: dict[str, str] = header.pop("__metadata__", {})
+        said = header.pop("__metadata__", {})
+        if not isinstance(said, dict) or not all(isinstance(text, str) for text in said.values()):
+            raise InvalidCheckpoint(f"{self.path}: the header's __metadata__ is not a table of texts")
+        self.metadata: dict[str, str] = said
         self._start = 8 + length
         self._entries = {name: self._entry(name, entry, size) for name, entry in header.items()}
         self._bytes: np.ndarray | None = None
 
     def _entry(self, name: str, entry: Any, size: int) -> tuple[np.dtype, tuple[int, ...], int]:
         """Type, shape and first byte of a tensor."""
-        try:
-            kind, shape, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
-        except (KeyError, TypeError, ValueError):
-            raise InvalidCheckpoint(f"{self.path}: the header's entry of {name} lacks a type, shape or place") from None
+        said = entry if isinstance(entry, dict) else {}
+        kind, shape, place = said.get("dtype"), said.get("shape"), said.get("data_offsets")
+        if not isinstance(kind, str) or not _is_sizes(shape) or not _is_sizes(place) or len(place) != 2:
+            raise InvalidCheckpoint(f"{self.path}: the header's entry of {name} lacks a type, shape or place")
+        begin, end = place
         if kind not in DTYPES:
             raise InvalidCheckpoint(
                 f"{self.path}: {name} has elements of type {kind}", hint=f"known: {', '.join(DTYPES)}"
             )
-        elements = 1
-        for extent in shape:
-            elements *= extent
-        if end - begin != elements * DTYPES[kind].itemsize:
+        if end - begin != math.prod(shape) * DTYPES[kind].itemsize:
             raise InvalidCheckpoint(
                 f"{self.path}: {name} has {end - begin} bytes, which its type {kind} and shape {list(shape)} do not make"
             )
-        if begin < 0 or self._start + end > size:
+        if self._start + end > size:
             raise InvalidCheckpoint(f"{self.path} is cut off: {name} ends at byte {self._start + end} of {size}")
-        return DTYPES[kind], shape, self._start + begin
+        return DTYPES[kind], tuple(shape), self._start + begin
 
     def __getitem__(self, name: str) -> np.ndarray:
         kind, shape, begin = self._entries[name]
         if self._bytes is None:
             self._bytes = np.memmap(self.path, np.uint8, "r")
-        count = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+        count = math.prod(shape) * kind.itemsize
         window = self._bytes[begin : begin + count]
         if begin % kind.itemsize:
             window = np.array(window)
@@ -109,6 +111,11 @@ class SafetensorsFile(Mapping[str, np.ndarray]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+
+def _is_sizes(value: Any) -> bool:
+    """Whether a value of the header is a list of counts (JSON's true and 3.0 are none)."""
+    return isinstance(value, list) and all(type(size) is int and size >= 0 for size in value)
 
 
 def save_safetensors(

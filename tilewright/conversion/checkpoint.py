@@ -102,7 +102,7 @@ def convert_checkpoint(
     destination : the directory to make; a file name that ends in ``.safetensors`` for a single file.
     scheme : for dense weights, as in `quantization_scheme`; None leaves them as they are.
     skip : a regular expression; dense layers with a match in their name are left as they are.
-    overwrite : whether something of that name may be replaced.
+    overwrite : whether a checkpoint of that name may be replaced.
     progress : a bar to move on, one step a tensor; by default one of its own.
 
     Returns
@@ -116,8 +116,7 @@ def convert_checkpoint(
     CannotQuantize : a weight that has no codes, or nothing that could be converted.
     """
     path = Path(destination)
-    if path.exists() and not overwrite:
-        raise InvalidCheckpoint(f"{path} exists", hint="choose another name, or --overwrite (overwrite=True)")
+    _check_destination(path, Path(source), overwrite)
     plan = _plan(open_checkpoint(source), None if scheme is None else quantization_scheme(scheme), skip)
     single = path.suffix == ".safetensors"
     if single and len(plan.source.shards) > 1:
@@ -131,6 +130,23 @@ def convert_checkpoint(
             return _result(path, plan, [done], save_safetensors(path, tensors, metadata))
         with _whole_directory(path) as room:
             return _convert_into(room, path, plan, bar)
+
+
+def _check_destination(path: Path, source: Path, overwrite: bool) -> None:
+    """Refuse a name that is taken: replacing means deleting, so only checkpoints are replaced, and only when asked."""
+    if path.suffix != ".safetensors" and path.is_file():
+        raise InvalidCheckpoint(f"{path} is a file", hint="name a directory for the result, or a .safetensors file")
+    if path.exists() and not overwrite:
+        raise InvalidCheckpoint(f"{path} exists", hint="choose another name, or --overwrite (overwrite=True)")
+    if not path.is_dir():
+        return
+    if path.resolve() in source.resolve().parents:
+        raise InvalidCheckpoint(f"{path} cannot be replaced: {source} is in it", hint="choose another name")
+    held = sorted(file.name for file in path.iterdir())
+    if held and not any(name.endswith(".safetensors") for name in held):
+        raise InvalidCheckpoint(
+            f"{path} is not replaced: it holds {held[0]} and no checkpoint", hint="choose another name, or delete it"
+        )
 
 
 def _plan(source: Checkpoint, scheme: QuantizationScheme | None, skip: str) -> _Plan:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import random
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +89,8 @@ def test_the_library_of_that_name_agrees(tmp_path: Path) -> None:
         (struct.pack("<Q", 4) + b"nope", "is no safetensors file: its header is not JSON"),
         (struct.pack("<Q", 2) + b"[]", "is no safetensors file: its header is not JSON"),
         (struct.pack("<Q", 8) + b'{"a":{}}', ": the header's entry of a lacks a type, shape or place"),
+        (struct.pack("<Q", 90000) + b'{"a":' * 18000, "is no safetensors file: its header is not JSON"),
+        (struct.pack("<Q", 23) + b'{"__metadata__":["a"]} ', ": the header's __metadata__ is not a table of texts"),
     ],
 )
 def test_files_that_are_none_are_told(tmp_path: Path, data: bytes, message: str) -> None:
@@ -107,6 +112,16 @@ def test_entries_that_lie_are_told(tmp_path: Path) -> None:
     path = file_of(tmp_path / "c.safetensors", {"a": ("F4_WEIRD", [2], b"\0" * 8)})
     with pytest.raises(InvalidCheckpoint, match="a has elements of type F4_WEIRD"):
         SafetensorsFile(path)
+
+
+@pytest.mark.parametrize("field", ["dtype", "shape", "data_offsets"])
+@pytest.mark.parametrize("value", [None, True, 1.5, "x", {}, [[1]], [-3, -4], [3.0, 4], [True, 12], ["3", 4], [0, -1]])
+def test_values_of_other_kinds_in_a_header_are_told(tmp_path: Path, field: str, value: object) -> None:
+    entry = {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48], field: value}
+    text = json.dumps({"a": entry}).encode()
+    (tmp_path / "a.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(48))
+    with pytest.raises(InvalidCheckpoint):
+        SafetensorsFile(tmp_path / "a.safetensors")
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,4 +208,29 @@ def test_gguf(tmp_path: Path, alignment: int) -> None:
         GGUFFile(path)
     path.write_bytes(b"GGML")
     with pytest.raises(InvalidCheckpoint, match=r"m\.gguf is no GGUF file"):
+        GGUFFile(path)
+
+
+@pytest.mark.parametrize("form", ["safetensors", "gguf"])
+def test_damage_anywhere_is_an_error_of_the_file_or_none(tmp_path: Path, form: str) -> None:
+    path, rng = tmp_path / f"m.{form}", random.Random(0)
+    if form == "gguf":
+        gguf_of(path, {"a": (0, [4, 2], bytes(32)), "w": (8, [2, 32], bytes(68))})
+    else:
+        file_of(path, {"a": ("F32", [4, 2], bytes(32)), "h": ("BF16", [3], bytes(6))}, {"format": "pt"})
+    whole = path.read_bytes()
+    for _ in range(1500):
+        damaged = bytearray(whole[: rng.choice([len(whole), rng.randrange(len(whole))])])
+        for place in rng.choices(range(len(damaged)), k=2) if damaged else ():
+            damaged[place] = rng.choice([0, 1, 127, 255, rng.randrange(256)])
+        path.write_bytes(damaged)
+        with contextlib.suppress(InvalidCheckpoint):
+            file: Mapping[str, object] = GGUFFile(path) if form == "gguf" else SafetensorsFile(path)
+            assert all(file[name] is not None for name in file)
+
+
+def test_a_gguf_file_without_alignment_is_told(tmp_path: Path) -> None:
+    path = gguf_of(tmp_path / "m.gguf", {})
+    path.write_bytes(path.read_bytes().replace(struct.pack("<II", 4, 32), struct.pack("<II", 4, 0)))
+    with pytest.raises(InvalidCheckpoint, match=r"m\.gguf says that its tensors begin at multiples of 0"):
         GGUFFile(path)

@@ -211,13 +211,34 @@ def test_nothing_to_convert_is_told(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_what_exists_is_not_replaced_unasked(tmp_path: Path) -> None:
     checkpoint_of(tmp_path / "from", "int8")
-    (tmp_path / "to").mkdir()
+    convert_checkpoint(tmp_path / "from", tmp_path / "to")
     (tmp_path / "to" / "precious").write_text("x")
     with pytest.raises(InvalidCheckpoint, match="to exists"):
         convert_checkpoint(tmp_path / "from", tmp_path / "to")
     assert (tmp_path / "to" / "precious").is_file()
     convert_checkpoint(tmp_path / "from", tmp_path / "to", overwrite=True)
     assert not (tmp_path / "to" / "precious").exists() and sorted(os.listdir(tmp_path)) == ["from", "to"]
+
+
+def test_only_checkpoints_are_replaced(tmp_path: Path) -> None:
+    source = tmp_path / "models" / "from"
+    checkpoint_of(source, "int8")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "precious").write_text("x")
+    (tmp_path / "notes").write_text("x")
+    (tmp_path / "models" / "other.safetensors").write_text("x")
+    for destination, message in (
+        ("home", "is not replaced: it holds precious and no checkpoint"),
+        ("notes", "is a file"),
+        ("models", f"cannot be replaced: {source} is in it"),
+    ):
+        with pytest.raises(InvalidCheckpoint) as raised:
+            convert_checkpoint(source, tmp_path / destination, overwrite=True)
+        assert raised.value.message == f"{tmp_path / destination} {message}"
+    assert (tmp_path / "home" / "precious").is_file() and (source / "model.safetensors").is_file()
+    (tmp_path / "empty").mkdir()
+    convert_checkpoint(source, tmp_path / "empty", overwrite=True)
+    assert (tmp_path / "empty" / "model.safetensors").is_file()
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -228,7 +249,7 @@ def test_a_broken_conversion_leaves_nothing(
     checkpoint_of(tmp_path / "from", "gptq", shards=3)
     if overwrite:
         (tmp_path / "to").mkdir()
-        (tmp_path / "to" / "old").write_text("x")
+        (tmp_path / "to" / "old.safetensors").write_text("x")
     written, fsync = [], os.fsync
 
     def fails_the_second_time(file: int) -> None:
@@ -242,7 +263,7 @@ def test_a_broken_conversion_leaves_nothing(
         convert_checkpoint(tmp_path / "from", tmp_path / "to", overwrite=overwrite)
     assert len(written) == 2
     assert sorted(os.listdir(tmp_path)) == (["from", "to"] if overwrite else ["from"])
-    assert not overwrite or os.listdir(tmp_path / "to") == ["old"]
+    assert not overwrite or os.listdir(tmp_path / "to") == ["old.safetensors"]
 
 
 def test_mistakes_in_a_checkpoint_name_the_tensor(tmp_path: Path) -> None:
