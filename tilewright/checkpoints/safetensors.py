@@ -15,7 +15,7 @@ import os
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import ml_dtypes
 import numpy as np
@@ -113,7 +113,7 @@ class SafetensorsFile(Mapping[str, np.ndarray]):
         return len(self._entries)
 
 
-def _is_sizes(value: Any) -> bool:
+def _is_sizes(value: Any) -> TypeGuard[list[int]]:
     """Whether a value of the header is a list of counts (JSON's true and 3.0 are none)."""
     return isinstance(value, list) and all(type(size) is int and size >= 0 for size in value)
 
