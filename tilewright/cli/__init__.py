@@ -27,8 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     terminal = Terminal(color={"always": True, "never": False, "auto": None}[given.color])
     try:
         return int(_COMMANDS[given.command](given, terminal))
-    except TilewrightError as error:
-        Terminal(sys.stderr).write(f"{Terminal(sys.stderr).paint('error:', 'bold', 'red')} {error}")
+    except (TilewrightError, MemoryError) as error:
+        said = error if isinstance(error, TilewrightError) else f"this machine's memory does not suffice: {error}"
+        Terminal(sys.stderr).write(f"{Terminal(sys.stderr).paint('error:', 'bold', 'red')} {said}")
         return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -47,9 +48,9 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--rows", type=_sizes, default=(1, 16, 256), metavar="M,M,...", help="rows of A (default 1,16,256)"
     )
-    demo.add_argument("--n", type=int, default=4096, help="columns of C (default 4096)")
-    demo.add_argument("--k", type=int, default=4096, help="columns of A (default 4096)")
-    demo.add_argument("--group", type=int, default=128, help="weights that share a scale (default 128)")
+    demo.add_argument("--n", type=_size, default=4096, help="columns of C (default 4096)")
+    demo.add_argument("--k", type=_size, default=4096, help="columns of A (default 4096)")
+    demo.add_argument("--group", type=_size, default=128, help="weights that share a scale (default 128)")
     demo.add_argument("--target", default="auto", help="where to run, as in 'cpu' (default: the best device here)")
     demo.add_argument("--milliseconds", type=float, default=200.0, help="to measure each product for (default 200)")
     commands.add_parser("doctor", help="what this machine has, what is missing, and how to get it")
@@ -90,8 +91,14 @@ examples:
   tilewright convert model-q4_0.gguf -o llama            a GGUF file"""
 
 
+def _size(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size: 1, 2, ...")
+    return int(text)
+
+
 def _sizes(text: str) -> tuple[int, ...]:
-    return tuple(int(size) for size in text.split(","))
+    return tuple(_size(part) for part in text.split(","))
 
 
 # Each command is imported when it is asked for: the doctor must work where the rest does not.

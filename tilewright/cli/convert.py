@@ -8,20 +8,31 @@ from pathlib import Path
 from tilewright.cli.terminal import Terminal
 from tilewright.conversion import convert_checkpoint
 from tilewright.conversion.checkpoint import SKIPPED
+from tilewright.errors import InvalidCheckpoint
 
 
 def run_convert(given: argparse.Namespace, terminal: Terminal) -> int:
     """Convert, and say what was done."""
     source = Path(given.checkpoint)
-    stem = source.with_suffix("") if source.suffix in (".safetensors", ".gguf") else source
-    ending = ".safetensors" if source.suffix == ".safetensors" else ""
-    output = Path(given.output) if given.output else stem.with_name(f"{stem.resolve().name}-tilewright{ending}")
+    if not source.resolve().name or not given.checkpoint:
+        raise InvalidCheckpoint(
+            f"{given.checkpoint!r} names no checkpoint", hint="a safetensors or GGUF file, or a directory of shards"
+        )
+    output = Path(given.output) if given.output else _beside(source)
     done = convert_checkpoint(source, output, given.scheme, skip=given.skip or SKIPPED, overwrite=given.overwrite)
     terminal.write(
         f"{terminal.paint(str(done.path), 'bold')}: {done.weights} weights, {done.kept} other tensors, "
         f"{_size(done.bytes_before)} became {_size(done.bytes_after)}"
     )
     return 0
+
+
+def _beside(source: Path) -> Path:
+    """The name of a result where none is given: that of the source with an addition, in the same folder."""
+    named = source if source.name not in ("", "..") else source.resolve()
+    stem = named.stem if source.suffix in (".safetensors", ".gguf") else named.name
+    ending = ".safetensors" if source.suffix == ".safetensors" else ""
+    return named.with_name(f"{stem}-tilewright{ending}")
 
 
 def _size(count: int) -> str:

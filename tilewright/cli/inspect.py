@@ -124,7 +124,7 @@ def read_arguments(words: Sequence[str]) -> dict[str, Any]:
 def zeros(of: str, shape: Sequence[int]) -> np.ndarray:
     """An array as it crosses the boundary: elements of less than a byte packed along the last dimension."""
     record = dtype(of)
-    if not record.is_packed:
+    if not record.is_packed or not shape:
         return np.zeros(tuple(shape), record.numpy)
     return np.zeros((*shape[:-1], -(-shape[-1] // record.per_byte)), np.uint8)
 

@@ -117,7 +117,7 @@ def convert_checkpoint(
     """
     path = Path(destination)
     _check_destination(path, Path(source), overwrite)
-    plan = _plan(open_checkpoint(source), None if scheme is None else quantization_scheme(scheme), skip)
+    plan = _plan(source, None if scheme is None else quantization_scheme(scheme), skip)
     single = path.suffix == ".safetensors"
     if single and len(plan.source.shards) > 1:
         raise InvalidCheckpoint(
@@ -149,7 +149,8 @@ def _check_destination(path: Path, source: Path, overwrite: bool) -> None:
         )
 
 
-def _plan(source: Checkpoint, scheme: QuantizationScheme | None, skip: str) -> _Plan:
+def _plan(path: str | Path, scheme: QuantizationScheme | None, skip: str) -> _Plan:
+    source = open_checkpoint(path)
     settings = quantization_settings(source.config)
     layers = {layer.main: layer for layer in recognise(source, settings)}
     try:
@@ -161,7 +162,7 @@ def _plan(source: Checkpoint, scheme: QuantizationScheme | None, skip: str) -> _
     dense = dense_weights(source, free, lambda name: bool(pattern.search(name))) if scheme else []
     if not layers and not dense:
         hint = "its weights are dense: give a --scheme, w4a16 for example" if scheme is None else "see --skip"
-        raise CannotQuantize(f"{source.directory} has no weight to convert", hint=hint)
+        raise CannotQuantize(f"{path} has no weight to convert", hint=hint)
     return _Plan(source, settings, layers, frozenset(dense), scheme)
 
 

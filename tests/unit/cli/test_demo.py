@@ -41,6 +41,20 @@ def test_what_cannot_be_shown_is_an_error(words: list[str], message: str, capsys
     assert capsys.readouterr().err.startswith(message)
 
 
+@pytest.mark.parametrize("option", ["--rows", "--n", "--k", "--group"])
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "a", "", "1,,2"])
+def test_sizes_are_counts(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(["demo", f"{option}={value}"])
+    assert raised.value.code == 2
+    assert re.search(rf"argument {option}[\w/,.]*: '.*' is no size: 1, 2, ...", capsys.readouterr().err)
+
+
+def test_more_than_the_memory_holds_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--n", "2", "--k", "9999999999999"]) == 1
+    assert capsys.readouterr().err.startswith("error: this machine's memory does not suffice: Unable to allocate")
+
+
 def test_relative_error() -> None:
     assert demo.relative_error(np.array([3.0, 5.0]), np.array([3.0, 4.0])) == pytest.approx(0.2)
 

@@ -209,6 +209,28 @@ def test_nothing_to_convert_is_told(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "its weights are dense: give a --scheme, w4a16 for example" in shown
 
 
+@pytest.mark.parametrize("source", ["", "/"])
+def test_what_has_no_name_is_no_checkpoint(source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", source]) == 1
+    assert capsys.readouterr().err.startswith(f"error: '{source}' names no checkpoint\n")
+
+
+@pytest.mark.parametrize("source", ["Llama-3.1-8B", ".", "../Llama-3.1-8B/"])
+def test_the_result_is_beside_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], source: str
+) -> None:
+    dense_checkpoint(tmp_path / "Llama-3.1-8B")
+    monkeypatch.chdir(tmp_path if source == "Llama-3.1-8B" else tmp_path / "Llama-3.1-8B")
+    assert main(["convert", source, "--scheme", "w8a16"]) == 0
+    assert sorted(os.listdir(tmp_path)) == ["Llama-3.1-8B", "Llama-3.1-8B-tilewright"]
+
+
+def test_a_single_file_is_named_where_nothing_is_to_convert(tmp_path: Path) -> None:
+    save_safetensors(tmp_path / "a.safetensors", {"up.weight": np.ones((2, 4), np.float32)})
+    with pytest.raises(CannotQuantize, match=r"/a\.safetensors has no weight to convert"):
+        convert_checkpoint(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
+
+
 def test_what_exists_is_not_replaced_unasked(tmp_path: Path) -> None:
     checkpoint_of(tmp_path / "from", "int8")
     convert_checkpoint(tmp_path / "from", tmp_path / "to")
