@@ -28,6 +28,7 @@ from tilewright.passes.tile.delay_waits import delay_waits
 from tilewright.passes.tile.drop_dependent_launch import drop_dependent_launch
 from tilewright.passes.tile.drop_empty_grids import drop_empty_grids
 from tilewright.passes.tile.drop_guards import drop_guards
+from tilewright.passes.tile.drop_turns import drop_turns
 from tilewright.passes.tile.form_clusters import form_clusters
 from tilewright.passes.tile.forward_operands import forward_operands
 from tilewright.passes.tile.infer_layouts import infer_layouts
@@ -109,6 +110,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(expand_operators, "what is left to cooperate on is what layouts are inferred from", _many_threads),
     Step(infer_layouts, "all loops over tiles are in sight", _many_threads),
     Step(plan_synchronization, "while statements are those of the whole block", _many_threads),
+    Step(drop_turns, "meetings are known, and whoever waits for a turn comes to none", _many_threads),
     Step(lower_barriers, "as below, for barriers that the author counts", _many_threads),
     Step(lower_channels, "the executors of copies and gemms are known: they decide what is counted", _many_threads),
     Step(assign_threads, "layouts and barriers are known: what is left is the work of one thread", _many_threads),

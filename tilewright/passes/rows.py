@@ -6,6 +6,7 @@ A view of a tensor (`T.reshape`, `T.view`) is a tensor at the same address: who 
 from __future__ import annotations
 
 from tilewright.arith import Analyzer
+from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Buffer
 from tilewright.ir.signature import root
 from tilewright.layout.layout import Layout
@@ -24,6 +25,16 @@ def placed_misfit(tensor: Buffer) -> str | None:
 def is_plain_tensor(tensor: Buffer) -> bool:
     """Whether a buffer is a tensor in global memory whose elements lie in the order of its dimensions, or a view of all of one."""
     return tensor.scope == root(tensor).scope == "global" and not tensor.packed and not root(tensor).packed
+
+
+def conversion_misfit(source: DType, destination: DType) -> str | None:
+    """Why a copy that moves bytes as they are cannot be made between two types; None where it can."""
+    if source == destination:
+        return None
+    told = f"it converts {source} to {destination}"
+    if (source.name, destination.name) == ("float32", "tfloat32"):
+        told += ": a tensor declared as tfloat32 takes arrays of float32 as they are"
+    return told
 
 
 def row_misfit(tensor: Buffer, size: int, analyzer: Analyzer) -> str | None:

@@ -50,3 +50,25 @@ def rows(A, length, width=64):
 def test_rows_that_the_copy_engine_cannot_count():
     kernel = on("sm_90a", rows).compile(Shape(1 << 32, 64), length=1 << 32)
     assert "(int64_t)bx" in kernel.get_kernel_source() and "tma" not in kernel.get_kernel_source()
+
+
+def collatz(N):
+    N: T.Tensor((64,), "int64")
+    C = T.empty((64,), "int64")
+    with T.Kernel(1, threads=64):
+        i = T.get_thread_binding()
+        n = T.alloc_var("int64")
+        count = T.alloc_var("int64", 0)
+        n = N[i]
+        while n > 1:
+            n = T.if_then_else(n % 2 == 0, n // 2, 3 * n + 1)
+            count += 1
+        C[i] = T.min(count, 100)
+    return C
+
+
+def test_wide_numbers_meet_literals_in_functions():
+    """`int64_t` is a long for the emulator's compiler and a long long for NVRTC."""
+    numbers = np.arange(1, 65, dtype=np.int64)
+    kernel = on("sm_80", collatz).compile(numbers)
+    assert np.array_equal(kernel.emulate(numbers), kernel.interpret(numbers))

@@ -33,6 +33,14 @@ def test_any_number_of_threads(shape, dim, threads):
         assert np.array_equal(kernel.emulate(a, schedule=schedule, seed=seed), 1 + a.sum(dim))
 
 
+def test_many_totals_of_many_threads_are_divided_among_them():
+    """Each thread would else fold the 48 totals of each of its 20 columns, all of them the same sums."""
+    a = np.random.default_rng(0).integers(-9, 10, (24, 40)).astype(np.float32)
+    kernel = on("sm_90a", folded).compile(a, dim=0, threads=96)
+    assert np.array_equal(kernel.emulate(a, schedule="random", seed=1), 1 + a.sum(0))
+    assert kernel.sass().count("LDS") < 100
+
+
 def beside_products(A, B):
     """The consumers fold what they multiply, through shared memory, while the producer loads on."""
     A: T.Tensor((64, 128), "float16")

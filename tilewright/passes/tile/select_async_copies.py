@@ -40,7 +40,7 @@ from tilewright.machine.instructions import GLOBAL, SHARED, CopyInstruction
 from tilewright.ops.base import kept_axes
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
-from tilewright.passes.rows import is_plain_tensor, row_misfit, runs_of
+from tilewright.passes.rows import conversion_misfit, is_plain_tensor, row_misfit, runs_of
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.gathers import gather_bytes, gather_of
 
@@ -69,8 +69,9 @@ def piece_bytes(copy: Copy, instruction: CopyInstruction, analyzer: Analyzer, la
     layout : of the shared tile, where it is known already.
     """
     source, destination = copy.source, copy.destination
-    if source.dtype != destination.dtype:
-        return f"it converts {source.dtype} to {destination.dtype}"
+    converts = conversion_misfit(source.dtype, destination.dtype)
+    if converts is not None:
+        return converts
     if not is_plain_tensor(source.buffer):
         return "elements of the source are no whole bytes in their order"
     if not analyzer.divides(source.buffer.shape[-1], source.dtype.per_byte):

@@ -46,7 +46,7 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.lower.flatten_buffers import strides_of
-from tilewright.passes.rows import is_plain_tensor, placed_misfit, row_misfit
+from tilewright.passes.rows import conversion_misfit, is_plain_tensor, placed_misfit, row_misfit
 from tilewright.passes.scoped import ScopedRewriter, negated
 from tilewright.passes.tile.gathers import Gather, gather_bytes, gather_of
 from tilewright.passes.tile.select_async_copies import CP_ASYNC, SYNC, asynchronous_copy, is_zero, piece_bytes
@@ -323,8 +323,9 @@ def engine_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyz
         return f"the shape of {source.buffer.name} is known to single blocks alone"
     if any(buffer is root(source.buffer) for buffer, _ in kernel.safe_values):
         return f"{source.buffer.name} has a safe value, and the copy engine fills with zeros"
-    if source.dtype != destination.dtype:
-        return f"it converts {source.dtype} to {destination.dtype}"
+    converts = conversion_misfit(source.dtype, destination.dtype)
+    if converts is not None:
+        return converts
     for end in (source.buffer.shape[-1], source.starts[-1]):
         if not analyzer.divides(end, source.dtype.per_byte):
             return f"rows of {source.buffer.name} or of boxes may end within a byte"

@@ -270,7 +270,17 @@ def _ways(gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles: Mapping
                 reason = f"{threads} threads are no {kind}"
         if reason:
             reasons.append(f"{instruction.function}: {reason}")
-    return found or [(None, _because(reasons) or f" (no {'sparse ' * sparse}matrix instruction for these types)")]
+    return found or [(None, _because(reasons) or f" ({_no_instruction(gemm, arch)})")]
+
+
+def _no_instruction(gemm: Product, arch: Arch) -> str:
+    """Why there is none for the types of a product, and what to write of float32, which matrix units would round."""
+    if isinstance(gemm, SparseGemm):
+        return "no sparse matrix instruction for these types"
+    rounded = any(one.a.name == one.b.name == "tfloat32" for one in arch.matrix_instructions)
+    if rounded and gemm.a.dtype.name == gemm.b.dtype.name == "float32":
+        return "float32 is multiplied exactly; matrix instructions multiply tiles of tfloat32, rounded to 10 bits"
+    return "no matrix instruction for these types"
 
 
 def _is_turned(gemm: Product, instruction: MatrixInstruction) -> bool:

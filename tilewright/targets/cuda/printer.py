@@ -73,8 +73,9 @@ class CudaPrinter(CFamilyPrinter):
     def expression_Binary(self, node: nodes.Binary) -> Text:
         dtype = node.left.dtype
         left, right = self.expression(node.left), self.expression(node.right)
-        # A literal of a narrow type is written as an int: the type of the result decides.
-        of_type = f"<{TYPES[dtype.name]}>" if dtype.is_integer and dtype.bits < 32 else ""
+        # A literal of a narrow type is written as an int, one of a wide type is a long long, which int64_t need not be:
+        # the type of the result decides.
+        of_type = f"<{TYPES[dtype.name]}>" if dtype.is_integer and dtype.bits != 32 else ""
         if node.op in ("min", "max"):
             return self.call(f"tw::{node.op}imum{of_type}", left, right)
         if node.op in ("floordiv", "floormod"):

@@ -16,6 +16,7 @@ from tilewright.ir.nodes import (
     Call,
     Expr,
     For,
+    If,
     Load,
     Seq,
     Statement,
@@ -37,6 +38,9 @@ WARP = 32
 
 CHAINS = (4, 2, 1)
 """Ways to fold a thread's elements of a line: so many at once, since each step waits for the one before it."""
+
+MOST_FOLDED = 64
+"""Totals that a thread folds of all warps by itself; of more, each folds some lines for the others, who wait once more."""
 
 
 def lower_reduce(reduction: Reduce, context: Context) -> Statement | None:
@@ -218,21 +222,37 @@ class _Reduction:
         def leave(line: Var) -> Seq:
             return seq(Store(scratch, (place(rank, line),), self._get(line), span=self.operator.span))
 
-        def fold(line: Var) -> Seq:
+        def fold(line: Expr, into: Expr) -> Seq:
             other = Var(INT32, "other")
             found = Load(self.dtype, scratch, (place(other, line),))
-            fetch = self._put(line, self._combine(self._get(line), found))
+            fetch = self._put(into, self._combine(self._get(into), found))
             others = For(other, const(0), const(warps), const(1), seq(fetch), "unroll", span=self.operator.span)
-            return seq(self._put(line, self._identity()), others)
+            return seq(self._put(into, self._identity()), others)
+
+        def take(line: Var) -> Seq:
+            return seq(self._put(line, Load(self.dtype, scratch, (place(const(0), line),))))
+
+        def share(turn: Var) -> Seq:
+            """Every one of the threads folds some lines for all of them."""
+            line = index_binary("add", index_binary("mul", turn, warps), rank)
+            total = Store(scratch, (place(const(0), line),), self._get(const(0)), span=self.operator.span)
+            own = seq(fold(line, const(0)), total)
+            return seq(If(index_binary("lt", line, self.total.size), own, span=self.operator.span))
 
         meet = self.block.meeting
-        return [Allocate(scratch), meet(), self._lines(leave), meet(), self._lines(fold)]
+        left = [Allocate(scratch), meet(), self._lines(leave), meet()]
+        if warps * self.total.size <= MOST_FOLDED:
+            return [*left, self._lines(lambda line: fold(line, line))]
+        turns = -(-self.total.size // warps)
+        return [*left, self._repeat("turn", turns, share), meet(), self._lines(take)]
 
     def _lines(self, body: Callable[[Var], Seq]) -> Statement:
         """A loop over the lines whose totals this thread has."""
-        line = Var(INT32, "line")
-        stop = const(self.total.size)
-        return For(line, const(0), stop, const(1), body(line), "unroll", span=self.operator.span)
+        return self._repeat("line", self.total.size, body)
+
+    def _repeat(self, name: str, count: int, body: Callable[[Var], Seq]) -> Statement:
+        var = Var(INT32, name)
+        return For(var, const(0), const(count), const(1), body(var), "unroll", span=self.operator.span)
 
     def _compressed(self, digits: Sequence[Digit]) -> Expr:
         """The thread index without the digits given: consecutive numbers for the others."""
