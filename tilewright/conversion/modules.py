@@ -73,12 +73,12 @@ def layers_to_quantize(model: Any, skip: str) -> dict[str, Any]:
     found = {name: module for name, module in untied.items() if not re.search(skip, name)}
     if found:
         return found
-    if untied:
+    if any(isinstance(module, Linear) for module in modules.values()):
+        hint = "its layers are quantised already"
+    elif untied:
         hint = f"skip= names all it has: {', '.join([*untied][:3])}"
     elif linear:
         hint = f"the weight of {next(iter(linear))} is that of an embedding"
-    elif any(isinstance(module, Linear) for module in modules.values()):
-        hint = "its layers are quantised already"
     else:
         kinds = {
             type(module).__name__ for module in modules.values() if next(module.parameters(False), None) is not None

@@ -6,6 +6,7 @@ import ctypes
 import dataclasses
 import json
 import linecache
+import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -175,14 +176,27 @@ def launch_registers(source: str, kernel: str, threads: int) -> int:
     return min(65536 // (threads * int(found.group(1))) // 8 * 8, 248) if found else 0
 
 
+def _launch_sizes(*given: int | Sequence[int]) -> list[tuple[int, int, int]]:
+    """Grid, block and cluster with all three extents each."""
+    sizes = []
+    for name, dims in zip(("grid", "block", "cluster"), given):
+        extents = (dims,) if isinstance(dims, int) else tuple(dims)
+        if not 1 <= len(extents) <= 3 or not all(isinstance(extent, int) and extent > 0 for extent in extents):
+            raise EmulationFailed(f"{name}={dims!r} is not one to three extents of at least 1")
+        sizes.append((*extents, 1, 1)[:3])
+    if any(blocks % together for blocks, together in zip(sizes[0], sizes[2])):
+        raise EmulationFailed(f"a grid of {sizes[0]} blocks cannot be cut into clusters of {sizes[2]}")
+    return sizes
+
+
 def run(
     source: str,
     kernel: str,
     arguments: Sequence[Any],
     *,
-    grid: Sequence[int],
-    block: Sequence[int],
-    cluster: Sequence[int] = (1, 1, 1),
+    grid: int | Sequence[int],
+    block: int | Sequence[int],
+    cluster: int | Sequence[int] = (1, 1, 1),
     shared_bytes: int = 0,
     schedule: str = "late",
     seed: int = 0,
@@ -204,13 +218,9 @@ def run(
     report: Callable[[str], None] = print,
 ) -> Emulation:
     """Run a text once and return what was found, without raising; see `emulate` for the parameters."""
-    sizes = [tuple(dims) + (1,) * (3 - len(dims)) for dims in (grid, block, cluster)]
-    if any(not extent > 0 for dims in sizes for extent in dims) or any(g % c for g, c in zip(sizes[0], sizes[2])):
-        raise EmulationFailed(
-            f"a grid of {tuple(grid)} blocks of {tuple(block)} threads cannot be cut into clusters of {tuple(cluster)}"
-        )
-    threads = sizes[1][0] * sizes[1][1] * sizes[1][2]
-    if threads > 1024 or shared_bytes > 256 * 1024:
+    sizes = _launch_sizes(grid, block, cluster)
+    threads = math.prod(sizes[1])
+    if threads > 1024 or not 0 <= shared_bytes <= 256 * 1024:
         raise EmulationFailed(
             f"a block of {threads} threads with {shared_bytes} bytes of shared memory fits no machine"
         )
@@ -238,8 +248,8 @@ def run(
         planted = (CFault * max(len(faults), 1))(*[fault.encode() for fault in faults])
         low, high = ctypes.c_uint64(), ctypes.c_uint64()
         library.tw_image(text.entry, ctypes.byref(low), ctypes.byref(high))
-        blocks = sizes[2][0] * sizes[2][1] * sizes[2][2]
-        clusters = sizes[0][0] * sizes[0][1] * sizes[0][2] // blocks
+        blocks = math.prod(sizes[2])
+        clusters = math.prod(sizes[0]) // blocks
         fit = max(1, min(2048 // threads, (228 << 10) // (shared_bytes + 1024)))
         resident = max(1, multiprocessors * fit // blocks)
         if not workers:
@@ -320,7 +330,7 @@ def emulate(
     source : the text, in the words of the vocabulary (docs/cuda_vocabulary.md).
     kernel : name of the kernel in it.
     arguments : in order; NumPy arrays (global memory, changed in place), scalars, `TensorMap` or `TmaDescriptor`.
-    grid, block, cluster : up to three extents each; the grid's in blocks.
+    grid, block, cluster : up to three extents each, or one number; the grid's in blocks.
     shared_bytes : dynamic shared memory of a block.
     schedule : ``"late"`` (asynchronous things happen at the last moment), ``"early"`` (at once), ``"random"``, or
         ``"explore"``: a set of schedules, whose results must agree bit by bit.

@@ -143,7 +143,9 @@ def test_experts_that_stay_are_named() -> None:
         ),
         (lambda: torch.nn.ModuleDict({"lm_head": torch.nn.Linear(K, N)}), "skip= names all it has: lm_head"),
         (
-            lambda: tilewright.quantize(torch.nn.Sequential(torch.nn.Linear(K, N)), "w8a16"),
+            lambda: tilewright.quantize(
+                torch.nn.ModuleDict({name: torch.nn.Linear(K, N) for name in ("up", "lm_head")}), "w8a16"
+            ),
             "its layers are quantised already",
         ),
     ],

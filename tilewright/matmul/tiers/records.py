@@ -209,7 +209,7 @@ def scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[
 
 
 def _as_tensors(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, Any], float] | None:
-    """What `_scales_and_zeros` gives, worked out where the weight's tensors are; None for arrays of NumPy and rare kinds.
+    """What `scales_and_zeros` gives, worked out where the weight's tensors are; None for arrays of NumPy and rare kinds.
 
     Numbers are float32 until they are rounded, once, to the form's types: all that is done to them before is exact.
     """
