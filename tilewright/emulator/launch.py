@@ -176,7 +176,7 @@ def launch_registers(source: str, kernel: str, threads: int) -> int:
     return min(65536 // (threads * int(found.group(1))) // 8 * 8, 248) if found else 0
 
 
-def _launch_sizes(*given: int | Sequence[int]) -> list[tuple[int, int, int]]:
+def _launch_sizes(*given: int | Sequence[int]) -> list[tuple[int, ...]]:
     """Grid, block and cluster with all three extents each."""
     sizes = []
     for name, dims in zip(("grid", "block", "cluster"), given):
