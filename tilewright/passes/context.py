@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from tilewright.arith import Analyzer
 from tilewright.errors import Span
 from tilewright.ir.nodes import Function, Statement
 from tilewright.machine.arch import Arch
@@ -55,6 +56,7 @@ class Context:
     overrides : the target's lowerings by operator class.
     diagnostics : collected for the author; the runtime shows them once.
     facts : what passes leave for later ones and for ``explain()``, by name.
+    analyzer : what holds at the operator that is being lowered, for overrides; None elsewhere.
     """
 
     arch: Arch
@@ -62,6 +64,7 @@ class Context:
     overrides: Mapping[type[Statement], Override] = field(default_factory=dict)
     diagnostics: list[Diagnostic] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
+    analyzer: Analyzer | None = None
 
     def warn(self, message: str, span: Span | None = None) -> None:
         self.diagnostics.append(Diagnostic("warning", message, span))

@@ -183,3 +183,75 @@ def test_rows_of_tiles_that_lie_apart_in_memory(arch, dtype):
     kernel(q, k, c)
     exact = np.einsum("shd,thd->hst", q.astype(float), k.astype(float))
     assert np.array_equal(c[:, :, :S], exact) and not c[:, :, S:].any()
+
+
+@pytest.mark.parametrize("transpose_B", [True, False])
+@pytest.mark.parametrize(("dtype", "rows"), [("float32", 8), ("float32", 40), ("int8", 40), ("bfloat16", 8)])
+def test_operands_that_begin_outside_their_tensor(dtype: str, rows: int, transpose_B: bool) -> None:
+    """Outside of a tensor are zeros: before its first row, column and step of k, and in planes that it does not have."""
+    planes, M, N, K, before = 3, 43, 37, 50, 16
+    total = "int32" if dtype == "int8" else "float32"
+    right = (planes, N, K) if transpose_B else (planes, K, N)
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((planes, M, K), dtype), B: T.Tensor(right, dtype), C: T.Tensor((planes + 1, 2 * rows, 64), total)
+    ):
+        with T.Kernel(2, 2, 2, threads=1) as (bn, bm, bp):
+            a = T.alloc_shared((rows, 32), dtype)
+            b = T.alloc_shared((32, 32), dtype)
+            c = T.alloc_fragment((rows, 32), total)
+            for half in T.serial(2):
+                plane = bp * 2 + half
+                T.clear(c)
+                for step in T.serial(3):
+                    T.copy(A[plane, bm * rows - before, step * 32 - before], a)
+                    if transpose_B:
+                        T.copy(B[plane, bn * 32 - before, step * 32 - before], b)
+                    else:
+                        T.copy(B[plane, step * 32 - before, bn * 32 - before], b)
+                    T.gemm(a, b, c, transpose_B=transpose_B)
+                T.copy(c, C[plane, bm * rows, bn * 32])
+
+    kernel = tilewright.compile(main, target="cpu")
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-4, 5, shape).astype(tilewright.dtype(dtype).numpy) for shape in ((planes, M, K), right))
+    c = np.full((planes + 1, 2 * rows, 64), 77, tilewright.dtype(total).numpy)
+    kernel(a, b, c)
+    product = a.astype(np.int64) @ (b.swapaxes(1, 2) if transpose_B else b).astype(np.int64)
+    padded = np.zeros((planes + 1, before + max(M, 2 * rows), before + 64), np.int64)
+    padded[:planes, before : before + M, before : before + N] = product
+    np.testing.assert_array_equal(c, padded[:, : 2 * rows, :64])
+
+
+def test_scales_and_shifts_that_end_with_their_tensors() -> None:
+    """A group more than there are scales multiplies by zeros, and rows beyond the last have no shift."""
+    M, N, K, groups = 21, 32, 64, 2
+
+    @T.prim_func
+    def main(A: T.Tensor((K, M), "int8"), B: T.Tensor((N, K), "int8"), scales: T.Tensor((groups, N), "float32"),
+             shifts: T.Tensor((M,), "int32"), C: T.Tensor((48, N), "float32")):  # fmt: skip
+        with T.Kernel(1, threads=1):
+            a, b = T.alloc_shared((32, 48), "int8"), T.alloc_shared((N, 32), "int8")
+            c = T.alloc_fragment((48, N), "float32")
+            T.clear(c)
+            for g in T.serial(groups + 1):
+                T.copy(A[g * 32, 0], a)
+                T.copy(B[0, g * 32], b)
+                T.gemm(a, b, c, transpose_A=True, transpose_B=True, scale_B=scales[g, 0:N], shift=shifts[0:48])
+            T.copy(c, C)
+
+    kernel = tilewright.compile(main, target="cpu")
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-9, 9, (K, M), np.int8), rng.integers(-9, 9, (N, K), np.int8)
+    memory = np.full((groups + 1, N), np.nan, np.float32)  # what lies behind the scales must not be read
+    memory[:groups] = rng.integers(1, 4, (groups, N))
+    behind = np.full(48, 1 << 20, np.int32)
+    behind[:M] = rng.integers(-99, 99, M)
+    c = np.full((48, N), np.nan, np.float32)
+    kernel(a, b, memory[:groups], behind[:M], c)
+    exact = np.zeros((48, N))
+    for g in range(groups):
+        step = slice(g * 32, g * 32 + 32)
+        exact[:M] += (a[step].T.astype(int) @ b[:, step].T.astype(int) + behind[:M, None]) * memory[g]
+    np.testing.assert_array_equal(c, exact)

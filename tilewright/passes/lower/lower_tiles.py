@@ -21,10 +21,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.ir import nodes
-from tilewright.ir.nodes import Function, Pipelined, Statement, TileOperator, const
-from tilewright.ir.visitor import Rewriter
+from tilewright.ir.nodes import Function, Pipelined, Statement, TileOperator, cast, const
 from tilewright.passes.context import Context
 from tilewright.passes.lower.apply_operand_layouts import apply_operand_layouts
+from tilewright.passes.tile.beginnings import PipelinedFacts
 
 
 def lower_tiles(function: Function, context: Context) -> Function:
@@ -33,13 +33,14 @@ def lower_tiles(function: Function, context: Context) -> Function:
     An override (``context.overrides``) may itself answer with tile operators; these are lowered in turn.  Operands
     that a micro-kernel reads in panel order get that order here, everywhere, so that the program stays whole.
     """
-    body = _Lower(context)(function.body)
+    body = _Lower(function, context)(function.body)
     return apply_operand_layouts(function.with_body(body, "lowered"), context)
 
 
-class _Lower(Rewriter):
-    def __init__(self, context: Context) -> None:
-        self.context = context
+class _Lower(PipelinedFacts):
+    def __init__(self, function: Function, context: Context) -> None:
+        super().__init__(function)
+        self.context = replace(context, analyzer=self.analyzer)
 
     def visit_TileOperator(self, operator: TileOperator) -> Statement:
         override = self.context.overrides.get(type(operator))
@@ -52,13 +53,6 @@ class _Lower(Rewriter):
 
     def visit_Pipelined(self, loop: Pipelined) -> Statement:
         """What is left of pipelines on a machine whose copies are not asynchronous."""
-        body = self(loop.body)
-        one = const(1, loop.var.dtype)
-        return nodes.For(
-            loop.var,
-            nodes.cast(loop.start, loop.var.dtype),
-            nodes.cast(loop.stop, loop.var.dtype),
-            one,
-            body,
-            span=loop.span,
-        )
+        loop = super().visit_Pipelined(loop)
+        one, kind = const(1, loop.var.dtype), loop.var.dtype
+        return nodes.For(loop.var, cast(loop.start, kind), cast(loop.stop, kind), one, loop.body, span=loop.span)

@@ -47,6 +47,7 @@ from tilewright.ops.decode import Decode
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
+from tilewright.passes.tile.beginnings import PipelinedFacts, unproven_beginning
 from tilewright.passes.tile.plan_operand_layouts import LANE_BYTES, first_match, shifts_left
 
 ROWS = "staged_rows"
@@ -59,7 +60,7 @@ def forward_operands(function: Function, context: Context) -> Function:
     """Let gemms read the sources of tiles that a machine without shared memory need not stage."""
     if context.arch.has_threads:
         return function
-    return map_kernels(function, lambda kernel: _forward(kernel, context))
+    return map_kernels(function, lambda kernel: _forward(kernel, function, context))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,10 @@ class _Staging:
     source: Region
 
 
-def _forward(kernel: Kernel, context: Context) -> Kernel:
+def _forward(kernel: Kernel, function: Function, context: Context) -> Kernel:
     staged = staged_tiles(kernel)
+    beginnings = _Beginnings(function)
+    beginnings(kernel)
     changes: dict[Gemm, dict[str, Region]] = {}
     readers = reader_counts(kernel)
     served: dict[Buffer, int] = {}
@@ -86,15 +89,34 @@ def _forward(kernel: Kernel, context: Context) -> Kernel:
             copied = gemm.m > FEW_ROWS and not _leaves_room(gemm, context) and not _is_shifted(gemm, context)
             if name == "a" and copied:
                 in_order = filled.source.extents[-2:] == region.tile_shape  # no heads between rows and columns
-                if isinstance(filled.statement, Copy) and filled.source.buffer not in safe and in_order:
+                known = in_order and not any(_reads_memory(start) for start in filled.source.starts)
+                if isinstance(filled.statement, Copy) and filled.source.buffer not in safe and known:
                     rows[region] = filled.source
-            elif _suits(gemm, name, filled, context):
+            elif filled.statement in beginnings.inside and _suits(gemm, name, filled, context):
                 changes.setdefault(gemm, {})[name] = filled.source
                 served[region.buffer] = served.get(region.buffer, 0) + 1
     if not changes:
         return kernel
     dead = {buffer for buffer, count in served.items() if count == readers.get(buffer)}
     return replace(kernel, body=_Apply(changes, dead)(kernel.body))
+
+
+class _Beginnings(PipelinedFacts):
+    """Finds the statements whose source begins inside its buffer."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__(function)
+        self.inside: set[Statement] = set()
+
+    def visit_Copy(self, copy: Copy) -> Copy:
+        if not unproven_beginning(copy.source, self.analyzer):
+            self.inside.add(copy)
+        return copy
+
+    def visit_Decode(self, decode: Decode) -> Decode:
+        if not unproven_beginning(decode.source, self.analyzer):
+            self.inside.add(decode)
+        return decode
 
 
 def _is_shifted(gemm: Gemm, context: Context) -> bool:

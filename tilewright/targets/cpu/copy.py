@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from tilewright.ir.nodes import (
 from tilewright.ops.base import full_index, static_extents
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
+from tilewright.passes.tile.beginnings import unproven_beginning
 from tilewright.passes.tile.plan_operand_layouts import PhysicalOperand, physical_operand
 from tilewright.targets.cpu.microkernels import add, load_vector, loop
 from tilewright.targets.cpu.operands import inside
@@ -51,7 +53,7 @@ def lower_copy(op: Copy, context: Context) -> Statement | None:
     if op.source.dtype.is_packed or (strides is not None and strides[-1] != 1):
         return None
     found = _method(op, physical)
-    return None if found is None else _Packing(op, physical, *found).statement()
+    return None if found is None else _Packing(op, physical, context, *found).statement()
 
 
 def _is_whole_tile(region: Region, physical: PhysicalOperand) -> bool:
@@ -85,9 +87,12 @@ def _method(op: Copy, physical: PhysicalOperand) -> tuple[str, int, int] | None:
 class _Packing:
     """One copy: blocks that lie wholly inside the source at once, the others element by element."""
 
-    def __init__(self, op: Copy, physical: PhysicalOperand, method: str, rows: int, columns: int) -> None:
+    def __init__(
+        self, op: Copy, physical: PhysicalOperand, context: Context, method: str, rows: int, columns: int
+    ) -> None:
         self.op, self.physical, self.method, self.rows, self.columns = op, physical, method, rows, columns
         self.before: list[Statement] = []
+        self.conditions = unproven_beginning(op.source, context.analyzer)
 
     def statement(self) -> Statement | None:
         extents = static_extents(self.op.destination)
@@ -115,7 +120,7 @@ class _Packing:
 
     def _block(self, source: Buffer, row: Expr, column: Expr, limits: tuple[Extent, Extent]) -> list[Statement]:
         whole = [Seq(tuple(self._pack(source, row, column)))]
-        condition: Expr | None = None
+        condition = reduce(lambda one, other: binary("all", one, other), self.conditions) if self.conditions else None
         for start, size, limit in ((row, self.rows, limits[0]), (column, self.columns, limits[1])):
             if not isinstance(limit, int):
                 fits = index_binary("le", add(start, size), limit)

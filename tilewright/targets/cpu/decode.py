@@ -14,6 +14,7 @@ from tilewright.machine.dot import OperandPlan
 from tilewright.ops.base import static_extents
 from tilewright.ops.decode import Decode
 from tilewright.passes.context import Context
+from tilewright.passes.tile.beginnings import unproven_beginning
 from tilewright.passes.tile.plan_operand_layouts import PhysicalOperand, physical_operand
 from tilewright.targets.cpu.microkernels import PanelRight, add, is_multiple, loop, mul, reinterpret
 from tilewright.targets.cpu.operands import inside
@@ -27,7 +28,12 @@ def lower_decode(op: Decode, context: Context) -> Statement | None:
     if op.scale is not None or op.zero is not None or (op.codebook is not None and len(op.codebook) > TABLE):
         return None
     source, tile = physical_operand(op.source, context), physical_operand(op.destination, context)
-    if source is None or tile is None or not _alike(op, source, tile):
+    if (
+        source is None
+        or tile is None
+        or not _alike(op, source, tile)
+        or unproven_beginning(op.source, context.analyzer)
+    ):
         return None
     for instruction in context.arch.matrix_instructions:
         if instruction.vector.bits == 8 and instruction.depth == tile.layout.run:

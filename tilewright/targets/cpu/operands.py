@@ -30,6 +30,7 @@ from tilewright.ir.nodes import (
     binary,
     cast,
     const,
+    expr,
     index_binary,
     seq,
 )
@@ -39,6 +40,7 @@ from tilewright.machine.dot import OperandPlan
 from tilewright.ops.base import element, full_index, zero
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
+from tilewright.passes.tile.beginnings import unproven_beginning
 from tilewright.passes.tile.forward_operands import ROWS
 from tilewright.passes.tile.plan_operand_layouts import FEW_ROWS, PhysicalOperand, physical_operand
 from tilewright.targets.cpu.microkernels import (
@@ -94,9 +96,12 @@ class Operands:
 
     def rows(self) -> Extent:
         """Rows of a that exist: fewer than the tile's where it hangs over the end of a global matrix."""
+        return self.named("rows", inside(self._row_source(), 1 if self.op.transpose_a else 0))
+
+    def _row_source(self) -> Region:
+        """Where the rows of a came from, or a itself."""
         staged: dict[Region, Region] = self.context.facts.get(ROWS, {})
-        source = staged.get(self.op.a, self.op.a)
-        return self.named("rows", inside(source, 1 if self.op.transpose_a else 0))
+        return staged.get(self.op.a, self.op.a)
 
     def named(self, name: str, value: Extent) -> Extent:
         """`value` computed once, under a name."""
@@ -120,7 +125,13 @@ class Operands:
                 lambda i, k: binary("xor", reinterpret(Load(op.a.dtype, op.a.buffer, at(i, k)), wanted), flip),
             )  # fmt: skip
             return Left(copy, lambda i, k: (i, k))
-        if op.a.dtype == wanted and in_order and not op.a.buffer.packed and self._k_inside():
+        if (
+            op.a.dtype == wanted
+            and in_order
+            and not op.a.buffer.packed
+            and self._k_inside()
+            and self._begins_inside(op.a)
+        ):
             return Left(self._own_view(op.a.buffer), at)
         copy = self._scratch("left", (op.m, op.k), wanted, lambda i, k: Load(op.a.dtype, op.a.buffer, at(i, k)))
         return Left(copy, lambda i, k: (i, k))
@@ -130,6 +141,10 @@ class Operands:
         op, buffer = self.op, self.op.a.buffer
         beside = self.plan.instruction.depth == 1 or buffer.strides is None or buffer.strides[-1] == 1
         return beside and inside(op.a, 0 if op.transpose_a else 1) == op.k
+
+    def _begins_inside(self, region: Region) -> bool:
+        """Whether a region may be read where it lies, up to the end of its buffer."""
+        return not unproven_beginning(region, self.context.analyzer)
 
     def _own_view(self, buffer: Buffer) -> Buffer:
         """`buffer`, or where it is global a view of it: the loops below keep inside, so nobody need guard it."""
@@ -143,7 +158,8 @@ class Operands:
         """b as vectors of columns."""
         op, instruction = self.op, self.plan.instruction
         physical = physical_operand(op.b, self.context)
-        if physical is not None:
+        begins_inside = self._begins_inside(op.b)
+        if physical is not None and begins_inside:
             found = self._panels_in_place(physical)
             if found is not None:
                 return found
@@ -157,6 +173,7 @@ class Operands:
             and whole
             and _rows_of_memory(op.b)
             and as_is
+            and begins_inside
         ):
             return RowsRight(op.b.buffer, at, instruction)
         return self._panels_in_scratch(at)
@@ -240,6 +257,7 @@ class Operands:
             return Scale(lambda row, chunk: factor(row, index_binary("floordiv", chunk, per_chunk)), along_k)
         contiguous = size == 1 and (one_dimension or k_axis == 0) and op.n % self.lanes == 0
         contiguous = contiguous and (_rows_of_memory(scale) or self._beside(scale))
+        contiguous = contiguous and not unproven_beginning(scale, self.context.analyzer, (-1,))
         if not contiguous:
             columns = -(-op.n // self.lanes) * self.lanes  # whole vectors: those beyond the last are never stored
             copy = self._scratch(
@@ -288,8 +306,8 @@ class Operands:
         shift, total = self.op.shift, self.plan.instruction.accumulator
         if shift is None:
             return None
-        view = self._own_view(shift.buffer)
         rows = next((axis for axis, extent in enumerate(shift.extents) if extent != 1), len(shift.extents) - 1)
+        view = self._own_view(shift.buffer) if self._beside_rows(shift, rows) else shift.buffer
 
         def value(row: Expr, chunk: Expr) -> Expr:
             index = tuple(add(start, row) if axis == rows else start for axis, start in enumerate(shift.starts))
@@ -299,6 +317,15 @@ class Operands:
             return Select(total, binary("eq", chunk, const(0, chunk.dtype)), added, zero(total))
 
         return value
+
+    def _beside_rows(self, shift: Region, axis: int) -> bool:
+        """Whether a global shift has a number for each row that a's matrix has, so that rows that exist in a exist in it."""
+        source = self._row_source()
+        if shift.buffer.scope != "global" or source.buffer.scope != "global" or self.op.transpose_a:
+            return False
+        alike = ((shift.starts[axis], source.starts[-2]), (shift.buffer.shape[axis], source.buffer.shape[-2]))
+        alongside = all(same(expr(one), expr(other)) for one, other in alike)
+        return alongside and not unproven_beginning(shift, self.context.analyzer, (axis,))
 
     def sum_rows(self, left: Left, rows: Extent) -> Buffer:
         """``-offset * sum over k of a`` for every row and chunk, in the accumulator's type."""
