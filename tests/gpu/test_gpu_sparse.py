@@ -27,7 +27,7 @@ DEEP = Tiles(256, 128, 128, 3, 256)
     "dtype, out, tiles",
     [
         ("float16", "float32", None), ("float16", "float16", DEEP), ("bfloat16", "float32", None), ("int8", "int32", None),
-        ("float8_e4m3fn", "bfloat16", None),
+        ("float8_e4m3fn", "bfloat16", None), ("int8", "bfloat16", None),
     ],
 )  # fmt: skip
 def test_products(M, N, K, dtype, out, tiles):

@@ -12,6 +12,8 @@ Source: `hardware.md`, section 8.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tilewright.errors import TilewrightError
@@ -98,6 +100,43 @@ def places_of(metadata: np.ndarray, group: int = GROUP) -> np.ndarray:
     """Where the kept elements of each group stand: int64 of shape (rows, groups, group / 2)."""
     nibbles = np.stack([metadata & 15, metadata >> 4], axis=-1).reshape(metadata.shape[0], -1).astype(np.int64)
     return np.stack([nibbles & 3, nibbles >> 2], axis=-1) if group == GROUP else nibbles[..., None] >> 3
+
+
+LANE_ROWS, LANE_BYTES = 16, 8
+"""Rows, and bytes of each, whose metadata is one word for each lane of a warp."""
+
+
+def in_lanes(metadata: Any, bits: int) -> Any:
+    """Metadata in the order of the lanes that give it to matrix instructions, so that a warp reads its words in one access.
+
+    For 16 rows and 8 bytes of each (one step of products of bytes, two of wider elements) the words of the 32 lanes lie one after the
+    other, and such pieces of 16 rows one behind the other along k; then come the next 16 rows.
+
+    Parameters
+    ----------
+    metadata : ``[..., rows, bytes]`` as `compress` gives it, `LANE_ROWS` and `LANE_BYTES` times any number; a NumPy array or a tensor.
+    bits : of an element.
+
+    Returns
+    -------
+    The same bytes in another order, in the same shape.
+    """
+    *outer, rows, columns = metadata.shape
+    pieces = (rows // LANE_ROWS, 2, 8, columns // LANE_BYTES)  # halves of 8 rows, their rows, pieces along k
+    cut = metadata.reshape(*outer, *pieces, *((2, 4) if bits == 8 else (4, 2)))
+    first = len(outer)
+    order = [0, 3, 2, 4, 1, 5]  # a lane has one word of one row, or two halfwords of rows 8 apart
+    axes = [*range(first), *(first + axis for axis in order)]
+    turned = cut.transpose(axes) if isinstance(cut, np.ndarray) else cut.permute(axes)
+    return turned.reshape(metadata.shape)
+
+
+def in_rows(metadata: np.ndarray, bits: int) -> np.ndarray:
+    """Inverse of `in_lanes`."""
+    places = in_lanes(np.arange(metadata.size, dtype=np.int64).reshape(metadata.shape), bits)
+    result = np.empty_like(metadata)
+    result.reshape(-1)[places.reshape(-1)] = metadata.reshape(-1)
+    return result
 
 
 def metadata_word(lane: int, bits: int, k: int, selector: int) -> list[tuple[int, int]] | None:

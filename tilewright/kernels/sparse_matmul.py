@@ -12,7 +12,7 @@ import numpy as np
 
 import tilewright
 import tilewright.language as T
-from tilewright.formats.sparse import group_of
+from tilewright.formats.sparse import LANE_ROWS, group_of, in_lanes
 from tilewright.kernels.dense_matmul import sum_type
 from tilewright.kernels.tiles import CORES, MANY, ROW_BYTES, SHARED_BYTES, STAGING_BYTES, Parts, Tiles
 
@@ -70,19 +70,13 @@ def sparse_matmul(
                     T.copy(B[bn * block_N, k * block_K], b)
                 else:
                     T.copy(B[k * block_K, bn * block_N], b)
-                T.gemm_sp(a, places, b, total, transpose_B=transpose_B)
-            if accumulate == "int32" and out not in (None, "int32"):
-                result = T.alloc_fragment((block_M, block_N), out)
-                for i, j in T.Parallel(block_M, block_N):
-                    result[i, j] = T.cast(total[i, j], out)
-                T.copy(result, C[row, bn * block_N])
-            else:
-                T.copy(total, C[row, bn * block_N])
+                T.gemm_sp(a, places, b, total, transpose_B=transpose_B, order="lanes")
+            T.copy(total, C[row, bn * block_N])
 
     @T.prim_func
     def sparse_matmul(
         kept: T.Tensor((M, K // 2), dtype),
-        metadata: T.Tensor((-(-K // block_K), M, step_bytes), "uint8"),
+        metadata: T.Tensor((-(-K // block_K), -(-M // LANE_ROWS) * LANE_ROWS, step_bytes), "uint8"),
         B: T.Tensor((N, K) if transpose_B else (K, N), dtype),
         C: T.Tensor((M, N), out or accumulate),
     ):
@@ -103,18 +97,24 @@ def pack_metadata(metadata: Any, dtype: str, tiles: Tiles | None = None) -> Any:
 
     Returns
     -------
-    ``[steps, M, bytes of a step]``; beyond K zeros.
+    ``[steps, M, bytes of a step]``, M the next multiple of 16, each step in the order of lanes (`formats.sparse.in_lanes`); beyond the
+    matrix zeros.
     """
     record = tilewright.dtype(dtype)
     depth = tiles.block_K if tiles else ROW_BYTES // record.storage_bytes
     step_bytes = depth // (2 * group_of(record))
     rows, columns = metadata.shape
-    steps = -(-columns // step_bytes)
-    if columns % step_bytes:
-        whole = np.zeros((rows, steps * step_bytes), np.uint8)
-        whole[:, :columns] = metadata
+    height, steps = -(-rows // LANE_ROWS) * LANE_ROWS, -(-columns // step_bytes)
+    if (height, steps * step_bytes) != (rows, columns):
+        is_array = isinstance(metadata, np.ndarray)
+        whole = (
+            np.zeros((height, steps * step_bytes), np.uint8)
+            if is_array
+            else metadata.new_zeros(height, steps * step_bytes)
+        )
+        whole[:rows, :columns] = metadata
         metadata = whole
-    packed = metadata.reshape(rows, steps, step_bytes).swapaxes(0, 1)
+    packed = in_lanes(metadata.reshape(height, steps, step_bytes).swapaxes(0, 1), record.bits)
     return np.ascontiguousarray(packed) if isinstance(packed, np.ndarray) else packed.contiguous()
 
 
@@ -142,30 +142,24 @@ def sparse_parts(M: int, N: int, dtype: str, cores: int = CORES) -> Parts:
     N : columns expected; kernels made with the result take any number.
     dtype : of the operands.
     """
-    single = _best(M, N, dtype, cores)
+    single = _best(M, N, cores)
     best: Parts = ((M, _tiles(single, dtype)),)
     fewest = _cycles(single, M, N, cores) * WORTH
-    for shape in _shapes(dtype):
+    for shape in EFFICIENCY:
         down, across = -(-M // shape[0]), -(-N // shape[1])
         whole = down * across // cores * cores // across  # rows of tiles that make whole waves
         for count in (whole, whole - 1):  # blocks share loads in pairs
             height = count * shape[0]
             if 0 < height < M:
-                second = _best(M - height, N, dtype, cores)
+                second = _best(M - height, N, cores)
                 cycles = _cycles(shape, height, N, cores) + _cycles(second, M - height, N, cores)
                 if cycles < fewest:
                     best, fewest = ((height, _tiles(shape, dtype)), (M - height, _tiles(second, dtype))), cycles
     return best
 
 
-def _shapes(dtype: str) -> list[Shape]:
-    """Tiles that suit a type: whole sums that become floats need registers for both, of which the largest leaves none."""
-    whole = tilewright.dtype(dtype).is_integer
-    return [one for one in EFFICIENCY if not whole or math.prod(one) <= 128 * 256]
-
-
-def _best(M: int, N: int, dtype: str, cores: int) -> Shape:
-    return min(_shapes(dtype), key=lambda shape: _cycles(shape, M, N, cores))
+def _best(M: int, N: int, cores: int) -> Shape:
+    return min(EFFICIENCY, key=lambda shape: _cycles(shape, M, N, cores))
 
 
 def _cycles(shape: Shape, M: int, N: int, cores: int) -> float:

@@ -7,8 +7,8 @@ from tilewright.ops.fill import Fill
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
 from tilewright.ops.scan import Scan
-from tilewright.ops.sparse_gemm import SparseGemm
+from tilewright.ops.sparse_gemm import ORDERS, SparseGemm
 from tilewright.ops.transpose import Transpose
 from tilewright.ops.unpack import Unpack
 
-__all__ = ["Atomic", "Copy", "Decode", "Fill", "Gemm", "Reduce", "Scan", "SparseGemm", "Transpose", "Unpack"]
+__all__ = ["ORDERS", "Atomic", "Copy", "Decode", "Fill", "Gemm", "Reduce", "Scan", "SparseGemm", "Transpose", "Unpack"]

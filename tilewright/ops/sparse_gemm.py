@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tilewright.formats.sparse import expand, group_of
+from tilewright.formats.sparse import LANE_BYTES, LANE_ROWS, expand, group_of, in_rows
 from tilewright.ir.dtypes import INT32, UINT8, DType
 from tilewright.ir.nodes import (
     Effects,
@@ -39,6 +39,9 @@ from tilewright.ops.base import (
 )
 from tilewright.ops.gemm import POLICIES, Gemm, accumulated, first_value
 
+ORDERS = ("rows", "lanes")
+"""Of metadata: row by row, or as the lanes of warps give it to matrix instructions."""
+
 
 @tile_operator("sparse_gemm")
 class SparseGemm(TileOperator):
@@ -49,6 +52,7 @@ class SparseGemm(TileOperator):
     a : (m, k / 2), two of every four elements along k (of tfloat32 one of every two).
     metadata : uint8 (m, k / 8), as `formats.sparse.compress` gives it; (m, k / 4) for tfloat32.
     b, c, transpose_b, clear, policy : as those of `Gemm`.
+    order : of the metadata: ``"rows"``, or ``"lanes"`` as `formats.sparse.in_lanes` makes it.
 
     The sum of one operator is rounded once to c's dtype; integers wrap.
     """
@@ -62,6 +66,7 @@ class SparseGemm(TileOperator):
     transpose_b: bool = False
     clear: bool | Expr = False
     policy: str = "square"
+    order: str = "rows"
 
     @property
     def transpose_a(self) -> bool:
@@ -106,6 +111,8 @@ class SparseGemm(TileOperator):
             yield f"c is {self.c.dtype}, but the product of {self.a.dtype} and {self.b.dtype} needs a float accumulator"
         if self.policy not in POLICIES:
             yield f"the policy is {self.policy!r}, but should be one of {', '.join(POLICIES)}"
+        if self.order not in ORDERS:
+            yield f"the order of the metadata is {self.order!r}, but should be one of {', '.join(ORDERS)}"
 
     def _check_shapes(self) -> Iterator[str]:
         step = 2 * self.group
@@ -115,8 +122,20 @@ class SparseGemm(TileOperator):
             yield f"b has k = {self.k}, so a should have {self.k // 2} columns, but it has shape {shape_text(self.a)}"
         elif _two(self.metadata) != (self.m, self.k // step):
             yield f"the metadata should have shape ({self.m}, {self.k // step}), but has {shape_text(self.metadata)}"
+        elif self.order == "lanes":
+            yield from self._check_lanes()
         if _two(self.c) != (self.m, self.n):
             yield f"the product has shape ({self.m}, {self.n}), but c has shape {shape_text(self.c)}"
+
+    def _check_lanes(self) -> Iterator[str]:
+        rows, columns = _two(self.metadata)
+        if rows % LANE_ROWS or columns % LANE_BYTES:
+            yield (
+                f"the metadata has shape {shape_text(self.metadata)}; in the order of lanes it should have a multiple of "
+                f"{LANE_ROWS} rows and of {LANE_BYTES} columns"
+            )
+        if tuple(self.metadata.extents[-2:]) != tuple(self.metadata.buffer.shape[-2:]):
+            yield "the metadata is part of a tile, but in the order of lanes its rows lie together"
 
     def effects(self) -> Effects:
         reads = [self.a, self.metadata, self.b]
@@ -127,6 +146,8 @@ class SparseGemm(TileOperator):
             as_shape(one, shape_of_rank(region, 2)) for one, region in zip(reads, (self.a, self.metadata, self.b))
         )
         old = None if self.clear is True else as_shape(reads[3], (self.m, self.n))
+        if self.order == "lanes":
+            metadata = in_rows(metadata, self.a.dtype.bits)
         return (accumulated(expand(kept, metadata, self.group), b.T if self.transpose_b else b, old, self.c.dtype),)
 
     def lower(self) -> Statement:
@@ -142,7 +163,8 @@ class SparseGemm(TileOperator):
         def step(kept: Var) -> list[Statement]:
             # Kept elements of a group have two bits each; the one of a pair is named by the last of its four.
             half = self.group // 2
-            byte = cast(element(self.metadata, (i, index_binary("floordiv", kept, self.group))), INT32)
+            byte_place = self._metadata_place(i, index_binary("floordiv", kept, self.group))
+            byte = cast(element(self.metadata, byte_place), INT32)
             shift = index_binary("mul", index_binary("floormod", kept, self.group), 4 // half)
             if half == 1:
                 shift = index_binary("add", shift, 3)
@@ -154,6 +176,43 @@ class SparseGemm(TileOperator):
             return [put(total, binary("add", get(total), binary("mul", a, b)))]
 
         return [begin(total, first), serial("kept", 0, self.k // 2, step), store_element(self.c, (i, j), get(total))]
+
+    def _metadata_place(self, row: Expr, byte: Expr) -> tuple[Expr, Expr]:
+        """Where the metadata tile has a byte of a row."""
+        if self.order == "rows":
+            return row, byte
+        number = index_binary("floormod", row, LANE_ROWS)
+        g, half = index_binary("floormod", number, 8), index_binary("floordiv", number, 8)
+        inside = index_binary("floormod", byte, LANE_BYTES)
+        if self.a.dtype.bits == 8:
+            lane = _sum((g, 4), (index_binary("floordiv", inside, 4), 2), (half, 1))
+            part = index_binary("floormod", inside, 4)
+        else:
+            lane = _sum((g, 4), (index_binary("floordiv", inside, 2), 1))
+            part = _sum((half, 2), (index_binary("floormod", inside, 2), 1))
+        piece = index_binary("floordiv", byte, LANE_BYTES)
+        return lane_place(_two(self.metadata)[1], index_binary("floordiv", row, LANE_ROWS), piece, lane, part)
+
+
+def lane_place(columns: int, rows: Expr, piece: Expr, lane: Expr, part: Expr | int = 0) -> tuple[Expr, Expr]:
+    """Row and column of a byte in a tile whose metadata is in the order of lanes.
+
+    Parameters
+    ----------
+    columns : of the tile.
+    rows, piece : number of the 16 rows, and of the 8 bytes of each along k.
+    lane, part : whose word it is, and which of its bytes.
+    """
+    inside = _sum((piece, LANE_ROWS * LANE_BYTES), (lane, 4), (part, 1))
+    down = _sum((rows, LANE_ROWS), (index_binary("floordiv", inside, columns), 1))
+    return down, index_binary("floormod", inside, columns)
+
+
+def _sum(*terms: tuple[Expr | int, int]) -> Expr:
+    total: Expr = const(0)
+    for term, factor in terms:
+        total = index_binary("add", total, index_binary("mul", term, factor))
+    return total
 
 
 Product = Gemm | SparseGemm

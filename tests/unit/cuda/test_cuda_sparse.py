@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import tilewright.language as T
 from tilewright.errors import EmulationError, TilewrightError
-from tilewright.formats.sparse import NotSparse, compress, expand, group_of, prune
+from tilewright.formats.sparse import NotSparse, compress, expand, group_of, in_lanes, in_rows, metadata_word, prune
 from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.kernels.sparse_matmul import pack_metadata, sparse_parts
 from tilewright.kernels.sparse_matmul import sparse_matmul as sparse_matmul_kernel
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.sampled(3)
 
 def sparse_matmul(
     A, E, B, dtype="float16", accumulator="float32", block=(64, 32, 64), transpose_B=True, num_stages=2, threads=128, specialize=None,
-    registers=False,
+    registers=False, order="rows",
 ):  # fmt: skip
     M, N, K = T.const("M, N, K")
     BM, BN, BK = block
@@ -49,9 +49,9 @@ def sparse_matmul(
                 T.copy(B[k * BK, bx * BN], b)
             if registers:
                 T.copy(a, a_registers)
-                T.gemm_sp(a_registers, e, b, c, transpose_B=transpose_B)
+                T.gemm_sp(a_registers, e, b, c, transpose_B=transpose_B, order=order)
             else:
-                T.gemm_sp(a, e, b, c, transpose_B=transpose_B)
+                T.gemm_sp(a, e, b, c, transpose_B=transpose_B, order=order)
         T.copy(c, C[by * BM, bx * BN])
     return C
 
@@ -214,12 +214,68 @@ def test_the_library_s_kernel(dtype, M, two):
     parts = ((64, tiles), (M - 64, Tiles(128, 32, depth, 3, 256)))
     kernel = factory(M, K, dtype, out, tiles=parts if two else tiles)
     packed = pack_metadata(metadata, dtype, tiles)
-    assert packed.shape == (-(-K // depth), M, 8)
+    assert packed.shape == (-(-K // depth), -(-M // 16) * 16, 8)
     assert ("bulk_load" in kernel.get_kernel_source()) == (M % 64 == 0)
     for schedule in ("late", "random"):
         result = np.full((M, 40), 77, dtype_of(out).numpy)
         kernel.emulate(kept, packed, b, result, schedule=schedule, seed=1)
         assert np.array_equal(result, expected)
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_metadata_in_the_order_of_lanes_has_their_words_in_turn(bits):
+    rows = np.random.default_rng(bits).integers(0, 256, (2, 32, 24)).astype(np.uint8)
+    lanes = in_lanes(rows, bits)
+    assert np.array_equal(in_rows(lanes, bits), rows)
+    words = lanes.reshape(2, 2, 3, 32, 4)  # of 16 rows and 8 bytes each, the words of 32 lanes
+    nibbles = np.stack([rows & 15, rows >> 4], -1).reshape(2, 32, 48)
+    for lane in range(32):
+        selector = 0 if bits == 8 else lane % 4 // 2
+        places = metadata_word(lane, bits, 512 // bits, selector)
+        for number, (row, group) in enumerate(places):
+            found = words[:, :, :, lane, number // 2] >> 4 * (number % 2) & 15
+            first = group + (0 if bits == 8 else 8 * selector)
+            expected = nibbles[:, [row, row + 16], first::16]
+            assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "arch, dtype, instruction",
+    [("sm_80", "float16", "mma_sparse_m16n8k32"), ("sm_80", "int8", "mma_sparse_m16n8k64"), ("sm_80", "float32", "scalar"),
+     ("sm_90a", "bfloat16", "wgmma_sparse_ss"), ("sm_90a", "float8_e4m3fn", "wgmma_sparse_ss")],
+)  # fmt: skip
+def test_metadata_in_the_order_of_lanes(arch, dtype, instruction):
+    """One step of k, so that the order of a tile is that of the tensor."""
+    kept, metadata, b, expected = problem(64, 24, 128, dtype)
+    accumulator = "int32" if dtype == "int8" else "float32"
+    kernel = on(arch, sparse_matmul).compile(
+        kept, metadata, b, dtype=dtype, accumulator=accumulator, block=(64, 24, 128), num_stages=1, order="lanes"
+    )
+    assert instruction in kernel.explain()
+    packed = in_lanes(metadata, dtype_of(dtype).bits)
+    for found in (kernel.interpret(kept, packed, b), kernel.emulate(kept, packed, b, schedule="random", seed=1)):
+        assert np.array_equal(found, expected)
+
+
+def test_lanes_need_whole_words():
+    kept, metadata, b, _ = problem(64, 32, 96, "float16")
+    reason = r"the metadata has shape \(64, 12\); in the order of lanes it should have a multiple of 16 rows and of 8 columns"
+    with pytest.raises(TilewrightError, match=reason):
+        on("sm_80", sparse_matmul).compile(kept, metadata, b, block=(64, 32, 96), order="lanes")
+
+
+@pytest.mark.parametrize("out", ["bfloat16", "float16"])
+def test_whole_sums_are_rounded_on_their_way_into_boxes(out):
+    """So that no registers hold them twice."""
+    kept, metadata, b, expected = problem(128, 64, 256, "int8")
+    tiles = Tiles(128, 64, 128, 2, 256)
+    kernel = JITFactory(sparse_matmul_kernel.function, None, "cuda -arch=sm_90a -cores=4", None)(
+        128, 256, "int8", out, tiles=tiles
+    )
+    assert "stmatrix and tma_store in boxes of" in kernel.explain()
+    result = np.zeros((128, 64), dtype_of(out).numpy)
+    kernel.emulate(kept, pack_metadata(metadata, "int8", tiles), b, result, schedule="late")
+    assert np.array_equal(result, expected.astype(result.dtype))
 
 
 def test_parts_make_whole_waves():

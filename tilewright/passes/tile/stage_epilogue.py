@@ -277,7 +277,7 @@ class _Stage(ScopedRewriter):
             return f"the author asks for {copy.prefer}"
         halves = tensor.dtype.bits == 16 and tensor.dtype.is_float
         as_it_is = copy.source.dtype == tensor.dtype and (halves or tensor.dtype.bits == 32)
-        if not as_it_is and not (halves and copy.source.dtype.name == "float32"):
+        if not as_it_is and not (halves and copy.source.dtype.name in ("float32", "int32")):
             return f"{copy.source.dtype} to {tensor.dtype} is not packed in pairs"
         if turned and not halves:
             return f"matrices of {tensor.dtype} are not turned on their way"

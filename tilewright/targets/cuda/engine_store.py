@@ -203,6 +203,11 @@ class _Store:
             return Region(registers, (first,), (8,)), []
         packed = Buffer(f"{self.copy.source.buffer.name}_packed", (8,), dtype, "register")
         made: list[Statement] = [Allocate(packed, span=self.copy.span)]
+        if registers.dtype.is_integer:
+            for element in range(8):
+                value = cast(Load(registers.dtype, registers, (index_binary("add", first, element),)), dtype)
+                made.append(Store(packed, (const(element),), value, span=self.copy.span))
+            return Region(packed, (const(0),), (8,)), made
         for word in range(4):
             place = index_binary("add", first, 2 * word)
             pair = [Load(registers.dtype, registers, (index_binary("add", place, i),)) for i in range(2)]

@@ -1,4 +1,6 @@
-"""The words of metadata that the lanes of a warp give sparse matrix instructions, read from a row-major shared tile.
+"""The words of metadata that the lanes of a warp give sparse matrix instructions, read from a shared tile.
+
+In the order of lanes (`formats.sparse.in_lanes`) a warp's words lie side by side, and one access of a word each brings them.
 
 A step of k has 4 bytes a row for elements of 16 and 32 bits, 8 for bytes.  Of bytes each lane has a word of one row, so that all
 lanes count.  Of the others two lanes of a quad have all of a step, a halfword of row g and one of row g + 8 each, and the selector
@@ -11,9 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.formats.sparse import LANE_BYTES
 from tilewright.ir.dtypes import BOOL, UINT32
 from tilewright.ir.nodes import Allocate, Buffer, Call, Evaluate, Expr, Region, Statement, Store, const, index_binary
-from tilewright.ops.sparse_gemm import SparseGemm
+from tilewright.ops.sparse_gemm import SparseGemm, lane_place
 from tilewright.passes.lower.block_view import BlockView
 from tilewright.passes.tile.select_instructions import GemmPlan
 
@@ -33,6 +36,8 @@ def lane_word(gemm: SparseGemm, block: BlockView, first_row: Expr, first_byte: E
     """
     lane = index_binary("floormod", block.thread, WARP)
     g, q = index_binary("floordiv", lane, 4), index_binary("floormod", lane, 4)
+    if gemm.order == "lanes":
+        return _lane_order(gemm, block, first_row, first_byte, pairs, lane)
     if gemm.a.dtype.bits == 8:
         row = index_binary("add", g, index_binary("mul", index_binary("floormod", q, 2), 8))
         return _places(
@@ -40,6 +45,21 @@ def lane_word(gemm: SparseGemm, block: BlockView, first_row: Expr, first_byte: E
         )
     byte = index_binary("mul", q if pairs == 4 else index_binary("floormod", q, 2), 2)
     return _places(gemm, block, first_row, [g, index_binary("add", g, 8)], first_byte, byte)
+
+
+def _lane_order(gemm: SparseGemm, block: BlockView, first_row: Expr, first_byte: Expr, pairs: int, lane: Expr) -> Expr:
+    """A word of metadata in the order of lanes, where each piece has a step of bytes or two steps of wider elements."""
+    if (
+        gemm.a.dtype.bits > 8 and pairs == 2
+    ):  # one of the two steps: lanes 0 and 1 of a quad read what is theirs, or what 2 and 3 have
+        second = index_binary("floormod", index_binary("floordiv", first_byte, STEP_BYTES), 2)
+        own = index_binary("mul", index_binary("floordiv", lane, 4), 4)
+        of_step = index_binary("add", index_binary("mul", second, 2), index_binary("floormod", lane, 2))
+        lane = index_binary("add", own, of_step)
+    columns = gemm.metadata.buffer.static_shape[-1]
+    piece, rows = index_binary("floordiv", first_byte, LANE_BYTES), index_binary("floordiv", first_row, WARP_ROWS)
+    row, column = lane_place(columns, rows, piece, lane)
+    return _places(gemm, block, const(0), [row], const(0), column)
 
 
 def _places(

@@ -27,8 +27,8 @@ TW_DEVICE float to_float(float4_e2m1 x) { return to_float(half{uint16_t((x.bits 
 TW_DEVICE float odd(float truncated, bool exact) { return exact ? truncated : bits_float(float_bits(truncated) | 1u); }
 template <class T> TW_DEVICE float to_float_odd(T x) { return to_float(x); }
 TW_DEVICE float to_float_odd(double x) { const float y = __double2float_rz(x); return odd(y, double(y) == x || x != x || double(y) - double(y) != 0.0); }
-TW_DEVICE float to_float_odd(int32_t x) { const float y = __int2float_rz(x); return odd(y, double(y) == double(x)); }
-TW_DEVICE float to_float_odd(uint32_t x) { const float y = __uint2float_rz(x); return odd(y, double(y) == double(x)); }
+TW_DEVICE float to_float_odd(int32_t x) { const float y = __int2float_rz(x); return odd(y, __float2int_rz(y) == x); }
+TW_DEVICE float to_float_odd(uint32_t x) { const float y = __uint2float_rz(x); return odd(y, __float2uint_rz(y) == x); }
 TW_DEVICE float to_float_odd(int64_t x) { const float y = __ll2float_rz(x); return odd(y, (long long)y == x); }
 TW_DEVICE float to_float_odd(uint64_t x) { const float y = __ull2float_rz(x); return odd(y, (unsigned long long)y == x); }
 TW_DEVICE float to_float_odd(int16_t x) { return x; }
