@@ -2,6 +2,7 @@
 
 The scale is the largest magnitude over the type's largest code, and ``code = round(x * (limit / largest))``, both in
 float32; what is all zero has scale 0.  The formula is that of dynamic quantisation everywhere, in PyTorch and vLLM for example.
+Where an element is infinite or NaN the scale is infinite and codes are 0, so that every product with them is NaN.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ LINE, VECTOR = 128, 8
 
 BLOCKS = 1024
 """Blocks that look for the largest magnitude of a tensor."""
+
+
+def widened(value: Any) -> Any:
+    """A number of A as float32, NaN as infinity: largest magnitudes leave NaN out, and its code would be that of 0."""
+    return T.min(T.cast(value, "float32"), T.infinity("float32"))
 
 
 def inverse_of(largest: Any, to: str) -> Any:
@@ -117,9 +123,10 @@ def quantize_activations(
     def load(X: Any, vector: Any, first: Any, share: Any, tile: Any) -> None:
         for i, k in T.Parallel(*shape):
             column = (share * per_row + i % per_row) * shape[1] + k
-            value = T.cast(X[first + i // per_row, column], "float32")
+            value = X[first + i // per_row, column]
             # Behind the last column a divisor reads as zero.
-            tile[i, k] = value if vector is None else value / T.if_then_else(column < K, vector[column], 1.0)
+            divided = value if vector is None else value / T.if_then_else(column < K, vector[column], 1.0)
+            tile[i, k] = widened(divided)
 
     @T.macro
     def store(codes: Any, first: Any, share: Any, tile: Any, inverse: Any) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.errors import TilewrightError
-from tilewright.kernels.activation_quantization import scale_rows, whole
+from tilewright.kernels.activation_quantization import scale_rows, whole, widened
 from tilewright.machine.arch import Arch
 
 FEW_ROWS = 32
@@ -145,7 +145,8 @@ def quant_matmul(
             row = T.alloc_fragment((groups, group), "float32")
             total = T.alloc_fragment((groups,), "float32")
             for g, k in T.Parallel(groups, group):
-                row[g, k] = T.cast(A[m, g * group + k], "float32")
+                a = A[m, g * group + k]
+                row[g, k] = widened(a) if quantise else T.cast(a, "float32")
             if quantise:
                 scale = T.alloc_fragment((1,), "float32")
                 inverse = T.alloc_fragment((1,), "float32")

@@ -26,13 +26,16 @@ def expected(x, to, group=None, tensor=False, divisors=None):
         wide = wide / divisors
     M, K = wide.shape
     width = group or K
+    wide = np.where(np.isnan(wide), np.inf, wide)
     padded = np.pad(wide, ((0, 0), (0, -K % width))).reshape(M, -1, width)
     largest = np.abs(padded).max(-1)
     if tensor:
         largest = np.full_like(largest, largest.max(initial=0))
     inverse = np.divide(most, largest, out=np.zeros_like(largest), where=largest > module.LEAST)
-    scaled = (padded * inverse[..., None]).reshape(M, -1)[:, :K]
-    codes = (np.rint(scaled) if to == "int8" else scaled).astype(tilewright.dtype(to).numpy)
+    with np.errstate(invalid="ignore"):
+        scaled = (padded * inverse[..., None]).reshape(M, -1)[:, :K]
+    scaled = np.nan_to_num(np.rint(scaled)) if to == "int8" else scaled
+    codes = scaled.astype(tilewright.dtype(to).numpy)
     return codes, (largest[:1, :1] if tensor else largest) / most
 
 
@@ -85,6 +88,15 @@ def test_tokens_that_no_block_holds(monkeypatch):
     for kernel in (on_cpu(200, "float32", "int8"), on_gpu(200, "float32", "int8")):
         way = kernel if kernel.target.name == "cpu" else kernel.emulate
         check(way, activations((3, 200)), "int8")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("to, options", [("int8", {}), ("float8_e4m3fn", {"group": 32}), ("int8", {"tensor": True})])
+def test_what_is_no_number_shows_in_the_scale(to, options, value):
+    x = activations((4, 96))
+    x[2, 41] = value
+    for kernel in (on_cpu(96, "float32", to, **options), on_gpu(96, "float32", to, **options)):
+        check(kernel if kernel.target.name == "cpu" else kernel.emulate, x, to, **options)
 
 
 def test_magnitudes_whose_inverse_is_no_number_are_zero():

@@ -118,6 +118,19 @@ def test_any_number_of_rows() -> None:
     assert quant_matmul(x[:0], weight).shape == (0, N)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("to", [None, "int8", "float8_e4m3fn"])
+def test_a_row_with_what_is_no_number_shows_it_and_no_other_row(to: str | None, value: float) -> None:
+    """Also where activations are quantised: the codes of NaN would be those of zero."""
+    weight = PackedWeight.pack(quantize(RNG.standard_normal((N, K)), "uint4", group=32))
+    x = RNG.standard_normal((5, K)).astype(np.float32)
+    expected = quant_matmul(x, weight, quantize=to)
+    x[3, 41] = value
+    found = quant_matmul(x, weight, quantize=to)
+    assert not np.isfinite(found[3]).any()
+    np.testing.assert_array_equal(np.delete(found, 3, 0), np.delete(expected, 3, 0))
+
+
 def test_leading_dimensions_and_activations_in_any_order() -> None:
     weight = PackedWeight.pack(grouped("int4", group=32))
     x = RNG.standard_normal((K, 2, 3)).astype(np.float32).transpose(1, 2, 0)
