@@ -84,7 +84,7 @@ def test_streams_of_the_other_device(layer):
     torch.cuda.synchronize("cuda:1")
     late = torch.zeros_like(x)
     with torch.cuda.stream(busy):
-        torch.cuda._sleep(200_000_000)
+        torch.cuda._sleep(2_000_000_000)  # a second: others may share the GPU meanwhile
         late.copy_(x)
         after = layer(late)
         done = torch.cuda.Event()
