@@ -160,7 +160,6 @@ class Linear(torch.nn.Module):
                 f"a {type(weight).__name__} was given for a QuantizedWeight",
                 hint="a PackedWeight has unpack(), numbers tilewright.quantize",
             )
-        assert weight.block is not None
         made = cls(
             weight.shape[1], weight.shape[0], bias is not None, activations or "float16", weight.format.name,
             group_size=weight.block[1], zeros_mode=weight.zeros_mode, function=function,

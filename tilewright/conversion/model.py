@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tilewright.checkpoints import open_checkpoint
 from tilewright.conversion.checkpoint import SKIPPED
 from tilewright.conversion.layers import (
@@ -30,7 +28,7 @@ from tilewright.conversion.modules import (
     numbers_of,
     replace_layer,
 )
-from tilewright.conversion.schemes import QuantizationScheme, finite_weight, quantization_scheme
+from tilewright.conversion.schemes import QuantizationScheme, quantization_scheme
 from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentKind
 from tilewright.formats import SCHEMES
 from tilewright.matmul.arrays import as_numpy, as_torch
@@ -89,10 +87,8 @@ def quantize(
             f"a {type(model_or_weight).__name__} was given for a model or a weight",
             hint="convert_checkpoint(path, destination, scheme) quantises what is in files",
         )
-    if type(model_or_weight).__module__.partition(".")[0] != "torch" and not _is_module(model_or_weight):
-        return how.quantize(finite_weight("the weight", np.asarray(model_or_weight)))
     if not _is_module(model_or_weight):
-        return how.quantize(finite_weight("the weight", as_numpy(model_or_weight.detach().float())))
+        return how.quantize(model_or_weight)
     method = method or ("nearest" if calibration is None else "gptq")
     if method not in METHODS or (method == "gptq") != (calibration is not None):
         wanted = "calibration batches" if method == "gptq" else "no calibration"

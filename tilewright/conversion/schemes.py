@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.errors import CannotQuantize, UnknownFormat
 from tilewright.formats import FORMATS, SCHEMES, number_format
-from tilewright.quant.quantize import quantize
+from tilewright.quant.quantize import quantize, real_numbers
 from tilewright.quant.weight import QuantizedWeight
 
 DEFAULT_GROUP = 128
@@ -37,10 +37,10 @@ class QuantizationScheme:
 
     def quantize(self, weight: Any) -> QuantizedWeight:
         """Round a weight ``[N, K]`` to nearest.  Raises CannotQuantize."""
-        held = self.scale_dtype
-        if held == "float16" and np.size(weight) and not _LEAST < np.abs(weight).max() < _MOST:
+        numbers, held = real_numbers(weight), self.scale_dtype
+        if held == "float16" and numbers.size and not _LEAST < np.abs(numbers).max() < _MOST:
             held = "float32"  # scales that float16 has not
-        return quantize(weight, self.format, group=self.group, zeros=self.zeros, scale_dtype=held)
+        return quantize(numbers, self.format, group=self.group, zeros=self.zeros, scale_dtype=held)
 
     @property
     def scale_dtype(self) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.checkpoints.safetensors import SafetensorsFile, save_safetensors
-from tilewright.errors import CannotQuantize, InvalidCheckpoint, WrongArgumentKind
+from tilewright.errors import CannotQuantize, InvalidCheckpoint, TilewrightError, WrongArgumentKind
 from tilewright.formats import Format, number_format, pack_plain, unpack_plain
 from tilewright.kernels.recipe import Grouped
 from tilewright.matmul.arrays import as_numpy, as_torch, device_of, element_type
@@ -131,7 +131,6 @@ class PackedWeight:
             )
         if 0 in weight.shape:
             raise CannotQuantize(f"a weight of shape {list(weight.shape)} has nothing to multiply by")
-        assert weight.block is not None
         codes = weight.codes
         gathered = column_order(weight.shape[1], weight.group, weight.g_idx)
         if gathered is not None:
@@ -190,6 +189,7 @@ class PackedWeight:
             "block": json.dumps(self.block),
             "zeros_mode": self.zeros_mode,
             "tensor_scale": self.tensor_scale.hex(),
+            "arrays": json.dumps(sorted(arrays)),
         }
         save_safetensors(path, arrays, {f"tilewright.{name}": value for name, value in metadata.items()})
 
@@ -199,19 +199,25 @@ class PackedWeight:
 
         Raises
         ------
-        InvalidCheckpoint : it is none, or of a layout that this version does not know.
+        InvalidCheckpoint : it is none or damaged, or of a layout that this version does not know.
         """
         file = SafetensorsFile(path)
         given = {name.removeprefix("tilewright."): value for name, value in file.metadata.items()}
-        if given.get("layout") != LAYOUT:
+        if "layout" not in given:
+            raise InvalidCheckpoint(f"{path} holds no packed weight", hint="PackedWeight.save writes such files")
+        if given["layout"] != LAYOUT:
             raise InvalidCheckpoint(
-                f"{path} holds a weight of layout {given.get('layout')!r}", hint=f"this version reads {LAYOUT!r}"
+                f"{path} holds a weight of layout {given['layout']!r}", hint=f"this version reads {LAYOUT!r}"
             )
-        made = cls(
-            given["format"], json.loads(given["shape"]), {name: np.array(file[name]) for name in file},
-            block=tuple(json.loads(given["block"])), zeros_mode=given["zeros_mode"],
-            tensor_scale=float.fromhex(given["tensor_scale"]),
-        )  # fmt: skip
+        try:
+            made = cls(
+                given["format"], json.loads(given["shape"]), {name: np.array(file[name]) for name in file},
+                block=tuple(json.loads(given["block"])), zeros_mode=given["zeros_mode"],
+                tensor_scale=float.fromhex(given["tensor_scale"]),
+            )  # fmt: skip
+            _check_arrays(made, json.loads(given["arrays"]) if "arrays" in given else sorted(made.held))
+        except (LookupError, ValueError, TypeError, ArithmeticError, TilewrightError) as error:
+            raise InvalidCheckpoint(f"{path} holds no weight that can be read: {error}") from None
         return made if device is None else made.to(device)
 
     def derived(self, key: Any, make: Callable[[], Any]) -> Any:
@@ -282,6 +288,29 @@ class PackedWeight:
             if values is not None and (name != "zeros" or self.zeros_mode != "rescale"):
                 table = np.unique(combine.outer(table, np.unique(as_numpy(values).astype(np.float64))[:_MANY]))
         return table
+
+
+def _check_arrays(weight: PackedWeight, named: list[str]) -> None:
+    """Raise CannotQuantize where arrays out of a file are no weight of its metadata; codes are taken as they are."""
+    if named != sorted(weight.held) or not {"codes"} <= {*named} <= {"codes", *OPTIONAL}:
+        raise CannotQuantize(f"it has the arrays {', '.join(sorted(weight.held))}, where {', '.join(named)} are due")
+    arrays = {name: weight.held[name] for name in named if name != "codes"}
+    anything = np.broadcast_to(np.zeros((), weight.format.carrier), weight.shape)
+    QuantizedWeight(
+        anything,
+        weight.format,
+        block=weight.block,
+        zeros_mode=weight.zeros_mode,
+        tensor_scale=weight.tensor_scale,
+        **arrays,
+    )
+    bits = 8 * weight.format.carrier.itemsize if weight.format.is_dense else weight.format.bits
+    width = -(-weight.facts.K * bits // 8) // weight.format.carrier.itemsize
+    codes = weight.held["codes"]
+    if codes.shape != (weight.shape[0], width) or codes.dtype != weight.format.carrier:
+        raise CannotQuantize(
+            f"codes are {codes.dtype} {list(codes.shape)}, where {weight.format.carrier} {[weight.shape[0], width]} is due"
+        )
 
 
 _HELD = {"g_idx": np.int32, "divisors": np.float32, "multipliers": np.int8}

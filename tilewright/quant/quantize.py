@@ -12,7 +12,8 @@ import numpy as np
 
 from tilewright.errors import CannotQuantize
 from tilewright.formats import SCHEMES, Format, number_format
-from tilewright.quant.weight import QuantizedWeight
+from tilewright.quant.importers.arrays import as_array
+from tilewright.quant.weight import QuantizedWeight, check_divisors
 
 ZEROS = ("none", "middle", "group")
 
@@ -34,7 +35,7 @@ def quantize(
 
     Parameters
     ----------
-    weight : ``[N, K]``, anything NumPy takes for an array of floats.
+    weight : ``[N, K]``, a tensor of torch or anything NumPy takes for an array of real numbers.
     to : a number format of at most 8 bits, or a scheme with its own groups (``"mxfp4"``, ``"nvfp4"``, ...).
     group : elements along K that share a scale; None for all of K; the last group may be shorter.
     zeros : ``"none"`` (code 0 is 0.0), ``"middle"`` (unsigned types: the middle code is 0.0), or ``"group"`` (unsigned
@@ -46,21 +47,25 @@ def quantize(
 
     Raises
     ------
-    CannotQuantize : a weight that is no finite matrix, a type or zeros that do not fit together.
+    CannotQuantize : a weight that is no finite matrix, a type, groups or zeros that do not fit together, scales that
+        their type does not have.
     UnknownFormat : no such format or scheme.
     """
     known = SCHEMES.get(to) if isinstance(to, str) else None
     of = known.format if known is not None else number_format(to)
-    given = np.asarray(weight)
+    given = real_numbers(weight)
     zeros = zeros or ("middle" if of.kind == "uint" else "none")
     if known is not None:
         block, scale_dtype = known.block, scale_dtype or known.scale_dtype
     elif block is None:
         block = (1, 0 if group is None else group)
     _check(given, of, block, zeros)
+    if divisors is not None:
+        divisors = as_array(divisors).astype(np.float64)
+        check_divisors(divisors, given.shape[1])
     block = (block[0] or max(1, given.shape[0]), block[1] or max(1, given.shape[1]))
-    wide = _Wide(given, None if divisors is None else np.asarray(divisors, np.float64))
-    held = number_format(scale_dtype or "float32")
+    wide = _Wide(given, divisors)
+    held = _scale_format(scale_dtype or "float32")
     slabs = _slabs(given.shape, block[0])
     least, most, magnitude = _ranges(wide, slabs, block, given.shape, of)
     tensor_scale = 1.0
@@ -96,6 +101,27 @@ def quantize(
         tensor_scale=tensor_scale,
         divisors=None if divisors is None else np.asarray(divisors, np.float32),
     )
+
+
+def real_numbers(weight: Any) -> np.ndarray:
+    """A weight as an array.  Raises CannotQuantize for what holds no real numbers."""
+    if getattr(weight, "is_meta", False):
+        raise CannotQuantize("the weight is on the meta device: it has no numbers")
+    try:
+        array = as_array(weight)
+    except ValueError:
+        raise CannotQuantize("the weight is no matrix: its rows differ in length") from None
+    if array.dtype.kind in "cSUOMm" or array.dtype.names is not None:
+        raise CannotQuantize(f"a weight of {array.dtype} has no codes", hint="real numbers do")
+    return array
+
+
+def _scale_format(name: Any) -> Format:
+    """The type in which scales are held."""
+    held = number_format(name)
+    if held.dtype is None or not held.dtype.is_float:
+        raise CannotQuantize(f"scales are floats, not {held}", hint="float32, float16, bfloat16, e8m0 or e4m3")
+    return held
 
 
 AT_ONCE = 1 << 18
@@ -169,7 +195,7 @@ def _ranges(
         high = min(block[0], values.shape[0])
         padding = ((0, -values.shape[0] % high), (0, -values.shape[1] % block[1]))
         whole = values if padding == ((0, 0), (0, 0)) else np.pad(values, padding)
-        parts = whole.reshape(-1, high, grid[1], block[1])
+        parts = whole.reshape(-(-values.shape[0] // high), high, grid[1], block[1])
         return _folded(np.minimum, parts), _folded(np.maximum, parts), np.abs(parts).sum((1, 3)) if mean else total[:1]
 
     for rows, (low, high, sums) in zip(slabs, _in_parallel(of_slab, slabs)):
@@ -194,10 +220,18 @@ def _folded(fold: np.ufunc, parts: np.ndarray) -> np.ndarray:
     return fold.reduce(parts, (1, 3))  # type: ignore[no-any-return]
 
 
+_SMALLER = "float32 has the largest scales (scale_dtype), formats of more bits need smaller ones"
+
+
 def _held(scales: np.ndarray, held: Format) -> np.ndarray:
     """Scales in their type: rounded up where it has few values, 1 for groups of zeros."""
     assert held.dtype is not None
     with np.errstate(under="ignore"):
+        largest = scales.max(initial=0.0)
+        if largest > held.maximum * (
+            1.0 if held.is_dense else 1.0 + 2.0**-20
+        ):  # the scale of all is rounded to float32
+            raise CannotQuantize(f"a group's scale is {largest:.3g}, which {held} does not have", hint=_SMALLER)
         if not held.is_dense:
             numbers = np.array(sorted({v for v in held.values if np.isfinite(v) and v > 0}))
             up = numbers[np.minimum(np.searchsorted(numbers, scales), len(numbers) - 1)]
@@ -211,8 +245,11 @@ def _check(weight: np.ndarray, of: Format, block: tuple[int, int], zeros: str) -
         raise CannotQuantize(f"a weight has two dimensions, [N, K], not {weight.ndim}")
     if of.is_dense:
         raise CannotQuantize(f"{of} holds no codes", hint="formats of 1 to 8 bits do, int4 or e2m1 for example")
-    if min(block) < 0:
-        raise CannotQuantize(f"groups of {block[0]} x {block[1]} elements", hint="None is one group for all of K")
+    sizes = [size for size in block if isinstance(size, (int, np.integer)) and size >= 0]
+    if len(block) != 2 or sizes != [*block]:
+        raise CannotQuantize(
+            f"groups of {' x '.join(map(str, block))} elements", hint="whole numbers; None is one group for all of K"
+        )
     if zeros not in ZEROS:
         raise CannotQuantize(f"no kind of zeros {zeros!r}", hint=f"known: {', '.join(ZEROS)}")
     fitting = [] if of.kind != "uint" else ["group"] if of.name == "uint1" else ["middle", "group"]

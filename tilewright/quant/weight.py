@@ -29,7 +29,7 @@ class QuantizedWeight:
     zeros : floats, or integers of `format`'s range in the mode ``"quantized"``; None for none.
     zeros_mode : ``"original"``: ``(w - z) * s``; ``"rescale"``: ``w * s - z``; ``"quantized"``: as original, with
         zeros that are codes of the (unsigned) format.
-    block : None for one group a channel.
+    block : rows and columns of a group, 0 for all of them; by default a group is a channel.
     g_idx : ``[K]`` int32, the group of each column, where groups are no runs of columns (act-order).
     multipliers : ``[N / rows, K / columns]`` int8: second-level scales of groups, below a float scale a channel.
     tensor_scale : one more factor for the whole weight (nvfp4).
@@ -46,7 +46,7 @@ class QuantizedWeight:
     scales: np.ndarray | None = None
     zeros: np.ndarray | None = None
     zeros_mode: str = "original"
-    block: tuple[int, int] | None = None
+    block: tuple[int, int] = (1, 0)
     g_idx: np.ndarray | None = None
     multipliers: np.ndarray | None = None
     tensor_scale: float = 1.0
@@ -56,19 +56,20 @@ class QuantizedWeight:
         object.__setattr__(self, "format", number_format(self.format))
         if self.codes.ndim != 2:
             raise CannotQuantize(f"a weight has two dimensions, [N, K], not {self.codes.ndim}")
-        if self.block is None:
-            object.__setattr__(self, "block", (1, max(1, self.codes.shape[1])))
+        if len(self.block) != 2 or min(self.block) < 0:
+            raise CannotQuantize(f"groups of {' x '.join(map(str, self.block))} elements")
+        whole = tuple(part or max(1, extent) for part, extent in zip(self.block, self.codes.shape))
+        object.__setattr__(self, "block", whole)
+        if not np.isfinite(self.tensor_scale):
+            raise CannotQuantize(f"the scale of the whole weight is {self.tensor_scale}")
         self._check_codes()
         for name in ("scales", "zeros", "multipliers"):
             self._check_groups(name, getattr(self, name))
         self._check_zeros()
-        for name, values in (("g_idx", self.g_idx), ("divisors", self.divisors)):
-            if values is not None and values.shape != (self.shape[1],):
-                raise CannotQuantize(
-                    f"{name} has shape {list(values.shape)}, but K is {self.shape[1]}",
-                    hint=f"one element a column: [{self.shape[1]}]",
-                )
-        if self.g_idx is not None and self.g_idx.size:
+        if self.divisors is not None:
+            check_divisors(self.divisors, self.shape[1])
+        if self.g_idx is not None:
+            _check_columns("g_idx", self.g_idx, self.shape[1])
             groups = self.group_shape[1]
             wrong = (self.g_idx < 0) | (self.g_idx >= groups)
             if wrong.any():
@@ -90,7 +91,7 @@ class QuantizedWeight:
         if values.ndim != 2 or any(found not in (1, wanted) for found, wanted in zip(values.shape, expected)):
             raise CannotQuantize(
                 f"the {name} have shape {list(values.shape)}, expected {list(expected)}",
-                hint=f"the weight is {list(self.shape)} in groups of {self.block[0]} x {self.block[1]}"  # type: ignore[index]
+                hint=f"the weight is {list(self.shape)} in groups of {self.block[0]} x {self.block[1]}"
                 "; 1 for either extent is the same in all groups",
             )
         wide = values.astype(np.float64)
@@ -135,13 +136,11 @@ class QuantizedWeight:
     @property
     def group(self) -> int:
         """Columns of a group."""
-        assert self.block is not None
         return self.block[1]
 
     @property
     def group_shape(self) -> tuple[int, int]:
         """Groups along N and along K; with `g_idx`, as many along K as there are scales."""
-        assert self.block is not None
         rows, columns = -(-self.shape[0] // self.block[0]), -(-self.shape[1] // self.block[1])
         if self.g_idx is not None:
             columns = max([columns, *(v.shape[1] for v in (self.scales, self.zeros) if v is not None and v.ndim == 2)])
@@ -157,7 +156,7 @@ class QuantizedWeight:
         """The one zero point of all groups (0 where there are none); None where they differ, or are of mode rescale."""
         if self.zeros is None:
             return 0.0
-        if self.zeros_mode == "rescale" or self.zeros.size > 1:
+        if self.zeros_mode == "rescale" or self.zeros.size != 1:
             return None
         return float(self.zeros.reshape(-1)[0])
 
@@ -182,14 +181,12 @@ class QuantizedWeight:
         return None if self.zero is not None or self.zeros is None else self._by_group(self.zeros.astype(np.float64))
 
     def _by_group(self, values: np.ndarray) -> np.ndarray:
-        assert self.block is not None
         full = np.broadcast_to(values, self.group_shape)
         rows = np.repeat(full, self.block[0], axis=0)[: self.shape[0]]
         return np.ascontiguousarray(rows.T.astype(np.float32))
 
     def expanded(self, values: np.ndarray) -> np.ndarray:
         """An array of groups as float64 with one element for each of the weight's."""
-        assert self.block is not None
         full = np.broadcast_to(values.astype(np.float64), self.group_shape)
         rows = np.repeat(full, self.block[0], axis=0)[: self.shape[0]]
         if self.g_idx is not None:
@@ -214,3 +211,19 @@ class QuantizedWeight:
     def scale_dtype(self) -> str:
         """Name of the type that scales are held in."""
         return "float32" if self.scales is None else dtype(self.scales.dtype).name
+
+
+def check_divisors(divisors: np.ndarray, columns: int) -> None:
+    """Raise CannotQuantize unless there is a finite number other than 0 to divide each column of activations by."""
+    _check_columns("divisors", divisors, columns)
+    wrong = ~np.isfinite(divisors.astype(np.float64)) | (divisors == 0)
+    if wrong.any():
+        k = int(np.flatnonzero(wrong)[0])
+        raise CannotQuantize(f"divisors[{k}] is {divisors[k]:g}", hint="activations are divided by these")
+
+
+def _check_columns(name: str, values: np.ndarray, columns: int) -> None:
+    if values.shape != (columns,):
+        raise CannotQuantize(
+            f"{name} has shape {list(values.shape)}, but K is {columns}", hint=f"one element a column: [{columns}]"
+        )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from products import close
 
-from tilewright.checkpoints.safetensors import save_safetensors
+from tilewright.checkpoints.safetensors import SafetensorsFile, save_safetensors
 from tilewright.errors import InvalidCheckpoint, Unsupported, WrongArgumentShape
 from tilewright.matmul import PackedWeight, grouped_matmul, quant_bmm, quant_matmul
 from tilewright.quant import QuantizedWeight, quantize
@@ -88,3 +88,36 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidCheckpoint) as caught:
         PackedWeight.load(tmp_path / "other")
     assert "holds a weight of layout 'plain/9'\n  help: this version reads 'plain/1'" in str(caught.value)
+    save_safetensors(tmp_path / "another", {"a": np.zeros(4, np.uint8)})
+    with pytest.raises(InvalidCheckpoint, match="another holds no packed weight"):
+        PackedWeight.load(tmp_path / "another")
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        ("shape", "[24", "holds no weight that can be read"),
+        ("shape", "[7, 64]", r"the scales have shape \[6, 2\], expected \[7, 2\]"),
+        ("shape", "[6, 97]", r"the scales have shape \[6, 2\], expected \[6, 4\]"),
+        ("block", "[0, -1]", "groups of 0 x -1 elements"),
+        ("block", "[20]", "groups of 20 elements"),
+        ("format", "int44", "unknown format 'int44'"),
+        ("format", "uint8", r"codes are uint8 \[6, 32\], where uint8 \[6, 64\] is due"),
+        ("tensor_scale", "nan", "the scale of the whole weight is nan"),
+        ("zeros_mode", "middle", "no zeros_mode 'middle'"),
+        ("arrays", '["codes", "scales"]', "it has the arrays codes, scales, zeros, where codes, scales are due"),
+    ],
+)
+def test_damaged_files_are_told(key: str, text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "weight.safetensors"
+    PackedWeight.pack(quantize(RNG.standard_normal((6, 64)), "uint4", group=32, zeros="group")).save(path)
+    file = SafetensorsFile(path)
+    arrays, metadata = {name: np.array(array) for name, array in file.items()}, dict(file.metadata)
+    save_safetensors(path, arrays, metadata | {f"tilewright.{key}": text})
+    with pytest.raises(InvalidCheckpoint, match=message):
+        PackedWeight.load(path)
+    del metadata[f"tilewright.{key}"]
+    save_safetensors(path, arrays, metadata)
+    if key != "arrays":  # which files of before do not say
+        with pytest.raises(InvalidCheckpoint, match="holds no weight that can be read"):
+            PackedWeight.load(path)

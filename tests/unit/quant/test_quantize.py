@@ -107,12 +107,65 @@ def test_divisors_move_size_from_activations_to_the_weight() -> None:
             "uint1 does not go with zeros='middle'\n  help: use group or none",
         ),
         (np.ones((2, 128)), {"zeros": "some"}, "no kind of zeros 'some'\n  help: known: none, middle, group"),
+        (np.ones((2, 8), complex), {}, "a weight of complex128 has no codes\n  help: real numbers do"),
+        (np.full((2, 8), "1"), {}, "a weight of <U1 has no codes\n  help: real numbers do"),
+        ([[1.0, 2.0], [3.0]], {}, "the weight is no matrix: its rows differ in length"),
+        (
+            np.ones((2, 8)),
+            {"group": 1.5},
+            "groups of 1 x 1.5 elements\n  help: whole numbers; None is one group for all of K",
+        ),
+        (
+            np.ones((2, 8)),
+            {"block": (3,)},
+            "groups of 3 elements\n  help: whole numbers; None is one group for all of K",
+        ),
+        (
+            np.ones((2, 8)),
+            {"divisors": np.ones(3)},
+            "divisors has shape [3], but K is 8\n  help: one element a column: [8]",
+        ),
+        (np.ones((2, 8)), {"divisors": np.arange(8)}, "divisors[0] is 0\n  help: activations are divided by these"),
+        (
+            np.ones((2, 8)),
+            {"scale_dtype": "int8"},
+            "scales are floats, not int8\n  help: float32, float16, bfloat16, e8m0 or e4m3",
+        ),
+        *(
+            (
+                np.full((2, 8), 7e5 if held != "float32" else 1e300),
+                {"to": "int4", "scale_dtype": held},
+                f"a group's scale is {1e5 if held != 'float32' else 1e300 / 7:.3g}, which {held} does not have\n  help: "
+                "float32 has the largest scales (scale_dtype), formats of more bits need smaller ones",
+            )
+            for held in ("float16", "e4m3", "float32")
+        ),
     ],
 )
 def test_what_cannot_be_quantised_is_refused(weight: np.ndarray, options: dict[str, object], message: str) -> None:
     with pytest.raises(CannotQuantize) as caught:
         quantize(weight, **options)  # type: ignore[arg-type]
     assert str(caught.value) == message
+
+
+def test_tensors_of_torch_are_weights() -> None:
+    torch = pytest.importorskip("torch")
+    weight = torch.randn(3, 32, generator=torch.Generator().manual_seed(0))
+    expected = quantize(weight.numpy(), "int4", group=8)
+    for tensor in (weight.requires_grad_(), weight.double()):
+        assert (quantize(tensor, "int4", group=8).dequantize() == expected.dequantize()).all()
+    half = quantize(weight.bfloat16(), "int4", group=8)
+    assert (
+        half.dequantize() == quantize(weight.detach().bfloat16().float().numpy(), "int4", group=8).dequantize()
+    ).all()
+    with pytest.raises(CannotQuantize, match="the weight is on the meta device: it has no numbers"):
+        quantize(weight.to("meta"))
+
+
+@pytest.mark.parametrize("shape", [(0, 128), (4, 0), (0, 0)])
+def test_weights_without_elements(shape: tuple[int, int]) -> None:
+    for zeros in ("middle", "group"):
+        assert quantize(np.ones(shape), "uint4", zeros=zeros).dequantize().shape == shape
 
 
 def test_scales_and_zeros_must_be_finite() -> None:
@@ -126,6 +179,8 @@ def test_scales_and_zeros_must_be_finite() -> None:
     )
     with pytest.raises(CannotQuantize, match="the zero point of group 0 of row 2 is inf"):
         replace(made, zeros=zeros)
+    with pytest.raises(CannotQuantize, match=r"divisors\[31\] is nan"):
+        replace(made, divisors=np.append(np.ones(31), np.nan))
 
 
 def test_formats_of_weights_are_found_by_name() -> None:
