@@ -171,7 +171,6 @@ register(Intrinsic("dp4a", 3, None, pure=False))
 register(Intrinsic("prefetch", 1, lambda _: 0, pure=False, checks_bounds=True))
 # A vector stored to a place past the caches, where a condition holds; in order for other threads behind a fence.
 register(Intrinsic("stream", 3, None, pure=False))
-register(Intrinsic("stream_fence", 0, lambda: 0, pure=False))
 # The elements of a Region as the first lanes of a vector, 0 behind them; the first lanes of a vector stored to a Region.
 register(Intrinsic("load_first", 1, None))
 register(Intrinsic("store_first", 2, None, pure=False))

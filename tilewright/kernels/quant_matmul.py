@@ -160,7 +160,11 @@ def quant_matmul(
             if has_zeros:
                 T.reduce_sum(row, total, dim=1)
                 for g in T.Parallel(groups):
-                    sums[m, g] = T.cast(total[g] if zero is None else total[g] * -zero, sum_type)
+                    value = T.cast(total[g] if zero is None else total[g] * -zero, sum_type)
+                    if begins_shifted:
+                        sums[g, m] = value
+                    else:
+                        sums[m, g] = value
 
     @T.macro
     def multiply(A: Any, token_scales: Any, sums: Any, W: Any, scales: Any, zeros: Any, C: Any, block_M: int) -> None:
@@ -177,7 +181,7 @@ def quant_matmul(
                     W[bn * block_N : bn * block_N + block_N, g * group : g * group + group], weight, codebook=table
                 )
                 scale = scales[g, bn * block_N : bn * block_N + block_N]
-                shift = sums[bm * block_M : bm * block_M + block_M, g] if begins_shifted else None
+                shift = sums[g, bm * block_M : bm * block_M + block_M] if begins_shifted else None
                 T.gemm(tile, weight, result, transpose_B=True, scale_B=scale, shift=shift)
             if has_zeros and not begins_shifted:
                 shift = T.alloc_fragment((groups, block_N), "float32")
@@ -197,7 +201,8 @@ def quant_matmul(
         if quantise:
             token_scales = T.alloc_global((M,), "float32")
         if has_zeros:
-            sums = T.alloc_global((M, groups), sum_type)
+            # What rows of one group begin with lies side by side: in steps of a row of groups they would fall into few sets of the cache.
+            sums = T.alloc_global((groups, M) if begins_shifted else (M, groups), sum_type)
         if has_zeros or operand != activations:
             prepare(A, operands, token_scales, sums)
         if (

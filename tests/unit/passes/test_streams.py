@@ -71,8 +71,8 @@ def test_a_size_known_at_launch_is_asked_for_once() -> None:
     body = "for i in range(0, n // 16 * 16, 16):\n    C[i].x16 = A[i].x16"
     made = stream_stores(program(body, "(A: float32[n], C: float32[n], *, n: int32) -> C"), CONTEXT)
     verify(made)
-    (asked,) = [node for node in walk(made.body) if isinstance(node, Let)]
-    assert asked.var.name == "C_is_large"
+    asked, *bounds = (node.var.name for node in walk(made.body) if isinstance(node, Let))
+    assert asked == "C_is_large" and bounds == ["i_line", "i_end"]
     for size in (512, 4096):  # below and above 4 KB
         values = np.arange(size, dtype=np.float32)
         (result,) = interpret(made, [values, size])
@@ -136,6 +136,22 @@ def test_rows_with_an_end_of_some_lanes_are_fetched_too() -> None:
 def test_nothing_is_fetched(stop: int, term: str, blocks: str, context: Context) -> None:
     made = fetch_ahead(program(TWO_PASSES.format(stop=stop, term=term), ROWS, blocks), context)
     assert not calls(made, "prefetch")
+
+
+def test_rows_begin_with_a_line_whatever_else_their_loop_does() -> None:
+    """Nobody says that a tensor begins with a line; the next row is asked for by the loop that writes this one."""
+
+    def wider(text: str) -> str:
+        return text.replace("64", "256")
+
+    made = fetch_ahead(program(wider(TWO_PASSES.format(stop=64, term="row[j].x16")), wider(ROWS), "256"), BIG_CACHE)
+    streamed = stream_stores(made, CONTEXT)
+    verify(streamed)
+    assert len(calls(streamed, "stream_head")) == len(calls(streamed, "stream")) == 1
+    assert len(calls(streamed, "prefetch")) == 3
+    values = np.arange(65536, dtype=np.float32).reshape(256, 256)
+    (result,) = interpret(streamed, [values])
+    np.testing.assert_array_equal(result, 2 * values)
 
 
 def stores_to_row(body: str) -> int:

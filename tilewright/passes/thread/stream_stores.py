@@ -15,7 +15,6 @@ After::
         with kernel(blocks={bx: 1}, threads={tx: 1, ty: 1, tz: 1}):
             for i in range(0, 33554432, 16):
                 stream(C[i : +16], A[i].x16, True, dtype=float32x16)
-            stream_fence()
 
 An ordinary store to a line that no cache holds reads the line first, and later pushes another one out.  Vectors that
 fill lines one after the other need not: the machine collects them and writes each line once.  Whoever reads the result
@@ -46,7 +45,6 @@ from tilewright.ir.nodes import (
     Load,
     Region,
     Reinterpret,
-    Return,
     Seq,
     Statement,
     Store,
@@ -63,8 +61,10 @@ from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, fresh, with_values
 from tilewright.passes.thread.first_lanes import NoFirstLanes, access_of, first_lanes
 
-STORED_BYTES = 16
-"""What is stored past the caches begins at a multiple of so many bytes."""
+LINE, STORED_BYTES = 64, 16
+"""Bytes that the machine writes at once, and at a multiple of how many a part of them may begin."""
+FEW = 16
+"""Vectors of a row that is stored in parts of lines where it does not begin with one."""
 CACHES = 4
 """A result of so many times a core's second-level cache has left it before anybody reads it."""
 
@@ -87,15 +87,12 @@ class _Stream(ScopedRewriter):
         """For each result that a kernel streams, whether it is large."""
 
     def visit_Kernel(self, kernel: Kernel) -> Any:
-        if any(isinstance(node, Return) for node in walk(kernel.body)):
-            return kernel
         self.large = {}
         made = super().visit_Kernel(kernel)
         if made is kernel:
             return kernel
         asked = [Let(large, self.is_large(result)) for result, large in self.large.items() if isinstance(large, Var)]
-        fence = Evaluate(Call(INT32, "stream_fence", ()))
-        return replace(made, body=Seq((*asked, *_statements(made.body), fence)))
+        return replace(made, body=Seq((*asked, *_statements(made.body))))
 
     def visit_For(self, loop: For) -> Any:
         self.loops.append(loop)
@@ -146,11 +143,18 @@ class _Stream(ScopedRewriter):
         return None if self.begins_lines(streamed[0], loop) else streamed[0]
 
     def begins_lines(self, store: Store, loop: For) -> bool:
-        """Whether every row begins as far from the beginning of a line as the tensor does."""
+        """Whether rows may be stored from their beginning on: with a line, or where they are short, wherever parts of lines begin."""
         start = index_binary(
             "mul", with_values(store.indices[0], {loop.var: loop.start}), store.buffer.dtype.storage_bytes
         )
-        return self.analyzer.divides(start, STORED_BYTES)
+        if self.is_short(loop):
+            return self.analyzer.divides(start, STORED_BYTES)
+        return root(store.buffer).alignment % LINE == 0 and self.analyzer.divides(start, LINE)
+
+    def is_short(self, loop: For) -> bool:
+        """Whether a loop has too few vectors for a beginning and an end of their own to pay."""
+        count = self.analyzer.simplify(index_binary("sub", loop.stop, loop.start))
+        return isinstance(count, Const) and isinstance(loop.step, Const) and count.value < FEW * loop.step.value
 
     def visit_Store(self, store: Store) -> Statement:
         result, value = store.buffer, store.value

@@ -56,7 +56,6 @@ _machine_function("cpu.dot4_s8_s8", "tw_dot4_s8_s8_{code}{lanes}", _dot_referenc
 _machine_function("cpu.dot4_u4_s8", "tw_dot4_u4_s8_{code}{lanes}", _dot_reference(4))
 device_function("prefetch", "tw_prefetch")
 device_function("stream", "tw_stream_{code}{lanes}")
-device_function("stream_fence", "tw_stream_fence")
 
 
 def _spell_first(printer: Any, call: Call, arguments: list[Text]) -> Text:

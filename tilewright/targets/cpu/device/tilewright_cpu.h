@@ -72,7 +72,8 @@ TW_INLINE int32_t tw_stream_head(const void *place, size_t element, bool large) 
 }
 
 /* Stores past the caches: whole registers where the place is aligned for that, else by 16 bytes, which the processor
- * collects to lines just as well; false where neither is possible.  The fence puts them in order for other threads. */
+ * collects to lines just as well; false where neither is possible.  A thread that has no more blocks puts them in order for
+ * the others (tilewright_pool.c). */
 #if defined(__x86_64__)
 TW_INLINE bool tw_stream_bytes(char *to, const void *from, size_t size) {
   if ((uintptr_t)to % 16 || size % 16) return false;
@@ -93,10 +94,8 @@ TW_INLINE bool tw_stream_bytes(char *to, const void *from, size_t size) {
   }
   return true;
 }
-#define tw_stream_fence() _mm_sfence()
 #else
 #define tw_stream_bytes(to, from, size) false
-#define tw_stream_fence() ((void)0)
 #endif
 
 typedef float f32;

@@ -99,6 +99,9 @@ static void work_on(task *t) {
       }
     }
   }
+#if defined(__x86_64__)
+  __builtin_ia32_sfence();  // what blocks stored past the caches is there for whoever is told that all is done
+#endif
   if (t->scratch_bytes > 0) give_scratch_back(scratch, nested);
 }
 
