@@ -34,6 +34,7 @@ def byte_quant_matmul(
     offset: int = 0,
     of_rows: str | None = "token",
     by_channel: bool = False,
+    scale_type: str = "float32",
     epilogue: Epilogue = PLAIN,
     tokens: int = 64,
     part: int = 64,
@@ -46,6 +47,7 @@ def byte_quant_matmul(
     sharing: int = 1,
     ahead: int = 1,
     turns: bool = False,
+    by_tokens: bool = False,
 ) -> Any:
     """``function((A scales_A) ((numbers - offset - zeros) scales scales_W)^T + bias) + residual`` for any number of rows.
 
@@ -58,7 +60,7 @@ def byte_quant_matmul(
         codes or of scaled weights, are taken from sums, with the sums of the activations.
     offset : a whole number that is taken from codes of int8.
     of_rows : scales of A: ``"token"``, one a row, ``"tensor"``, one for all, or None.
-    by_channel : whether W's rows have scales.
+    by_channel, scale_type : whether W's rows have scales, and of what type.
     epilogue : what becomes of scaled sums; it has no factor.
     tokens, part : rows of A that a block multiplies, and those that one product takes.
     warpgroups, tiles : a block has ``64 * warpgroups * tiles`` rows of W.
@@ -68,10 +70,11 @@ def byte_quant_matmul(
     sharing : blocks that send one another the columns of A, where K is not divided.
     ahead : sums of groups that a thread holds: with 2 it scales one while the tensor cores work on the other.
     turns : whether warpgroups start products of groups one after the other, so that the others scale sums meanwhile.
+    by_tokens : whether blocks that run at once have the same rows of W, and all rows of A, rather than the other way around.
 
     Returns
     -------
-    kernel of ``W`` (uint32, ``form.shape(N, K)``), ``A[M, K]``, ``scales_A[M]``, ``scales_W[N]`` (float32 both), ``bias[N]``,
+    kernel of ``W`` (uint32, ``form.shape(N, K)``), ``A[M, K]``, ``scales_A[M]`` (float32), ``scales_W[N]``, ``bias[N]``,
     ``residual[M, N]`` of C's type and ``C[M, N]``; what is not used has extents of 1.  Rows of A start at multiples of 16 bytes.
     """
     M = T.dynamic("M")
@@ -109,24 +112,36 @@ def byte_quant_matmul(
             T.unpack(source, form, codes, first=first)
 
     @T.macro
+    def multiply_chunk(
+        rings: Any, weights: Any, activations: Any, codes: Any, totals: Any, chunk: Any, before: int
+    ) -> None:
+        """The products of a copy of weights, `before` those of others since the first set of registers."""
+        w_ring, a_ring = rings
+        w_slot = weights.receive(chunk)
+        for step in list(range(records * tiles)):
+            record, tile = step // tiles, step % tiles
+            number = chunk * records + record
+            own = codes[(before + step) % 2]
+            decode(w_ring[w_slot, tile * parts : (tile + 1) * parts, record, :], own, 0)
+            if tile == 0:
+                activations.receive(number)
+            for half in list(range(halves)):
+                T.wgmma_gemm(own, a_ring[number % stages, half, 0, :, :], totals[tile][half], transpose_B=True)
+            T.wait_wgmma(halves)
+            if tile == 0 and number > 0:
+                activations.release(number - 1)
+        weights.release(chunk)
+
+    @T.macro
     def multiply(rings: Any, weights: Any, activations: Any, codes: Any, totals: Any) -> None:
         """One sum for all products."""
-        w_ring, a_ring = rings
-        for chunk in T.serial(count):
-            w_slot = weights.receive(chunk)
-            for step in list(range(records * tiles)):
-                record, tile = step // tiles, step % tiles
-                number = chunk * records + record
-                own = codes[step % 2]
-                decode(w_ring[w_slot, tile * parts : (tile + 1) * parts, record, :], own, 0)
-                if tile == 0:
-                    activations.receive(number)
-                for half in list(range(halves)):
-                    T.wgmma_gemm(own, a_ring[number % stages, half, 0, :, :], totals[tile][half], transpose_B=True)
-                T.wait_wgmma(halves)
-                if tile == 0 and number > 0:
-                    activations.release(number - 1)
-            weights.release(chunk)
+        steps = records * tiles
+        copies = 1 + steps % 2  # after which both sets of registers have been used alike
+        for turn in T.serial(count // copies):
+            for i in list(range(copies)):
+                multiply_chunk(rings, weights, activations, codes, totals, turn * copies + i, i * steps)
+        if count % copies:
+            multiply_chunk(rings, weights, activations, codes, totals, count - 1, 0)
         T.wait_wgmma(0)
         activations.release(count * records - 1)
 
@@ -239,7 +254,7 @@ def byte_quant_matmul(
             if of_rows is not None:
                 value = value * scales_A[T.min(m, M - 1) if by_token else 0]
             if by_channel:
-                value = value * scales_W[T.min(n, N - 1)]
+                value = value * T.cast(scales_W[T.min(n, N - 1)], "float32")
             bias = None if epilogue.bias is None else T.cast(shift[T.min(n, N - 1)], "float32")
             value = epilogue.before_residual(value, None, bias)
             if epilogue.residual:
@@ -322,18 +337,18 @@ def byte_quant_matmul(
     @T.prim_func
     def rows_of_bytes(
         W: T.Tensor((down, across, words), "uint32"), A: T.Tensor((M, K), activations),
-        scales_A: T.Tensor((M,) if by_token else (1,), "float32"), scales_W: T.Tensor((N,) if by_channel else (1,), "float32"),
+        scales_A: T.Tensor((M,) if by_token else (1,), "float32"), scales_W: T.Tensor((N,) if by_channel else (1,), scale_type),
         shift: Shift, added: Added, C: T.Tensor((M, N), out),
     ):  # fmt: skip
         S = None
         if of_sums:
             S = T.alloc_global((K_groups, M), "float32")
             sum_groups(A, S)
-        grid = (blocks * cluster, T.ceildiv(M, tokens))
-        with T.Kernel(*grid, threads=128 * (warpgroups + 1), cluster_dims=(cluster * sharing, 1, 1)) as (
-            block,
-            of_tokens,
-        ):
+        together, of_A = cluster * sharing, T.ceildiv(M, tokens)
+        grid = (together, of_A, blocks // sharing) if by_tokens else (blocks * cluster, of_A)
+        with T.Kernel(*grid, threads=128 * (warpgroups + 1), cluster_dims=(together, 1, 1)) as place:
+            of_tokens = place[1]
+            block = place[2] * together + place[0] if by_tokens else place[0]
             tile, rank = block // cluster, block % cluster
             first = rank * count
             a_ring = T.alloc_shared((stages, halves, sets, part, columns), activations)
@@ -349,7 +364,7 @@ def byte_quant_matmul(
                         shift, added, C,
                     )  # fmt: skip
                 with T.role("weights", warps=1, registers=40):
-                    if of_sums:
+                    if of_sums or form.ladder:  # bytes of the caller's, which the kernel before may have written
                         T.pdl_sync()
                     for chunk in T.serial(count):
                         slot = of_w.acquire(chunk)

@@ -34,17 +34,17 @@ def byte_quant_choice(N: int, K: int, M: int, form: FragmentRecords, promoted: b
             sizes["warpgroups"] = 1
         elif tokens == 128 and sizes["tiles"] == 1:
             sizes["turns"] = in_turns
-    return fitted(form, sizes)
+    return fitted(form, sizes, form.shape(N, K)[1])
 
 
-def fitted(form: FragmentRecords, sizes: dict[str, int]) -> dict[str, int]:
-    """Sizes with slots of both rings: eight of activations at most, and what is left for weights.
+def fitted(form: FragmentRecords, sizes: dict[str, int], across: int) -> dict[str, int]:
+    """Sizes with slots of both rings: eight of activations at most, and what is left for weights, of which copies take no part twice.
 
     Where not even two copies of weights fit, they are shorter, and blocks of fewer rows.
     """
     room, activations = SHARED_BYTES - 2048, sizes["tokens"] * COLUMNS
     for tiles in range(sizes["tiles"], 0, -1):
-        for records in (n for n in (4, 2, 1) if n <= sizes["records"]):
+        for records in (n for n in (4, 2, 1) if n <= sizes["records"] and across % n == 0):
             weights = 4 * (64 * sizes["warpgroups"] * tiles // form.rows) * records * form.words
             stages = min(8, (room - 2 * weights) // activations)
             if stages >= 2:

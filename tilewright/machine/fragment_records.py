@@ -72,6 +72,8 @@ class FragmentRecords:
         a code is its own.
     floating : bits of mantissa and bias of the exponent where codes of 4 or 8 bits are small floats, the sign on top; None
         where they are none.  All codes are finite: 0x7F of e4m3 is 480.
+    ladder : whether the order is that of BitBLAS's int8 weights with ``propagate_b=3``: a lane's words go along 32 columns before
+        they go to the row 8 below, and a row of records is not padded.  Four of its tiles of 16 x 32 are a record.
 
     Raises
     ------
@@ -85,6 +87,7 @@ class FragmentRecords:
     group: int = COLUMNS
     values: tuple[float, ...] | None = None
     floating: tuple[int, int] | None = None
+    ladder: bool = False
 
     def __post_init__(self) -> None:
         if self.bits not in (1, 2, 4, 8) or self.operand.bits not in (8, 16) or self.bits > self.operand.bits:
@@ -98,6 +101,11 @@ class FragmentRecords:
                 hint=f"groups of 16, 32, 64, or {COLUMNS} for all that are multiples of it",
             )
 
+        plain = self.scale is None and self.zero is None and self.values is None and self.floating is None
+        if self.ladder and not (self.bits == 8 and str(self.operand) == "int8" and plain):
+            raise InvalidLayout(
+                f"records of {self.operand} have no ladder order", hint="it is that of int8 weights without scales"
+            )
         if self.values is not None and not self._holds_values():
             raise InvalidLayout(
                 f"{len(self.values)} values of codes of {self.bits} bits cannot be looked up as {self.operand}",
@@ -174,6 +182,8 @@ class FragmentRecords:
         if self.floating is not None:
             mantissa, bias = self.floating
             parts.append(f"e{self.bits - 1 - mantissa}m{mantissa} bias {bias}")
+        if self.ladder:
+            parts.append("ladder")
         return f"fragments1[{', '.join(parts)}]"
 
     # Sizes --------------------------------------------------------------------------------------
@@ -218,7 +228,8 @@ class FragmentRecords:
 
     def shape(self, rows: int, columns: int) -> tuple[int, int, int]:
         """Shape in words of the records of a weight; its rows are padded to whole records, its columns to four."""
-        return -(-rows // self.rows), -(-columns // (COLUMNS * ACROSS)) * ACROSS, self.words
+        across = 1 if self.ladder else ACROSS
+        return -(-rows // self.rows), -(-columns // (COLUMNS * across)) * across, self.words
 
     # Orders -------------------------------------------------------------------------------------
 
@@ -239,11 +250,14 @@ class FragmentRecords:
 
     def place(self, h: int, q: int) -> tuple[int, int]:
         """The word of a lane, and the field in it, of register ``h + 2 (q % 2)`` of step ``q // 2``."""
-        number = h + 2 * q
-        return number // self.fields, number % self.fields
+        return divmod(self._number(h, q), self.fields)
+
+    def _number(self, h: int, q: int) -> int:
+        """Which register of a lane's 16 x 128 this is, in the order of the record."""
+        return 2 * h + q % 2 + q // 2 * 4 if self.ladder else h + 2 * q
 
     def _position(self, number: int) -> int:
-        """Elements from the first code of lane 0 to the code of register pair number `number`, lane 0, element 0."""
+        """Elements from the first code of lane 0 to the code of register number `number`, lane 0, element 0."""
         word, field = divmod(number, self.fields)
         load, within = divmod(word, self.vector)
         between = self.packed if self.is_looked_up else 1
@@ -252,9 +266,10 @@ class FragmentRecords:
     def codes(self) -> Layout:
         """Where the code at (row, column) of a record lies, in codes."""
         lane = self.vector * 32 // self.bits
-        rows = [Digit(8, MEMORY, 4 * lane), Digit(2, MEMORY, self._position(1))]
+        rows = [Digit(8, MEMORY, 4 * lane), Digit(2, MEMORY, self._position(self._number(1, 0)))]
         columns = [Digit(self.packed, MEMORY, 1 if self.is_looked_up else self.fields), Digit(4, MEMORY, lane)]
-        columns += [Digit(2, MEMORY, self._position(2 << i)) for i in range((self.pairs - 1).bit_length())]
+        steps = range((self.pairs - 1).bit_length())
+        columns += [Digit(2, MEMORY, self._position(self._number(0, 1 << i))) for i in steps]
         tile = Layout.of(
             [(d.extent, d.place, d.stride) for d in rows], [(d.extent, d.place, d.stride) for d in columns]
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from tilewright.matmul.arrays import (
     placed_like,
 )
 from tilewright.matmul.config import MatmulConfig
-from tilewright.matmul.facts import bucket
+from tilewright.matmul.facts import Request, bucket
 from tilewright.matmul.packed import PackedWeight, column_order
 from tilewright.matmul.planning import recipe_for
 from tilewright.matmul.product import Product, explain
@@ -284,13 +285,18 @@ class Matmul:
                 out_dtype=config.out_dtype if output is None else None, out=output, target=self._emulated(A),
             )  # fmt: skip
         self._need(scale=scale, zeros=zeros, bias=bias, a_scale=a_scale, residual=residual)
-        if self._emulated(A) is None and hasattr(W, "shape"):
+        if not self._reads_as_it_lies and self._emulated(A) is None and hasattr(W, "shape"):
             packed = self.raw_weights.find((W, scale, zeros), lambda: self._packed(A, W, scale, zeros))
             if packed is not None:
                 return self._product(
                     A.T if config.layout[0] == "t" else A, packed, None, None, bias, output, a_scale, residual
                 )
         return self._raw(A, W, scale, zeros, bias, output, a_scale, residual)
+
+    @property
+    def _reads_as_it_lies(self) -> bool:
+        """Whether a fast kernel reads raw weights in the order that they have, so that no other is made of them."""
+        return False
 
     def _packed(self, A: Any, W: Any, scale: Any, zeros: Any) -> PackedWeight:
         """The weight of raw tensors, each of which must be what the config says."""
@@ -325,7 +331,8 @@ class Matmul:
         given, operands = self._checked(A, W, scale, zeros, bias, output, a_scale, residual)
         shape = (*A.shape[:-1], self.config.N)
         result = operands.out.reshape(shape) if output is None else output
-        return Product(self._prepared(given, A), operands, result, self.config.request(), self.arch)
+        request = replace(self.config.request(), rows=bucket(operands.activations.shape[0]))
+        return Product(self._prepared(given, A, request), operands, result, request, self.arch)
 
     def _checked(
         self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
@@ -376,8 +383,9 @@ class Matmul:
         }
         return {name: array for name, array in given.items() if array is not None}
 
-    def _prepared(self, given: dict[str, Any], example: Any) -> Ready:
-        machine, request = Machine(self.target, self.arch), self.config.request()
+    def _prepared(self, given: dict[str, Any], example: Any, request: Request) -> Ready:
+        """The product with a weight's tensors as they lie."""
+        machine = Machine(self.target, self.arch)
         call = general_call(self._recipe, machine, example, {})
         then = Prepared(General.name, call.kernel, call.held(given), call.arguments, call.recipe)
         if request.quantize is None:

@@ -235,3 +235,39 @@ def test_device_text_computes_the_same(arch: str, A_dtype: str, W_dtype: str, op
     A = rng.integers(-9, 10, (rows, 64)).astype(np.float16 if A_dtype == "float16" else np.int8)
     made = matmul.emulate(A, matmul.transform_weight(weight))
     assert (made == A.astype(np.int64) @ weight.astype(np.int64).T).all()
+
+
+@pytest.mark.parametrize("rows", [(1, 3), (64, 40)])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_propagated_int8_is_multiplied_as_it_lies_on_hopper(rows: tuple[int, int], scaled: bool) -> None:
+    """The caller's bytes reach the matrix unit's registers: no other order of them is made, whatever is kept."""
+    wanted, given = rows
+    rng = np.random.default_rng(wanted)
+    config = bitblas.MatmulConfig(
+        M=[wanted], N=80, K=384, A_dtype="int8", W_dtype="int8", out_dtype="float32" if scaled else "int32",
+        accum_dtype="int32", with_scaling=scaled, with_bias=scaled, propagate_b=3,
+    )  # fmt: skip
+    matmul = bitblas.Matmul(config, target="cuda -arch=sm_90a", enable_tuning=False)
+    assert matmul.explain().startswith("raw weights are multiplied as they lie")
+    A, weight = (rng.integers(-128, 128, shape).astype(np.int8) for shape in ((given, 384), (80, 384)))
+    scale, bias = rng.random((80, 1)).astype(np.float16), rng.standard_normal(80).astype(np.float16)
+    found = matmul.emulate(A, matmul.transform_weight(weight), *((scale, None, bias) if scaled else ()))
+    expected: np.ndarray = A.astype(np.int64) @ weight.astype(np.int64).T
+    if scaled:
+        exact = expected * scale.astype(np.float64).T + bias
+        assert (np.abs(found - exact) <= 2.0**-22 * (np.abs(exact) + np.abs(bias))).all()
+    else:
+        np.testing.assert_array_equal(found, expected)
+    assert "bulk_load" in matmul.get_source() and "tma_load" in matmul.get_source()
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [({"K": 160}, "K is no multiple of 128"), ({"propagate_b": 2}, "codes in another order than that of propagated int8"),
+     ({"with_scaling": True, "group_size": 128, "out_dtype": "float32"}, "scales other than those of channels")],
+)  # fmt: skip
+def test_what_is_repacked_says_why(changed: dict[str, Any], reason: str) -> None:
+    given = {"M": 64, "N": 80, "K": 384, "A_dtype": "int8", "W_dtype": "int8", "out_dtype": "int32", "propagate_b": 3}
+    config = bitblas.MatmulConfig(accum_dtype="int32", **{**given, **changed})
+    matmul = bitblas.Matmul(config, target="cuda -arch=sm_90a", enable_tuning=False)
+    assert matmul.explain().startswith(f"raw weights are repacked: {reason}")

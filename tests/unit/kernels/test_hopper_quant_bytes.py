@@ -33,6 +33,7 @@ CASES: dict[str, tuple[FragmentRecords, tuple[int, int, int], dict[str, Any]]] =
     "two sums at once": (FragmentRecords(4, INT8, HALF), (150, 1008, 40), {"tokens": 64, "part": 32, "records": 2, "ahead": 2}),
     "two sums at once, zeros, unsigned activations": (FragmentRecords(4, INT8, HALF, WIDE, 64), (150, 496, 20), {**SMALL, "zeros": "original", "ahead": 2, "tiles": 2, "records": 1, "stages": 6, "activations": "uint8"}),
     "bytes, blocks that send one another activations": (FragmentRecords(8, INT8, HALF), (150, 512, 20), {**SMALL, "records": 1, "sharing": 2}),
+    "one copy after the other with both sets of registers": (FragmentRecords(8, INT8, ladder=True), (144, 640, 20), {**SMALL, "records": 1, "by_channel": True, "sharing": 2, "by_tokens": True}),
     "everything behind the sum": (FragmentRecords(4, INT8, HALF), (70, 512, 20), {**SMALL, "epilogue": Epilogue(bias="float16", function="relu", residual=True)}),
 }  # fmt: skip
 
@@ -97,7 +98,7 @@ def test_interpreted_as_exact(name: str) -> None:
     problem.check(16 * 2.0**-24)
 
 
-@pytest.mark.parametrize("name", ["columns and rows that end within tiles", "two sums at once"])  # fmt: skip
+@pytest.mark.parametrize("name", ["columns and rows that end within tiles", "two sums at once", "one copy after the other with both sets of registers"])  # fmt: skip
 def test_emulated_as_exact(name: str) -> None:
     kernel, problem = made(name)
     kernel.emulate(*problem.arguments)

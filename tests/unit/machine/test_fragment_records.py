@@ -13,11 +13,12 @@ from tilewright.ir.dtypes import ALL
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
 from tilewright.machine.fragment_records import COLUMNS, E2M1, SIGNS, FragmentRecords
+from tilewright.quant.importers.bitblas import bitblas_order
 from tilewright.targets.cuda.instructions import mma_a
 
 HALF, BRAIN, BYTE = (ALL[name] for name in ("float16", "bfloat16", "int8"))
 FORMS = [FragmentRecords(bits, operand) for bits in (1, 2, 4, 8) for operand in (HALF, BRAIN, BYTE)]
-FORMS.append(FragmentRecords(4, HALF, values=E2M1))
+FORMS += [FragmentRecords(4, HALF, values=E2M1), FragmentRecords(8, BYTE, ladder=True)]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
@@ -97,6 +98,23 @@ def test_what_has_no_order_is_said(bits: int, group: int, message: str) -> None:
     with pytest.raises(InvalidLayout) as caught:
         FragmentRecords(bits, HALF, HALF, group=group)
     assert caught.value.message == message
+
+
+def test_the_ladder_order_is_bitblas_order_of_propagated_int8() -> None:
+    """Byte by byte, and no record is added at the end of a row."""
+    codes = np.random.default_rng(0).integers(0, 256, (48, 3 * COLUMNS)).astype(np.uint8)
+    form = FragmentRecords(8, BYTE, ladder=True)
+    packed = form.pack({"codes": codes})
+    assert packed.shape == (3, 3, form.words)
+    expected = bitblas_order(8, "int8", 3, False).pack(codes)
+    np.testing.assert_array_equal(packed.view(np.uint8).reshape(-1), expected.reshape(-1))
+    for wrong in (
+        {"bits": 4, "operand": BYTE},
+        {"bits": 8, "operand": HALF},
+        {"bits": 8, "operand": BYTE, "scale": HALF},
+    ):
+        with pytest.raises(InvalidLayout, match="have no ladder order"):
+            FragmentRecords(**wrong, ladder=True)
 
 
 def test_values_must_be_held_exactly() -> None:

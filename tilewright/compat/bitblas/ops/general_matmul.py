@@ -1,7 +1,8 @@
-"""BitBLAS's ``MatmulConfig`` and ``Matmul``: its defaults, its packed bytes, read as they are by the general kernel."""
+"""BitBLAS's ``MatmulConfig`` and ``Matmul``: its defaults, its packed bytes, read as they are."""
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,11 +17,17 @@ from tilewright.formats import Format
 from tilewright.ir.dtypes import dtype
 from tilewright.matmul.config import MatmulConfig as OwnConfig
 from tilewright.matmul.config import OptimizeStrategy, TransformKind
-from tilewright.matmul.facts import WeightFacts
+from tilewright.matmul.facts import Request, WeightFacts, bucket
 from tilewright.matmul.operator import Matmul as OwnMatmul
+from tilewright.matmul.product import Product
+from tilewright.matmul.random_operands import random_operands
+from tilewright.matmul.tiers import ladder
+from tilewright.matmul.tiers.base import Machine, Ready
+from tilewright.matmul.tuning import check
 from tilewright.quant.importers.bitblas import BitblasOrder, bitblas_order, stored_codes
+from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import is_torch
-from tilewright.tuning import Outcome
+from tilewright.tuning import Candidate, Database, Outcome, search, time_call
 
 logger = logging.getLogger("bitblas")
 
@@ -246,16 +253,77 @@ class Matmul(OwnMatmul):
 
     # What was made ------------------------------------------------------------------------------------
 
+    @functools.cached_property
+    def _reads_as_it_lies(self) -> bool:  # type: ignore[override]
+        return ladder.refuses(self.config.facts(), self.config.request(), self.arch) is None
+
+    def _prepared(
+        self, given: dict[str, Any], example: Any, request: Request, chosen: Candidate | None = None
+    ) -> Ready:
+        if not self._reads_as_it_lies:
+            return super()._prepared(given, example, request)
+        machine = Machine(self.target, self.arch)
+        return ladder.ladder_call(self.config.facts(), request, machine, example, chosen).prepared(given)
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel that serves raw tensors; that for the most rows that the config names, where there are several."""
+        if not self._reads_as_it_lies:
+            return super().kernel
+        request = replace(self.config.request(), rows=bucket(self._rows()[0]))
+        machine = Machine(self.target, self.arch)
+        return ladder.ladder_call(self.config.facts(), request, machine, np.zeros(1, np.float32)).kernel
+
+    def explain(self) -> str:
+        """Which kernel serves a packed weight of this config and why not the ones before it; then that of raw tensors."""
+        reason = ladder.refuses(self.config.facts(), self.config.request(), self.arch)
+        said = "raw weights are multiplied as they lie" if reason is None else f"raw weights are repacked: {reason}"
+        return f"{said}\n{super().explain()}"
+
+    def _random(self, rows: int) -> tuple[Any, Any, dict[str, Any]]:
+        if not self._reads_as_it_lies:
+            return super()._random(rows)
+        (A, W, scale, _, bias), named = random_operands(self.config, rows, self._device())
+        return A, W, {"scale": scale, "bias": bias, **named}
+
     def hardware_aware_finetune(self, topk: int = 20, target: Any = None, parallel_build: bool = True) -> list[Outcome]:
         """Measure up to `topk` ways to divide the product on the machine here and keep the fastest.
 
         Where the target is not here nothing can be measured, and the product stays as the machine's model divides it.
         """
         try:
+            if self._reads_as_it_lies:
+                outcomes = [self._tuned(rows, topk, parallel_build) for rows in self._rows()]
+                return outcomes[0]
             return super().hardware_aware_finetune(topk, target, parallel_build)
         except NoDevice as error:
             logger.info("not tuned: %s", error.message)
             return []
+
+    def _tuned(self, rows: int, topk: int, parallel: bool) -> list[Outcome]:
+        """The kernel that reads raw weights, tuned for some rows."""
+        A, W, named = self._random(rows)
+        rest = [named["scale"], None, named["bias"], None, named["a_scale"], named["residual"]]
+        known = self._raw(A, W, *rest)
+        known.run()
+        facts, request, machine = self.config.facts(), known.request, Machine(self.target, self.arch)
+
+        def build(chosen: Candidate) -> Product:
+            given, operands = self._checked(A, W, *rest)
+            made = Product(self._prepared(given, A, request, chosen), operands, operands.out, request, self.arch)
+            made.run()
+            check(made.result, known.operands.out, chosen)
+            return made
+
+        found = search(
+            ladder.candidates(facts, request), build, lambda made: time_call(made.run, self._device()), topk=topk,
+            parallel=parallel,
+        )  # fmt: skip
+        key = ladder.key(facts, request, machine.arch)
+        Database().put(key, found[0].options)
+        self.tuned[key] = found[0].options
+        ladder.forget(facts, request)
+        return found
 
     def profile_latency(self, M: int | None = None, dynamic_symbolic_constraints: Any = None) -> float:
         """Median milliseconds of a call on random operands over the whole range of their types.

@@ -1,0 +1,136 @@
+"""BitBLAS's propagated int8 weights as they lie, on Hopper: their tiles are what the registers of matrix instructions hold.
+
+No packed weight is made: the kernel of the tier `bytes` copies the caller's own bytes into shared memory, and a lane's 16 bytes of
+a tile are its share of the instruction's left operand (`FragmentRecords.ladder`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.dtypes import ALL, dtype
+from tilewright.kernels.epilogue import Epilogue
+from tilewright.kernels.hopper_quant_bytes import LONGEST, byte_quant_matmul
+from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice
+from tilewright.machine.arch import Arch
+from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
+from tilewright.matmul.arrays import device_of, placed_like
+from tilewright.matmul.facts import Request, WeightFacts
+from tilewright.matmul.tiers.base import Machine, Operands, Prepared
+from tilewright.runtime.kernel import Kernel
+from tilewright.specialization import compile
+from tilewright.tuning import Candidate, Database
+
+NAME, VERSION = "ladder", 1
+
+FORM = FragmentRecords(8, ALL["int8"], ladder=True)
+
+TILES = (32, 3)
+"""Columns of BitBLAS's tiles of int8 weights, and the order inside them: ``propagate_b=3``."""
+
+
+def refuses(facts: WeightFacts, request: Request, arch: Arch) -> str | None:
+    """Why the caller's bytes are not multiplied as they lie; None where they are."""
+    scale = facts.scale
+    reasons = (
+        (not arch.has("wgmma"), f"it is for Hopper, not {arch.target} {arch.name}"),
+        (facts.format.name != "int8" or facts.tiles != TILES, "codes in another order than that of propagated int8"),
+        (facts.K % COLUMNS != 0, f"K is no multiple of {COLUMNS}"),
+        (facts.K > LONGEST, f"sums of {facts.K} products"),
+        (request.activations not in ("int8", "uint8"), f"activations of {request.activations}"),
+        (scale is not None and (scale.columns > 1 or scale.rows != facts.N), "scales other than those of channels"),
+        (facts.zeros != "none" or facts.multiplier is not None, "zeros or second-level scales"),
+        (facts.gather or facts.divisors, "columns in another order, or divisors of activations"),
+        (request.activation_scales == "group", "activation scales of groups"),
+        (request.quantize is not None, "activations are quantised first"),
+    )
+    return next((reason for holds, reason in reasons if holds), None)
+
+
+def key(facts: WeightFacts, request: Request, arch: Arch) -> str:
+    """What the choice among `candidates` depends on."""
+    return f"{NAME} {VERSION} {arch.target} {arch.name} {arch.cores} cores {facts} {request}"
+
+
+def candidates(facts: WeightFacts, request: Request) -> list[Candidate]:
+    """Sizes of the kernel: the model's choice, then what suits other numbers of rows and columns."""
+    found: dict[str, Candidate] = {}
+    for rows in (request.rows, 2 * request.rows, max(request.rows // 2, 1), 8, 16, 32, 64, 128, 256, 1024, 4096):
+        for columns in (facts.N, 4 * facts.N, max(facts.N // 4, 1)):
+            sizes = byte_quant_choice(columns, facts.K, rows, FORM, False)
+            for by_tokens in (True, False) if request.rows > sizes["tokens"] else (False,):
+                options = {**sizes, "by_tokens": by_tokens}
+                found.setdefault(repr(options), options)
+    return list(found.values())
+
+
+class LadderCall:
+    """The kernel for one kind of call, with one element in the place of each tensor that it does not use."""
+
+    def __init__(
+        self, facts: WeightFacts, request: Request, machine: Machine, example: Any, options: Candidate
+    ) -> None:
+        of_rows = None if request.activation_scales == "none" else request.activation_scales
+        scale = facts.scale
+        self.function = byte_quant_matmul.trace(
+            facts.N, facts.K, FORM, activations=request.activations, out=request.out, of_rows=of_rows,
+            by_channel=scale is not None, scale_type="float32" if scale is None else scale.dtype,
+            epilogue=Epilogue(False, request.bias, request.function, request.residual), **options,
+        )  # fmt: skip
+        self.kernel: Kernel = compile(self.function, target=machine.arch)
+        self.shape = FORM.shape(facts.N, facts.K)
+        self._one = placed_like(np.ones(1, np.float32), example)
+        self._bias = placed_like(np.zeros(1, dtype(request.bias or "float32").numpy), example)
+        self._residual = placed_like(np.zeros((1, 1), dtype(request.out).numpy), example)
+
+    def prepared(self, given: dict[str, Any]) -> Prepared:
+        """The product with a weight's bytes and scales."""
+        scales = given.get("scales")
+        held = [_words(given["codes"]).reshape(self.shape), self._one if scales is None else scales.reshape(-1)]
+        return Prepared(NAME, self.kernel, held, self._arguments)
+
+    def _arguments(self, call: Operands, held: Any) -> Any:
+        scales = call.activation_scales
+        return (
+            held[0], call.activations, self._one if scales is None else _wide(scales.reshape(-1)), held[1],
+            self._bias if call.bias is None else call.bias,
+            self._residual if call.residual is None else call.residual, call.out,
+        )  # fmt: skip
+
+
+_CALLS: dict[Any, LadderCall] = {}
+
+
+def ladder_call(
+    facts: WeightFacts, request: Request, machine: Machine, example: Any, options: Candidate | None = None
+) -> LadderCall:
+    """The call of a kind, with what tuning found or else what the model chooses; made once."""
+    if options is None:
+        known = (facts, request, machine.arch, type(example) is np.ndarray, device_of(example))
+        found = _CALLS.get(known)
+        if found is None:
+            chosen = Database().get(key(facts, request, machine.arch)) or candidates(facts, request)[0]
+            found = _CALLS[known] = LadderCall(facts, request, machine, example, chosen)
+        return found
+    return LadderCall(facts, request, machine, example, options)
+
+
+def forget(facts: WeightFacts, request: Request) -> None:
+    """Choose anew at the next call of a kind: it has been tuned."""
+    for known in [known for known in _CALLS if known[:2] == (facts, request)]:
+        _CALLS.pop(known, None)
+
+
+def _words(codes: Any) -> Any:
+    """Bytes as words of 32 bits."""
+    if isinstance(codes, np.ndarray):
+        return codes.reshape(-1).view(np.uint32)
+    import torch
+
+    return codes.reshape(-1).view(torch.uint32)
+
+
+def _wide(scales: Any) -> Any:
+    return scales.astype(np.float32, copy=False) if isinstance(scales, np.ndarray) else scales.float()
