@@ -125,20 +125,24 @@ class JITFactory:
         self._kernels: dict[Any, Kernel] = {}
 
     def __call__(self, *arguments: Any, **named: Any) -> Kernel:
+        return self.for_target(self.target, *arguments, **named)
+
+    compile = __call__
+
+    def for_target(self, target: Any, *arguments: Any, **named: Any) -> Kernel:
+        """The kernel for a target (as in `compile`), made once for each set of arguments and machine."""
+        found, arch = resolve(target)
         key = _specialisation(arguments, named)
         if key is not None:
-            target, arch = resolve(self.target)
-            key = (target.name, arch.name, key)
+            key = (found.name, arch, key)
         kernel = self._kernels.get(key) if key is not None else None
         if kernel is None:
-            with traced_for(resolve(self.target)[1]):
+            with traced_for(arch):
                 traced = self.trace(*arguments, **named)
-            kernel = compile(traced, self.out_idx, self.target, self.schedule)
+            kernel = compile(traced, self.out_idx, target, self.schedule)
             if key is not None:
                 self._kernels[key] = kernel
         return kernel
-
-    compile = __call__
 
     def trace(self, *arguments: Any, **named: Any) -> PrimFunc:
         """The traced program for these arguments, not compiled.

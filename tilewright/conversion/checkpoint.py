@@ -20,6 +20,7 @@ import numpy as np
 
 from tilewright.checkpoints import Checkpoint, open_checkpoint, save_safetensors
 from tilewright.checkpoints.directory import INDEX
+from tilewright.conversion.experts import dense_stacks, each_bias, each_expert
 from tilewright.conversion.layers import (
     Layer,
     Settings,
@@ -70,7 +71,14 @@ class _Plan:
     settings: Settings
     layers: dict[str, Layer]
     dense: frozenset[str]
+    stacks: dict[str, bool]
     scheme: QuantizationScheme | None
+
+    @property
+    def absorbed(self) -> set[str]:
+        """Tensors that are in the result under other names."""
+        biases = {f"{name}_bias" for name in self.stacks if f"{name}_bias" in self.source}
+        return {name for layer in self.layers.values() for name in layer.tensors} | biases
 
     def converted(self, name: str) -> Iterator[tuple[str, QuantizedWeight]]:
         """The weights that a tensor holds the codes of, or that become of it."""
@@ -80,6 +88,9 @@ class _Plan:
         elif name.removesuffix(".weight") in self.dense and name.endswith(".weight"):
             assert self.scheme is not None
             yield name.removesuffix(".weight"), self.scheme.quantize(finite_weight(name, self.source[name]))
+        elif name in self.stacks:
+            assert self.scheme is not None
+            yield from each_expert(self.source, name, self.stacks[name], self.scheme)
 
 
 def convert_checkpoint(
@@ -159,16 +170,21 @@ def _plan(path: str | Path, scheme: QuantizationScheme | None, skip: str) -> _Pl
         raise InvalidCheckpoint(f"--skip {skip!r} is no regular expression: {error}") from None
     taken = {name for layer in layers.values() for name in layer.tensors}
     free = [name for name in source if name not in taken]
-    dense = dense_weights(source, free, lambda name: bool(pattern.search(name))) if scheme else []
-    if not layers and not dense:
+
+    def stays(name: str) -> bool:
+        return bool(pattern.search(name))
+
+    dense = dense_weights(source, free, stays) if scheme else []
+    stacks = dense_stacks(source, free, stays) if scheme else {}
+    if not layers and not dense and not stacks:
         hint = "its weights are dense: give a --scheme, w4a16 for example" if scheme is None else "see --skip"
         raise CannotQuantize(f"{path} has no weight to convert", hint=hint)
-    return _Plan(source, settings, layers, frozenset(dense), scheme)
+    return _Plan(source, settings, layers, frozenset(dense), stacks, scheme)
 
 
 def _shard(plan: _Plan, names: Iterable[str], bar: Progress) -> tuple[dict[str, np.ndarray], int]:
     """The tensors that become of those of one shard, and how many weights are among them."""
-    absorbed = {name for layer in plan.layers.values() for name in layer.tensors}
+    absorbed = plan.absorbed
     made: dict[str, np.ndarray] = {}
     weights = 0
     for name in names:
@@ -179,6 +195,8 @@ def _shard(plan: _Plan, names: Iterable[str], bar: Progress) -> tuple[dict[str, 
         weights += len(found)
         if name in plan.layers:
             made.update(extra_tensors(plan.source, plan.layers[name]))
+        if name in plan.stacks:
+            made.update(each_bias(plan.source, name))
         if not found and name not in absorbed:
             made[name] = plan.source[name]
     return made, weights
@@ -220,7 +238,7 @@ def _settings(plan: _Plan) -> dict[str, Any]:
 
 
 def _result(path: Path, plan: _Plan, weights: list[int], total: int) -> Converted:
-    taken = {name for layer in plan.layers.values() for name in layer.tensors} | {f"{d}.weight" for d in plan.dense}
+    taken = {*plan.absorbed, *plan.stacks, *(f"{name}.weight" for name in plan.dense)}
     before = sum(plan.source[name].nbytes for name in plan.source)
     return Converted(path, sum(weights), sum(name not in taken for name in plan.source), before, total)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from tilewright.checkpoints import open_checkpoint
 from tilewright.conversion.checkpoint import SKIPPED
+from tilewright.conversion.experts import GatheredExperts, quantize_stack, stacks_to_quantize
 from tilewright.conversion.layers import (
     declared_activations,
     extra_tensors,
@@ -67,7 +68,7 @@ def quantize(
     Returns
     -------
     a `QuantizedWeight` for a weight; the model itself, whose `torch.nn.Linear` layers (and GPT-2's ``Conv1D``) have become
-    `tilewright.Linear`; a new layer where the model is nothing but one.
+    `tilewright.Linear`, its experts in tensors of three dimensions `tilewright.nn.Experts`; a new layer where the model is nothing but one.
 
     Raises
     ------
@@ -75,8 +76,9 @@ def quantize(
 
     Notes
     -----
-    A head whose weight is that of an embedding stays.  Layers that a model calls by several names stay one.  Weights of experts that
-    a model keeps in one tensor of three dimensions are no layers: a warning names them.
+    A head whose weight is that of an embedding stays.  Layers that a model calls by several names stay one.  Experts that a model keeps in
+    tensors of three dimensions are rounded to nearest, with calibration too, where their module computes as `nn.expert_form`
+    knows it; a warning names others.
 
     Calibrated layers are rounded block after block (the children of the model's longest list of modules), each with inputs from
     the model as quantised so far, as Frantar et al. do; every block costs one run over the calibration.
@@ -98,8 +100,9 @@ def quantize(
         )
     if is_linear(model_or_weight) and calibration is None:
         return made_layer(model_or_weight, how.quantize(numbers_of("the layer", model_or_weight)), how.activations)
-    layers = layers_to_quantize(model_or_weight, skip)
-    with progress or Progress(len(layers)) as bar:
+    stacks = stacks_to_quantize(model_or_weight, skip)
+    layers = layers_to_quantize(model_or_weight, skip, bool(stacks))
+    with progress or Progress(len(layers) + len(stacks)) as bar:
         if calibration is None:
             for name, linear in layers.items():
                 bar.step(name)
@@ -108,6 +111,9 @@ def quantize(
             rounding = _Calibrated(model_or_weight, how, list(calibration), run or _call, act_order, damping, bar)
             for block in _blocks(model_or_weight, layers):
                 rounding.quantise(block)
+        for name, stack in stacks.items():
+            bar.step(name)
+            quantize_stack(model_or_weight, name, stack, how)
     name_what_is_left(model_or_weight)
     return model_or_weight
 
@@ -138,19 +144,26 @@ def load_quantized(
     absorbed = {name for layer in found for name in layer.tensors}
     own = settings.get("activations") if settings.get("quant_method") == "tilewright" else None
     fresh, biases = set(), dict[str, Any]()
+    experts = GatheredExperts(model)
     with progress or Progress(len(found)) as bar:
         for layer in found:
             bar.step(layer.name)
             asked = declared_activations(settings, layer.name) if activations == "declared" else activations or own
             for name, weight in read_layer(source, layer, settings).items():
+                if experts.take(name, weight, asked):
+                    continue
                 check_place(name, known.get(name), weight, source)
                 replace_layer(model, name, known[name], weight, asked)
                 fresh.add(name)
             biases |= extra_tensors(source, layer)
+    for name in (name for name in source if name.endswith(".bias")):
+        experts.take_bias(name, source)
+    biases = {name: values for name, values in biases.items() if not experts.take_bias(name, biases)}
+    inside = tuple(f"{name}." for name in experts.put_in_place())
     state = {
         name: tensor
         for name, tensor in model.state_dict().items()
-        if name.endswith(".bias") or name.rpartition(".")[0] not in fresh
+        if not name.startswith(inside) and (name.endswith(".bias") or name.rpartition(".")[0] not in fresh)
     }
     for name in biases.keys() & state.keys():
         state[name].copy_(as_torch(biases[name], "cpu"))

@@ -55,8 +55,10 @@ def numbers_of(name: str, module: Any) -> np.ndarray:
     return finite_weight(f"{name}.weight", wide.T if _is_transposed(module) else wide)
 
 
-def layers_to_quantize(model: Any, skip: str) -> dict[str, Any]:
+def layers_to_quantize(model: Any, skip: str, others: bool = False) -> dict[str, Any]:
     """The linear layers of a model by name, without those that `skip` names and those whose weight is an embedding's.
+
+    `others` says that there are experts to quantise, so that a model without linear layers is none that has nothing.
 
     Raises
     ------
@@ -71,7 +73,7 @@ def layers_to_quantize(model: Any, skip: str) -> dict[str, Any]:
     linear = {name: module for name, module in modules.items() if name and is_linear(module)}
     untied = {name: module for name, module in linear.items() if id(module.weight) not in embedded}
     found = {name: module for name, module in untied.items() if not re.search(skip, name)}
-    if found:
+    if found or others:
         return found
     if any(isinstance(module, Linear) for module in modules.values()):
         hint = "its layers are quantised already"
@@ -94,8 +96,8 @@ def name_what_is_left(model: Any) -> None:
     stacked = {name: parameter.numel() for name, parameter in model.named_parameters() if parameter.ndim == 3}
     if 2 * sum(stacked.values()) > sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers())):
         warnings.warn(
-            f"{len(stacked)} tensors of experts stay as they are, {next(iter(stacked))} among them: tilewright.PackedExperts "
-            "and grouped_matmul are for those",
+            f"{len(stacked)} tensors of experts stay as they are, {next(iter(stacked))} among them: their module computes in no "
+            "way that is known here. tilewright.PackedExperts and grouped_matmul are for those",
             stacklevel=3,
         )
 
@@ -106,16 +108,27 @@ def made_layer(old: Any, weight: QuantizedWeight, activations: str | None) -> An
 
     device = next((tensor.device for tensor in (*old.parameters(), *old.buffers())), None)
     made = Linear.from_quantized(weight, old.bias, activations=activations, device=device)
+    take_hooks(old, made)
+    return made
+
+
+def take_hooks(old: Any, made: Any) -> None:
+    """Give a module the hooks and the mode of the one in whose place it stands."""
     for kind in _HOOKS:
         # torch's own normalisations of weights are hooks that write the weight: it has been taken as they left it.
         kept = {key: hook for key, hook in getattr(old, kind).items() if getattr(hook, "name", "") != "weight"}
         getattr(made, kind).update(kept)
-    return made.train(old.training)
+    made.train(old.training)
 
 
 def replace_layer(model: Any, name: str, old: Any, weight: QuantizedWeight, activations: str | None) -> None:
     """Put a `tilewright.Linear` in the place of a layer, under all names that it has."""
-    made = made_layer(old, weight, activations)
+    put_in_place(model, name, old, made_layer(old, weight, activations))
+
+
+def put_in_place(model: Any, name: str, old: Any, made: Any) -> None:
+    """Put a module in the place of another, under all names that it has, with its mode and its hooks."""
+    take_hooks(old, made)
     others = [other for other, module in model.named_modules(remove_duplicate=False) if module is old and other != name]
     for one in (name, *others):
         parent, _, last = one.rpartition(".")

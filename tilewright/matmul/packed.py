@@ -67,6 +67,10 @@ class PackedWeight:
         self.prepared: dict[Any, Any] = {}
         """What products with this weight have worked out so far, by their request."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Kernels, and what was worked out for them, are made again where they are wanted.
+        return {**self.__dict__, "_derived": {}, "prepared": {}}
+
     def __repr__(self) -> str:
         return f"<PackedWeight {self.shape[0]} x {self.shape[1]} {self.format} {self.layout} on {self.device}>"
 

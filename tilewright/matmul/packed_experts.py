@@ -54,6 +54,9 @@ class PackedExperts(Sequence[PackedWeight]):
         )  # fmt: skip
         self._derived: dict[Any, Any] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_derived": {}}
+
     def __len__(self) -> int:
         return len(self._weights)
 

@@ -9,7 +9,10 @@ import weakref
 from typing import Any, Protocol
 
 from tilewright.errors import Unsupported, WeightIsGone
+from tilewright.matmul.dense_tensor import dense_tensor
+from tilewright.matmul.experts import grouped_matmul
 from tilewright.matmul.packed import PackedWeight
+from tilewright.matmul.packed_experts import PackedExperts
 from tilewright.matmul.product import quant_matmul
 
 
@@ -17,7 +20,7 @@ class Owner(Protocol):
     """What holds a weight: a layer."""
 
     @property
-    def weight(self) -> PackedWeight:
+    def weight(self) -> PackedWeight | PackedExperts:
         """The weight as it is now."""
 
 
@@ -91,8 +94,7 @@ def register_operators() -> None:
 
     @torch.library.custom_op("tilewright::quant_matmul_gradient", mutates_args=())
     def gradient(grad: torch.Tensor, in_features: int, handle: str) -> torch.Tensor:
-        dense = torch.from_numpy(weight_of(handle).to_dense()).to(grad.device, grad.dtype)
-        return grad @ dense
+        return grad @ dense_tensor(weight_of(handle), grad.dtype)
 
     @gradient.register_fake
     def shaped_gradient(grad: torch.Tensor, in_features: int, handle: str) -> torch.Tensor:
@@ -126,3 +128,48 @@ def register_operators() -> None:
         return gradient(grad.movedim(in_dims[0], 0), *rest), 0
 
     gradient.register_vmap(batched_gradient)
+    _register_grouped()
+
+
+def _register_grouped() -> None:
+    """Make ``torch.ops.tilewright.grouped_matmul`` known to torch: rows in runs, one weight of a layer each."""
+    import torch
+
+    @torch.library.custom_op("tilewright::grouped_matmul", mutates_args=())
+    def run(
+        x: torch.Tensor, sizes: torch.Tensor, columns: int, handle: str, bias: torch.Tensor | None, quantize: str | None,
+        function: str | None,
+    ) -> torch.Tensor:  # fmt: skip
+        return grouped_matmul(x, weight_of(handle), sizes, bias=bias, quantize=quantize, function=function)  # type: ignore[no-any-return, arg-type]
+
+    @run.register_fake
+    def shaped(
+        x: torch.Tensor, sizes: torch.Tensor, columns: int, handle: str, bias: Any, quantize: Any, function: Any
+    ) -> torch.Tensor:  # fmt: skip
+        return x.new_empty((x.shape[0], columns))
+
+    @torch.library.custom_op("tilewright::grouped_matmul_gradient", mutates_args=())
+    def gradient(grad: torch.Tensor, sizes: torch.Tensor, width: int, handle: str) -> torch.Tensor:
+        found, start = grad.new_zeros(len(grad), width), 0
+        for weight, size in zip(weight_of(handle), sizes.tolist()):  # type: ignore[call-overload]
+            if size:
+                rows = slice(start, start + size)
+                found[rows] = grad[rows] @ dense_tensor(weight, grad.dtype)
+            start += size
+        return found
+
+    @gradient.register_fake
+    def shaped_gradient(grad: torch.Tensor, sizes: torch.Tensor, width: int, handle: str) -> torch.Tensor:
+        return grad.new_empty((grad.shape[0], width))
+
+    def keep(ctx: Any, inputs: Any, output: Any) -> None:
+        x, sizes, _, ctx.handle, _, _, ctx.function = inputs
+        ctx.width = x.shape[1]
+        ctx.save_for_backward(sizes)
+
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+        if ctx.function is not None or ctx.needs_input_grad[4]:
+            raise Unsupported("gradients through an epilogue's function or of experts' biases", ("gradients of x",))
+        return gradient(grad.contiguous(), *ctx.saved_tensors, ctx.width, ctx.handle), *[None] * 6
+
+    run.register_autograd(backward, setup_context=keep)

@@ -10,6 +10,7 @@ from products import MACHINES, close, product, random_activations, random_weight
 
 from tilewright.formats import FORMATS, number_format
 from tilewright.matmul import PackedWeight, quant_matmul
+from tilewright.matmul.product import Product
 from tilewright.quant import QuantizedWeight, quantize
 
 pytestmark = pytest.mark.sampled(3)
@@ -146,3 +147,13 @@ def test_unpacking_gives_back_what_was_packed() -> None:
         np.testing.assert_array_equal(back.codes, weight.codes)
         np.testing.assert_array_equal(back.dequantize(), weight.dequantize())
         assert (back.block, back.zeros_mode, back.format) == (weight.block, weight.zeros_mode, weight.format)
+
+
+def test_weights_of_one_kind_share_their_kernel() -> None:
+    """A model's layers, and its experts, are many weights of a few kinds: each kernel is traced, read from disk and loaded once."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((3, 64)).astype(np.float32)
+    first, second = (
+        Product.of(x, PackedWeight.pack(quantize(rng.standard_normal((32, 64)), "int4", group=32))) for _ in range(2)
+    )
+    assert first.prepared is not second.prepared and first.prepared.kernels == second.prepared.kernels

@@ -15,7 +15,6 @@ from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, begun
 from tilewright.matmul.tiers.scaled import as_options, tiles_of
-from tilewright.specialization import compile
 from tilewright.tuning import Candidate
 
 
@@ -59,8 +58,8 @@ class Blocks:
         facts = weight.facts
         assert facts.format.dtype is not None
         kind = request.activation_scales if request.activation_scales in ("group", "token") else "tensor"
-        function = block_scaled_matmul.trace(
-            facts.N, facts.K, facts.format.dtype.name, request.out, kind, request.bias is not None,
+        kernel = block_scaled_matmul.for_target(
+            machine.arch, facts.N, facts.K, facts.format.dtype.name, request.out, kind, request.bias is not None,
             tiles_of(options),
         )  # fmt: skip
         codes = viewed(weight.codes, facts.format.dtype)
@@ -73,7 +72,7 @@ class Blocks:
             bias = () if call.bias is None else (_as_float32(call.bias),)
             return (call.activations, held[0], scales, held[1], *bias, call.out)
 
-        return Prepared(self.name, begun(compile(function, target=machine.arch), example), [codes, scales], arguments)
+        return Prepared(self.name, begun(kernel, example), [codes, scales], arguments)
 
 
 def _block_scales(weight: PackedWeight, example: Any) -> Any:

@@ -26,7 +26,6 @@ from tilewright.matmul.tiers.fragments import arranging_kernel
 from tilewright.matmul.tiers.records import by_row, float_parts, packing_begun, recoded, words_of
 from tilewright.ops.rounding import round_float
 from tilewright.runtime.tensors import is_torch
-from tilewright.specialization import compile
 from tilewright.tuning import Candidate
 
 WHOLE = 16
@@ -170,12 +169,12 @@ class Bytes:
         columns = -(-facts.K // WHOLE) * WHOLE
         of_rows = None if request.activation_scales == "none" else request.activation_scales
         packing_begun(weight, plan.form)
-        function = byte_quant_matmul.trace(
-            facts.N, columns, plan.form, activations=request.activations, out=request.out, zeros=plan.zeros,
+        kernel = byte_quant_matmul.for_target(
+            machine.arch, facts.N, columns, plan.form, activations=request.activations, out=request.out, zeros=plan.zeros,
             offset=plan.offset, of_rows=of_rows, by_channel=plan.by_channel, epilogue=epilogue,
             **options,
         )  # fmt: skip
-        kernel = begun(compile(function, target=machine.arch), example)
+        begun(kernel, example)
         records = weight.derived(
             (self.name, coding, type(example)), lambda: words(weight, plan_of(weight, coding), coding, example)
         )

@@ -83,11 +83,11 @@ class Fragments:
         factory = FACTORIES[sizes.pop("kernel")] if machine.arch.has("wgmma") else fragment_matmul
         plain = epilogue.is_plain and factory is not fragment_matmul
         packing_begun(weight, form)
-        function = factory.trace(
-            facts.N, columns, form, out=request.out, offset=coding.offset if point is None else point,
+        kernel = factory.for_target(
+            machine.arch, facts.N, columns, form, out=request.out, offset=coding.offset if point is None else point,
             epilogue=epilogue, **({} if form.zero is None else {"zeros_mode": mode}), **sizes,
         )  # fmt: skip
-        kernel = begun(compile(function, target=machine.arch), example)
+        begun(kernel, example)
         records = weight.derived(
             (self.name, str(form), type(example)), lambda: records_of(weight, form, coding, example)
         )

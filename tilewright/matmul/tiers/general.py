@@ -18,7 +18,6 @@ from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import recipe_for, table_of
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared
 from tilewright.runtime.kernel import Kernel
-from tilewright.specialization import compile
 from tilewright.tuning import Candidate
 
 
@@ -73,7 +72,7 @@ class GeneralCall:
     @functools.cached_property
     def kernel(self) -> Kernel:
         """The kernel, compiled at first use."""
-        return compile(general_matmul.trace(self.recipe, **self.options), target=self.machine.arch)
+        return general_matmul.for_target(self.machine.arch, self.recipe, **self.options)
 
     def held(self, arrays: dict[str, Any]) -> list[Any]:
         """The weight's tensors in the kernel's order; those that the recipe leaves out are not passed."""

@@ -20,7 +20,6 @@ from tilewright.matmul.arrays import device_of, placed_like
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared
 from tilewright.runtime.kernel import Kernel
-from tilewright.specialization import compile
 from tilewright.tuning import Candidate, Database
 
 NAME, VERSION = "ladder", 1
@@ -74,12 +73,11 @@ class LadderCall:
     ) -> None:
         of_rows = None if request.activation_scales == "none" else request.activation_scales
         scale = facts.scale
-        self.function = byte_quant_matmul.trace(
-            facts.N, facts.K, FORM, activations=request.activations, out=request.out, of_rows=of_rows,
+        self.kernel: Kernel = byte_quant_matmul.for_target(
+            machine.arch, facts.N, facts.K, FORM, activations=request.activations, out=request.out, of_rows=of_rows,
             by_channel=scale is not None, scale_type="float32" if scale is None else scale.dtype,
             epilogue=Epilogue(False, request.bias, request.function, request.residual), **options,
         )  # fmt: skip
-        self.kernel: Kernel = compile(self.function, target=machine.arch)
         self.shape = FORM.shape(facts.N, facts.K)
         self._one = placed_like(np.ones(1, np.float32), example)
         self._bias = placed_like(np.zeros(1, dtype(request.bias or "float32").numpy), example)

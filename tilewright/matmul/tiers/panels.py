@@ -18,7 +18,6 @@ from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared
 from tilewright.quant import QuantizedWeight
-from tilewright.specialization import compile
 from tilewright.tuning import Candidate
 
 
@@ -66,12 +65,11 @@ class Panels:
         facts, codes = weight.facts, panel_codes(weight.facts.format, request)
         assert codes is not None
         zero = None if facts.zeros == "groups" else facts.zero * codes.factor
-        function = quant_matmul.trace(
-            facts.N, facts.K, weights=codes.dtype.name, codebook=codes.table, group=facts.group, zero=zero,
+        kernel = quant_matmul.for_target(
+            machine.arch, facts.N, facts.K, weights=codes.dtype.name, codebook=codes.table, group=facts.group, zero=zero,
             activations=request.activations, out=request.out, arithmetic="int8" if request.quantize else "float32",
             **options,
         )  # fmt: skip
-        kernel = compile(function, target=machine.arch)
 
         def panels() -> list[Any]:
             source = weight.unpack()

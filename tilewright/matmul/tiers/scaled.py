@@ -18,7 +18,6 @@ from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, begun
 from tilewright.runtime.tensors import is_torch
-from tilewright.specialization import compile
 from tilewright.tuning import Candidate
 
 
@@ -68,13 +67,11 @@ class Scaled:
         tiles: Parts = tuple((part["columns"], tiles_of(part)) for part in options["parts"])
         codes = viewed(weight.codes, facts.format.dtype)
         if not is_scaled(facts, request) and request.bias is None:
-            kernel = compile(
-                dense_matmul.trace(facts.N, facts.K, name, out=request.out, tiles=tiles), target=machine.arch
-            )
+            kernel = dense_matmul.for_target(machine.arch, facts.N, facts.K, name, out=request.out, tiles=tiles)
             return Prepared(self.name, kernel, [codes], lambda call, held: (call.activations, *held, call.out))
         by_token = request.activation_scales == "token"
-        function = scaled_matmul.trace(
-            facts.N, facts.K, name, out=request.out, scale_A="token" if by_token else "tensor", scale_B="channel",
+        kernel = scaled_matmul.for_target(
+            machine.arch, facts.N, facts.K, name, out=request.out, scale_A="token" if by_token else "tensor", scale_B="channel",
             bias=request.bias is not None, tiles=tiles,
         )  # fmt: skip
         scales = weight.derived(("channel scales", type(example)), lambda: channel_scales(weight, example))
@@ -86,7 +83,7 @@ class Scaled:
             bias = () if call.bias is None else (as_float32(call.bias),)
             return (call.activations, held[0], of_tokens, held[1], *bias, call.out)
 
-        return Prepared(self.name, begun(compile(function, target=machine.arch), example), [codes, scales], arguments)
+        return Prepared(self.name, begun(kernel, example), [codes, scales], arguments)
 
 
 def as_options(tiles: Tiles) -> dict[str, Any]:

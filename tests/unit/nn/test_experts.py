@@ -1,0 +1,196 @@
+"""Experts in tensors of three dimensions: found by what their module does, quantised, saved, loaded, trained around."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from hf_experts import (  # noqa: E402
+    EXPERTS,
+    HIDDEN,
+    INNER,
+    ROUTED,
+    Block,
+    GptOssExperts,
+    GraniteMoeParallelExperts,
+    MixtralExperts,
+)
+
+import tilewright  # noqa: E402
+from tilewright.checkpoints import save_safetensors  # noqa: E402
+from tilewright.errors import MissingTensor, WrongArgumentShape  # noqa: E402
+from tilewright.nn import Experts, ExpertWeights, Linear  # noqa: E402
+
+SCHEME = "int8-g16"
+
+
+def block(kind: Any, seed: int = 0) -> Any:
+    torch.manual_seed(seed)
+    return Block(kind()).eval()
+
+
+def tokens(count: int = 7) -> Any:
+    return torch.randn(count, HIDDEN, generator=torch.Generator().manual_seed(1))
+
+
+def rounded(model: Any, quantised: Any) -> Any:
+    """The float model with the numbers that the quantised one has."""
+    made = copy.deepcopy(model)
+    made.up.weight.data = quantised.up.dequantize()
+    for name in ("gate_up_proj", "down_proj"):
+        dense = torch.stack([torch.from_numpy(one.to_dense()) for one in getattr(quantised.experts, name)]).float()
+        own = getattr(made.experts, name)
+        own.data = dense if own.shape == dense.shape else dense.transpose(1, 2)
+    return made
+
+
+def close(found: Any, expected: Any, part: float = 2e-5) -> None:
+    assert (found - expected).abs().max() <= part * expected.abs().max()
+
+
+@pytest.mark.parametrize("kind", ROUTED)
+def test_a_module_is_replaced_by_what_computes_alike(kind: Any) -> None:
+    model = block(kind)
+    quantised = tilewright.quantize(copy.deepcopy(model), SCHEME)
+    assert isinstance(quantised.experts, Experts) and isinstance(quantised.up, Linear)
+    assert isinstance(quantised.router, torch.nn.Linear)
+    with torch.no_grad():
+        x = tokens()
+        close(quantised(x), rounded(model, quantised)(x))
+        close(quantised(x), model(x), 0.05)
+        # No experts for anybody but one, and batches of sequences where the module takes them.
+        if kind is MixtralExperts:
+            index = torch.full((3, 1), 2)
+            close(
+                quantised.experts(x[:3], index, torch.ones(3, 1)),
+                rounded(model, quantised).experts(x[:3], index, torch.ones(3, 1)),
+            )
+            assert quantised.experts(x[:0], index[:0], torch.ones(0, 1)).shape == (0, HIDDEN)
+
+
+def test_expert_numbers_behind_the_last_are_of_another_machine() -> None:
+    quantised = tilewright.quantize(block(MixtralExperts), SCHEME).experts
+    x, factors = tokens(3), torch.ones(3, 2)
+    index = torch.tensor([[0, EXPERTS], [EXPERTS, EXPERTS], [1, 2]])
+    with torch.no_grad():
+        found = quantised(x, index, factors)
+        assert (found[1] == 0).all() and found.isfinite().all()
+        close(found[:1], quantised(x[:1], index[:1, :1], factors[:1, :1]))
+
+
+def test_rows_in_runs() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(GraniteMoeParallelExperts())
+    weight = model[0].weight.detach().clone()
+    quantised = tilewright.quantize(model, SCHEME)
+    assert isinstance(quantised[0], ExpertWeights)
+    x, sizes = tokens(9), [3, 0, 4, 2]
+    found = quantised[0](x, sizes)
+    close(found, torch.cat([part @ own.T for part, own in zip(x.split(sizes), weight)]), 0.05)
+    close(torch.nn.functional.linear(x[:3], quantised[0][0]), found[:3])
+
+
+@pytest.mark.parametrize("kind", [MixtralExperts, GptOssExperts])
+def test_copies_and_state_dicts(kind: Any) -> None:
+    first, other = (tilewright.quantize(block(kind, seed), SCHEME) for seed in (0, 1))
+    x = tokens()
+    with torch.no_grad():
+        expected = first(x)
+        assert not torch.equal(other(x), expected)
+        missing = other.load_state_dict(first.state_dict())
+        assert not missing.missing_keys and torch.equal(other(x), expected)
+        assert torch.equal(copy.deepcopy(first)(x), expected)
+        assert torch.equal(pickle.loads(pickle.dumps(first))(x), expected)
+    state = {key: value for key, value in first.state_dict().items() if not key.startswith("experts.down_proj.2.")}
+    with pytest.raises(RuntimeError, match=r"experts\.down_proj\.2\.qweight"):
+        other.load_state_dict(state)
+    half = copy.deepcopy(first).half()
+    with torch.no_grad():
+        close(half(x.half()).float(), expected, 0.02)
+
+
+def test_gradients_pass_through() -> None:
+    quantised = tilewright.quantize(block(MixtralExperts), SCHEME)
+    model = rounded(block(MixtralExperts), quantised)
+    grads = []
+    for one in (quantised, model):
+        x = tokens().requires_grad_()
+        (one(x) ** 2).sum().backward()
+        grads.append((x.grad, one.router.weight.grad))
+    for found, expected in zip(*grads):
+        close(found, expected, 1e-4)
+
+
+def test_compiled_as_eager() -> None:
+    quantised = tilewright.quantize(block(MixtralExperts), SCHEME)
+    with torch.no_grad():
+        compiled = torch.compile(quantised, backend="eager", fullgraph=True)
+        close(compiled(tokens()), quantised(tokens()))
+
+
+def test_a_module_that_computes_otherwise_is_left_alone() -> None:
+    class Scaled(MixtralExperts):
+        def forward(self, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
+            return 2.0 * super().forward(hidden_states, top_k_index, top_k_weights)
+
+    model = block(Scaled)
+    with pytest.warns(UserWarning, match="2 tensors of experts stay as they are, experts.gate_up_proj among them"):
+        assert isinstance(tilewright.quantize(model, SCHEME).experts, Scaled)
+    skipped = block(MixtralExperts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert isinstance(tilewright.quantize(skipped, SCHEME, skip="experts").experts, MixtralExperts)
+
+
+@pytest.mark.parametrize("kind", [MixtralExperts, GptOssExperts])
+def test_a_converted_checkpoint_fills_the_model(kind: Any, tmp_path: Path) -> None:
+    """Tensors of all experts become weights of each, under the names that mxfp4 experts have; those fill the module."""
+    model = block(kind)
+    save_safetensors(
+        tmp_path / "model.safetensors", {name: t.detach().numpy() for name, t in model.state_dict().items()}
+    )
+    done = tilewright.convert_checkpoint(tmp_path / "model.safetensors", tmp_path / "ours", SCHEME)
+    assert done.weights == 2 * EXPERTS + 1
+    loaded = tilewright.load_quantized(block(kind, 5), tmp_path / "ours")
+    assert isinstance(loaded.experts, Experts)
+    with torch.no_grad():
+        close(loaded(tokens()), tilewright.quantize(model, SCHEME)(tokens()), 1e-6)
+
+
+@pytest.mark.parametrize("names", [("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2")])
+def test_a_checkpoint_with_a_layer_for_each_expert_fills_the_model(names: tuple[str, str, str], tmp_path: Path) -> None:
+    model = block(MixtralExperts)
+    state = {name: t.detach().numpy() for name, t in model.state_dict().items() if "experts" not in name}
+    both, down = (getattr(model.experts, name).detach().numpy() for name in ("gate_up_proj", "down_proj"))
+    for e in range(EXPERTS):
+        for name, array in zip(names, (both[e, :INNER], both[e, INNER:], down[e])):
+            state[f"experts.{e}.{name}.weight"] = np.ascontiguousarray(array)
+    save_safetensors(tmp_path / "model.safetensors", state)
+    tilewright.convert_checkpoint(tmp_path / "model.safetensors", tmp_path / "ours.safetensors", SCHEME)
+    loaded = tilewright.load_quantized(block(MixtralExperts, 5), tmp_path / "ours.safetensors")
+    with torch.no_grad():
+        close(loaded(tokens()), tilewright.quantize(model, SCHEME)(tokens()), 1e-6)
+    del state[f"experts.2.{names[1]}.weight"]
+    save_safetensors(tmp_path / "less.safetensors", state)
+    tilewright.convert_checkpoint(tmp_path / "less.safetensors", tmp_path / "less-ours.safetensors", SCHEME)
+    with pytest.raises(MissingTensor, match=rf"experts\.2\.{names[1]} is missing"):
+        tilewright.load_quantized(block(MixtralExperts, 5), tmp_path / "less-ours.safetensors")
+
+
+def test_gate_and_up_of_two_forms_are_refused() -> None:
+    from tilewright.conversion.experts import side_by_side
+    from tilewright.quant import quantize
+
+    gate, up = (quantize(np.ones((8, 32)), to, group=16) for to in ("int8", "int4"))
+    with pytest.raises(WrongArgumentShape, match=r"experts\.0: gate and up are of two forms"):
+        side_by_side(gate, up, "experts.0", False)
+    one = side_by_side(gate, quantize(2 * np.ones((8, 32)), "int8", group=16), "experts.0", True)
+    np.testing.assert_allclose(one.to_dense()[:, 0], [1, 2] * 8, rtol=1e-3)

@@ -1,0 +1,347 @@
+"""Experts that a torch model keeps in tensors of three dimensions: which they are, and what takes their places."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.conversion.modules import put_in_place
+from tilewright.conversion.schemes import QuantizationScheme, finite_weight
+from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentShape
+from tilewright.matmul.arrays import as_numpy, as_torch
+from tilewright.quant.importers.arrays import FLOATS
+from tilewright.quant.weight import QuantizedWeight
+
+STACKED = ("gate_up_proj", "down_proj")
+"""Names of the two tensors of a module with experts."""
+
+APART = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
+"""Names of gate, up and down where a checkpoint has them as one weight for each expert, ``0.w1`` and so on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A module with experts.
+
+    Attributes
+    ----------
+    module : of the model.
+    names : of its parameters of three dimensions.
+    form : how it computes (`nn.expert_form.ExpertForm`); None where it is one product alone, of rows in runs.
+    columns : whether the tensors are ``[experts, K, N]``.
+    """
+
+    module: Any
+    names: tuple[str, ...]
+    form: Any
+    columns: bool
+
+    def shape(self, name: str) -> tuple[int, int, int]:
+        """Experts, N and K of a tensor."""
+        experts, first, second = getattr(self.module, name).shape
+        return (experts, second, first) if self.columns else (experts, first, second)
+
+    def bias(self, name: str) -> Any:
+        """Biases ``[experts, N]``, or None."""
+        return self.module._parameters.get(f"{name}_bias")
+
+    def numbers(self, full: str, name: str) -> Iterator[np.ndarray]:
+        """Each expert's weight ``[N, K]`` as float32.
+
+        Raises
+        ------
+        CannotQuantize : it is not there, or not finite.
+        """
+        tensor = getattr(self.module, name)
+        if tensor.is_meta:
+            raise CannotQuantize(f"{full}.{name} is on the meta device: it has no numbers", hint="load them first")
+        for number in range(len(tensor)):
+            wide = as_numpy(tensor[number].detach().float())
+            yield finite_weight(f"{full}.{name}[{number}]", wide.T if self.columns else wide)
+
+
+def lying_by_columns(first: tuple[int, ...], second: tuple[int, ...]) -> bool | None:
+    """Whether tensors of experts' first and second products are ``[experts, K, N]``; None where neither order fits."""
+    (experts, a, b), (others, c, d) = first, second
+    if experts != others or ((a, b) != (2 * d, c) and (a, b) != (d, 2 * c)):
+        return None
+    return (a, b) == (d, 2 * c)
+
+
+def stacks_of(model: Any) -> dict[str, Stack]:
+    """The modules of a model with experts in tensors of three dimensions that compute in a way that is known, by name."""
+    found, known = {}, dict[Any, Any]()
+    for name, module in model.named_modules():
+        three = tuple(key for key, tensor in module._parameters.items() if tensor is not None and tensor.ndim == 3)
+        if not (name and three):
+            continue
+        # Modules of one class and size, those of all layers of a model, compute alike.
+        kind = type(module), three, tuple(tuple(getattr(module, one).shape) for one in three)
+        if kind not in known:
+            known[kind] = _stack(module, three)
+        if known[kind] is not None:
+            found[name] = replace(known[kind], module=module)
+    return found
+
+
+def _stack(module: Any, three: tuple[str, ...]) -> Stack | None:
+    from tilewright.nn.expert_form import form_of
+
+    if set(three) == set(STACKED):
+        columns = lying_by_columns(*(tuple(getattr(module, name).shape) for name in STACKED))
+        form = None if columns is None else form_of(module, STACKED, columns)
+        return None if form is None else Stack(module, STACKED, form, form.columns)
+    if three == ("weight",) and _multiplies_runs(module):
+        return Stack(module, three, None, False)
+    return None
+
+
+def _multiplies_runs(module: Any) -> bool:
+    """Whether a module with a tensor ``[experts, N, K]`` multiplies rows in runs, one expert's after the other, given their sizes."""
+    import torch
+
+    from tilewright.nn.expert_form import probe_of
+
+    if len(inspect.signature(module.forward).parameters) != 2:
+        return False
+    probe, (experts, _, width) = probe_of(module, {}), module.weight.shape
+    x = torch.randn(experts + 1, width)
+    expected = torch.cat(
+        [x[:2] @ probe.weight[0].T, *(x[e + 1 : e + 2] @ probe.weight[e].T for e in range(1, experts))]
+    )
+    try:
+        with torch.no_grad():
+            found = probe.forward(x, [2, *[1] * (experts - 1)])
+    except (RuntimeError, IndexError, TypeError, ValueError, AttributeError):
+        return False
+    return found.shape == expected.shape and bool((found - expected).abs().max() <= 1e-4 * expected.abs().max())
+
+
+def stacks_to_quantize(model: Any, skip: str) -> dict[str, Stack]:
+    """`stacks_of`, without those that `skip` names."""
+    return {
+        name: stack
+        for name, stack in stacks_of(model).items()
+        if not any(re.search(skip, f"{name}.{one}") for one in stack.names)
+    }
+
+
+def quantize_stack(model: Any, name: str, stack: Stack, how: QuantizationScheme) -> None:
+    """Round the experts of a module to nearest, and put what multiplies by them in its place."""
+    weights = {one: [how.quantize(numbers) for numbers in stack.numbers(name, one)] for one in stack.names}
+    biases = {one: stack.bias(one) for one in stack.names}
+    replace_stack(model, name, stack, weights, biases, how.activations)
+
+
+def replace_stack(
+    model: Any, name: str, stack: Stack, weights: Mapping[str, Sequence[QuantizedWeight]], biases: Mapping[str, Any],
+    activations: str | None,
+) -> None:  # fmt: skip
+    """Put a `tilewright.nn.Experts` (or `ExpertWeights`) in the place of a module.
+
+    Raises
+    ------
+    WrongArgumentShape : the experts are of other forms, one in the middle for example.
+    """
+    from tilewright.nn import Experts, ExpertWeights
+    from tilewright.nn.expert_form import act_of
+
+    device = getattr(stack.module, stack.names[0]).device
+    device = "cpu" if device.type == "meta" else device
+    try:
+        made = [ExpertWeights(weights[one], biases.get(one), activations, device) for one in stack.names]
+    except WrongArgumentShape as error:
+        raise WrongArgumentShape(f"{name}: {error.message}", hint=error.hint) from None
+    layer = made[0] if stack.form is None else Experts(made[0], made[1], stack.form, STACKED, act_of(stack.module))
+    put_in_place(model, name, stack.module, layer)
+
+
+def dense_stacks(tensors: Mapping[str, Any], names: Iterable[str], skip: Callable[[str], bool]) -> dict[str, bool]:
+    """Tensors of a checkpoint with the experts of a layer in floats, and whether they are ``[experts, K, N]``.
+
+    Parameters
+    ----------
+    names : of tensors to look at.
+    skip : says of a name that it stays as it is.
+    """
+    found: dict[str, bool] = {}
+    given = set(names)
+    for name in given:
+        head, _, last = name.rpartition(".")
+        second = f"{head}.{STACKED[1]}"
+        if last != STACKED[0] or second not in given or skip(name):
+            continue
+        shapes = [tuple(tensors[one].shape) for one in (name, second)]
+        columns = lying_by_columns(*shapes) if all(len(shape) == 3 for shape in shapes) else None
+        if columns is not None and all(tensors[one].dtype.name in FLOATS for one in (name, second)):
+            found |= {name: columns, second: columns}
+    return found
+
+
+def each_expert(
+    tensors: Mapping[str, Any], name: str, columns: bool, how: QuantizationScheme
+) -> Iterator[tuple[str, QuantizedWeight]]:
+    """The weights that become of a tensor with the experts of a layer, ``name.0``, ``name.1``, ...  Raises CannotQuantize."""
+    stacked = tensors[name]
+    for number in range(len(stacked)):
+        numbers = finite_weight(f"{name}[{number}]", stacked[number])
+        yield f"{name}.{number}", how.quantize(numbers.T if columns else numbers)
+
+
+def each_bias(tensors: Mapping[str, Any], name: str) -> dict[str, np.ndarray]:
+    """The biases of the experts of a tensor, ``name.0.bias``, ...; none where there is no ``name_bias``."""
+    stacked = tensors.get(f"{name}_bias")
+    return {} if stacked is None else {f"{name}.{number}.bias": bias for number, bias in enumerate(stacked)}
+
+
+class GatheredExperts:
+    """Weights of a checkpoint that belong to experts of a model, one after the other as they are read.
+
+    A weight ``experts.gate_up_proj.3`` is one of a tensor; ``experts.3.w1``, ``w3`` and ``w2`` (or ``gate_proj``, ``up_proj``
+    and ``down_proj``) are parts of two.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.stacks = model, stacks_of(model)
+        self._found: dict[str, dict[tuple[str, int], QuantizedWeight]] = {}
+        self._parts: dict[str, dict[tuple[str, int], QuantizedWeight]] = {}
+        self._biases: dict[str, dict[tuple[str, int], Any]] = {}
+        self._activations: dict[str, str | None] = {}
+
+    def take(self, name: str, weight: QuantizedWeight, activations: str | None) -> bool:
+        """Keep a weight where it is an expert's; whether it is."""
+        place = self._place(name)
+        if place is None:
+            return False
+        full, what, number, whole = place
+        self._activations[full] = activations
+        (self._found if whole else self._parts).setdefault(full, {})[what, number] = weight
+        return True
+
+    def take_bias(self, name: str, tensors: Mapping[str, Any]) -> bool:
+        """Keep one of the tensors, ``experts.gate_up_proj.3.bias``, where it is an expert's bias; whether it is."""
+        place = self._place(name.removesuffix(".bias"))
+        if place is None or not name.endswith(".bias"):
+            return False
+        self._biases.setdefault(place[0], {})[place[1:3]] = tensors[name]
+        return True
+
+    def _place(self, name: str) -> tuple[str, str, int, bool] | None:
+        """The module, the tensor (or part), and the expert of a weight's name; whether it is a tensor."""
+        head, _, last = name.rpartition(".")
+        full, _, middle = head.rpartition(".")
+        if last.isdigit() and full in self.stacks and middle in self.stacks[full].names:
+            return full, middle, int(last), True
+        known = any(last in names for names in APART)
+        if middle.isdigit() and full in self.stacks and known and self.stacks[full].names == STACKED:
+            return full, last, int(middle), False
+        return None
+
+    def put_in_place(self) -> set[str]:
+        """Replace the modules whose experts were read; their names.
+
+        Raises
+        ------
+        MissingTensor : an expert that the checkpoint lacks.
+        WrongArgumentShape : experts of another shape than the model's, or a gate and what passes it that are of two forms.
+        """
+        for full in (*self._found, *(full for full in self._parts if full not in self._found)):
+            stack = self.stacks[full]
+            found = self._found.get(full) or self._joined(full)
+            weights = {one: self._weights(full, one, found) for one in stack.names}
+            biases = {one: self._bias(full, one) for one in stack.names}
+            replace_stack(self.model, full, stack, weights, biases, self._activations[full])
+        return {*self._found, *self._parts}
+
+    def _weights(self, full: str, name: str, found: Mapping[tuple[str, int], QuantizedWeight]) -> list[QuantizedWeight]:
+        experts, *shape = self.stacks[full].shape(name)
+        weights = []
+        for number in range(experts):
+            weight = found.get((name, number))
+            if weight is None:
+                raise MissingTensor(f"{full}.{name}.{number} is missing: the model has {experts} experts")
+            if list(weight.shape) != shape:
+                raise WrongArgumentShape(
+                    f"{full}.{name}.{number} is {list(weight.shape)} in the checkpoint, {shape} in the model"
+                )
+            weights.append(weight)
+        return weights
+
+    def _bias(self, full: str, name: str) -> Any:
+        known = self._biases.get(full, {})
+        if self.stacks[full].bias(name) is None:
+            return None
+        experts = self.stacks[full].shape(name)[0]
+        missing = next((number for number in range(experts) if (name, number) not in known), None)
+        if missing is not None:
+            raise MissingTensor(f"{full}.{name}.{missing}.bias is missing: the model has such a tensor")
+        like = self.stacks[full].bias(name)
+        import torch
+
+        return torch.stack([as_torch(np.asarray(known[name, number]), "cpu") for number in range(experts)]).to(
+            like.dtype
+        )
+
+    def _joined(self, full: str) -> dict[tuple[str, int], QuantizedWeight]:
+        """Weights of gate and up as one, in the rows that the model has them in."""
+        parts, made = self._parts[full], {}
+        names = next(names for names in APART if any(what in names for what, _ in parts))
+        gate, up, down = names
+        for number in range(self.stacks[full].shape(STACKED[0])[0]):
+            three = [parts.get((one, number)) for one in names]
+            missing = next((one for one, weight in zip(names, three) if weight is None), None)
+            if missing is not None:
+                raise MissingTensor(f"{full}.{number}.{missing} is missing: an expert has {gate}, {up} and {down}")
+            first, second, third = three
+            assert first is not None and second is not None and third is not None
+            joined = side_by_side(first, second, f"{full}.{number}", self.stacks[full].form.neighbours)
+            made[STACKED[0], number], made[STACKED[1], number] = joined, third
+        return made
+
+
+def side_by_side(gate: QuantizedWeight, up: QuantizedWeight, name: str, neighbours: bool) -> QuantizedWeight:
+    """Two weights as one with the rows of both: those of the first in front, or in turn.
+
+    Raises
+    ------
+    WrongArgumentShape : they are of two forms: groups, formats, orders of columns.
+    """
+
+    def form(weight: QuantizedWeight) -> Any:
+        arrays = [None if a is None else (a.dtype, a.shape) for a in (weight.scales, weight.zeros, weight.multipliers)]
+        return weight.format, weight.shape, weight.block, weight.zeros_mode, weight.tensor_scale, arrays
+
+    assert gate.block is not None
+    same = form(gate) == form(up) and all(
+        (a is None) == (b is None) and (a is None or b is None or np.array_equal(a, b))
+        for a, b in ((gate.g_idx, up.g_idx), (gate.divisors, up.divisors))
+    )
+    rows_each = gate.block[0]
+    if not same or (rows_each > 1 and (neighbours or gate.shape[0] % rows_each)):
+        raise WrongArgumentShape(
+            f"{name}: gate and up are of two forms, which cannot be the rows of one weight",
+            hint="the model keeps both in one tensor; one whose experts are linear layers takes them as they are",
+        )
+
+    def both(first: np.ndarray | None, second: np.ndarray | None) -> np.ndarray | None:
+        if first is None or second is None:
+            return None
+        if len(first) == 1 and gate.shape[0] > 1:  # one for all rows
+            if np.array_equal(first, second):
+                return first
+            first, second = (np.repeat(one, -(-gate.shape[0] // rows_each), 0) for one in (first, second))
+        return (
+            np.stack([first, second], 1).reshape(-1, first.shape[1]) if neighbours else np.concatenate([first, second])
+        )
+
+    codes = both(gate.codes, up.codes)
+    assert codes is not None
+    return QuantizedWeight(
+        codes, gate.format, both(gate.scales, up.scales), both(gate.zeros, up.zeros), gate.zeros_mode, gate.block,
+        gate.g_idx, both(gate.multipliers, up.multipliers), gate.tensor_scale, gate.divisors,
+    )  # fmt: skip

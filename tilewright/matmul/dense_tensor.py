@@ -1,0 +1,74 @@
+"""The numbers of a packed weight as a tensor of torch, worked out where the weight is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.matmul.arrays import as_torch
+from tilewright.matmul.packed import PackedWeight
+
+AT_ONCE = 1 << 24
+"""Elements that are decoded at a time: indices into the table of values take eight bytes each."""
+
+
+def dense_tensor(weight: PackedWeight, dtype: Any) -> Any:
+    """The weight that activations are multiplied by in effect, ``[N, K]`` of `dtype`, computed in float32 (float64 where asked for).
+
+    Parameters
+    ----------
+    weight : of tensors, or of arrays of NumPy.
+    dtype : a floating type of torch.
+    """
+    import torch
+
+    N, K = weight.shape
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    held = {name: as_torch(array, getattr(array, "device", "cpu")) for name, array in weight.arrays.items()}
+    codes, of = held["codes"], weight.format
+    out = torch.empty(N, K, dtype=dtype, device=codes.device)
+    table = None if of.is_dense else torch.from_numpy(np.nan_to_num(of.table)).to(codes.device, wide)
+    gathered = None if weight.gathered is None else torch.from_numpy(weight.gathered).to(codes.device).long()
+    columns = K if gathered is None else len(gathered)
+    rows_each, group = weight.block[0], weight.facts.group
+    step = max(1, AT_ONCE // columns // rows_each) * rows_each
+    for first in range(0, N, step):
+        part = slice(first, min(first + step, N))
+
+        def spread(name: str, part: slice = part) -> Any:
+            """An array of groups with one element for each of these rows and columns, or one for all."""
+            values = held[name].float().to(wide) if held[name].dtype.itemsize < 4 else held[name].to(wide)
+            if len(values) > 1:
+                values = values.repeat_interleave(rows_each, 0)[part]
+            return values.repeat_interleave(group, 1)[:, :columns] if values.shape[1] > 1 else values
+
+        numbers = codes[part].to(wide) if table is None else table[_unpacked(codes[part], of.bits, columns)]
+        factor: Any = weight.tensor_scale
+        for name in ("multipliers", "scales"):
+            if name in held:
+                factor = spread(name) * factor
+        if weight.zeros_mode == "rescale" and "zeros" in held:
+            numbers = numbers * factor - spread("zeros")
+        else:
+            numbers = (numbers - spread("zeros") if "zeros" in held else numbers) * factor
+        if gathered is not None:
+            ordered = torch.empty(len(numbers), K, dtype=wide, device=codes.device)
+            ordered[:, gathered[gathered >= 0]] = numbers[:, gathered >= 0]
+            numbers = ordered
+        if "divisors" in held:
+            numbers = numbers / held["divisors"].to(wide)
+        out[part] = numbers.to(dtype)
+    return out
+
+
+def _unpacked(packed: Any, bits: int, columns: int) -> Any:
+    """Codes, one an element (int64), of bytes that hold them row by row, low bits first."""
+    import torch
+
+    at = torch.arange(columns, device=packed.device) * bits
+    found = packed[:, at // 8].long() >> at % 8
+    if 8 % bits:
+        following = (at // 8 + 1).clamp(max=packed.shape[1] - 1)
+        found = found | packed[:, following].long() << (8 - at % 8)
+    return found & ((1 << bits) - 1)
