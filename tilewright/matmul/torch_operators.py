@@ -117,6 +117,15 @@ def register_operators() -> None:
 
     run.register_autograd(backward, setup_context=keep)
 
+    def keep_gradient(ctx: Any, inputs: Any, output: Any) -> None:
+        grad, _, ctx.handle = inputs
+        ctx.columns = grad.shape[-1]
+
+    def backward_gradient(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+        return run(grad.contiguous(), ctx.columns, ctx.handle, None, None, None, None, None, grad.dtype), None, None
+
+    gradient.register_autograd(backward_gradient, setup_context=keep_gradient)
+
     def batched(info: Any, in_dims: Any, x: torch.Tensor, *rest: Any) -> Any:
         if any(dim is not None for dim in in_dims[1:]):
             raise Unsupported("vmap over a layer's weight, bias or scales", ("vmap over its activations",))

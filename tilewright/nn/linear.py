@@ -351,6 +351,10 @@ class Linear(torch.nn.Module):
         """
         if is_compiling():
             return self._traced(x, output)
+        if type(x).__name__ == "Proxy" and hasattr(
+            x, "tracer"
+        ):  # `torch.fx.symbolic_trace`: a layer is a leaf, as torch's are
+            return x.tracer.create_proxy("call_module", x.tracer.path_of_module(self), (x,), {})
         # What was learnt from earlier calls holds for the buffers that they read.
         if output is None and self._seen and type(x) in _PLAIN and all(map(is_, self._buffers.values(), self._seen)):
             result = self._replays(x)

@@ -64,6 +64,32 @@ def test_a_traced_call_computes() -> None:
     near(traced(2 * X), made(2 * X))
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_exported_call_computes_for_any_number_of_rows(strict: bool) -> None:
+    made = layer()
+    exported = torch.export.export(
+        torch.nn.Sequential(made), (X,), dynamic_shapes=({0: torch.export.Dim("rows", min=2)},), strict=strict
+    )
+    near(exported.run_decompositions().module()(X[:3]), made(X[:3]))
+    near(made(X), torch.nn.functional.linear(X, made.dequantize(), made.bias))  # which export leaves as it was
+
+
+def test_a_symbolic_trace_has_the_layer_as_a_leaf() -> None:
+    model = torch.nn.Sequential(layer(), torch.nn.ReLU())
+    traced = torch.fx.symbolic_trace(model)
+    assert [node.op for node in traced.graph.nodes] == ["placeholder", "call_module", "call_module", "output"]
+    near(traced(X), model(X))
+
+
+def test_gradients_of_gradients() -> None:
+    made = layer()
+    x, y = X.clone().requires_grad_(), X.clone().requires_grad_()
+    for at, call in ((x, made), (y, lambda y: torch.nn.functional.linear(y, made.dequantize(), made.bias))):
+        (slope,) = torch.autograd.grad(call(at).pow(3).sum(), at, create_graph=True)
+        slope.square().sum().backward()
+    torch.testing.assert_close(x.grad, y.grad, rtol=1e-4, atol=1e-2)
+
+
 def test_fake_tensors_have_a_shape() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
