@@ -90,6 +90,7 @@ from tilewright.language.math import (
     shift_right,
 )  # fmt: skip
 from tilewright.language.memory import (
+    Tensor,
     alias,
     alloc_buffer,
     alloc_fragment,
@@ -102,12 +103,12 @@ from tilewright.language.memory import (
 )  # fmt: skip
 from tilewright.language.mistakes import UnknownName
 from tilewright.language.older_words import OLDER_WORDS
+from tilewright.language.positions import POSITION_WORDS
 from tilewright.language.roles import channel, role, roles, wait_wgmma, wgmma_gemm
 from tilewright.language.source import expression_here
 from tilewright.language.tensors import (
     Packed,
     StridedTensor,
-    Tensor,
     const,
     dynamic,
     empty,
@@ -151,7 +152,7 @@ Serial, Unroll, Vectorized = serial, unroll, vectorized
 
 _NAMED: dict[str, Any] = {
     **FUNCTIONS, **REDUCTIONS, **ATOMICS, **TYPES, **WARP_WORDS, **BARRIER_WORDS, **TRANSFER_WORDS, **EXTERNAL_WORDS, **THREAD_WORDS,
-    **OLDER_WORDS, **CONVOLUTION_WORDS,
+    **OLDER_WORDS, **CONVOLUTION_WORDS, **POSITION_WORDS,
     "abs": abs_, "max": max_, "min": min_, "print": print_,
 }  # fmt: skip
 globals().update(_NAMED)

@@ -125,6 +125,11 @@ class BufferProxy(TensorProxy):
     def ndim(self) -> int:
         return self._buffer.rank
 
+    @property
+    def data(self) -> BufferProxy:
+        """Its memory, for `T.Tensor` and `T.decl_buffer` of another shape."""
+        return self
+
     def __len__(self) -> int:
         size = self._buffer.shape[0]
         if not isinstance(size, int):

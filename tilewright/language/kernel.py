@@ -85,7 +85,7 @@ def Kernel(
 
     Parameters
     ----------
-    blocks : 1 to 3 extents of the grid, x first; ints or symbolic sizes.
+    blocks : up to 3 extents of the grid, x first; ints or symbolic sizes; none for a single block.
     threads : threads of a block: an int or a tuple of 1 to 3; default 128.
     is_cpu : accepted for TileLang's sake; the target decides.
     cluster_dims : blocks of a cluster along each grid dimension; where the compiler divides the kernel into roles, they
@@ -103,8 +103,8 @@ def Kernel(
     the block's index, or a tuple of them, one a grid dimension.
     """
     builder = current("T.Kernel")
-    if not 1 <= len(blocks) <= 3:
-        raise NumberExpected("the grid of T.Kernel", "1 to 3 extents", str(len(blocks)))
+    if len(blocks) > 3:
+        raise NumberExpected("the grid of T.Kernel", "at most 3 extents", str(len(blocks)))
     if builder.kernel is not None:
         raise NestedKernel(builder.kernel.span.line if builder.kernel.span else None)
     for block in blocks:
@@ -120,7 +120,7 @@ def Kernel(
         attributes["ping_pong"] = bool(ping_pong)
     if specialize is not None:
         attributes["specialize"] = bool(specialize)
-    grid = tuple(extent(block, "an extent of the grid of T.Kernel") for block in blocks)
+    grid = tuple(extent(block, "an extent of the grid of T.Kernel") for block in blocks or (1,))
     return KernelContext(grid, _three(128 if threads is None else threads, "threads of T.Kernel"), attributes)
 
 

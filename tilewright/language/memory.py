@@ -13,7 +13,7 @@ from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected, TileExpected, TileOperatorInParallel, ViewMismatch
 from tilewright.language.proxies import Variable, as_expr, constant, describe
 from tilewright.language.source import statement_here
-from tilewright.language.tensors import shape_of
+from tilewright.language.tensors import TensorAnnotation, shape_of
 
 
 def _allocate(shape: Any, dtype: Any, scope: str, what: str) -> BufferProxy:
@@ -126,6 +126,18 @@ def view(buffer: Any, shape: Any = None, dtype: Any = None) -> BufferProxy:
             raise ViewMismatch(base.name, f"has {old} bytes, but the view needs {new}")
     name = current("T.view").take_name(f"{base.name}_view")
     return BufferProxy(Buffer(name, sizes, record, base.scope, source=base.source or base), buffer.frame)
+
+
+class TensorWord(TensorAnnotation):
+    """``T.Tensor``: an annotation, or within a program the memory of a buffer in another shape."""
+
+    @author_facing
+    def __call__(self, shape: Any, dtype: Any = "float32", data: Any = None) -> Any:
+        """A row-major tensor; with `data` (``buffer.data``) not a new one, but what `view` makes of that buffer."""
+        return super().__call__(shape, dtype) if data is None else view(data, shape, dtype)
+
+
+Tensor = TensorWord("Tensor")
 
 
 @author_facing

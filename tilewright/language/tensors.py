@@ -79,7 +79,6 @@ class TensorAnnotation:
         return self(parts)
 
 
-Tensor = TensorAnnotation("Tensor")
 Packed = TensorAnnotation("Packed", packed=True)
 
 
@@ -268,7 +267,6 @@ __all__ = [
     "INT32",
     "Packed",
     "StridedTensor",
-    "Tensor",
     "TensorType",
     "const",
     "dynamic",

@@ -14,10 +14,10 @@ from tilewright.ir.dtypes import BOOL
 from tilewright.ir.nodes import Call, Expr, Parallel, Region, Statement, TileOperator
 from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import TensorProxy, borrow_extents, region_of
-from tilewright.language.builder import in_kernel, record_operator
+from tilewright.language.builder import in_kernel, record, record_operator
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected, SymbolicExtent
-from tilewright.language.proxies import Element, Scalar, as_expr, condition, constant, describe
+from tilewright.language.proxies import Element, Scalar, Variable, as_expr, check_scope, condition, constant, describe
 from tilewright.language.source import statement_here
 from tilewright.machine.fragment_records import FragmentRecords
 
@@ -86,7 +86,7 @@ def copy(
     Parameters
     ----------
     src, dst : a buffer (all of it), a slice ``A[i:i + 64, 0:32]``, or an element ``A[i, j]``: the head of a region
-        as large as the other operand, whose missing leading extents are 1.
+        as large as the other operand, whose missing leading extents are 1.  Of two elements, one assignment.
     coalesced_width : elements that a thread moves at once.
     disable_tma : plain loads and stores.
     eviction_policy : ``"evict_first"``, ``"evict_last"`` or ``"evict_normal"``, a hint to the L2 cache.
@@ -98,6 +98,9 @@ def copy(
     loop_layout : a `T.Fragment` that says which thread moves which element, by plain loads and stores.
     """
     builder = in_kernel("T.copy")
+    if isinstance(src, (Element, Variable)) and isinstance(dst, (Element, Variable)) and rank is None:
+        _assign(src, dst)
+        return
     source, destination = pair(src, dst, "T.copy")
     prefer = choice(prefer_instruction, ("tma", "cp_async", "sync"), "prefer_instruction of T.copy")
     eviction = choice(eviction_policy, EVICTIONS, "eviction_policy of T.copy")
@@ -117,6 +120,14 @@ def copy(
     record_tiles(operator, "T.copy", source=source, destination=destination)
     if loop_layout is not None:
         builder.frame.statements[-1] = _by_layout(operator, loop_layout)
+
+
+def _assign(source: Element | Variable, destination: Element | Variable) -> None:
+    """``destination = source`` for single elements, by every thread that comes there."""
+    buffer = destination.buffer
+    check_scope(destination.frame)
+    value = nodes.cast(as_expr(source), buffer.dtype)
+    record(nodes.Store(buffer, destination.indices, value, span=statement_here()))
 
 
 def _by_layout(operator: ops.Copy, layout: Any) -> Statement:
@@ -227,7 +238,11 @@ def gemm_sp(
 def _reduction(kind: str, meaning: str) -> Callable[..., None]:
     what = f"T.reduce_{kind}"
 
-    def call(buffer: Any, out: Any, dim: Any = -1, clear: bool = True, batch: int = 1, annotations: Any = None) -> None:
+    def call(
+        buffer: Any, out: Any, dim: Any = -1, clear: bool = True, batch: int = 1, annotations: Any = None, nan_propagate: bool = False
+    ) -> None:  # fmt: skip
+        if nan_propagate:
+            raise NumberExpected(f"nan_propagate of {what}", "False: greatest and least elements leave NaN out", "True")
         _reduce(buffer, out, kind, dim, clear, what)
 
     call.__name__ = call.__qualname__ = f"reduce_{kind}"

@@ -28,6 +28,7 @@ from tilewright.passes.tile.delay_waits import delay_waits
 from tilewright.passes.tile.drop_dependent_launch import drop_dependent_launch
 from tilewright.passes.tile.drop_empty_grids import drop_empty_grids
 from tilewright.passes.tile.drop_guards import drop_guards
+from tilewright.passes.tile.drop_idle_waits import drop_idle_waits
 from tilewright.passes.tile.drop_turns import drop_turns
 from tilewright.passes.tile.form_clusters import form_clusters
 from tilewright.passes.tile.forward_operands import forward_operands
@@ -79,6 +80,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(drop_dependent_launch, "early: they stand in the way of nothing then", _in_turn),
     Step(lower_prints, "early: what shows a tile is a copy and a thread's loop like others"),
     Step(check_words, "before anything is built on what the machine lacks"),
+    Step(drop_idle_waits, "early: nobody else need ask what is waited for"),
     Step(meet_grid, "early: workspaces are the host program's", _many_threads),
     Step(check_tiles, "before anything changes: it speaks of the tiles that the author wrote", _one_thread),
     Step(privatize_operators, "early: what threads do alone is no work of the block"),

@@ -9,8 +9,11 @@ import tilewright
 import tilewright.language as T
 from tilewright.errors import MissingCapability
 from tilewright.ir import dtypes
+from tilewright.ir.visitor import kernels
 from tilewright.targets.cuda.compiler import compile_text
+from tilewright.targets.cuda.emit import kernel_parameters
 from tilewright.targets.cuda.spellings import TYPES
+from tilewright.targets.cuda.target import code_of
 
 pytestmark = pytest.mark.sampled(3)
 
@@ -33,6 +36,29 @@ def test_every_type(dtype):
     with pytest.raises(MissingCapability, match=f"sm_90a has no numbers of type {dtype}") as caught:
         tilewright.compile(converted(dtype), target="cuda -arch=sm_90a")
     assert "for i in T.Parallel(256)" in str(caught.value)
+
+
+def filled(dtype):
+    @T.prim_func
+    def main(value: getattr(T, dtype), C: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                C[i] = T.cast(value, "float32")
+
+    return main
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "int8", "bool"])
+def test_numbers_of_every_type_as_arguments(dtype):
+    """Floats that no host language has come as wide ones, rounded by the kernel."""
+    kernel = tilewright.compile(filled(dtype), target="cuda -arch=sm_90a")
+    found, expected = np.zeros((2, 64), np.float32)
+    value = 1.1 if "float" in dtype else 1
+    kernel.emulate(value, found)
+    kernel.interpret(value, expected)
+    assert np.array_equal(found, expected) and found.any()
+    codes = {code_of(one) for one in kernel_parameters(kernels(kernel.program.final)[0])}
+    assert codes == {"Q", "f" if "float" in dtype else {"int8": "b", "bool": "?"}[dtype]}
 
 
 def staged(rows, columns):

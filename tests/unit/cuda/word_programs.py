@@ -434,3 +434,71 @@ def grouped_by_pointers(dtype="float16", groups=3, block=(32, 32, 32), stages=2,
         (a, b, np.array(sizes, np.int32), c, np.zeros(1, np.float32)),
         [x.astype(float) @ y for x, y in zip(a, b)],
     )
+
+
+def greatest_of_products():
+    """Where a row of a product is greatest, a column least: of equal ones the first.  The gemm is not waited for, its author says."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 32), "float16"), B: T.Tensor((32, 48), "float16"), C: T.Tensor((64 + 48,), "int64")):
+        with T.Kernel(threads=128):
+            a = T.alloc_shared((64, 32), "float16")
+            b = T.alloc_shared((32, 48), "float16")
+            c = T.alloc_fragment((64, 48), "float32")
+            rows = T.alloc_fragment((64,), "int64")
+            columns = T.alloc_fragment((1, 48), "int32")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.gemm(a, b, c, clear_accum=True, wg_wait=-1)
+            T.wait_wgmma(0)
+            T.reduce_argmax(c, rows, dim=1)
+            T.reduce_argmin(c, columns, dim=0)
+            T.copy(rows, C[0:64])
+            for j in T.Parallel(48):
+                C[64 + j] = columns[0, j]
+
+    a, b = whole(64, 32, low=-2, high=3), whole(32, 48, low=-2, high=3)
+    c = a.astype(float) @ b.astype(float)
+    return main, (a, b, np.zeros(112, np.int64)), np.concatenate([c.argmax(1), c.argmin(0)])
+
+
+def places_of_nan(threads=64):
+    """NaN is before all numbers, the first of several; what is as small as the beginning of a search is a number."""
+
+    @T.prim_func
+    def main(A: T.Tensor((7, 5), "float32"), C: T.Tensor((7,), "int32")):
+        with T.Kernel(1, threads=threads):
+            a = T.alloc_shared((7, 5), "float32")
+            at = T.alloc_shared((7,), "int32")
+            T.copy(A, a)
+            T.reduce_argmax(a, at)
+            T.copy(at, C)
+
+    a = whole(7, 5, dtype="float32")
+    a[0], a[1, 2:4], a[2], a[3, 4] = -np.inf, np.nan, np.nan, np.inf
+    return main, (a, np.zeros(7, np.int32)), a.argmax(1)
+
+
+def single_elements():
+    """Elements copied one by one, by threads and in a parallel loop; a number of half precision; a tensor in another shape."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((8, 16), "float32"), at: T.Tensor((128,), "int64"), by: T.float16, C: T.Tensor((128,), "float16")
+    ):
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding()
+            place = T.alloc_local([1], "int32")
+            line = T.Tensor((128,), "float32", A.data)
+            T.copy(at[tx], place[0])
+            C[tx] = line[place[0]] * by
+            for i in T.Parallel(4):
+                T.copy(A[0, i], C[i])
+
+    a, at = whole(8, 16, dtype="float32"), RNG.permutation(128)
+    expected = a.reshape(-1)[at] * 1.5
+    expected[:4] = a[0, :4]
+    return main, (a, at, 1.5, np.zeros(128, np.float16)), expected
+
+
+PROGRAMS += [greatest_of_products, places_of_nan, single_elements]

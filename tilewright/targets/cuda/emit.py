@@ -109,6 +109,11 @@ def with_lines(source: Source) -> str:
     return "\n".join(result)
 
 
+def is_narrow_float(param: Var) -> bool:
+    """Whether the caller's number is one of a type that only devices have."""
+    return param.dtype.is_float and param.dtype.name not in ("float32", "float64")
+
+
 def kernel_parameters(kernel: Kernel) -> list[Buffer | Var | TensorMap]:
     """What a kernel takes from its host program: variables, global buffers and maps of them, in order of appearance."""
     bound: set[object] = {*kernel.block_vars, *kernel.thread_vars}
@@ -158,6 +163,7 @@ class _Kernel:
         return [
             f"TW_KERNEL({kernel.num_threads}, {self.blocks})",
             f"{name}({signature}) {{",
+            *self._rounded(),
             *shared,
             *indices,
             *self._prefetches(),
@@ -173,8 +179,15 @@ class _Kernel:
         if isinstance(param, TensorMap):
             return f"const TW_GRID_CONSTANT tw::TensorMap {self.printer.map_names[key(param)]}"
         if isinstance(param, Var):
-            return f"{TYPES[param.dtype.name]} {self.printer.names.of(param)}"
+            name = self.printer.names.of(param)
+            return f"float {name}_wide" if is_narrow_float(param) else f"{TYPES[param.dtype.name]} {name}"
         return self.printer.buffer_parameter(param, param in self.written or param in self.workspaces)
+
+    def _rounded(self) -> list[str]:
+        """Numbers of types that no host language has come as floats."""
+        narrow = [param for param in self.parameters if isinstance(param, Var) and is_narrow_float(param)]
+        named = [(TYPES[param.dtype.name], self.printer.names.of(param)) for param in narrow]
+        return [f"  const {kind} {name} = tw::convert<{kind}>({name}_wide);" for kind, name in named]
 
     def _indices(self) -> list[str]:
         """Declarations of the block and thread indices that are used."""

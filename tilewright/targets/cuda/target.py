@@ -15,7 +15,7 @@ from tilewright.targets.base import Source, Target, register_target
 from tilewright.targets.cuda.arch import arch, detect
 from tilewright.targets.cuda.compiler import Binary, compile_text, headers_hash
 from tilewright.targets.cuda.driver import require_driver
-from tilewright.targets.cuda.emit import emit, kernel_parameters, with_lines
+from tilewright.targets.cuda.emit import emit, is_narrow_float, kernel_parameters, with_lines
 from tilewright.targets.cuda.host import HostProgram
 from tilewright.targets.cuda.launcher import (
     POINTER,
@@ -65,7 +65,7 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
     shared = dict(source.metadata)["shared_bytes"]
     prepared = []
     for kernel, name, shared_bytes in zip(kernels(function), source.entries, shared, strict=True):
-        codes = tuple(_code(param) for param in kernel_parameters(kernel))
+        codes = tuple(code_of(param) for param in kernel_parameters(kernel))
         prepared.append(
             Kernel(binary.cubin, name, codes, binary.ptx, prints(kernel)).prepare(
                 LaunchShape(
@@ -153,10 +153,15 @@ def _describe(node: TensorMap, address: Any, extents: tuple[int, ...], strides: 
     return MapOfGiven(address.number, encode) if isinstance(address, Given) else encode(address)
 
 
-def _code(param: Buffer | Var | TensorMap) -> str:
+def code_of(param: Buffer | Var | TensorMap) -> str:
+    """How the driver is handed a parameter, as `struct` spells it."""
     if isinstance(param, TensorMap):
         return TENSOR_MAP
-    return POINTER if isinstance(param, Buffer) else _CODES[param.dtype.name]
+    if isinstance(param, Buffer):
+        return POINTER
+    if param.dtype.is_packed:
+        return _CODES[f"{param.dtype.kind}8"]
+    return _CODES["float32" if is_narrow_float(param) else param.dtype.name]
 
 
 CUDA = register_target(Target("cuda", detect, arch, OVERRIDES, emit, compiler_key, build, load))

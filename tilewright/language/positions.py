@@ -1,0 +1,97 @@
+"""`T.reduce_argmax` and `T.reduce_argmin`: where along a dimension of a tile the greatest or least element stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import INT32
+from tilewright.ir.nodes import Load, Parallel, Region, Select, Store, Var, binary, const, index_binary
+from tilewright.language.buffers import region_of
+from tilewright.language.builder import check_tile_place, in_kernel
+from tilewright.language.interface import author_facing
+from tilewright.language.memory import alloc_fragment
+from tilewright.language.mistakes import NumberExpected, SymbolicExtent
+from tilewright.language.proxies import constant
+from tilewright.language.source import statement_here
+from tilewright.language.tile_ops import REDUCTIONS
+from tilewright.ops.base import same_shape, shape_text
+
+
+def _position(kind: str, meaning: str) -> Callable[..., None]:
+    what = f"T.reduce_arg{kind}"
+
+    def call(buffer: Any, out: Any, dim: Any = -1) -> None:
+        builder = in_kernel(what)
+        check_tile_place(builder, what)
+        source, destination = region_of(buffer, f"the source of {what}"), region_of(out, f"the destination of {what}")
+        axis = _checked(source, destination, constant(dim, f"dim of {what}"), what)
+        kept = [size for place, size in enumerate(source.extents) if place != axis] or [1]
+        best, least = alloc_fragment(kept, source.dtype), alloc_fragment(kept, INT32)
+        places = alloc_fragment(source.extents, INT32)
+        REDUCTIONS[f"reduce_{kind}"](buffer, best, axis)
+        _elementwise(source.extents, lambda at: _place(source, best.buffer, places.buffer, axis, at))
+        REDUCTIONS["reduce_min"](places, least, axis)
+        _elementwise(kept, lambda at: _result(least.buffer, destination, source.extents[axis], at))
+
+    call.__name__ = call.__qualname__ = f"reduce_arg{kind}"
+    call.__doc__ = f"""The position of the {meaning} element along one dimension of a tile: of equal ones the first, of NaN the first of all.
+
+    Parameters
+    ----------
+    out : a tile of integers, of the shape of `buffer` without `dim`, or with 1 there.
+    """
+    return author_facing(call)
+
+
+def _checked(source: Region, destination: Region, dim: int, what: str) -> int:
+    """The dimension, counted from the front."""
+    for name, region in (("source", source), ("destination", destination)):
+        if any(isinstance(size, nodes.Expr) for size in region.extents):
+            raise SymbolicExtent(what, name, region.buffer.name)
+    rank = len(source.extents)
+    if not -rank <= dim < rank:
+        raise NumberExpected(f"dim of {what}", f"one of the {rank} dimensions of {source.buffer.name!r}", str(dim))
+    kept = tuple(size for place, size in enumerate(source.extents) if place != dim % rank and size != 1) or (1,)
+    if not destination.dtype.is_integer or not same_shape(kept, destination.tile_shape):
+        found = f"{destination.dtype} {shape_text(destination)}"
+        raise NumberExpected(f"the destination of {what}", f"integers of shape {kept}", found)
+    return dim % rank
+
+
+def _elementwise(extents: Any, body: Callable[[tuple[Var, ...]], Store]) -> None:
+    """A loop over all elements."""
+    builder, span = in_kernel("T.Parallel"), statement_here()
+    variables = tuple(Var(INT32, f"i{place}") for place in range(len(extents)))
+    frame = builder.push("T.Parallel", span)
+    builder.append(body(variables))
+    builder.append(Parallel(variables, tuple(extents), builder.pop(frame), span=span))
+
+
+def _place(source: Region, best: nodes.Buffer, places: nodes.Buffer, axis: int, at: tuple[Var, ...]) -> Store:
+    """The number of an element that is the best, one before all of these for NaN, and one behind them for the others."""
+    start = [index_binary("add", begin, var) for begin, var in zip(source.starts, at, strict=True)]
+    element = Load(source.dtype, source.buffer, tuple(start))
+    of_line = Load(source.dtype, best, tuple(var for place, var in enumerate(at) if place != axis) or (const(0),))
+    number, count = at[axis], const(source.extents[axis])
+    found: nodes.Expr = Select(INT32, binary("eq", element, of_line), number, count)
+    if source.dtype.is_float:
+        found = Select(INT32, binary("ne", element, element), binary("sub", number, count), found)
+    return Store(places, at, found, span=statement_here())
+
+
+def _result(least: nodes.Buffer, destination: Region, count: Any, at: tuple[Var, ...]) -> Store:
+    number = Load(INT32, least, at)
+    position = Select(INT32, binary("lt", number, const(0)), binary("add", number, const(count)), number)
+    known = iter(at if len(at) > 1 or least.shape != (1,) else ())
+    steps = [const(0) if size == 1 else next(known) for size in destination.extents]
+    indices = tuple(index_binary("add", begin, step) for begin, step in zip(destination.starts, steps, strict=True))
+    return Store(destination.buffer, indices, nodes.cast(position, destination.dtype), span=statement_here())
+
+
+POSITION_WORDS: dict[str, Callable[..., None]] = {
+    "reduce_argmax": _position("max", "greatest"),
+    "reduce_argmin": _position("min", "least"),
+}
+"""Every word, under the names of the language."""
