@@ -71,10 +71,12 @@ def _elementwise(extents: Any, body: Callable[[tuple[Var, ...]], Store]) -> None
 
 def _place(source: Region, best: nodes.Buffer, places: nodes.Buffer, axis: int, at: tuple[Var, ...]) -> Store:
     """The number of an element that is the best, one before all of these for NaN, and one behind them for the others."""
+    size = source.extents[axis]
+    assert isinstance(size, int)
     start = [index_binary("add", begin, var) for begin, var in zip(source.starts, at, strict=True)]
     element = Load(source.dtype, source.buffer, tuple(start))
     of_line = Load(source.dtype, best, tuple(var for place, var in enumerate(at) if place != axis) or (const(0),))
-    number, count = at[axis], const(source.extents[axis])
+    number, count = at[axis], const(size)
     found: nodes.Expr = Select(INT32, binary("eq", element, of_line), number, count)
     if source.dtype.is_float:
         found = Select(INT32, binary("ne", element, element), binary("sub", number, count), found)
@@ -83,7 +85,7 @@ def _place(source: Region, best: nodes.Buffer, places: nodes.Buffer, axis: int, 
 
 def _result(least: nodes.Buffer, destination: Region, count: Any, at: tuple[Var, ...]) -> Store:
     number = Load(INT32, least, at)
-    position = Select(INT32, binary("lt", number, const(0)), binary("add", number, const(count)), number)
+    position = Select(INT32, binary("lt", number, const(0)), binary("add", number, count), number)
     known = iter(at if len(at) > 1 or least.shape != (1,) else ())
     steps = [const(0) if size == 1 else next(known) for size in destination.extents]
     indices = tuple(index_binary("add", begin, step) for begin, step in zip(destination.starts, steps, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from tilewright.arith import Analyzer
@@ -18,6 +19,7 @@ from tilewright.ir.nodes import (
     If,
     Let,
     Load,
+    Parallel,
     Region,
     Select,
     Statement,
@@ -36,6 +38,7 @@ from tilewright.language.kernel import get_thread_binding, get_thread_extents
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, as_expr, condition, constant, describe, is_number, known_value
 from tilewright.language.source import statement_here
+from tilewright.language.transfers import CP_ASYNC
 from tilewright.language.warps import WARP, linear_thread
 
 AXES = {f"threadIdx.{axis}": dim for dim, axis in enumerate("xyz")}
@@ -135,7 +138,10 @@ class Attribute(BlockContext):
 
 
 class _Asynchronous(Rewriter):
-    """Stores of a thread that copy from tensors to shared tiles become cp.async."""
+    """Stores of a thread that copy from tensors to shared tiles become cp.async; of parallel loops the compiler sees to it."""
+
+    def visit_Parallel(self, loop: Parallel) -> Parallel:
+        return replace(loop, token=CP_ASYNC)
 
     def visit_For(self, loop: For) -> Any:
         if loop.kind != "vectorize" or not isinstance(loop.stop, Const):
@@ -191,8 +197,9 @@ def _from(indices: tuple[Expr, ...], var: Var | None, first: int) -> tuple[Expr,
 def attr(node: Any, attr_key: Any, value: Any = None) -> Attribute:
     """``with T.attr(T.comm_reducer(...), "reduce_scope", ...):`` says how `tvm_thread_allreduce` combines.
 
-    In ``with T.attr("default", "async_scope", 1):`` a thread's vector copies from tensors to shared tiles are cp.async, which
-    `ptx_wait_group` or `cp_async_barrier_noinc` wait for.  Other attributes say nothing here.
+    In ``with T.attr("default", "async_scope", 1):`` a thread's vector copies from tensors to shared tiles are cp.async, and so
+    are parallel loops that do nothing else, where rows consist of pieces; `ptx_wait_group` or `cp_async_barrier_noinc` wait
+    for them.  Other attributes say nothing here.
     """
     if attr_key == "reduce_scope" and not isinstance(node, Reducer):
         raise NumberExpected("the node of T.attr(..., 'reduce_scope')", "T.comm_reducer(...)", describe(node))

@@ -88,7 +88,7 @@ def copy(
     src, dst : a buffer (all of it), a slice ``A[i:i + 64, 0:32]``, or an element ``A[i, j]``: the head of a region
         as large as the other operand, whose missing leading extents are 1.  Of two elements, one assignment.
     coalesced_width : elements that a thread moves at once.
-    disable_tma : plain loads and stores.
+    disable_tma : threads move the tile, not the copy engine.
     eviction_policy : ``"evict_first"``, ``"evict_last"`` or ``"evict_normal"``, a hint to the L2 cache.
     prefer_instruction : ``"tma"``, ``"cp_async"`` or ``"sync"``.
     l2_prefetch : 64, 128 or 256 bytes that the L2 cache is advised to fetch around what cp.async copies; no policy with it.
@@ -110,7 +110,7 @@ def copy(
         source,
         destination,
         width,
-        prefer or ("sync" if disable_tma else None),
+        prefer or ("threads" if disable_tma else None),
         eviction,
         bool(multicast),
         None if rank is None else as_expr(rank, nodes.dtypes.INT32, "the rank of T.copy"),

@@ -34,7 +34,8 @@ class Copy(TileOperator):
     ------
     source, destination : regions whose shapes agree once dimensions of extent 1 are dropped.
     coalesced_width : elements a thread moves at once, where the author insists; else None.
-    prefer : ``"tma"``, ``"cp_async"``, ``"sync"`` or None: the author's choice of instruction.
+    prefer : ``"tma"``, ``"cp_async"``, ``"sync"`` or None: the author's choice of instruction.  ``"threads"``: any but the
+        copy engine's.
     eviction : ``"evict_first"``, ``"evict_last"``, ``"evict_normal"`` or None: a hint to the L2 cache.
     multicast : all blocks of the cluster make the very same copy, so that each may load a part of it for all.
     peers : where not all of them do: of how many blocks each is one that do, and how far apart their ranks are, the distance first.

@@ -77,6 +77,33 @@ def test_the_author_chooses():
         on("sm_80", staged).compile(a, prefer="cp_async", out="float16")
 
 
+def by_threads(A, B):
+    A: T.Tensor((128, 128), "float16")
+    B: T.Tensor((128, 64), "float16")
+    C = T.empty((128, 64), "float16")
+    with T.Kernel(2, threads=128) as by:
+        a = T.alloc_shared((64, 32), "float16")
+        b = T.alloc_shared((32, 64), "float16")
+        c = T.alloc_fragment((64, 64), "float32")
+        T.clear(c)
+        for k in T.Pipelined(4, num_stages=2):
+            T.copy(A[by * 64, k * 32], a, disable_tma=True)
+            T.copy(B[k * 32, 0], b)
+            T.gemm(a, b, c)
+        T.copy(c, C[by * 64, 0], disable_tma=True)
+    return C
+
+
+def test_without_the_engine_copies_are_those_of_threads():
+    """TileLang's `disable_tma` leaves cp.async, in pipelines and in roles."""
+    a, b = np.ones((128, 128), np.float16), np.ones((128, 64), np.float16)
+    kernel = on("sm_90a", by_threads).compile(a, b)
+    told = kernel.explain()
+    assert "cp_async into a_ring (not tma_load: the author asks for threads)" in told and "tma_load into b_ring" in told
+    assert "tma_store" not in kernel.get_kernel_source()
+    assert np.array_equal(kernel.emulate(a, b), np.full((128, 64), 128))
+
+
 def test_rows_of_two_bytes_are_too_narrow():
     def narrow(A):
         A: T.Tensor((64, 3), "float16")

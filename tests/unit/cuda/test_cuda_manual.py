@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -292,6 +293,37 @@ def test_a_tile_that_cp_async_cannot_load():
         NotAsynchronous, match=r"this copy cannot be cp\.async: rows do not consist of pieces of 4 bytes"
     ):
         on(wrong_kernel(load))
+
+
+@pytest.mark.parametrize("arch, step", [("sm_80", 1), ("sm_90a", 1), ("sm_80", 3)])
+def test_loops_in_async_scope(arch, step):
+    """Rows of a list come by cp.async; a loop whose elements are no neighbours comes as it can, and that is said."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 32), "float16"), rows: T.Tensor((40,), "int32"), C: T.Tensor((40, 8), "float16")):
+        with T.Kernel(1, threads=64):
+            tile = T.alloc_shared((40, 8), "float16")
+            count = T.alloc_local((1,), "int32")
+            count[0] = rows[0]
+            with T.attr("default", "async_scope", 1):
+                for i, j in T.Parallel(40, 8):
+                    tile[i, j] = T.if_then_else(i < count[0], A[rows[i], j * step], 0)
+            T.ptx_commit_group()
+            T.ptx_wait_group(0)
+            T.sync_threads()
+            T.copy(tile, C)
+
+    with nullcontext() if step == 1 else pytest.warns(match=r"cannot be cp\.async: rows do not consist of pieces"):
+        kernel = tilewright.compile(main, target=f"cuda -arch={arch}")
+    assert ("cp_async of 16 bytes" in kernel.explain()) == (step == 1)
+    a, rows = np.arange(2048).reshape(64, 32).astype(np.float16), np.arange(33, 73, dtype=np.int32) % 64
+    expected = np.where(np.arange(40)[:, None] < rows[0], a[rows, : 8 * step : step], 0)
+    for schedule in ("late", "random"):
+        found = np.zeros((40, 8), np.float16)
+        kernel.emulate(a, rows, found, schedule=schedule)
+        assert np.array_equal(found, expected)
+    with pytest.raises(MissingCapability, match="has no copies that go on"):
+        tilewright.compile(main, target="cpu")
 
 
 def test_what_warps_prepare_for_themselves():

@@ -46,6 +46,9 @@ from tilewright.passes.tile.gathers import gather_bytes, gather_of
 
 CP_ASYNC = "cp_async"
 SYNC = "sync"
+THREADS = "threads"
+BY_HAND = f"{CP_ASYNC}_by_hand"
+"""The token of what authors start and wait for by themselves."""
 
 
 def select_async_copies(function: Function, context: Context) -> Function:
@@ -142,10 +145,15 @@ class _Select(ScopedRewriter):
         return made
 
     def visit_Parallel(self, loop: Parallel) -> Any:
-        """A loop that brings rows, where a pipeline can start it ahead; elsewhere threads load and store."""
-        gather = gather_of(loop) if self.in_pipeline and loop.prefer is None else None
+        """A loop that brings rows, where a pipeline or its author can start it ahead; elsewhere threads load and store."""
+        by_author = loop.token == BY_HAND and loop.prefer is None
+        gather = gather_of(loop) if (self.in_pipeline or by_author) and loop.prefer is None else None
         if gather is None or gather.tile in self.slots or any(node in self.threads for node in walk(loop)):
-            return loop
+            if by_author:
+                self.context.warn(
+                    "this loop cannot be cp.async: it does more than copy rows to a shared tile", loop.span
+                )
+            return replace(loop, token=None) if by_author else loop
         found: int | str = "the machine has none"
         if self.instruction is not None:
             found = gather_bytes(gather, self.instruction, self.analyzer, self.layouts.get(gather.tile))
@@ -153,14 +161,16 @@ class _Select(ScopedRewriter):
             found = "what is out of bounds is not zero"
         place = f"{loop.span.file}:{loop.span.line}: " if loop.span else ""
         if isinstance(found, str):
+            if by_author:
+                self.context.warn(f"this loop cannot be cp.async: {found}", loop.span)
             self._choices.append(f"{place}loop: loads and stores (not cp_async: {found})")
-            return loop
+            return replace(loop, token=None) if by_author else loop
         self._choices.append(f"{place}loop: cp_async of {found} bytes")
         return replace(loop, prefer=CP_ASYNC)
 
     def visit_Copy(self, copy: Copy) -> Copy:
         memories = (copy.source.buffer.scope, copy.destination.buffer.scope)
-        if memories != (GLOBAL, SHARED) or copy.prefer not in (None, CP_ASYNC):
+        if memories != (GLOBAL, SHARED) or copy.prefer not in (None, THREADS, CP_ASYNC):
             return copy
         if copy.destination.buffer in self.slots:  # the channel says how its slots are filled
             return copy

@@ -49,7 +49,7 @@ from tilewright.passes.lower.flatten_buffers import strides_of
 from tilewright.passes.rows import conversion_misfit, is_plain_tensor, placed_misfit, row_misfit
 from tilewright.passes.scoped import ScopedRewriter, negated
 from tilewright.passes.tile.gathers import Gather, gather_bytes, gather_of
-from tilewright.passes.tile.select_async_copies import CP_ASYNC, SYNC, asynchronous_copy, is_zero, piece_bytes
+from tilewright.passes.tile.select_async_copies import CP_ASYNC, SYNC, THREADS, asynchronous_copy, is_zero, piece_bytes
 from tilewright.passes.tile.shared_places import bound_in
 from tilewright.passes.tile.tile_views import tile_span
 from tilewright.passes.tile.widen_indices import is_long
@@ -279,7 +279,7 @@ def thread_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyz
     instruction = asynchronous_copy(context.arch)
     if instruction is None:
         return "the machine has none"
-    if copy.prefer not in (None, *ENGINE, CP_ASYNC):
+    if copy.prefer not in (None, *ENGINE, CP_ASYNC, THREADS):
         return f"the author asks for {copy.prefer}"
     if any(copy.destination.buffer in channel.buffers for channel in private_channels(kernel)):
         return "its slots are those of single warps"
