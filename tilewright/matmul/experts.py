@@ -160,8 +160,12 @@ def _check_sizes(x: Any, weights: Sequence[PackedWeight], sizes: Any, on_device:
                 f"the sizes are {list(sizes.shape)} of {element_type(sizes)}, expected [{len(weights)}] integers"
             )
     else:
+        if sizes is None or np.ndim(sizes) != 1:
+            raise WrongArgumentShape(f"the sizes are {sizes!r}, expected {len(weights)} numbers of rows")
         numbers = [int(size) for size in sizes]
-        if len(numbers) != len(weights) or sum(numbers) != x.shape[0] or min(numbers, default=0) < 0:
+        if min(numbers, default=0) < 0:
+            raise WrongArgumentShape(f"a run of {min(numbers)} rows was given")
+        if len(numbers) != len(weights) or sum(numbers) != x.shape[0]:
             raise WrongArgumentShape(
                 f"{len(numbers)} runs of {sum(numbers)} rows were given for {len(weights)} weights and {x.shape[0]} rows",
                 hint="one size for each weight, together all rows of x",

@@ -66,6 +66,8 @@ class Matmul:
         from_database: bool = False,
         backend: str = "tl",
     ) -> None:
+        if not isinstance(config, MatmulConfig):
+            raise WrongArgumentKind(f"a {type(config).__name__} was given for a MatmulConfig")
         self.config, self.name, self._target = config, name, target or "auto"
         self.target, self.arch = resolve(self._target)
         self.tuned: dict[str, Candidate] = {}
@@ -181,12 +183,12 @@ class Matmul:
 
     def _codes(self, weight: Any) -> np.ndarray:
         config, of = self.config, self.config.format
-        array = as_numpy(weight)
+        given = array = as_numpy(weight)
         array = array.T if config.layout[1] == "n" else array
         if array.shape != (config.N, config.K):
             order = "[K, N]" if config.layout[1] == "n" else "[N, K]"
             expected = [config.K, config.N] if config.layout[1] == "n" else [config.N, config.K]
-            raise WrongArgumentShape(f"the weight has shape {list(weight.shape)}, expected {order} = {expected}")
+            raise WrongArgumentShape(f"the weight has shape {list(given.shape)}, expected {order} = {expected}")
         if of.is_dense:
             return array.astype(of.carrier)
         if of.dtype is not None and array.dtype == of.dtype.numpy and of.kind == "float":

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.checkpoints.safetensors import SafetensorsFile, save_safetensors
-from tilewright.errors import CannotQuantize, InvalidCheckpoint, TilewrightError, WrongArgumentKind
+from tilewright.errors import CannotQuantize, InvalidCheckpoint, TilewrightError, WrongArgumentKind, WrongArgumentShape
 from tilewright.formats import Format, number_format, pack_plain, unpack_plain
 from tilewright.kernels.recipe import Grouped
 from tilewright.matmul.arrays import as_numpy, as_torch, device_of, element_type
@@ -280,7 +280,13 @@ class PackedWeight:
         values = self.held.get(name)
         if values is None:
             return None
-        rows, columns = map(int, values.shape)
+        found, wanted = tuple(values.shape), (-(-self.shape[0] // self.block[0]), self._groups_of_columns())
+        if len(found) != 2 or any(extent not in (1, whole) for extent, whole in zip(found, wanted)):
+            raise WrongArgumentShape(
+                f"the weight's {name} have shape {list(found)}, expected {list(wanted)}",
+                hint=f"it is {list(self.shape)} in groups of {self.block[0]} x {self.block[1]}",
+            )
+        rows, columns = map(int, found)
         return Grouped(element_type(values).name, rows, columns, self.block[0])
 
     @functools.cached_property

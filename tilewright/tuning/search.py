@@ -55,8 +55,10 @@ def search(
 
     Raises
     ------
-    NothingToChoose : all failed; gives the first one's reason.
+    NothingToChoose : all failed, and why the first one did; or none was to be measured.
     """
+    if topk < 1:
+        raise NothingToChoose(f"topk is {topk}: no candidate would be measured")
     chosen = list(candidates)[:topk]
 
     def attempt(options: Candidate) -> Any:

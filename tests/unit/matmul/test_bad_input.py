@@ -10,7 +10,7 @@ import pytest
 
 from tilewright.conversion import quantize as quantize_model
 from tilewright.errors import TilewrightError
-from tilewright.matmul import Matmul, MatmulConfig, PackedWeight, quant_matmul
+from tilewright.matmul import Matmul, MatmulConfig, PackedWeight, grouped_matmul, quant_matmul
 from tilewright.matmul.product import Product
 from tilewright.quant import QuantizedWeight, quantize
 
@@ -103,6 +103,20 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a list for activations": (
         lambda: operator()([1.0], W, S), "a list was given for a tensor\n  help: pass a NumPy array or a torch tensor"
+    ),
+    "no config": (lambda: Matmul({"N": N}), "a dict was given for a MatmulConfig"),  # type: ignore[arg-type]
+    "no weight to transform": (
+        lambda: operator().transform_weight(None), "the weight has shape [], expected [N, K] = [24, 64]"
+    ),
+    "no sizes of runs": (
+        lambda: grouped_matmul(X, [PACKED, PACKED], None), "the sizes are None, expected 2 numbers of rows"
+    ),
+    "a run of fewer than no rows": (
+        lambda: grouped_matmul(X, [PACKED, PACKED], [-1, 4]), "a run of -1 rows was given"
+    ),
+    "scales of another weight": (
+        lambda: quant_matmul(X, PackedWeight("int4", (N, K), PACKED.held | {"scales": np.ones((3, 3), np.float32)}, block=(1, 32))),
+        "the weight's scales have shape [3, 3], expected [24, 2]\n  help: it is [24, 64] in groups of 1 x 32",
     ),
     "an array to pack": (
         lambda: PackedWeight.pack(X),  # type: ignore[arg-type]

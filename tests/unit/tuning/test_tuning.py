@@ -31,6 +31,8 @@ def test_the_fastest_comes_first(parallel: bool) -> None:
 def test_nothing_to_choose_is_an_error() -> None:
     with pytest.raises(NothingToChoose, match="no candidate can be built: too large"):
         search([{"size": 9}], build, COSTS.__getitem__)
+    with pytest.raises(NothingToChoose, match="topk is 0: no candidate would be measured"):
+        search([{"size": 1}], build, COSTS.__getitem__, topk=0)
 
 
 def test_the_database_gives_back_what_was_put(tmp_path: Path) -> None:
