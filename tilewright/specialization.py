@@ -13,6 +13,7 @@ from typing import Any
 
 from tilewright.errors import TilewrightError, WrongArgumentKind
 from tilewright.ir.nodes import Function
+from tilewright.language.choices import Choice
 from tilewright.language.direct import Declaration, DirectFunction, is_factory
 from tilewright.language.machines import traced_for
 from tilewright.language.tensors import TensorType
@@ -173,6 +174,8 @@ class JITFunction:
         self.direct = DirectFunction(function)  # type: ignore[arg-type]
         self._declarations: dict[Any, Declaration] = {}
         self._kernels: dict[Any, Kernel] = {}
+        self._choices: dict[Any, Choice] = {}
+        """What `T.suited` asks next, by all that is known before."""
         self._key: Callable[..., Any] = no_key
         self._kinds: tuple[Any, ...] = ()
         self._quick: Callable[..., Any] = missed
@@ -243,7 +246,7 @@ class JITFunction:
     def trace(self, *arguments: Any, **named: Any) -> PrimFunc:
         """The traced program for these arguments, not compiled."""
         runtime, constants = self.direct.split(*arguments, **named)
-        return self.direct.trace(constants, self._sizes(runtime, constants))
+        return self.direct.trace(constants, *self._sizes(runtime, constants))
 
     def interpret(self, *arguments: Any, **named: Any) -> Any:
         """Run on the interpreter; see `Kernel.interpret`."""
@@ -256,13 +259,20 @@ class JITFunction:
 
     def _kernel(self, runtime: Mapping[str, Any], constants: Mapping[str, Any]) -> Kernel:
         target, arch = self._machine(runtime)
-        sizes = self._sizes(runtime, constants)
-        key = (target.name, arch.name, tuple(sizes.items()), _specialisation((), constants))
+        sizes, numbers = self._sizes(runtime, constants)
+        key: tuple[Any, ...] = (target.name, arch.name, tuple(sizes.items()), _specialisation((), constants))
+        first = key
+        while key in self._choices:  # what `T.suited` chose after what it had chosen before
+            key = (*key, self._choices[key].of(numbers))
         kernel = self._kernels.get(key)
         if kernel is None:
+            chosen: list[Choice] = []
             with traced_for(arch):
-                function = self.direct.trace(constants, sizes).function
-            kernel = self._kernels[key] = Kernel(function, target, arch, self.schedule)
+                traced = self.direct.trace(constants, sizes, numbers, chosen)
+            for choice in chosen:
+                self._choices[first] = choice
+                first = (*first, choice.value)
+            kernel = self._kernels[first] = Kernel(traced.function, target, arch, self.schedule)
         return kernel
 
     def _machine(self, runtime: Mapping[str, Any]) -> tuple[Target, Arch]:
@@ -274,19 +284,19 @@ class JITFunction:
                 return resolve(target_option() or tensor_view(value).device[0])
         return resolve("auto")
 
-    def _sizes(self, runtime: Mapping[str, Any], constants: Mapping[str, Any]) -> dict[str, int]:
+    def _sizes(self, runtime: Mapping[str, Any], constants: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, int]]:
+        """Sizes that are part of the specialisation, and those that are known only at launch."""
         key = _specialisation((), constants)
         declaration = self._declarations.get(key) if key is not None else None
         if declaration is None:
             declaration = self.direct.declare(constants)
             if key is not None:
                 self._declarations[key] = declaration
-        if not declaration.sizes:
-            return {}
         shapes, strides = {}, {}
         for name in declaration.tensors:
             shapes[name], strides[name] = _shape_and_strides(name, runtime[name], declaration.tensors[name])
-        return declaration.bind(shapes, strides)
+        sizes = declaration.bind(shapes, strides) if declaration.sizes else {}
+        return sizes, declaration.numbers(shapes)
 
 
 def _shape_and_strides(name: str, value: Any, declared: TensorType) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -121,7 +121,7 @@ class BoldWriter(Writer):
 
     def limits(self, name: str) -> tuple[int, int]:
         """The least element of a tensor, and one more than the largest."""
-        if name.startswith("W4"):
+        if self.tensors[name][1] == "uint8":  # codes, two a byte
             return 0, 256
         lists = {"mask": (0, 2), "rows": (0, max(self.steps, 1)), "lengths": (0, self.steps + 1), "stop": (0, 3)}
         return lists.get(name, (-2, 3))

@@ -12,7 +12,7 @@ PROOF = (*range(2000), *range(BOLD, BOLD + 2000), *range(GATHERING, GATHERING + 
 """Two thousand of each writer."""
 
 FOUND: tuple[int, ...] = (145, 586, 789, 9013, BOLD + 14, BOLD + 31, BOLD + 195, BOLD + 892, BOLD + 1441, BOLD + 1590, BOLD + 20802,
-                          *(GATHERING + one for one in (1, 47, 69, 258, 20005, 20014)))  # fmt: skip
+                          *(GATHERING + one for one in (1, 47, 69, 258, 1115, 1924, 20005, 20014)))  # fmt: skip
 """Seeds that once failed."""
 
 

@@ -97,6 +97,10 @@ def _who(facts: Mapping[str, Any]) -> str:
     return f"cluster {facts['other_cluster']}" if "other_cluster" in facts else "an asynchronous copy"
 
 
+def _threads(count: int) -> str:
+    return f"{count} thread{'s' * (count != 1)}"
+
+
 def _race(facts: Mapping[str, Any], names: Sequence[str]) -> str:
     return f"this {_verb(facts)}s {_where(facts['address'], names)} while {_who(facts)} may still {_verb(facts, 'other_')} it"
 
@@ -113,6 +117,14 @@ KINDS: dict[str, tuple[Callable[[Mapping[str, Any], Sequence[str]], str], str]] 
     "divergent-collective": (
         lambda f, n: f"lanes of one warp meet in different instructions: {OPERATIONS[f['operation']]} and {OPERATIONS[f['other_operation']]}",
         "all lanes must execute the same instruction of the text; do not branch on the lane around it",
+    ),
+    "skipped-barrier": (
+        lambda f, n: f"{_threads(f['threads'])} of the block never {'comes' if f['threads'] == 1 else 'come'} to this barrier (thread {f['first']} is the first)",
+        "all threads of a block meet here: move it out of the condition on threads, or give it the number of those that come",
+    ),
+    "different-barriers": (
+        lambda f, n: "warps of one block take different barriers for the same: others wait at the other place",
+        "all threads of a block meet in the same statement: move it out of the condition on threads",
     ),
     "mask-without-caller": (lambda f, n: f"the mask {f['mask']:#x} does not name the lane that calls", "put the calling lane into the mask"),
     "shuffle-from-nobody": (lambda f, n: f"this shuffle reads lane {f['source']}, which does not take part", "name only lanes of the mask"),

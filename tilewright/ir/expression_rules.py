@@ -144,7 +144,7 @@ def _region(node: Region, stage: Stage) -> Iterator[str]:
     yield from _integers(buffer, node.starts)
     for dimension, (start, extent) in enumerate(zip(node.starts, node.extents, strict=True)):
         yield from extent_problems(extent, f"an extent of a region of {buffer.name}")
-        yield from _range_problems(buffer, dimension, start, extent)
+        yield from _range_problems(buffer, dimension, start, extent, stage)
 
 
 def index_problems(buffer: Buffer, indices: Sequence[Expr], stage: Stage) -> Iterator[str]:
@@ -159,7 +159,7 @@ def index_problems(buffer: Buffer, indices: Sequence[Expr], stage: Stage) -> Ite
     yield from _integers(buffer, indices)
     if len(indices) == buffer.rank:
         for dimension, index in enumerate(indices):
-            yield from _range_problems(buffer, dimension, index, 1)
+            yield from _range_problems(buffer, dimension, index, 1, stage)
 
 
 def _integers(buffer: Buffer, indices: Sequence[Expr]) -> Iterator[str]:
@@ -168,10 +168,18 @@ def _integers(buffer: Buffer, indices: Sequence[Expr]) -> Iterator[str]:
             yield f"an index of {buffer.name} is {index.dtype}, not an integer"
 
 
-def _range_problems(buffer: Buffer, dimension: int, start: Expr, extent: Extent) -> Iterator[str]:
-    """Accesses that are out of bounds whatever happens; a global buffer may be read and written beyond its end."""
+def _range_problems(buffer: Buffer, dimension: int, start: Expr, extent: Extent, stage: Stage) -> Iterator[str]:
+    """Accesses that an author wrote out of bounds; a global buffer may be read and written beyond its end.
+
+    Later stages write iterations out, under conditions that only the arguments decide: an index there may be any number.
+    """
     size = buffer.shape[dimension]
-    if buffer.scope == "global" or not isinstance(start, nodes.Const) or not isinstance(size, int):
+    if (
+        stage.name != "traced"
+        or buffer.scope == "global"
+        or not isinstance(start, nodes.Const)
+        or not isinstance(size, int)
+    ):
         return
     last = start.value + (extent if isinstance(extent, int) else 1) - 1
     if start.value < 0 or last >= size:

@@ -10,10 +10,9 @@ from tilewright.kernels.attention_tiles import (
     CONSUMING,
     PRODUCING,
     AttentionTiles,
-    attention_tiles,
     heads_together,
     on_hopper,
-    tiles_for,
+    suited_tiles,
 )
 
 LOG2_E = 1.4426950408889634
@@ -41,8 +40,8 @@ def flash_attention(
     K, V : ``[batch, kv_heads, N, dim]``; heads must be a multiple of kv_heads (grouped queries).
     causal : query ``i`` sees keys up to ``i + N - M``: the last query sees all of them.
     scale : of the scores; ``1 / sqrt(dim)`` where None.
-    tiles : None for those that suit the machine; see `attention_tiles`.
-    expected : queries and keys that tiles shall suit, where they are not given; None for many.  Any numbers are right.
+    tiles : None for those that suit the machine and the numbers of queries and keys of the call; see `suited_tiles`.
+    expected : queries and keys that tiles shall suit instead, for one kernel whatever comes.  Any numbers are right.
 
     Returns
     -------
@@ -60,9 +59,8 @@ def flash_attention(
     before_maximum = to_log2 if to_log2 <= 0 else 1.0
     factor = 1.0 if to_log2 <= 0 else to_log2
     group = heads // kv_heads
-    chosen = tiles or attention_tiles(T.machine(), dtype, dim)
-    if tiles is None and expected is not None:
-        chosen = tiles_for(T.machine(), dtype, (batch, heads, kv_heads), expected, dim, causal)
+    shape = suited_tiles(T.machine(), dtype, (batch, heads, kv_heads), dim, causal)
+    chosen = tiles or (T.suited(shape, M, N) if expected is None else shape(*expected))
     block_M, block_N, num_stages, threads = chosen.block_M, chosen.block_N, chosen.num_stages, chosen.threads
     splits = chosen.splits
     # Heads that share keys may be one, of as many more rows.

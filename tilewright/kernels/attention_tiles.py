@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import tilewright
@@ -85,6 +86,15 @@ START = 3000
 MEMORY_RATE, SHORTER = 2400, 0.28
 """Bytes a cycle of memory, and the share of the shorter of the two, work and memory, that the longer one does not hide."""
 
+ALIKE = 1.04
+"""What takes at most so much more than the best is as good: the earlier candidate is taken, so that few kernels serve many lengths."""
+
+WIDTHS = (128, 64, 96, 80, 48, 32, 160, 112, 144)
+"""Keys of a step, those first that suit most lengths."""
+
+BESIDE_KEYS = 96
+"""Keys of a step at most of two blocks that share a multiprocessor: with more, their registers spill or their loads wait (measured)."""
+
 ADDING = 5000
 """Cycles of a second kernel, which adds what blocks found that divide the keys."""
 
@@ -125,6 +135,29 @@ def on_hopper(arch: Arch | None) -> bool:
     return arch is not None and arch.has_threads and arch.has("wgmma")
 
 
+def suited_tiles(
+    arch: Arch | None, dtype: str, heads: tuple[int, int, int], dim: int, causal: bool
+) -> Callable[[int, int], AttentionTiles]:
+    """Tiles by numbers of queries and keys, which are rounded so that lengths which grow ask for few kernels.
+
+    Parameters
+    ----------
+    heads : batch, heads of queries and heads of keys.
+    """
+
+    def choose(queries: int, keys: int) -> AttentionTiles:
+        return tiles_for(arch, dtype, heads, (_rounded(queries), _rounded(keys)), dim, causal)
+
+    return choose
+
+
+def _rounded(size: int) -> int:
+    """The next number of at most five binary digits."""
+    step = 1 << max(0, size.bit_length() - 5)
+    return -(-size // step) * step
+
+
+@functools.lru_cache(maxsize=4096)
 def tiles_for(
     arch: Arch | None, dtype: str, heads: tuple[int, int, int], sizes: tuple[int, int], dim: int, causal: bool = False
 ) -> AttentionTiles:
@@ -141,7 +174,9 @@ def tiles_for(
         return usual
     assert arch is not None
     work = _Work(*heads, queries, keys, dim, causal, arch.cores)
-    return min([usual, *work.candidates()], key=work.cycles)
+    found = [(work.cycles(one), one) for one in (usual, *work.candidates())]
+    least = min(cycles for cycles, _ in found)
+    return next(one for cycles, one in found if cycles <= ALIKE * least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +200,7 @@ class _Work:
             most = self._most_keys(groups, blocks)
             if groups == 3 and most < MOST_KEYS:
                 continue
-            for keys in range(32, most + 1, 16):
+            for keys in (width for width in WIDTHS if width <= most):
                 for together in (False, True)[: 1 + (group > 1 and self.queries < rows)]:
                     for splits in (1, 2, 4, 8, 16, 32):
                         if splits == 1 or -(-self.keys // keys) >= 2 * splits:
@@ -175,7 +210,8 @@ class _Work:
         """Keys of a step for which warpgroups have registers, and a block shared memory."""
         registers = CONSUMING if blocks == 2 else {1: 240, 2: 240, 3: 160}[groups]
         room = (LARGEST if blocks == 1 else LARGEST // 2 - (1 << 10)) // (2 * self.dim)
-        return min((registers - BESIDE - self.dim // 2) * 4 // 3, (room - 64 * groups) // 4, 176)
+        widest = BESIDE_KEYS if blocks == 2 else max(WIDTHS)
+        return min((registers - BESIDE - self.dim // 2) * 4 // 3, (room - 64 * groups) // 4, widest)
 
     def cycles(self, tiles: AttentionTiles) -> float:
         """Cycles of a launch."""

@@ -28,6 +28,7 @@ from tilewright.language.annotations import (
 )  # fmt: skip
 from tilewright.language.atomics import ATOMICS, atomic_addx2, atomic_addx4, atomic_load, atomic_store
 from tilewright.language.barriers import BARRIER_WORDS
+from tilewright.language.choices import suited
 from tilewright.language.convolution import CONVOLUTION_WORDS
 from tilewright.language.debug import device_assert, print_
 from tilewright.language.direct import Declaration, DirectFunction, Parameter, is_factory
@@ -168,7 +169,7 @@ __all__ = [
     "get_block_binding", "get_block_bindings", "get_block_extent", "get_block_extents", "get_thread_binding",
     "get_thread_bindings", "get_thread_extent", "get_thread_extents", "grid", "if_then_else", "index_to_coordinates",
     "infinity", "inline", "launch_thread", "loop_break", "machine", "macro", "make_tensor", "make_tensor_from_addr", "max_value", "min_value", "pass_turn", "pdl_sync", "pdl_trigger", "popcount", "prim_func", "ptr", "reduce", "reinterpret", "reshape", "role", "roles",
-    "serial", "shift_left", "shift_right", "symbolic", "take_turn", "thread_return", "transpose", "unpack", "unroll", "use_swizzle",
+    "serial", "shift_left", "shift_right", "suited", "symbolic", "take_turn", "thread_return", "transpose", "unpack", "unroll", "use_swizzle",
     "vectorized", "view", "wait_wgmma", "wgmma_gemm",
 ]  # fmt: skip
 __all__ += list(_NAMED)

@@ -6,8 +6,8 @@ between them:
 1. ``declaration = direct.declare(constants)``: given the compile-time arguments, the function runs as far as its
    last tensor annotation.  The declaration holds the type of every tensor parameter, over size symbols.
    ``declaration.bind(shapes, strides)`` finds the value of each `T.const` symbol in the shapes of actual arrays.
-2. ``prim_func = direct.trace(constants, sizes)``: the function runs whole, with the `T.const` symbols as Python ints;
-   `T.dynamic` symbols stay variables of the program.
+2. ``prim_func = direct.trace(constants, sizes, numbers)``: the function runs whole, with the `T.const` symbols as Python ints;
+   `T.dynamic` symbols stay variables of the program, but `T.suited` may ask for those of the call.
 
 ``direct.parameters`` says which parameters are tensors, runtime scalars and compile-time constants;
 ``direct.split(*args, **kwargs)`` sorts the arguments of a call accordingly, defaults filled in.
@@ -29,6 +29,7 @@ from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Buffer, Extent, Var
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import Builder
+from tilewright.language.choices import Choice
 from tilewright.language.interface import mismatch
 from tilewright.language.mistakes import (
     MissingAnnotation,
@@ -113,6 +114,18 @@ class Declaration:
                 raise UnboundSize(name, span=self.span)
         return {name: found[var][0] for name, var in self.sizes.items()}
 
+    def numbers(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+        """Values of the `T.dynamic` symbols that are extents, by name."""
+        return {
+            extent.name: int(value)
+            for name, declared in self.tensors.items()
+            if not declared.packed
+            for extent, value in zip(
+                declared.shape, shapes[name], strict=False
+            )  # another rank is told when arguments are bound
+            if isinstance(extent, Var)
+        }
+
     def _match(
         self, found: dict[Var, tuple[int, str]], declared: Sequence[Extent], actual: Sequence[int], place: str
     ) -> None:
@@ -155,9 +168,14 @@ class _DeclarationBuilder:
 class _SizeBuilder(Builder):
     """The builder of a direct function."""
 
-    def __init__(self, name: str, span: Any, sizes: Mapping[str, int] | None) -> None:
+    def __init__(
+        self, name: str, span: Any, sizes: Mapping[str, int] | None, numbers: Mapping[str, int] | None = None
+    ) -> None:
         super().__init__(name, "direct", span)
         self.sizes = None if sizes is None else dict(sizes)
+        self.numbers = dict(numbers or {})
+        """Sizes known only at launch, as the call has them that the function is traced for."""
+        self.choices: list[Choice] = []
         self.symbols: dict[str, Var] = {}
 
     def declared_size(self, name: str, dtype: DType) -> Scalar:
@@ -261,15 +279,24 @@ class DirectFunction:
         types = {**collector.types, **in_signature}
         return Declaration(self.name, {name: types[name] for name in present}, dict(builder.symbols), self.span)
 
-    def trace(self, constants: Mapping[str, Any], sizes: Mapping[str, int]) -> PrimFunc:
+    def trace(
+        self,
+        constants: Mapping[str, Any],
+        sizes: Mapping[str, int],
+        numbers: Mapping[str, int] | None = None,
+        chosen: list[Choice] | None = None,
+    ) -> PrimFunc:
         """Trace the function.
 
         Parameters
         ----------
         constants : a value for each ``constant`` parameter.
         sizes : a value for each `T.const` symbol (`Declaration.bind`).
+        numbers : the `T.dynamic` symbols of the call (`Declaration.numbers`).
+        chosen : filled with what `T.suited` chose for the call, in turn.
         """
-        builder = _SizeBuilder(self.name, self.span, sizes)
+        builder = _SizeBuilder(self.name, self.span, sizes, numbers)
+        builder.choices = [] if chosen is None else chosen
         builder.declaration = _DeclarationBuilder(builder, frozenset(), stop=False)
         result, place = run(builder, self.function, self._values(builder, constants))
         return finish(builder, self._outputs(builder, result, place))

@@ -433,12 +433,22 @@ class UnknownOutput(AuthorError):
 
 
 class ConstOutsideDirect(AuthorError):
-    """`T.const` in a `T.prim_func`."""
+    """`T.const` (or what else asks for the sizes of a call) in a `T.prim_func`."""
 
-    def __init__(self) -> None:
+    def __init__(self, word: str = "T.const") -> None:
         super().__init__(
-            "T.const belongs to functions decorated with tilewright.jit, whose sizes come from their arguments",
+            f"{word} belongs to functions decorated with tilewright.jit, whose sizes come from their arguments",
             hint="use a Python int of the enclosing function, or T.dynamic for a size known at launch",
+        )
+
+
+class ChoiceNotKnown(AuthorError):
+    """`T.suited` that cannot say what a call asks for."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"T.suited cannot choose: {what}",
+            hint="call it below the tensors' annotations, with symbols of T.dynamic that are extents, and a function that gives a hashable value",
         )
 
 

@@ -63,6 +63,8 @@ def row_misfit(tensor: Buffer, size: int, analyzer: Analyzer) -> str | None:
 
 def runs_of(layout: Layout, width: int) -> bool:
     """Whether `width` neighbours of a tile's last dimension lie side by side in its memory, at a multiple of it."""
+    if width == 1:
+        return True
     first = layout.digits[-1][0] if layout.digits[-1] else None
     if first is None or first.stride != 1 or first.extent % width:
         return False

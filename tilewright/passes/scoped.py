@@ -174,6 +174,13 @@ class DecidingRewriter(ScopedRewriter):
             return super().visit_Select(select)
         return self.visit(select.then if value else select.otherwise)
 
+    def visit_For(self, loop: nodes.For) -> Any:
+        return None if self.never_runs(loop) else super().visit_For(loop)
+
+    def never_runs(self, loop: nodes.For) -> bool:
+        """Whether a loop has no iteration, for certain."""
+        return self.analyzer.prove(nodes.index_binary("ge", loop.start, loop.stop))
+
 
 class _Decisions(DecidingRewriter):
     def __init__(self, analyzer: Analyzer, uniform: dict[Var, Expr]) -> None:

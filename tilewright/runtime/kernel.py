@@ -197,7 +197,8 @@ class Kernel:
         if self.program.source.language == "cu":
             for warning in Binary.load(entry).warnings:
                 places = "".join(f"\n{span.show()}" for span in warning.spans[:1])
-                warnings.warn(f"{warning.message}{places}", TilewrightWarning, stacklevel=3)
+                advice = f"\n  help: {warning.hint}" if warning.hint else ""
+                warnings.warn(f"{warning.message}{places}{advice}", TilewrightWarning, stacklevel=3)
 
     def interpret(self, *arguments: Any, **named: Any) -> Any:
         """Run the traced program on the interpreter, with NumPy; arguments and results as for a call.

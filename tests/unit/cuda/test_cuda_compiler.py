@@ -265,6 +265,7 @@ def test_warnings_are_sorted_by_kind_and_placed():
     assert found["serialized"].spans == (Span("author.py", 20, 4),)
     assert "ill formed pipeline stage" in found["serialized"].message
     assert found["spill"].kernel == "m"
+    assert "T.unroll" in found["local memory"].hint and found["serialized"].hint is None
 
 
 def test_places_in_headers_lead_to_their_caller():

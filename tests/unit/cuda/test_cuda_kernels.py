@@ -152,6 +152,19 @@ def test_attention_has_tiles_for_the_sizes_expected():
     assert many.splits == 1 and many.block_M > 64
 
 
+def test_a_plain_call_has_tiles_for_its_sizes():
+    """Few queries of heads that share keys are another kernel than many; lengths that are nearly the same are not."""
+    attend = on("sm_90a", flash_attention)
+    q, kv = (lambda heads, length: np.zeros((1, heads, length, 64), np.float16)), 2
+    made = {
+        (queries, keys): attend.compile(q(8, queries), q(kv, keys), q(kv, keys), dtype="float16", causal=True)
+        for queries, keys in ((1, 3000), (1, 3060), (2000, 2000), (2030, 2030))
+    }
+    assert made[1, 3000] is made[1, 3060] and made[2000, 2000] is made[2030, 2030]
+    assert made[1, 3000] is not made[2000, 2000]
+    assert len(made[1, 3000].program.source.entries) == 2  # keys are divided, and parts added
+
+
 def test_any_sizes_are_right_whatever_is_expected():
     q = RNG.standard_normal((1, 4, 5, 32)).astype(np.float16)
     k, v = (RNG.standard_normal((1, 2, 90, 32)).astype(np.float16) for _ in range(2))

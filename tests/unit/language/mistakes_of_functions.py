@@ -232,6 +232,23 @@ ConstOutsideDirect: T.const belongs to functions decorated with tilewright.jit, 
   help: use a Python int of the enclosing function, or T.dynamic for a size known at launch
 """,
     ),
+    "suited_in_prim_func": (
+        """
+@T.prim_func
+def kernel(A: T.Tensor((64,), "float32")):
+    rows = T.suited(lambda m: m, 64)
+    with T.Kernel(1) as block:
+        T.clear(A)
+""",
+        """
+ConstOutsideDirect: T.suited belongs to functions decorated with tilewright.jit, whose sizes come from their arguments
+  --> kernel.py:5:12
+  |
+5 |     rows = T.suited(lambda m: m, 64)
+  |            ^^^^^^^^^^^^^^^^^^^^^^^^^
+  help: use a Python int of the enclosing function, or T.dynamic for a size known at launch
+""",
+    ),
     "empty_in_prim_func": (
         """
 @T.prim_func

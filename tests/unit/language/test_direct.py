@@ -13,7 +13,7 @@ import tilewright.language as T
 from tilewright.interpreter import interpret
 from tilewright.ir.nodes import Var
 from tilewright.language.direct import DirectFunction, is_factory
-from tilewright.language.mistakes import MissingAnnotation, SizeMismatch, UnboundSize, WrongArguments
+from tilewright.language.mistakes import ChoiceNotKnown, MissingAnnotation, SizeMismatch, UnboundSize, WrongArguments
 from tilewright.language.tensors import TensorType
 from tilewright.specialization import JITFunction
 
@@ -100,6 +100,55 @@ def test_dynamic_sizes_stay_variables() -> None:
     assert declaration.bind({"A": (100, 8)}) == {"N": 8}
     buffer: Any = direct.trace({}, {"N": 8}).params[0]
     assert isinstance(buffer.shape[0], Var) and buffer.shape[1] == 8
+
+
+def suited_rows(A, rows: int = 0):
+    m = T.dynamic("m")
+    A: T.Tensor((m, 8), "float32")
+    C = T.empty((m, 8), "float32")
+    width = rows or T.suited(lambda lines, columns: 4 if lines <= columns else 16, m, 8)
+    if width == 16:
+        width = T.suited(lambda lines: 32 if lines > 100 else 16, m)
+    with T.Kernel(T.ceildiv(m, width)) as block:
+        T.copy(A[block * width : block * width + width, :], C[block * width : block * width + width, :])
+    return C
+
+
+def test_a_call_runs_the_kernel_that_suits_its_sizes() -> None:
+    """Compiled when first asked for, right for all others too."""
+    copied = JITFunction(suited_rows, "cpu", None)
+    arrays = {
+        lines: np.random.default_rng(lines).random((lines, 8), np.float32) for lines in (1, 5, 8, 9, 40, 101, 130)
+    }
+    kernels = {lines: copied.compile(array) for lines, array in arrays.items()}
+    for lines, array in arrays.items():
+        np.testing.assert_array_equal(copied(array), array)
+        np.testing.assert_array_equal(kernels[101](array), array)
+        assert copied.compile(array) is kernels[lines]
+    assert len(set(map(id, kernels.values()))) == 3
+    assert kernels[5] is kernels[8] and kernels[9] is kernels[40] and kernels[101] is kernels[130]
+    assert copied.compile(arrays[5], rows=32) is copied.compile(arrays[130], rows=32)
+
+
+@pytest.mark.parametrize(
+    "choose, sizes, problem",
+    [
+        (lambda m: [m], ("m",), "its choice is a list, which is not hashable"),
+        (lambda m: m, ("k",), "k is no extent of a tensor"),
+        (lambda m: m, ("m + 1",), "a size is a symbolic int32, but should be a symbol of T.dynamic or a number"),
+    ],
+)
+def test_what_cannot_be_chosen_by(choose: Any, sizes: Any, problem: str) -> None:
+    def kernel(A):
+        m, k = T.dynamic("m, k")
+        A: T.Tensor((m, 8), "float32")
+        T.suited(choose, *({"m": m, "k": k, "m + 1": m + 1}[name] for name in sizes))
+        with T.Kernel(m):
+            T.clear(A[0:1, :])
+
+    with pytest.raises(ChoiceNotKnown) as caught:
+        JITFunction(kernel, "cpu", None).compile(np.zeros((4, 8), np.float32))
+    assert caught.value.message == f"T.suited cannot choose: {problem}"
 
 
 def test_annotations_in_the_signature() -> None:

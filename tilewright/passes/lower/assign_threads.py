@@ -300,6 +300,8 @@ class Assign(DecidingRewriter):
 
     def visit_For(self, loop: For) -> Any:
         """A thread's own vector loop moves vectors, as its part of a parallel loop does."""
+        if self.never_runs(loop):
+            return None
         start, stop, step = (self.analyzer.simplify(end) for end in (loop.start, loop.stop, loop.step))
         bounds = [int(end.value) for end in (start, stop, step) if isinstance(end, nodes.Const)]
         if loop.kind != "vectorize" or len(bounds) < 3 or len(range(*bounds)) == 0 or bounds[2] != 1:

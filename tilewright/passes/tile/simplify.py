@@ -39,10 +39,5 @@ def simplify(function: Function, context: Context) -> Function:
 
 
 class _Simplify(DecidingRewriter):
-    def visit_For(self, loop: nodes.For) -> Any:
-        if self.analyzer.prove(nodes.index_binary("ge", loop.start, loop.stop)):
-            return None
-        return super().visit_For(loop)
-
     def visit_While(self, loop: nodes.While) -> Any:
         return None if self.decided(loop.condition) is False else self.generic(loop)

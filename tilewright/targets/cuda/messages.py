@@ -70,6 +70,19 @@ class CompilerWarning:
     message: str
     spans: tuple[Span, ...] = ()
 
+    @property
+    def hint(self) -> str | None:
+        """What an author can do about it."""
+        return _HINTS.get(self.kind)
+
+
+_HINTS = {
+    "spill": "use more threads or smaller tiles, or ask for fewer blocks a multiprocessor",
+    "local memory": "registers have no addresses: index the array by constants and by loops over constants that are written out (T.unroll), "
+    "or keep it in a shared tile",
+}
+"""What an author can do, by the kind of a warning."""
+
 
 @dataclass(frozen=True, slots=True)
 class FrontEndError:

@@ -434,7 +434,7 @@ class CudaPrinter(CFamilyPrinter):
         return f"{self.names.of(buffer)}[{at}]"
 
     def statement_Return(self, _: nodes.Return) -> None:
-        self.line("return;")
+        self.line("TW_RETURN;")
 
     def statement_Assert(self, check: nodes.Assert) -> None:
         message = check.message or "device assertion failed"

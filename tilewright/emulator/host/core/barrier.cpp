@@ -8,7 +8,27 @@ namespace emulator {
 
 namespace {
 
+// A barrier of the whole block that some of its threads never come to, or that warps take for different ones.
+void check_everybody(Block& block, const NamedBarrier& barrier) {
+  const Thread* here = barrier.waiting.front();
+  uint32_t skipped = 0, first = 0;
+  for (const Warp* warp : block.warps) {
+    const uint32_t before = uint32_t(warp->threads - block.warps[0]->threads);
+    bool arrived = false;
+    for (uint32_t lane = 0; lane < warp->lanes; ++lane) {
+      if (barrier.arrivals[before + lane]) arrived = true;
+      else if (!warp->threads[lane].left && !skipped++) first = before + lane;
+    }
+    if (arrived && barrier.sites[warp->index] != barrier.site) {
+      report("different-barriers", &warp->threads[0], barrier.sites[warp->index], {{"other_site", number(barrier.site)}});
+      return;
+    }
+  }
+  if (skipped) report("skipped-barrier", here, barrier.site, {{"threads", number(skipped)}, {"first", number(first)}});
+}
+
 void complete(Block& block, NamedBarrier& barrier) {
+  if (checking() && !barrier.expected && !barrier.waiting.empty()) check_everybody(block, barrier);
   const ClockRef known = barrier.gathering.finish();
   std::vector<Thread*> waiting;
   waiting.swap(barrier.waiting);
@@ -19,7 +39,6 @@ void complete(Block& block, NamedBarrier& barrier) {
     if (known) thread->base = known;
     wake(*thread);
   }
-  (void)block;
 }
 
 // `threads` 0 means all that have not left.

@@ -66,7 +66,7 @@ struct Thread {
   uint32_t clock = 1, fenced = 0;
   ClockRef at_proxy_fence;            // what it knew of others at its last proxy fence
   uint32_t site = 0;
-  bool exited = false;
+  bool exited = false, left = false;  // left: by a statement that says so
   Waiting waiting = Waiting::nothing;
   uint32_t operation = 0;             // what it waits in (TwOperation)
   void* awaited = nullptr;

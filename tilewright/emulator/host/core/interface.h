@@ -96,6 +96,7 @@ void* tw_shared_pointer(tw_u32 address, struct TwSite site);
 tw_u32 tw_map_shared(tw_u32 address, tw_u32 rank, struct TwSite site);
 void* tw_map_pointer(const void* pointer, tw_u32 rank, struct TwSite site);
 void tw_trap(struct TwSite site);
+void tw_leave(void);                               /* the thread ends before the text does */
 void tw_print(const char* format, ...);
 void tw_assertion_failed(const char* message, struct TwSite site);
 tw_u64 tw_clock(void);

@@ -164,6 +164,8 @@ tw_u32 tw_cluster_size() { return tw_u32(self->cluster->blocks.size()); }
 
 tw_u64 tw_clock() { return self->cluster->steps; }
 
+void tw_leave(void) { self->left = true; }
+
 void tw_trap(TwSite position) {
   report("trap", self, site_of(position), {});
   abort_cluster();

@@ -24,6 +24,7 @@ struct alignas(16) uint4 { uint32_t x, y, z, w; };
 #define TW_RESTRICT __restrict__
 #define TW_GRID_CONSTANT
 #define TW_KERNEL(threads, min_blocks) extern "C" void
+#define TW_RETURN return ::tw_leave()
 #define TW_DYNAMIC_SHARED(name) unsigned char* const name = ::tw_dynamic_shared()
 #define TW_SITE ::TwSite site = ::TwSite::here()
 

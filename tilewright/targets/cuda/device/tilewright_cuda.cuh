@@ -23,6 +23,8 @@ typedef unsigned long long uint64_t;
 #define TW_GRID_CONSTANT __grid_constant__
 // Head of a kernel of a fixed block size; `min_blocks` blocks shall fit on a multiprocessor (setmaxnreg needs it stated).
 #define TW_KERNEL(threads, min_blocks) extern "C" __global__ void __launch_bounds__(threads, min_blocks)
+// The thread is done; barriers of the block do not wait for it.
+#define TW_RETURN return
 // The block's dynamic shared memory as an array of bytes, aligned for every swizzle.
 #define TW_DYNAMIC_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
 

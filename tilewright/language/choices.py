@@ -1,0 +1,73 @@
+"""`T.suited`: compile-time values that suit the sizes of a call, though the kernel serves any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.ir.nodes import Var
+from tilewright.language.builder import current
+from tilewright.language.interface import author_facing
+from tilewright.language.mistakes import ChoiceNotKnown, ConstOutsideDirect
+from tilewright.language.proxies import Scalar, describe
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One value that suits the sizes of a call.
+
+    Attributes
+    ----------
+    choose : gives it.
+    sizes : what `choose` is called with: names of dynamic sizes, and numbers.
+    value : for the call that the function was traced for.
+    """
+
+    choose: Callable[..., Any]
+    sizes: tuple[str | int, ...]
+    value: Any
+
+    def of(self, numbers: dict[str, int]) -> Any:
+        """The value for other sizes."""
+        return self.choose(*(numbers[one] if isinstance(one, str) else one for one in self.sizes))
+
+
+@author_facing
+def suited(choose: Callable[..., Any], *sizes: Any) -> Any:
+    """A value, known while the kernel is traced, that suits sizes known only at launch (direct style only).
+
+    Each value makes a kernel of its own, compiled when a call first asks for it; every one of them must be right for any sizes.  A call
+    runs the one that its sizes choose, and calls of shapes seen before do not ask again.
+
+    Parameters
+    ----------
+    choose : called with the numbers of a call; its result must be hashable, and should be one of few.
+    sizes : symbols of `T.dynamic`, or numbers.
+
+    Examples
+    --------
+    >>> rows = T.suited(lambda m: 64 if m <= 64 else 128, M)     # doctest: +SKIP
+    """
+    builder: Any = current("T.suited")
+    if builder.style != "direct":
+        raise ConstOutsideDirect("T.suited")
+    named = tuple(_named(size) for size in sizes)
+    unknown = [one for one in named if isinstance(one, str) and one not in builder.numbers]
+    if unknown:
+        raise ChoiceNotKnown(f"{unknown[0]} is no extent of a tensor")
+    value = Choice(choose, named, None).of(builder.numbers)
+    try:
+        hash(value)
+    except TypeError:
+        raise ChoiceNotKnown(f"its choice is {describe(value)}, which is not hashable") from None
+    builder.choices.append(Choice(choose, named, value))
+    return value
+
+
+def _named(size: Any) -> str | int:
+    if isinstance(size, Scalar) and isinstance(size.expr, Var):
+        return size.expr.name
+    if isinstance(size, int) and not isinstance(size, bool):
+        return size
+    raise ChoiceNotKnown(f"a size is {describe(size)}, but should be a symbol of T.dynamic or a number")
