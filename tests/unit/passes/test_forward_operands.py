@@ -22,13 +22,13 @@ MACHINE = replace(arch({"arch": "avx512-vnni"}), l1_bytes=32 << 10)
 
 
 @tilewright.jit
-def staged(rows: int, depth: int = 64, packed: bool = True, twice: bool = False) -> Any:
+def staged(rows: int, depth: int = 64, packed: bool = True, twice: bool = False, K: int = 256) -> Any:
     M = T.dynamic("M")
 
     @T.prim_func
     def staged(
-        A: T.Tensor((M, 256), "int8"),
-        W: (T.Packed if packed else T.Tensor)((96, 256), "uint4"),
+        A: T.Tensor((M, K), "int8"),
+        W: (T.Packed if packed else T.Tensor)((96, K), "uint4"),
         C: T.Tensor((M, 96), "int32"),
     ):
         with T.Kernel(T.ceildiv(M, rows), threads=1) as block:
@@ -36,7 +36,7 @@ def staged(rows: int, depth: int = 64, packed: bool = True, twice: bool = False)
             w = T.alloc_fragment((96, depth), "uint8")
             c = T.alloc_fragment((rows, 96), "int32")
             T.clear(c)
-            for k in T.serial(256 // depth):
+            for k in T.serial(T.ceildiv(K, depth)):
                 T.copy(A[block * rows, k * depth], a)
                 T.decode(W[0:96, k * depth : k * depth + depth], w)
                 if twice:
@@ -71,6 +71,13 @@ def test_many_rows_keep_a_tile_of_unpacked_codes() -> None:
     function, context = forwarded(replace(MACHINE, l1_bytes=16 << 10), rows=128, depth=256)
     gemm = the_gemm(function)
     assert (gemm.a.buffer.name, gemm.b.buffer.name) == ("a", "w")
+    assert context.facts[ROWS][gemm.a].buffer.name == "A"
+
+
+def test_few_rows_of_a_length_that_no_tiles_cover_are_copied_and_counted() -> None:
+    function, context = forwarded(rows=16, K=250)
+    gemm = the_gemm(function)
+    assert gemm.a.buffer.name == "a"
     assert context.facts[ROWS][gemm.a].buffer.name == "A"
 
 

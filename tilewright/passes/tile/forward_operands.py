@@ -87,18 +87,23 @@ def _forward(kernel: Kernel, function: Function, context: Context) -> Kernel:
             if filled is None or visible.get(region.buffer) is not filled.statement or not region.is_whole:
                 continue
             copied = gemm.m > FEW_ROWS and not _leaves_room(gemm, context) and not _is_shifted(gemm, context)
-            if name == "a" and copied:
-                in_order = filled.source.extents[-2:] == region.tile_shape  # no heads between rows and columns
-                known = in_order and not any(_reads_memory(start) for start in filled.source.starts)
-                if isinstance(filled.statement, Copy) and filled.source.buffer not in safe and known:
-                    rows[region] = filled.source
-            elif filled.statement in beginnings.inside and _suits(gemm, name, filled, context):
+            in_place = filled.statement in beginnings.inside and not (name == "a" and copied)
+            if in_place and _suits(gemm, name, filled, context):
                 changes.setdefault(gemm, {})[name] = filled.source
                 served[region.buffer] = served.get(region.buffer, 0) + 1
+            elif name == "a" and _tells_rows(filled, region) and filled.source.buffer not in safe:
+                rows[region] = filled.source
     if not changes:
         return kernel
     dead = {buffer for buffer, count in served.items() if count == readers.get(buffer)}
     return replace(kernel, body=_Apply(changes, dead)(kernel.body))
+
+
+def _tells_rows(filled: _Staging, tile: Region) -> bool:
+    """Whether rows of the tile that lie beyond the source's end are zeros, and where that is may be asked again later."""
+    in_order = filled.source.extents[-2:] == tile.tile_shape  # no heads between rows and columns
+    again = not any(_reads_memory(start) for start in filled.source.starts)
+    return isinstance(filled.statement, Copy) and filled.source.buffer.scope == "global" and in_order and again
 
 
 class _Beginnings(PipelinedFacts):

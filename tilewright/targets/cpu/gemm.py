@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import gcd
 
 from tilewright.ir.dtypes import INT32
@@ -49,6 +49,10 @@ from tilewright.targets.cpu.microkernels import (
 )
 from tilewright.targets.cpu.operands import Operands, Scale
 from tilewright.targets.cpu.register_tiles import RegisterTile, TileModel
+
+MANY_TILES = 4
+"""From so many tiles of rows on, the few rows that are left follow on the same columns, which are in the first-level cache; where
+rows are few, tiles of their own width suit them better."""
 
 
 def lower_gemm(op: Gemm, context: Context) -> Statement | None:
@@ -99,6 +103,16 @@ def _k_blocks(op: Gemm, scale: Region, region: Region, is_a: bool) -> int:
     return blocks[op.axis_of_k(is_a)]
 
 
+@dataclass(frozen=True, slots=True)
+class _Band:
+    """Rows that whole tiles of one height cover, and the right operand as their passes read it."""
+
+    right: Right
+    tile: RegisterTile
+    start: Extent
+    stop: Extent
+
+
 class _Lowering(Operands):
     """One gemm on its way to loops and micro-kernels."""
 
@@ -139,14 +153,14 @@ class _Lowering(Operands):
             self.context.arch, self.plan.instruction, right.unpack, max(1, columns), self._vector_bytes(right)
         )
         tiles = model.choose(rows if isinstance(rows, int) else None)
-        statements: list[Statement] = []
+        bands: list[_Band] = []
         start: Extent = 0
         for tile in tiles:
             stop = self.named("covered", _last_start(start, rows, tile.rows))
-            asking = self._asking(right, tile, stop) if start == 0 else right
-            statements += self._band(left, asking, tile, start, stop, valid, scale_a, scale_b)
+            bands.append(_Band(self._asking(right, tile, stop) if start == 0 else right, tile, start, stop))
             start = stop
-        return statements
+        together = [bands] if self.op.m >= MANY_TILES * tiles[0].rows else [[band] for band in bands]
+        return [one for group in together for one in self._columns(left, group, valid, scale_a, scale_b)]
 
     def _asking(self, right: Right, tile: RegisterTile, rows: Extent) -> Right:
         """`right`, from whose memory all passes of these rows together ask for what comes next."""
@@ -162,23 +176,31 @@ class _Lowering(Operands):
         """Memory that one vector of columns takes over the tile's k."""
         return self.chunk // right.step * right.loaded.nbytes(1)
 
-    def _band(self, left: Left, right: Right, tile: RegisterTile, start: Extent, stop: Extent, columns: Extent,
-              scale_a: Scale | None, scale_b: Scale | None) -> list[Statement]:  # fmt: skip
-        """All columns of the rows from `start` on that whole tiles of this height cover."""
-
-        def kernel(vectors: int, lanes: int, row: Expr, vector: Expr) -> list[Statement]:
-            narrow = RegisterTile(tile.rows, vectors)
-            return self._chunks(left, right, narrow, lanes, row, vector, scale_a, scale_b)
+    def _columns(
+        self, left: Left, bands: list[_Band], columns: Extent, scale_a: Scale | None, scale_b: Scale | None
+    ) -> list[Statement]:
+        """All columns, as many at a time as the first band's tiles have, and in them the rows of every band."""
+        across = bands[0].tile.vectors
 
         def down(vectors: int, vector: Expr, lanes: int) -> list[Statement]:
-            return loop("row", start, stop, lambda row: kernel(vectors, lanes, row, vector), step=tile.rows)
+            def kernel(band: _Band, row: Expr) -> list[Statement]:
+                tile = RegisterTile(band.tile.rows, vectors)
+                return self._chunks(left, band.right, tile, lanes, row, vector, scale_a, scale_b)
 
-        whole = self.named("whole", _last_start(0, columns, tile.vectors))
-        statements = loop("vector", 0, whole, lambda vector: down(tile.vectors, vector, self.lanes), step=tile.vectors)
+            return [
+                statement
+                for band in bands
+                for statement in loop(
+                    "row", band.start, band.stop, functools.partial(kernel, band), step=band.tile.rows
+                )
+            ]
+
+        whole = self.named("whole", _last_start(0, columns, across))
+        statements = loop("vector", 0, whole, lambda vector: down(across, vector, self.lanes), step=across)
         if isinstance(columns, int) and isinstance(whole, int):
             if columns > whole:
                 statements += down(columns - whole, const(whole), self.lanes)
-        elif tile.vectors > 1:
+        elif across > 1:
             statements += loop("vector", whole, columns, lambda vector: down(1, vector, self.lanes))
         if self.op.n % self.lanes:
             statements += down(1, const(self.op.n // self.lanes), self.op.n % self.lanes)
