@@ -14,6 +14,7 @@ from tilewright.language.divisions import divide
 from tilewright.language.external import import_source
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NestedKernel, NumberExpected, WrongUnpacking
+from tilewright.language.own_fragments import own_fragments
 from tilewright.language.proxies import Scalar, check_scope, constant, extent, frame_of
 from tilewright.language.source import statement_here
 
@@ -65,6 +66,7 @@ class KernelContext(BlockContext):
         body = builder.pop(self.frame)
         if exception[0] is not None:
             return
+        body = own_fragments(body, {buffer for buffer, _ in self.layouts})
         if self.divided:
             body, copies = divide(body, self.thread_vars, self.threads)
             self.layouts += [(made, layout) for buffer, layout in self.layouts for made in copies.get(buffer, ())]

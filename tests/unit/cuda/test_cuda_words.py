@@ -347,3 +347,18 @@ def test_blocks_that_a_multiprocessor_shall_hold(arch):
     assert np.array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
     with pytest.raises(NumberExpected, match="is 33"):
         product(33)
+
+
+def test_a_loop_that_changes_what_its_condition_reads():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            row = T.alloc_fragment((64,), "float32")
+            T.copy(A, row)
+            while row[3] > 0:
+                for i in T.Parallel(64):
+                    row[i] -= 1.0
+            T.copy(row, A)
+
+    with pytest.raises(LayoutConflict, match="the condition of this loop reads a fragment that the loop changes"):
+        on(main, "sm_80")

@@ -502,3 +502,47 @@ def single_elements():
 
 
 PROGRAMS += [greatest_of_products, places_of_nan, single_elements]
+
+
+def elements_of_fragments():
+    """Single elements of tiles that lie in many threads: summed, moved, found by each thread for itself; and a tile of no block's work."""
+
+    @T.prim_func
+    def main(A: T.Tensor((3, 64), "float32"), C: T.Tensor((3, 64), "float32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            row = T.alloc_fragment((64,), "float32")
+            counts = T.alloc_fragment((2, 2), "float32")
+            T.clear(counts)
+            for k in T.serial(3):
+                T.copy(A[k, :], row)
+                total = T.alloc_var("float32", 0.0)
+                for i in T.serial(8):
+                    total += row[i * 8]
+                if row[k] > 0:
+                    for i in T.Parallel(64):
+                        row[i] += total
+                row[5] = row[5] + 1.0
+                for i in T.serial(3):
+                    row[7 + i] = row[8 + i] * 2.0
+                counts[k // 2, k % 2] = counts[0, 0] + total
+                if tx < 32:
+                    C[k, tx] = row[63 - tx]
+                else:
+                    C[k, tx] = row[tx] + counts[k // 2, k % 2]
+
+    a = whole(3, 64, dtype="float32")
+    a[:2, :2] = 1, -1
+    expected, counts = np.zeros((3, 64)), []
+    for k, row in enumerate(a.astype(float)):
+        total = row[::8].sum()
+        row = row + total * (row[k] > 0)
+        row[5] += 1
+        for i in range(3):
+            row[7 + i] = row[8 + i] * 2
+        counts.append(total + (counts[0] if counts else 0))
+        expected[k] = np.concatenate([row[::-1][:32], row[32:] + counts[-1]])
+    return main, (a, np.zeros((3, 64), np.float32)), expected
+
+
+PROGRAMS += [elements_of_fragments]

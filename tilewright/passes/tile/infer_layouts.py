@@ -44,6 +44,7 @@ from tilewright.ops.reduce import Reduce
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
+from tilewright.passes.tile.loose_elements import loose_fragments, share_loose
 from tilewright.passes.tile.select_copies import by_bytes, slot_buffers, tiles_by_hand
 from tilewright.passes.tile.select_instructions import FACT, WARP, GemmPlan, demanded
 from tilewright.passes.tile.stage_epilogue import FACT as STAGING
@@ -156,9 +157,11 @@ class _Inference:
         for buffer in self._fragments():
             if buffer not in self.known:
                 self.known[buffer] = spread(buffer.static_shape, self.kernel.num_threads, self._width([buffer]))
-        strangers = self._strangers()
-        if strangers:
-            body = _Exchange(strangers, self.notes)(self.kernel.body)
+        strangers, loose = self._strangers(), self._loose()
+        if strangers or loose:
+            names = ", ".join(sorted(buffer.name for buffer in loose))
+            self.notes += [f"{names} through shared memory (threads touch single elements)"] if loose else []
+            body = _Exchange(strangers, self.notes)(share_loose(self.kernel.body, loose))
             return _Inference(replace(self.kernel, body=body), self.anchors, self.arch, self.notes).run()
         self._check()
         self._shared()
@@ -326,6 +329,12 @@ class _Inference:
                     found.setdefault(one.loop, set()).add(access.buffer)
         return found
 
+    def _loose(self) -> set[Buffer]:
+        """Fragments of which threads outside of loops want elements that not all of them hold in their one register."""
+        return {
+            one for one in loose_fragments(self.kernel.body) if one in self.known and not _is_in_all(self.known[one])
+        }
+
     # Checks and shared tiles ---------------------------------------------------------------------
 
     def _check(self) -> None:
@@ -360,6 +369,11 @@ class _Inference:
 def _has_copies(layout: Layout) -> bool:
     """Whether several threads have the same elements."""
     return any(one.place == "thread" and one.extent > 1 for one in layout.replicas)
+
+
+def _is_in_all(layout: Layout) -> bool:
+    """Whether every thread has the whole of a tile in one register."""
+    return all(one.extent == 1 for dimension in layout.digits for one in dimension)
 
 
 def _access_bits(buffer: Buffer) -> int:
