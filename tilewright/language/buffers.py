@@ -49,6 +49,9 @@ class TensorProxy:
     def __bool__(self) -> bool:
         raise TensorCondition(self.description)
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> NoReturn:
+        self._refuse(f"np.{ufunc.__name__}")
+
     def __iter__(self) -> Any:
         raise SymbolicIteration(self.description)
 
@@ -203,7 +206,12 @@ class BufferProxy(TensorProxy):
             return self._known_index(value, dimension)
         if isinstance(value, float) or (isinstance(value, Scalar) and value.expr.dtype.is_float):
             raise FloatIndex(self.description, describe(value))
-        raise NumberExpected(f"an index of {self.description}", "an integer", describe(value))
+        dims = (
+            f" (a grid of {len(value)} dimensions gives {len(value)}: `as (bx, by)`)"
+            if isinstance(value, tuple)
+            else ""
+        )
+        raise NumberExpected(f"an index of {self.description}", f"an integer{dims}", describe(value))
 
     def _known_index(self, value: int, dimension: int) -> Expr:
         size = self._buffer.shape[dimension]

@@ -305,6 +305,9 @@ class DirectFunction:
         """What the rewritten function is called with."""
         values: dict[str, Any] = {}
         for parameter in self.parameters:
+            given = constants.get(parameter.name)
+            if parameter.kind == "constant" and len(getattr(given, "shape", None) or ()):
+                raise MissingAnnotation(parameter.name, self.name, span=self.span)
             if parameter.kind == "constant" or parameter.name in constants:
                 values[parameter.name] = constants[parameter.name]
             elif parameter.kind == "scalar" or isinstance(self._annotations.get(parameter.name), TensorType):

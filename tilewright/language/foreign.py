@@ -1,4 +1,4 @@
-"""Names of TileLang that tilewright does not have, and what to write instead: help for those who move a kernel."""
+"""Names of TileLang, NumPy and Triton that are not here, and what to write instead: help for those who move a kernel."""
 
 from __future__ import annotations
 
@@ -62,7 +62,18 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
     "write T.Parallel: the compiler makes vector accesses": (
         "Shuffle", "lds128", "lds32", "lds64", "ldg128", "ldg256", "ldg32", "ldg64", "stg128", "stg256", "stg32", "stg64", "sts128", "sts32", "sts64",
     ),
+    "write T.alloc_fragment, or T.alloc_shared, and T.fill": ("full", "ones", "zeros"),
+    "write T.gemm on tiles": ("dot", "matmul", "mma"),
+    "write T.copy between a tensor and a tile, which leaves out what is beyond the tensor's end": ("load", "store"),
+    "write `with T.Kernel(blocks, threads=...) as block`": ("num_programs", "program_id"),
+    "write T.if_then_else": ("where",),
+    "write T.max": ("maximum",),
+    "write T.min": ("minimum",),
+    "write T.Parallel, whose indices are these numbers": ("arange",),
+    "write T.reduce_sum": ("sum",),
+    "write T.reduce_argmax": ("argmax",),
+    "write T.reduce_argmin": ("argmin",),
 }  # fmt: skip
 
 INSTEAD: dict[str, str] = {name: advice for advice, names in _INSTEAD.items() for name in names}
-"""For each name of TileLang that is not here, what to write."""
+"""For each such name, what to write."""

@@ -11,7 +11,7 @@ from typing import Any
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, FLOAT32, INT32
 from tilewright.ir.nodes import BINARY, Call, Const, Expr, Select, Unary
-from tilewright.language.mistakes import IntegerDivision, NumberExpected, TensorOperand
+from tilewright.language.mistakes import IntegerDivision, NumberExpected, SymbolicConstant, TensorOperand
 from tilewright.language.promotion import literal_dtype, promote
 from tilewright.language.proxies import (
     Scalar,
@@ -151,6 +151,12 @@ def shift(op: str, left: Any, right: Any) -> Any:
 
 def select(test: Scalar, then: Any, otherwise: Any) -> Any:
     """``then if test else otherwise`` on a symbolic test."""
+    for way in (then, otherwise):
+        if hasattr(way, "description"):
+            raise NumberExpected(
+                "a choice by `... if ... else ...` or T.if_then_else",
+                "numbers: for tiles write an `if` with an operator on each side, or choose element by element", describe(way),
+            )  # fmt: skip
     if isinstance(then, Scalar) or isinstance(otherwise, Scalar):
         a, b = operands("a choice", then, otherwise)
     else:
@@ -210,3 +216,28 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(Scalar, f"__{_name}__", _comparison(_name))
 for _name, _unary in {"neg": negative, "pos": lambda value: value, "abs": absolute, "invert": invert}.items():
     setattr(Scalar, f"__{_name}__", _unary)
+
+
+_OF_NUMPY: dict[str, Operation] = {
+    "add": lambda a, b: a + b, "subtract": lambda a, b: a - b, "multiply": lambda a, b: a * b, "divide": lambda a, b: a / b,
+    "floor_divide": lambda a, b: a // b, "remainder": lambda a, b: a % b, "power": lambda a, b: a**b,
+    "left_shift": lambda a, b: a << b, "right_shift": lambda a, b: a >> b, "bitwise_and": lambda a, b: a & b,
+    "bitwise_or": lambda a, b: a | b, "bitwise_xor": lambda a, b: a ^ b, "equal": lambda a, b: a == b,
+    "not_equal": lambda a, b: a != b, "less": lambda a, b: a < b, "less_equal": lambda a, b: a <= b,
+    "greater": lambda a, b: a > b, "greater_equal": lambda a, b: a >= b,
+}  # fmt: skip
+"""What NumPy calls the operators, which its numbers ask for when they stand on the left."""
+
+
+def _by_numpy(self: Scalar, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    """``np.float32(2) * x`` is the program's product; functions of NumPy are none of its."""
+    operation = _OF_NUMPY.get(ufunc.__name__)
+    inputs = tuple(one.item() if getattr(one, "shape", None) == () else one for one in inputs)
+    if method == "__call__" and operation is not None and all(map(is_number, inputs)) and not options:
+        return operation(*inputs)
+    raise SymbolicConstant(
+        f"np.{ufunc.__name__}", f"T.{ufunc.__name__}, if there is one, works on values of the program"
+    )
+
+
+Scalar.__array_ufunc__ = _by_numpy  # type: ignore[attr-defined]

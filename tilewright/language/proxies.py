@@ -88,7 +88,10 @@ class Scalar:
     def __float__(self) -> float:
         value = self.known()
         if value is None:
-            raise SymbolicConstant("Python's float()", "write T.cast(x, 'float32') for a conversion in the kernel")
+            raise SymbolicConstant(
+                "Python's float()",
+                "write T.cast(x, 'float32') for a conversion in the kernel, T.exp and its kin for functions of `math`",
+            )
         return float(value)
 
     def __iter__(self) -> Any:

@@ -362,3 +362,14 @@ def test_a_loop_that_changes_what_its_condition_reads():
 
     with pytest.raises(LayoutConflict, match="the condition of this loop reads a fragment that the loop changes"):
         on(main, "sm_80")
+
+
+def test_a_block_of_too_many_threads():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=(64, 32)):
+            T.fill(A, 0.0)
+
+    with pytest.raises(MissingCapability, match="a block of sm_80 has at most 1024 threads, not 2048"):
+        on(main, "sm_80")
+    tilewright.compile(main, target="cpu")

@@ -386,4 +386,44 @@ SymbolicKey: a symbolic value cannot be hashed, so it is no key of a dictionary 
   help: index a tensor with it, or use a Python list over constants
 """,
     ),
+    "function_of_numpy": (
+        """
+import numpy
+B[0] = numpy.exp(A[0, 0])
+""",
+        """
+SymbolicConstant: np.exp needs a value that is known while the kernel is traced, but this one is symbolic
+  --> kernel.py:9:16
+  |
+9 |         B[0] = numpy.exp(A[0, 0])
+  |                ^^^^^^^^^^^^^^^^^^
+  help: T.exp, if there is one, works on values of the program
+""",
+    ),
+    "choice_of_tiles": (
+        """
+chosen = tile if n == 0 else A
+""",
+        """
+NumberExpected: a choice by `... if ... else ...` or T.if_then_else is the tile 'tile'
+  --> kernel.py:8:18
+  |
+8 |         chosen = tile if n == 0 else A
+  |                  ^^^^^^^^^^^^^^^^^^^^^
+  help: expected numbers: for tiles write an `if` with an operator on each side, or choose element by element
+""",
+    ),
+    "name_of_numpy": (
+        """
+zeros = T.zeros((64,), "float32")
+""",
+        """
+UnknownName: tilewright.language has no name 'zeros'
+  --> kernel.py:8:17
+  |
+8 |         zeros = T.zeros((64,), "float32")
+  |                 ^^^^^^^
+  help: write T.alloc_fragment, or T.alloc_shared, and T.fill
+""",
+    ),
 }

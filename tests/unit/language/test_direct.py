@@ -308,3 +308,17 @@ def test_a_kernel_knows_the_machine_that_it_is_compiled_for() -> None:
     kernel = made.compile(np.zeros(4, np.float32))
     made.trace(np.zeros(4, np.float32))
     assert seen == [kernel.arch, None]
+
+
+def without_annotation(A, B):
+    A: T.Tensor((8,), "float32")
+    with T.Kernel(1):
+        for i in T.Parallel(8):
+            A[i] = B[i]
+
+
+def test_an_array_for_a_parameter_without_annotation() -> None:
+    """NumPy would else be indexed by the program's loops."""
+    array = np.ones(8, np.float32)
+    with pytest.raises(MissingAnnotation, match="the parameter 'B' of without_annotation has no annotation"):
+        JITFunction(without_annotation, "cpu", None)(array, array)

@@ -42,6 +42,11 @@ def check_words(function: Function, context: Context) -> Function:
     MissingCapability : the machine cannot execute one.
     """
     for kernel in kernels(function):
+        if context.arch.has("threads") and kernel.num_threads > context.arch.max_threads:
+            raise MissingCapability(
+                f"a block of {context.arch.name} has at most {context.arch.max_threads} threads, not {kernel.num_threads}",
+                span=kernel.span, hint="a thread may have many elements: make threads= of T.Kernel smaller",
+            )  # fmt: skip
         _check(kernel, kernel, context)
     return function
 

@@ -86,7 +86,8 @@ class _Share(Rewriter):
         if isinstance(statement, Seq):
             return [self.visit_Seq(statement)]
         if not wanted & set(_of_the_block(statement)):
-            return list(through_shared(_Apart(wanted)(statement), wanted, ()).statements)
+            made: Seq = through_shared(_Apart(wanted)(statement), wanted, ())  # type: ignore[assignment]
+            return list(made.statements)
         if isinstance(statement, If):
             return self._headed(statement, "condition")
         if isinstance(statement, For):
