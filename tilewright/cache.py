@@ -13,6 +13,7 @@ import functools
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -83,7 +84,9 @@ def cached(key: str, build: Callable[[Path], None]) -> Path:
 def _workspace(parent: Path) -> Iterator[Path]:
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        directory = Path(tempfile.mkdtemp(prefix=".building-", dir=parent))
+        # Made with the rights that the user gives to files: others may read what is in a shared cache.
+        directory = parent / f".building-{os.getpid()}-{secrets.token_hex(8)}"
+        directory.mkdir()
     except OSError as error:
         raise CacheUnavailable(parent, error) from None
     try:

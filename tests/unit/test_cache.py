@@ -34,6 +34,14 @@ def test_an_entry_is_built_once(directory):
     assert len(calls) == 1
 
 
+def test_others_may_read_an_entry_as_the_user_says(directory):
+    before = os.umask(0o027)
+    try:
+        assert cached("ab12", writes("code")).stat().st_mode & 0o777 == 0o750
+    finally:
+        os.umask(before)
+
+
 def test_a_damaged_entry_is_built_again(directory):
     entry = cached("ab12", writes("code"))
     for damage in (
@@ -129,3 +137,9 @@ def test_two_processes_compile_the_same_kernel(tmp_path):
         for _ in range(2)
     ]
     assert [run.communicate()[0].strip() for run in runs] == ["15.0", "15.0"]
+    for file in [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]:
+        file.write_bytes(
+            file.read_bytes()[: file.stat().st_size // 2]
+        )  # the libraries of kernels and of threads among them
+    again = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False)
+    assert again.stdout.strip() == "15.0" and not again.stderr

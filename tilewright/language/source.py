@@ -22,7 +22,8 @@ from typing import TypeAlias
 from tilewright.errors import Span
 from tilewright.language.mistakes import SourceChanged, SourceUnavailable
 
-_LANGUAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_KERNELS = os.path.join(_PACKAGE, "kernels") + os.sep
 
 Places: TypeAlias = dict[int, tuple[int, int, "int | None"]]
 
@@ -149,8 +150,9 @@ def parameters_span(function: FunctionType) -> Span | None:
 
 
 def is_ours(code: CodeType) -> bool:
-    """Whether code belongs to the language itself rather than to an author."""
-    return code.co_filename.startswith(_LANGUAGE) or code.co_filename == "<string>"
+    """Whether code belongs to the language itself, and what it calls, rather than to an author (of the library's kernels too)."""
+    file = code.co_filename
+    return file == "<string>" or (file.startswith(_PACKAGE) and not file.startswith(_KERNELS))
 
 
 def statement_here() -> Span | None:

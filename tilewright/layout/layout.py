@@ -35,6 +35,8 @@ from tilewright.layout.digits import (
 )
 from tilewright.layout.swizzle import Swizzle
 
+_PRINTED = "as a layout prints itself: layout(shape=(16, 8), digits=('8:t4 2:r2', '2:r1 4:t1'))"
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -231,14 +233,16 @@ class Layout:
         try:
             call = ast.parse(text.strip(), mode="eval").body
             if not isinstance(call, ast.Call) or ast.unparse(call.func) != "layout" or call.args:
-                raise ValueError("no layout(...)")
+                raise ValueError(_PRINTED)
             fields = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
             shape, digits = fields.pop("shape"), fields.pop("digits")
             swizzle = fields.pop("swizzle", None)
             free = {name: parse_digits(fields.pop(name, "")) for name in ("replicas", "partials")}
             made = Layout(tuple(map(parse_digits, digits)), **free, swizzle=Swizzle(*swizzle) if swizzle else None)
-        except (SyntaxError, ValueError, TypeError, KeyError) as error:
-            raise InvalidLayout(f"not a layout: {text}", hint=str(error)) from error
+        except (SyntaxError, TypeError, KeyError):
+            raise InvalidLayout(f"not a layout: {text}", hint=_PRINTED) from None
+        except ValueError as error:
+            raise InvalidLayout(f"not a layout: {text}", hint=str(error)) from None
         if fields or made.shape != tuple(shape):
             raise InvalidLayout(f"not a layout: {text}", hint=f"the digits cover {made.shape}")
         return made

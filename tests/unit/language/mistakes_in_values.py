@@ -3,6 +3,20 @@
 # The messages are what a terminal shows: long lines stay as they are.
 
 VALUES: dict[str, tuple[str, str]] = {
+    "mistake_that_another_room_finds": (
+        """
+from tilewright.layout import Layout
+T.annotate_layout({tile: Layout.parse("rows first")})
+""",
+        """
+InvalidLayout: not a layout: rows first
+  --> kernel.py:9:34
+  |
+9 |         T.annotate_layout({tile: Layout.parse("rows first")})
+  |                                  ^^^^^^^^^^^^^^^^^^^^^^^^^^
+  help: as a layout prints itself: layout(shape=(16, 8), digits=('8:t4 2:r2', '2:r1 4:t1'))
+""",
+    ),
     "immutable_in_loop": (
         """
 total = 0

@@ -12,10 +12,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright.cache import cached, digest
 from tilewright.errors import Span, TilewrightError
 from tilewright.machine.arch import Arch
 from tilewright.options import options
@@ -23,7 +23,7 @@ from tilewright.targets.base import Source
 from tilewright.targets.cpu.arch import compiler_flags, zig_flags
 
 DEVICE = Path(__file__).parent / "device"
-LIBRARY = "kernel.so"
+LIBRARY, POOL = "kernel.so", "pool.so"
 
 FLAGS = (
     "-std=gnu11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-Werror=implicit-function-declaration",
@@ -200,30 +200,17 @@ def _origin(lines: list[str]) -> Span | None:
 
 
 def pool_library() -> Path:
-    """The thread pool's library, compiled once and kept in the cache directory."""
+    """The thread pool's library, compiled once and kept in the cache directory.
+
+    Raises
+    ------
+    MissingCompiler, BrokenCompiler, CacheUnavailable
+    """
     compiler, source = find_compiler(), DEVICE / "tilewright_pool.c"
-    key = hashlib.sha256(
-        "\n".join([*compiler.command, compiler.version, *FLAGS, source.read_text()]).encode()
-    ).hexdigest()[:24]
-    directory = options().cache_dir / "pool" if options().cache else Path(_process_directory().name)
-    library = directory / f"{key}.so"
-    if not library.exists():
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=directory, prefix=".building-") as private:
-                made = Path(private) / library.name
-                error = _run([source], made, ())
-                if error is not None:
-                    raise BrokenCompiler(compiler.command, _first_line(error))
-                made.rename(library)
-        except OSError as error:
-            raise TilewrightError(
-                f"cannot write the cache directory {directory}: {error.strerror or error}",
-                hint="set TILEWRIGHT_CACHE_DIR to a directory with space that you may write, or TILEWRIGHT_CACHE=0",
-            ) from None
-    return library
 
+    def make(directory: Path) -> None:
+        error = _run([source], directory / POOL, ())
+        if error is not None:
+            raise BrokenCompiler(compiler.command, _first_line(error))
 
-@functools.cache
-def _process_directory() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="tilewright-pool-", ignore_cleanup_errors=True)
+    return cached(digest("pool", *compiler.command, compiler.version, *FLAGS, source.read_text()), make) / POOL
