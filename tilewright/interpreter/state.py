@@ -71,6 +71,7 @@ class State:
     awaited : what this line of execution waits for.
     pointed : the arrays that tables of pointers point to.
     counted : workspaces that begin as zeros.
+    tiles : registers of a processor's matrix unit by number, as the target's functions keep them.
     """
 
     report: Callable[[str], None] = print
@@ -104,6 +105,7 @@ class State:
     awaited: str = ""
     pointed: list[np.ndarray] = field(default_factory=list)
     counted: frozenset[Buffer] = frozenset()
+    tiles: dict[int, Any] = field(default_factory=dict)
 
     def place(self, buffer: Buffer) -> View | Cell:
         """Where a buffer's elements are."""

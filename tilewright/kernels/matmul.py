@@ -7,14 +7,29 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.machine.arch import Arch
+from tilewright.machine.tile import has_tiles
 
+MANY_ROWS = 128
+"""Rows of a block of `linear` where a matrix unit takes them as fast as memory brings the weight."""
 FEW_ROWS = 16
 """Up to here a block of `linear` has few rows, so that short batches clear and fill nothing for rows that do not exist."""
 
 
-def run_length(dtype: str) -> int:
-    """Elements of k that a tile holds: 512 bytes of them, so that a few columns of B stay in a first-level cache."""
-    return 512 // max(1, tilewright.dtype(dtype).storage_bytes, 4 if tilewright.dtype(dtype).is_float else 1)
+def by_tiles(arch: Arch | None, dtype: str) -> bool:
+    """Whether a processor's matrix unit multiplies matrices of a type."""
+    return arch is not None and not arch.has_threads and has_tiles(arch, tilewright.dtype(dtype))
+
+
+def run_length(dtype: str, K: int, arch: Arch | None) -> int:
+    """Elements of k that a tile holds.
+
+    512 bytes of them, so that a few columns of B stay in a first-level cache.  A matrix unit reads both operands from the second
+    one, and moves its sums after every tile: as many as 2 KB, no more than there are.
+    """
+    size = tilewright.dtype(dtype).storage_bytes
+    if by_tiles(arch, dtype):
+        return min(2048, -(-K * size // 64) * 64) // size
+    return 512 // max(1, size, 4 if tilewright.dtype(dtype).is_float else 1)
 
 
 def columns(arch: Arch | None) -> int:
@@ -53,9 +68,9 @@ def matmul(
     -------
     ``[M, N]`` of `out`.
     """
-    block_K = block_K or run_length(dtype)
-    block_N = block_N or columns(T.machine())
     N, K = T.const("N, K")
+    block_K = block_K or run_length(dtype, K, T.machine())
+    block_N = block_N or columns(T.machine())
     M = T.dynamic("M")
     A: T.Tensor((M, K), dtype)
     B: T.Tensor((N, K) if transpose_B else (K, N), dtype)
@@ -84,7 +99,7 @@ def linear(
     dtype: str = "float32",
     accumulate: str = "float32",
     out: str = "float32",
-    block_M: int = 64,
+    block_M: int | None = None,
     block_N: int = 96,
     block_K: int | None = None,
 ) -> Any:
@@ -99,7 +114,8 @@ def linear(
     -------
     kernel of ``A[M, K]`` and ``W`` (packed), giving ``C[M, N]``; any M.
     """
-    block_K = block_K or run_length(dtype)
+    block_K = block_K or run_length(dtype, K, T.machine())
+    block_M = block_M or (MANY_ROWS if by_tiles(T.machine(), dtype) else 64)
     M = T.dynamic("M")
 
     @T.macro

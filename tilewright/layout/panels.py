@@ -7,7 +7,7 @@ next step::
 
     position of (n, k) = [n / lanes][k / (run * share)][n % lanes][k % run][k / run % share]
 
-Columns and k are padded to whole loads.
+Columns and k are padded to whole loads, k to a multiple of some loads where matrix units take so many at once.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class PanelLayout:
     lanes : columns of a panel.
     run : consecutive elements of k that one lane holds in one step.
     share : steps whose elements share a load (codes in a byte), 1 for types of eight bits and more.
+    together : loads of a panel are a multiple of this; what lies behind k holds zeros.
     """
 
     columns: int
@@ -40,10 +41,12 @@ class PanelLayout:
     lanes: int
     run: int = 1
     share: int = 1
+    together: int = 1
 
     def __str__(self) -> str:
-        order = "nk" if self.transposed else "kn"
-        return f"panels1[{order} {self.columns}x{self.depth}: {self.lanes} lanes, run {self.run}, share {self.share}]"
+        order, padded = "nk" if self.transposed else "kn", f", {self.together} together" if self.together > 1 else ""
+        sizes = f"{order} {self.columns}x{self.depth}"
+        return f"panels1[{sizes}: {self.lanes} lanes, run {self.run}, share {self.share}{padded}]"
 
     @property
     def panels(self) -> int:
@@ -57,7 +60,7 @@ class PanelLayout:
     @property
     def loads(self) -> int:
         """Loads in a panel."""
-        return -(-self.depth // self.step)
+        return -(-self.depth // (self.step * self.together)) * self.together
 
     @property
     def load_size(self) -> int:

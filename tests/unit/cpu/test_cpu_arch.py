@@ -10,7 +10,7 @@ from tilewright.machine.dot import MULTIPLY_ADD
 from tilewright.passes.context import Context
 from tilewright.passes.manager import run_passes
 from tilewright.passes.pipeline import PIPELINE
-from tilewright.passes.tile.plan_operand_layouts import first_match
+from tilewright.passes.tile.choose_products import first_match
 from tilewright.targets.base import UnknownTarget
 from tilewright.targets.cpu.arch import PRESETS, arch, compiler_flags, host, make_arch, runs_here
 from tilewright.targets.cpu.launcher import WrongMachine, load

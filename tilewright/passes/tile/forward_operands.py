@@ -48,7 +48,8 @@ from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.beginnings import PipelinedFacts, unproven_beginning
-from tilewright.passes.tile.plan_operand_layouts import LANE_BYTES, first_match, shifts_left
+from tilewright.passes.tile.choose_products import first_match, product_plan, shifts_left, tile_plan
+from tilewright.passes.tile.plan_operand_layouts import LANE_BYTES
 
 ROWS = "staged_rows"
 """Fact: for a gemm's left region, the global region that was copied into it, beyond whose end rows are zero."""
@@ -126,7 +127,7 @@ class _Beginnings(PipelinedFacts):
 
 def _is_shifted(gemm: Gemm, context: Context) -> bool:
     """Whether rows of a are copied in any case, on their way into the instruction's range."""
-    plan = first_match(gemm.a.dtype, gemm.b.dtype, context.arch)
+    plan = product_plan(gemm, context.arch)
     return plan is not None and shifts_left(gemm, plan, context.arch) is not None
 
 
@@ -147,6 +148,8 @@ def _suits(gemm: Gemm, name: str, filled: _Staging, context: Context) -> bool:
         unpacked = isinstance(filled.statement, Decode) and (source.dtype.is_packed or tile.dtype.is_float)
         if not source.buffer.packed or (unpacked and gemm.m > FEW_ROWS):
             return False
+        if tile_plan(gemm, context.arch) is not None:
+            return source.dtype == tile.dtype and source.extents[-2:] == source.tile_shape
         return (
             first_match(gemm.a.dtype, source.dtype, context.arch) is not None
             and source.extents[-2:] == source.tile_shape

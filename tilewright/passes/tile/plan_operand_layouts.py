@@ -34,9 +34,10 @@ from tilewright.ir.nodes import (
 from tilewright.ir.visitor import children, find
 from tilewright.layout.panels import PanelLayout
 from tilewright.machine.arch import Arch
-from tilewright.machine.dot import DotInstruction, OperandPlan, match_left_offset, match_operands
+from tilewright.machine.tile import has_tiles, tile_instructions
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
+from tilewright.passes.tile.choose_products import first_match, product_plan
 
 FACT = "operand_layouts"
 FEW_ROWS = 8
@@ -112,8 +113,11 @@ def packed_layout(weight: Buffer, transposed: bool, arch: Arch) -> PanelLayout:
     rows, columns = weight.static_shape
     n, k = (rows, columns) if transposed else (columns, rows)
     lanes, dtype = max(1, arch.vector_bytes // LANE_BYTES), weight.dtype
+    together = max((i.words for i in tile_instructions(arch) if i.vector == dtype), default=1)
     if dtype.is_integer and dtype.bits <= 8:
-        return PanelLayout(n, k, transposed, lanes, run=4, share=dtype.per_byte)
+        return PanelLayout(n, k, transposed, lanes, run=4, share=dtype.per_byte, together=together)
+    if has_tiles(arch, dtype):
+        return PanelLayout(n, k, transposed, lanes, LANE_BYTES // dtype.storage_bytes, together=together)
     plan = first_match(dtype, dtype, arch)
     run = plan.instruction.depth if plan is not None and plan.instruction.vector == dtype else 1
     return PanelLayout(n, k, transposed, lanes if dtype.bits <= 32 else max(1, lanes // 2), run)
@@ -133,10 +137,6 @@ def _is_static(buffer: Buffer) -> bool:
 def _transposed(param: Buffer, gemms: list[Gemm]) -> bool:
     """Whether the weight is (n, k): as the gemm that reads it says, else yes."""
     return next((gemm.transpose_b for gemm in gemms if gemm.b.buffer is param), True)
-
-
-def _instructions(arch: Arch) -> tuple[DotInstruction, ...]:
-    return tuple(i for i in arch.matrix_instructions if isinstance(i, DotInstruction))
 
 
 def _tiles(function: Function, gemms: list[Gemm], arch: Arch) -> Iterator[tuple[Buffer, PanelLayout, DType]]:
@@ -161,7 +161,7 @@ def tile_layout(gemm: Gemm, arch: Arch) -> tuple[PanelLayout, DType] | None:
         or tile.source is not None
     ):
         return None
-    plan = first_match(gemm.a.dtype, gemm.b.dtype, arch)
+    plan = product_plan(gemm, arch)
     if plan is None or tile.dtype.is_packed:
         return None
     instruction = plan.instruction
@@ -171,27 +171,6 @@ def tile_layout(gemm: Gemm, arch: Arch) -> tuple[PanelLayout, DType] | None:
     if instruction.depth == 1 and not gemm.transpose_b and gemm.m <= FEW_ROWS:
         return None  # its rows are vectors of columns already
     return PanelLayout(gemm.n, gemm.k, gemm.transpose_b, instruction.lanes, instruction.depth), stored
-
-
-def first_match(a: DType, b: DType, arch: Arch) -> OperandPlan | None:
-    """The machine's best way to multiply an `a` by a `b`."""
-    return next((plan for i in _instructions(arch) if (plan := match_operands(i, a, b)) is not None), None)
-
-
-MANY_ROWS = 32
-"""From here on, shifting a once costs less than summing its rows for a shifted b."""
-
-
-def shifts_left(gemm: Gemm, plan: OperandPlan, arch: Arch) -> OperandPlan | None:
-    """A plan of equal cost that shifts the rows of a instead of b, where that pays."""
-    if not plan.offset or gemm.m < MANY_ROWS or gemm.b.buffer.packed:
-        return None
-    kind = (plan.instruction.depth, plan.instruction.lanes, plan.instruction.uops)
-    for instruction in _instructions(arch):
-        other = match_left_offset(instruction, gemm.a.dtype, gemm.b.dtype)
-        if other is not None and (instruction.depth, instruction.lanes, instruction.uops) == kind:
-            return other
-    return None
 
 
 def _other_uses(function: Function) -> set[Buffer]:

@@ -69,6 +69,7 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh
+from tilewright.passes.tile.choose_products import product_plan, shifts_left
 from tilewright.passes.tile.forward_operands import (
     FEW_ROWS,
     ROWS,
@@ -79,8 +80,6 @@ from tilewright.passes.tile.forward_operands import (
 from tilewright.passes.tile.plan_operand_layouts import (
     FACT,
     PhysicalOperand,
-    first_match,
-    shifts_left,
     tile_layout,
 )
 
@@ -236,7 +235,7 @@ def _shared(copy: Copy, layout: PanelLayout | None, dtype: DType, places: dict[V
 
 def _left_form(gemm: Gemm, context: Context) -> tuple[None, DType] | None:
     """Rows of the type that the instruction broadcasts; None where rows are read where they are, or shifted anyway."""
-    plan = first_match(gemm.a.dtype, gemm.b.dtype, context.arch)
+    plan = product_plan(gemm, context.arch)
     if plan is None or gemm.transpose_a or gemm.m <= FEW_ROWS or shifts_left(gemm, plan, context.arch) is not None:
         return None
     return None, plan.instruction.broadcast

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tilewright.errors import near
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import UnknownTarget
-from tilewright.targets.cpu.instructions import dot_instructions
+from tilewright.targets.cpu.instructions import dot_instructions, tile_instructions
 
 X86_FLAGS: Mapping[str, tuple[str, str]] = {
     "sse4_2": ("sse4_2", "-msse4.2"),
@@ -36,6 +37,9 @@ X86_FLAGS: Mapping[str, tuple[str, str]] = {
 }
 """Features of x86: our name, the kernel's name in ``/proc/cpuinfo``, the compiler's flag."""
 
+AMX = ("amx_tile", "amx_int8", "amx_bf16")
+"""Features of the matrix unit, whose registers a process must ask Linux for (`tile_permission`)."""
+
 INTEL_TRAITS = frozenset({"slow_bf16"})
 """What Intel's cores are known for: a `vdpbf16ps` of 512 bits takes both vector units 2.15 cycles, where AMD's take one slot."""
 
@@ -56,6 +60,7 @@ PRESETS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "avx512": ("x86_64", _AVX512),
     "avx512-vnni": ("x86_64", (*_AVX512, "vnni")),
     "avx512-vnni-bf16": ("x86_64", (*_AVX512, "vnni", "vbmi", "bf16")),
+    "avx512-vnni-bf16-amx": ("x86_64", (*_AVX512, "vnni", "vbmi", "bf16", *AMX)),
     "neon": ("aarch64", ()),
     "neon-dotprod": ("aarch64", ("dotprod", "fp16")),
     "neon-i8mm-bf16": ("aarch64", ("dotprod", "fp16", "i8mm", "bf16")),
@@ -75,7 +80,7 @@ def make_arch(family: str, features: frozenset[str], name: str = "", **facts: in
     every = frozenset(features) | {family} | ({"neon"} if family == "aarch64" else frozenset())
     if not name:
         name = "-".join([family, *(feature for feature in known if feature in features)])
-    matrix = dot_instructions(every, vector_bytes)
+    matrix = (*tile_instructions(every, vector_bytes), *dot_instructions(every, vector_bytes))
     return Arch("cpu", name, every, vector_bytes=vector_bytes, registers=registers, matrix_instructions=matrix, **facts)  # type: ignore[arg-type]
 
 
@@ -83,30 +88,45 @@ def arch(options: Mapping[str, str]) -> Arch:
     """The machine that target options describe: ``{"arch": "avx2"}``; without, this one.
 
     ``arch`` is a key of `PRESETS` or ``"native"``; a preset may be followed by features to add, joined by ``+``
-    (``"avx2+avxvnni"``).  A machine other than this one gets this one's cores and caches.
+    (``"avx2+avxvnni"``), ``"native"`` by features to leave out, each behind a ``-`` (``"native-amx_int8"``).  A machine other than this one gets this one's cores and caches.
     """
     unknown = [key for key in options if key != "arch"]
     if unknown:
         raise UnknownTarget(f"the cpu target has no option {unknown[0]!r}", hint="its option is -arch=")
     wish = options.get("arch", "native")
+    here = host()
     if wish == "native":
-        return host()
+        return here
+    if wish.startswith("native-"):
+        family = next((name for name in ("x86_64", "aarch64") if here.has(name)), platform.machine())
+        features = here.features - _known(family, wish.split("-")[1:])
+        return _elsewhere(family, features, here)
     preset, *extra = wish.split("+")
     if preset not in PRESETS:
         raise UnknownTarget(
             f"unknown CPU architecture {preset!r}",
             hint=near(preset, list(PRESETS)) or f"known: native, {', '.join(PRESETS)}",
         )
-    family, features = PRESETS[preset]
+    family, preset_features = PRESETS[preset]
+    return _elsewhere(family, _known(family, extra).union(preset_features), here)
+
+
+def _known(family: str, features: Sequence[str]) -> frozenset[str]:
+    """Names of features that a user wrote, all of which the family has."""
     known = X86_FLAGS if family == "x86_64" else ARM_FEATURES
-    for feature in extra:
+    for feature in features:
         if feature not in known:
             raise UnknownTarget(
                 f"unknown {family} feature {feature!r}", hint=near(feature, list(known)) or f"known: {', '.join(known)}"
             )
-    here = host()
-    return make_arch(family, frozenset((*features, *extra)), cores=here.cores,
-                     l1_bytes=here.l1_bytes, l2_bytes=here.l2_bytes, l3_bytes=here.l3_bytes)  # fmt: skip
+    return frozenset(features)
+
+
+def _elsewhere(family: str, features: frozenset[str], here: Arch) -> Arch:
+    """A machine with these features, and with this one's cores and caches."""
+    return make_arch(
+        family, features, cores=here.cores, l1_bytes=here.l1_bytes, l2_bytes=here.l2_bytes, l3_bytes=here.l3_bytes
+    )
 
 
 def detect() -> Arch | None:
@@ -138,7 +158,22 @@ def _linux(family: str) -> tuple[frozenset[str], tuple[int, int, int]]:
     present = set(lines[0]) if lines else set()
     table = {ours: theirs[0] for ours, theirs in (X86_FLAGS if family == "x86_64" else ARM_FEATURES).items()}
     features = frozenset(ours for ours, theirs in table.items() if theirs in present)
+    if not features.isdisjoint(AMX) and not tile_permission():
+        features -= frozenset(AMX)
     return features | (INTEL_TRAITS if "GenuineIntel" in text else frozenset()), _linux_caches()
+
+
+_ARCH_PRCTL = 158
+_ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 0x1023, 18
+
+
+@functools.cache
+def tile_permission() -> bool:
+    """Whether Linux lets this process use the registers of the matrix unit; it is asked once, for all threads."""
+    try:
+        return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA) == 0)
+    except (OSError, AttributeError):
+        return False
 
 
 def _linux_caches() -> tuple[int, int, int]:

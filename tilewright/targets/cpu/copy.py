@@ -79,8 +79,8 @@ def _method(op: Copy, physical: PhysicalOperand) -> tuple[str, int, int] | None:
         return None
     if run == 1:
         return "vectors", 1, lanes
-    if source == stored and stored.bits == 8 and run == WORD and lanes in (4, 8, 16):
-        return "bytes", run, lanes
+    if source == stored and bits == 8 * WORD and lanes in (4, 8, 16) and run in (2, 4):
+        return "bytes" if run == 4 else "pairs", run, lanes
     return None
 
 
@@ -211,3 +211,4 @@ SPECIAL_CALLS["cpu.pack_wide"] = _interpreted(
     lambda v, lanes: v.T.astype(np.float32), lambda lanes: lanes, lambda lanes, _: 2 * lanes
 )
 SPECIAL_CALLS["cpu.pack_bytes"] = _interpreted(lambda v, lanes: v.T, lambda _: WORD, lambda lanes, _: lanes)
+SPECIAL_CALLS["cpu.pack_pairs"] = _interpreted(lambda v, lanes: v.T, lambda _: 2, lambda lanes, _: lanes)

@@ -15,6 +15,7 @@ from tilewright.ops.base import static_extents
 from tilewright.ops.decode import Decode
 from tilewright.passes.context import Context
 from tilewright.passes.tile.beginnings import unproven_beginning
+from tilewright.passes.tile.choose_products import dot_instructions
 from tilewright.passes.tile.plan_operand_layouts import PhysicalOperand, physical_operand
 from tilewright.targets.cpu.microkernels import PanelRight, add, is_multiple, loop, mul, reinterpret
 from tilewright.targets.cpu.operands import inside
@@ -35,7 +36,7 @@ def lower_decode(op: Decode, context: Context) -> Statement | None:
         or unproven_beginning(op.source, context.analyzer)
     ):
         return None
-    for instruction in context.arch.matrix_instructions:
+    for instruction in dot_instructions(context.arch):
         if instruction.vector.bits == 8 and instruction.depth == tile.layout.run:
             return _unpack(op, source, tile, OperandPlan(instruction))
     return None

@@ -18,6 +18,7 @@ from tilewright.targets.c_family import Names
 from tilewright.targets.cpu.arch import compiler_flags
 from tilewright.targets.cpu.spellings import KEYWORDS
 from tilewright.targets.cpu.statements import CpuStatements, Failure, promotable
+from tilewright.targets.cpu.tile_registers import HEADER as TILE_HEADER
 
 OUT_OF_MEMORY = -1
 
@@ -174,9 +175,11 @@ class _Block(CpuStatements):
         record += [f"  int64_t {extent};" for extent in grid] or ([] if self.captured else ["  int32_t nothing;"])
         head = [f"static int32_t {name}(const void *arguments, int64_t block, uint8_t *scratch) {{",
                 f"  const struct {name}_arguments *const given = arguments;"]  # fmt: skip
+        self.statement(self.kernel.body)
+        if TILE_HEADER in self.headers:
+            head.append("  TW_TILE_KERNEL")
         head += [f"  {self._field(t)} = given->{self.names.of(t)};" for t in self.captured]
         head += self._block_indices(grid)
-        self.statement(self.kernel.body)
         return "\n".join([*record, "};", "", *head, *self.lines, "  return 0;", "}", ""])
 
     def _field(self, thing: Buffer | Var) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import gcd
 
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import (
@@ -18,7 +17,6 @@ from tilewright.ir.nodes import (
     If,
     Load,
     Parallel,
-    Region,
     Seq,
     Statement,
     Store,
@@ -29,11 +27,11 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.machine.dot import DotInstruction, OperandPlan, match_operands
+from tilewright.machine.dot import match_operands
 from tilewright.ops.base import full_index, zero
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
-from tilewright.passes.tile.plan_operand_layouts import shifts_left
+from tilewright.passes.tile.choose_products import accumulates, chunk_of, dot_instructions, shifts_left
 from tilewright.targets.cpu.microkernels import (
     Left,
     MicroKernel,
@@ -57,50 +55,14 @@ rows are few, tiles of their own width suit them better."""
 
 def lower_gemm(op: Gemm, context: Context) -> Statement | None:
     """Micro-kernels for `op`, or None where no instruction of the machine multiplies these types."""
-    for instruction in context.arch.matrix_instructions:
+    for instruction in dot_instructions(context.arch):
         plan = match_operands(instruction, op.a.dtype, op.b.dtype)
-        if plan is None or not _accumulates(instruction, op):
+        if plan is None or not accumulates(instruction, op):
             continue
-        chunk = _chunk(op, plan)
+        chunk = chunk_of(op, plan)
         if chunk is not None:
-            return _Lowering(op, context, shifts_left(op, plan, context.arch) or plan, chunk).statement()
+            return VectorProduct(op, context, shifts_left(op, plan, context.arch) or plan, chunk).statement()
     return None
-
-
-def _accumulates(instruction: DotInstruction, op: Gemm) -> bool:
-    """Whether totals of the instruction become the elements of c."""
-    c, total = op.c.dtype, instruction.accumulator
-    if op.shift is not None and total.is_integer and not op.shift.dtype.is_integer:
-        return False
-    if c.is_integer:
-        return total.is_integer and c.bits <= total.bits
-    if total.is_integer:
-        return op.a.dtype.bits <= 8 and op.b.dtype.bits <= 8 and c.bits <= 32
-    return c.bits <= total.bits
-
-
-def _chunk(op: Gemm, plan: OperandPlan) -> int | None:
-    """Elements of k after which a total is scaled and added to c; None where the instruction cannot stop there."""
-    chunk = op.k
-    if op.promote_every is not None:
-        chunk = gcd(chunk, op.promote_every)
-    for scale, region, is_a in ((op.scale_a, op.a, True), (op.scale_b, op.b, False)):
-        if scale is not None:
-            chunk = gcd(chunk, op.k // _k_blocks(op, scale, region, is_a))
-    instruction = plan.instruction
-    if op.c.dtype.is_float and instruction.accumulator.is_integer:
-        largest = 255 * 255 * chunk  # of bytes, whatever their signs
-        while largest >= 1 << 31 and chunk % 2 == 0:
-            chunk, largest = chunk // 2, largest // 2
-        if largest >= 1 << 31:
-            return None
-    return chunk if chunk % instruction.depth == 0 else None
-
-
-def _k_blocks(op: Gemm, scale: Region, region: Region, is_a: bool) -> int:
-    blocks = op.blocks(scale, region, is_a)
-    assert blocks is not None
-    return blocks[op.axis_of_k(is_a)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +75,7 @@ class _Band:
     stop: Extent
 
 
-class _Lowering(Operands):
+class VectorProduct(Operands):
     """One gemm on its way to loops and micro-kernels."""
 
     def statement(self) -> Statement:

@@ -15,6 +15,7 @@ from tilewright.ir.dtypes import FLOAT32, FLOAT64, INT8, INT32, INT64, UINT8, DT
 from tilewright.ir.intrinsics import Intrinsic, register
 from tilewright.ir.nodes import Call, Expr, Region, expr
 from tilewright.machine.dot import MULTIPLY_ADD, DotInstruction
+from tilewright.machine.tile import TileInstruction
 from tilewright.targets.c_family import Text
 from tilewright.targets.cpu.spellings import (
     DEVICE_FUNCTIONS,
@@ -75,7 +76,7 @@ def _spell_head(printer: Any, call: Call, arguments: list[Text]) -> Text:
 
 DEVICE_FUNCTIONS["load_first"] = DEVICE_FUNCTIONS["store_first"] = DeviceFunction(_spell_first)
 DEVICE_FUNCTIONS["stream_head"] = DeviceFunction(_spell_head)
-for _kind in ("words", "wide", "bytes"):
+for _kind in ("words", "wide", "bytes", "pairs"):
     register(Intrinsic(f"cpu.pack_{_kind}", 3, None, pure=False))
     device_function(f"cpu.pack_{_kind}", f"tw_pack_{_kind}_{{code}}{{lanes}}", HEADER)
 
@@ -106,8 +107,28 @@ def _multiply_adds(vector_bytes: int) -> tuple[list[DotInstruction], list[DotIns
     return [one(FLOAT32, 1.0), one(FLOAT64, 1.0)], [one(INT32, 2.0), one(INT64, 3.0)]
 
 
+def tile_instructions(features: frozenset[str], vector_bytes: int) -> tuple[TileInstruction, ...]:
+    """The products of a machine's matrix unit; none where panels are not as wide as its tiles."""
+    lanes, found = vector_bytes // 4, []
+    if "amx_tile" not in features or lanes != TILE_LANES:
+        return ()
+    if "amx_int8" in features:
+        for a in (INT8, UINT8):
+            for b in (INT8, UINT8):
+                name = f"cpu.tile_{'su'[a is UINT8]}{'su'[b is UINT8]}"
+                found.append(TileInstruction(name, INT32, b, a, 4, lanes))
+    if "amx_bf16" in features:
+        bf16 = dtype("bfloat16")
+        found.append(TileInstruction("cpu.tile_bf16", FLOAT32, bf16, bf16, 2, lanes))
+    return tuple(found)
+
+
+TILE_LANES = 16
+"""Columns of an accumulator of the matrix unit."""
+
+
 def dot_instructions(features: frozenset[str], vector_bytes: int) -> tuple[DotInstruction, ...]:
-    """The instructions of a machine with these features, best first.
+    """The dot products of a machine with these features, best first.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Override
 from tilewright.targets.cpu.copy import lower_copy
 from tilewright.targets.cpu.decode import lower_decode
-from tilewright.targets.cpu.gemm import lower_gemm
+from tilewright.targets.cpu.tile_products import lower_product
 
-OVERRIDES: Mapping[type[Statement], Override] = {Copy: lower_copy, Decode: lower_decode, Gemm: lower_gemm}
+OVERRIDES: Mapping[type[Statement], Override] = {Copy: lower_copy, Decode: lower_decode, Gemm: lower_product}
 """Operator class to ``function(operator, context) -> Statement | None``."""

@@ -43,6 +43,8 @@ from tilewright.targets.cpu.register_tiles import RegisterTile
 
 PREFETCH_BYTES = 1024
 """How far ahead of a stream from memory its lines are asked for; longer than the way from there takes."""
+TILE_AHEAD = 64
+"""The same in lines, where a matrix unit takes sixteen of them at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,14 +258,15 @@ class PanelRight:
         return replace(self, passes=Passes(rows, loads, distance, share))
 
     def load(self, vector: Expr, position: Expr) -> Expr:
-        value: Expr = Load(self.loaded, self.memory, (self._place(vector, position),))
+        value: Expr = Load(self.loaded, self.memory, (self.place(vector, position),))
         if self.element.bits <= 8 and self.element.is_integer:
             value = reinterpret(value, UINT8.with_lanes(value.dtype.lanes))
             value = self._flipped(value)
             value = reinterpret(value, self.loaded)
         return value
 
-    def _place(self, vector: Expr, position: Expr) -> Expr:
+    def place(self, vector: Expr, position: Expr) -> Expr:
+        """Where a load begins in the memory."""
         panel = add(self.first_panel, vector)
         return mul(add(mul(panel, self.layout.loads), add(self.first_load, position)), self._memory_elements)
 
@@ -271,12 +274,39 @@ class PanelRight:
         if not self.streamed:
             return []
         if self.passes is None or row is None:
-            place = add(self._place(vector, position), PREFETCH_BYTES // self.memory.dtype.storage_bytes)
+            place = add(self.place(vector, position), PREFETCH_BYTES // self.memory.dtype.storage_bytes)
         else:
             turn = index_binary("floordiv", row, self.passes.rows)
             step = add(mul(turn, self.passes.loads), position)
-            place = add(add(self._place(vector, const(0)), self.passes.distance), mul(step, self.passes.share))
+            place = add(add(self.place(vector, const(0)), self.passes.distance), mul(step, self.passes.share))
         return [Evaluate(Call(INT32, "prefetch", (Region(self.memory, (place,), (1,)),)))]
+
+    def tile_ahead(self, loads: int, words: int, passes: int, turn: Expr) -> Callable[[Expr, Expr], list[Statement]]:
+        """What asks for later loads while a tile of `words` of them is multiplied, in the given one of several passes of rows.
+
+        One pass asks for what follows in the panel, several share what they ask for of the next tile of so many `loads`.
+        """
+        size = self._memory_elements
+
+        def ask(vector: Expr, position: Expr) -> list[Statement]:
+            if not self.streamed:
+                return []
+            if passes == 1:
+                first = add(self.place(vector, position), TILE_AHEAD * size)
+                count = words
+            else:
+                distance = loads * size if loads < self.layout.loads else self.layout.size
+                count = -(-words // passes)
+                done = add(mul(turn, loads // words), index_binary("floordiv", position, words))
+                first = add(add(self.place(vector, const(0)), distance), mul(done, count * size))
+
+            def line(number: Expr) -> list[Statement]:
+                place = Region(self.memory, (add(first, mul(number, size)),), (1,))
+                return [Evaluate(Call(INT32, "prefetch", (place,)))]
+
+            return loop("line", 0, count, line, "unroll")
+
+        return ask
 
     def _flipped(self, value: Expr) -> Expr:
         """Codes with their sign bit inverted, where the plan adds half their range."""
@@ -288,7 +318,10 @@ class PanelRight:
 
     def parts(self) -> Iterator[tuple[int, Callable[[Expr], Expr]]]:
         depth, layout = self.plan.instruction.depth, self.layout
-        if self.element.is_float or self.element.bits > 8 or layout.step == 1:
+        if self.element.name == "bfloat16" and layout.run > depth:
+            for k in range(layout.step):
+                yield k, lambda value, k=k: self._widened(value, k)  # type: ignore[misc]
+        elif self.element.is_float or self.element.bits > 8 or layout.step == 1:
             for k in range(0, layout.step, depth):
                 yield k, self._element
         elif depth == layout.run:
@@ -297,6 +330,17 @@ class PanelRight:
 
     def _element(self, value: Expr) -> Expr:
         return cast(value, self.plan.instruction.vector.with_lanes(value.dtype.lanes))
+
+    def _widened(self, value: Expr, k: int) -> Expr:
+        """The first or the second of every pair of bfloat16 as float32: the upper half of a word."""
+        words = dtype("uint32").with_lanes(self.layout.lanes)
+        value = reinterpret(value, words)
+        value = (
+            binary("and", value, splat_const(0xFFFF0000, words)) if k else binary("shl", value, splat_const(16, words))
+        )
+        return cast(
+            reinterpret(value, FLOAT32.with_lanes(words.lanes)), self.plan.instruction.vector.with_lanes(words.lanes)
+        )
 
     def codes(self, value: Expr, share: int) -> Expr:
         """The bytes of one step: the codes `share` places up in every byte."""

@@ -218,6 +218,27 @@ TW_INTERLEAVE(16)
 TW_INTERLEAVE(4)
 TW_INTERLEAVE(8)
 
+/* Packing: two rows of L numbers of 16 bits become one vector of L pairs, to[2 n + i] = row i [n]. */
+#define TW_PAIR(lanes)                                                                         \
+  TW_INLINE void tw_pack_pairs_i32x##lanes(void *to, const void *from, int64_t stride) {            \
+    const uint16_t *row = from, *next = (const void *)((const char *)from + stride);           \
+    uint16_t *packed = to;                                                                     \
+    for (int n = 0; n < lanes; n++) packed[2 * n] = row[n], packed[2 * n + 1] = next[n];       \
+  }
+#if defined(__AVX512BW__)
+TW_INLINE void tw_pack_pairs_i32x16(void *to, const void *from, int64_t stride) {
+  __m512i rows = _mm512_castsi256_si512(_mm256_loadu_si256(from));
+  rows = _mm512_inserti64x4(rows, _mm256_loadu_si256((const void *)((const char *)from + stride)), 1);
+  const __m512i places = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,
+                                          23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  _mm512_storeu_si512(to, _mm512_permutexvar_epi16(places, rows));
+}
+#else
+TW_PAIR(16)
+#endif
+TW_PAIR(4)
+TW_PAIR(8)
+
 /* Sum of the lanes. */
 #if defined(__AVX512F__)
 TW_INLINE int32_t tw_total_i32x16(tw_sums16 x) { return _mm512_reduce_add_epi32((__m512i)x); }

@@ -1,0 +1,44 @@
+"""`TileInstruction`: a processor's matrix unit, as data.
+
+Such a unit has a few registers that hold tiles, rows of up to 64 bytes each, and multiplies two of them::
+
+    accumulator[i][j] += sum over w, d of left[i][w * depth + d] * right[w][j * depth + d]
+
+A row of the right tile is what a `DotInstruction` takes as its vector operand: `depth` consecutive elements of k for
+every column.  So both read the same panels (`layout.panels`), and a tile is `words` loads of one, which follow each other
+in memory.  A row of the left tile is a run of k in one row of the matrix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.dtypes import DType
+from tilewright.machine.arch import Arch
+from tilewright.machine.dot import DotInstruction
+
+
+@dataclass(frozen=True, slots=True)
+class TileInstruction(DotInstruction):
+    """One instruction of a matrix unit, for tiles of at most `rows` rows, `lanes` columns and `words` words of k.
+
+    Attributes
+    ----------
+    rows : of an accumulator and of a left tile, at most.
+    words : runs of `depth` elements of k in a row of a left tile, at most: rows of a right tile.
+    tiles : registers.
+    """
+
+    rows: int = 16
+    words: int = 16
+    tiles: int = 8
+
+
+def tile_instructions(arch: Arch) -> tuple[TileInstruction, ...]:
+    """The products of a machine's matrix unit."""
+    return tuple(i for i in arch.matrix_instructions if isinstance(i, TileInstruction))
+
+
+def has_tiles(arch: Arch, dtype: DType) -> bool:
+    """Whether the matrix unit of a machine multiplies matrices of a type."""
+    return any(i.vector == dtype == i.broadcast for i in tile_instructions(arch))

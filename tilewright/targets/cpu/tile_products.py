@@ -1,0 +1,290 @@
+"""`T.gemm` by the matrix unit of a processor: the loops around products of tiles.
+
+Thirty-two rows by two panels of columns are kept in four accumulators while k runs; sixteen rows or fewer that are left
+take four panels.  Totals that are elements of c as they are come from c and return to it; others (scaled, shifted, of another
+type, at the end of the columns) leave through a small tile of the block's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Expr,
+    Extent,
+    If,
+    Region,
+    Seq,
+    Statement,
+    binary,
+    const,
+    expr,
+    index_binary,
+)
+from tilewright.ops.base import full_index, kept_axes
+from tilewright.ops.gemm import Gemm
+from tilewright.passes.context import Context
+from tilewright.passes.tile.choose_products import TilePlan, tile_plan
+from tilewright.passes.tile.plan_operand_layouts import PhysicalOperand
+from tilewright.targets.cpu import tile_registers as registers
+from tilewright.targets.cpu.gemm import VectorProduct, lower_gemm
+from tilewright.targets.cpu.microkernels import Left, PanelRight, Right, add, load_vector, loop, mul
+from tilewright.targets.cpu.operands import Scale, inside
+from tilewright.targets.cpu.tile_registers import LEFT, RIGHT, ROW_BYTES
+
+ROWS = 16
+"""Rows of a tile."""
+
+
+def lower_product(op: Gemm, context: Context) -> Statement | None:
+    """The matrix unit's products where it does `op`, else those of vectors."""
+    plan = tile_plan(op, context.arch)
+    return lower_gemm(op, context) if plan is None else TileProduct(op, context, plan).statement()
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Tiles that are kept in registers at once.
+
+    Attributes
+    ----------
+    heights : rows of each tile from top to bottom.
+    vectors : panels side by side.
+    lanes : columns that exist in each.
+    """
+
+    heights: tuple[Extent, ...]
+    vectors: int
+    lanes: int = 16
+
+    def accumulator(self, i: int, j: int) -> int:
+        return 2 * i + j
+
+
+class TileProduct(VectorProduct):
+    """One gemm on its way to products of tiles."""
+
+    def __init__(self, op: Gemm, context: Context, plan: TilePlan) -> None:
+        super().__init__(op, context, plan, plan.chunk)
+        self.tiles = plan
+        self.step = plan.words * plan.instruction.depth
+        """Elements of k of one product."""
+        plain = op.scale_a is None and op.scale_b is None and op.shift is None
+        self.exist: Extent = 0
+        """Rows of a that exist: tiles may have more, whose totals nobody keeps."""
+        self.direct = plain and op.c.dtype == plan.instruction.accumulator and plan.chunk == op.k
+
+    def _clear(self) -> list[Statement]:
+        return [] if self._begins_with_zeros() else super()._clear()
+
+    def _begins_with_zeros(self) -> bool:
+        return self.direct and self.op.clear is True and self.op.n % self.lanes == 0
+
+    def _panels_in_place(self, physical: PhysicalOperand) -> PanelRight | None:
+        """Where a tile hangs over the end of k, the memory must go on to the end of a product."""
+        at_end = physical.layout.depth % self.op.k
+        if at_end and physical.layout.together % self.tiles.words:
+            return None
+        return super()._panels_in_place(physical)
+
+    # Loops --------------------------------------------------------------------------------------
+
+    def _loops(
+        self, left: Left, right: Right, rows: Extent, valid: Extent, scale_a: Scale | None, scale_b: Scale | None
+    ) -> list[Statement]:
+        assert isinstance(right, PanelRight)
+        self.exist = rows
+
+        def band(heights: Sequence[Extent], start: Extent, stop: Extent) -> list[Statement]:
+            """All columns of the rows of a band, for which the registers have the same sizes."""
+
+            def down(vectors: int, vector: Expr, lanes: int) -> list[Statement]:
+                shape = _Shape(tuple(heights), vectors, lanes)
+                body = lambda row: self._parts(left, right, shape, row, vector, scale_a, scale_b)  # noqa: E731
+                return loop("row", start, stop, body, step=ROWS * len(heights))
+
+            sizes = registers.configure(heights[0], heights[-1], self.tiles.words)
+            return [sizes, *self._panels_of(down, 2 if len(heights) == 2 else 4, valid)]
+
+        if isinstance(rows, int):
+            return self._bands_of(rows, band)
+        return self._bands_up_to(rows, band)
+
+    def _bands_of(self, rows: int, band: Callable[..., list[Statement]]) -> list[Statement]:
+        """The bands of a known number of rows."""
+        pairs = rows // (2 * ROWS) * 2 * ROWS
+        statements = band((ROWS, ROWS), 0, pairs) if pairs else []
+        rest = rows - pairs
+        if rest > ROWS:
+            statements += band((ROWS, rest - ROWS), pairs, rows)
+        elif rest:
+            statements += band((rest,), pairs, rows)
+        return statements
+
+    def _bands_up_to(self, rows: Expr, band: Callable[..., list[Statement]]) -> list[Statement]:
+        """The same for as many rows as there will be; tiles are whole where the memory holds more rows than that."""
+        most = self.op.m
+        whole = inside(self.op.a, 1 if self.op.transpose_a else 0) == most and most % ROWS == 0
+        if whole:
+            count = index_binary("floordiv", add(rows, ROWS - 1), ROWS)
+            rows = expr(self.named("whole_rows", mul(count, ROWS)))
+        pairs: Extent = 0
+        statements: list[Statement] = []
+        if most >= 2 * ROWS:
+            pairs = self.named("pairs", mul(index_binary("floordiv", rows, 2 * ROWS), 2 * ROWS))
+            statements += [If(index_binary("gt", pairs, 0), Seq(tuple(band((ROWS, ROWS), 0, pairs))))]
+        rest = self.named("rest", index_binary("sub", rows, pairs))
+        last = band((ROWS if whole else rest,), pairs, rows)
+        one = If(index_binary("gt", rest, 0), Seq(tuple(last)))
+        if whole or most <= ROWS:
+            return [*statements, one]
+        two = band((ROWS, index_binary("sub", rest, ROWS)), pairs, rows)
+        return [*statements, If(index_binary("gt", rest, ROWS), Seq(tuple(two)), Seq((one,)))]
+
+    def _panels_of(
+        self, down: Callable[[int, Expr, int], list[Statement]], vectors: int, valid: Extent
+    ) -> list[Statement]:
+        """So many panels at once, then those that are left, then the columns behind the last whole one."""
+        whole: Extent
+        if isinstance(valid, int):
+            whole = valid // vectors * vectors
+        else:
+            whole = self.named("whole", mul(index_binary("floordiv", valid, vectors), vectors))
+        statements = loop("vector", 0, whole, lambda vector: down(vectors, vector, self.lanes), step=vectors)
+        if isinstance(valid, int) and isinstance(whole, int):
+            statements += down(valid - whole, const(whole), self.lanes) if valid > whole else []
+        else:
+            statements += loop("vector", whole, valid, lambda vector: down(1, vector, self.lanes))
+        rest = self.op.n % self.lanes
+        return statements + (down(1, const(self.op.n // self.lanes), rest) if rest else [])
+
+    # One set of registers -----------------------------------------------------------------------
+
+    def _parts(self, left: Left, right: PanelRight, shape: _Shape, row: Expr, vector: Expr,
+                scale_a: Scale | None, scale_b: Scale | None) -> list[Statement]:  # fmt: skip
+        def steps(first: Extent, stop: Extent) -> list[Statement]:
+            return loop("step", first, stop, lambda step: self._products(left, right, shape, row, vector, step))
+
+        count = self.op.k // self.step
+        end: Extent = count
+        if isinstance(self.loads, Expr):
+            end = index_binary("floordiv", add(self.loads, self.tiles.words - 1), self.tiles.words)
+        if self.direct and shape.lanes == self.lanes:
+            begin = self._each(shape, lambda i, j, tile: self._begin(shape, i, j, tile, row, vector))
+            finish = self._each(shape, lambda i, j, tile: [registers.store(tile, *self._c(row, vector, i, j))])
+            return [*begin, *steps(0, end), *finish]
+        parts = self.op.k // self.chunk
+
+        def one(chunk: Expr) -> list[Statement]:
+            first: Extent = 0 if parts == 1 else mul(chunk, count // parts)
+            stop = end if parts == 1 else add(first, count // parts)
+            if parts > 1 and isinstance(end, Expr):
+                stop = index_binary("min", stop, end)
+            zeros = self._each(shape, lambda i, j, tile: [registers.zero(tile)])
+            leaving = self._leave(shape, row, vector, chunk, scale_a, scale_b)
+            return [Seq((*zeros, *steps(first, stop), *leaving))]
+
+        return loop("chunk", 0, parts, one)
+
+    def _each(self, shape: _Shape, body: Callable[[int, int, int], list[Statement]]) -> list[Statement]:
+        """`body` for every accumulator, by its tile of rows, its panel and its number."""
+        return [
+            statement
+            for i in range(len(shape.heights))
+            for j in range(shape.vectors)
+            for statement in body(i, j, shape.accumulator(i, j))
+        ]
+
+    def _begin(self, shape: _Shape, i: int, j: int, tile: int, row: Expr, vector: Expr) -> list[Statement]:
+        if self._begins_with_zeros():
+            return [registers.zero(tile)]
+        return [registers.load(tile, *self._c(row, vector, i, j))]
+
+    def _c(self, row: Expr, vector: Expr, i: int, j: int) -> tuple[Region, Extent]:
+        """An accumulator's elements in c, and how many bytes its rows are apart there."""
+        c = self.op.c
+        at = full_index(c, (add(row, ROWS * i), mul(add(vector, j), self.lanes)))
+        return Region(c.buffer, at, (1,) * len(at)), _row_bytes(c)
+
+    def _products(self, left: Left, right: PanelRight, shape: _Shape, row: Expr, vector: Expr, step: Expr) -> list[Statement]:  # fmt: skip
+        """One step of k for all accumulators."""
+        position, k = mul(step, self.tiles.words), mul(step, self.step)
+        rows = range(len(shape.heights))
+        ahead = right.tile_ahead(
+            self.op.k // right.step,
+            self.tiles.words,
+            -(-self.op.m // (2 * ROWS)),
+            index_binary("floordiv", row, 2 * ROWS),
+        )
+        statements: list[Statement] = []
+        for j in range(shape.vectors):
+            tile = RIGHT + j % 2
+            place = Region(right.memory, (right.place(add(vector, j), position),), (1,))
+            statements += ahead(add(vector, j), position)
+            statements.append(registers.load(tile, place, ROW_BYTES))
+            for i in rows:
+                if j == 0:
+                    at = left.index(add(row, ROWS * i), k)
+                    place = Region(left.buffer, tuple(map(expr, at)), (1,) * left.buffer.rank)
+                    statements.append(registers.load(LEFT + i, place, self._left_stride(left)))
+                function = self.plan.instruction.function
+                statements.append(registers.multiply(function, shape.accumulator(i, j), LEFT + i, tile))
+        return statements
+
+    def _left_stride(self, left: Left) -> Extent:
+        """Bytes from a row of the left operand to the next."""
+        a = self.op.a
+        if left.buffer is a.buffer or left.buffer.source is a.buffer:
+            return _row_bytes(a)
+        return left.buffer.static_shape[-1] * left.buffer.dtype.storage_bytes
+
+    def _leave(self, shape: _Shape, row: Expr, vector: Expr, chunk: Expr,
+               scale_a: Scale | None, scale_b: Scale | None) -> list[Statement]:  # fmt: skip
+        """Totals through memory to c."""
+        count = shape.accumulator(len(shape.heights) - 1, shape.vectors - 1) + 1
+        dtype = self.plan.instruction.accumulator
+        totals = Buffer("totals", (count, ROWS, self.lanes), dtype, "local")
+        zeros = const(0), const(0)
+        stored = self._each(
+            shape, lambda i, j, tile: [registers.store(tile, Region(totals, (const(tile), *zeros), (1, ROWS, self.lanes)), ROW_BYTES)]
+        )  # fmt: skip
+
+        def finish(i: int, line: Expr) -> list[Statement]:
+            found: list[Statement] = []
+            here = add(row, add(line, ROWS * i))
+            for j in range(shape.vectors):
+                total = load_vector(totals, self.lanes, shape.accumulator(i, j), line, 0)
+                if self.shift is not None:
+                    total = binary("add", total, self._start(here, add(vector, j), chunk))
+                found += self._finish(here, add(vector, j), total, chunk, shape.lanes, scale_a, scale_b)
+            return found
+
+        lines: list[Statement] = []
+        for i, height in enumerate(shape.heights):
+            if isinstance(self.exist, Expr):
+                left = index_binary("sub", self.exist, add(row, ROWS * i))
+                height = index_binary("min", left, height)
+            lines += loop("line", 0, height, lambda line, i=i: finish(i, line))  # type: ignore[misc]
+        return [Allocate(totals), *stored, *lines]
+
+
+def _row_bytes(region: Region) -> Extent:
+    """Bytes from a row of a tile to the next."""
+    axes = kept_axes(region, 2)
+    assert axes is not None
+    buffer, axis = region.buffer, axes[0]
+    if buffer.strides is not None:
+        return _bytes(buffer, buffer.strides[axis])
+    elements: Extent = 1
+    for extent in buffer.shape[axis + 1 :]:
+        both = isinstance(extent, int) and isinstance(elements, int)
+        elements = elements * extent if both else index_binary("mul", elements, extent)  # type: ignore[operator]
+    return _bytes(buffer, elements)
+
+
+def _bytes(buffer: Buffer, elements: Extent) -> Extent:
+    size = buffer.dtype.storage_bytes
+    return elements * size if isinstance(elements, int) else index_binary("mul", elements, size)
