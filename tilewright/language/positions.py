@@ -83,9 +83,9 @@ def _place(source: Region, best: nodes.Buffer, places: nodes.Buffer, axis: int, 
     return Store(places, at, found, span=statement_here())
 
 
-def _result(least: nodes.Buffer, destination: Region, count: Any, at: tuple[Var, ...]) -> Store:
+def _result(least: nodes.Buffer, destination: Region, count: int | nodes.Expr, at: tuple[Var, ...]) -> Store:
     number = Load(INT32, least, at)
-    position = Select(INT32, binary("lt", number, const(0)), binary("add", number, count), number)
+    position = Select(INT32, binary("lt", number, const(0)), binary("add", number, nodes.expr(count)), number)
     known = iter(at if len(at) > 1 or least.shape != (1,) else ())
     steps = [const(0) if size == 1 else next(known) for size in destination.extents]
     indices = tuple(index_binary("add", begin, step) for begin, step in zip(destination.starts, steps, strict=True))
