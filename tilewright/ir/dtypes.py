@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import ml_dtypes
 import numpy as np
 
-from tilewright.errors import OutOfRange, UnknownDType
+from tilewright.errors import OutOfRange, UnknownDType, WrongArgumentDType, WrongArgumentShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,14 +239,16 @@ def pack(values: np.ndarray, to: DType | str) -> np.ndarray:
 
     Raises
     ------
-    OutOfRange : an integer that the type does not have; nothing is cut off silently.
+    OutOfRange : a number that the integer type does not have; nothing is cut off silently.
+    WrongArgumentDType : numbers of another type for a float type.
     """
-    to = dtype(to)
+    to, values = dtype(to), np.asarray(values)
     if not to.is_packed:
         return values
-    if to.is_integer and values.size and not to.minimum <= values.min() <= values.max() <= to.maximum:
-        place = tuple(int(i) for i in np.argwhere((values < to.minimum) | (values > to.maximum))[0])
-        raise OutOfRange(values[place], place, to.name, (to.minimum, to.maximum))
+    if to.is_integer:
+        _check_range(values, to)
+    elif values.dtype != to.numpy:
+        raise WrongArgumentDType(f"values of {values.dtype} were given for {to.name}", hint="convert them: .astype")
     codes = values.view(np.uint8) if to.is_float else values.astype(np.int64).astype(np.uint8)
     codes = codes & np.uint8((1 << to.bits) - 1)
     tail = -codes.shape[-1] % to.per_byte
@@ -257,13 +259,35 @@ def pack(values: np.ndarray, to: DType | str) -> np.ndarray:
     return np.bitwise_or.reduce(codes << shifts, axis=-1).astype(np.uint8)
 
 
+def _check_range(values: np.ndarray, to: DType) -> None:
+    """Raise OutOfRange for the first number that an integer type does not have."""
+    if values.size and not to.minimum <= values.min() <= values.max() <= to.maximum:
+        wrong = ~((values >= to.minimum) & (values <= to.maximum))
+    elif values.dtype.kind == "f":
+        wrong = values != np.rint(values)
+    else:
+        return
+    if wrong.any():
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise OutOfRange(values[place], place, to.name, (to.minimum, to.maximum))
+
+
 def unpack(packed: np.ndarray, of: DType | str, count: int) -> np.ndarray:
-    """Inverse of `pack`: `count` elements along the last dimension, as ``of.numpy``."""
+    """Inverse of `pack`: `count` elements along the last dimension, as ``of.numpy``.
+
+    Raises
+    ------
+    WrongArgumentShape, WrongArgumentDType : packed elements are bytes, and at least so many.
+    """
     of = dtype(of)
     if not of.is_packed:
         return packed
+    if packed.dtype.itemsize != 1:
+        raise WrongArgumentDType(f"packed {of.name} is given as {packed.dtype}, expected uint8")
+    if not 0 <= count <= packed.shape[-1] * of.per_byte:
+        raise WrongArgumentShape(f"{packed.shape[-1]} bytes do not hold {count} elements of {of.name}")
     shifts = np.arange(of.per_byte, dtype=np.uint8) * np.uint8(of.bits)
-    codes = (packed[..., None] >> shifts) & np.uint8((1 << of.bits) - 1)
+    codes = (packed.view(np.uint8)[..., None] >> shifts) & np.uint8((1 << of.bits) - 1)
     codes = codes.reshape(*packed.shape[:-1], packed.shape[-1] * of.per_byte)[..., :count]
     if of.is_float:
         return np.ascontiguousarray(codes).view(of.numpy)

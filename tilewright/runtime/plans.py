@@ -58,9 +58,9 @@ def torch_types() -> frozenset[type]:
 
 _PARTS = {
     "numpy": "{0}.shape, {0}.strides, {0}.dtype, {0}.flags.num",
-    "torch": "{0}.shape, {0}.dtype, {0}.get_device(), {0}.is_contiguous() or {0}.stride()",
+    "torch": "{0}.shape, {0}.dtype, {0}.get_device(), {0}.is_contiguous() or {0}.stride(), {0}.is_neg()",
     "float": "{0}.hex()",
-    "strided": "{0}.shape, {0}.dtype, {0}.get_device(), {0}.stride()",
+    "strided": "{0}.shape, {0}.dtype, {0}.get_device(), {0}.stride(), {0}.is_neg()",
 }
 """What a plan depends on, by kind of argument; for others the value itself."""
 
@@ -322,6 +322,7 @@ class _Planner:
                 if current() != index: return elsewhere(a0, a1)
                 p0 = a0.data_ptr()
                 p1 = a1.data_ptr()
+                if not (p0 and p1): return MISSED
                 if (p0 | p1) & 15: return otherwise(a0, a1)
                 o0 = allocate(shape0, strides0, dtype0)
                 launch(p0, p1, o0.data_ptr())
@@ -373,6 +374,10 @@ class _Planner:
             if text is not None:
                 pointers[position] = f"p{position}"
                 self.line(f"p{position} = {text.format(f'a{position}')}")
+        # Freed tensors have none, and those on ``meta`` look like a CPU's.
+        held = [f"p{i}" for i in pointers if kind_of(self.arguments[i]) == "torch" and self.arguments[i].numel()]
+        if held:
+            self.line(f"if not ({' and '.join(held)}): return MISSED")
         if pointers and not any(self.residues):
             self.line(f"if ({' | '.join(pointers.values())}) & {self.widest - 1}: return otherwise({given})")
         elif pointers:

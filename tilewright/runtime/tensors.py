@@ -12,7 +12,7 @@ from tilewright.errors import WrongArgumentDType
 from tilewright.ir import dtypes
 from tilewright.ir.dtypes import DType
 from tilewright.runtime import dlpack
-from tilewright.runtime.dlpack import TensorView
+from tilewright.runtime.dlpack import TensorView, UnreadableTensor
 
 
 def is_tensor(value: Any) -> bool:
@@ -73,11 +73,33 @@ def _torch_view(tensor: Any) -> TensorView:
         dtype = dtypes.dtype(tensor.dtype)
     except dtypes.UnknownDType:
         raise WrongArgumentDType(f"tensors of {tensor.dtype} have no tilewright dtype") from None
-    device = tensor.device
+    device, pointer = tensor.device, _address(tensor)
+    if tensor.is_neg():
+        raise UnreadableTensor("a tensor of torch is a negated view of another", hint="pass tensor.resolve_neg()")
     kind = "hip" if device.type == "cuda" and sys.modules["torch"].version.hip else device.type
     return TensorView(
-        tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), dtype, (kind, device.index or 0), False, tensor
+        pointer, tuple(tensor.shape), tuple(tensor.stride()), dtype, (kind, device.index or 0), False, tensor
     )
+
+
+def _address(tensor: Any) -> int:
+    """Where a torch tensor begins; 0 for one without elements, and for one that has no memory because it is on ``meta``.
+
+    Raises
+    ------
+    UnreadableTensor : a fake, sparse or freed tensor, or one that a transform of torch stands for.
+    """
+    is_fake = getattr(tensor, "fake_mode", None) is not None
+    try:
+        pointer = 0 if is_fake else tensor.data_ptr()
+    except RuntimeError:
+        pointer = 0
+    if is_fake or (not pointer and tensor.numel() and not tensor.is_meta):
+        raise UnreadableTensor(
+            f"a {type(tensor).__name__} of torch has no memory: it is fake, sparse or freed, or stands for others",
+            hint="kernels take tensors that lie in memory; torch.library.custom_op brings them to torch's transforms",
+        )
+    return int(pointer)
 
 
 def storage_shape(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ import tilewright.language as T
 from tilewright import errors
 from tilewright.ir.dtypes import dtype
 from tilewright.runtime import arguments
-from tilewright.runtime.dlpack import TensorView
+from tilewright.runtime.dlpack import TensorView, UnreadableTensor
 
 
 @tilewright.jit(target="cpu", out_idx=None)
@@ -172,6 +172,46 @@ def test_sub_byte_tensors_are_bytes():
     assert np.array_equal(unpacked(packed.view(np.int8)), values)
     with pytest.raises(errors.WrongArgumentDType, match="has dtype float32, expected uint8 holding packed uint4"):
         unpacked(packed.astype(np.float32))
+
+
+def test_what_is_packed_comes_back_or_is_refused():
+    values = np.array([[-8, 7, 3]])
+    packed = tilewright.pack(values.astype(np.float32), "int4")
+    for given in (packed, packed.view(np.int8)):
+        assert np.array_equal(tilewright.unpack(given, "int4", 3), values)
+    assert np.array_equal(tilewright.pack(values.tolist(), "int4"), packed)
+    for wrong in (1.5, np.nan):
+        with pytest.raises(errors.OutOfRange, match=rf"the value {wrong} at index \(1,\) does not fit int4"):
+            tilewright.pack(np.array([0, wrong]), "int4")
+    with pytest.raises(errors.WrongArgumentDType, match="values of float32 were given for float4_e2m1fn"):
+        tilewright.pack(np.ones(2, np.float32), "float4_e2m1fn")
+    with pytest.raises(errors.WrongArgumentDType, match="packed int4 is given as float32, expected uint8"):
+        tilewright.unpack(np.ones(2, np.float32), "int4", 2)
+    with pytest.raises(errors.WrongArgumentShape, match="2 bytes do not hold 5 elements of int4"):
+        tilewright.unpack(packed[0], "int4", 5)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["first call", "later call"])
+def test_tensors_of_torch_without_memory_are_refused(scale, known):
+    """As later calls too, which look at addresses alone: a tensor on ``meta`` is told from a CPU's by nothing else."""
+    torch = pytest.importorskip("torch")
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    good, freed, result = torch.ones(8, 4), torch.ones(8, 4), torch.zeros(8, 4)
+    freed.untyped_storage().resize_(0)
+    with FakeTensorMode():
+        fake = torch.ones(8, 4)
+    for _ in range(2 * known):
+        scale(good, 2.0, result)
+    with pytest.raises(errors.WrongArgumentDevice, match="argument 'A' is on meta, the kernel runs on cpu"):
+        scale(good.to("meta"), 2.0, result)
+    for tensor in (fake, freed, good.to_sparse()):
+        with pytest.raises(UnreadableTensor, match=f"a {type(tensor).__name__} of torch has no memory"):
+            scale(tensor, 2.0, result)
+    with pytest.raises(UnreadableTensor, match="a tensor of torch is a negated view of another"):
+        scale(torch._neg_view(good), 2.0, result)
+    scale(good, 3.0, result)
+    assert (result == 3).all()
 
 
 class Foreign:
