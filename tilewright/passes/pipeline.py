@@ -37,6 +37,7 @@ from tilewright.passes.tile.inject_pipeline import inject_pipeline
 from tilewright.passes.tile.join_branches import join_branches
 from tilewright.passes.tile.join_vector_loops import join_vector_loops
 from tilewright.passes.tile.lower_prints import lower_prints
+from tilewright.passes.tile.lower_votes import lower_votes
 from tilewright.passes.tile.meet_grid import meet_grid
 from tilewright.passes.tile.overlap_gemms import overlap_gemms
 from tilewright.passes.tile.overlay_rings import overlay_rings
@@ -80,6 +81,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(drop_dependent_launch, "early: they stand in the way of nothing then", _in_turn),
     Step(lower_prints, "early: what shows a tile is a copy and a thread's loop like others"),
     Step(check_words, "before anything is built on what the machine lacks"),
+    Step(lower_votes, "early: what they ask is work of the block, or loops of threads, like any other", _many_threads),
     Step(drop_idle_waits, "early: nobody else need ask what is waited for"),
     Step(meet_grid, "early: workspaces are the host program's", _many_threads),
     Step(check_tiles, "before anything changes: it speaks of the tiles that the author wrote", _one_thread),

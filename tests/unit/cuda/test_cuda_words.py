@@ -373,3 +373,16 @@ def test_a_block_of_too_many_threads():
     with pytest.raises(MissingCapability, match="a block of sm_80 has at most 1024 threads, not 2048"):
         on(main, "sm_80")
     tilewright.compile(main, target="cpu")
+
+
+def test_elements_of_a_loop_cannot_ask_about_other_threads():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            row = T.alloc_fragment((64,), "float32")
+            T.copy(A, row)
+            for i in T.Parallel(64):
+                A[i] = T.if_then_else(T.any_of(row), 1.0, 2.0)
+
+    with pytest.raises(MissingCapability, match="cannot ask about the fragment 'row'"):
+        on(main, "sm_80")

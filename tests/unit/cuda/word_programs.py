@@ -546,3 +546,48 @@ def elements_of_fragments():
 
 
 PROGRAMS += [elements_of_fragments]
+
+
+def asked_tiles():
+    """Whether any or every element of a tile is not zero: in every memory, of parts, in conditions of branches, loops and elements."""
+
+    @T.prim_func
+    def main(M: T.Tensor((6, 40), "float16"), B: T.Tensor((6, 4, 8), "bool"), Y: T.Tensor((6, 7), "int32")):
+        with T.Kernel(6, threads=64) as r:
+            row = T.alloc_shared((40,), "float16")
+            spread = T.alloc_fragment((40,), "float16")
+            bits = T.alloc_fragment((4, 8), "bool")
+            own = T.alloc_local((3,), "int32")
+            n = T.alloc_var("int32", 0)
+            T.copy(M[r, 0:40], row)
+            T.copy(row, spread)
+            T.copy(B[r, 0, 0], bits)
+            for i in T.serial(3):
+                own[i] = r - i
+            Y[r, 0] = T.cast(T.any_of(row), "int32") + 2 * T.cast(T.all_of(row[3:9]), "int32")
+            if T.any_of(spread) and not T.all_of(spread):
+                Y[r, 1] = 1
+            else:
+                Y[r, 1] = 0
+            Y[r, 2] = T.cast(T.all_of(bits), "int32") + 2 * T.cast(T.any_of(bits[1:3, :]), "int32")
+            Y[r, 3] = T.cast(T.any_of(B[r, 2, 0:8]), "int32")
+            Y[r, 4] = T.cast(T.all_of(own), "int32")
+            while T.any_of(row[n : n + 2]) and n < 30:
+                n += 1
+            Y[r, 5] = n
+            for i in T.Parallel(1):
+                Y[r, 6 + i] = T.if_then_else(T.any_of(row[0:4]), 5, 6)
+
+    m = whole(6, 40, low=0, high=3)
+    m[1], m[2] = 0, 1
+    b = RNG.random((6, 4, 8)) < 0.9
+    b[0], b[3] = True, False
+    runs = [next((n for n in range(30) if not row[n : n + 2].any()), 30) for row in m]
+    expected = np.stack([
+        m.any(1) + 2 * m[:, 3:9].all(1), m.any(1) & ~m.all(1), b.all((1, 2)) + 2 * b[:, 1:3].any((1, 2)), b[:, 2].any(1),
+        np.arange(6) > 2, runs, np.where(m[:, :4].any(1), 5, 6),
+    ], 1)  # fmt: skip
+    return main, (m, b, np.zeros((6, 7), np.int32)), expected
+
+
+PROGRAMS += [asked_tiles]

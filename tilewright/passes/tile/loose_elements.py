@@ -86,7 +86,9 @@ class _Share(Rewriter):
         if isinstance(statement, Seq):
             return [self.visit_Seq(statement)]
         if not wanted & set(_of_the_block(statement)):
-            made: Seq = through_shared(_Apart(wanted)(statement), wanted, ())  # type: ignore[assignment]
+            apart = _Apart(wanted)(Seq((statement,)))
+            alone = apart.statements[0] if len(apart.statements) == 1 else apart
+            made: Seq = through_shared(alone, wanted, ())  # type: ignore[assignment]
             return list(made.statements)
         if isinstance(statement, If):
             return self._headed(statement, "condition")

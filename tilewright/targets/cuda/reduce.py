@@ -195,7 +195,9 @@ class _Reduction:
         distance = digit.stride * digit.extent // 2
         while distance >= digit.stride:
             other = Call(self.dtype, "shuffle_xor", (self._get(line), const(distance)))
-            steps.append(self._put(line, self._combine(self._get(line), other)))
+            # Of a truth and another the second is asked only where it matters, and all lanes must come to the exchange.
+            both = (other, self._get(line)) if self.dtype == BOOL else (self._get(line), other)
+            steps.append(self._put(line, self._combine(*both)))
             distance //= 2
         return For(line, const(0), const(self.total.size), const(1), seq(steps), "unroll", span=self.operator.span)
 
