@@ -14,7 +14,7 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.decode import Decode
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
-from tilewright.passes.tile.forward_operands import ROWS, forward_operands
+from tilewright.passes.tile.forward_operands import SOURCES, forward_operands
 from tilewright.passes.tile.plan_operand_layouts import FACT, plan_operand_layouts
 from tilewright.targets.cpu.arch import arch
 
@@ -71,14 +71,14 @@ def test_many_rows_keep_a_tile_of_unpacked_codes() -> None:
     function, context = forwarded(replace(MACHINE, l1_bytes=16 << 10), rows=128, depth=256)
     gemm = the_gemm(function)
     assert (gemm.a.buffer.name, gemm.b.buffer.name) == ("a", "w")
-    assert context.facts[ROWS][gemm.a].buffer.name == "A"
+    assert context.facts[SOURCES][gemm.a].buffer.name == "A"
 
 
 def test_few_rows_of_a_length_that_no_tiles_cover_are_copied_and_counted() -> None:
     function, context = forwarded(rows=16, K=250)
     gemm = the_gemm(function)
     assert gemm.a.buffer.name == "a"
-    assert context.facts[ROWS][gemm.a].buffer.name == "A"
+    assert context.facts[SOURCES][gemm.a].buffer.name == "A"
 
 
 def test_a_tile_that_is_written_twice_stays() -> None:

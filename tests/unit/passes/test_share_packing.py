@@ -11,7 +11,9 @@ from tilewright.ir.nodes import Function, If, Kernel
 from tilewright.ir.visitor import walk
 from tilewright.kernels.matmul import linear, matmul
 from tilewright.ops.copy import Copy
+from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
+from tilewright.passes.tile.forward_operands import SOURCES
 from tilewright.passes.tile.share_packing import share_packing
 from tilewright.targets.cpu.arch import arch
 
@@ -56,6 +58,17 @@ def test_packed_weights_are_left_alone():
 def test_a_grid_without_neighbours_is_left_alone():
     function = linear.trace(96, 256).function
     assert share_packing(function, Context(arch({"arch": "avx512-vnni"}))) is function
+
+
+def test_gemms_know_where_the_tensors_in_shared_tiles_end():
+    context = Context(arch({"arch": "avx512-vnni"}))
+    a, b = np.zeros((8, 250), np.float32), np.zeros((250, 500), np.float32)
+    made = share_packing(matmul.trace(a, b, dtype="float32", accumulate="float32", out="float32").function, context)
+    gemms = [node for node in walk(made.body) if isinstance(node, Gemm)]
+    sources = context.facts[SOURCES]
+    assert {(sources[gemm.a].buffer.name, sources[gemm.b].buffer.name) for gemm in gemms if gemm.b in sources} == {
+        ("A", "B")
+    }
 
 
 @pytest.mark.parametrize("transpose_B", [False, True])

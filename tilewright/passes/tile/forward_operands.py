@@ -51,8 +51,8 @@ from tilewright.passes.tile.beginnings import PipelinedFacts, unproven_beginning
 from tilewright.passes.tile.choose_products import first_match, product_plan, shifts_left, tile_plan
 from tilewright.passes.tile.plan_operand_layouts import LANE_BYTES
 
-ROWS = "staged_rows"
-"""Fact: for a gemm's left region, the global region that was copied into it, beyond whose end rows are zero."""
+SOURCES = "staged_sources"
+"""Fact: for a region that a gemm reads, the global region that was copied into it, beyond whose end are zeros."""
 FEW_ROWS = 32
 """Up to this many rows, unpacking codes in every micro-kernel costs less than storing them unpacked."""
 
@@ -80,7 +80,7 @@ def _forward(kernel: Kernel, function: Function, context: Context) -> Kernel:
     readers = reader_counts(kernel)
     served: dict[Buffer, int] = {}
     safe = {buffer for buffer, _ in kernel.safe_values}
-    rows: dict[Region, Region] = context.facts.setdefault(ROWS, {})
+    sources: dict[Region, Region] = context.facts.setdefault(SOURCES, {})
     for gemm, visible in gemms_with_fillings(kernel.body, {}):
         for name in ("a", "b"):
             region: Region = getattr(gemm, name)
@@ -92,19 +92,20 @@ def _forward(kernel: Kernel, function: Function, context: Context) -> Kernel:
             if in_place and _suits(gemm, name, filled, context):
                 changes.setdefault(gemm, {})[name] = filled.source
                 served[region.buffer] = served.get(region.buffer, 0) + 1
-            elif name == "a" and _tells_rows(filled, region) and filled.source.buffer not in safe:
-                rows[region] = filled.source
+            elif tells_ends(filled.statement, region) and filled.source.buffer not in safe:
+                sources[region] = filled.source
     if not changes:
         return kernel
     dead = {buffer for buffer, count in served.items() if count == readers.get(buffer)}
     return replace(kernel, body=_Apply(changes, dead)(kernel.body))
 
 
-def _tells_rows(filled: _Staging, tile: Region) -> bool:
-    """Whether rows of the tile that lie beyond the source's end are zeros, and where that is may be asked again later."""
-    in_order = filled.source.extents[-2:] == tile.tile_shape  # no heads between rows and columns
-    again = not any(_reads_memory(start) for start in filled.source.starts)
-    return isinstance(filled.statement, Copy) and filled.source.buffer.scope == "global" and in_order and again
+def tells_ends(filling: Statement, tile: Region) -> bool:
+    """Whether what lies beyond the source's end is zero in the tile, and where that is may be asked again later."""
+    if not isinstance(filling, Copy) or filling.source.buffer.scope != "global":
+        return False
+    in_order = filling.source.extents[-2:] == tile.tile_shape  # no heads between rows and columns
+    return in_order and not any(_reads_memory(start) for start in filling.source.starts)
 
 
 class _Beginnings(PipelinedFacts):

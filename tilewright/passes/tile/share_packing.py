@@ -72,10 +72,11 @@ from tilewright.passes.scoped import fresh
 from tilewright.passes.tile.choose_products import product_plan, shifts_left
 from tilewright.passes.tile.forward_operands import (
     FEW_ROWS,
-    ROWS,
+    SOURCES,
     gemms_with_fillings,
     reader_counts,
     staged_tiles,
+    tells_ends,
 )
 from tilewright.passes.tile.plan_operand_layouts import (
     FACT,
@@ -132,10 +133,10 @@ class _Hosts(Rewriter):
         if not tiles:
             return [kernel]
         regions = {tile.copy.destination.buffer: self.view(tile, tuple(tile.places)) for tile in tiles}
-        rows: dict[Region, Region] = self.context.facts.setdefault(ROWS, {})
+        sources: dict[Region, Region] = self.context.facts.setdefault(SOURCES, {})
         for tile in tiles:
-            if tile.layout is None and tile.copy.source.extents[-2:] == tile.copy.destination.tile_shape:
-                rows[regions[tile.copy.destination.buffer]] = tile.copy.source
+            if tells_ends(tile.copy, tile.copy.destination):
+                sources[regions[tile.copy.destination.buffer]] = tile.copy.source
         body = _Reads(regions)(kernel.body)
         views = tuple(Allocate(region.buffer) for region in regions.values())
         changed = replace(kernel, body=replace(body, statements=(*views, *body.statements)))

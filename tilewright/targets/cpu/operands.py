@@ -41,7 +41,7 @@ from tilewright.ops.base import element, full_index, zero
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.tile.beginnings import unproven_beginning
-from tilewright.passes.tile.forward_operands import ROWS
+from tilewright.passes.tile.forward_operands import SOURCES
 from tilewright.passes.tile.plan_operand_layouts import FEW_ROWS, PhysicalOperand, physical_operand
 from tilewright.targets.cpu.microkernels import (
     Left,
@@ -96,12 +96,12 @@ class Operands:
 
     def rows(self) -> Extent:
         """Rows of a that exist: fewer than the tile's where it hangs over the end of a global matrix."""
-        return self.named("rows", inside(self._row_source(), 1 if self.op.transpose_a else 0))
+        return self.named("rows", inside(self._source(self.op.a), 1 if self.op.transpose_a else 0))
 
-    def _row_source(self) -> Region:
-        """Where the rows of a came from, or a itself."""
-        staged: dict[Region, Region] = self.context.facts.get(ROWS, {})
-        return staged.get(self.op.a, self.op.a)
+    def _source(self, region: Region) -> Region:
+        """Where the elements of a staged operand came from, or the operand itself."""
+        staged: dict[Region, Region] = self.context.facts.get(SOURCES, {})
+        return staged.get(region, region)
 
     def named(self, name: str, value: Extent) -> Extent:
         """`value` computed once, under a name."""
@@ -196,7 +196,11 @@ class Operands:
         stored = physical.memory.dtype if op.b.dtype.is_float else op.b.dtype
         tile_loads = op.k // layout.step
         if layout.loads % tile_loads == 0 and is_multiple(starts[k_axis], op.k):
-            self.loads = tile_loads
+            exist = inside(self._source(op.b), k_axis)
+            steps = (
+                exist if isinstance(exist, int) else index_binary("floordiv", add(exist, layout.step - 1), layout.step)
+            )
+            self.loads = tile_loads if isinstance(steps, int) else self.named("loads", steps)
         else:  # the last tile hangs over the end of k, where the memory ends too
             left = index_binary("max", index_binary("sub", layout.loads, first), 0)
             self.loads = self.named("loads", index_binary("min", left, tile_loads))
@@ -320,7 +324,7 @@ class Operands:
 
     def _beside_rows(self, shift: Region, axis: int) -> bool:
         """Whether a global shift has a number for each row that a's matrix has, so that rows that exist in a exist in it."""
-        source = self._row_source()
+        source = self._source(self.op.a)
         if shift.buffer.scope != "global" or source.buffer.scope != "global" or self.op.transpose_a:
             return False
         alike = ((shift.starts[axis], source.starts[-2]), (shift.buffer.shape[axis], source.buffer.shape[-2]))
@@ -408,7 +412,7 @@ class Operands:
 
     def panels(self, columns: int) -> Extent:
         """Whole vectors of columns that exist."""
-        found = inside(self.op.b, 0 if self.op.transpose_b else 1)
+        found = inside(self._source(self.op.b), 0 if self.op.transpose_b else 1)
         if isinstance(found, int):
             return found // self.lanes
         whole = index_binary("floordiv", add(found, self.lanes - 1), self.lanes)
