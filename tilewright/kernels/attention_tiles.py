@@ -45,6 +45,9 @@ MOST_KEYS = 128
 CONSUMING, PRODUCING = 216, 40
 """Registers of a thread that computes, and of one that loads, of 128 each in two blocks of a multiprocessor."""
 
+CONSUMING_WELL = 180
+"""What of them scores, weights, result and all else may take: with more, two blocks are slower than one (measured)."""
+
 TOGETHER = 8
 """Heads of which causal blocks take the tiles in turn (measured on an H200)."""
 
@@ -57,45 +60,46 @@ LARGEST = 227 << 10
 BESIDE = 48
 """Registers of a thread beside scores, weights and result."""
 
-PRODUCT = 1.094 / 1024
-"""Cycles of a multiprocessor for the products of an element of the scores, for each column of a head."""
+PRODUCT, SHARED = 0.0009, 0.167
+"""Cycles of a multiprocessor for the products of an element of the scores, for each column of a head; and how much longer they take where
+steps have 64 keys: queries are read from shared memory once for each."""
 
-EXPONENT = {1: 0.2, 2: 0.104, 3: 0.092}
-"""Cycles of a multiprocessor for all else of an element, by the warpgroups of a block; the longer of the two is what counts, but for a
-single warpgroup, beside which no other one multiplies."""
+EXPONENT = {1: 0.054, 2: 0.105, 3: 0.0842}
+"""Cycles of a multiprocessor for all else of an element, by the warpgroups of a block; beside the products, but for a single warpgroup,
+beside which no other one multiplies."""
 
-EXPONENT_BESIDE = 0.083
+EXPONENT_BESIDE = 0.0692
 """The same of two blocks of a warpgroup each."""
 
-STEP = 220
+HIDING = 3.67
+"""How well products and all else hide one another: the power of which the two take the mean."""
+
+STEP = 227
 """Cycles that a step costs whatever its keys."""
 
-TILE, TILE_AHEAD, TILE_BESIDE = 4783, 3109, 4388
+TILE, TILE_AHEAD, TILE_BESIDE = 3920, 2354, 2547
 """Cycles that begin and end of a tile cost: by itself, where its queries have been loaded beside the tile before, and of two blocks that
 work side by side."""
 
 BOXES = 16 << 10
 """Shared memory of a warpgroup's boxes, through which results leave."""
 
-LAST = 1.1
+LAST = 1.0
 """Tiles by which blocks of a causal grid, which claim them, end one after the other."""
 
-START = 3000
+START = 8850
 """Cycles of a launch."""
 
-MEMORY_RATE, SHORTER = 2400, 0.28
-"""Bytes a cycle of memory, and the share of the shorter of the two, work and memory, that the longer one does not hide."""
+MEMORY_RATE, OVER_MEMORY, OVER_WORK = 2790, 0.39, 0.27
+"""Bytes a cycle of memory, and the share of work that memory's time does not hide where that is longer, and the other way round."""
 
-ALIKE = 1.04
-"""What takes at most so much more than the best is as good: the earlier candidate is taken, so that few kernels serve many lengths."""
+USUAL, ALIKE, ALIKE_FEW = 1.04, 1.02, 1.05
+"""How much more than the best the usual tiles may take, and other ones (of few queries) that come earlier: so few kernels serve many lengths."""
 
-WIDTHS = (128, 64, 96, 80, 48, 32, 160, 112, 144)
-"""Keys of a step, those first that suit most lengths."""
+WIDTHS, NARROWEST = (128, 64, 96, 80, 48, 32, 160, 112), 48
+"""Keys of a step, those first that suit most lengths; and the fewest where more have room."""
 
-BESIDE_KEYS = 96
-"""Keys of a step at most of two blocks that share a multiprocessor: with more, their registers spill or their loads wait (measured)."""
-
-ADDING = 5000
+ADDING = 8800
 """Cycles of a second kernel, which adds what blocks found that divide the keys."""
 
 
@@ -169,14 +173,17 @@ def tiles_for(
     sizes : queries and keys.
     """
     queries, keys = sizes
-    usual = attention_tiles(arch, dtype, dim, queries)
     if not on_hopper(arch) or tilewright.dtype(dtype).bits != 16:
-        return usual
+        return attention_tiles(arch, dtype, dim, queries)
     assert arch is not None
+    usual = attention_tiles(arch, dtype, dim)
     work = _Work(*heads, queries, keys, dim, causal, arch.cores)
-    found = [(work.cycles(one), one) for one in (usual, *work.candidates())]
+    found = [(work.cycles(one), one) for one in work.candidates()]
     least = min(cycles for cycles, _ in found)
-    return next(one for cycles, one in found if cycles <= ALIKE * least)
+    if work.cycles(usual) <= USUAL * least:
+        return usual
+    alike = ALIKE_FEW if work.few else ALIKE
+    return next(one for cycles, one in found if cycles <= alike * least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,15 +199,24 @@ class _Work:
     causal: bool
     cores: int
 
+    @property
+    def few(self) -> bool:
+        """Whether the queries that share keys fit one block, so that memory is what counts."""
+        return self.queries * (self.heads // self.kv_heads) <= FEW_QUERIES
+
     def candidates(self) -> Iterator[AttentionTiles]:
         """Tiles whose registers and shared memory suffice."""
         group = self.heads // self.kv_heads
-        for groups, blocks in ((1, 1), (2, 1), (3, 1), (1, 2)):
+        for groups, blocks in ((1, 2), (2, 1), (3, 1), (1, 1)):
+            # Two blocks even out tiles of unequal lengths, and keep more bytes on their way; heads that are no spans of a swizzle take
+            # them too long.
+            if blocks == 2 and (self.dim % 64 or not (self.causal or self.few)):
+                continue
             rows = 64 * groups
             most = self._most_keys(groups, blocks)
             if groups == 3 and most < MOST_KEYS:
                 continue
-            for keys in (width for width in WIDTHS if width <= most):
+            for keys in (width for width in WIDTHS if min(most, NARROWEST) <= width <= most):
                 for together in (False, True)[: 1 + (group > 1 and self.queries < rows)]:
                     for splits in (1, 2, 4, 8, 16, 32):
                         if splits == 1 or -(-self.keys // keys) >= 2 * splits:
@@ -208,10 +224,9 @@ class _Work:
 
     def _most_keys(self, groups: int, blocks: int) -> int:
         """Keys of a step for which warpgroups have registers, and a block shared memory."""
-        registers = CONSUMING if blocks == 2 else {1: 240, 2: 240, 3: 160}[groups]
-        room = (LARGEST if blocks == 1 else LARGEST // 2 - (1 << 10)) // (2 * self.dim)
-        widest = BESIDE_KEYS if blocks == 2 else max(WIDTHS)
-        return min((registers - BESIDE - self.dim // 2) * 4 // 3, (room - 64 * groups) // 4, widest)
+        registers = CONSUMING_WELL if blocks == 2 else {1: 240, 2: 240, 3: 160}[groups]
+        room = (LARGEST if blocks == 1 else LARGEST // 2 - (1 << 10)) - groups * BOXES
+        return min((registers - BESIDE - self.dim // 2) * 4 // 3, (room // (2 * self.dim) - 64 * groups) // 4)
 
     def cycles(self, tiles: AttentionTiles) -> float:
         """Cycles of a launch."""
@@ -224,28 +239,31 @@ class _Work:
             waves, turns = blocks / running + LAST, sum(steps) / down
         else:
             waves, turns = -(-blocks // running), max(steps)
-        begin = TILE_BESIDE if tiles.blocks == 2 else TILE_AHEAD if self._loads_ahead(tiles, blocks) else TILE
-        multiplying = START + waves * (turns * self._step(tiles) + begin)
+        beside = tiles.blocks == 2 and blocks > self.cores
+        begin = TILE_BESIDE if beside else TILE_AHEAD if self._loads_ahead(tiles, blocks) else TILE
+        multiplying = START + waves * (turns * self._step(tiles, beside) + begin)
         size = self.batch * self.dim * 2
-        memory = size * (2 * self.queries * self.heads + 2 * self.keys * self.kv_heads) / MEMORY_RATE
+        memory = START + size * (2 * self.queries * self.heads + 2 * self.keys * self.kv_heads) / MEMORY_RATE
         adding = 0.0
         if tiles.splits > 1:
             adding = ADDING + 2 * tiles.splits * self.batch * self.heads * self.queries * self.dim * 4 / MEMORY_RATE
-        return max(multiplying, memory) + SHORTER * min(multiplying, memory) + adding
+        hidden = OVER_WORK * memory if multiplying > memory else OVER_MEMORY * multiplying
+        return max(multiplying, memory) + hidden + adding
 
-    def _step(self, tiles: AttentionTiles) -> float:
-        """Cycles of a step of the blocks of a multiprocessor."""
+    def _step(self, tiles: AttentionTiles, beside: bool) -> float:
+        """Cycles of a step of the blocks of a multiprocessor; of two `beside` one another both do one."""
         groups = tiles.threads // 128
-        products, rest = self.dim * PRODUCT, EXPONENT_BESIDE if tiles.blocks == 2 else EXPONENT[groups]
-        alone = groups == tiles.blocks == 1
-        each = products + rest if alone else max(products, rest)
-        return tiles.blocks * (STEP + tiles.block_M * tiles.block_N * each)
+        products = self.dim * PRODUCT * (1 + SHARED * 64 / tiles.block_N)
+        rest = EXPONENT_BESIDE if beside else EXPONENT[groups]
+        alone = groups == 1 and not beside
+        each = products + rest if alone else (products**HIDING + rest**HIDING) ** (1 / HIDING)
+        return (1 + beside) * (STEP + tiles.block_M * tiles.block_N * each)
 
     def _loads_ahead(self, tiles: AttentionTiles, blocks: int) -> bool:
-        """Whether the next tile's queries have a slot of their own (`passes/tile/second_slots.py`)."""
+        """Whether the next tile's queries have a slot of their own (`passes/tile/second_slots.py`), and gain by it (larger heads do not)."""
         held = (2 * tiles.block_M + 2 * tiles.num_stages * tiles.block_N) * self.dim * 2
         room = LARGEST - held - tiles.threads // 128 * BOXES
-        return tiles.splits == 1 and blocks > self.cores and room >= 2 << 10
+        return self.dim <= 128 and tiles.splits == 1 and blocks > self.cores and room >= 2 << 10
 
     def _steps(self, tiles: AttentionTiles, block: int, joined: int) -> int:
         """Steps of a block of rows, its share of them where several divide the keys."""
