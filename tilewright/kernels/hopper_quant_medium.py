@@ -52,6 +52,7 @@ def medium_quant_matmul(
     band: int = 1,
     blocks: int = 132,
     promoted: bool = False,
+    lifted: bool = False,
     experts: int = 0,
 ) -> Any:
     """Product of any number of rows with ``(codes - offset) * scales``, or with the zeros of groups instead of the offset.
@@ -72,6 +73,7 @@ def medium_quant_matmul(
     band : tiles of A's rows that are walked before the next rows of W.
     blocks : that run at once; they share the tiles evenly.
     promoted : scales are applied to float32 sums of groups of 128 instead of codes: less work for few rows, more for many.
+    lifted : codes are scaled by one operation instead of two (`T.unpack`), for scales near one another; not with zeros.
     experts : weights that runs of A's rows are multiplied by, one after the other (see `grouped_matmul`); 0 for one weight and
         all rows.
 
@@ -95,6 +97,7 @@ def medium_quant_matmul(
     kept = out if staged_bytes(out, epilogue) < 4 else "float32"
     piece = min(tokens, SLAB)
     in_turns = warpgroups == 2 and not promoted and tokens >= 64
+    unit = form.lifted_unit if lifted and not promoted else 1.0
 
     @T.macro
     def multiply(which: Any, rings: Any, codes: Any, total: Any, before: Any, count: Any) -> None:
@@ -110,6 +113,7 @@ def medium_quant_matmul(
                 T.unpack(
                     w_ring[w_slot, which * parts : (which + 1) * parts, half // 2, :], form, operand,
                     first=HALF * (half % 2), offset=offset, scaled=True, zeros_mode=zeros_mode, table=table,
+                    lifted=lifted,
                 )  # fmt: skip
                 if half % halves == 0:
                     activations.receive(number)
@@ -178,7 +182,7 @@ def medium_quant_matmul(
                 T.sync_threads()
                 for i, j in T.Parallel(own, tokens):
                     if (i // SLAB == t) & (j // piece == p):
-                        value = total[i, j]
+                        value = total[i, j] * (1 / unit) if unit != 1.0 else total[i, j]
                         if not epilogue.is_plain:
                             value = epilogue.before_residual(value, factor[expert], shift[i])
                         staged[which, j - p * piece, i - t * SLAB] = stored(value, kept)

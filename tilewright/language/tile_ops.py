@@ -366,6 +366,7 @@ any_of, all_of = _condition_of_tile("any_of"), _condition_of_tile("all_of")
 def unpack(
     source: Any, form: FragmentRecords, codes: Any = None, scale: Any = None, zero: Any = None, first: int = 0,
     offset: int | None = None, scaled: bool = False, zeros_mode: str | None = None, table: Any = None,
+    lifted: bool = False,
 ) -> None:  # fmt: skip
     """Take records of a packed weight apart.
 
@@ -381,6 +382,7 @@ def unpack(
     zeros_mode : ``"original"`` also takes ``zero * scale`` from scaled codes, ``"rescale"`` takes ``zero``.
     table : for codes that are looked up: a shared uint32 tile (256, 32) with, in every column, the register that the two codes of
         a byte become.
+    lifted : scaled codes come as multiples of ``form.lifted_unit``: one operation fewer, for scales near one another.
     """
     in_kernel("T.unpack")
     tiles: list[Region | None] = [
@@ -400,6 +402,7 @@ def unpack(
         bool(scaled),
         zeros_mode,
         of_table,
+        bool(lifted),
         span=statement_here(),
     )
     record_tiles(operator, "T.unpack", source=words, codes=of_codes, scale=of_scale, zero=of_zero, table=of_table)

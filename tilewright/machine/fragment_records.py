@@ -56,6 +56,9 @@ _LANES, _VECTOR = 32, 4
 _FLOATS = {"float16": (10, 15), "bfloat16": (7, 127), "float8_e4m3fn": (3, 7)}
 """Bits of mantissa and bias of the exponent of the operands that small floats become."""
 
+_LEAST = {"float16": 2.0**-24, "bfloat16": 2.0**-133}
+"""The smallest numbers; what stands in the last bits of a 16-bit float, up to the lowest of its exponent, is a multiple of it."""
+
 
 @register_record
 @dataclass(frozen=True, slots=True)
@@ -383,6 +386,36 @@ class FragmentRecords:
         if self.numbers is not None:
             return 1.0
         return 2.0 ** (-24 if self.is_shifted(h) else -24 + h * self.bits)
+
+    # Codes times scales in one operation ------------------------------------------------------
+
+    def is_liftable(self, offset: int = 0) -> bool:
+        """Whether codes can be `lifted`: plain integers with scales of the operand's type, the offset a power of two or none."""
+        return (
+            self.operand.bits == 16
+            and self.scale == self.operand
+            and self.numbers is None
+            and offset & (offset - 1) == 0
+        )
+
+    @property
+    def lift(self) -> int:
+        """The power of two that scales are multiplied by to become factors of `lifted` codes.
+
+        Scales of float16 of which the largest makes weights of 2^15 at most become as large as float16 has room for; bfloat16 has
+        room for more than weights need.
+        """
+        return self.bits - 1 if self.operand == ALL["float16"] else 116
+
+    @property
+    def lifted_unit(self) -> float:
+        """What `lifted` codes times lifted scales are multiples of: a masked code is a multiple of the operand's least number."""
+        return 2.0**self.lift * _LEAST[str(self.operand)]
+
+    def lifted_place(self, h: int) -> int:
+        """The bit at which the field of rows ``g + 8 h`` is masked: the field's own, where a number is still linear in it."""
+        linear = _FLOATS[str(self.operand)][0] + 1
+        return h * self.bits if (h + 1) * self.bits <= linear else 0
 
     def is_shifted(self, h: int) -> bool:
         """Whether the field of rows ``g + 8 h`` is shifted to the lowest bits: where it is, it would reach the exponent."""

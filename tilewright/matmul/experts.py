@@ -361,10 +361,12 @@ def _fragments(
     packing_begun(weights[0], form)
     point = point_of(facts, coding, request.activations)
     mode = None if form.zero is None else "rescale" if facts.zeros == "rescale" else "original"
+    offset = coding.offset if point is None else point
+    plain = form.zero is None and not options["promoted"] and form.is_liftable(offset)
+    ways = (*options.items(), ("lifted", plain and weights.can_be_lifted(form)))
     kernel = _fragment_kernel(
-        experts, facts.N, facts.K, form, request.out, coding.offset if point is None else point, mode,
-        _epilogue(request), tuple(options.items()), arch,
-    )  # fmt: skip
+        experts, facts.N, facts.K, form, request.out, offset, mode, _epilogue(request), ways, arch
+    )
     begun(kernel, x)
     words, factors = weights.records(form, coding, x)
     out = empty_like(x, (x.shape[0], _columns(facts, request)), dtype(request.out))

@@ -11,7 +11,7 @@ from tilewright.errors import NotPrepared, WrongArgumentShape
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.arrays import is_capturing, wait_for_copies
 from tilewright.matmul.packed import PackedWeight
-from tilewright.matmul.tiers.records import Coding, records_of
+from tilewright.matmul.tiers.records import Coding, can_be_lifted, records_of
 from tilewright.matmul.tiers.scaled import channel_scales
 
 
@@ -102,6 +102,11 @@ class PackedExperts(Sequence[PackedWeight]):
             return words.reshape(-1, *words.shape[2:]), factors.reshape(-1)
 
         return self._once(str(form), made)  # type: ignore[no-any-return]
+
+    def can_be_lifted(self, form: FragmentRecords) -> bool:
+        """Whether codes of all weights can be scaled by one operation."""
+        key = f"lifted {form}"
+        return self._once(key, lambda: all(can_be_lifted(weight, form) for weight in self._weights))  # type: ignore[no-any-return]
 
     def _once(self, key: str, make: Callable[[], Any]) -> Any:
         if key not in self._derived:

@@ -50,6 +50,8 @@ class Unpack(TileOperator):
     offset : what is subtracted from codes; None leaves them as they come fastest, as
         ``(code + form.raw_bias) * form.raw_unit(row // 8 % 2)``.
     scaled : codes are multiplied by the scale of their row and group, and rounded to the operand's type.
+    lifted : scaled codes come as multiples of ``form.lifted_unit``, in one operation; what becomes too small for normal numbers of
+        the operand's type loses bits.
     zeros_mode : what the records' zeros do to scaled codes, before that rounding: ``"original"`` takes ``zero * scale`` from
         them, itself rounded, ``"rescale"`` takes ``zero``; None where records hold none.  Operands of int8 have only
         ``"original"``, scaled or not, and what comes out must fit them.
@@ -67,6 +69,7 @@ class Unpack(TileOperator):
     scaled: bool = False
     zeros_mode: str | None = None
     table: Region | None = None
+    lifted: bool = False
 
     @property
     def rows(self) -> int:
@@ -100,6 +103,8 @@ class Unpack(TileOperator):
                 yield f"the {name} is {operand.dtype} of shape {shape_text(operand)}, expected float32 of ({self.rows})"
         if self.scaled and (not self.form.scales_codes or self.offset is None):
             yield f"codes of {self.form} cannot be scaled here: scales of type {self.form.operand} and an offset are needed"
+        if self.lifted and (not self.form.is_liftable(self.offset or 0) or not self.scaled or self.zeros_mode):
+            yield f"codes of {self.form} cannot be lifted here: that is for scaled integers, without zeros, offset by a power of two"
         integer = self.form.operand.is_integer
         if self.form.operand.bits == 8 and not integer and (self.offset is not None or self.scaled):
             yield f"codes of {self.form} come only as they are, without an offset or scales"
@@ -157,7 +162,7 @@ class Unpack(TileOperator):
             values = codes - self.offset
             if self.scaled:
                 scales = self._groups(records, "scales")
-                values = values * scales
+                values = values * scales * (self.form.lifted_unit if self.lifted else 1.0)
                 if self.zeros_mode is not None:
                     zeros = self._groups(records, "zeros")
                     less = zeros * scales if self.zeros_mode == "original" else zeros
@@ -212,6 +217,8 @@ class Unpack(TileOperator):
                 group = index_binary("floordiv", column, form.group)
                 scale = self._line_value("scales", i, group)
                 value = binary("mul", value, scale)
+                if self.lifted:
+                    value = binary("mul", value, const(self.form.lifted_unit, FLOAT32))
                 if self.zeros_mode is not None:
                     zero = self._line_value("zeros", i, group)
                     less = binary("mul", zero, scale) if self.zeros_mode == "original" else zero

@@ -168,6 +168,7 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "medium_quant_matmul of experts and pairs": of_experts(epilogue=Epilogue(True, "float16", "clamped_swiglu"), blocks=5),
     "medium_quant_matmul": quantised(medium_quant_matmul, 16, tiles=1, records=1),
     "medium_quant_matmul in turns": quantised(medium_quant_matmul, 64, M=70, tiles=1, records=1),
+    "medium_quant_matmul of lifted codes": quantised(medium_quant_matmul, 16, tiles=1, records=1, lifted=True),
     "medium_quant_matmul of eight rows": quantised(medium_quant_matmul, 8, tiles=2, records=2, promoted=True, blocks=3),
     "medium_quant_matmul promoted": quantised(medium_quant_matmul, 16, tiles=1, records=2, promoted=True),
     "medium_quant_matmul of parts of K": quantised(medium_quant_matmul, 16, tiles=1, records=1, blocks=3),

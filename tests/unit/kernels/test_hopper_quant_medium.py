@@ -31,11 +31,16 @@ CASES = {
     "bytes as bfloat16": ((8, "bfloat16", 128, None), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 1}),
     "blocks that send one another activations": ((4, "float16", 128, None), (200, 256, 20), {"tokens": 32, "tiles": 1, "records": 1, "halves": 1, "sharing": 2}),
     "whole tiles and shared ones, in pairs of blocks and bands": ((4, "float16", 128, None), (600, 512, 40), {"tokens": 32, "tiles": 1, "records": 1, "halves": 1, "sharing": 2, "band": 2, "blocks": 8}),
+    "scaled by one operation": ((4, "float16", 128, None), (150, 1000, 20), {"tokens": 16, "tiles": 1, "records": 2, "lifted": True}),
+    "the same, bfloat16": ((4, "bfloat16", 64, None), (150, 1000, 20), {"tokens": 16, "tiles": 1, "records": 2, "lifted": True}),
+    "the same, two bits, records of 32 rows": ((2, "float16", 128, None), (256, 512, 9), {"tokens": 16, "tiles": 2, "records": 1, "lifted": True}),
+    "the same, bytes as bfloat16": ((8, "bfloat16", 128, None), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 1, "lifted": True}),
+    "the same, bytes": ((8, "float16", 32, None), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 1, "lifted": True}),
     "two bits, records of 32 rows": ((2, "float16", 128, None), (256, 512, 9), {"tokens": 16, "tiles": 2, "records": 1}),
 }  # fmt: skip
 
 
-def problem(shape: Any, form: FragmentRecords, zeros_mode: str | None) -> tuple[np.ndarray, ...]:
+def problem(shape: Any, form: FragmentRecords, zeros_mode: str | None, lifted: bool) -> tuple[np.ndarray, ...]:
     """Records, activations, the exact product, and the bound on its error: weights are rounded to the operand's type."""
     N, K, M = shape
     rng = np.random.default_rng(N + K + M)
@@ -43,8 +48,10 @@ def problem(shape: Any, form: FragmentRecords, zeros_mode: str | None) -> tuple[
     codes = rng.integers(0, 1 << form.bits, (N, K)).astype(np.uint8)
     groups = (N, -(-K // form.group))
     scales = (rng.random(groups) * 0.1).astype(dtype)
+    if lifted:  # from the largest that float16 has room for to the least whose largest codes lose no bits
+        scales = (2.0 ** (16 - form.bits) * (rng.random(groups) * (1 - 2.0**-7) + 2.0**-7)).astype(dtype)
     zeros = rng.integers(0, 1 << form.bits, groups).astype(dtype)
-    a = rng.standard_normal((M, K)).astype(dtype)
+    a = (rng.standard_normal((M, K)) * (2.0**-6 if lifted else 1)).astype(dtype)
 
     def each(values: np.ndarray) -> np.ndarray:
         return np.repeat(values.astype(np.float64), form.group, axis=1)[:, :K]
@@ -69,7 +76,11 @@ def run(name: str) -> tuple[Any, tuple[np.ndarray, ...], np.ndarray]:
     offset = 0 if zeros_mode else 1 << (bits - 1)
     program = medium_quant_matmul.trace(*shape[:2], form, out=operand, offset=offset, zeros_mode=zeros_mode, **sizes)
     poisoned = np.full((shape[2], shape[0]), np.nan, dtype.numpy)
-    return tilewright.compile(program, target=TARGET), problem(shape, form, zeros_mode), poisoned
+    return (
+        tilewright.compile(program, target=TARGET),
+        problem(shape, form, zeros_mode, sizes.get("lifted", False)),
+        poisoned,
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -81,12 +92,43 @@ def test_interpreted_as_exact(name: str) -> None:
 
 @pytest.mark.proof
 @pytest.mark.parametrize(
-    "name", ["tiles shared along K", "zeros, groups of 32", "whole tiles and shared ones, in pairs of blocks and bands"]
+    "name",
+    [
+        "tiles shared along K",
+        "zeros, groups of 32",
+        "whole tiles and shared ones, in pairs of blocks and bands",
+        "scaled by one operation",
+        "the same, two bits, records of 32 rows",
+        "the same, bytes as bfloat16",
+    ],
 )
 def test_emulated_as_interpreted(name: str) -> None:
     kernel, (words, a, exact, bound), c = run(name)
     kernel.emulate(words, a, c)
     assert (np.abs(c.astype(np.float64) - exact) <= bound).all()
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(("bits", "operand"), [(4, "float16"), (4, "bfloat16"), (2, "float16"), (8, "bfloat16")])
+def test_codes_scaled_by_one_operation_are_rounded_once(bits: int, operand: str) -> None:
+    """Rows of A that are 1 in one column give the weights as they come out of registers."""
+    dtype = ALL[operand]
+    form = FragmentRecords(bits, dtype, dtype)
+    N, K, M = 128, 512, 16
+    rng = np.random.default_rng(bits)
+    codes = rng.integers(0, 1 << bits, (N, K)).astype(np.uint8)
+    least = 2.0 ** (-4 - bits) if operand == "float16" else 2.0**-90
+    scales = (2.0 ** (16 - bits) * np.exp2(rng.uniform(np.log2(least), 0, (N, K // 128)))).astype(dtype.numpy)
+    columns = rng.permutation(K)[:M]
+    a = (np.arange(K) == columns[:, None]).astype(dtype.numpy)
+    program = medium_quant_matmul.trace(
+        N, K, form, tokens=16, tiles=max(1, 2 // bits), records=1, out=operand, offset=1 << bits - 1, lifted=True
+    )
+    c = np.full((M, N), np.nan, dtype.numpy)
+    tilewright.compile(program, target=TARGET).emulate(form.pack({"codes": codes, "scales": scales}), a, c)
+    weights = (codes - 2.0 ** (bits - 1)) * np.repeat(scales.astype(np.float64), 128, axis=1)
+    lifted = (weights * form.lifted_unit).astype(dtype.numpy).astype(np.float64)
+    np.testing.assert_array_equal(c, (lifted / form.lifted_unit).astype(dtype.numpy)[:, columns].T)
 
 
 @pytest.mark.parametrize(("N", "K", "M"), [(28672, 8192, 32), (28672, 8192, 2048)])

@@ -11,7 +11,13 @@ from tilewright.ir.dtypes import ALL  # noqa: E402
 from tilewright.matmul import PackedWeight  # noqa: E402
 from tilewright.matmul.arrays import as_numpy  # noqa: E402
 from tilewright.matmul.tiers import bytes as byte_tier  # noqa: E402
-from tilewright.matmul.tiers.records import coding_of, form_of, records_of, scales_and_zeros  # noqa: E402
+from tilewright.matmul.tiers.records import (  # noqa: E402
+    can_be_lifted,
+    coding_of,
+    form_of,
+    records_of,
+    scales_and_zeros,
+)
 from tilewright.matmul.tiers.scaled import channel_scales  # noqa: E402
 from tilewright.quant import QuantizedWeight, quantize  # noqa: E402
 
@@ -45,7 +51,22 @@ def test_usual_scales_are_not_brought_to_the_host():
     held = PackedWeight.pack(made).to("cpu")
     parts, factor = scales_and_zeros(held, form_of(held.facts, "float16"))
     assert torch.is_tensor(parts["scales"])
-    assert factor == 1.0
+    assert np.log2(factor) % 1 == 0  # as large as there is room for, so that codes can be lifted
+
+
+@pytest.mark.parametrize("activations", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("ratio", "near"), [(2.0**-7, True), (2.0**-9, False)])
+def test_codes_are_lifted_where_scales_are_near_one_another(activations, ratio, near):
+    made = quantize(np.random.default_rng(0).standard_normal((20, 256)), "int4", group=128, scale_dtype=activations)
+    scales = np.full_like(made.scales, 0.25)
+    scales[3, 1] *= ratio
+    scales[4, 0] = 0
+    held = PackedWeight.pack(dataclasses.replace(made, scales=scales))
+    form = form_of(held.facts, activations)
+    found = {can_be_lifted(one, form) for one in (held, held.to("cpu"))}
+    assert found == {near or activations == "bfloat16"}  # which has room for all
+    far = dataclasses.replace(made, scales=np.full_like(made.scales, 2.0**11))
+    assert can_be_lifted(PackedWeight.pack(far), form) == (activations == "float16")  # whose scales are made smaller
 
 
 @pytest.mark.parametrize("block", [(1, 300), (0, 0), (8, 300)], ids=["channels", "tensor", "rows by eight"])

@@ -13,13 +13,22 @@ from tilewright.kernels.arranged_activations import arranged_activations
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.fragment_matmul import fragment_choice, fragment_matmul
 from tilewright.kernels.hopper_quant import FACTORIES, candidates
+from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.arrays import placed_like
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Arranging, Machine, Operands, Prepared, begun
-from tilewright.matmul.tiers.records import coding_of, form_of, has_factor, packing_begun, point_of, records_of
+from tilewright.matmul.tiers.records import (
+    can_be_lifted,
+    coding_of,
+    form_of,
+    has_factor,
+    packing_begun,
+    point_of,
+    records_of,
+)
 from tilewright.runtime.kernel import Kernel
 from tilewright.specialization import compile
 from tilewright.tuning import Candidate
@@ -81,11 +90,14 @@ class Fragments:
         mode = "rescale" if facts.zeros == "rescale" else "original"
         sizes = dict(options)
         factory = FACTORIES[sizes.pop("kernel")] if machine.arch.has("wgmma") else fragment_matmul
+        offset = coding.offset if point is None else point
+        if factory is medium_quant_matmul and not sizes["promoted"] and form.zero is None:
+            sizes["lifted"] = form.is_liftable(offset) and can_be_lifted(weight, form)
         plain = epilogue.is_plain and factory is not fragment_matmul
         packing_begun(weight, form)
         kernel = factory.for_target(
-            machine.arch, facts.N, columns, form, out=request.out, offset=coding.offset if point is None else point,
-            epilogue=epilogue, **({} if form.zero is None else {"zeros_mode": mode}), **sizes,
+            machine.arch, facts.N, columns, form, out=request.out, offset=offset, epilogue=epilogue,
+            **({} if form.zero is None else {"zeros_mode": mode}), **sizes,
         )  # fmt: skip
         begun(kernel, example)
         records = weight.derived(

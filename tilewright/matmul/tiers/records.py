@@ -170,7 +170,82 @@ def words_of(
 
 def has_factor(weight: PackedWeight, form: FragmentRecords) -> bool:
     """Whether sums with these records need the factor."""
-    return bool(weight.derived(("factor", str(form)), lambda: scales_and_zeros(weight, form)[1]) != 1.0)
+    return weight.tensor_scale * 2.0 ** -_sizes(weight, form).power != 1.0
+
+
+def can_be_lifted(weight: PackedWeight, form: FragmentRecords) -> bool:
+    """Whether scales are so near one another that codes times scales in one operation (`Unpack.lifted`) lose nothing."""
+    return _sizes(weight, form).are_near
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """What the magnitudes of a weight's scales ask for.
+
+    Attributes
+    ----------
+    power : of two, by which scales are multiplied in records; 0 where they stay as they are.
+    are_near : whether the largest weight of each group is a normal number where codes are lifted, and no factor too large.
+    """
+
+    power: int = 0
+    are_near: bool = False
+
+
+def _sizes(weight: PackedWeight, form: FragmentRecords) -> _Sizes:
+    """`_Sizes` of a weight, worked out once, where its scales are."""
+    if form.scale != form.operand or not (form.operand == ALL["float16"] or form.is_liftable()):
+        return _Sizes()
+    return weight.derived(("sizes", str(form)), lambda: _sizes_of(weight, form))  # type: ignore[no-any-return]
+
+
+def _sizes_of(weight: PackedWeight, form: FragmentRecords) -> _Sizes:
+    of, operand = weight.format, form.operand
+    scales, zeros = _wide(weight, form)
+    largest, least, exact, zero = _magnitudes(scales, zeros, operand)
+    codes = max(abs(of.minimum), abs(of.maximum)) + zero
+    if not largest:
+        return _Sizes()
+    liftable = form.is_liftable() and form.zero is None
+    if operand != ALL["float16"]:
+        # Nothing is too large or too small for bfloat16 but what is near the ends of its range.
+        return _Sizes(0, liftable and largest <= 2.0**10 and least >= 2.0**-100)
+    most = 2.0 ** (form.bits - 1)
+    lifted = _power(largest * max(codes, most))
+    if liftable and least * 2.0**lifted * min(codes, most) * form.lifted_unit >= 2.0**-14:
+        return _Sizes(lifted, True)
+    suits = exact and least >= 2.0**-14 and largest * codes <= ROOM["float16"]
+    return _Sizes(0 if suits else _power(largest * max(codes, 1.0)))
+
+
+def _power(largest: float) -> int:
+    """By which power of two a number becomes as large as float16 has room for."""
+    return int(np.floor(np.log2(ROOM["float16"] / largest)))
+
+
+def _wide(weight: PackedWeight, form: FragmentRecords) -> tuple[Any, Any]:
+    """Scales, those of both levels multiplied, and zeros where records hold some: float32 tensors or float64 arrays."""
+    scales: Any = weight.held.get("scales")
+    zeros: Any = weight.held["zeros"] if form.zero is not None else None
+    if _stays(weight, form):
+        return scales.float(), None if zeros is None else zeros.float()
+    wide = np.ones((1, 1)) if weight.facts.scale is None else as_numpy(scales).astype(np.float64)
+    if weight.facts.multiplier is not None:
+        wide = wide * as_numpy(weight.held["multipliers"]).astype(np.float64)
+    return wide, None if zeros is None else as_numpy(zeros).astype(np.float64)
+
+
+def _magnitudes(scales: Any, zeros: Any, operand: DType) -> tuple[float, float, bool, float]:
+    """The largest scale, the least one but 0, whether the operand's type has all of them, and the largest zero."""
+    sizes = abs(scales)
+    if is_torch(scales):
+        found = [sizes.max(), sizes.masked_fill(sizes == 0, np.inf).min()]
+        found += [(sizes.to(_torch_type(operand)).float() == sizes).all().float()]
+        largest, least, exact, *most = _numbers(found + ([] if zeros is None else [zeros.abs().max()]))
+        return largest, least, bool(exact), sum(most)
+    exact = bool((round_float(sizes, operand) == sizes).all())
+    least = sizes.min(where=sizes > 0, initial=np.inf)
+    return float(sizes.max(initial=0.0)), float(least), exact, 0.0 if zeros is None else float(np.abs(zeros).max())
 
 
 def scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, Any], float]:
@@ -179,7 +254,7 @@ def scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[
     Scales that the operand's type has only rounded, or that would make weights too large for it, are divided by a power of two
     first, so that the largest weight is just below what the type has room for.
     """
-    facts, of = weight.facts, weight.format
+    facts = weight.facts
     found = _as_tensors(weight, form)
     if found is not None:
         return found
@@ -187,21 +262,13 @@ def scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[
     scales = np.ones((1, 1), form.scale.numpy) if facts.scale is None else as_numpy(weight.held["scales"])
     if facts.multiplier is not None:
         scales = scales.astype(np.float64) * as_numpy(weight.held["multipliers"]).astype(np.float64)
-    parts, power = {"scales": scales}, 0
+    parts, power = {"scales": scales}, _sizes(weight, form).power
     if form.zero is not None:
         parts["zeros"] = as_numpy(weight.held["zeros"])
-    if form.scale == form.operand == ALL["float16"]:
-        magnitudes = np.abs(scales.astype(np.float64))
-        codes = max(abs(of.minimum), abs(of.maximum))
-        codes += float(np.abs(parts["zeros"]).max()) if "zeros" in parts else 0.0
-        exact = scales.dtype == form.scale.numpy or (round_float(magnitudes, form.scale) == magnitudes).all()
-        largest = magnitudes.max(initial=0.0)
-        least = magnitudes.min(where=magnitudes > 0, initial=np.inf)
-        if largest and not (exact and least >= 2.0**-14 and largest * codes <= ROOM["float16"]):
-            power = int(np.floor(np.log2(ROOM["float16"] / (largest * max(codes, 1.0)))))
-            parts["scales"] = np.ldexp(scales.astype(np.float64), power)
-            if facts.zeros == "rescale":
-                parts["zeros"] = np.ldexp(parts["zeros"].astype(np.float64), power)
+    if power:
+        parts["scales"] = np.ldexp(scales.astype(np.float64), power)
+        if facts.zeros == "rescale":
+            parts["zeros"] = np.ldexp(parts["zeros"].astype(np.float64), power)
     held = {"scales": form.scale, "zeros": form.zero}
     return {
         name: by_row(weight, form, _rounded(values, held[name])) for name, values in parts.items()
@@ -213,18 +280,14 @@ def _as_tensors(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, 
 
     Numbers are float32 until they are rounded, once, to the form's types: all that is done to them before is exact.
     """
-    scales: Any = weight.held.get("scales")
-    zeros: Any = weight.held.get("zeros")
-    held = [scales] if form.zero is None else [scales, zeros]
-    if weight.facts.multiplier is not None or not all(is_torch(array) and array.dtype.itemsize <= 4 for array in held):
+    if not _stays(weight, form):
         return None
+    scales: Any = weight.held.get("scales")
     of_powers = element_type(scales) == ALL["float8_e8m0fnu"]
     if form.scale == ALL["float8_e8m0fnu"] and not of_powers:
         return None
-    wide = [array.float() for array in held]
-    power = 0
-    if form.scale == form.operand == ALL["float16"]:
-        power = _power(weight, *wide)
+    wide = [array.float() for array in (scales, *([] if form.zero is None else [weight.held["zeros"]]))]
+    power = _sizes(weight, form).power
     if form.scale == ALL["float8_e8m0fnu"]:
         wide[0] = scales
     elif power:
@@ -236,16 +299,10 @@ def _as_tensors(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, 
     return dict(zip(("scales", "zeros"), lines)), weight.tensor_scale * 2.0**-power
 
 
-def _power(weight: PackedWeight, scales: Any, zeros: Any = None) -> int:
-    """By which power of two scales become such as float16 has, and weights such as it has room for; 0 where they are."""
-    of, sizes = weight.format, scales.abs()
-    found = [sizes.max(), sizes.masked_fill(sizes == 0, np.inf).min(), (sizes.half().float() == sizes).all().float()]
-    found += [] if zeros is None else [zeros.abs().max()]
-    largest, least, exact, *most = _numbers(found)
-    codes = max(abs(of.minimum), abs(of.maximum)) + sum(most)
-    if not largest or (exact and least >= 2.0**-14 and largest * codes <= ROOM["float16"]):
-        return 0
-    return int(np.floor(np.log2(ROOM["float16"] / (largest * max(codes, 1.0)))))
+def _stays(weight: PackedWeight, form: FragmentRecords) -> bool:
+    """Whether scales and zeros are tensors that float32 holds: they are then worked with where they are."""
+    held: list[Any] = [weight.held.get(name) for name in ("scales", *(() if form.zero is None else ("zeros",)))]
+    return weight.facts.multiplier is None and all(is_torch(array) and array.dtype.itemsize <= 4 for array in held)
 
 
 def _numbers(found: Sequence[Any]) -> list[float]:

@@ -51,6 +51,9 @@ AND_XOR = 0x6A
 
 _HALF = ALL["float16"]
 
+_HALVES = "low_twice", "high_twice"
+"""Functions that give one half of a register in both."""
+
 
 def lower_unpack(unpack: Unpack, context: Context) -> Statement | None:
     """The thread code of an operator whose tiles lie in registers as matrix instructions want them."""
@@ -165,6 +168,8 @@ class _Unpack:
         """Two codes of a word, one for each half of a register."""
         form, offset = self.unpack.form, self.unpack.offset
         half = form.operand == _HALF
+        if self.unpack.lifted:
+            return self._masked(word, field, form.lifted_place(h))
         if form.small_float is not None:
             return self._small_float(word, field, form.small_float[0])
         if form.is_signs and offset is not None:
@@ -172,14 +177,20 @@ class _Unpack:
         if form.bits == 8 and not half:
             return self._wide_bytes(word, field)
         kept = h * form.bits if not form.is_shifted(h) else 0
+        if offset is None and half:
+            return self._masked(word, field, kept)
         shift = field * form.bits - kept
         mask = ((1 << form.bits) - 1) * 0x00010001 << kept
         value = word if shift == 0 else binary("shr", word, const(shift, UINT32))
-        if offset is None and half:
-            return binary("and", value, const(mask, UINT32))
         bias = const(0x64006400 if half else 0x43004300, UINT32)
         value = Call(UINT32, "lop3", (const(AND_OR), value, const(mask, UINT32), bias))
         return value if offset is None else self._less(value, offset, kept, "f16x2" if half else "bf16x2")
+
+    def _masked(self, word: Expr, field: int, kept: int) -> Expr:
+        """Two codes alone, from bit `kept` of each half of a register on."""
+        form = self.unpack.form
+        mask = ((1 << form.bits) - 1) * 0x00010001 << kept
+        return binary("and", self._shifted(word, kept - field * form.bits), const(mask, UINT32))
 
     def _small_float(self, word: Expr, field: int, mantissa: int) -> Expr:
         """Two codes that are floats: sign, exponent and mantissa in their places are the value over `float_unit`."""
@@ -292,6 +303,9 @@ class _Unpack:
         groups = range(self.unpack.first // form.group, (self.unpack.first + self.unpack.columns - 1) // form.group + 1)
         found = []
         for group in groups:
+            if self.unpack.lifted:
+                found.append(self._lifted(row, kind, group, made))
+                continue
             scales = self._pairs(row, "scales", group, made)
             less: list[Expr | None] = [None, None]
             if self.unpack.zeros_mode is not None:
@@ -307,6 +321,22 @@ class _Unpack:
                     less[h] = name
             found.append(list(zip(scales, less, strict=True)))
         return found
+
+    def _lifted(self, row: Expr, kind: str, group: int, made: list[Statement]) -> list[tuple[Expr, Expr | None]]:
+        """Of rows g and g + 8, each twice in a word: what masked codes are multiplied by, and what the offset takes away."""
+        form, offset = self.unpack.form, self.unpack.offset
+        assert offset is not None
+        both = self._both(row, "scales", group, made)
+        low, high = (2.0 ** (form.lift - form.lifted_place(h)) for h in (0, 1))
+        factor = self._named(
+            "lifted", Call(UINT32, f"mul_{kind}", (both, _pair_of(low, high, form.operand.name))), made
+        )
+        less: list[Expr] = [const(0, UINT32)] * 2
+        if offset:
+            by_offset = Call(UINT32, f"mul_{kind}", (both, _pair(-offset * form.lifted_unit, form.operand.name)))
+            name = self._named("less", by_offset, made)
+            less = [Call(UINT32, half, (name,)) for half in _HALVES]
+        return list(zip([Call(UINT32, half, (factor,)) for half in _HALVES], less, strict=True))
 
     def _integers(self, row: Expr, made: list[Statement]) -> list[list[Affine]]:
         """For each group of columns, of rows g and g + 8: what makes codes int8; none where they come as they are."""
@@ -334,19 +364,27 @@ class _Unpack:
 
     def _pairs(self, row: Expr, field: str, group: int, made: list[Statement]) -> list[Expr]:
         """Numbers of rows g and g + 8 of a tile, each twice in a word."""
-        own = index_binary("add", row, index_binary("floordiv", self._lane, 4))
-        number = self._line_number(own, group)
-        share = 4 if field == "scales" and self.unpack.form.scale == ALL["float8_e8m0fnu"] else 2
-        word = index_binary("add", index_binary("floordiv", number, share), self.unpack.form.offset(field) // 4)
-        both = Var(UINT32, field)
-        value = self._word(row, self.block.simplify(word))
-        if share == 4:  # bytes of rows g and g + 8; an exponent alone is a bfloat16 (2^-127 counts as zero)
-            shift = self.block.simplify(index_binary("mul", index_binary("floormod", number, share), 8))
-            made.append(Let(both, binary("shr", value, cast(shift, UINT32)), span=self.unpack.span))
+        both = self._both(row, field, group, made)
+        if self._are_bytes(field):  # an exponent alone is a bfloat16 (2^-127 counts as zero)
             spread = [Call(UINT32, "prmt", (both, const(0, UINT32), const(s, UINT32))) for s in (0x4040, 0x4141)]
             return [self._named("scale", binary("shl", pair, const(7, UINT32)), made) for pair in spread]
-        made.append(Let(both, value, span=self.unpack.span))
-        return [Call(UINT32, half, (both,)) for half in ("low_twice", "high_twice")]
+        return [Call(UINT32, half, (both,)) for half in _HALVES]
+
+    def _both(self, row: Expr, field: str, group: int, made: list[Statement]) -> Var:
+        """The word whose lower end holds the numbers of rows g and g + 8 of a tile, side by side."""
+        own = index_binary("add", row, index_binary("floordiv", self._lane, 4))
+        number = self._line_number(own, group)
+        share = 4 if self._are_bytes(field) else 2
+        word = index_binary("add", index_binary("floordiv", number, share), self.unpack.form.offset(field) // 4)
+        value = self._word(row, self.block.simplify(word))
+        if share == 4:
+            shift = self.block.simplify(index_binary("mul", index_binary("floormod", number, share), 8))
+            value = binary("shr", value, cast(shift, UINT32))
+        return self._named(field, value, made)
+
+    def _are_bytes(self, field: str) -> bool:
+        """Whether numbers of a field are powers of two in bytes."""
+        return field == "scales" and self.unpack.form.scale == ALL["float8_e8m0fnu"]
 
     def _line_number(self, row: Expr, group: int | None = None) -> Expr:
         """Which of a record's scales is a row's."""
@@ -381,5 +419,10 @@ class _Unpack:
 
 def _pair(value: float, dtype: str) -> Expr:
     """A number twice in a word."""
-    bits = int(np.asarray(value, ALL[dtype].numpy).view(np.uint16))
-    return const(bits * 0x00010001, UINT32)
+    return _pair_of(value, value, dtype)
+
+
+def _pair_of(low: float, high: float, dtype: str) -> Expr:
+    """Two numbers in a word."""
+    ends = np.array([low, high], np.float64).astype(ALL[dtype].numpy).view(np.uint16)
+    return const(int(ends[0]) | int(ends[1]) << 16, UINT32)
