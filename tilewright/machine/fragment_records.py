@@ -25,6 +25,7 @@ import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -386,6 +387,27 @@ class FragmentRecords:
         if self.numbers is not None:
             return 1.0
         return 2.0 ** (-24 if self.is_shifted(h) else -24 + h * self.bits)
+
+    # Codes as bytes ---------------------------------------------------------------------------
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether codes ordered for 16 bits can be taken as bytes too, by masks: four of a word's fields stand a byte apart."""
+        return self.operand.bits == 16 and self.bits < 8 and (self.numbers is None or self.is_signs)
+
+    def byte_column(self, k: Any) -> Any:
+        """The column of a record that column `k` (0 to 127) of its codes as bytes is, for numbers, arrays or expressions.
+
+        A register of bytes holds two fields, eight bits apart, of the parts of a word that two elements come from.
+        """
+        register, lane, element, second = k // 16, k // 4 % 4, k // 2 % 2, k % 2
+        apart = self.fields // 4
+        pair = register // apart * 2 * apart + register % apart + second * apart
+        return 8 * pair + 2 * lane + element
+
+    def byte_unit(self, k: Any) -> Any:
+        """What the byte in column `k` is a multiple of, as its power of two: masks leave fields where they are."""
+        return k // 16 % (self.fields // 4) * 2 * self.bits
 
     # Codes times scales in one operation ------------------------------------------------------
 

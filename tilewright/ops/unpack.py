@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.ir.dtypes import ALL, FLOAT32, INT32, UINT32, DType
+from tilewright.ir.dtypes import ALL, FLOAT32, INT8, INT32, UINT32, DType
 from tilewright.ir.nodes import (
     Effects,
     Expr,
@@ -44,7 +45,8 @@ class Unpack(TileOperator):
     ------
     source : one record, or several one below the other: 32-bit words.
     form : their order.
-    codes : tile of the form's operand type, with the rows of the records and some of their columns, or None.
+    codes : tile of the form's operand type, with the rows of the records and some of their columns, or None.  Of int8, for a form of
+        16 bits, it holds the codes as they are, columns in the order of `FragmentRecords.byte_column`, multiples of `byte_unit`.
     scale, zero : float32 tiles of one dimension, with one number for each row, of the group of column `first`.
     first : the first column of `codes` within the record.
     offset : what is subtracted from codes; None leaves them as they come fastest, as
@@ -86,6 +88,11 @@ class Unpack(TileOperator):
         tile = self.source.tile_shape
         return int(tile[0]) if len(tile) == 2 else 1  # type: ignore[arg-type]
 
+    @property
+    def as_bytes(self) -> bool:
+        """Whether codes that are ordered for 16 bits come as bytes."""
+        return self.codes is not None and self.codes.dtype == INT8 and self.form.has_bytes
+
     def check(self) -> Iterator[str]:
         source = self.source.tile_shape
         if self.source.dtype != UINT32 or len(source) > 2 or source[-1] != self.form.words:
@@ -103,6 +110,8 @@ class Unpack(TileOperator):
                 yield f"the {name} is {operand.dtype} of shape {shape_text(operand)}, expected float32 of ({self.rows})"
         if self.scaled and (not self.form.scales_codes or self.offset is None):
             yield f"codes of {self.form} cannot be scaled here: scales of type {self.form.operand} and an offset are needed"
+        if self.as_bytes and self.offset is not None:
+            yield f"codes of {self.form} come as bytes only as they are, without an offset or scales"
         if self.lifted and (not self.form.is_liftable(self.offset or 0) or not self.scaled or self.zeros_mode):
             yield f"codes of {self.form} cannot be lifted here: that is for scaled integers, without zeros, offset by a power of two"
         integer = self.form.operand.is_integer
@@ -124,12 +133,12 @@ class Unpack(TileOperator):
             yield f"the table is {self.table.dtype} of shape {shape_text(self.table)}, expected uint32 of {TABLE}"
 
     def _check_codes(self, codes: Region) -> Iterator[str]:
-        shape, step = shape_of_rank(codes, 2), 8 * self.form.packed
+        shape, step = shape_of_rank(codes, 2), 32 if self.as_bytes else 8 * self.form.packed
         if shape is None or shape[0] != self.rows or not isinstance(shape[1], int):
             yield f"the codes have shape {shape_text(codes)}, but the records have {self.rows} rows"
         elif self.first % step or shape[1] % step or not 0 <= self.first <= COLUMNS - shape[1]:
             yield f"columns {self.first} to {self.first + shape[1]} are no whole steps of {step} of a record's {COLUMNS}"
-        if codes.dtype != self.form.operand:
+        if codes.dtype != self.form.operand and not self.as_bytes:
             yield f"the codes are {codes.dtype}, but the records are ordered for {self.form.operand}"
 
     def effects(self) -> Effects:
@@ -149,6 +158,9 @@ class Unpack(TileOperator):
     def _values(self, records: np.ndarray, table: np.ndarray | None) -> np.ndarray:
         all_codes = self.form.record(self._records(), 1).unpack(records, "codes")
         shown = all_codes[:, self.first : self.first + self.columns]
+        if self.as_bytes:
+            k = np.arange(self.first, self.first + self.columns)
+            return (all_codes[:, self.form.byte_column(k)].astype(np.int8) << self.form.byte_unit(k)).astype(np.int8)
         if table is None:
             codes = self.form.decode(shown)
         else:
@@ -199,10 +211,10 @@ class Unpack(TileOperator):
     def _lower_code(self, i: Var, j: Var) -> Statement:
         assert self.codes is not None
         form = self.form
-        column = index_binary("add", j, self.first)
-        unsigned = self._field(
-            "codes", form.codes(), ALL[f"uint{form.bits}"], (index_binary("floormod", i, form.rows), column), i
-        )
+        column: Expr = index_binary("add", j, self.first)
+        if self.as_bytes:
+            return self._lower_byte(i, column, j)
+        unsigned = self._code(i, column)
         value = self._number(unsigned)
         if self.offset is not None and form.operand.is_integer:
             group = index_binary("floordiv", column, form.group)
@@ -227,6 +239,19 @@ class Unpack(TileOperator):
             upper = binary("lt", index_binary("floormod", i, 16), const(8))
             unit = Select(FLOAT32, upper, *(const(form.raw_unit(h), FLOAT32) for h in (0, 1)))
             value = binary("mul", binary("add", value, const(float(form.raw_bias), FLOAT32)), unit)
+        return store_element(self.codes, (i, j), value)
+
+    def _code(self, i: Expr, column: Expr) -> Expr:
+        """The code of a row and a column, unsigned."""
+        form = self.form
+        place = (index_binary("floormod", i, form.rows), column)
+        return self._field("codes", form.codes(), ALL[f"uint{form.bits}"], place, i)
+
+    def _lower_byte(self, i: Var, k: Expr, j: Var) -> Statement:
+        """A code as a byte, a multiple of its place's unit."""
+        assert self.codes is not None
+        column, unit = self.form.byte_column(IndexExpr(k)).expr, self.form.byte_unit(IndexExpr(k)).expr
+        value = binary("shl", cast(self._code(i, column), INT32), cast(unit, INT32))
         return store_element(self.codes, (i, j), value)
 
     def _number(self, unsigned: Expr) -> Expr:
@@ -281,6 +306,30 @@ class Unpack(TileOperator):
         record = index_binary("floordiv", row, self.form.rows)
         index = (record, word) if len(self.source.tile_shape) == 2 else (word,)
         return Load(UINT32, self.source.buffer, full_index(self.source, index))
+
+
+@dataclass(frozen=True, slots=True)
+class IndexExpr:
+    """An index that is reckoned with by operators."""
+
+    expr: Expr
+
+    def _with(self, op: str, other: IndexExpr | int) -> IndexExpr:
+        return IndexExpr(index_binary(op, self.expr, other.expr if isinstance(other, IndexExpr) else other))
+
+    def __add__(self, other: IndexExpr | int) -> IndexExpr:
+        return self._with("add", other)
+
+    def __mul__(self, other: IndexExpr | int) -> IndexExpr:
+        return self._with("mul", other)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: int) -> IndexExpr:
+        return self._with("floordiv", other)
+
+    def __mod__(self, other: int) -> IndexExpr:
+        return self._with("floormod", other)
 
 
 def word_field(load: Callable[[Expr], Expr], number: Expr, offset: int, dtype: DType) -> Expr:

@@ -20,6 +20,7 @@ from tilewright.kernels.fragment_matmul import fragment_matmul
 from tilewright.kernels.general_matmul import general_matmul
 from tilewright.kernels.grouped_matmul import GroupTiles, grouped_matmul
 from tilewright.kernels.hopper_quant_bytes import byte_quant_matmul
+from tilewright.kernels.hopper_quant_digits import digit_quant_matmul
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_small import small_quant_matmul
 from tilewright.kernels.recipe import Recipe
@@ -51,7 +52,7 @@ def quantised(
     codes = np.random.default_rng(1).integers(0, 16, (N, K)).astype(np.uint8)
     words = form.pack({"codes": codes, "scales": powers(N, K // 128).astype(np.float16)})
     arguments = (words, whole(M, K, dtype="float16", size=1), rubbish(M, N, dtype="float16"))
-    return kernel, arguments, {"sizes": (N, K, form), "tokens": tokens, **options}
+    return kernel, arguments, {"sizes": (N, K, form), **({"tokens": tokens} if tokens else {}), **options}
 
 
 def of_bytes(M: int = 5, N: int = 80, K: int = 512, **options: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -168,6 +169,7 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "medium_quant_matmul of experts and pairs": of_experts(epilogue=Epilogue(True, "float16", "clamped_swiglu"), blocks=5),
     "medium_quant_matmul": quantised(medium_quant_matmul, 16, tiles=1, records=1),
     "medium_quant_matmul in turns": quantised(medium_quant_matmul, 64, M=70, tiles=1, records=1),
+    "digit_quant_matmul": quantised(digit_quant_matmul, 0, M=2, warps=2, records=2, cluster=1, blocks=2),
     "medium_quant_matmul of lifted codes": quantised(medium_quant_matmul, 16, tiles=1, records=1, lifted=True),
     "medium_quant_matmul of eight rows": quantised(medium_quant_matmul, 8, tiles=2, records=2, promoted=True, blocks=3),
     "medium_quant_matmul promoted": quantised(medium_quant_matmul, 16, tiles=1, records=2, promoted=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tilewright.ir.dtypes import ALL, UINT32
 from tilewright.ir.nodes import Buffer, Region, const
@@ -44,3 +45,30 @@ def test_a_table_says_what_codes_stand_for() -> None:
     np.testing.assert_array_equal(found, np.array(E2M1)[codes[:, :64]].astype(np.float16))
     (plain,) = operator.reference(words)
     np.testing.assert_array_equal(found, plain)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_codes_as_bytes_are_all_columns_in_another_order(bits: int) -> None:
+    form = FragmentRecords(bits, HALF, HALF)
+    codes = np.random.default_rng(0).integers(0, 1 << bits, (form.rows, 128)).astype(np.uint8)
+    scales = np.ones((form.rows, 1), np.float16)
+    words = form.pack({"codes": codes, "scales": scales})[0, 0]
+    operator = Unpack(tile("words", form.words), form, tile("codes", form.rows, 128, dtype="int8", scope="fragment"))
+    assert list(operator.check()) == []
+    (found,) = operator.reference(words)
+    k = np.arange(128)
+    assert sorted(form.byte_column(k)) == list(range(128))
+    np.testing.assert_array_equal(found, codes[:, form.byte_column(k)].astype(int) << form.byte_unit(k))
+
+
+def test_what_cannot_be_lifted_or_come_as_bytes() -> None:
+    form = FragmentRecords(4, HALF, HALF)
+    words, halves = tile("words", form.words), tile("codes", 16, 64, dtype="float16", scope="fragment")
+    (found,) = Unpack(words, form, halves, offset=7, scaled=True, lifted=True).check()
+    assert (
+        found
+        == f"codes of {form} cannot be lifted here: that is for scaled integers, without zeros, offset by a power of two"
+    )
+    small = tile("codes", 16, 64, dtype="int8", scope="fragment")
+    (found,) = Unpack(words, form, small, offset=8).check()
+    assert found == f"codes of {form} come as bytes only as they are, without an offset or scales"

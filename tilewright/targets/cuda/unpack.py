@@ -68,7 +68,8 @@ class _Unpack:
     def statements(self) -> Seq:
         made: list[Statement] = []
         if self.unpack.codes is not None:
-            made += self._codes(self.unpack.codes.buffer)
+            tile = self.unpack.codes.buffer
+            made += self._bytes_of(tile) if self.unpack.as_bytes else self._codes(tile)
         for name, field in LINES.items():
             operand: Region | None = getattr(self.unpack, name)
             if operand is not None:
@@ -106,6 +107,27 @@ class _Unpack:
                     made.append(Evaluate(Call(BOOL, "set_word", (whole, const(place), value)), span=self.unpack.span))
         return made
 
+    def _bytes_of(self, tile: Buffer) -> list[Statement]:
+        """Codes as bytes: those of rows g + 8 are shifted to where those of rows g are, and masks part them."""
+        unpack, form = self.unpack, self.unpack.form
+        layout, registers = self.block.layout(tile), self.block.registers(tile)
+        apart, per_tile = form.fields // 4, unpack.columns // 8
+        made: list[Statement] = []
+        for number in range(registers.size // (4 * per_tile)):
+            row = self._row(layout, 4 * number * per_tile)
+            first = unpack.first // 16 // apart
+            words = self._words(row, first, ((unpack.first + unpack.columns) // 16 - 1) // apart, made)
+            for h in (0, 1):
+                for place in range(per_tile // 2):
+                    k = unpack.first + 16 * place
+                    word: Expr = Load(UINT32, words, (const(k // 16 // apart - first),))
+                    mask = ((1 << form.bits) - 1) * 0x01010101 << form.byte_unit(k)
+                    value = binary("and", self._shifted(word, -h * form.bits), const(mask, UINT32))
+                    at = number * per_tile + place // 2 * 4 + h + 2 * (place % 2)
+                    whole = Region(registers, (const(0),), (registers.size,))
+                    made.append(Evaluate(Call(BOOL, "set_word", (whole, const(at), value)), span=unpack.span))
+        return made
+
     def _row(self, layout: Layout, register: int) -> Expr:
         """The first row of the 16 whose codes begin at a register."""
         places = {THREAD: self.block.thread, REGISTER: const(register)}
@@ -123,6 +145,11 @@ class _Unpack:
         pair = 4 * form.packed
         first, _ = form.place(0, self.unpack.first // pair)
         last, _ = form.place(1, (self.unpack.first + self.unpack.columns) // pair - 1)
+        return self._words(row, first, last, made), first
+
+    def _words(self, row: Expr, first: int, last: int, made: list[Statement]) -> Buffer:
+        """Words `first` to `last` of those of this lane."""
+        form = self.unpack.form
         words = Buffer("words", (last + 1 - first,), UINT32, "register")
         made.append(Allocate(words, span=self.unpack.span))
         tile = index_binary("floormod", index_binary("floordiv", row, TILE), form.tiles)
@@ -137,7 +164,7 @@ class _Unpack:
             value = self._word(row, place, count)
             made.append(Store(words, (const(at - first),), value, span=self.unpack.span))
             at += count
-        return words, first
+        return words
 
     def _word(self, row: Expr, word: Expr, count: int = 1) -> Expr:
         """Words of the record that holds a row."""

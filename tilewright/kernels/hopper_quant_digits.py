@@ -1,0 +1,325 @@
+"""``C = A W^T`` for one or two rows of A on Hopper, W in records of 1 to 4 bits: activations are taken apart into bytes.
+
+A matrix instruction has eight columns, of which one row of A fills one.  So each number of A becomes a whole number, relative to the largest
+of its worker's columns, and that number four signed bytes, one in each of four columns; products with bytes have half the instructions of
+those with halves, and codes become bytes by half the masks.  Sums of whole numbers are exact; powers of 256, scales and offsets come
+after them.  Who does what is as in `hopper_quant_small`: every worker, a warp, streams its columns of W through a ring of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tilewright
+import tilewright.language as T
+from tilewright.kernels.epilogue import PLAIN, Epilogue, stored
+from tilewright.kernels.hopper_quant_small import (
+    RESIDENT,
+    SHARED_BYTES,
+    InvalidShares,
+    shares_of,
+    worker_registers,
+)
+from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
+
+DIGITS = 4
+"""Bytes that a number of A becomes."""
+
+TOKENS = 2
+"""Rows of A that the eight columns of an instruction serve."""
+
+BITS = 29
+"""Of whole numbers: the largest of A lies from 2^29 on."""
+
+SLOTS = 2
+"""Tiles whose sums are on their way."""
+
+WARPS = 16
+"""Workers of a block at most: registers."""
+
+STEP = 64
+"""Columns that are decoded at once where records have more than 16 rows: registers hold so many codes."""
+
+LEAST = -90
+"""The exponent below which numbers count as zero beside nothing larger."""
+
+INFINITE = 0x7F800000
+"""The bits of an infinite float32."""
+
+
+@tilewright.jit
+def digit_quant_matmul(
+    N: int,
+    K: int,
+    form: FragmentRecords,
+    out: str = "float16",
+    offset: int = 2,
+    epilogue: Epilogue = PLAIN,
+    warps: int = 16,
+    records: int = 2,
+    stages: int = 3,
+    cluster: int = 2,
+    blocks: int = 132,
+) -> Any:
+    """Product of one or two rows with ``(codes - offset) * scales``.
+
+    Parameters
+    ----------
+    form : order of W (`FragmentRecords`), whose codes can be bytes, with scales of groups of 128 or more, without zeros.
+    offset : what all codes are too large by; 0 for signs.
+    epilogue : what becomes of sums before they are stored.
+    warps : workers of a block; together they cover K: ``cluster * warps * records * 128`` is at least K.
+    records : that a worker reads of each tile, in one copy.
+    stages : copies of a worker on their way.
+    cluster : blocks that divide K among them and add their sums at the end, through distributed shared memory.
+    blocks : how many blocks run; each cluster takes every so many-th tile of W's rows.
+
+    Returns
+    -------
+    kernel of ``W`` (uint32, ``form.shape(N, K)``: `form.pack` makes it), ``A[M, K]`` of the form's operand type, M at most 2, and
+    ``C[M, N]`` of `out`.  With an epilogue there stand before C ``factor[1]`` (float32), ``bias[N]`` and ``residual[M, N]``, one element
+    each where they are not used.
+
+    Raises
+    ------
+    InvalidShares : workers would leave columns of W out.
+    """
+    M = T.dynamic("M")
+    dtype = str(form.operand)
+    down, across, words = form.shape(N, K)
+    if across % records or cluster * warps * records * COLUMNS < K:
+        raise InvalidShares(across, records, cluster * warps)
+    rows, step = form.rows, STEP if form.rows > 16 else COLUMNS
+    steps, pieces = COLUMNS // step, records * COLUMNS // step
+    width, fills = TOKENS * DIGITS, cluster * warps * records * COLUMNS == K
+    adders = 4 - warps % 4
+    groups = min(blocks // cluster, down)
+    turns = -(-down // (groups * cluster))
+
+    @T.macro
+    def fetch(W: Any, ring: Any, stream: Any, worker: Any, first: Any, turn: Any, tile: Any) -> None:
+        """Start the copy of a tile's records to this worker."""
+        slot = stream.acquire(turn)
+        T.copy(W[tile, first : first + records, :], ring[worker, slot, :, :], eviction_policy="evict_first")
+        stream.publish(turn)
+
+    @T.macro
+    def load(A: Any, first: Any, x: Any, most: Any) -> None:
+        """A worker's columns of A, each row once for every digit, and the bits of their largest magnitude: beyond infinity's for none."""
+        sizes = T.alloc_fragment((width, step), "int32")
+        found = T.alloc_fragment((width,), "int32")
+        T.clear(most)
+        for piece in list(range(pieces)):
+            for n, k in T.Parallel(width, step):
+                column = first * COLUMNS + column_of(piece, k)
+                value = T.cast(A[T.min(n // DIGITS, M - 1), column if fills else T.min(column, K - 1)], "float32")
+                x[piece][n, k] = value if fills else T.if_then_else(column < K, value, 0.0)
+                sizes[n, k] = T.reinterpret(x[piece][n, k], "int32") & 0x7FFFFFFF
+            T.reduce_max(sizes, found, dim=1)
+            for n in T.Parallel(width):
+                most[n] = T.max(most[n], found[n])
+
+    def column_of(piece: int, k: Any) -> Any:
+        """The column of W's records, from a worker's first on, that column `k` of a piece of codes as bytes is."""
+        return piece // steps * COLUMNS + form.byte_column(piece % steps * step + k)
+
+    @T.macro
+    def split(x: Any, most: Any, digits: Any, weight: Any) -> None:
+        """Numbers as four bytes, and what each of these is worth: powers of 256; infinity where there is one, nothing else beside it."""
+        power = T.alloc_fragment((width,), "float32")
+        for n in T.Parallel(width):
+            exponent = T.max((most[n] >> 23) - 127, LEAST)
+            endless = T.if_then_else(n % DIGITS == DIGITS - 1, T.infinity("float32"), 0.0)
+            worth = T.if_then_else(exponent < 128, power_of(exponent - BITS + n % DIGITS * 8), endless)
+            weight[n] = T.if_then_else(most[n] > INFINITE, T.reinterpret(T.int32(INFINITE + 1), "float32"), worth)
+            power[n] = T.if_then_else(exponent < 128, power_of(BITS - exponent), power_of(-126))
+        for piece in list(range(pieces)):
+            for n, k in T.Parallel(width, step):
+                value = x[piece][n, k] * power[n] * power_of(-form.byte_unit(piece % steps * step + k))
+                whole = T.cast(T.clamp(value, -(2.0 ** (BITS + 1)), 2.0 ** (BITS + 1)), "int32")
+                # Lower digits are from -128 on, so that what is above them carries.
+                digit = ((whole + 0x00808080) >> (n % DIGITS * 8)) ^ T.if_then_else(n % DIGITS == DIGITS - 1, 0, 128)
+                digits[piece][n, k] = T.cast(digit, "int8")
+
+    @T.macro
+    def add_columns(digits: Any, sums: Any) -> None:
+        """The sums of the digits of each record's columns, which offsets are multiplied by."""
+        units = T.alloc_fragment((16, step), "int8")
+        columns = T.alloc_fragment((16, width), "int32")
+        for i, k in T.Parallel(16, step):
+            units[i, k] = T.cast(T.int32(1) << form.byte_unit(k), "int8")
+        for record in list(range(records)):
+            for k in list(range(steps)):
+                T.gemm(units, digits[record * steps + k], columns, transpose_B=True, clear_accum=k == 0)
+            T.reduce_max(columns, sums[record], dim=0)
+
+    @T.macro
+    def multiply(ring: Any, worker: Any, slot: Any, digits: Any, of_digits: Any, tiles: Any) -> None:
+        """A worker's share of a tile's sums."""
+        codes, scale, part, total = tiles
+        for record in list(range(records)):
+            if not form.is_signs and offset != 0:
+                for i, j in T.Parallel(rows, width):
+                    part[i, j] = of_digits[record][j] * -offset
+            for k in list(range(steps)):
+                T.unpack(ring[worker, slot, record, :], form, codes, scale if k == 0 else None, first=k * step)
+                begins = (form.is_signs or offset == 0) and k == 0
+                T.gemm(codes, digits[record * steps + k], part, transpose_B=True, clear_accum=begins)
+            for i, j in T.Parallel(rows, width):
+                whole = part[i, j] * 2 - of_digits[record][j] if form.is_signs else part[i, j]
+                total[i, j] = T.fma(T.cast(whole, "float32"), scale[i], total[i, j])
+
+    @T.macro
+    def store(result: Any, factor: Any, bias: Any, residual: Any, C: Any, first: Any) -> None:
+        """Sums (tokens, rows) of the rows of W from `first` on, into C."""
+        if epilogue.is_plain:
+            T.copy(result, C[0, first])
+        else:
+            shift = T.alloc_fragment((rows,), "float32")
+            if epilogue.bias:
+                T.copy(bias[first], shift)
+            for i, j in T.Parallel(TOKENS, rows):
+                value = epilogue.before_residual(result[i, j], factor[0], shift[j])
+                if epilogue.residual:
+                    value = value + T.cast(residual[i, first + j], "float32")
+                C[i, first + j] = stored(value, out)
+
+    @T.macro
+    def add_shares(
+        shares: Any, factor: Any, bias: Any, residual: Any, C: Any, rank: Any, group: Any, worker: Any
+    ) -> None:
+        """Add what the blocks of the cluster found for the tiles that are this one's to store, one after the other."""
+        total = T.alloc_fragment((TOKENS, rows), "float32")
+        other = T.alloc_fragment((TOKENS, rows), "float32")
+        for turn in T.serial(-(-turns // warps)):
+            number = turn * warps + worker
+            if number < turns:
+                T.copy(shares[rank, number, :, :], total, rank=0)
+                for peer in list(range(1, cluster)):
+                    T.copy(shares[rank, number, :, :], other, rank=peer)
+                    for i, j in T.Parallel(TOKENS, rows):
+                        total[i, j] += other[i, j]
+                store(total, factor, bias, residual, C, (group + (number * cluster + rank) * groups) * rows)
+
+    @T.macro
+    def product(W: Any, A: Any, factor: Any, shift_by: Any, residual: Any, C: Any) -> None:
+        with T.Kernel(groups * cluster, threads=32 * (warps + adders), cluster_dims=cluster) as block:
+            group, rank = block // cluster, block % cluster
+            ring = T.alloc_shared((warps, stages, records, words), "uint32")
+            sums = T.alloc_shared((SLOTS, warps, rows, width), "float32")
+            shares = shares_of((cluster, turns, TOKENS, rows))
+            stream = T.channel(ring, writers="workers", readers="workers", scope="warp")
+            found = T.channel(sums, writers="workers", readers="adders")
+            tiles = (down - group + groups - 1) // groups
+            with T.roles():
+                with T.role("workers", warps=1, instances=warps, registers=worker_registers(warps)) as worker:
+                    first = (rank * warps + worker) * records
+                    T.assume(first <= (cluster * warps - 1) * records)
+                    for turn in list(range(stages)):
+                        tile = group + turn * groups
+                        if tile < down and first + records <= across:
+                            fetch(W, ring, stream, worker, first, turn, tile)
+                    T.pdl_sync()
+                    T.pdl_trigger()
+                    T.assume(M > 0)
+                    T.assume(first >= 0)
+                    digits = [T.alloc_fragment((width, step), "int8") for _ in range(pieces)]
+                    of_digits = [T.alloc_fragment((width,), "int32") for _ in range(records)]
+                    weight = T.alloc_fragment((width,), "float32")
+                    x = [T.alloc_fragment((width, step), "float32") for _ in range(pieces)]
+                    most = T.alloc_fragment((width,), "int32")
+                    load(A, first, x, most)
+                    split(x, most, digits, weight)
+                    add_columns(digits, of_digits)
+                    codes = T.alloc_fragment((rows, step), "int8")
+                    scale = T.alloc_fragment((rows,), "float32")
+                    part = T.alloc_fragment((rows, width), "int32")
+                    total = T.alloc_fragment((rows, width), "float32")
+                    for turn in T.serial(tiles):
+                        T.clear(total)
+                        if first + records <= across:
+                            slot = stream.receive(turn)
+                            multiply(ring, worker, slot, digits, of_digits, (codes, scale, part, total))
+                            stream.release(turn)
+                            following = group + (turn + stages) * groups
+                            if following < down:
+                                fetch(W, ring, stream, worker, first, turn + stages, following)
+                        own = found.acquire(turn)
+                        for i, j in T.Parallel(rows, width):
+                            sums[own, worker, i, j] = total[i, j] * weight[j]
+                        found.publish(turn)
+                    if cluster > 1:
+                        T.sync_cluster()
+                        add_shares(shares, factor, shift_by, residual, C, rank, group, worker)
+                        T.sync_cluster()
+                with T.role("adders", warps=adders, registers=32 if adders % 4 == 0 else None):
+                    result = T.alloc_fragment((TOKENS, rows), "float32")
+                    T.pdl_sync()
+                    for turn in T.serial(tiles):
+                        full = found.receive(turn)
+                        T.clear(result)
+                        for number in T.unroll(warps):
+                            for i, j in T.Parallel(TOKENS, rows):
+                                for digit in list(range(DIGITS)):
+                                    result[i, j] += sums[full, number, j, i * DIGITS + digit]
+                        found.release(turn)
+                        if cluster > 1:
+                            T.copy(result, shares[turn % cluster, turn // cluster, :, :])
+                        else:
+                            store(result, factor, shift_by, residual, C, (group + turn * groups) * rows)
+                    if cluster > 1:
+                        T.clear(result)
+                        for turn in T.serial(tiles, cluster * turns):
+                            T.copy(result, shares[turn % cluster, turn // cluster, :, :])
+                        T.sync_cluster()
+                        T.sync_cluster()
+
+    Weight, Activations, Result = (
+        T.Tensor((down, across, words), "uint32"),
+        T.Tensor((M, K), dtype),
+        T.Tensor((M, N), out),
+    )
+    if epilogue.is_plain:
+
+        @T.prim_func
+        def one_or_two_rows(W: Weight, A: Activations, C: Result):
+            product(W, A, None, None, None, C)
+
+        return one_or_two_rows
+
+    @T.prim_func
+    def one_or_two_rows_and_more(
+        W: Weight,
+        A: Activations,
+        factor: T.Tensor((1,), "float32"),
+        bias: T.Tensor((N if epilogue.bias else 1,), epilogue.bias or "float32"),
+        residual: T.Tensor((M, N) if epilogue.residual else (1, 1), out),
+        C: Result,
+    ):
+        product(W, A, factor, bias, residual, C)
+
+    return one_or_two_rows_and_more
+
+
+def digit_quant_sizes(N: int, K: int, form: FragmentRecords, records: int, cluster: int) -> dict[str, int]:
+    """All sizes, where workers read so many records at a time and clusters of so many blocks divide K; no stages where they do not fit."""
+    down, across, words = form.shape(N, K)
+    warps = -(-across // (records * cluster))
+    turns = -(-down // (RESIDENT[cluster] // cluster))
+    fixed = 4 * form.rows * TOKENS * (DIGITS * SLOTS * warps + (cluster * turns if cluster > 1 else 0)) + 2048
+    stages = min(3, (SHARED_BYTES - fixed) // (4 * warps * records * words))
+    return {"warps": warps, "records": records, "stages": stages, "cluster": cluster, "blocks": RESIDENT[cluster]}
+
+
+def digit_quant_candidates(N: int, K: int, form: FragmentRecords) -> list[dict[str, int]]:
+    """Sizes for a problem, those found fastest on an H200 first; none where the kernel has no such records."""
+    if not form.has_bytes or form.sets > 1 or form.zero is not None:
+        return []
+    tried = [(records, cluster) for cluster in (1, 2, 4, 8) for records in (2, 4, 1)]
+    sizes = [digit_quant_sizes(N, K, form, *one) for one in tried if form.shape(N, K)[1] % one[0] == 0]
+    return [one for one in sizes if one["warps"] <= WARPS and one["stages"] >= 2]
+
+
+def power_of(exponent: Any) -> Any:
+    """Two to a whole number, float32."""
+    return T.reinterpret((T.cast(exponent, "int32") + 127) << 23, "float32")
