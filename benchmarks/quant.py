@@ -3,7 +3,7 @@
     PYTHONPATH=.:tests/gpu python benchmarks/quant.py [--weights int4,mxfp4,...] [--cases 28672x8192x1,...] [--rounds 30]
 
 Microseconds, medians.  *bench*: events around one launch, the L2 cache flushed before it; *graph*: a launch out of a CUDA
-graph of 16 that go round copies of the weights too large for the cache.  Results are compared with the product of the
+graph of 16 that go round copies of the weights too large for the cache, torch's too.  Results are compared with the product of the
 decoded weights in float32, and bit by bit with those of a second launch.  ``--act-order`` times calls of `quant_matmul` instead,
 of an int4 weight with its columns in order and in another one.
 """
@@ -136,20 +136,25 @@ def case(name: str, n: int, k: int, m: int, options: argparse.Namespace) -> None
         codes.float() - offset if form.numbers is None else torch.tensor(form.numbers, device="cuda")[codes.long()]
     )
     if form.scale == form.operand:
-        scales = stored = (torch.rand(n, k // form.group, device="cuda") * 0.02 + 0.01).to(dtype)
+        # As large as `matmul.tiers.records` makes them, so that codes can be scaled by one operation.
+        most = 2.0 ** (16 - form.bits) if form.is_liftable() and dtype == torch.float16 else 0.03
+        scales = stored = ((torch.rand(n, k // form.group, device="cuda") * 0.66 + 0.33) * most).to(dtype)
     else:
         exponents = torch.randint(-8, -4, (n, k // form.group), device="cuda")
         scales, stored = torch.exp2(exponents.float()), (exponents + 127).to(torch.uint8)
-    a = torch.randn(m, k, device="cuda").to(dtype)
+    a = (torch.randn(m, k, device="cuda") * 2.0**-8).to(dtype)
     weights = numbers.float() * scales.float().repeat_interleave(form.group, 1)
     dense, exact = weights.to(dtype), a.float() @ weights.T
     words = packed(form, codes, stored)
     copies = [words.clone() for _ in range(max(1, ROTATED_BYTES // (words.numel() * 4)))]
     out = torch.empty(m, n, device="cuda", dtype=dtype)
     print(f"{name} {n}x{k} M={m}", flush=True)
-    for choice in [chosen(n, k, m, form)[0], *options.choices]:
+    sizes, best = chosen(n, k, m, form)
+    if best is medium_quant_matmul and not sizes["promoted"]:
+        sizes = {**sizes, "lifted": form.is_liftable(offset)}
+    others = [(one, small_quant_matmul if "warps" in one else medium_quant_matmul) for one in options.choices]
+    for choice, factory in [(sizes, best), *others]:
         try:
-            factory = small_quant_matmul if "warps" in choice else medium_quant_matmul
             kernel = factory(n, k, form, out=str(form.operand), offset=offset, **choice)
 
             def run(launch: int, kernel: Any = kernel) -> Any:
@@ -164,7 +169,8 @@ def case(name: str, n: int, k: int, m: int, options: argparse.Namespace) -> None
 
         model = W4A16(dependent=True)
         report("model", lambda launch: (model(copies[launch % len(copies)], a, out), out)[1], exact, options)
-    report(f"torch {form.operand}", lambda launch: torch.mm(a, dense.T), exact, options)
+    rotated = [dense.clone() for _ in range(max(1, ROTATED_BYTES // dense.nbytes))]
+    report(f"torch {form.operand}", lambda launch: torch.mm(a, rotated[launch % len(rotated)].T), exact, options)
 
 
 def act_order(n: int, k: int, m: int, options: argparse.Namespace) -> None:
