@@ -1,11 +1,18 @@
 """Hopper's tier for 16-bit activations on the GPU: weights of every kind, every number of rows, activations in any place."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
 import numpy as np  # noqa: E402
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "kernels"))
+from test_hopper_quant_medium import LIFTED, weights_alone  # noqa: E402
+
+import tilewright  # noqa: E402
 from tilewright.matmul import PackedWeight, quant_matmul  # noqa: E402
 from tilewright.quant import QuantizedWeight, quantize  # noqa: E402
 from tilewright.targets.cuda.arch import detect  # noqa: E402
@@ -142,3 +149,15 @@ def test_epilogues(rows, out):
     exact = torch.nn.functional.gelu(sums) + residual.double()
     assert ((found.double() - exact).abs() <= 2.0**-7 * (exact.abs() + 1)).all()
     assert found.dtype == dtype
+
+
+@pytest.mark.skipif(detect() is None or not detect().has("wgmma"), reason="for Hopper")
+@pytest.mark.parametrize(("bits", "operand"), LIFTED)
+def test_codes_scaled_by_one_operation_are_rounded_once(bits, operand):
+    program, words, a, expected = weights_alone(bits, operand)
+    kernel = tilewright.compile(program, target="cuda -arch=sm_90a")
+    dtype = getattr(torch, operand)
+    moved = torch.from_numpy(a.astype(np.float32)).to("cuda", dtype)
+    c = torch.empty(expected.shape, dtype=dtype, device="cuda")
+    kernel(torch.from_numpy(words.view(np.int32)).cuda().view(torch.uint32), moved, c)
+    np.testing.assert_array_equal(c.float().cpu().numpy(), expected.astype(np.float32))

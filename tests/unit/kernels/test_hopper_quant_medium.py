@@ -108,10 +108,11 @@ def test_emulated_as_interpreted(name: str) -> None:
     assert (np.abs(c.astype(np.float64) - exact) <= bound).all()
 
 
-@pytest.mark.proof
-@pytest.mark.parametrize(("bits", "operand"), [(4, "float16"), (4, "bfloat16"), (2, "float16"), (8, "bfloat16")])
-def test_codes_scaled_by_one_operation_are_rounded_once(bits: int, operand: str) -> None:
-    """Rows of A that are 1 in one column give the weights as they come out of registers."""
+LIFTED = [(4, "float16"), (4, "bfloat16"), (2, "float16"), (8, "float16"), (8, "bfloat16")]
+
+
+def weights_alone(bits: int, operand: str) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
+    """A program of lifted codes, its operands, and its result: rows of A that are 1 in one column give weights as they come out of registers."""
     dtype = ALL[operand]
     form = FragmentRecords(bits, dtype, dtype)
     N, K, M = 128, 512, 16
@@ -124,11 +125,19 @@ def test_codes_scaled_by_one_operation_are_rounded_once(bits: int, operand: str)
     program = medium_quant_matmul.trace(
         N, K, form, tokens=16, tiles=max(1, 2 // bits), records=1, out=operand, offset=1 << bits - 1, lifted=True
     )
-    c = np.full((M, N), np.nan, dtype.numpy)
-    tilewright.compile(program, target=TARGET).emulate(form.pack({"codes": codes, "scales": scales}), a, c)
     weights = (codes - 2.0 ** (bits - 1)) * np.repeat(scales.astype(np.float64), 128, axis=1)
     lifted = (weights * form.lifted_unit).astype(dtype.numpy).astype(np.float64)
-    np.testing.assert_array_equal(c, (lifted / form.lifted_unit).astype(dtype.numpy)[:, columns].T)
+    expected = (lifted / form.lifted_unit).astype(dtype.numpy)[:, columns].T
+    return program, form.pack({"codes": codes, "scales": scales}), a, expected
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(("bits", "operand"), LIFTED)
+def test_codes_scaled_by_one_operation_are_rounded_once(bits: int, operand: str) -> None:
+    program, words, a, expected = weights_alone(bits, operand)
+    c = np.full_like(expected, np.nan)
+    tilewright.compile(program, target=TARGET).emulate(words, a, c)
+    np.testing.assert_array_equal(c, expected)
 
 
 @pytest.mark.parametrize(("N", "K", "M"), [(28672, 8192, 32), (28672, 8192, 2048)])
