@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tilewright.kernels.epilogue import PLAIN, Epilogue
+from tilewright.kernels.hopper_quant_digits import TOKENS, digit_quant_candidates, digit_quant_matmul
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_medium_choice import medium_quant_choice
 from tilewright.kernels.hopper_quant_small import (
@@ -19,6 +20,9 @@ from tilewright.machine.fragment_records import FragmentRecords
 
 FEW = 16
 """Rows that the kernel for a few serves."""
+
+DIGIT_BITS = 2
+"""Of codes that are multiplied by activations taken apart into bytes; wider ones come as halves while they are waited for."""
 
 
 def hopper_quant_matmul(
@@ -41,7 +45,9 @@ def hopper_quant_matmul(
     e8m0 for bfloat16.
     """
     choice, factory = chosen(N, K, M, form, out)
-    mode = {"zeros_mode": zeros_mode or "original"} if factory is small_quant_matmul else {"zeros_mode": zeros_mode}
+    mode: dict[str, Any] = {"zeros_mode": zeros_mode or "original"} if factory is small_quant_matmul else {}
+    if factory is medium_quant_matmul:
+        mode = {"zeros_mode": zeros_mode}
     return factory(N, K, form, out=out, offset=offset, **mode, **choice)
 
 
@@ -49,6 +55,9 @@ def chosen(
     N: int, K: int, M: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN
 ) -> tuple[dict[str, Any], Any]:
     """Sizes, and the kernel that takes them."""
+    digits = digit_quant_candidates(N, K, form) if M <= TOKENS and form.bits <= DIGIT_BITS else []
+    if digits:
+        return digits[0], digit_quant_matmul
     small = small_quant_choice(N, K, M, form) if M <= FEW else {}
     covers = M <= FEW and small["stages"] > 0 and small["cluster"] < max(RESIDENT)
     many = form.rows > 16 or (form.sets > 1 and form.zero is not None)  # sums, for a worker's registers
@@ -58,7 +67,7 @@ def chosen(
     return medium_quant_choice(N, K, M, form, out, epilogue), medium_quant_matmul
 
 
-FACTORIES = {"small": small_quant_matmul, "medium": medium_quant_matmul}
+FACTORIES = {"digits": digit_quant_matmul, "small": small_quant_matmul, "medium": medium_quant_matmul}
 """The kernels by the name that options call them."""
 
 
@@ -69,6 +78,9 @@ def candidates(
     names = {factory: name for name, factory in FACTORIES.items()}
     sizes, factory = chosen(N, K, M, form, out, epilogue)
     yield {"kernel": names[factory], **sizes}
+    if M <= TOKENS:
+        for sizes in digit_quant_candidates(N, K, form):
+            yield {"kernel": "digits", **sizes}
     if M <= FEW:
         for records in (r for r in (4, 2, 8) if form.shape(N, K)[1] % r == 0):
             for cluster in RESIDENT:

@@ -6,6 +6,7 @@ import pytest
 
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.hopper_quant import chosen
+from tilewright.kernels.hopper_quant_digits import TOKENS, digit_quant_matmul
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_small import small_quant_matmul
 from tilewright.machine.fragment_records import E2M1, FragmentRecords
@@ -32,11 +33,11 @@ FORMS = [
 def test_choices_fit_a_multiprocessor_and_cover_the_columns(form: FragmentRecords) -> None:
     for N, K in SHAPES:
         _, across, words = form.shape(N, K)
-        for M in (1, 8, 9, 16, 17, 33, 64, 100, 128, 200, 4096):
+        for M in (1, 2, 3, 8, 9, 16, 17, 33, 64, 100, 128, 200, 4096):
             sizes, factory = chosen(N, K, M, form)
             assert min(sizes.values()) >= 0 and across % sizes["records"] == 0
-            if factory is small_quant_matmul:
-                assert sizes["tokens"] >= M and sizes["stages"] >= 1
+            if factory in (small_quant_matmul, digit_quant_matmul):
+                assert sizes.get("tokens", TOKENS) >= M and sizes["stages"] >= 1
                 assert sizes["cluster"] * sizes["warps"] * sizes["records"] >= across
                 ring = sizes["warps"] * sizes["stages"] * sizes["records"] * words * 4
             else:
@@ -52,3 +53,10 @@ def test_few_rows_of_very_long_columns_go_to_the_other_kernel() -> None:
     assert chosen(28672, 8192, 16, form)[1] is small_quant_matmul
     assert chosen(8192, 28672, 16, form)[1] is medium_quant_matmul
     assert chosen(8192, 28672, 1, form)[1] is small_quant_matmul
+
+
+def test_one_or_two_rows_by_narrow_codes_are_taken_apart_into_bytes() -> None:
+    form = FragmentRecords(2, HALF, HALF)
+    assert chosen(28672, 8192, 1, form)[1] is chosen(28672, 8192, 2, form)[1] is digit_quant_matmul
+    assert chosen(28672, 8192, 3, form)[1] is small_quant_matmul
+    assert chosen(28672, 8192, 1, FragmentRecords(2, HALF, HALF, group=64))[1] is small_quant_matmul
