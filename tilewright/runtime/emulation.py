@@ -35,7 +35,6 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
     shared = dict(program.source.metadata)["shared_bytes"]
     blocks = [kernel.threads for kernel in kernels(program.final)]
     dependent = [is_dependent(kernel) for kernel in kernels(program.final)]
-    used: list[np.ndarray] = []
     clusters = [cluster_of(kernel, program.arch) for kernel in kernels(program.final)]
     binder = Binder(program.traced, "cpu")
     pointed = _pointed_to(program.traced, values)
@@ -48,13 +47,13 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
         if 0 in grid:
             return
         x, y, z = blocks[number]
-        unsettled = [*used, *written, *workspaces] if dependent[number] else []
+        # What no kernel of the program writes, any of them may read at once, as the first one may.
+        unsettled = [*written, *workspaces] if dependent[number] else []
         emulate(
             text, program.source.entries[number], [flat.get(id(value), value) for value in given], grid=grid,
             block=(x * y * z, 1, 1), cluster=clusters[number], shared_bytes=shared[number],
             memory=[*flat.values(), *workspaces, *pointed], tables=tables, unsettled=unsettled, **options,
         )  # fmt: skip
-        used.extend(flat.values())
 
     workspaces: list[np.ndarray] = []
     kept = counted_workspaces(program.final)

@@ -116,6 +116,13 @@ def test_infinities_and_what_is_no_number_come_through() -> None:
         assert np.isfinite(c[1]).all()
 
 
+def test_no_rows_at_all() -> None:
+    form = form_of(2, "float16")
+    words, _, _ = problem(form, 64, 512, np.zeros((0, 512), np.float16))
+    c = np.zeros((0, 64), np.float16)
+    kernel(64, 512, form, warps=2, records=2, cluster=1, blocks=1).emulate(words, np.zeros((0, 512), np.float16), c)
+
+
 def test_sums_are_finished_by_the_epilogue() -> None:
     form = form_of(2, "float16")
     N, K = 64, 512
