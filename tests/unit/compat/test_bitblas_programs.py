@@ -201,6 +201,25 @@ def test_permutations_one_by_one() -> None:
     assert (steps == matmul.transform_weight(weight)).all()
     out = torch.empty(32, 32, dtype=torch.int8)
     assert compress.forward(weight, out) is out
+    assert all(step.profile_latency() > 0 for step in (ladder, compress, lop3))
+
+
+def test_where_names_are_imported_from() -> None:
+    """The modules that BitBLAS's own tests and its users' programs take names from."""
+    program = """
+from bitblas.base.operator_common import OptimizeStrategy, QuantizationMemoryStage, TransformKind
+from bitblas.cache.operator import OperatorCache
+from bitblas.ops.general_matmul import Matmul, MatmulConfig, OptimizeStrategy
+from bitblas.ops.ladder_permutate import LadderPermutate, LadderPermutateConfig
+from bitblas.ops.lop3_permutate import LOP3Permutate, LOP3PermutateConfig
+from bitblas.ops.operator import TransformKind
+from bitblas.ops.quant_compress import QuantCompress, QuantCompressConfig
+from bitblas.quantization.utils import general_compress
+"""
+    made, _ = run(program)
+    assert made["LadderPermutate"] is bitblas.ops.LadderPermutate
+    lut = bitblas.Matmul(bitblas.MatmulConfig(M=1, N=16, K=32, W_dtype="nf4", A_dtype="bfloat16")).lut
+    assert lut.dtype == torch.bfloat16 and lut.tolist()[0] == -1.0 and len(lut) == 16
 
 
 def test_the_other_names() -> None:

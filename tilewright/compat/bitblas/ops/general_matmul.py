@@ -15,6 +15,7 @@ from tilewright.compat.bitblas.utils import target_name
 from tilewright.errors import NoDevice, NotRepresentable, Unsupported
 from tilewright.formats import Format
 from tilewright.ir.dtypes import dtype
+from tilewright.matmul.arrays import as_torch
 from tilewright.matmul.config import MatmulConfig as OwnConfig
 from tilewright.matmul.config import OptimizeStrategy, TransformKind
 from tilewright.matmul.facts import Request, WeightFacts, bucket
@@ -167,10 +168,10 @@ class Matmul(OwnMatmul):
 
     @property
     def lut(self) -> Any:
-        """The sixteen numbers of nf4 in A's type, None for other formats."""
+        """The sixteen numbers of nf4 in A's type, a tensor of torch; None for other formats."""
         if self.config.format.kind != "codebook":
             return None
-        return on_arrays(lambda values: values.astype(dtype(self.A_dtype).numpy), self.config.format.table)
+        return as_torch(self.config.format.table.astype(dtype(self.A_dtype).numpy), "cpu")
 
     # Weights ------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from tilewright.errors import InvalidTensor, Unsupported
 from tilewright.matmul.arrays import as_numpy, as_torch
 from tilewright.quant.importers.bitblas import bitblas_order
 from tilewright.runtime.tensors import is_torch
+from tilewright.tuning import time_call
 
 
 def on_arrays(function: Callable[[np.ndarray], np.ndarray], tensor: Any, out: Any = None) -> Any:
@@ -85,6 +86,15 @@ class _Step:
 
     __call__ = forward
 
+    def profile_latency(self) -> float:
+        """Median milliseconds of the step on a matrix of the configuration's size, on the host."""
+        inp = np.zeros(self._input_shape(), np.dtype(getattr(self.config, "input_dtype", "int8")))
+        return time_call(lambda: self.step(inp), "cpu")
+
+    def _input_shape(self) -> tuple[int, int]:
+        share = 8 // self.config.dequantize_bits if 0 < self.config.dequantize_bits < 8 else 1
+        return self.config.M, self.config.N // share
+
 
 class LadderPermutate(_Step):
     """Rows to tiles: stage 1 cuts, 2 moves rows to where ldmatrix looks for them, 3 to the registers of mma.
@@ -137,6 +147,9 @@ class QuantCompress(_Step):
         """``[M, N]`` to ``[M, N * bits / 8]``."""
         flat = array.reshape(self.config.M, -1)
         return general_compress(flat, self.config.dequantize_bits, np.dtype(self.config.storage_dtype))
+
+    def _input_shape(self) -> tuple[int, int]:
+        return self.config.M, self.config.N
 
     def retrieve_qweight_shape(self) -> list[int]:
         """Shape of the result."""
