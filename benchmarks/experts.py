@@ -19,7 +19,7 @@ from gemm import PAUSE, Runs, timed
 from quant import warm_up
 
 from tilewright.matmul import PackedExperts, PackedWeight
-from tilewright.matmul.experts import GroupedCall
+from tilewright.matmul.grouped_calls import GroupedCall
 from tilewright.matmul.product import Product
 
 CASES = ",".join(

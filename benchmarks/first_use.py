@@ -101,7 +101,7 @@ def measure(case: dict[str, Any], topk: int, which: str) -> dict[str, float]:
     started = clock()
     import tilewright
     from tilewright.matmul import PackedExperts, PackedWeight, grouped_matmul, quant_matmul
-    from tilewright.matmul.experts import GroupedCall
+    from tilewright.matmul.grouped_calls import GroupedCall
     from tilewright.matmul.product import Product
     from tilewright.matmul.tuning import tune, tune_grouped
     from tilewright.runtime import kernel as kernels

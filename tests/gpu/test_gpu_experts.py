@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 import numpy as np  # noqa: E402
 
 from tilewright.matmul import PackedExperts, PackedWeight, grouped_matmul, quant_bmm  # noqa: E402
-from tilewright.matmul.experts import GroupedCall  # noqa: E402
+from tilewright.matmul.grouped_calls import GroupedCall  # noqa: E402
 from tilewright.nn import Linear  # noqa: E402
 from tilewright.quant import QuantizedWeight, quantize  # noqa: E402
 from tilewright.targets.cuda.arch import detect  # noqa: E402

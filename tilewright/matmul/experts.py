@@ -2,50 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from tilewright.errors import Unsupported, WrongArgumentDevice, WrongArgumentShape
-from tilewright.ir.dtypes import ALL, FLOAT32, INT32, DType, dtype
-from tilewright.kernels.epilogue import FUNCTIONS, PAIRED, Epilogue
-from tilewright.kernels.expert_epilogue import expert_epilogue
-from tilewright.kernels.grouped_matmul import GroupTiles, group_tiles
-from tilewright.kernels.grouped_matmul import grouped_matmul as grouped_kernel
-from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
-from tilewright.kernels.hopper_quant_medium_choice import medium_quant_choice
-from tilewright.machine.arch import Arch
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.ir.dtypes import dtype
+from tilewright.kernels.epilogue import FUNCTIONS, PAIRED
 from tilewright.matmul.arrays import (
     check_device,
-    contiguous,
     device_of,
     element_type,
     empty_like,
     is_row_major,
-    placed_like,
 )
-from tilewright.matmul.facts import Request, WeightFacts, bucket
+from tilewright.matmul.grouped_calls import GroupedCall, epilogue_behind, result_type
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.packed_experts import PackedExperts
 from tilewright.matmul.product import quant_matmul
-from tilewright.matmul.tiers.base import begun
-from tilewright.matmul.tiers.dispatch import after_quantisation, quantizing_kernel
-from tilewright.matmul.tiers.fragments import WHOLE, Fragments
-from tilewright.matmul.tiers.records import coding_of, form_of, packing_begun, point_of
-from tilewright.matmul.tiers.scaled import Scaled, as_float32, is_scaled
-from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import is_torch
-from tilewright.specialization import compile
 from tilewright.targets.registry import resolve
-from tilewright.tuning import Candidate, Database
-
-VERSION = 1
-"""Changes when what was tuned says nothing of the kernels any more."""
 
 
 def grouped_matmul(
@@ -102,12 +79,32 @@ def grouped_matmul(
     if function not in PAIRED:
         return _one_by_one(x, weights, given, activation_scales, out_dtype, quantize, bias, function)
     sums = _one_by_one(x, weights, given, activation_scales, "float32", quantize)
-    out = empty_like(x, (x.shape[0], weights[0].shape[0] // 2), _result_type(x, out_dtype))
+    out = empty_like(x, (x.shape[0], weights[0].shape[0] // 2), result_type(x, out_dtype))
     if x.shape[0]:
         arch = resolve(device_of(x).split(":")[0])[1]
-        kernel, arguments = _behind(sums, sizes, len(weights), bias, function, out, arch)
+        kernel, arguments = epilogue_behind(sums, sizes, len(weights), bias, function, out, arch)
         kernel(*arguments)
     return out
+
+
+def quant_bmm(x: Any, weights: Sequence[PackedWeight], *, out_dtype: Any = None, **options: Any) -> Any:
+    """``y[b] = x[b] W_b^T`` for a batch of weights of one shape.
+
+    Parameters
+    ----------
+    x : ``[B, M, K]``.
+    weights : B of them; `PackedExperts` for one launch where there is one.
+    out_dtype, options : as in `grouped_matmul`.
+
+    Returns
+    -------
+    ``[B, M, N]``.
+    """
+    if len(x.shape) != 3 or x.shape[0] != len(weights):
+        raise WrongArgumentShape(f"x has shape {list(x.shape)}, expected [{len(weights)}, M, K]")
+    batch, rows, width = x.shape
+    found = grouped_matmul(x.reshape(batch * rows, width), weights, [rows] * batch, out_dtype=out_dtype, **options)
+    return found.reshape(batch, rows, found.shape[-1])
 
 
 def _check_epilogue(weights: Sequence[PackedWeight], bias: Any, function: str | None) -> None:
@@ -121,35 +118,6 @@ def _check_epilogue(weights: Sequence[PackedWeight], bias: Any, function: str | 
         raise WrongArgumentShape(f"bias has shape {list(bias.shape)}, expected {[len(weights), N]}")
     if bias is not None:
         check_device("bias", bias, "the weights are", weights[0].device)
-
-
-def _result_type(x: Any, out_dtype: Any) -> DType:
-    """The type of the result: that of float activations where none is asked for."""
-    if out_dtype is not None:
-        return dtype(out_dtype)
-    source = dtype(element_type(x).name)
-    return source if source.is_float and source.bits >= 16 else FLOAT32
-
-
-def _behind(
-    sums: Any, sizes: Any, experts: int, bias: Any, function: str | None, out: Any, arch: Arch
-) -> tuple[Kernel, Sequence[Any]]:  # fmt: skip
-    """The kernel behind a product of plain sums, and its arguments."""
-    of_bias = None if bias is None else element_type(bias).name
-    kernel = _epilogue_kernel(experts, sums.shape[1], element_type(out).name, of_bias, function, arch)
-    return begun(kernel, sums), (sums, _bias_of(bias, sums), _sizes_like(sizes, sums), out)
-
-
-@functools.lru_cache(maxsize=256)
-def _epilogue_kernel(
-    experts: int, N: int, out: str, bias: str | None, function: str | None, arch: Arch
-) -> Kernel:  # fmt: skip
-    return compile(expert_epilogue.trace(experts, N, out, bias, function), target=arch)
-
-
-def _bias_of(bias: Any, like: Any) -> Any:
-    """The bias as kernels take it: one element where there is none."""
-    return placed_like(np.zeros((1, 1), np.float32), like) if bias is None else contiguous(bias)
 
 
 def _check_sizes(x: Any, weights: Sequence[PackedWeight], sizes: Any, on_device: bool) -> None:
@@ -175,227 +143,6 @@ def _check_sizes(x: Any, weights: Sequence[PackedWeight], sizes: Any, on_device:
         raise WrongArgumentShape(f"the weights have {len(shapes)} different shapes, expected one: {shapes[:2]}")
     if len(x.shape) != 2:
         raise WrongArgumentShape(f"x has shape {list(x.shape)}, expected [rows, K]")
-
-
-def explain_grouped(weights: PackedExperts, request: Request, arch: Arch) -> tuple[str, list[str]]:
-    """What serves such a call in one launch, ``"scaled"`` or ``"fragments"`` (``""`` for neither), and what keeps it from the ones before."""
-    facts = weights[0].facts
-    reasons: list[str] = []
-    own = facts.format.dtype
-    if request.quantize is not None and facts.divisors:
-        reason: str | None = "divisors of activations, which are each expert's own"
-    else:
-        plain = dataclasses.replace(request, bias=None, function=None)  # a kernel behind it does these
-        reason = Scaled().refuses(facts, after_quantisation(plain), arch)
-    if reason is None and own is not None and own.bits > 16:
-        reason = f"weights of {own}"
-    if reason is None:
-        return "scaled", reasons
-    reasons.append(f"scaled: {reason}")
-    reason = Fragments().refuses(facts, request, arch)
-    if reason is None and (facts.gather or facts.divisors or facts.K % WHOLE):
-        reason = "activations that are arranged first"
-    if reason is None:
-        return "fragments", reasons
-    return "", [*reasons, f"fragments: {reason}"]
-
-
-class GroupedCall:
-    """A grouped product in one launch: its kernels and their arguments."""
-
-    def __init__(self, launches: Sequence[tuple[Kernel, Sequence[Any]]], out: Any) -> None:
-        self.launches, self.out = launches, out
-        self.kind: Any = None
-
-    def run(self) -> Any:
-        """Launch; returns the result."""
-        for kernel, arguments in self.launches:
-            kernel(*arguments)
-        return self.out
-
-    def emulate(self) -> Any:
-        """Run the device text on this machine; returns the result."""
-        for kernel, arguments in self.launches:
-            kernel.emulate(*arguments)
-        return self.out
-
-    @staticmethod
-    def of(
-        x: Any, weights: PackedExperts, sizes: Any, activation_scales: Any = None, quantize: str | None = None,
-        out_dtype: Any = None, bias: Any = None, function: str | None = None, target: Any = None,
-        chosen: Candidate | None = None,
-    ) -> GroupedCall | str:  # fmt: skip
-        """A call that is ready, or what keeps one launch from serving it.
-
-        `target` compiles for another machine, to emulate; `chosen` are options for the kernel, of this call alone.
-        """
-        facts, source = weights[0].facts, element_type(x).name
-        if weights.device != device_of(x):
-            raise WrongArgumentDevice(f"the weights are on {weights.device}, the activations on {device_of(x)}")
-        if x.shape[1] != facts.columns:
-            raise WrongArgumentShape(f"x has shape {list(x.shape)}, expected [rows, {facts.columns}]")
-        scaled = "none" if activation_scales is None else "token"
-        if activation_scales is not None and tuple(activation_scales.shape) not in ((x.shape[0],), (x.shape[0], 1)):
-            raise WrongArgumentShape(
-                f"activation_scales have shape {list(activation_scales.shape)}, expected [{x.shape[0]}, 1]"
-            )
-        out = _result_type(x, out_dtype).name
-        request = Request(
-            source, out, scaled, quantize=quantize, bias=None if bias is None else element_type(bias).name,
-            function=function, rows=bucket(x.shape[0]),
-        )  # fmt: skip
-        arch = resolve(target or device_of(x).split(":")[0])[1]
-        tier, reasons = explain_grouped(weights, request, arch)
-        if not tier:
-            return "; ".join(reasons)
-        of_one = dataclasses.replace(request, rows=bucket(-(-x.shape[0] // len(weights))))
-        kind = tier, len(weights), facts, of_one, arch
-        options = chosen or _options(*kind)
-        if tier == "fragments":
-            call = _fragments(contiguous(x), weights, sizes, request, arch, options, bias)
-        else:
-            call = _scaled(contiguous(x), weights, sizes, activation_scales, request, arch, options, bias)
-        call.kind = kind
-        return call
-
-    @property
-    def candidates(self) -> list[Candidate]:
-        """The options to choose among, the model's choice first."""
-        return _candidates(*self.kind)
-
-    def choose(self, options: Candidate) -> None:
-        """Remember options for all calls of this kind, in later processes too."""
-        Database().put(_tuning_key(*self.kind), options)
-        _options.cache_clear()
-
-
-@functools.lru_cache(maxsize=256)
-def _options(tier: str, experts: int, facts: WeightFacts, request: Request, arch: Arch) -> Candidate:
-    """What tuning found for calls of a kind, else the model's choice."""
-    kind = tier, experts, facts, request, arch
-    return Database().get(_tuning_key(*kind)) or _candidates(*kind)[0]
-
-
-def _tuning_key(tier: str, experts: int, facts: WeightFacts, request: Request, arch: Arch) -> str:
-    where = f"{arch.target} {arch.name} {arch.cores} cores"
-    return f"grouped {tier} {VERSION} {where} {experts} experts {facts} {request}"
-
-
-def _candidates(tier: str, experts: int, facts: WeightFacts, request: Request, arch: Arch) -> list[Candidate]:
-    """Options of the kernel for runs of about ``request.rows`` rows, the model's choice first, then those for other numbers."""
-    rows = request.rows
-    found: list[Candidate] = []
-    if tier == "scaled":
-        found = [asdict(group_tiles(each, facts.N, arch.cores)) for each in (rows, 8, 16, 32, 64, 128, 256)]
-    else:
-        form = form_of(facts, request.activations)
-        assert form is not None
-        for columns in (facts.N * experts, 4 * facts.N * experts):
-            # There are blocks for all multiprocessors: those of many experts run at once.
-            most = max(columns, 256 * arch.cores)
-            for each in (rows, 16, 32, 64, 128, 256):
-                found.append(medium_quant_choice(most, facts.K, each, form, request.out, _epilogue(request)))
-    return list({repr(options): options for options in found}.values())
-
-
-def _scaled(
-    x: Any, weights: PackedExperts, sizes: Any, activation_scales: Any, request: Request, arch: Arch,
-    options: Candidate, bias: Any,
-) -> GroupedCall:  # fmt: skip
-    """Operands that are multiplied as they are."""
-    facts, rows = weights[0].facts, x.shape[0]
-    launches: list[tuple[Kernel, Sequence[Any]]] = []
-    own = facts.format.dtype
-    assert own is not None
-    if request.quantize is not None:
-        codes, scales = empty_like(x, tuple(x.shape), own), empty_like(x, (rows, 1), FLOAT32)
-        first = quantizing_kernel(facts.columns, request.activations, request.quantize, False, arch)
-        launches.append((begun(first, x), (x, codes, scales)))
-        x, activation_scales = codes, scales
-    asked = after_quantisation(request)
-    scaled = is_scaled(facts, asked)
-    held = weights.codes
-    if element_type(held) != own:
-        held = held.view(own.numpy) if isinstance(held, np.ndarray) else held.view(_torch_type(own.name))
-    more = bias is not None or request.function is not None
-    sums = "float32" if more else request.out
-    kernel = _kernel(len(weights), facts.N, facts.K, own.name, sums, scaled, GroupTiles(**options), arch)
-    factors: tuple[Any, ...] = ()
-    if scaled:
-        ones = np.ones(rows, np.float32)
-        of_tokens = placed_like(ones, x) if activation_scales is None else as_float32(activation_scales.reshape(-1))
-        factors = (contiguous(of_tokens), weights.channel_scales(x))
-    sizes = _sizes_like(sizes, x)
-    out = empty_like(x, (rows, facts.N), dtype(sums))
-    launches.append((begun(kernel, x), (x, held, *factors, sizes, out)))
-    if more:
-        sums, out = out, empty_like(x, (rows, _columns(facts, request)), dtype(request.out))
-        launches.append(_behind(sums, sizes, len(weights), bias, request.function, out, arch))
-    return GroupedCall(launches, out)
-
-
-def _columns(facts: WeightFacts, request: Request) -> int:
-    """Columns of the result."""
-    return facts.N // 2 if request.function in PAIRED else facts.N
-
-
-def _epilogue(request: Request) -> Epilogue:
-    """What the kernel that decodes does to its sums."""
-    return Epilogue(True, request.bias, request.function)
-
-
-@functools.lru_cache(maxsize=256)
-def _kernel(
-    experts: int, N: int, K: int, of: str, out: str, scaled: bool, tiles: GroupTiles, arch: Arch
-) -> Kernel:  # fmt: skip
-    return compile(grouped_kernel.trace(experts, N, K, of, out, scaled, tiles), target=arch)
-
-
-def _fragments(
-    x: Any, weights: PackedExperts, sizes: Any, request: Request, arch: Arch, options: Candidate, bias: Any
-) -> GroupedCall:  # fmt: skip
-    """Codes that are decoded in registers."""
-    facts, experts = weights[0].facts, len(weights)
-    form, coding = form_of(facts, request.activations), coding_of(facts.format, ALL[request.activations])
-    assert form is not None and coding is not None
-    packing_begun(weights[0], form)
-    point = point_of(facts, coding, request.activations)
-    mode = None if form.zero is None else "rescale" if facts.zeros == "rescale" else "original"
-    offset = coding.offset if point is None else point
-    plain = form.zero is None and not options["promoted"] and form.is_liftable(offset)
-    ways = (*options.items(), ("lifted", plain and weights.can_be_lifted(form)))
-    kernel = _fragment_kernel(
-        experts, facts.N, facts.K, form, request.out, offset, mode, _epilogue(request), ways, arch
-    )
-    begun(kernel, x)
-    words, factors = weights.records(form, coding, x)
-    out = empty_like(x, (x.shape[0], _columns(facts, request)), dtype(request.out))
-    return GroupedCall([(kernel, (words, x, factors, _bias_of(bias, x), _sizes_like(sizes, x), out))], out)
-
-
-@functools.lru_cache(maxsize=256)
-def _fragment_kernel(
-    experts: int, N: int, K: int, form: FragmentRecords, out: str, offset: int, zeros_mode: str | None, epilogue: Epilogue,
-    sizes: tuple[tuple[str, Any], ...], arch: Arch,
-) -> Kernel:  # fmt: skip
-    function = medium_quant_matmul.trace(
-        N, K, form, out=out, offset=offset, zeros_mode=zeros_mode, epilogue=epilogue, experts=experts,
-        **dict(sizes),
-    )  # fmt: skip
-    return compile(function, target=arch)
-
-
-def _sizes_like(sizes: Any, x: Any) -> Any:
-    """The sizes as int32 where the activations are."""
-    if is_torch(sizes):
-        return contiguous(sizes.to(_torch_type(INT32.name)))
-    return placed_like(np.asarray(sizes, np.int32), x)
-
-
-def _torch_type(name: str) -> Any:
-    import torch
-
-    return getattr(torch, name)
 
 
 def _one_by_one(
@@ -430,23 +177,3 @@ def _one_by_one(
         else:
             out[rows] = product(number, rows, out_dtype=out.dtype)
     return product(0, slice(0, 0), out_dtype=out_dtype) if out is None else out
-
-
-def quant_bmm(x: Any, weights: Sequence[PackedWeight], *, out_dtype: Any = None, **options: Any) -> Any:
-    """``y[b] = x[b] W_b^T`` for a batch of weights of one shape.
-
-    Parameters
-    ----------
-    x : ``[B, M, K]``.
-    weights : B of them; `PackedExperts` for one launch where there is one.
-    out_dtype, options : as in `grouped_matmul`.
-
-    Returns
-    -------
-    ``[B, M, N]``.
-    """
-    if len(x.shape) != 3 or x.shape[0] != len(weights):
-        raise WrongArgumentShape(f"x has shape {list(x.shape)}, expected [{len(weights)}, M, K]")
-    batch, rows, width = x.shape
-    found = grouped_matmul(x.reshape(batch * rows, width), weights, [rows] * batch, out_dtype=out_dtype, **options)
-    return found.reshape(batch, rows, found.shape[-1])

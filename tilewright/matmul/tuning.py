@@ -6,7 +6,7 @@ from typing import Any
 
 from tilewright.errors import TilewrightError
 from tilewright.matmul.arrays import agree, device_of, element_type
-from tilewright.matmul.experts import GroupedCall
+from tilewright.matmul.grouped_calls import GroupedCall
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.packed_experts import PackedExperts
 from tilewright.matmul.product import Product

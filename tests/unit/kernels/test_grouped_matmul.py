@@ -7,7 +7,7 @@ from tilewright.errors import WrongArgumentShape
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.grouped_matmul import GroupTiles, group_tiles, grouped_matmul
 from tilewright.matmul import PackedExperts, PackedWeight
-from tilewright.matmul.experts import GroupedCall
+from tilewright.matmul.grouped_calls import GroupedCall
 from tilewright.options import override
 from tilewright.quant import quantize
 

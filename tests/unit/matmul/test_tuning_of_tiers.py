@@ -15,7 +15,7 @@ from tilewright.kernels import hopper_quant
 from tilewright.kernels.hopper_quant_small import InvalidShares, small_quant_matmul
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul import Matmul, MatmulConfig, PackedExperts, PackedWeight, quant_matmul
-from tilewright.matmul.experts import GroupedCall
+from tilewright.matmul.grouped_calls import GroupedCall
 from tilewright.matmul.product import Product
 from tilewright.matmul.tiers.dispatch import candidates
 from tilewright.matmul.tiers.panels import Panels
