@@ -31,6 +31,7 @@ from tilewright.quant.importers import (
 )
 from tilewright.quant.importers.arrays import take
 from tilewright.quant.importers.awq import FORMS as AWQ_FORMS
+from tilewright.quant.importers.compressed_tensors import words_of
 from tilewright.quant.importers.gptq import BITS as GPTQ_BITS
 from tilewright.quant.weight import QuantizedWeight
 
@@ -151,7 +152,8 @@ def pack_quantized(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     packed, shape = tensors[f"{layer}.weight_packed"], take(tensors, layer, ".weight_shape", "packed")
     said = [int(entry.get("num_bits", 4)) for entry in weights_settings(settings)]
     columns = int(shape[1]) if shape.size == 2 else 0
-    fitting = [bits for bits in (*said, 4, 8, 2, 3, 5, 6, 7, 1) if -(-columns * bits // 32) == packed.shape[-1]]
+    known = (*said, 4, 8, 2, 3, 5, 6, 7, 1)
+    fitting = [bits for bits in known if packed.shape[-1] in words_of(bits, columns)[: 2 if bits in said else 1]]
     weight = from_pack_quantized(
         packed, take(tensors, layer, ".weight_scale", "packed"), shape, tensors.get(f"{layer}.weight_zero_point"),
         tensors.get(f"{layer}.weight_g_idx"), bits=(fitting or said or [4])[0], name=layer,

@@ -138,9 +138,26 @@ def write_bitsandbytes(rng: np.random.Generator, N: int, K: int, block: int, nes
 
 
 def write_pack_quantized(
-    rng: np.random.Generator, N: int, K: int, bits: int, group: int, asymmetric: bool, act_order: bool
+    rng: np.random.Generator,
+    N: int,
+    K: int,
+    bits: int,
+    group: int,
+    asymmetric: bool,
+    act_order: bool,
+    whole: bool = False,
 ) -> Written:
-    """compressed-tensors: signed numbers plus half their range, packed along K; zero points packed along N."""
+    """compressed-tensors: signed numbers plus half their range, packed along K; zero points packed along N.
+
+    Earlier versions, `whole`, had no code in two words.
+    """
+
+    def words(numbers: list[int]) -> list[int]:
+        if not whole:
+            return words_of(numbers, bits, -(-len(numbers) * bits // 32))
+        each = 32 // bits
+        return [words_of(numbers[i : i + each], bits, 1)[0] for i in range(0, len(numbers), each)]
+
     half, groups = 1 << (bits - 1), -(-K // group)
     values = rng.integers(-half, half, (N, K))
     zeros = rng.integers(-half, half, (N, groups)) if asymmetric else np.zeros((N, groups), int)
@@ -148,10 +165,10 @@ def write_pack_quantized(
     g_idx = np.array([k // group for k in range(K)], np.int32)
     if act_order:
         rng.shuffle(g_idx)
-    packed = np.array([words_of([int(v) + half for v in row], bits, -(-K * bits // 32)) for row in values], np.int32)
+    packed = np.array([words([int(v) + half for v in row]) for row in values], np.int32)
     tensors = {"weight_packed": packed, "weight_scale": scales, "weight_shape": np.array([N, K], np.int64)}
     if asymmetric:
-        columns = [words_of([int(z) + half for z in zeros[:, g]], bits, -(-N * bits // 32)) for g in range(groups)]
+        columns = [words([int(z) + half for z in zeros[:, g]]) for g in range(groups)]
         tensors["weight_zero_point"] = np.array(columns, np.int32).T.copy()
     if act_order:
         tensors["weight_g_idx"] = g_idx

@@ -21,6 +21,7 @@ from checkpoint_writers import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilewright.conversion import readers
 from tilewright.errors import InvalidTensor, MissingTensor
 from tilewright.quant import QuantizedWeight
 from tilewright.quant.importers import (
@@ -109,6 +110,17 @@ def test_pack_quantized(seed: int, bits: int, N: int, K: int, asymmetric: bool, 
     groups = min(K, 3)
     written = write_pack_quantized(np.random.default_rng(seed), N, K, bits, -(-K // groups), asymmetric, act_order)
     same(from_pack_quantized(**written.tensors, bits=bits), written)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("bits", [3, 5, 6, 7])
+def test_pack_quantized_where_bits_do_not_divide_a_word(bits: int, whole: bool) -> None:
+    """As strings of bits, and as earlier versions packed them: told apart by the number of words."""
+    written = write_pack_quantized(np.random.default_rng(bits), 72, 160, bits, 32, True, False, whole)
+    same(from_pack_quantized(**written.tensors, bits=bits), written)
+    layer = {f"up.{name}": tensor for name, tensor in written.tensors.items()}
+    settings = {"config_groups": {"group_0": {"weights": {"num_bits": bits}}}}
+    same(readers.pack_quantized(layer, "up", settings)["up"], written)
 
 
 @QUICK

@@ -38,7 +38,8 @@ def from_pack_quantized(
 
     Parameters
     ----------
-    weight_packed : int32 ``[N, ceil(K * bits / 32)]``.
+    weight_packed : int32 ``[N, ceil(K * bits / 32)]``; of 3, 5, 6 and 7 bits also as earlier versions of compressed-tensors packed
+        them, ``[N, ceil(K / (32 // bits))]``: a word holds whole codes, its highest bits nothing.
     weight_scale : floats ``[N, K / group]``.
     weight_shape : int64 ``[2]``, N and K.
     weight_zero_point : int32 ``[ceil(N * bits / 32), K / group]``, or int8 ``[N, K / group]``, not shifted.
@@ -55,20 +56,22 @@ def from_pack_quantized(
     if bits not in PACKED_BITS:
         raise InvalidTensor(f"{name}: packed weights of {bits} bits", hint="1 to 8 bits can be read")
     N, K = (int(extent) for extent in expect(f"{name}.weight_shape", weight_shape, ["int64", "int32"], [2], "[2]"))
-    width = -(-K * bits // 32)
+    dense, padded = words_of(bits, K)
+    whole = as_array(weight_packed).shape == (N, padded) and padded != dense
+    width = padded if whole else dense
     words = expect(f"{name}.weight_packed", weight_packed, ["int32"], [N, width], "[N, K * bits / 32]")
     scales = expect(f"{name}.weight_scale", weight_scale, FLOATS, [N, None], "[N, K / group]")
     groups = scales.shape[1]
     zeros = None
     if weight_zero_point is not None:
-        zeros = _zeros(f"{name}.weight_zero_point", weight_zero_point, bits, N, groups)
+        zeros = _zeros(f"{name}.weight_zero_point", weight_zero_point, bits, N, groups, whole)
     order = None
     if weight_g_idx is not None:
         order = expect(f"{name}.weight_g_idx", weight_g_idx, ["int32", "int64"], [K], "[K]").astype(np.int32)
         order = None if (order == -1).all() else order
     group = group_size(f"{name}.weight_scale", K, groups)
     return assemble(
-        fields(words, bits, K),
+        _codes(words, bits, K, whole),
         f"uint{bits}",
         scales=scales,
         zeros=np.full((1, 1), 1 << (bits - 1), np.uint8) if zeros is None else plain_zeros(zeros),
@@ -79,15 +82,29 @@ def from_pack_quantized(
     )
 
 
-def _zeros(name: str, value: Any, bits: int, N: int, groups: int) -> np.ndarray:
+def _zeros(name: str, value: Any, bits: int, N: int, groups: int, whole: bool) -> np.ndarray:
     """Zero points as unsigned codes, ``[N, groups]``."""
     found = as_array(value)
     if found.dtype == np.int8:
         return (
             expect(name, found, ["int8"], [N, groups], "[N, K / group]").astype(np.int16) + (1 << (bits - 1))
         ).astype(np.uint8)
-    packed = expect(name, found, ["int32"], [-(-N * bits // 32), groups], "[N * bits / 32, K / group]")
-    return np.ascontiguousarray(fields(np.ascontiguousarray(packed.T), bits, N).T)
+    packed = expect(name, found, ["int32"], [words_of(bits, N)[whole], groups], "[N * bits / 32, K / group]")
+    return np.ascontiguousarray(_codes(np.ascontiguousarray(packed.T), bits, N, whole).T)
+
+
+def words_of(bits: int, count: int) -> tuple[int, int]:
+    """Words that hold so many codes of some bits: as strings of bits, and with no code in two words, as earlier versions packed them."""
+    return -(-count * bits // 32), -(-count // (32 // bits))
+
+
+def _codes(words: np.ndarray, bits: int, count: int, whole: bool) -> np.ndarray:
+    """Codes of rows of words, in either of the two ways; they differ where bits do not divide a word."""
+    if not whole:
+        return fields(words, bits, count)
+    places, per_word = np.arange(count), 32 // bits
+    shifts = (places % per_word * bits).astype(np.uint32)
+    return (words.view(np.uint32)[:, places // per_word] >> shifts & ((1 << bits) - 1)).astype(np.uint8)
 
 
 def from_int_quantized(
