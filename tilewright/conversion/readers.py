@@ -58,9 +58,10 @@ def own(tensors: Tensors, layer: str, settings: Settings) -> Weights:
 def gptq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """GPTQ.  Some layers may have other bits or groups than the configuration says (``dynamic``, ``extra_config``)."""
     words, order = tensors[f"{layer}.qweight"], tensors.get(f"{layer}.g_idx")
+    order = order if order is not None and order.size else None  # some writers leave an empty one
     zeros, scales = take(tensors, layer, ".qzeros", "GPTQ"), take(tensors, layer, ".scales", "GPTQ")
     bits, group = int(settings.get("bits", 4)), _group(settings)
-    if order is not None and order.size and words.shape[0] * 32 % order.size == 0:
+    if order is not None and words.shape[0] * 32 % order.size == 0:
         bits = words.shape[0] * 32 // order.size
     elif zeros.ndim == scales.ndim == 2 and (zeros.shape[1], words.shape[0] * 32 % bits) != (_words(scales, bits), 0):
         bits = next((one for one in GPTQ_BITS if zeros.shape[1] == _words(scales, one)), bits)

@@ -141,9 +141,8 @@ def byte_quant_matmul(
             for i in list(range(copies)):
                 multiply_chunk(rings, weights, activations, codes, totals, turn * copies + i, i * steps)
         if count % copies:
-            T.wait_wgmma(
-                0
-            )  # or ptxas finds registers defined beside products in flight, and has every product waited for
+            # Else ptxas finds registers defined beside products in flight, and has every product waited for.
+            T.wait_wgmma(0)
             multiply_chunk(rings, weights, activations, codes, totals, count - 1, 0)
         T.wait_wgmma(0)
         activations.release(count * records - 1)

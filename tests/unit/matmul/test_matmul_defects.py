@@ -11,8 +11,9 @@ from products import interpreted
 from tilewright.errors import NotRepresentable
 from tilewright.formats import number_format, pack_plain
 from tilewright.ir.dtypes import pack
-from tilewright.matmul import Matmul, MatmulConfig
+from tilewright.matmul import Matmul, MatmulConfig, PackedWeight, quant_matmul
 from tilewright.matmul.random_operands import random_operands
+from tilewright.quant import quantize
 
 RNG = np.random.default_rng(0)
 FORMATS = ["int1", "uint1", "int2", "uint2", "int3", "int4", "uint4", "int8", "uint8", "nf4", "fp4_e2m1", "e4m3_float8",
@@ -147,3 +148,19 @@ def test_operands_for_timing_are_no_zeros() -> None:
         matmul("int4", 64, 64, "int8", with_scaling=True, a_scale="token").config, 8, "cpu"
     )
     assert len(np.unique(A)) > 100 and len(np.unique(W)) > 100 and (scale > 0).all() and (named["a_scale"] > 0).all()
+
+
+@pytest.mark.parametrize("M", [1, 5, 16, 17])
+def test_what_lies_behind_a_row_is_not_multiplied(M: int) -> None:
+    """Groups that end behind the last column: on a processor a few rows were read on into the next, the last one into other memory."""
+    rng = np.random.default_rng(0)
+    weight = quantize(rng.standard_normal((200, 192)), "fp8_block")
+    around = np.full((M + 2, 192), np.nan, np.float32)
+    x = around[:M]
+    x[:] = rng.standard_normal((M, 192))
+    exact = x.astype(np.float64) @ weight.dequantize().T
+    found = quant_matmul(x, PackedWeight.pack(weight))
+    assert np.abs(found - exact).max() <= 1e-5 * np.abs(exact).max()
+    x[M // 2, :64] = np.inf
+    found = quant_matmul(x, PackedWeight.pack(weight))
+    assert np.isfinite(np.delete(found, M // 2, 0)).all()

@@ -22,7 +22,9 @@ MACHINE = replace(arch({"arch": "avx512-vnni"}), l1_bytes=32 << 10)
 
 
 @tilewright.jit
-def staged(rows: int, depth: int = 64, packed: bool = True, twice: bool = False, K: int = 256) -> Any:
+def staged(
+    rows: int, depth: int = 64, packed: bool = True, twice: bool = False, K: int = 256, steps: int | None = None
+) -> Any:
     M = T.dynamic("M")
 
     @T.prim_func
@@ -36,7 +38,7 @@ def staged(rows: int, depth: int = 64, packed: bool = True, twice: bool = False,
             w = T.alloc_fragment((96, depth), "uint8")
             c = T.alloc_fragment((rows, 96), "int32")
             T.clear(c)
-            for k in T.serial(T.ceildiv(K, depth)):
+            for k in T.serial(steps or T.ceildiv(K, depth)):
                 T.copy(A[block * rows, k * depth], a)
                 T.decode(W[0:96, k * depth : k * depth + depth], w)
                 if twice:
@@ -65,6 +67,12 @@ def test_few_rows_and_packed_codes_are_read_where_they_are() -> None:
     function, _ = forwarded(rows=16)
     assert (the_gemm(function).a.buffer.name, the_gemm(function).b.buffer.name) == ("A", "W")
     assert fillings(function) == ["C"]
+
+
+def test_columns_beyond_the_last_are_no_other_row() -> None:
+    """Steps whose columns begin behind the tensor's last multiply by zeros, not by what lies there."""
+    function, _ = forwarded(rows=16, steps=5)
+    assert the_gemm(function).a.buffer.name == "a"
 
 
 def test_many_rows_keep_a_tile_of_unpacked_codes() -> None:

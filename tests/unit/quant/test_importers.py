@@ -232,3 +232,10 @@ def test_mistakes_name_the_tensor(importer: object, arguments: dict[str, object]
 def test_a_missing_quant_state_is_told() -> None:
     with pytest.raises(MissingTensor, match=r"w\.quant_state\.bitsandbytes__nf4 is missing: a 4-bit weight"):
         read_bitsandbytes({"w": np.zeros(2, np.uint8)}, "w")
+
+
+def test_an_empty_order_is_none() -> None:
+    """What some writers leave of act-order that is not there."""
+    written = write_gptq(np.random.default_rng(0), 8, 64, 4, 32, 1, False)
+    layer = {f"up.{name}": tensor for name, tensor in written.tensors.items()}
+    same(readers.gptq(layer | {"up.g_idx": np.zeros(0, np.int32)}, "up", {"bits": 4, "group_size": 32})["up"], written)

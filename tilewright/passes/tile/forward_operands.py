@@ -88,7 +88,7 @@ def _forward(kernel: Kernel, function: Function, context: Context) -> Kernel:
             if filled is None or visible.get(region.buffer) is not filled.statement or not region.is_whole:
                 continue
             copied = gemm.m > FEW_ROWS and not _leaves_room(gemm, context) and not _is_shifted(gemm, context)
-            in_place = filled.statement in beginnings.inside and not (name == "a" and copied)
+            in_place = filled.statement in beginnings.of(name) and not (name == "a" and copied)
             if in_place and _suits(gemm, name, filled, context):
                 changes.setdefault(gemm, {})[name] = filled.source
                 served[region.buffer] = served.get(region.buffer, 0) + 1
@@ -109,15 +109,22 @@ def tells_ends(filling: Statement, tile: Region) -> bool:
 
 
 class _Beginnings(PipelinedFacts):
-    """Finds the statements whose source begins inside its buffer."""
+    """Finds the statements whose source begins inside its buffer, and among these the copies that leave it at most by its last rows."""
 
     def __init__(self, function: Function) -> None:
         super().__init__(function)
         self.inside: set[Statement] = set()
+        self.whole_columns: set[Statement] = set()
+
+    def of(self, operand: str) -> set[Statement]:
+        """The statements whose source an operand may be read in: a left one's columns are not counted up to the tensor's end."""
+        return self.whole_columns if operand == "a" else self.inside
 
     def visit_Copy(self, copy: Copy) -> Copy:
         if not unproven_beginning(copy.source, self.analyzer):
             self.inside.add(copy)
+        if not unproven_beginning(copy.source, self.analyzer, reaching=(-2,)):
+            self.whole_columns.add(copy)
         return copy
 
     def visit_Decode(self, decode: Decode) -> Decode:
