@@ -2,8 +2,8 @@
 
     PYTHONPATH=.:benchmarks python benchmarks/bitblas_bytes.py [--size 1024x17280x3200] [--rounds 15] [--ways] [--tune]
 
-*call*: what a program with ``import bitblas`` gets for the bytes of ``propagate_b=3``, for a fixed M and for any; no other order is
-made of them.  *repacked*: what it would get for bytes that no kernel reads fast, which are brought into our order when they are first seen.
+*call*: what a program with ``import bitblas`` gets for the bytes of ``propagate_b=3``, for a fixed M and for any: up to `ladder.FEW` rows they
+are multiplied as they lie, more in our own order, which is made when the tensor is first seen.  *raw*: as they lie; *own order*: a weight in that.
 ``--ways`` times all candidates of the kernel that reads the bytes, ``--tune`` runs `hardware_aware_finetune` before.  Microseconds
 and TOPS, paced medians, L2 flushed; results are compared with ``torch._int_mm``'s bit by bit.
 """
@@ -47,7 +47,7 @@ def runs(M: int, N: int, K: int, ways: bool, tune: bool) -> dict[str, Callable[[
     out = torch.empty(M, N, dtype=torch.int32, device="cuda")
     full = torch.zeros(max(M, LEAST), K, dtype=torch.int8, device="cuda")
     full[:M] = a
-    found = {"torch._int_mm": lambda: torch._int_mm(full, w.T), "repacked": lambda: quant_matmul(a, packed, out=out)}
+    found = {"torch._int_mm": lambda: torch._int_mm(full, w.T), "own order": lambda: quant_matmul(a, packed, out=out)}
     for name, rows in (("static", M), ("dynamic", [M])):
         made = operator(rows, N, K)
         raw = made.transform_weight(w.cpu()).cuda()
@@ -56,6 +56,7 @@ def runs(M: int, N: int, K: int, ways: bool, tune: bool) -> dict[str, Callable[[
             made.hardware_aware_finetune(topk=20)
             print(f"tuned in {time.perf_counter() - began:.1f} s: {made.tuned}", flush=True)
         found[f"call, {name}"] = lambda made=made, raw=raw: made(a, raw, output=out)
+    found["raw"] = made._raw(a, raw, None, None, None, out, None, None).run
     if ways:
         facts, request = made.config.facts(), replace(made.config.request(), rows=bucket(M))
         given, operands = made._checked(a, raw, None, None, None, out, None, None)

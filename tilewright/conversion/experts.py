@@ -110,12 +110,12 @@ def _multiplies_runs(module: Any) -> bool:
     if len(inspect.signature(module.forward).parameters) != 2:
         return False
     probe, (experts, _, width) = probe_of(module, {}), module.weight.shape
-    x = torch.randn(experts + 1, width)
+    x = torch.randn(experts + 1, width, device="cpu")
     expected = torch.cat(
         [x[:2] @ probe.weight[0].T, *(x[e + 1 : e + 2] @ probe.weight[e].T for e in range(1, experts))]
     )
     try:
-        with torch.no_grad():
+        with torch.no_grad(), torch.device("cpu"):
             found = probe.forward(x, [2, *[1] * (experts - 1)])
     except (RuntimeError, IndexError, TypeError, ValueError, AttributeError):
         return False

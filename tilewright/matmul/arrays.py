@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -112,6 +114,27 @@ def wait_for_copies(example: Any) -> None:
     """
     if is_torch(example) and example.is_cuda:
         sys.modules["torch"].cuda.synchronize(example.device)
+
+
+def aside(make: Callable[[], Any], example: Any) -> Any:
+    """What `make` gives, made by a thread of its own where `example` is on a GPU.
+
+    What outlives a call must not lie in a memory pool that torch has the calling thread allocate in, for a graph of `torch.compile`
+    that is being warmed up: such a pool knows when all of it is free again.
+    """
+    if not (is_torch(example) and example.is_cuda):
+        return make()
+    torch = sys.modules["torch"]
+    wait_for_copies(example)  # whatever stream they are made in; the thread has one of its own
+
+    def work() -> Any:
+        with torch.cuda.device(example.device):
+            made = make()
+            wait_for_copies(example)
+            return made
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(work).result()
 
 
 def empty_like(example: Any, shape: tuple[int, ...], of: DType) -> Any:

@@ -287,7 +287,7 @@ class Matmul:
                 out_dtype=config.out_dtype if output is None else None, out=output, target=self._emulated(A),
             )  # fmt: skip
         self._need(scale=scale, zeros=zeros, bias=bias, a_scale=a_scale, residual=residual)
-        if not self._reads_as_it_lies and self._emulated(A) is None and hasattr(W, "shape"):
+        if not self._is_fast_as_it_lies(A) and self._emulated(A) is None and hasattr(W, "shape"):
             packed = self.raw_weights.find((W, scale, zeros), lambda: self._packed(A, W, scale, zeros))
             if packed is not None:
                 return self._product(
@@ -295,9 +295,8 @@ class Matmul:
                 )
         return self._raw(A, W, scale, zeros, bias, output, a_scale, residual)
 
-    @property
-    def _reads_as_it_lies(self) -> bool:
-        """Whether a fast kernel reads raw weights in the order that they have, so that no other is made of them."""
+    def _is_fast_as_it_lies(self, A: Any) -> bool:
+        """Whether no order is faster for such activations than that of raw weights, so that no other is made of them."""
         return False
 
     def _packed(self, A: Any, W: Any, scale: Any, zeros: Any) -> PackedWeight:
@@ -464,21 +463,21 @@ class Matmul:
         ------
         NoDevice : the target is not on this machine.
         """
-        machine, outcomes = Machine(self.target, self.arch), []
-        for rows in self._rows():
-            A, packed, named = self._random(rows)
-            request = self._product(A, packed, None, None, **{"output": None, **named}).request
-            key = tuning_key(packed.facts, request, machine)
-            options = {"quantize": request.quantize, "function": request.function, "out_dtype": request.out}
-            given = {"bias": named["bias"], "residual": named["residual"], "activation_scales": named["a_scale"]}
-            x = A.T if self.config.layout[0] == "t" else A
-            source = self.config.A_dtype if dtype(self.config.A_dtype).is_packed else None
-            found = tune(
-                x if source is None else (x, source), packed, topk=topk, parallel=parallel_build, **options, **given
-            )
-            self.tuned[key] = found[0].options
-            outcomes.append(found)
-        return outcomes[0]
+        return [self._tuned(rows, topk, parallel_build) for rows in self._rows()][0]  # noqa: RUF015 (all are tuned)
+
+    def _tuned(self, rows: int, topk: int, parallel: bool) -> list[Outcome]:
+        """What was measured for some rows, the fastest first, which is kept."""
+        machine = Machine(self.target, self.arch)
+        A, packed, named = self._random(rows)
+        request = self._product(A, packed, None, None, **{"output": None, **named}).request
+        key = tuning_key(packed.facts, request, machine)
+        options = {"quantize": request.quantize, "function": request.function, "out_dtype": request.out}
+        given = {"bias": named["bias"], "residual": named["residual"], "activation_scales": named["a_scale"]}
+        x = A.T if self.config.layout[0] == "t" else A
+        source = self.config.A_dtype if dtype(self.config.A_dtype).is_packed else None
+        found = tune(x if source is None else (x, source), packed, topk=topk, parallel=parallel, **options, **given)
+        self.tuned[key] = found[0].options
+        return found
 
     def _random(self, rows: int) -> tuple[Any, PackedWeight, dict[str, Any]]:
         """Random operands of a call: A, the weight in our order, and the others by name."""

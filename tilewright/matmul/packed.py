@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,13 @@ class PackedWeight:
 
     def __getstate__(self) -> dict[str, Any]:
         # Kernels, and what was worked out for them, are made again where they are wanted.
-        return {**self.__dict__, "_derived": {}, "prepared": {}}
+        held = {name: plain_words(array) for name, array in self.held.items()}
+        return {**self.__dict__, "_derived": {}, "prepared": {}, "held": held}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.order is not None:
+            self.held["codes"] = words_again(self.held["codes"])
 
     def __repr__(self) -> str:
         return f"<PackedWeight {self.shape[0]} x {self.shape[1]} {self.format} {self.layout} on {self.device}>"
@@ -321,6 +328,18 @@ def _check_arrays(weight: PackedWeight, named: list[str]) -> None:
         raise CannotQuantize(
             f"codes are {codes.dtype} {list(codes.shape)}, where {weight.format.carrier} {[weight.shape[0], width]} is due"
         )
+
+
+def plain_words(array: Any) -> Any:
+    """A tensor as one of a type that Python's own pickling of tensors knows on every device: words of records without sign have none."""
+    torch = sys.modules.get("torch")
+    return array.view(torch.int32) if torch and is_torch(array) and array.dtype == torch.uint32 else array
+
+
+def words_again(array: Any) -> Any:
+    """Inverse of `plain_words`, for words."""
+    torch = sys.modules.get("torch")
+    return array.view(torch.uint32) if torch and is_torch(array) and array.dtype == torch.int32 else array
 
 
 _HELD = {"g_idx": np.int32, "divisors": np.float32, "multipliers": np.int8}

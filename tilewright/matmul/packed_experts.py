@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.errors import NotPrepared, WrongArgumentShape
 from tilewright.machine.fragment_records import FragmentRecords
-from tilewright.matmul.arrays import is_capturing, wait_for_copies
+from tilewright.matmul.arrays import aside, is_capturing
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.records import Coding, can_be_lifted, records_of
 from tilewright.matmul.tiers.scaled import channel_scales
@@ -114,8 +114,7 @@ class PackedExperts(Sequence[PackedWeight]):
                 raise NotPrepared(
                     "experts are packed while a graph is captured", hint="call once with such activations before"
                 )
-            self._derived[key] = make()
-            wait_for_copies(self._weights[0].held["codes"])
+            self._derived[key] = aside(make, self._weights[0].held["codes"])
         return self._derived[key]
 
 

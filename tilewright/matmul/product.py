@@ -15,6 +15,7 @@ from tilewright.errors import (
 )
 from tilewright.ir.dtypes import dtype
 from tilewright.matmul.arrays import (
+    aside,
     check_device,
     contiguous,
     device_of,
@@ -22,7 +23,6 @@ from tilewright.matmul.arrays import (
     empty_like,
     is_capturing,
     is_row_major,
-    wait_for_copies,
 )
 from tilewright.matmul.facts import Request, WeightFacts, bucket
 from tilewright.matmul.packed import PackedWeight
@@ -166,8 +166,7 @@ def _prepared(weight: PackedWeight, request: Request, where: Any, example: Any, 
                 "a call of a kind that has not run before, while a graph is captured",
                 hint=f"call once with up to {request.rows} rows of {request.activations} before: kernels are compiled and weights packed then",
             )
-        found = prepare(weight, request, _machine(where), example, chosen)
-        wait_for_copies(example)
+        found = aside(lambda: prepare(weight, request, _machine(where), example, chosen), example)
         if chosen is None:
             weight.prepared[key] = found
     return found

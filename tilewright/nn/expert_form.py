@@ -127,7 +127,7 @@ def probe_of(module: Any, alike: dict[str, int]) -> Any:
     ----------
     alike : for parameters that may be too large to try out whole, the axis along which numbers differ then.
     """
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator("cpu").manual_seed(0)
     probe = copy.copy(module)
     made = {}
     for name, parameter in module._parameters.items():
@@ -137,7 +137,7 @@ def probe_of(module: Any, alike: dict[str, int]) -> Any:
         small = shape
         if name in alike and parameter.numel() > MOST_NUMBERS:
             small = tuple(extent if axis == alike[name] else 1 for axis, extent in enumerate(shape))
-        values = torch.randn(small, generator=generator).expand(shape)
+        values = torch.randn(small, generator=generator, device="cpu").expand(shape)
         made[name] = torch.nn.Parameter(values, requires_grad=False)
     probe.__dict__["_parameters"] = made
     probe.training = False
@@ -149,16 +149,17 @@ def _agrees(probe: Any, names: tuple[str, str], form: ExpertForm, scale: float) 
     first, second = (getattr(probe, name) for name in names)
     biases = [getattr(probe, f"{name}_bias", None) for name in names]
     experts, width = len(first), first.shape[1 if form.columns else 2]
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator("cpu").manual_seed(1)
     tokens = 5
-    x = torch.randn(experts if form.call == "even" else tokens, width, generator=generator) * scale * width**-0.5
+    rows = experts if form.call == "even" else tokens
+    x = torch.randn(rows, width, generator=generator, device="cpu") * scale * width**-0.5
     routing: tuple[Any, ...] = ()
     if form.call != "even":
         each = min(2, experts)
-        index = torch.stack([torch.randperm(experts, generator=generator)[:each] for _ in range(tokens)])
-        factors = torch.rand(tokens, each, generator=generator)
+        index = torch.stack([torch.randperm(experts, generator=generator, device="cpu")[:each] for _ in range(tokens)])
+        factors = torch.rand(tokens, each, generator=generator, device="cpu")
         if form.call == "scores":
-            factors = torch.zeros(tokens, experts).scatter_(1, index, factors)
+            factors = torch.zeros(tokens, experts, device="cpu").scatter_(1, index, factors)
         routing = (index, factors)
 
     def product(rows: torch.Tensor, sizes: torch.Tensor, of: Any, bias: Any) -> torch.Tensor:
@@ -173,7 +174,7 @@ def _agrees(probe: Any, names: tuple[str, str], form: ExpertForm, scale: float) 
         between = form.passed(product(rows, sizes, first, biases[0]), act_of(probe))
         return product(between, sizes, second, biases[1])
 
-    with torch.no_grad():
+    with torch.no_grad(), torch.device("cpu"):
         try:
             found = probe.forward(x, *routing)
             expected = form.routed(x, routing, experts, products)

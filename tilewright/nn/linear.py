@@ -13,7 +13,7 @@ from torch.compiler import is_compiling
 from tilewright.errors import CannotQuantize, Unsupported, WrongArgumentKind, WrongArgumentShape
 from tilewright.formats import SCHEMES, number_format, unpack_plain
 from tilewright.matmul.arrays import as_numpy, as_torch
-from tilewright.matmul.packed import OPTIONAL, PackedWeight, column_order
+from tilewright.matmul.packed import OPTIONAL, PackedWeight, column_order, plain_words, words_again
 from tilewright.matmul.product import Product
 from tilewright.matmul.replay import Replays
 from tilewright.matmul.torch_operators import apply_function, handle_of, register_operators
@@ -334,10 +334,24 @@ class Linear(torch.nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         self._settle()
-        return {**self.__dict__, "_packed": None, "_replays": Replays()}
+        words = plain_words(self._buffers["qweight"])
+        ordered = words if self._buffers["qweight"] is self._ordered else None
+        buffers = {**self._buffers, "qweight": words}
+        return {
+            **self.__dict__,
+            "_packed": None,
+            "_replays": Replays(),
+            "_seen": (),
+            "_ordered": ordered,
+            "_buffers": buffers,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        words = words_again(self._buffers["qweight"])
+        if words is not self._buffers["qweight"]:
+            self._ordered = words if self._ordered is not None else None
+            self._buffers["qweight"] = words
         self.handle = handle_of(self)  # a copy is a layer of its own
 
     # Calls --------------------------------------------------------------------------------------------

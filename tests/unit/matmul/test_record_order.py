@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import pickle
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from tilewright.formats import (
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.record_packing import places_of, unpack_codes
 from tilewright.matmul import PackedWeight
+from tilewright.matmul.packed import plain_words
 from tilewright.matmul.record_order import RecordOrder
 from tilewright.matmul.tiers import bytes as byte_tier
 from tilewright.matmul.tiers.records import coding_of, form_of, recoded, records_of
@@ -126,6 +128,9 @@ def test_a_layer_follows_its_weight() -> None:
     unchanged(layer)
     assert layer.weight is held and layer.qweight is words
     unchanged(copy.deepcopy(layer))
+    unchanged(pickle.loads(pickle.dumps(layer)))
+    assert plain_words(words).dtype == torch.int32 == layer.__getstate__()["_buffers"]["qweight"].dtype
+    assert torch.equal(pickle.loads(pickle.dumps(held)).codes, held.codes)
     file = io.BytesIO()
     torch.save(layer, file)
     file.seek(0)

@@ -6,6 +6,7 @@ a tile are its share of the instruction's left operand (`FragmentRecords.ladder`
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ import numpy as np
 from tilewright.ir.dtypes import ALL, dtype
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.hopper_quant_bytes import LONGEST, byte_quant_matmul
-from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice
+from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice, fitted
+from tilewright.kernels.hopper_quant_small import RESIDENT
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 from tilewright.matmul.arrays import device_of, placed_like
@@ -53,15 +55,31 @@ def key(facts: WeightFacts, request: Request, arch: Arch) -> str:
     return f"{NAME} {VERSION} {arch.target} {arch.name} {arch.cores} cores {facts} {request}"
 
 
+FEW = 64
+"""Up to here the caller's bytes are multiplied faster than our own order; the kernels for that stay for many tiles, which pays for
+more rows."""
+
+
+def choice(N: int, K: int, M: int) -> dict[str, int]:
+    """The sizes that the kernel is called with for up to `M` rows of A, found on an H200."""
+    sizes = byte_quant_choice(N, K, M, FORM, False)
+    if sizes["tokens"] == 256:
+        # Slots of both operands as deep; blocks that run at once share the weight, in the second-level cache.
+        return {**sizes, "sharing": 1, "stages": 5, "weight_stages": 4, "by_tokens": True}
+    blocks = -(-N // 128) * -(-M // sizes["tokens"])
+    waves, wide = (math.ceil(count / RESIDENT[1]) for count in (blocks, math.ceil(blocks / 2)))
+    # A second wave of a few blocks takes as long as blocks twice as large.
+    tiles = 2 if 2 * wide <= waves else 1
+    return {**fitted(FORM, {**sizes, "tiles": tiles}, FORM.shape(N, K)[1]), "by_tokens": sizes["tokens"] < M}
+
+
 def candidates(facts: WeightFacts, request: Request) -> list[Candidate]:
     """Sizes of the kernel: the model's choice, then what suits other numbers of rows and columns."""
     found: dict[str, Candidate] = {}
     for rows in (request.rows, 2 * request.rows, max(request.rows // 2, 1), 8, 16, 32, 64, 128, 256, 1024, 4096):
         for columns in (facts.N, 4 * facts.N, max(facts.N // 4, 1)):
-            sizes = byte_quant_choice(columns, facts.K, rows, FORM, False)
-            for by_tokens in (True, False) if request.rows > sizes["tokens"] else (False,):
-                options = {**sizes, "by_tokens": by_tokens}
-                found.setdefault(repr(options), options)
+            options = choice(columns, facts.K, rows)
+            found.setdefault(repr(options), options)
     return list(found.values())
 
 

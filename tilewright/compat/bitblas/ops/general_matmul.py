@@ -254,8 +254,13 @@ class Matmul(OwnMatmul):
 
     # What was made ------------------------------------------------------------------------------------
 
+    def _is_fast_as_it_lies(self, A: Any) -> bool:
+        rows = A.shape[1:] if self.config.layout[0] == "t" else A.shape[:-1]
+        return self._as_it_lies(int(np.prod(rows)))
+
     @functools.cached_property
-    def _reads_as_it_lies(self) -> bool:  # type: ignore[override]
+    def _reads_as_it_lies(self) -> bool:
+        """Whether there is a fast kernel for raw weights in the order that they have."""
         return ladder.refuses(self.config.facts(), self.config.request(), self.arch) is None
 
     def _prepared(
@@ -278,11 +283,16 @@ class Matmul(OwnMatmul):
     def explain(self) -> str:
         """Which kernel serves a packed weight of this config and why not the ones before it; then that of raw tensors."""
         reason = ladder.refuses(self.config.facts(), self.config.request(), self.arch)
-        said = "raw weights are multiplied as they lie" if reason is None else f"raw weights are repacked: {reason}"
+        few = f"raw weights are multiplied as they lie: {ladder.FEW} rows, and more where none may be kept in another order"
+        said = few if reason is None else f"raw weights are repacked: {reason}"
         return f"{said}\n{super().explain()}"
 
+    def _as_it_lies(self, rows: int) -> bool:
+        """Whether calls with so many rows multiply raw weights as they lie."""
+        return self._reads_as_it_lies and rows <= ladder.FEW
+
     def _random(self, rows: int) -> tuple[Any, Any, dict[str, Any]]:
-        if not self._reads_as_it_lies:
+        if not self._as_it_lies(rows):
             return super()._random(rows)
         (A, W, scale, _, bias), named = random_operands(self.config, rows, self._device())
         return A, W, {"scale": scale, "bias": bias, **named}
@@ -293,16 +303,14 @@ class Matmul(OwnMatmul):
         Where the target is not here nothing can be measured, and the product stays as the machine's model divides it.
         """
         try:
-            if self._reads_as_it_lies:
-                outcomes = [self._tuned(rows, topk, parallel_build) for rows in self._rows()]
-                return outcomes[0]
             return super().hardware_aware_finetune(topk, target, parallel_build)
         except NoDevice as error:
             logger.info("not tuned: %s", error.message)
             return []
 
     def _tuned(self, rows: int, topk: int, parallel: bool) -> list[Outcome]:
-        """The kernel that reads raw weights, tuned for some rows."""
+        if not self._as_it_lies(rows):
+            return super()._tuned(rows, topk, parallel)
         A, W, named = self._random(rows)
         rest = [named["scale"], None, named["bias"], None, named["a_scale"], named["residual"]]
         known = self._raw(A, W, *rest)
