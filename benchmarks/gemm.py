@@ -4,7 +4,7 @@
 
 A case is a family and a size M x N x K.  Families: ``bf16`` (A and B row by row along k), ``bf16-nn``, ``bf16-tn``, ``bf16-tt``
 (the two letters: A, then B, n where k is that operand's last dimension for A and its first for B), ``int8`` and ``int8-nn`` ... (token
-and channel scales; the peer has none), ``e4m3`` (one scale an operand), ``e4m3-rows`` (token and channel scales), ``e4m3-blocks``
+and channel scales; the peer has none), ``e4m3`` (one scale an operand; orders as for ``int8``), ``e4m3-rows`` (token and channel scales), ``e4m3-blocks``
 (scales of 1 x 128 and 128 x 128 blocks), ``bf16-few`` (at most 64 rows), ``tf32``, ``f64``; ``sparse-f16``, ``sparse-bf16``, ``sparse-int8``,
 ``sparse-e4m3``: A is 2:4 sparse, the first peer our dense kernel on the same A, the second cuSPARSELt.  Triton's product
 (`triton_matmul.py`) runs where Triton is installed.
@@ -42,7 +42,8 @@ CASES = ",".join(
         "bf16-nn": "8192x8192x8192", "bf16-tn": "8192x8192x8192", "bf16-tt": "8192x8192x8192",
         "int8": "8192x8192x8192 4096x28672x8192 1024x8192x8192 256x28672x8192",
         "int8-nn": "8192x8192x8192", "int8-tn": "8192x8192x8192", "int8-tt": "8192x8192x8192",
-        "e4m3": "8192x8192x8192 4096x28672x8192 4096x4096x4096", "e4m3-rows": "8192x8192x8192 4096x28672x8192",
+        "e4m3": "8192x8192x8192 4096x28672x8192 4096x4096x4096", "e4m3-nn": "8192x8192x8192", "e4m3-tn": "8192x8192x8192",
+        "e4m3-tt": "8192x8192x8192", "e4m3-rows": "8192x8192x8192 4096x28672x8192",
         "e4m3-blocks": "4096x7168x16384 64x7168x16384",
         "bf16-few": "1x28672x8192 16x28672x8192 64x28672x8192 1x4096x4096 16x4096x4096 64x4096x4096",
         "tf32": "4096x4096x4096", "sparse-f16": "8192x8192x8192 4096x4096x4096", "sparse-bf16": "8192x8192x8192",
@@ -150,8 +151,8 @@ def integers(M: int, N: int, K: int, tried: list[Tiles], order: str = "nt") -> R
     return runs
 
 
-def eights(M: int, N: int, K: int, tried: list[Tiles], rows: bool = False) -> Runs:
-    """e4m3 with one scale an operand, or token and channel scales, against `_scaled_mm`."""
+def eights(M: int, N: int, K: int, tried: list[Tiles], rows: bool = False, order: str = "nt") -> Runs:
+    """e4m3 with one scale an operand, or token and channel scales, against `_scaled_mm`, which has nt alone."""
     e4m3 = torch.float8_e4m3fn
     a, b = random(M, K, e4m3), random(N, K, e4m3)
     shape_a, shape_b = ((M, 1), (1, N)) if rows else ((), ())
@@ -163,12 +164,19 @@ def eights(M: int, N: int, K: int, tried: list[Tiles], rows: bool = False) -> Ru
         )
 
     runs: Runs = {"scaled_mm": peer(False), "scaled_mm fast": peer(True)}
-    if not rows:
+    if not rows and order == "nt":
         runs.update(triton_run(a, b, (scale_a * scale_b).item()))
-    for name, tiles in ours(M, "float8_e4m3fn", N, K, tried).items():
-        kinds = ("token", "channel") if rows else ("tensor", "tensor")
-        kernel = scaled_matmul(N, K, "float8_e4m3fn", None, "bfloat16", *kinds, tiles=tiles)
-        runs[name] = output(kernel, M, N, torch.bfloat16, a, b, scale_a.reshape(-1), scale_b.reshape(-1))
+    transpose_A, transpose_B = order[0] == "t", order[1] == "t"
+    turned = None if transpose_A != transpose_B else not transpose_B
+    kinds, types = ("token", "channel") if rows else ("tensor", "tensor"), ("float8_e4m3fn", None, "bfloat16")
+    scales = scale_a.reshape(-1), scale_b.reshape(-1)
+    if order != "nt":
+        kernel = scaled_matmul(N, K, *types, *kinds, tiles=choose_parts(M, N, K, types[0]))
+        runs["our nt"] = output(kernel, M, N, torch.bfloat16, a, b, *scales)
+    for name, tiles in ours(M, types[0], N, K, tried, turned).items():
+        given = a.T.contiguous() if transpose_A else a, b if transpose_B else b.T.contiguous()
+        kernel = scaled_matmul(N, K, *types, *kinds, False, transpose_A, transpose_B, tiles)
+        runs[name] = output(kernel, M, N, torch.bfloat16, *given, *scales)
     return runs
 
 
@@ -271,6 +279,7 @@ FAMILIES: dict[str, Callable[[int, int, int, list[Tiles]], Runs]] = {
     "int8": integers,
     **{f"int8-{order}": lambda *size, order=order: integers(*size, order=order) for order in ("nn", "tn", "tt")},
     "e4m3": eights,
+    **{f"e4m3-{order}": lambda *size, order=order: eights(*size, order=order) for order in ("nn", "tn", "tt")},
     "bf16-few": few,
     "e4m3-blocks": blocks,
     **{

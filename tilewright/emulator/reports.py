@@ -237,6 +237,7 @@ KINDS: dict[str, tuple[Callable[[Mapping[str, Any], Sequence[str]], str], str]] 
     "assertion": (lambda f, n: f"device assertion failed: {f['message']}", "the condition does not hold for these arguments; print what it is made of"),
     "trap": (lambda f, n: "the kernel calls trap()", "see why its own check failed"),
     "schedule-dependent": (lambda f, n: f"argument {f['argument']} differs between schedules ({f['first']} and {f['second']})", "the order of threads or copies must not matter: look for a race, or for sums whose order is free"),
+    "kernels-not-independent": (lambda f, n: f"a kernel that may run beside the one before it uses what that one writes, or writes what that one uses (array {f['argument']})", "leave out beside=True, so that it begins when the other has ended"),
 }  # fmt: skip
 """For each kind of report, its sentence and its advice."""
 

@@ -193,13 +193,13 @@ def _product(
             turn(B, right, B_dtype)
         multiply(left, right, scales_A, scales_B, bias, C, 0, *parts[0])
         if len(parts) == 2:
-            multiply(left, right, scales_A, scales_B, bias, C, parts[0][0], *parts[1])
+            multiply(left, right, scales_A, scales_B, bias, C, parts[0][0], *parts[1], beside=True)
 
     @T.macro
     def multiply(
-        A: Any, B: Any, scales_A: Any, scales_B: Any, bias: Any, C: Any, first: int, width: int, chosen: Tiles
+        A: Any, B: Any, scales_A: Any, scales_B: Any, bias: Any, C: Any, first: int, width: int, chosen: Tiles, beside: bool = False
     ) -> None:  # fmt: skip
-        """Some columns of the product."""
+        """Some columns of the product; `beside` those that the kernel before makes."""
         block_M, block_N, block_K = chosen.block_M, chosen.block_N, chosen.block_K
         grid: tuple[Any, ...] = (T.ceildiv(width, block_N), T.ceildiv(M, block_M))
         cluster: tuple[int, ...] | None = chosen.cluster
@@ -212,7 +212,7 @@ def _product(
         height = block_M // chosen.splits
         with T.Kernel(
             *grid, threads=chosen.threads, cluster_dims=cluster, persistent=chosen.persistent,
-            ping_pong=chosen.ping_pong or None,
+            ping_pong=chosen.ping_pong or None, beside=beside,
         ) as place:  # fmt: skip
             if turn_A or turn_B:
                 T.pdl_sync()

@@ -81,7 +81,7 @@ class KernelContext(BlockContext):
 @author_facing
 def Kernel(
     *blocks: Any, threads: Any = None, is_cpu: bool = False, cluster_dims: Any = None, persistent: bool | str | None = None,
-    ping_pong: bool | None = None, specialize: bool | None = None, prelude: str | None = None,
+    ping_pong: bool | None = None, specialize: bool | None = None, beside: bool = False, prelude: str | None = None,
 ) -> KernelContext:  # fmt: skip
     """A grid of blocks; ``with T.Kernel(...) as (bx, by):`` holds what one block does.
 
@@ -98,6 +98,8 @@ def Kernel(
         the products of the other; blocks then stay for many tiles.
     specialize : whether warps of their own make the loads of pipelined loops that do not say so themselves; None leaves it
         to the compiler.
+    beside : whether blocks may begin as soon as all those of the kernel before have begun and left room, because neither of
+        the two reads or writes what the other writes, and this one has no blocks where that one has none.
     prelude : a text of the device's own language before the kernels, as `T.import_source` takes it.
 
     Yields
@@ -122,6 +124,8 @@ def Kernel(
         attributes["ping_pong"] = bool(ping_pong)
     if specialize is not None:
         attributes["specialize"] = bool(specialize)
+    if beside:
+        attributes["beside"] = True
     grid = tuple(extent(block, "an extent of the grid of T.Kernel") for block in blocks or (1,))
     return KernelContext(grid, _three(128 if threads is None else threads, "threads of T.Kernel"), attributes)
 

@@ -18,6 +18,7 @@ from tilewright.passes.thread.check_registers import check_registers
 from tilewright.passes.thread.fetch_ahead import fetch_ahead
 from tilewright.passes.thread.forward_stores import forward_stores
 from tilewright.passes.thread.fuse_loops import fuse_loops
+from tilewright.passes.thread.launch_beside import launch_beside
 from tilewright.passes.thread.plan_shared_memory import plan_shared_memory
 from tilewright.passes.thread.stream_stores import stream_stores
 from tilewright.passes.thread.unroll_loops import unroll_loops
@@ -76,6 +77,11 @@ def _in_turn(context: Context) -> bool:
     return not context.arch.has("dependent_launch")
 
 
+def _side_by_side(context: Context) -> bool:
+    """A kernel may begin before the one before it has ended."""
+    return context.arch.has("dependent_launch")
+
+
 PIPELINE: tuple[Step, ...] = (
     Step(drop_empty_grids, "first: no index of such a kernel exists"),
     Step(drop_dependent_launch, "early: they stand in the way of nothing then", _in_turn),
@@ -127,6 +133,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(flatten_buffers, "one index an access, so that strides are plain"),
     Step(plan_shared_memory, "sizes are final, and every barrier stands where it will be", _many_threads),
     Step(check_registers, "arrays of a thread are final", _many_threads),
+    Step(launch_beside, "last: nothing may move over a kernel's ends", _side_by_side),
     Step(unroll_loops, "before vectors: constant indices prove more", _one_thread),
     Step(vectorize_accesses, "loops become vectors of the machine's width", _one_thread),
     Step(fuse_loops, "loops over vectors have plain steps; joined, they pass a row once", _one_thread),

@@ -12,7 +12,9 @@ from tilewright.errors import EmulationFailed
 from tilewright.ir.nodes import Buffer, Function, TensorMap
 from tilewright.ir.signature import POINTERS, counted_workspaces, written_parameters
 from tilewright.ir.visitor import kernels
+from tilewright.passes.thread.launch_beside import waits_at_its_end
 from tilewright.runtime.arguments import Binder
+from tilewright.runtime.side_by_side import SideBySide
 from tilewright.targets.cuda.emit import with_lines
 from tilewright.targets.cuda.host import HostProgram
 from tilewright.targets.cuda.target import cluster_of, is_dependent
@@ -34,7 +36,8 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
     text = with_lines(program.source)
     shared = dict(program.source.metadata)["shared_bytes"]
     blocks = [kernel.threads for kernel in kernels(program.final)]
-    dependent = [is_dependent(kernel) for kernel in kernels(program.final)]
+    beside = [waits_at_its_end(kernel) for kernel in kernels(program.final)]
+    dependent = [is_dependent(kernel) and not waits_at_its_end(kernel) for kernel in kernels(program.final)]
     clusters = [cluster_of(kernel, program.arch) for kernel in kernels(program.final)]
     binder = Binder(program.traced, "cpu")
     pointed = _pointed_to(program.traced, values)
@@ -49,12 +52,21 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
         x, y, z = blocks[number]
         # What no kernel of the program writes, any of them may read at once, as the first one may.
         unsettled = [*written, *workspaces] if dependent[number] else []
-        emulate(
-            text, program.source.entries[number], [flat.get(id(value), value) for value in given], grid=grid,
-            block=(x * y * z, 1, 1), cluster=clusters[number], shared_bytes=shared[number],
-            memory=[*flat.values(), *workspaces, *pointed], tables=tables, unsettled=unsettled, **options,
-        )  # fmt: skip
+        memory = [*flat.values(), *workspaces, *pointed]
 
+        def run() -> None:
+            emulate(
+                text, program.source.entries[number], [flat.get(id(value), value) for value in given], grid=grid,
+                block=(x * y * z, 1, 1), cluster=clusters[number], shared_bytes=shared[number],
+                memory=memory, tables=tables, unsettled=unsettled, **options,
+            )  # fmt: skip
+
+        if beside[number]:
+            runs.run_beside(run, memory)
+        else:
+            runs.run(run, memory if any(beside[number + 1 : number + 2]) else ())
+
+    runs = SideBySide()
     workspaces: list[np.ndarray] = []
     kept = counted_workspaces(program.final)
 

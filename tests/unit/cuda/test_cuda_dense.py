@@ -188,7 +188,13 @@ def test_columns_that_make_no_whole_wave_are_a_part_of_their_own(transpose_B):
     a, b = operands(M, N, K, "bfloat16", False, transpose_B)
     parts = ((32, Tiles(64, 32, 64, 2, 128)), (40, Tiles(64, 16, 64, 2, 128)))
     kernel = on_hopper(dense_matmul, N, K, "bfloat16", out="float32", transpose_B=transpose_B, tiles=parts)
-    assert kernel.get_kernel_source().count("TW_KERNEL") == 2
+    text = kernel.get_kernel_source()
+    assert text.count("TW_KERNEL") == 2
+    # The second part begins beside the end of the first.
+    beside = (
+        text.index("griddepcontrol_launch_dependents") < text.rindex("TW_KERNEL") < text.index("griddepcontrol_wait")
+    )
+    assert beside and text.rstrip().endswith("tw::griddepcontrol_wait();\n}")
     exact, size = product(a, b, False, transpose_B)
     for schedule in (None, "late"):
         found = run(kernel, (M, N), "float32", a, b, schedule=schedule)

@@ -16,7 +16,7 @@ WrongArguments: T.Kernel has no argument 'thread'
   |
 5 |     with T.Kernel(4, thread=128) as block:
   |          ^^^^^^^^^^^^^^^^^^^^^^^
-  help: did you mean 'threads'? T.Kernel(*blocks, threads=None, is_cpu=False, cluster_dims=None, persistent=None, ping_pong=None, specialize=None, prelude=None)
+  help: did you mean 'threads'? T.Kernel(*blocks, threads=None, is_cpu=False, cluster_dims=None, persistent=None, ping_pong=None, specialize=None, beside=False, prelude=None)
 """,
     ),
     "unknown_dtype_in_annotation": (

@@ -390,10 +390,11 @@ def _group_plans(
 def _widths(gemm: Product, instruction: MatrixInstruction, tiles: Mapping[Buffer, int]) -> list[int]:
     """Columns that one instruction may take, widest first.
 
-    Where b lies row by row along n, an instruction begins where a swizzle's span does.
+    Where b lies row by row along n, an instruction begins where a swizzle's span does, or ends in the one span that there is.
     """
     run = 1 if gemm.transpose_b else tiles[gemm.b.buffer] * 8 // gemm.b.dtype.bits
-    return [n for n in instruction.n_choices if n % run == 0 or n == gemm.n]
+    within = gemm.n == run
+    return [n for n in instruction.n_choices if n % run == 0 or n == gemm.n or (within and run % n == 0)]
 
 
 def _warp_plans(gemm: Product, warps: int, instruction: Any, by_rows: bool) -> Iterator[GemmPlan]:

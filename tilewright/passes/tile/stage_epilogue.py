@@ -109,7 +109,10 @@ def stage_epilogue(function: Function, context: Context) -> Function:
 
 
 def box_widths(plan: GemmPlan, dtype: DType, turned: bool) -> list[int]:
-    """Columns of an accumulator that a box may have, widest first; they divide an instruction's, and sixteen are packed at once."""
+    """Columns of an accumulator that a box may have, those that make the fewest boxes first, of these the narrowest.
+
+    Sixteen columns are packed at once.  Where a width does not divide an instruction's columns, what is left goes through part of a box.
+    """
     columns = plan.instruction.n
     most = columns if plan.instruction.m * dtype.bits <= ROW_BITS else 0
     widths = (
@@ -117,7 +120,15 @@ def box_widths(plan: GemmPlan, dtype: DType, turned: bool) -> list[int]:
         if turned
         else [one for one in (64, 32, 16) if one * dtype.bits <= ROW_BITS]
     )
-    return [width for width in widths if width % 16 == 0 and columns % width == 0]
+    found = [width for width in widths if width % 16 == 0 and width <= columns] if columns % 16 == 0 else []
+    return sorted(found, key=lambda width: (-(-columns // width), width))
+
+
+def box_columns(plan: GemmPlan, width: int) -> list[tuple[int, int]]:
+    """The first of the columns of a warpgroup that each box takes, and how many."""
+    size = plan.instruction.n
+    inside = [(first, min(width, size - first)) for first in range(0, size, width)]
+    return [(number * size + first, columns) for number in range(plan.tiles_n) for first, columns in inside]
 
 
 def box_shape(plan: GemmPlan, width: int, turned: bool) -> tuple[int, int]:
@@ -240,7 +251,7 @@ class _Stage(ScopedRewriter):
             return Staging(known, known.static_shape[1 if turned else 2], known.static_shape[0] // groups, plan)
         room = self._room_for(copy) // instances
         width = next(width for width in box_widths(plan, dtype, turned) if self._least(plan, width, dtype) <= room)
-        needed = plan.tiles_m * (plan.n // plan.warps_n // width)
+        needed = plan.tiles_m * len(box_columns(plan, width))
         size = groups * dtype.nbytes(plan.instruction.m * width)
         count = next(
             (count for count in range(needed, BOXES, -1) if needed % count == 0 and count * size <= room), BOXES
@@ -306,7 +317,7 @@ class _Stage(ScopedRewriter):
         widths = box_widths(plan, tensor.dtype, turned)
         if not widths:
             return f"{plan.instruction.n} columns are no multiple of 16"
-        needed = self._least(plan, widths[-1], tensor.dtype)
+        needed = self._least(plan, min(widths), tensor.dtype)
         needed *= 1 if self.role is None else self.role.instances
         full = needed > self._room_for(copy) and self._like(copy, plan) is None
         return f"{needed} bytes of shared memory are not left" if full else None

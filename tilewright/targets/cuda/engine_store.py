@@ -37,7 +37,7 @@ from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.tile.select_instructions import GemmPlan
 from tilewright.passes.tile.stage_epilogue import FACT as STAGING
-from tilewright.passes.tile.stage_epilogue import Leaving, Staging
+from tilewright.passes.tile.stage_epilogue import Leaving, Staging, box_columns, box_shape
 
 GROUP = 128
 COLUMNS = 16
@@ -72,16 +72,16 @@ class _Store:
         return self.staging.count
 
     def statement(self) -> Statement:
-        plan, width = self.plan, self.staging.width
+        plan = self.plan
         made: list[Statement] = []
         number = 0
         for row in range(plan.tiles_m):
-            for column in range(0, plan.n // plan.warps_n, width):
+            for column, width in box_columns(plan, self.staging.width):
                 if (
                     number >= self.count or not self.staging.is_first
                 ):  # until the engine has read what left through it before
                     made += [self._first(call("bulk_wait_read", const(self.count - 1))), self._meet()]
-                made += self._box(row, column, number % self.count)
+                made += self._box(row, column, width, number % self.count)
                 number += 1
         finished = self._first(call("bulk_wait_read", const(0)))
         if number % self.count:  # the next store begins with the box that this one ended with
@@ -99,14 +99,15 @@ class _Store:
         """A barrier of the warpgroup."""
         return call("named_barrier_sync", self.block.group_barrier, const(GROUP))
 
-    def _box(self, row: int, column: int, turn: int) -> list[Statement]:
-        """One box: packed by all, stored by one."""
-        width = self.staging.width
+    def _box(self, row: int, column: int, width: int, turn: int) -> list[Statement]:
+        """One box, or as many columns of one: packed by all, stored by one."""
         lane = Var(INT32, "part")
         self.block.bind(lane, width // COLUMNS)
         pack = For(lane, const(0), const(width // COLUMNS), const(1), self._pack(row, column, turn, lane), "unroll",
                    span=self.copy.span)  # fmt: skip
-        store = call("tma_store", self._map(), self._place(turn, const(0), const(0)), *self._coordinates(row, column))
+        store = call(
+            "tma_store", self._map(width), self._place(turn, const(0), const(0)), *self._coordinates(row, column)
+        )
         return [pack, call("fence_proxy_async_shared"), self._meet(), self._first(store, call("bulk_commit"))]
 
     def _pack(self, row: int, column: int, turn: int, part: Var) -> nodes.Seq:
@@ -221,10 +222,11 @@ class _Store:
         whole = nodes.whole(self.staging.boxes)
         return self.block.shared(whole, [box, row, column])
 
-    def _map(self) -> TensorMap:
+    def _map(self, width: int) -> TensorMap:
+        """The map of what a box stores; rows of part of a box lie in shared memory as far apart as those of a whole one."""
         tensor = self.copy.destination.buffer
         boxes = self.staging.boxes
-        box = (*(1 for _ in range(tensor.rank - 2)), *boxes.static_shape[-2:])
+        box = (*(1 for _ in range(tensor.rank - 2)), *box_shape(self.plan, width, self.turned))
         row = boxes.static_shape[-1] * boxes.dtype.stored_bits // 8
         return TensorMap(UINT64, tensor, box, row if row in (128, 64, 32) else 0)
 
