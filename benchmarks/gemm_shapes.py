@@ -20,7 +20,7 @@ from gemm import output, timed
 from gemm import random as random_matrix
 
 from tilewright.kernels.dense_matmul import dense_matmul
-from tilewright.kernels.tiles import CORES, Parts, candidate_parts, cycles
+from tilewright.kernels.tiles import Parts, candidate_parts, cycles_of_parts
 
 WEIGHTS = [
     (4096, 4096), (6144, 4096), (28672, 4096), (4096, 14336), (10240, 8192), (8192, 8192), (28672, 8192), (8192, 28672),
@@ -45,7 +45,7 @@ def told(parts: Parts, M: int, K: int) -> str:
     words = []
     for columns, one in parts:
         words.append(f"{columns}: {one.block_M}x{one.block_N} {one.cluster} K/{one.splits} {one.stages} slots")
-    return "; ".join(words) + f" ({sum(cycles(one, M, columns, K, CORES) for columns, one in parts):.0f} cycles)"
+    return "; ".join(words) + f" ({cycles_of_parts(parts, M, K):.0f} cycles)"
 
 
 def main() -> None:

@@ -32,6 +32,7 @@ from tilewright.kernels.tiles import (
     candidates,
     choose_parts,
     cycles,
+    cycles_of_parts,
 )
 
 FORM = re.compile(r"(\d+)x(\d+)(t?)(p?)(?:/(\d+)x(\d+))?(?:\+(\d+))?(?:\*(\d+))?$")
@@ -79,7 +80,7 @@ def word_of(parts: Parts) -> str:
 
 def reckoned(parts: Parts, M: int, K: int) -> float:
     """Cycles by the model."""
-    return sum(cycles(one, M, columns, K, CORES) for columns, one in parts)
+    return cycles_of_parts(parts, M, K)
 
 
 def others(M: int, N: int, K: int, count: int) -> list[Parts]:

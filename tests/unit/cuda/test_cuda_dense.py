@@ -8,7 +8,18 @@ import tilewright
 from tilewright.ir.visitor import kernels as kernels_of
 from tilewright.kernels.block_scaled_matmul import block_scaled_matmul, block_tiles
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
-from tilewright.kernels.tiles import Tiles, choose_parts, choose_tiles
+from tilewright.kernels.tiles import (
+    BEGIN,
+    CORES,
+    MANY,
+    START,
+    Tiles,
+    _Launch,
+    choose_parts,
+    choose_tiles,
+    cycles,
+    cycles_of_parts,
+)
 from tilewright.passes.context import Schedule
 from tilewright.specialization import JITFactory
 
@@ -105,7 +116,8 @@ def test_orders_of_bytes(order, turned, by_lanes, kernels):
 def test_the_operand_that_lanes_turn_gives_the_rows_of_the_instruction():
     for transposed in (False, True):
         program = dense_matmul.trace(8192, 8192, "int8", None, None, transposed, transposed)
-        assert len(list(kernels_of(program.function))) == 1
+        parts = choose_parts(MANY, 8192, 8192, "int8", turned=not transposed)
+        assert len(list(kernels_of(program.function))) == len(parts)  # none that turns an operand beforehand
 
 
 @pytest.mark.parametrize(
@@ -202,11 +214,39 @@ def test_columns_that_make_no_whole_wave_are_a_part_of_their_own(transpose_B):
 
 
 def test_the_last_wave_is_cut_smaller_where_that_saves_cycles():
-    assert choose_parts(8192, 8192, 8192) == ((8192, choose_tiles(8192, 8192, 8192)),)
-    (columns, large), (rest, small) = choose_parts(4096, 28672, 8192)
-    tiles = columns // large.block_N * (4096 // large.block_M)
-    assert columns + rest == 28672 and 26 * 132 < tiles <= 27 * 132
-    assert small.block_N < large.block_N and -(-rest // small.block_N) * (4096 // small.block_M) <= 132
+    M, N, K = 1024, 10240, 8192
+    (columns, large), (rest, small) = parts = choose_parts(M, N, K)
+    assert columns + rest == N and columns % large.block_N == 0
+    assert -(-columns // large.block_N) * -(-M // large.block_M) <= CORES
+    assert small.block_M * small.block_N < large.block_M * large.block_N
+    assert cycles_of_parts(parts, M, K) < 0.99 * cycles(choose_tiles(M, N, K), M, N, K, CORES)
+
+
+def test_blocks_of_a_second_part_begin_where_the_first_leaves_room():
+    """132 multiprocessors, of which the first part leaves two alone, and the others at 900 and 1000 cycles behind its start."""
+    first = _Launch(START + 1000.0, 130, 10, 1250)
+    assert first.free(132) == [(0.0, 2), (START + 900.0, 50), (START + 1000.0, 80)]
+    for blocks, end in ((2, 1000), (52, 1000), (54, 1000 + 100), (60, 1000 + 100)):
+        second = _Launch(START - BEGIN + 100.0, blocks, 1, blocks)
+        assert first.beside(second, 132) <= START + end
+    assert first.beside(_Launch(START - BEGIN + 50000.0, 132, 1, 132), 132) == START + 51000
+
+
+@pytest.mark.parametrize(
+    "tiles",
+    [Tiles(64, 80, 64, 2, 128), Tiles(128, 112, 64, 2, 256, None, 1, False), Tiles(176, 64, 64, 2, 128, turned=True)],
+    ids=str,
+)
+def test_results_of_any_width_leave_in_wide_boxes(tiles):
+    """What is left of an instruction's columns leaves through part of a box."""
+    M, N, K = 200, 200, 96
+    a, b = operands(M, N, K, "bfloat16")
+    kernel = on_hopper(dense_matmul, N, K, "bfloat16", out="bfloat16", tiles=tiles)
+    assert "boxes of 64 x 64" in kernel.explain() or "boxes of 96 x 64" in kernel.explain()
+    exact, size = product(a, b)
+    for schedule in ("late", "early"):
+        found = run(kernel, (M, N), "bfloat16", a, b, schedule=schedule)
+        assert (np.abs(found - exact) <= ROUNDING["bfloat16"] * np.abs(exact) + (K + 2) * SUMS["float32"] * size).all()
 
 
 def test_tiles_follow_the_size():
