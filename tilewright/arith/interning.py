@@ -91,7 +91,7 @@ class Interner:
     def shape(self, value: Any) -> Hashable:
         """Something short that expressions of one structure share; variables and buffers are compared by identity."""
         if not isinstance(value, (Expr, Region, tuple)) or isinstance(value, Var):
-            return value  # type: ignore[no-any-return]
+            return value
         found = self._shapes.get(value)
         if found is None:
             if isinstance(value, tuple):

@@ -188,11 +188,11 @@ def _search(of: Format, wide: np.ndarray) -> np.ndarray:
     """Codes of the nearest values, looked up among the limits between them."""
     limits, codes = _limits(of)
     if len(limits) > FEW:
-        return codes[np.searchsorted(limits, wide)]  # type: ignore[no-any-return]
+        return codes[np.searchsorted(limits, wide)]
     place = np.zeros(wide.shape, np.uint8)
     for limit in limits:
         place += wide > limit
-    return codes[place]  # type: ignore[no-any-return]
+    return codes[place]
 
 
 @functools.cache

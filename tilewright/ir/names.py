@@ -49,9 +49,6 @@ class Names:
             self._assign(owner)
         return self._of[owner]
 
-    def is_declared(self, owner: Var | Buffer) -> bool:
-        return owner in self._of
-
     def _assign(self, owner: Var | Buffer) -> None:
         wanted = re.sub(r"\W", "_", owner.name) or "_"
         if not wanted.isidentifier():

@@ -32,7 +32,6 @@ from tilewright.ir.nodes import (
     Var,
 )
 
-Node = Expr | Statement | Region | Buffer | Function
 T = TypeVar("T")
 
 
@@ -80,7 +79,7 @@ def _kind_of(cls: type) -> _Kind:
 def children(node: Any) -> tuple[Any, ...]:
     """Expressions, statements, regions and buffers directly under `node`, in order of evaluation."""
     try:
-        return node.below  # type: ignore[no-any-return]
+        return node.below
     except AttributeError:
         found: list[Any] = []
         for name in fields_of(type(node)):
@@ -140,7 +139,7 @@ def _mask_of(classes: tuple[Any, ...]) -> int:
 def _kinds(node: Any) -> int:
     """The bits of the classes of a node and all below it, remembered in each."""
     try:
-        return node.kinds  # type: ignore[no-any-return]
+        return node.kinds
     except AttributeError:
         cls = type(node)
         kinds = _BITS.get(cls) or _bit_of(cls)

@@ -25,32 +25,6 @@ DIGIT_BITS = 2
 """Of codes that are multiplied by activations taken apart into bytes; wider ones come as halves while they are waited for."""
 
 
-def hopper_quant_matmul(
-    N: int, K: int, M: int, form: FragmentRecords, out: str = "float16", offset: int = 8, zeros_mode: str | None = None
-) -> Any:
-    """The kernel for up to `M` rows of A, compiled for the target at hand.
-
-    Parameters
-    ----------
-    form : order of W: `FragmentRecords`, whose `pack` makes the words.
-    out : type of C, a float.
-    offset : what all codes are too large by.
-    zeros_mode : where the form holds zeros: ``"original"``, ``(codes - offset - zeros) * scales``, or ``"rescale"``,
-        ``(codes - offset) * scales - zeros``.
-
-    Returns
-    -------
-    kernel of ``W`` (uint32, ``form.shape(N, K)``), ``A[M, K]`` of the form's operand type, rows at multiples of 16 bytes, and
-    ``C[M, N]``.  For more than 16 rows it serves any number; scales (and zeros) are then of the operand's type, or
-    e8m0 for bfloat16.
-    """
-    choice, factory = chosen(N, K, M, form, out)
-    mode: dict[str, Any] = {"zeros_mode": zeros_mode or "original"} if factory is small_quant_matmul else {}
-    if factory is medium_quant_matmul:
-        mode = {"zeros_mode": zeros_mode}
-    return factory(N, K, form, out=out, offset=offset, **mode, **choice)
-
-
 def chosen(
     N: int, K: int, M: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN
 ) -> tuple[dict[str, Any], Any]:

@@ -35,6 +35,6 @@ def kept(source: FunctionSource, freevars: tuple[str, ...], rewrite: Callable[[]
 
     try:
         # Read back at once too: which strings are one object shows in the keys of what is traced.
-        return marshal.loads((cached(key, build) / FILE).read_bytes())  # type: ignore[no-any-return]
+        return marshal.loads((cached(key, build) / FILE).read_bytes())
     except CacheUnavailable:  # tracing needs no disk; compiling will say so
         return rewrite()

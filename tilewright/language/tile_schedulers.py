@@ -149,12 +149,12 @@ class PersistentTileScheduler(BaseTileScheduler):
         """Row (of tiles, or of clusters of them) and column of tile number `tile_id`."""
         tile = Scalar(as_expr(tile_id, INT32, "the number of a tile"), frame_of(tile_id))
         if self._width == 1:
-            fast, slow = tile % self._fast, tile // self._fast  # type: ignore[operator]
+            fast, slow = tile % self._fast, tile // self._fast
         else:
             panel = self._fast * self._width
-            first = tile // panel * self._width  # type: ignore[operator]
+            first = tile // panel * self._width
             width = _smaller(self._slow - first, self._width, frame_of(tile))
-            inside = tile % panel  # type: ignore[operator]
+            inside = tile % panel
             fast, slow = inside // width, first + inside % width
         return (fast, slow) if self._column_major else (slow, fast)
 

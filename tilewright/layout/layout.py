@@ -114,11 +114,6 @@ class Layout:
         """How many copies of each element there are."""
         return extent_of(self.replicas)
 
-    @property
-    def is_fragment(self) -> bool:
-        """Whether it spreads a tile over threads and registers rather than memory."""
-        return MEMORY not in self.places
-
     # Where elements are -----------------------------------------------------------------------
 
     def offset(self, place: str, *coordinates: Any) -> Any:

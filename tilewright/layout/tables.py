@@ -57,11 +57,6 @@ class TableLayout:
         free = sum((one.extent - 1) * one.stride for one in self.replicas if one.place == place)
         return 1 + int(self.table(place).max()) + free if place in self.places else 1 + free
 
-    @property
-    def is_fragment(self) -> bool:
-        """Whether it spreads a tile over threads and registers rather than memory."""
-        return MEMORY not in self.places
-
     def table(self, place: str) -> np.ndarray:
         """Location of every element: an int64 array of the tile's shape."""
         return _array(self, place)

@@ -64,10 +64,6 @@ class Arch:
         return self.shared_bytes // min_blocks
 
     @property
-    def has_shared_memory(self) -> bool:
-        return self.shared_bytes > 0
-
-    @property
     def has_threads(self) -> bool:
         """Whether a block is many hardware threads (a GPU) rather than one."""
         return self.warp_size > 1

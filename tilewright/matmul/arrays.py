@@ -54,7 +54,7 @@ def as_numpy(array: Any) -> np.ndarray:
     if array.dtype.is_floating_point and array.dtype.itemsize <= 2 and array.dtype != torch.float16:
         bits = array.contiguous().view(torch.uint8 if array.dtype.itemsize == 1 else torch.int16).numpy()
         return bits.view(dtype(array.dtype).numpy)
-    return array.numpy()  # type: ignore[no-any-return]
+    return array.numpy()
 
 
 def placed_like(array: np.ndarray, example: Any) -> Any:

@@ -489,7 +489,7 @@ class Matmul:
     def _rows(self) -> list[int]:
         """Numbers of rows that the config names, one of each kind, the largest first."""
         sizes = self.config.M if isinstance(self.config.M, tuple) else (self.config.M or 1,)
-        return sorted({bucket(rows): rows for rows in sorted(sizes)}.values(), reverse=True)  # type: ignore[type-var]
+        return sorted({bucket(rows): rows for rows in sorted(sizes)}.values(), reverse=True)
 
     def _device(self) -> str:
         """Where operands must be for the target to run; raises NoDevice."""

@@ -45,7 +45,7 @@ def weight_of(handle: str) -> PackedWeight:
     owner = _OWNERS.get(handle)
     if owner is None:
         raise WeightIsGone(f"the layer of the handle {handle!r} was deleted", hint="keep it alive while its graph runs")
-    return owner.weight  # type: ignore[no-any-return]
+    return owner.weight
 
 
 def apply_function(name: str | None, values: Any) -> Any:
@@ -73,7 +73,7 @@ def register_operators() -> None:
         function: str | None,
         out_dtype: torch.dtype,
     ) -> torch.Tensor:
-        return quant_matmul(  # type: ignore[no-any-return]
+        return quant_matmul(
             x, weight_of(handle), activation_scales=activation_scales, bias=bias, residual=residual, quantize=quantize,
             function=function, out_dtype=out_dtype,
         )  # fmt: skip
@@ -149,7 +149,7 @@ def _register_grouped() -> None:
         x: torch.Tensor, sizes: torch.Tensor, columns: int, handle: str, bias: torch.Tensor | None, quantize: str | None,
         function: str | None,
     ) -> torch.Tensor:  # fmt: skip
-        return grouped_matmul(x, weight_of(handle), sizes, bias=bias, quantize=quantize, function=function)  # type: ignore[no-any-return, arg-type]
+        return grouped_matmul(x, weight_of(handle), sizes, bias=bias, quantize=quantize, function=function)  # type: ignore[arg-type]
 
     @run.register_fake
     def shaped(

@@ -217,7 +217,7 @@ def _folded(fold: np.ufunc, parts: np.ndarray) -> np.ndarray:
     while parts.shape[3] % 2 == 0 and 8 < parts.shape[3] <= 512:
         half = parts.shape[3] // 2
         parts = fold(parts[..., :half], parts[..., half:])
-    return fold.reduce(parts, (1, 3))  # type: ignore[no-any-return]
+    return fold.reduce(parts, (1, 3))
 
 
 _SMALLER = "float32 has the largest scales (scale_dtype), formats of more bits need smaller ones"

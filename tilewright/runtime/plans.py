@@ -175,7 +175,7 @@ def made_function(
 
 def _made(text: str, name: str, names: dict[str, Any]) -> Callable[..., Any]:
     exec(_compiled(text, name), names)
-    return names[name]  # type: ignore[no-any-return]
+    return names[name]
 
 
 # Plans ------------------------------------------------------------------------------------------
@@ -413,7 +413,7 @@ def allocator_text(like: Any, shape: str, strides: str, dtype: str, names: dict[
 def _cuda_allocator() -> Callable[..., Any] | None:
     """Torch's own quick way to an uninitialised tensor on the current device, which its compiled programs take."""
     try:
-        return sys.modules["torch"]._C._dynamo.guards._empty_strided_cuda  # type: ignore[no-any-return]
+        return sys.modules["torch"]._C._dynamo.guards._empty_strided_cuda
     except AttributeError:
         return None
 

@@ -51,11 +51,6 @@ def argument(text: Text) -> str:
     return text.text
 
 
-def primary(text: Text) -> str:
-    """As the operand of a postfix operator."""
-    return text.text if text.precedence == PRIMARY else f"({text.text})"
-
-
 @dataclass(frozen=True, slots=True)
 class Spellings:
     """What differs between C dialects, as data.

@@ -41,7 +41,7 @@ def f(X: float32[n], Y: float32[n], *, n: int32) -> Y:
 
 def test_this_machine() -> None:
     here = host()
-    assert here.target == "cpu" and here.cores >= 1 and not here.has_threads and not here.has_shared_memory
+    assert here.target == "cpu" and here.cores >= 1 and not here.has_threads and not here.shared_bytes
     assert runs_here(here)
     assert arch({}) == here == arch({"arch": "native"})
 

@@ -7,7 +7,7 @@ import pytest
 from tilewright.errors import DriverError, InvalidTensorMap
 from tilewright.ir.dtypes import ALL
 from tilewright.targets.cuda.driver import find_driver
-from tilewright.targets.cuda.tma import Swizzle, TmaDescriptor, store_overrun
+from tilewright.targets.cuda.tma import Swizzle, TmaDescriptor
 
 F16, U8 = ALL["float16"], ALL["uint8"]
 
@@ -60,10 +60,6 @@ def test_swizzles(mode, mask):
         assert mode.apply(mode.apply(offset)) == offset
     assert mode.wgmma_field == {Swizzle.NONE: 0, Swizzle.B128: 1, Swizzle.B64: 2, Swizzle.B32: 3}[mode]
     assert mode.period == {Swizzle.NONE: 128, Swizzle.B128: 1024, Swizzle.B64: 512, Swizzle.B32: 256}[mode]
-
-
-def test_stores_overrun_to_whole_pieces():
-    assert [store_overrun(F16, extent) for extent in (100, 98, 102, 96, 104)] == [8, 12, 4, 0, 0]
 
 
 @pytest.mark.skipif(find_driver() is not None, reason="this machine has a GPU")

@@ -87,7 +87,7 @@ class Linear(nn.Linear):
         """Measure the ways to compute calls of each of `opt_M` rows and keep the fastest."""
         rows = self.config.M if isinstance(self.config.M, tuple) else (self.config.M or 1,)
         kinds = {bucket(int(one)): int(one) for one in rows}
-        self.tune(list(kinds.values()), getattr(torch, dtype(self.config.A_dtype).name), topk)  # type: ignore[arg-type]
+        self.tune(list(kinds.values()), getattr(torch, dtype(self.config.A_dtype).name), topk)
 
     # Weights ------------------------------------------------------------------------------------------
 

@@ -309,7 +309,7 @@ def _numbers(found: Sequence[Any]) -> list[float]:
     """Tensors of one element as numbers, waited for once."""
     import torch
 
-    return torch.stack(list(found)).tolist()  # type: ignore[no-any-return]
+    return torch.stack(list(found)).tolist()
 
 
 def _torch_type(of: DType) -> Any:

@@ -37,7 +37,7 @@ class NamedBarriers:
 def named_by_author(kernel: Kernel) -> frozenset[int]:
     """Numbers of the named barriers in a tile program: no pass has used any yet."""
     calls = [node for node in find(kernel.body, Call) if node.function in NAMED]
-    return frozenset(int(node.arguments[0].value) for node in calls)  # type: ignore[union-attr]
+    return frozenset(int(node.arguments[0].value) for node in calls)
 
 
 def number_barriers(roles: Roles, taken: frozenset[int]) -> NamedBarriers:

@@ -16,7 +16,6 @@ from tilewright.ir import nodes
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
     Allocate,
-    Assert,
     Assume,
     Buffer,
     Call,
@@ -278,8 +277,3 @@ def _values(value: Any) -> list[Expr]:
     if isinstance(value, Expr):
         return [value]
     return list(value.starts) if isinstance(value, nodes.Region) else []
-
-
-def is_declaration(statement: Statement) -> bool:
-    """Whether a statement only names or states something."""
-    return isinstance(statement, (Let, Allocate, Assume, Assert))

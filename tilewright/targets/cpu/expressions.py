@@ -22,7 +22,6 @@ from tilewright.targets.cpu.spellings import (
 )
 
 _LOGICAL = {"all": "and", "any": "or"}
-_ELEMENTWISE_RENAMED = {"absolute": "abs"}
 
 
 class CpuExpressions(CFamilyPrinter):

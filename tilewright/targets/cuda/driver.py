@@ -247,11 +247,6 @@ class Driver:
         )
         return function
 
-    def function_attribute(self, function: ctypes.c_void_p, attribute: int) -> int:
-        value = ctypes.c_int()
-        self.check(self.library.cuFuncGetAttribute(ctypes.byref(value), attribute, function), "cuFuncGetAttribute")
-        return value.value
-
     def set_function_attribute(self, function: ctypes.c_void_p, attribute: int, value: int, doing: str) -> None:
         self.check(
             self.library.cuFuncSetAttribute(function, attribute, value), "cuFuncSetAttribute", doing, LaunchFailed

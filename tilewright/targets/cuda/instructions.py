@@ -86,11 +86,6 @@ MATRIX_8X8 = fragment(WARP, ((8, THREAD, 4),), ((2, REGISTER, 1), (4, THREAD, 1)
 MATRIX_8X8_TRANSPOSED = MATRIX_8X8.transposed()
 
 
-def ldmatrix_row(lane: int) -> tuple[int, int]:
-    """Which matrix, and which of its rows, a lane gives the address of."""
-    return lane // 8, lane % 8
-
-
 # Matrix instructions ------------------------------------------------------------------------------
 
 

@@ -286,7 +286,7 @@ def on_device(device: int) -> AbstractContextManager[Any]:
     """A context in which another device is current, for torch too where it is loaded."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
-        return torch.cuda.device(device)  # type: ignore[no-any-return]
+        return torch.cuda.device(device)
     return require_driver("changing the device").on(device)
 
 

@@ -203,11 +203,6 @@ def descriptor(node: TensorMap, address: int, extents: tuple[int, ...], strides:
     return TmaDescriptor(dtype, address, tuple(reversed(extents)), steps, box, swizzle_mode(node.swizzle))
 
 
-def store_overrun(dtype: DType, inner_extent: int) -> int:
-    """Bytes past the end of each row that a tensor store writes, because it moves whole 16-byte pieces."""
-    return -(inner_extent * dtype.storage_bytes) % 16
-
-
 @functools.lru_cache(maxsize=4096)
 def encoded(descriptor: TmaDescriptor) -> bytes:
     """`TmaDescriptor.encode`, once per distinct tensor and box."""
