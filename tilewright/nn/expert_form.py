@@ -69,7 +69,7 @@ class ExpertForm:
         if self.call == "even":
             sizes = torch.full((experts,), len(rows) // experts, dtype=torch.int32, device=rows.device)
             return products(rows, sizes).reshape(-1, hidden.shape[-1])  # type: ignore[no-any-return]
-        index, factors = routing
+        index, factors = sorted(routing, key=torch.is_floating_point)  # by name they come in any order
         index, factors = index.reshape(-1, index.shape[-1]), factors.reshape(-1, factors.shape[-1])
         if self.call == "scores":
             factors = factors.gather(1, index)

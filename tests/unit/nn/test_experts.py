@@ -86,6 +86,14 @@ def test_expert_numbers_behind_the_last_are_of_another_machine() -> None:
         close(found[:1], quantised(x[:1], index[:1, :1], factors[:1, :1]))
 
 
+def test_arguments_by_name_come_in_any_order() -> None:
+    quantised = tilewright.quantize(block(MixtralExperts), SCHEME).experts
+    x, index, factors = tokens(3), torch.tensor([[0, 3], [2, 1], [1, 2]]), torch.rand(3, 2)
+    with torch.no_grad():
+        found = quantised(x, top_k_weights=factors, top_k_index=index)
+        assert torch.equal(found, quantised(x, index, factors))
+
+
 def test_rows_in_runs() -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(GraniteMoeParallelExperts())
