@@ -2,7 +2,7 @@
 
 import ml_dtypes
 import numpy as np
-from familiar_program import Familiar, drawn, nan
+from familiar_program import Familiar, begin, drawn, nan, softmax, statistics, weigh
 
 import tilewright.language as T
 
@@ -131,9 +131,7 @@ def latent_decode(num_split=2):
         np.einsum("bhd,bsd->bhs", q.astype(float), kv[:, :, 0].astype(float))
         + np.einsum("bhd,bsd->bhs", qp.astype(float), kp[:, :, 0].astype(float))
     ) / np.sqrt(dim + pe_dim)
-    p = np.exp(s - s.max(-1, keepdims=True))
-    p /= p.sum(-1, keepdims=True)
-    o = np.einsum("bhs,bsd->bhd", p, kv[:, :, 0].astype(float))
+    o = np.einsum("bhs,bsd->bhd", softmax(s), kv[:, :, 0].astype(float))
     return Familiar(
         main,
         (
@@ -222,8 +220,7 @@ def paged_decode():
         kk, vv = (x[table[b]].reshape(-1, kvh, dim)[: lens[b]].astype(float) for x in (k, v))
         for h in range(heads):
             s = kk[:, h // g] @ q[b, h].astype(float) * 0.125
-            e = np.exp(s - s.max())
-            out[b, h] = e / e.sum() @ vv[:, h // g]
+            out[b, h] = softmax(s) @ vv[:, h // g]
     return Familiar(main, (q, k, v, table, lens, nan(batch, heads, dim, dtype=bf)), {5: out}, 2e-2)
 
 
@@ -251,11 +248,7 @@ def ragged_sequences():
             acc_s = T.alloc_fragment([BM, BN], "float32")
             p = T.alloc_fragment([BM, BN], "float16")
             acc_o = T.alloc_fragment([BM, dim], "float32")
-            m = T.alloc_fragment([BM], "float32")
-            m0 = T.alloc_fragment([BM], "float32")
-            l = T.alloc_fragment([BM], "float32")
-            ls = T.alloc_fragment([BM], "float32")
-            sc = T.alloc_fragment([BM], "float32")
+            rows = statistics(BM)
             start = cu[bz]
             end = cu[bz + 1]
             n = end - start
@@ -264,9 +257,7 @@ def ragged_sequences():
                     Qs[i, d] = Q[start + bx * BM + i, by, d]
                 else:
                     Qs[i, d] = 0
-            T.fill(acc_o, 0)
-            T.fill(l, 0)
-            T.fill(m, -T.infinity("float32"))
+            begin(acc_o, *rows)
             loop_range = T.min(T.ceildiv(n, BN), T.ceildiv((bx + 1) * BM, BN))
             for k in T.Pipelined(loop_range, num_stages=1):
                 for i, d in T.Parallel(BN, dim):
@@ -279,20 +270,7 @@ def ragged_sequences():
                         (bx * BM + i >= k * BN + j) and (bx * BM + i < n and k * BN + j < n), 0, -1e9
                     )
                 T.gemm(Qs, Ks, acc_s, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
-                T.copy(m, m0)
-                T.fill(m, -T.infinity("float32"))
-                T.reduce_max(acc_s, m, dim=1, clear=False)
-                for i in T.Parallel(BM):
-                    m[i] = T.max(m[i], m0[i])
-                    sc[i] = T.exp2((m0[i] - m[i]) * (0.125 * 1.44269504))
-                for i, j in T.Parallel(BM, BN):
-                    acc_s[i, j] = T.exp2((acc_s[i, j] - m[i]) * (0.125 * 1.44269504))
-                T.reduce_sum(acc_s, ls, dim=1)
-                for i in T.Parallel(BM):
-                    l[i] = l[i] * sc[i] + ls[i]
-                T.copy(acc_s, p)
-                for i, j in T.Parallel(BM, dim):
-                    acc_o[i, j] *= sc[i]
+                weigh(acc_s, p, acc_o, *rows, 0.125 * 1.44269504)
                 for i, d in T.Parallel(BN, dim):
                     if k * BN + i < n:
                         Vs[i, d] = V[start + k * BN + i, by, d]
@@ -300,7 +278,7 @@ def ragged_sequences():
                         Vs[i, d] = 0
                 T.gemm(p, Vs, acc_o, policy=T.GemmWarpPolicy.FullRow)
             for i, j in T.Parallel(BM, dim):
-                acc_o[i, j] /= l[i]
+                acc_o[i, j] /= rows[-1][i]
             T.copy(acc_o, Os)
             for i, d in T.Parallel(BM, dim):
                 if bx * BM + i < n:
@@ -316,6 +294,5 @@ def ragged_sequences():
         for h in range(heads):
             sc = q[s, h].astype(float) @ k[s, h].astype(float).T / 8
             sc[np.triu_indices(lens[b], 1)] = -np.inf
-            e = np.exp(sc - sc.max(-1, keepdims=True))
-            out[s, h] = e / e.sum(-1, keepdims=True) @ v[s, h].astype(float)
+            out[s, h] = softmax(sc) @ v[s, h].astype(float)
     return Familiar(main, (q, k, v, cus, 130, nan(tot, heads, dim, dtype=np.float16)), {5: out}, 5e-3)

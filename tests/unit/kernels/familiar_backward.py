@@ -1,7 +1,7 @@
 """The backward pass of attention with grouped heads: sums that blocks share are added atomically."""
 
 import numpy as np
-from familiar_program import Familiar, drawn, nan
+from familiar_program import Familiar, drawn, gradient_tiles, log2_sums, nan, softmax
 
 import tilewright.language as T
 
@@ -41,19 +41,10 @@ def backward(causal=True):
             T.reduce_sum(acc, delta, 1)
             T.copy(delta, Delta[bz, bx, by * 32 : (by + 1) * 32])
         with T.Kernel(H, T.ceildiv(S, BM), B, threads=128) as (bx, by, bz):
-            K_shared = T.alloc_shared([BM, D], "float16")
-            V_shared = T.alloc_shared([BM, D], "float16")
+            K_shared, V_shared, q, do, lse_shared, delta, qkT, dsT, dv, dk = gradient_tiles(BM, BN, D, "float16")
             dsT_shared = T.alloc_shared([BM, BN], "float16")
-            q = T.alloc_shared([BN, D], "float16")
-            do = T.alloc_shared([BN, D], "float16")
-            lse_shared = T.alloc_shared([BN], "float32")
-            delta = T.alloc_shared([BN], "float32")
-            qkT = T.alloc_fragment([BM, BN], "float32")
-            dsT = T.alloc_fragment([BM, BN], "float32")
             qkT_cast = T.alloc_fragment([BM, BN], "float16")
             dsT_cast = T.alloc_fragment([BM, BN], "float16")
-            dv = T.alloc_fragment([BM, D], "float32")
-            dk = T.alloc_fragment([BM, D], "float32")
             dq = T.alloc_fragment([BN, D], "float32")
             T.copy(K[bz, by * BM : (by + 1) * BM, bx // groups, :], K_shared)
             T.copy(V[bz, by * BM : (by + 1) * BM, bx // groups, :], V_shared)
@@ -96,12 +87,9 @@ def backward(causal=True):
     kk, vv = (np.repeat(x.astype(float).transpose(0, 2, 1, 3), groups, 1) for x in (k, v))
     s = qq @ kk.swapaxes(2, 3) * sm
     s[..., np.triu(np.ones((S, S), bool), 1)] = -np.inf
-    mx = s.max(-1, keepdims=True)
-    e = np.exp(s - mx)
-    L = e.sum(-1, keepdims=True)
-    p = e / L
+    p = softmax(s)
     o = p @ vv
-    lse = ((mx + np.log(L))[..., 0] * 1.44269504).astype(np.float32)
+    lse = log2_sums(s).astype(np.float32)
     dp = dd @ vv.swapaxes(2, 3)
     delta = (o * dd).sum(-1, keepdims=True)
     ds = p * (dp - delta) * sm

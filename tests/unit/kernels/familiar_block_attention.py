@@ -2,16 +2,11 @@
 
 import ml_dtypes
 import numpy as np
-from familiar_program import Familiar, drawn, nan
+from familiar_program import Familiar, begin, drawn, nan, softmax, statistics, weigh
 
 import tilewright.language as T
 
 bf = ml_dtypes.bfloat16
-
-
-def softmax(s):
-    e = np.exp(s - s.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
 
 
 def seer():
@@ -123,17 +118,11 @@ def gqa_ragged_list():
             acc_s = T.alloc_fragment([BH, BS], "float32")
             acc_sc = T.alloc_fragment([BH, BS], "float16")
             acc_o = T.alloc_fragment([BH, DV], "float32")
-            m = T.alloc_fragment([BH], "float32")
-            mp = T.alloc_fragment([BH], "float32")
-            sc = T.alloc_fragment([BH], "float32")
-            ss = T.alloc_fragment([BH], "float32")
-            ls = T.alloc_fragment([BH], "float32")
+            rows = statistics(BH)
             has_valid = T.alloc_var("bool")
             cur_kv_head = by
             T.copy(Q[bx, by * g : by * g + BH, :], Qs)
-            T.fill(acc_o, 0)
-            T.fill(ls, 0)
-            T.fill(m, -T.infinity("float32"))
+            begin(acc_o, *rows)
             blocks_per_split = T.floordiv(MAXSEL, nsplit)
             remaining = T.floormod(MAXSEL, nsplit)
             loop_range = blocks_per_split + T.if_then_else(bz < remaining, 1, 0)
@@ -150,32 +139,20 @@ def gqa_ragged_list():
                         acc_s[i, j] = T.if_then_else(
                             i_s * BS + j >= cache_seqlens[bx], -T.infinity("float32"), acc_s[i, j]
                         )
-                    T.copy(m, mp)
-                    T.fill(m, -T.infinity("float32"))
-                    T.reduce_max(acc_s, m, dim=1, clear=False)
-                    for i in T.Parallel(BH):
-                        m[i] = T.max(m[i], mp[i])
-                        sc[i] = T.exp2(mp[i] * scale - m[i] * scale)
-                    for i, j in T.Parallel(BH, BS):
-                        acc_s[i, j] = T.exp2(acc_s[i, j] * scale - m[i] * scale)
-                    T.reduce_sum(acc_s, ss, dim=1)
-                    for i in T.Parallel(BH):
-                        ls[i] = ls[i] * sc[i] + ss[i]
-                    T.copy(acc_s, acc_sc)
-                    for i, j in T.Parallel(BH, DV):
-                        acc_o[i, j] *= sc[i]
+                    weigh(acc_s, acc_sc, acc_o, *rows, scale)
                     T.copy(V[bx, i_s * BS : (i_s + 1) * BS, cur_kv_head, :], Vs)
                     T.gemm(acc_sc, Vs, acc_o, policy=T.GemmWarpPolicy.FullRow)
+            largest, total = rows[0], rows[-1]
             if has_valid:
                 for i, j in T.Parallel(BH, DV):
-                    acc_o[i, j] /= ls[i]
+                    acc_o[i, j] /= total[i]
                 for i in T.Parallel(BH):
-                    ls[i] = T.log2(ls[i]) + m[i] * scale
+                    total[i] = T.log2(total[i]) + largest[i] * scale
             else:
-                T.fill(ls, -T.infinity("float32"))
+                T.fill(total, -T.infinity("float32"))
             for i in T.Parallel(BH):
                 if i < g:
-                    glse[bx, by * g + i, bz] = ls[i]
+                    glse[bx, by * g + i, bz] = total[i]
             for i, v in T.Parallel(BH, DV):
                 if i < g:
                     Op[bx, by * g + i, bz, v] = acc_o[i, v]
@@ -258,16 +235,10 @@ def sink_window():
             acc_s = T.alloc_fragment([BM, BN], "float32")
             p = T.alloc_fragment([BM, BN], "bfloat16")
             acc_o = T.alloc_fragment([BM, D], "float32")
-            m = T.alloc_fragment([BM], "float32")
-            mp = T.alloc_fragment([BM], "float32")
-            al = T.alloc_fragment([BM], "float32")
-            rs = T.alloc_fragment([BM], "float32")
-            ls = T.alloc_fragment([BM], "float32")
+            rows = m, mp, al, rs, ls = statistics(BM)
             sinks = T.alloc_fragment([BM], "float32")
             T.copy(Q[bz, by, bx * BM : (bx + 1) * BM, :], Qs)
-            T.fill(acc_o, 0)
-            T.fill(ls, 0)
-            T.fill(m, -T.infinity("float32"))
+            begin(acc_o, *rows)
             for i in T.Parallel(BM):
                 sinks[i] = Sinks[by]
             end = T.min(T.ceildiv(S, BN), T.ceildiv((bx + 1) * BM, BN))

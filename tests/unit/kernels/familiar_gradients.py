@@ -2,16 +2,11 @@
 
 import ml_dtypes
 import numpy as np
-from familiar_program import Familiar, drawn, nan
+from familiar_program import Familiar, drawn, gradient_tiles, log2_sums, nan, softmax
 
 import tilewright.language as T
 
 bf = ml_dtypes.bfloat16
-
-
-def softmax(s):
-    e = np.exp(s - s.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
 
 
 def bwd_no_atomics():
@@ -35,18 +30,9 @@ def bwd_no_atomics():
         dV: T.Tensor(shape, "bfloat16"),
     ):
         with T.Kernel(H, T.ceildiv(S, BM), B, threads=256) as (bx, by, bz):
-            Ks = T.alloc_shared([BM, D], "bfloat16")
-            Vs = T.alloc_shared([BM, D], "bfloat16")
-            q = T.alloc_shared([BN, D], "bfloat16")
-            do = T.alloc_shared([BN, D], "bfloat16")
+            Ks, Vs, q, do, lse_s, delta, qkT, dsT, dv, dk = gradient_tiles(BM, BN, D, "bfloat16")
             dst = T.alloc_shared([BM, BN], "bfloat16")
             pst = T.alloc_shared([BM, BN], "bfloat16")
-            lse_s = T.alloc_shared([BN], "float32")
-            delta = T.alloc_shared([BN], "float32")
-            qkT = T.alloc_fragment([BM, BN], "float32")
-            dsT = T.alloc_fragment([BM, BN], "float32")
-            dv = T.alloc_fragment([BM, D], "float32")
-            dk = T.alloc_fragment([BM, D], "float32")
             dvs = T.alloc_shared([BM, D], "bfloat16")
             T.annotate_layout({dvs: T.Layout((BM, D), lambda i, j: i * D + (j ^ ((i % 8) * 8)))})
             T.copy(K[bz, by * BM : (by + 1) * BM, bx, :], Ks)
@@ -106,7 +92,7 @@ def bwd_no_atomics():
     Q, K, V, DO = (x[0, :, 0].astype(float) for x in (q, k, v, do))
     s = Q @ K.T * sm
     p = softmax(s)
-    l = (np.log(np.exp(s - s.max(-1, keepdims=True)).sum(-1)) + s.max(-1)) * 1.44269504
+    l = log2_sums(s)
     de = (p @ V * DO).sum(-1)
     ds = p * (DO @ V.T - de[:, None]) * sm
 
@@ -234,7 +220,7 @@ def nsa_backward():
     Q, K, V, DO = q[0].astype(float), k[0, :, 0].astype(float), v[0, :, 0].astype(float), do[0].astype(float)
     s = np.where(allowed[:, None], np.einsum("thd,sd->ths", Q, K) * scale, -np.inf)
     p = softmax(s)
-    l = np.log2(np.exp(s - s.max(-1, keepdims=True)).sum(-1)) + s.max(-1) * 1.44269504
+    l = log2_sums(s)
     o = p @ V
     de = (o * DO).sum(-1)
     dp = np.einsum("thd,sd->ths", DO, V)

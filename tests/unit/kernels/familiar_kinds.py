@@ -12,6 +12,7 @@ import familiar_elements as elements
 import familiar_experts as experts
 import familiar_gathers as gathers
 import familiar_gradients as gradients
+import familiar_lists as lists
 import familiar_low_bit as low_bit
 import familiar_products as products
 import familiar_rows as rows
@@ -51,6 +52,8 @@ PROGRAMS = {
     "product with a row": elements.row_product,
     "seer attention": blocks.seer,
     "listed blocks": blocks.gqa_ragged_list,
+    "blocks and columns": lists.blocks_and_columns,
+    "latent pages": lists.latent_pages,
     "window and sinks": blocks.sink_window,
     "attention backward in two": gradients.bwd_no_atomics,
     "chosen blocks backward": gradients.nsa_backward,

@@ -2,7 +2,7 @@
 
 import ml_dtypes
 import numpy as np
-from familiar_program import Familiar, drawn, nan
+from familiar_program import Familiar, drawn, nan, softmax
 
 import tilewright.language as T
 
@@ -160,6 +160,5 @@ def chosen_blocks():
     for t in range(S):
         cols = [c for b in bi[0, t, 0] if 0 <= b * BS <= t for c in range(b * BS, b * BS + BS) if c <= t]
         s_ = q[0, t].astype(float) @ k[0, cols, 0].astype(float).T / 8
-        e = np.exp(s_ - s_.max(-1, keepdims=True))
-        o[0, t] = e / e.sum(-1, keepdims=True) @ v[0, cols, 0].astype(float)
+        o[0, t] = softmax(s_) @ v[0, cols, 0].astype(float)
     return Familiar(main, (q, k, v, bi, nan(1, S, HQ, D, dtype=np.float16)), {4: o}, 5e-3)

@@ -6,7 +6,7 @@ The machine is asked for what a word needs, by capability; what is merely slow o
 from __future__ import annotations
 
 from tilewright.errors import MissingCapability
-from tilewright.ir.nodes import Call, Commit, Function, Kernel, Parallel, Statement, TileOperator
+from tilewright.ir.nodes import Call, Function, Kernel, Statement, TileOperator
 from tilewright.ir.visitor import children, kernels
 from tilewright.passes.context import Context
 
@@ -62,11 +62,6 @@ def _word(operator: TileOperator) -> str:
 
 
 def _check(node: object, statement: Statement | Kernel, context: Context) -> None:
-    if isinstance(node, (Parallel, Commit)) and node.token is not None and not context.arch.has("threads"):
-        raise MissingCapability(
-            f"{context.arch.name} has no copies that go on while a block does other things",
-            span=node.span, hint="write T.copy or T.Parallel in T.Pipelined, without T.attr and groups",
-        )  # fmt: skip
     if isinstance(node, TileOperator) and node.token is not None and not context.arch.has("threads"):
         raise MissingCapability(
             f"{context.arch.name} has no work that goes on while a block does other things (T.{_word(node)})",

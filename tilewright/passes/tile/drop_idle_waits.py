@@ -1,4 +1,4 @@
-"""Waits for products that nobody starts are left out: those of `T.gemm` are waited for where the compiler says.
+"""Waits for what nobody starts are left out: `T.gemm` is waited for where the compiler says, one thread copies by itself.
 
 Before (an author who asked every gemm not to wait, ``wg_wait=-1``)::
 
@@ -10,34 +10,46 @@ After::
 
     gemm(q, keys, scores)
     gemm(q_tail, keys_tail, scores)
+
+Where a block is one thread, the author's loops of copies (`T.attr(..., "async_scope")`) are ordinary loops, and have ended
+where they stand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tilewright.ir.nodes import Function, Kernel, Token, Wait
+from tilewright.ir.nodes import Commit, Function, Kernel, Parallel, TileOperator, Wait
 from tilewright.ir.visitor import Rewriter, find
-from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.overlap_gemms import WGMMA
+from tilewright.passes.tile.select_async_copies import BY_HAND
 
 
 def drop_idle_waits(function: Function, context: Context) -> Function:
-    """Remove the author's waits for products in kernels that start none."""
-    return map_kernels(function, _dropped)
+    """Remove the author's waits for products in kernels that start none, and of one thread those for its copies."""
+    alone = not context.arch.has("threads")
+    return map_kernels(function, lambda kernel: _dropped(kernel, alone))
 
 
-def _dropped(kernel: Kernel) -> Kernel:
-    made: Kernel = _Drop({product.token for product in find(kernel.body, Product)})(kernel)
+def _dropped(kernel: Kernel, alone: bool) -> Kernel:
+    started = {node.token for node in find(kernel.body, TileOperator)}
+    if not alone:
+        started |= {BY_HAND}
+    made: Kernel = _Drop(frozenset({WGMMA, BY_HAND} - started))(kernel)
     return made
 
 
 @dataclass(slots=True)
 class _Drop(Rewriter):
-    started: Set[Token | None]
+    idle: frozenset[str]
 
     def visit_Wait(self, wait: Wait) -> Wait | None:
-        return None if wait.token == WGMMA and WGMMA not in self.started else wait
+        return None if wait.token in self.idle else wait
+
+    def visit_Commit(self, commit: Commit) -> Commit | None:
+        return None if commit.token in self.idle else commit
+
+    def visit_Parallel(self, loop: Parallel) -> Parallel:
+        return replace(loop, token=None) if loop.token in self.idle else loop
