@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from tilewright.compat import bitblas
 from tilewright.errors import InvalidTensor, MissingOperand, NotRepresentable, WrongArgumentShape
 from tilewright.formats import number_format
+from tilewright.matmul.tiers import ladder
 
 pytestmark = pytest.mark.sampled(3)
 
@@ -271,3 +273,18 @@ def test_what_is_repacked_says_why(changed: dict[str, Any], reason: str) -> None
     config = bitblas.MatmulConfig(accum_dtype="int32", **{**given, **changed})
     matmul = bitblas.Matmul(config, target="cuda -arch=sm_90a", enable_tuning=False)
     assert matmul.explain().startswith(f"raw weights are repacked: {reason}")
+
+
+def test_tiles_of_bytes_as_they_lie_fit_a_multiprocessor() -> None:
+    for N, K in ((17280, 3200), (8192, 8192), (1024, 512), (48, 128), (28672, 28672)):
+        config = bitblas.MatmulConfig(M=[1], N=N, K=K, A_dtype="int8", W_dtype="int8", out_dtype="int32", propagate_b=3)
+        across, words = ladder.FORM.shape(N, K)[1:]
+        for rows in (1, 8, 9, 64, 65, 128, 129, 256, 1024, 8192):
+            for sizes in ladder.candidates(config.facts(), replace(config.request(), rows=rows)):
+                weights = (
+                    sizes["weight_stages"] * 4 * sizes["warpgroups"] * sizes["tiles"] * sizes["records"] * words * 4
+                )
+                activations = sizes["stages"] * sizes["tokens"] * 128
+                staged = sizes["part"] * (64 * sizes["warpgroups"] + 4) * 4
+                assert weights + activations < 226 << 10 and across % sizes["records"] == 0
+                assert staged <= max(weights, activations), sizes

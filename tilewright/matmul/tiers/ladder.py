@@ -65,7 +65,7 @@ def choice(N: int, K: int, M: int) -> dict[str, int]:
     sizes = byte_quant_choice(N, K, M, FORM, False)
     if sizes["tokens"] == 256:
         # Slots of both operands as deep; blocks that run at once share the weight, in the second-level cache.
-        return {**sizes, "sharing": 1, "stages": 5, "weight_stages": 4, "by_tokens": True}
+        return {**sizes, "sharing": 1, "records": 1, "stages": 5, "weight_stages": 4, "by_tokens": True}
     blocks = -(-N // 128) * -(-M // sizes["tokens"])
     waves, wide = (math.ceil(count / RESIDENT[1]) for count in (blocks, math.ceil(blocks / 2)))
     # A second wave of a few blocks takes as long as blocks twice as large.
