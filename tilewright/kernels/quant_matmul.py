@@ -19,6 +19,7 @@ import tilewright.language as T
 from tilewright.errors import TilewrightError
 from tilewright.kernels.activation_quantization import scale_rows, whole, widened
 from tilewright.machine.arch import Arch
+from tilewright.machine.dot import DotInstruction, match_operands
 
 FEW_ROWS = 32
 """Up to here a block has few rows, so that short batches waste nothing on rows that do not exist."""
@@ -75,6 +76,19 @@ def columns(arch: Arch | None) -> int:
 def _is_processor(arch: Arch | None) -> bool:
     """Whether products may begin with a number for each row, which matrix units of GPUs do not."""
     return arch is None or not arch.has_threads
+
+
+def _multiplies_codes_faster(arch: Arch | None, weights: str) -> bool:
+    """Whether the machine's best product of int8 by the codes takes fewer operations than that by bytes (AVX2, of codes below 128)."""
+    if arch is None or arch.has_threads:
+        return False
+    kinds = tilewright.dtype(weights), tilewright.dtype("uint8" if weights.startswith("u") else "int8")
+    dots = [one for one in arch.matrix_instructions if isinstance(one, DotInstruction)]
+    best = [
+        next((one.uops for one in dots if match_operands(one, tilewright.dtype("int8"), kind)), math.inf)
+        for kind in kinds
+    ]
+    return best[0] < best[1]
 
 
 @tilewright.jit
@@ -205,9 +219,8 @@ def quant_matmul(
             sums = T.alloc_global((groups, M) if begins_shifted else (M, groups), sum_type)
         if has_zeros or operand != activations:
             prepare(A, operands, token_scales, sums)
-        if (
-            operand == "float32" or M <= FEW_ROWS
-        ):  # codes become floats in registers as fast as a tile of floats is read
+        # Codes become floats in registers as fast as a tile of floats is read.
+        if operand == "float32" or M <= FEW_ROWS or _multiplies_codes_faster(T.machine(), weights):
             multiply(operands, token_scales, sums, W, scales, zeros, C, 16)
         else:
             multiply(operands, token_scales, sums, W, scales, zeros, C, 128)

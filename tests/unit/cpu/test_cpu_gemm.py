@@ -13,6 +13,7 @@ import pytest
 import tilewright
 import tilewright.language as T
 from tilewright.interpreter import interpret
+from tilewright.kernels.quant_matmul import quant_matmul
 from tilewright.options import override
 from tilewright.runtime.kernel import Kernel
 from tilewright.targets.cpu.arch import arch, runs_here
@@ -139,6 +140,14 @@ def test_avx2_text_runs_where_there_is_more() -> None:
         kernel = kernel_for("avx2", 9, 40, 64, "int8", "uint4", "int32", True, packed=True, block_K=64)
         check(kernel, kernel, (9, 40, 64), ("int8", "uint4", "int32"), True)
     assert "maddubs" not in kernel.get_kernel_source() and "tw_dot4_u4_s8_i32x8" in kernel.get_kernel_source()
+
+
+@pytest.mark.parametrize(("machine", "unpacks"), [("avx2", True), ("avx512-vnni", False)])
+def test_many_rows_multiply_codes_in_registers_where_bytes_cost_more(machine: str, unpacks: bool) -> None:
+    """Bytes of any value take AVX2 seven operations, codes below 128 three."""
+    text = quant_matmul.for_target(f"cpu -arch={machine}", 96, 256, "uint4", 128, 8).get_kernel_source()
+    assert ("uint8_t weight[" not in text) is unpacks
+    assert ("tw_dot4_u8_s8_i32x8" not in text and "tw_dot4_u4_s8_i32x8" in text) is unpacks
 
 
 def test_unpacking_inverts_packing() -> None:
