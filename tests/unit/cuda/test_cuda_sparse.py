@@ -12,6 +12,7 @@ import tilewright.language as T
 from tilewright.errors import EmulationError, TilewrightError
 from tilewright.formats.sparse import NotSparse, compress, expand, group_of, in_lanes, in_rows, metadata_word, prune
 from tilewright.ir.dtypes import dtype as dtype_of
+from tilewright.ir.printer import print_program
 from tilewright.kernels.sparse_matmul import pack_metadata, sparse_parts
 from tilewright.kernels.sparse_matmul import sparse_matmul as sparse_matmul_kernel
 from tilewright.kernels.tiles import Tiles
@@ -282,3 +283,9 @@ def test_parts_make_whole_waves():
     (height, first), (rest, second) = sparse_parts(8192, 8192, "float16")
     assert (height, rest) == (7680, 512) and (first.block_M, second.block_M) == (256, 128)
     assert [rows for rows, _ in sparse_parts(2048, 2048, "float16")] == [2048]
+
+
+def test_unless_columns_are_known_there_is_one_launch_of_the_largest_tiles():
+    kernel = JITFactory(sparse_matmul_kernel.function, None, "cuda -arch=sm_90a", None)(8192, 8192, "int8", "bfloat16")
+    assert len(kernel.program.source.entries) == 1
+    assert "fragment(int32[256, 192])" in print_program(kernel.function)
