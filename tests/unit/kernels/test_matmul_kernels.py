@@ -151,7 +151,8 @@ def test_every_width_of_codes(weights: str, activations: tuple[str, str]) -> Non
 
 
 def test_few_rows_unpack_codes_in_registers_and_many_rows_a_tile_of_them() -> None:
-    text = quant_matmul(64, 256, "uint4", 128, 8.0, block_N=96).get_kernel_source()
+    function = quant_matmul.trace(64, 256, "uint4", 128, 8.0, block_N=96)
+    text = tilewright.compile(function, target="cpu -arch=avx512-vnni").get_kernel_source()
     few, many = text.split("static int32_t quant_matmul_block_2(")
     assert "uint8_t weight[" not in few
     assert "uint8_t weight[12288]" in many

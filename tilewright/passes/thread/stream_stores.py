@@ -13,16 +13,22 @@ After::
     @stage("final")
     def f(A: float32[33554432], C: float32[33554432]) -> C:
         with kernel(blocks={bx: 1}, threads={tx: 1, ty: 1, tz: 1}):
-            for i in range(0, 33554432, 16):
+            i_line: int32 = min(stream_head(C[0 : +1], True, dtype=int32), 33554432)
+            for i in range(0, i_line, 16):
+                store_first(C[i : +(i_line - i)], load_first(A[i : +(i_line - i)], dtype=float32x16), dtype=float32x16)
+            i_end: int32 = i_line + (33554432 - i_line) // 16 * 16
+            for i in range(i_line, i_end, 16):
                 stream(C[i : +16], A[i].x16, True, dtype=float32x16)
+            for i in range(i_end, 33554432, 16):
+                store_first(C[i : +(33554432 - i)], load_first(A[i : +(33554432 - i)], dtype=float32x16), dtype=float32x16)
 
 An ordinary store to a line that no cache holds reads the line first, and later pushes another one out.  Vectors that
 fill lines one after the other need not: the machine collects them and writes each line once.  Whoever reads the result
 next finds it in main memory, where it would have been in any case if it is several times the size of a core's own
 cache; of a size that is known only at launch the kernel asks then.
 
-Rows of a length that is no number of lines begin anywhere in one.  A loop over such a row begins with as many elements as
-there are up to the next line, and ends with those that its whole vectors leave (`first_lanes`).
+A tensor may begin anywhere in a line, and so may rows of a length that is no number of lines.  A loop over such a row begins
+with as many elements as there are up to the next line, and ends with those that its whole vectors leave (`first_lanes`).
 """
 
 from __future__ import annotations
