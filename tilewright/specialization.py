@@ -21,9 +21,9 @@ from tilewright.language.trace import PrimFunc
 from tilewright.machine.arch import Arch
 from tilewright.options import target_marker, target_option
 from tilewright.passes.context import Schedule
+from tilewright.runtime.call_keys import MISSED, Plan, guarded, key_function, kind_of, missed, no_key
 from tilewright.runtime.dlpack import row_major_strides
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.plans import MISSED, Plan, guarded, key_function, kind_of, missed, no_key
 from tilewright.runtime.tensors import is_tensor, tensor_view
 from tilewright.targets.base import Target
 from tilewright.targets.registry import resolve

@@ -231,11 +231,7 @@ def run(
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     library = core(options().compiler)
 
-    arrays: list[np.ndarray] = []
-    for candidate in (*arguments, *memory):
-        array = candidate.array if isinstance(candidate, TensorMap) else candidate
-        if isinstance(array, np.ndarray) and not any(array is known for known in arrays):
-            arrays.append(array)
+    arrays = _arrays_of((*arguments, *memory))
     labels = _array_names(arrays, arguments, names)
     space = _Memory(arrays)
     try:
@@ -276,13 +272,28 @@ def run(
     reports = in_order([make_report(facts, labels, resolve) for facts in result["reports"]])
     if trace:
         _write_trace(trace, result["events"], resolve)
+    return Emulation(tuple(reports), _counts(result["census"], resolve), tuple(result["printed"]))
+
+
+def _arrays_of(values: Sequence[Any]) -> list[np.ndarray]:
+    """The arrays among arguments, each once, with those that tensor maps describe."""
+    arrays: list[np.ndarray] = []
+    for value in values:
+        array = value.array if isinstance(value, TensorMap) else value
+        if isinstance(array, np.ndarray) and not any(array is known for known in arrays):
+            arrays.append(array)
+    return arrays
+
+
+def _counts(census: Sequence[Any], resolve: Callable[[int], Span | None]) -> dict[tuple[str, str, int], int]:
+    """How often each line did what."""
     counts: dict[tuple[str, str, int], int] = {}
-    for operation, site, count in result["census"]:
+    for operation, site, count in census:
         place = resolve(site)
         if place:
             key = (OPERATIONS[operation], place.file, place.line)
             counts[key] = counts.get(key, 0) + count
-    return Emulation(tuple(reports), counts, tuple(result["printed"]))
+    return counts
 
 
 def _array_names(arrays: Sequence[np.ndarray], arguments: Sequence[Any], names: Sequence[str] | None) -> list[str]:
@@ -345,8 +356,8 @@ def emulate(
     unsettled : those that the kernel before, of which this one is a dependent launch, may use until griddepcontrol_wait.
     seconds : after which a run is stopped and reported.
     report : what shows the lines that the kernel prints.
-    faults, census, workers, poison, vocabulary, file : see `run`'s harness: planted faults, counts of calls, OS threads,
-        what memory holds before it is written, the header directory, and what the text's own lines are called.
+    faults, census, workers, poison, vocabulary, file : planted faults, whether operations are counted, OS threads, what
+        memory holds before it is written, the header directory, and what the text's own lines are called.
 
     Returns
     -------

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.matmul.tiers.base import Operands
+from tilewright.runtime.call_keys import made_function, tensor_guard
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.plans import allocator_text, made_function, tensor_guard
+from tilewright.runtime.plans import allocator_text
 from tilewright.runtime.tensors import is_torch
 from tilewright.targets.cuda.workspaces import MEMORY
 

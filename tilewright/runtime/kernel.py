@@ -25,10 +25,11 @@ from tilewright.ir.visitor import kernels
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Schedule
 from tilewright.runtime.arguments import Binder, Bound
+from tilewright.runtime.call_keys import MISSED
 from tilewright.runtime.emulation import emulate_program
 from tilewright.runtime.facts import FactClass, FactClasses
 from tilewright.runtime.packing import pack_operands, packed_sizes, unpack_operand
-from tilewright.runtime.plans import MISSED, Device, Plans
+from tilewright.runtime.plans import Device, Plans
 from tilewright.runtime.profiler import Profiler
 from tilewright.runtime.programs import lowered
 from tilewright.runtime.tensors import is_torch

@@ -1,0 +1,162 @@
+"""What tells calls apart: keys of their arguments, guards of torch's, and functions written for so many of them."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+MISSED = object()
+"""What a plan answers where the call needs the full checks after all."""
+
+Plan = Callable[..., Any]
+"""Runs a call again, with its arguments, or answers `MISSED`."""
+
+
+def kind_of(value: Any) -> str | None:
+    """What tells how an argument's key is read; None for arguments that have none."""
+    kind = type(value)
+    if kind is np.ndarray:
+        return "numpy"
+    if kind in torch_types():
+        return "torch"
+    return {int: "int", float: "float", bool: "bool", str: "str", type(None): "none"}.get(kind)
+
+
+_TORCH_TYPES: list[frozenset[type]] = []
+
+
+def torch_types() -> frozenset[type]:
+    """Torch's tensor types, once torch is loaded: only a torch tensor can be of them."""
+    if _TORCH_TYPES:
+        return _TORCH_TYPES[0]
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "nn"):
+        return frozenset()
+    _TORCH_TYPES.append(frozenset((torch.Tensor, torch.nn.Parameter)))
+    return _TORCH_TYPES[0]
+
+
+_PARTS = {
+    "numpy": "{0}.shape, {0}.strides, {0}.dtype, {0}.flags.num",
+    "torch": "{0}.shape, {0}.dtype, {0}.get_device(), {0}.is_contiguous() or {0}.stride(), {0}.is_neg()",
+    "float": "{0}.hex()",
+    "strided": "{0}.shape, {0}.dtype, {0}.get_device(), {0}.stride(), {0}.is_neg()",
+}
+"""What a plan depends on, by kind of argument; for others the value itself."""
+
+_KIND_TESTS = {"numpy": "type({0}) is ndarray", "torch": "type({0}) in tensors", "none": "{0} is None"}
+
+
+def key_function(
+    kinds: Sequence[str | None], strided: Collection[int] = (), free: Collection[int] = ()
+) -> Callable[..., Any]:
+    """A function of arguments of these kinds that gives what a plan depends on; None for other arguments.
+
+    Parameters
+    ----------
+    kinds : of `kind_of`, one an argument.
+    strided : positions of tensors whose strides count even where their order is row-major.
+    free : positions of scalars whose value does not count.
+    """
+    names = [f"a{i}" for i in range(len(kinds))]
+    tests, parts = [], []
+    for position, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+        tests.append(_KIND_TESTS.get(kind or "", f"type({{0}}) is {kind}").format(name))
+        way = "strided" if kind == "torch" and position in strided else kind
+        if position not in free:
+            parts.append(_PARTS.get(way or "", "{0}").format(name))
+    text = (
+        f"def key({', '.join(names)}):\n"
+        f"    if {' and '.join(tests) or 'True'}:\n"
+        f"        return ({', '.join([*parts, ''])})\n"
+        f"    return None\n"
+    )
+    return _made(text, "key", {"ndarray": np.ndarray, "tensors": torch_types()})
+
+
+def no_key(*arguments: Any) -> None:
+    """The key function before any call was met."""
+    return
+
+
+def missed(*arguments: Any) -> Any:
+    """What runs where no plan is known."""
+    return MISSED
+
+
+def guarded(
+    values: Sequence[Any],
+    passed: Sequence[int],
+    plan: Plan,
+    free: Collection[int],
+    otherwise: Callable[..., Any],
+    also: str = "",
+    **names: Any,
+) -> Callable[..., Any] | None:
+    """A function that runs a plan for values like these, `otherwise` for others; None where there can be none.
+
+    Torch compares tensors with what it remembers of others in one step, for its own compiled programs: in a third of
+    the time that a key takes.
+
+    Parameters
+    ----------
+    values : of a call.
+    passed : positions of those that the plan takes.
+    free : positions of scalars whose value does not count.
+    also : a condition to be tested first, in terms of `names`.
+    """
+    tensors = [i for i, value in enumerate(values) if kind_of(value) == "torch"]
+    remembered = tensor_guard([values[i] for i in tensors])
+    if remembered is None or any(kind_of(value) in ("numpy", None) for value in values):
+        return None
+    tests = [also] if also else []
+    names.update(check=remembered.check, plan=plan, otherwise=otherwise)
+    tests.append(f"check({', '.join(f'a{i}' for i in tensors)})")
+    for i, value in enumerate(values):
+        if i not in tensors and i not in free:
+            names |= {f"type{i}": type(value), f"value{i}": value}
+            # 0.0 and -0.0 are equal, and so are True and 1
+            same = f"a{i}.hex() == value{i}.hex()" if type(value) is float else f"a{i} == value{i}"
+            tests.append(f"type(a{i}) is type{i} and {same}")
+        elif i in free:
+            tests.append(f"type(a{i}) is float")
+    given = ", ".join(f"a{i}" for i in range(len(values)))
+    text = (
+        f"def call({given}):\n"
+        f"    if {' and '.join(tests)}: return plan({', '.join(f'a{i}' for i in passed)})\n"
+        f"    return otherwise({given})\n"
+    )
+    return _made(text, "call", names)
+
+
+def tensor_guard(tensors: Sequence[Any]) -> Any:
+    """Torch's memory of tensors' types, devices, shapes and strides; None for torches that have none."""
+    try:
+        make = sys.modules["torch"]._C._dynamo.guards.TensorGuards
+        shapes, strides = [list(t.shape) for t in tensors], [list(t.stride()) for t in tensors]
+        guard = make(*tensors, dynamic_dims_sizes=shapes, dynamic_dims_strides=strides)
+        return guard if tensors and guard.check(*tensors) else None
+    except (KeyError, AttributeError, TypeError, SystemError, RuntimeError):
+        return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled(text: str, name: str) -> Any:
+    return compile(text, f"<{name} of a call>", "exec")
+
+
+def made_function(
+    name: str, parameters: Sequence[str], lines: Sequence[str], names: dict[str, Any]
+) -> Callable[..., Any]:
+    """A function with a body of these lines, which mention `names`."""
+    body = "\n".join(f"    {line}" for line in lines)
+    return _made(f"def {name}({', '.join(parameters)}):\n{body}\n", name, names)
+
+
+def _made(text: str, name: str, names: dict[str, Any]) -> Callable[..., Any]:
+    exec(_compiled(text, name), names)
+    return names[name]
