@@ -18,11 +18,16 @@ import tilewright
 import tilewright.language as T
 from tilewright.errors import TilewrightError
 from tilewright.kernels.activation_quantization import scale_rows, whole, widened
+from tilewright.kernels.matmul import by_tiles
 from tilewright.machine.arch import Arch
 from tilewright.machine.dot import DotInstruction, match_operands
 
 FEW_ROWS = 32
 """Up to here a block has few rows, so that short batches waste nothing on rows that do not exist."""
+
+
+LEAST_ROWS = 8
+"""From here on a matrix unit multiplies faster than codes are unpacked next to dot products; below, blocks have fewer rows than this."""
 
 
 class InvalidGroup(TilewrightError):
@@ -137,7 +142,7 @@ def quant_matmul(
     _check_options(weights, zero, activations, out, arithmetic, codebook)
     if group <= 0 or K % group:
         raise InvalidGroup(group, K)
-    block_N = block_N or columns(T.machine())
+    columns_given = block_N
     groups = K // group
     least = min(codebook) if codebook is not None else 0
     table = None if codebook is None else tuple(value - least for value in codebook)
@@ -150,6 +155,7 @@ def quant_matmul(
         has_zeros and (whole_zero or (zero is not None and operand == "float32")) and _is_processor(T.machine())
     )
     sum_type = "int32" if begins_shifted and operand == "int8" else "float32"
+    tiles = by_tiles(T.machine(), operand)
     M = T.dynamic("M")
 
     @T.macro
@@ -181,7 +187,19 @@ def quant_matmul(
                         sums[m, g] = value
 
     @T.macro
-    def multiply(A: Any, token_scales: Any, sums: Any, W: Any, scales: Any, zeros: Any, C: Any, block_M: int) -> None:
+    def multiply(
+        A: Any,
+        token_scales: Any,
+        sums: Any,
+        W: Any,
+        scales: Any,
+        zeros: Any,
+        C: Any,
+        block_M: int,
+        beside_tiles: int = 0,
+    ) -> None:
+        # A matrix unit is done with a group so fast that sums in the second-level cache would keep it waiting.
+        block_N = columns_given or (beside_tiles if tiles and beside_tiles else columns(T.machine()))
         with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=1) as (bn, bm):
             tile = T.alloc_shared((block_M, group), operand)
             # Few rows are multiplied by codes as they come out of the registers, many by a tile of what is multiplied.
@@ -220,10 +238,14 @@ def quant_matmul(
         if has_zeros or operand != activations:
             prepare(A, operands, token_scales, sums)
         # Codes become floats in registers as fast as a tile of floats is read.
-        if operand == "float32" or M <= FEW_ROWS or _multiplies_codes_faster(T.machine(), weights):
+        if operand == "float32" or _multiplies_codes_faster(T.machine(), weights):
             multiply(operands, token_scales, sums, W, scales, zeros, C, 16)
+        elif tiles and M < LEAST_ROWS:
+            multiply(operands, token_scales, sums, W, scales, zeros, C, LEAST_ROWS - 1)
+        elif M <= FEW_ROWS:
+            multiply(operands, token_scales, sums, W, scales, zeros, C, FEW_ROWS if tiles else 16, 64)
         else:
-            multiply(operands, token_scales, sums, W, scales, zeros, C, 128)
+            multiply(operands, token_scales, sums, W, scales, zeros, C, 128, 32)
 
     Activations, Result = T.Tensor((M, K), activations), T.Tensor((M, N), out)
     Weight, PerGroup = T.Packed((N, K), weights), T.Tensor((groups, N), "float32")

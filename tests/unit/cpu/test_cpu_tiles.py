@@ -133,9 +133,10 @@ def scaled(M: int, N: int, K: int, group: int, zeros: bool) -> Any:
 
 
 @pytest.mark.parametrize("zeros", [False, True])
-@pytest.mark.parametrize(("N", "group"), [(32, 128), (24, 32)])
-def test_scaled_totals(N: int, group: int, zeros: bool) -> None:
-    M, K = 21, 256
+@pytest.mark.parametrize(("M", "N", "group"), [(21, 32, 128), (21, 24, 32), (70, 48, 64)])
+def test_scaled_totals(M: int, N: int, group: int, zeros: bool) -> None:
+    """Of 70 rows, vectors finish the first thirty-two while the next are multiplied."""
+    K = 256
     kernel = tilewright.compile(scaled.trace(M, N, K, group, zeros), target=f"cpu -arch={MACHINE}")
     assert is_by_tiles(kernel)
     a, b = random((M, K), "int8", 0), random((N, K), "uint8", 1)

@@ -103,6 +103,8 @@ class TileProduct(VectorProduct):
 
             def down(vectors: int, vector: Expr, lanes: int) -> list[Statement]:
                 shape = _Shape(tuple(heights), vectors, lanes)
+                if shape.heights == (ROWS, ROWS) and not self._stays(shape) and self.chunk == self.op.k:
+                    return self._in_turns(left, right, shape, start, stop, vector, scale_a, scale_b)
                 body = lambda row: self._parts(left, right, shape, row, vector, scale_a, scale_b)  # noqa: E731
                 return loop("row", start, stop, body, step=ROWS * len(heights))
 
@@ -163,31 +165,71 @@ class TileProduct(VectorProduct):
 
     # One set of registers -----------------------------------------------------------------------
 
+    def _stays(self, shape: _Shape) -> bool:
+        """Whether totals pass from c to c and never through other memory."""
+        return self.direct and shape.lanes == self.lanes
+
+    def _end(self) -> Extent:
+        """Products along k: as many as the panels have loads for, where k ends within a tile."""
+        if not isinstance(self.loads, Expr):
+            return self.op.k // self.step
+        return index_binary("floordiv", add(self.loads, self.tiles.words - 1), self.tiles.words)
+
     def _parts(self, left: Left, right: PanelRight, shape: _Shape, row: Expr, vector: Expr,
                 scale_a: Scale | None, scale_b: Scale | None) -> list[Statement]:  # fmt: skip
+        """The products of one set of registers, chunk by chunk."""
+
         def steps(first: Extent, stop: Extent) -> list[Statement]:
             return loop("step", first, stop, lambda step: self._products(left, right, shape, row, vector, step))
 
-        count = self.op.k // self.step
-        end: Extent = count
-        if isinstance(self.loads, Expr):
-            end = index_binary("floordiv", add(self.loads, self.tiles.words - 1), self.tiles.words)
-        if self.direct and shape.lanes == self.lanes:
+        end = self._end()
+        if self._stays(shape):
             begin = self._each(shape, lambda i, j, tile: self._begin(shape, i, j, tile, row, vector))
             finish = self._each(shape, lambda i, j, tile: [registers.store(tile, *self._c(row, vector, i, j))])
             return [*begin, *steps(0, end), *finish]
-        parts = self.op.k // self.chunk
+        parts, count = self.op.k // self.chunk, self.op.k // self.step
+        totals = self._totals(shape)
 
         def one(chunk: Expr) -> list[Statement]:
             first: Extent = 0 if parts == 1 else mul(chunk, count // parts)
             stop = end if parts == 1 else add(first, count // parts)
             if parts > 1 and isinstance(end, Expr):
                 stop = index_binary("min", stop, end)
-            zeros = self._each(shape, lambda i, j, tile: [registers.zero(tile)])
-            leaving = self._leave(shape, row, vector, chunk, scale_a, scale_b)
-            return [Seq((*zeros, *steps(first, stop), *leaving))]
+            leaving = self._leave(totals, shape, row, vector, chunk, scale_a, scale_b)
+            return [Seq((*self._zeros(shape), *steps(first, stop), *self._stored(totals, shape), *leaving))]
 
-        return loop("chunk", 0, parts, one)
+        return [Seq((Allocate(totals), *loop("chunk", 0, parts, one)))]
+
+    def _in_turns(self, left: Left, right: PanelRight, shape: _Shape, start: Extent, stop: Extent, vector: Expr,
+                  scale_a: Scale | None, scale_b: Scale | None) -> list[Statement]:  # fmt: skip
+        """The same for rows upon rows: while the unit multiplies some, vectors finish the ones before."""
+        totals, height, end = self._totals(shape), ROWS * len(shape.heights), self._end()
+
+        def leave(row: Expr) -> list[Statement]:
+            return self._leave(totals, shape, row, vector, const(0), scale_a, scale_b)
+
+        def turn(row: Expr) -> list[Statement]:
+            products = loop("step", 0, end, lambda step: self._products(left, right, shape, row, vector, step))
+            before = leave(index_binary("sub", row, height))
+            behind = If(index_binary("gt", row, start), Seq(tuple(before)))
+            return [*self._zeros(shape), *products, behind, *self._stored(totals, shape)]
+
+        turns = loop("row", start, stop, turn, step=height)
+        return [Seq((Allocate(totals), *turns, *leave(index_binary("sub", stop, height))))]
+
+    def _totals(self, shape: _Shape) -> Buffer:
+        """Memory that all accumulators leave through."""
+        count = shape.accumulator(len(shape.heights) - 1, shape.vectors - 1) + 1
+        return Buffer("totals", (count, ROWS, self.lanes), self.plan.instruction.accumulator, "local")
+
+    def _zeros(self, shape: _Shape) -> list[Statement]:
+        return self._each(shape, lambda i, j, tile: [registers.zero(tile)])
+
+    def _stored(self, totals: Buffer, shape: _Shape) -> list[Statement]:
+        def place(tile: int) -> Region:
+            return Region(totals, (const(tile), const(0), const(0)), (1, ROWS, self.lanes))
+
+        return self._each(shape, lambda i, j, tile: [registers.store(tile, place(tile), ROW_BYTES)])
 
     def _each(self, shape: _Shape, body: Callable[[int, int, int], list[Statement]]) -> list[Statement]:
         """`body` for every accumulator, by its tile of rows, its panel and its number."""
@@ -241,16 +283,9 @@ class TileProduct(VectorProduct):
             return _row_bytes(a)
         return left.buffer.static_shape[-1] * left.buffer.dtype.storage_bytes
 
-    def _leave(self, shape: _Shape, row: Expr, vector: Expr, chunk: Expr,
+    def _leave(self, totals: Buffer, shape: _Shape, row: Expr, vector: Expr, chunk: Expr,
                scale_a: Scale | None, scale_b: Scale | None) -> list[Statement]:  # fmt: skip
-        """Totals through memory to c."""
-        count = shape.accumulator(len(shape.heights) - 1, shape.vectors - 1) + 1
-        dtype = self.plan.instruction.accumulator
-        totals = Buffer("totals", (count, ROWS, self.lanes), dtype, "local")
-        zeros = const(0), const(0)
-        stored = self._each(
-            shape, lambda i, j, tile: [registers.store(tile, Region(totals, (const(tile), *zeros), (1, ROWS, self.lanes)), ROW_BYTES)]
-        )  # fmt: skip
+        """Totals from memory to c."""
 
         def finish(i: int, line: Expr) -> list[Statement]:
             found: list[Statement] = []
@@ -268,7 +303,7 @@ class TileProduct(VectorProduct):
                 left = index_binary("sub", self.exist, add(row, ROWS * i))
                 height = index_binary("min", left, height)
             lines += loop("line", 0, height, lambda line, i=i: finish(i, line))  # type: ignore[misc]
-        return [Allocate(totals), *stored, *lines]
+        return lines
 
 
 def _row_bytes(region: Region) -> Extent:
