@@ -6,7 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from tilewright.kernels.epilogue import PLAIN, Epilogue
-from tilewright.kernels.hopper_quant_digits import TOKENS, digit_quant_candidates, digit_quant_matmul
+from tilewright.kernels.hopper_quant_digits import (
+    TOKENS,
+    digit_quant_candidates,
+    digit_quant_choice,
+    digit_quant_matmul,
+)
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_medium_choice import medium_quant_choice
 from tilewright.kernels.hopper_quant_small import (
@@ -21,17 +26,14 @@ from tilewright.machine.fragment_records import FragmentRecords
 FEW = 16
 """Rows that the kernel for a few serves."""
 
-DIGIT_BITS = 2
-"""Of codes that are multiplied by activations taken apart into bytes; wider ones come as halves while they are waited for."""
-
 
 def chosen(
     N: int, K: int, M: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN
 ) -> tuple[dict[str, Any], Any]:
     """Sizes, and the kernel that takes them."""
-    digits = digit_quant_candidates(N, K, form) if M <= TOKENS and form.bits <= DIGIT_BITS else []
-    if digits:
-        return digits[0], digit_quant_matmul
+    digits = digit_quant_choice(N, K, form) if M <= TOKENS else None
+    if digits is not None:
+        return digits, digit_quant_matmul
     small = small_quant_choice(N, K, M, form) if M <= FEW else {}
     covers = M <= FEW and small["stages"] > 0 and small["cluster"] < max(RESIDENT)
     many = form.rows > 16 or (form.sets > 1 and form.zero is not None)  # sums, for a worker's registers

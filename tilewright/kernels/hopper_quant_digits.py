@@ -31,14 +31,14 @@ TOKENS = 2
 BITS = 29
 """Of whole numbers: the largest of A lies from 2^29 on."""
 
-SPLITTERS = 256
-"""Threads of a block that takes activations apart."""
-
 SLOTS = 2
 """Tiles whose sums are on their way."""
 
 WARPS = 16
 """Workers of a block at most: registers."""
+
+NARROW, LEAST_WEIGHT = 2, 1 << 25
+"""Bits of codes at most, and elements of a weight at least, for which this kernel is faster than that for a few rows."""
 
 STEP = 64
 """Columns that are decoded at once where records have more than 16 rows: registers hold so many codes."""
@@ -94,7 +94,7 @@ def digit_quant_matmul(
         raise InvalidShares(across, records, cluster * warps)
     rows, step = form.rows, STEP if form.rows > 16 else COLUMNS
     steps, pieces = COLUMNS // step, records * COLUMNS // step
-    width, span = TOKENS * DIGITS, records * COLUMNS
+    width, fills = TOKENS * DIGITS, cluster * warps * records * COLUMNS == K
     adders = 4 - warps % 4
     groups = min(blocks // cluster, down)
     turns = -(-down // (groups * cluster))
@@ -107,37 +107,42 @@ def digit_quant_matmul(
         stream.publish(turn)
 
     @T.macro
-    def split(A: Any, digits: Any, worth: Any) -> None:
-        """A kernel before: numbers as four bytes, and what each is worth: powers of 256, or infinity where there is one, nothing else beside it."""
-        with T.Kernel(cluster * warps, threads=SPLITTERS) as part:
-            T.pdl_sync()
-            T.pdl_trigger()
-            x = T.alloc_fragment((width, span), "float32")
-            sizes = T.alloc_fragment((width, span), "int32")
-            most = T.alloc_fragment(
-                (width,), "int32"
-            )  # bits of the largest magnitude: beyond infinity's where there is no number
-            for n, k in T.Parallel(width, span):
-                column = part * span + k // COLUMNS * COLUMNS + form.byte_column(k % COLUMNS)
-                value = T.cast(A[T.min(n // DIGITS, M - 1), T.min(column, K - 1)], "float32")
-                x[n, k] = T.if_then_else(column < K, value, 0.0)
-                sizes[n, k] = T.reinterpret(x[n, k], "int32") & 0x7FFFFFFF
-            T.reduce_max(sizes, most, dim=1)
+    def load(A: Any, first: Any, x: Any, most: Any) -> None:
+        """A worker's columns of A, each row once for every digit, and the bits of their largest magnitude: beyond infinity's for none."""
+        sizes = T.alloc_fragment((width, step), "int32")
+        found = T.alloc_fragment((width,), "int32")
+        T.clear(most)
+        for piece in list(range(pieces)):
+            for n, k in T.Parallel(width, step):
+                column = first * COLUMNS + column_of(piece, k)
+                value = T.cast(A[T.min(n // DIGITS, M - 1), column if fills else T.min(column, K - 1)], "float32")
+                x[piece][n, k] = value if fills else T.if_then_else(column < K, value, 0.0)
+                sizes[n, k] = T.reinterpret(x[piece][n, k], "int32") & 0x7FFFFFFF
+            T.reduce_max(sizes, found, dim=1)
             for n in T.Parallel(width):
-                exponent = T.max((most[n] >> 23) - 127, LEAST)
-                endless = T.if_then_else(n % DIGITS == DIGITS - 1, T.infinity("float32"), 0.0)
-                found = T.if_then_else(exponent < 128, power_of(exponent - BITS + n % DIGITS * 8), endless)
-                worth[part, n] = T.if_then_else(
-                    most[n] > INFINITE, T.reinterpret(T.int32(INFINITE + 1), "float32"), found
-                )
-            for n, k in T.Parallel(width, span):
-                exponent = T.max((most[n] >> 23) - 127, LEAST)
-                power = T.if_then_else(exponent < 128, power_of(BITS - exponent), power_of(-126))
-                value = x[n, k] * power * power_of(-form.byte_unit(k % COLUMNS))
+                most[n] = T.max(most[n], found[n])
+
+    def column_of(piece: int, k: Any) -> Any:
+        """The column of W's records, from a worker's first on, that column `k` of a piece of codes as bytes is."""
+        return piece // steps * COLUMNS + form.byte_column(piece % steps * step + k)
+
+    @T.macro
+    def split(x: Any, most: Any, digits: Any, weight: Any) -> None:
+        """Numbers as four bytes, and what each of these is worth: powers of 256; infinity where there is one, nothing else beside it."""
+        power = T.alloc_fragment((width,), "float32")
+        for n in T.Parallel(width):
+            exponent = T.max((most[n] >> 23) - 127, LEAST)
+            endless = T.if_then_else(n % DIGITS == DIGITS - 1, T.infinity("float32"), 0.0)
+            worth = T.if_then_else(exponent < 128, power_of(exponent - BITS + n % DIGITS * 8), endless)
+            weight[n] = T.if_then_else(most[n] > INFINITE, T.reinterpret(T.int32(INFINITE + 1), "float32"), worth)
+            power[n] = T.if_then_else(exponent < 128, power_of(BITS - exponent), power_of(-126))
+        for piece in list(range(pieces)):
+            for n, k in T.Parallel(width, step):
+                value = x[piece][n, k] * power[n] * power_of(-form.byte_unit(piece % steps * step + k))
                 whole = T.cast(T.clamp(value, -(2.0 ** (BITS + 1)), 2.0 ** (BITS + 1)), "int32")
                 # Lower digits are from -128 on, so that what is above them carries.
                 digit = ((whole + 0x00808080) >> (n % DIGITS * 8)) ^ T.if_then_else(n % DIGITS == DIGITS - 1, 0, 128)
-                digits[n, part * span + k] = T.cast(digit, "int8")
+                digits[piece][n, k] = T.cast(digit, "int8")
 
     @T.macro
     def add_columns(digits: Any, sums: Any) -> None:
@@ -201,10 +206,8 @@ def digit_quant_matmul(
 
     @T.macro
     def product(W: Any, A: Any, factor: Any, shift_by: Any, residual: Any, C: Any) -> None:
-        of_A = T.alloc_global((width, cluster * warps * span), "int8")
-        worth = T.alloc_global((cluster * warps, width), "float32")
-        split(A, of_A, worth)
-        with T.Kernel(groups * cluster, threads=32 * (warps + adders), cluster_dims=cluster) as block:
+        # Nobody works where there are no rows.
+        with T.Kernel(T.min(M, 1) * (groups * cluster), threads=32 * (warps + adders), cluster_dims=cluster) as block:
             group, rank = block // cluster, block % cluster
             ring = T.alloc_shared((warps, stages, records, words), "uint32")
             sums = T.alloc_shared((SLOTS, warps, rows, width), "float32")
@@ -222,13 +225,15 @@ def digit_quant_matmul(
                             fetch(W, ring, stream, worker, first, turn, tile)
                     T.pdl_sync()
                     T.pdl_trigger()
+                    T.assume(M > 0)
                     T.assume(first >= 0)
                     digits = [T.alloc_fragment((width, step), "int8") for _ in range(pieces)]
                     of_digits = [T.alloc_fragment((width,), "int32") for _ in range(records)]
                     weight = T.alloc_fragment((width,), "float32")
-                    for piece in list(range(pieces)):
-                        T.copy(of_A[0, first * COLUMNS + piece * step], digits[piece])
-                    T.copy(worth[first // records, 0], weight)
+                    x = [T.alloc_fragment((width, step), "float32") for _ in range(pieces)]
+                    most = T.alloc_fragment((width,), "int32")
+                    load(A, first, x, most)
+                    split(x, most, digits, weight)
                     add_columns(digits, of_digits)
                     codes = T.alloc_fragment((rows, step), "int8")
                     scale = T.alloc_fragment((rows,), "float32")
@@ -310,8 +315,21 @@ def digit_quant_sizes(N: int, K: int, form: FragmentRecords, records: int, clust
     return {"warps": warps, "records": records, "stages": stages, "cluster": cluster, "blocks": RESIDENT[cluster]}
 
 
+def digit_quant_choice(N: int, K: int, form: FragmentRecords) -> dict[str, int] | None:
+    """The sizes that `digit_quant_matmul` is called with for a problem, found on an H200; None where other kernels are as good.
+
+    Few workers with long copies are the fast ones: each takes its columns of A apart before it begins, which small weights do not pay for.
+    """
+    found = digit_quant_candidates(N, K, form)
+    records = 2 if form.shape(N, K)[1] <= 32 else 4
+    suited = [one for one in found if one["records"] == records and one["cluster"] <= 4]
+    if form.bits > NARROW or N * K < LEAST_WEIGHT or not suited:
+        return None
+    return next((one for one in suited if one["warps"] <= WARPS // 2), suited[0])
+
+
 def digit_quant_candidates(N: int, K: int, form: FragmentRecords) -> list[dict[str, int]]:
-    """Sizes for a problem, those found fastest on an H200 first; none where the kernel has no such records."""
+    """Sizes that suit a problem; none where the kernel has no such records."""
     if not form.has_bytes or form.sets > 1 or form.zero is not None:
         return []
     tried = [(records, cluster) for cluster in (1, 2, 4, 8) for records in (2, 4, 1)]

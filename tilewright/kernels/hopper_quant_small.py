@@ -306,7 +306,7 @@ def small_quant_choice(N: int, K: int, M: int, form: FragmentRecords) -> dict[st
     records make longer copies, which are the faster ones.
     """
     chunks = -(-K // (4 * COLUMNS))
-    records, units = (4, chunks) if chunks >= 12 or M > 8 else (2, 2 * chunks)
+    records, units = (4, chunks) if chunks >= 12 else (2, 2 * chunks)
     cluster = next((c for c in RESIDENT if units <= c * most_warps(M, form)), max(RESIDENT))
     return small_quant_sizes(N, K, M, form, records, cluster)
 
