@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import NotPrepared, WrongArgumentShape
+from tilewright.errors import NotPrepared, WrongArgumentKind, WrongArgumentShape
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.arrays import aside, is_capturing
 from tilewright.matmul.packed import PackedWeight
@@ -34,6 +34,9 @@ class PackedExperts(Sequence[PackedWeight]):
     def __init__(self, weights: Sequence[PackedWeight]) -> None:
         if not weights:
             raise WrongArgumentShape("no weights were given to stack")
+        for number, weight in enumerate(weights):
+            if not isinstance(weight, PackedWeight):
+                raise WrongArgumentKind(f"weight {number} is a {type(weight).__name__}, expected a PackedWeight")
         first = weights[0]
         for number, weight in enumerate(weights):
             if _form(weight) != _form(first):

@@ -136,7 +136,7 @@ class Linear(torch.nn.Module):
             )
         if linear.weight.dtype in (torch.float16, torch.bfloat16) and to not in SCHEMES:
             options.setdefault("scale_dtype", str(linear.weight.dtype).removeprefix("torch."))
-        weight = quantize(as_numpy(linear.weight.float()), to, group=group, **options)
+        weight = quantize(linear.weight.float(), to, group=group, **options)
         return cls.from_quantized(weight, linear.bias, activations=activations, device=linear.weight.device)
 
     @classmethod

@@ -10,7 +10,7 @@ import pytest
 
 from tilewright.conversion import quantize as quantize_model
 from tilewright.errors import TilewrightError
-from tilewright.matmul import Matmul, MatmulConfig, PackedWeight, grouped_matmul, quant_matmul
+from tilewright.matmul import Matmul, MatmulConfig, PackedExperts, PackedWeight, grouped_matmul, quant_matmul
 from tilewright.matmul.product import Product
 from tilewright.quant import QuantizedWeight, quantize
 
@@ -107,6 +107,12 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "no config": (lambda: Matmul({"N": N}), "a dict was given for a MatmulConfig"),  # type: ignore[arg-type]
     "no weight to transform": (
         lambda: operator().transform_weight(None), "the weight has shape [], expected [N, K] = [24, 64]"
+    ),
+    "an array for an expert": (
+        lambda: PackedExperts([PACKED, X]), "weight 1 is a ndarray, expected a PackedWeight"  # type: ignore[list-item]
+    ),
+    "a layer without numbers": (
+        lambda: Linear.from_float(torch.nn.Linear(K, N, device="meta")), "the weight is on the meta device: it has no numbers"
     ),
     "no sizes of runs": (
         lambda: grouped_matmul(X, [PACKED, PACKED], None), "the sizes are None, expected 2 numbers of rows"
