@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "quant"))
+import hf_experts  # noqa: E402
+from checkpoint_writers import write_mxfp4  # noqa: E402
 from hf_experts import (  # noqa: E402
     EXPERTS,
     HIDDEN,
@@ -171,6 +175,24 @@ def test_a_converted_checkpoint_fills_the_model(kind: Any, tmp_path: Path) -> No
     assert isinstance(loaded.experts, Experts)
     with torch.no_grad():
         close(loaded(tokens()), tilewright.quantize(model, SCHEME)(tokens()), 1e-6)
+
+
+def test_gpt_oss_in_mxfp4_fills_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks, scales and biases of all experts, as the checkpoint of that model has them."""
+    monkeypatch.setattr(hf_experts, "INNER", 64)
+    model, rng = block(GptOssExperts), np.random.default_rng(0)
+    state = {name: t.detach().numpy() for name, t in model.state_dict().items() if "_proj" not in name}
+    for name, (rows, columns) in {"gate_up_proj": (128, HIDDEN), "down_proj": (HIDDEN, 64)}.items():
+        written = [write_mxfp4(rng, rows, columns) for _ in range(EXPERTS)]
+        for part in ("_blocks", "_scales"):
+            state[f"experts.{name}{part}"] = np.stack([one.tensors[part] for one in written])
+        state[f"experts.{name}_bias"] = getattr(model.experts, f"{name}_bias").detach().numpy()
+        getattr(model.experts, name).data = torch.from_numpy(np.stack([one.weight.T for one in written])).float()
+    save_safetensors(tmp_path / "model.safetensors", state)
+    (tmp_path / "config.json").write_text('{"quantization_config": {"quant_method": "mxfp4"}}')
+    loaded = tilewright.load_quantized(block(GptOssExperts, 5), tmp_path)
+    with torch.no_grad():
+        close(loaded(tokens()), model(tokens()))
 
 
 @pytest.mark.parametrize("names", [("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2")])
