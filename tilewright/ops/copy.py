@@ -5,6 +5,7 @@ This file is the model for an operator: fields, check, effects, reference, gener
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -19,7 +20,7 @@ from tilewright.ir.nodes import (
     tile_operator,
 )
 from tilewright.ops.atomic import atomic_call, combine
-from tilewright.ops.base import element, elementwise, full_index, same_shape, shape_text, store_element
+from tilewright.ops.base import element, elementwise, full_index, same_shape, shape_text, static_extents, store_element
 from tilewright.ops.rounding import cast_array
 
 ENGINE_SUMS = ("float32", "float16", "bfloat16", "int32", "uint32", "uint64")
@@ -61,6 +62,13 @@ class Copy(TileOperator):
     prefetch: int | None = None
     adds: bool = False
     peers: tuple[int, int] | None = None
+
+    @property
+    def landing_bytes(self) -> int:
+        """Bytes that arrive at a destination of known extents, those from beyond the source's end included."""
+        extents = static_extents(self.destination)
+        assert extents is not None
+        return self.destination.dtype.nbytes(math.prod(extents))
 
     def check(self) -> Iterator[str]:
         scopes = (self.source.buffer.scope, self.destination.buffer.scope)

@@ -189,7 +189,7 @@ class _Lower(Rewriter):
 
     def _loads(self, copies: Sequence[Copy]) -> list[Statement]:
         """Loads that signal one barrier: announced, then started."""
-        total = sum(_bytes(copy) for copy in copies)
+        total = sum(copy.landing_bytes for copy in copies)
         for copy in copies:
             assert copy.barrier is not None
             self.signals[copy] = copy.barrier
@@ -222,7 +222,9 @@ class _Lower(Rewriter):
         if copy.barrier is None or copy.rank is None:
             return self._leader(copy, span=copy.span) if is_by_hand(copy) else copy
         self.signals[copy] = copy.barrier
-        told = Evaluate(Call(BOOL, "mbarrier_arrive_expect_tx_cluster", (copy.barrier, copy.rank, const(_bytes(copy)))))
+        told = Evaluate(
+            Call(BOOL, "mbarrier_arrive_expect_tx_cluster", (copy.barrier, copy.rank, const(copy.landing_bytes)))
+        )
         return self._leader(told, copy, span=copy.span)
 
     def visit_Commit(self, commit: nodes.Commit) -> Any:
@@ -261,9 +263,3 @@ def _joins(statement: Statement, first: Copy) -> bool:
     if not isinstance(statement, Copy) or statement.barrier is None or statement.rank is not None:
         return False
     return same(statement.barrier, first.barrier)
-
-
-def _bytes(copy: Copy) -> int:
-    """Bytes that a copy of the engine brings, those out of bounds included."""
-    extents: list[int] = [int(extent) for extent in copy.destination.extents]  # type: ignore[arg-type]
-    return copy.destination.dtype.nbytes(math.prod(extents))

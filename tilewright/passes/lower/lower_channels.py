@@ -461,7 +461,7 @@ class _Lower(Rewriter):
         self.barriers[copy] = full
         if ring.channel.name in self.announced:
             return self._first_thread(copy)
-        return self._first_thread(call("mbarrier_expect_tx", full, const(_bytes(copy))), copy)
+        return self._first_thread(call("mbarrier_expect_tx", full, const(copy.landing_bytes)), copy)
 
 
 def _announced(body: Seq, copies: Sequence[Copy]) -> int | None:
@@ -472,7 +472,7 @@ def _announced(body: Seq, copies: Sequence[Copy]) -> int | None:
         if not inside:
             continue
         if isinstance(statement, Copy):
-            total += _bytes(statement)
+            total += statement.landing_bytes
         elif isinstance(statement, For) and all(
             isinstance(end, nodes.Const) for end in (statement.start, statement.stop, statement.step)
         ):
@@ -484,9 +484,3 @@ def _announced(body: Seq, copies: Sequence[Copy]) -> int | None:
         else:
             return None
     return total
-
-
-def _bytes(copy: Copy) -> int:
-    """Bytes that a copy of the engine brings, those out of bounds included."""
-    extents = [int(extent) for extent in copy.destination.extents]  # type: ignore[arg-type]
-    return copy.destination.dtype.nbytes(math.prod(extents))

@@ -108,12 +108,6 @@ def reads_own_memory(value: Expr | Region) -> bool:
     return any(node.buffer.scope != "global" for node in find(value, Load))
 
 
-def load_bytes(copy: Copy) -> int:
-    """Bytes that a copy into shared memory brings."""
-    extents = [int(extent) for extent in copy.destination.extents]  # type: ignore[arg-type]
-    return copy.destination.dtype.nbytes(math.prod(extents))
-
-
 @dataclass(frozen=True, slots=True)
 class _Axis:
     """A grid dimension along which blocks may be joined, and the loads that they then share."""
@@ -123,7 +117,7 @@ class _Axis:
 
     @property
     def saved(self) -> int:
-        return sum(map(load_bytes, self.shared))
+        return sum(copy.landing_bytes for copy in self.shared)
 
 
 def _form(kernel: Kernel, context: Context) -> Kernel:

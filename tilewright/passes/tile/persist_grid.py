@@ -84,7 +84,7 @@ from tilewright.passes.tile.claim_tiles import CLAIM, PERSISTENT, Claims
 from tilewright.passes.tile.deal_tiles import ceildiv, dealt_loop
 from tilewright.passes.tile.divide_roles import SPECIALIZED
 from tilewright.passes.tile.drop_dependent_launch import WORDS
-from tilewright.passes.tile.form_clusters import CLUSTER, depending, differs, load_bytes, reads_own_memory
+from tilewright.passes.tile.form_clusters import CLUSTER, depending, differs, reads_own_memory
 from tilewright.passes.tile.ping_pong import PING_PONG, last_turn, own_turn, paired
 from tilewright.passes.tile.rasterize_grid import RASTER, panel_place, within
 from tilewright.passes.tile.running_numbers import Renumber
@@ -212,7 +212,7 @@ class _Grid:
         if len(self.source.grid) < 2:
             return 1
         along = [
-            size * sum(load_bytes(copy) for copy in channel_copies(self.source)
+            size * sum(copy.landing_bytes for copy in channel_copies(self.source)
                        if differs(copy.source, depending(self.source, var)))
             for var, size in zip(self.source.block_vars[:2], self.dims)
         ]  # fmt: skip

@@ -99,7 +99,8 @@ def _int4(parts: Mapping[str, Any], group: int, name: str) -> QuantizedWeight:
 def _extents(block: Any, codes: Any) -> tuple[int, int]:
     """Rows and columns of a block; -1 stands for all."""
     shape = as_array(codes).shape
-    return tuple(extent if size == -1 else int(size) for size, extent in zip(block, shape))  # type: ignore[return-value]
+    rows, columns = (extent if size == -1 else int(size) for size, extent in zip(block, shape))
+    return rows, columns
 
 
 def _bits(about: Mapping[str, Any]) -> int:
