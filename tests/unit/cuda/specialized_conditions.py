@@ -66,6 +66,49 @@ def block_sparse_expected(a, b, mask):
     return result
 
 
+def either_way(A, B, D, kinds, stages=(2, 3)):
+    """Tiles of rows that go one way or another, each with a pipeline of its own through the same tiles, one with two."""
+    R = T.const("R")
+    A: T.Tensor((R, 64, 160), "float16")
+    B: T.Tensor((160, 64), "float16")
+    D: T.Tensor((160, 64), "float16")
+    kinds: T.Tensor((R,), "int32")
+    C = T.empty((R, 64, 64), "float32")
+    with T.Kernel(1, threads=128):
+        a = T.alloc_shared((64, 32), "float16")
+        b = T.alloc_shared((32, 64), "float16")
+        c = T.alloc_fragment((64, 64), "float32")
+        for r in T.serial(R):
+            T.clear(c)
+            if kinds[r] == 0:
+                for k in T.Pipelined(5, num_stages=stages[0]):
+                    T.copy(A[r, 0, k * 32], a)
+                    T.copy(B[k * 32, 0], b)
+                    T.gemm(a, b, c)
+            elif kinds[r] == 1:
+                for k in T.Pipelined(4, num_stages=stages[1]):
+                    T.copy(A[r, 0, k * 32], a)
+                    T.copy(D[k * 32, 0], b)
+                    T.gemm(a, b, c)
+                for k in T.Pipelined(kinds[r] + 1, num_stages=2):
+                    T.copy(A[r, 0, k * 32], a)
+                    T.copy(B[k * 32, 0], b)
+                    T.gemm(a, b, c)
+            else:
+                T.fill(c, 7.0)
+            T.copy(c, C[r, 0, 0])
+    return C
+
+
+def either_way_expected(a, b, d, kinds):
+    ways = [
+        lambda a: product(a, b),
+        lambda a: product(a[:, :128], d[:128]) + product(a[:, :64], b[:64]),
+        lambda a: np.full((64, 64), 7, np.float32),
+    ]
+    return np.stack([ways[kind](rows) for rows, kind in zip(a, kinds, strict=True)])
+
+
 def ragged(A, B, lengths):
     """Each row of blocks sums over a length of its own, perhaps none; the next one starts where slots stand."""
     A: T.Tensor((3, 64, 256), "float16")

@@ -17,6 +17,8 @@ from specialized_base import Program, integers, product
 from specialized_conditions import (
     block_sparse,
     block_sparse_expected,
+    either_way,
+    either_way_expected,
     leaving,
     leaving_expected,
     masked,
@@ -113,6 +115,8 @@ PROGRAMS = [
     Program("block sparse gemm", block_sparse, (WIDE_A, integers(256, 128, seed=3), BLOCKS), block_sparse_expected),
     Program("ragged lengths", ragged, (integers(3, 64, 256), integers(3, 64, 256, seed=1), np.array([8, 0, 5], np.int32)),
             ragged_expected),
+    Program("either way", either_way, (integers(6, 64, 160), integers(160, 64, seed=1), integers(160, 64, seed=2),
+            np.array([1, 0, 0, 2, 1, 0], np.int32)), either_way_expected, instructions=("UTMALDG", "HGMMA")),
     Program("leaving", leaving, (integers(512, 128), integers(64, 128, seed=1), np.array([0, 0, 0, 1, 2, 0, 0, 0], np.int32)),
             leaving_expected),
     Program("returning", leaving, (integers(512, 128), integers(64, 128, seed=1), np.array([0, 2, 0, 0, 1, 0, 0, 0], np.int32)),

@@ -178,11 +178,14 @@ class _Planner:
         read = [_position(site, home) for site in readers]
         parts = sorted({*filled, *read})
         if max(filled) >= min(read):
+            groups = [[[site for site in sites if _position(site, home) == part] for sites in (writers, readers)]
+                      for part in parts]  # fmt: skip
             if len(parts) == 1:
+                groups = _by_branch(writers, readers, home)
+            if len(groups) == 1:
                 return f"{tile.name} carries values from one iteration to the next"
             found: list[Stretch] = []
-            for part in parts:
-                mine = [[site for site in sites if _position(site, home) == part] for sites in (writers, readers)]
+            for mine in groups:
                 inner = self._stretches(tile, mine[0], mine[1])
                 if isinstance(inner, str):
                     return inner
@@ -272,6 +275,17 @@ def _common(found: Iterable[Site]) -> Seq:
         if all(site.position_in(body) is not None for site in rest):
             home = body
     return home
+
+
+def _by_branch(writers: Sequence[Site], readers: Sequence[Site], home: Seq) -> list[list[list[Site]]]:
+    """Writers and readers by the ways of the condition in `home` that they all stand in, of which one is gone."""
+
+    def way(site: Site) -> Seq | None:
+        place = next(place for place, (body, _) in enumerate(site.steps) if body is home)
+        return site.steps[place + 1][0] if place + 1 < len(site.steps) else None
+
+    ways = list(dict.fromkeys(id(way(site)) for site in (*writers, *readers)))
+    return [[[site for site in sites if id(way(site)) == one] for sites in (writers, readers)] for one in ways]
 
 
 def _position(site: Site, home: Seq) -> int:
