@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import struct
 import sys
 import threading
@@ -205,7 +206,7 @@ def streams(monkeypatch):
         return 0
 
     def capture(stream, status, number, *rest):
-        number._obj.value = state["capture"]
+        status._obj.value, number._obj.value = state["capture"] is not None, state["capture"] or 0
         return 0
 
     library.cuMemAlloc_v2, library.cuStreamGetCaptureInfo_v2 = allocate, capture
@@ -283,6 +284,14 @@ def test_captures_have_workspaces_of_their_own(streams, monkeypatch):
         found.append((made.address(left, 1024), made.address(there, 16)))
         assert found[-1] == (made.address(left, 1024), made.address(there, 16))
         assert found[-1][0] != made.address(left, 2048) == made.address(left, 1024)
+        last = made.address(left, 1024)
+        workspaces.MEMORY.forget_ended("start", {})
+        assert last == made.address(left, 1024)
     state["capture"] = None
+    # What belongs to a capture that has ended is given back when garbage is collected.
+    assert workspaces.MEMORY._captured and workspaces.MEMORY.forget_ended in gc.callbacks
+    gc.collect()
+    assert not workspaces.MEMORY._captured
+    gc.callbacks.remove(workspaces.MEMORY.forget_ended)
     assert eager == (made.address(left, 1024), made.address(there, 16))
     assert len({*eager, *found[0], *found[1]}) == 6

@@ -231,12 +231,12 @@ class Driver:
             exchange(ctypes.byref(mode))
 
     def capture(self, stream: int) -> int:
-        """The number of the capture into a graph that a stream takes part in."""
+        """The number of the capture into a graph that a stream takes part in, 0 for none."""
         status, number = ctypes.c_int(), ctypes.c_uint64()
         found = ctypes.byref(status), ctypes.byref(number), None, None, None
         result = self.library.cuStreamGetCaptureInfo_v2(ctypes.c_void_p(stream), *found)
         self.check(result, "cuStreamGetCaptureInfo")
-        return number.value
+        return number.value if status.value else 0
 
     def function(self, module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
         function = ctypes.c_void_p()

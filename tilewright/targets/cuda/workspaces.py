@@ -5,11 +5,14 @@ a stream run in order, and one that begins early touches no workspace before it 
 checks that).  Words that atomics count in are a program's own: zeros at first, later what the call before left.
 
 Launches that are captured into a graph run whenever it is replayed, in any stream, so a capture has workspaces of its own:
-memory of torch's allocator, which belongs to the graph's pool and lives as long as the graph.
+memory of torch's allocator, which belongs to the graph's pool and lives as long as the graph.  It is given back when the capture has
+ended, or the pool would not be empty for those who ask (`torch.compile(mode="reduce-overhead")`): nobody says when that is, but they
+collect garbage before they complain.
 """
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import Callable
@@ -61,6 +64,8 @@ class StreamMemory:
     def _of_capture(self, number: int, size: int, device: int, stream: int) -> int:
         """The same for launches that are being captured: out of the pool that torch keeps for their graph."""
         capture = require_driver("capturing a launch").capture(stream)
+        if self.forget_ended not in gc.callbacks:
+            gc.callbacks.append(self.forget_ended)
         known, pieces = self._captured.get((device, stream), (None, {}))
         if known != capture:
             pieces = {}  # a stream has one capture at a time: the one before has ended
@@ -70,6 +75,15 @@ class StreamMemory:
             torch = sys.modules["torch"]
             piece = pieces[number] = torch.empty(size, dtype=torch.uint8, device=f"cuda:{device}")
         return int(piece.data_ptr())
+
+    def forget_ended(self, phase: str, info: Any) -> None:
+        """Give back the pieces of captures that have ended; called where garbage is collected."""
+        if phase != "start" or not self._captured:
+            return
+        driver = require_driver("looking at captures")
+        for (device, stream), (number, _) in list(self._captured.items()):
+            if driver.capture(stream) != number:
+                self._captured.pop((device, stream), None)
 
 
 MEMORY = StreamMemory()
