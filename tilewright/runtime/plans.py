@@ -203,10 +203,11 @@ class _Planner:
 
     def _addresses(self, given: str) -> dict[int, str]:
         """Reads the addresses of the tensors, and sends calls with others than these modulo the widest access elsewhere."""
-        others = self.names["others"]
+        # Functions that stay must not hold `self`, which has the arguments of one call.
+        others, widest = self.names["others"], self.widest
 
         def otherwise(*arguments: Any) -> Any:
-            found = others.get(_residues(arguments, self.widest))
+            found = others.get(_residues(arguments, widest))
             return MISSED if found is None else found(*arguments)
 
         self.names["otherwise"] = otherwise

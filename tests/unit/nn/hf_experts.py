@@ -119,7 +119,7 @@ class Block(nn.Module):
         if kind == "Llama4TextExperts" or (form is not None and form.call == "even"):
             return self.experts(x.repeat(EXPERTS, 1))
         if getattr(self.experts, "dense_scores", False) or (form is not None and form.call == "scores"):
-            scores = torch.zeros(len(x), EXPERTS, dtype=x.dtype).scatter_(1, index, scores)
+            scores = torch.zeros(len(x), EXPERTS, dtype=x.dtype, device=x.device).scatter_(1, index, scores)
         return self.experts(x, index, scores)
 
 

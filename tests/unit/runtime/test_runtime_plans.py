@@ -2,6 +2,8 @@
 
 import contextlib
 import ctypes
+import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -164,3 +166,19 @@ def test_torch_tensors_too(device):
         with pytest.raises(tilewright.TilewrightError):
             kernel(*wrong)
     assert len(device.launches) == count
+
+
+@pytest.mark.parametrize("target", ["cuda", "cpu"])
+def test_tensors_of_a_call_are_not_kept(device, target):
+    """A plan knows what a call's tensors are like, and holds none of them: memory of results is free when their users are done."""
+    torch = pytest.importorskip("torch")
+    make = compiled if target == "cuda" else lambda *of: tilewright.compile(*of, target="cpu")
+    kernel, returning = make(scaled()), make(scaled(), -1)
+    held = []
+    for rows in (4, 4, 5):
+        x, y = torch.ones(rows, 8), torch.empty(rows, 8)
+        kernel(x, 2.0, 1, y)
+        held += [weakref.ref(one) for one in (x, y, returning(x, 2.0, 1))]
+    del x, y
+    gc.collect()
+    assert [one() is None for one in held] == [True] * 9
