@@ -190,7 +190,7 @@ class Buffer(Record):
     Attributes
     ----------
     shape : extents, outermost first.  Only global buffers may have symbolic ones.
-    strides : in elements, for global buffers that are not row-major; else None.
+    strides : in elements, for global buffers and local views of them that are not row-major; else None.
     source : the buffer that this one is a view of; both start at the same byte, row-major.  A ``local`` (later
         ``register``) view of a global buffer promises that every access through it is in bounds.
     packed : a global buffer whose physical order the compiler chooses (`T.Packed`): the caller passes

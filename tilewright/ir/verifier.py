@@ -123,8 +123,11 @@ class _Verifier:
                 if buffer.scope != "global" and (buffer.source is None or buffer.source.scope != "global"):
                     self.report(where, f"the {buffer.scope} buffer {buffer.name} has a symbolic shape")
                 self.expression(where, extent)
-        if buffer.strides is not None and (buffer.scope != "global" or len(buffer.strides) != buffer.rank):
-            self.report(where, f"{buffer.name}: strides belong to a global buffer, one a dimension")
+        seen = buffer.source if buffer.scope in ("local", "register") and buffer.source is not None else buffer
+        if buffer.strides is not None and (seen.scope != "global" or len(buffer.strides) != buffer.rank):
+            self.report(
+                where, f"{buffer.name}: strides belong to a global buffer or a local view of one, one a dimension"
+            )
         by_host = buffer.source is not None and buffer not in self.allocated  # the host describes it to the copy engine
         if self.kernel is not None and self.stage.flat and buffer.rank > 1 and not by_host:
             self.report(where, f"{buffer.name} has {buffer.rank} dimensions; at stage {self.stage.name} it has one")

@@ -23,6 +23,7 @@ from tilewright.passes.thread.plan_shared_memory import plan_shared_memory
 from tilewright.passes.thread.stream_stores import stream_stores
 from tilewright.passes.thread.unroll_loops import unroll_loops
 from tilewright.passes.thread.vectorize_accesses import vectorize_accesses
+from tilewright.passes.tile.begin_at_zero import begin_at_zero
 from tilewright.passes.tile.check_tiles import check_tiles
 from tilewright.passes.tile.check_words import check_words
 from tilewright.passes.tile.delay_waits import delay_waits
@@ -99,6 +100,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(join_branches, "early: whoever looks for what fills a tile sees all of it written", _many_threads),
     Step(widen_indices, "before anything computes with indices"),
     Step(simplify, "early: what never runs asks nothing of the passes behind", _one_thread),
+    Step(begin_at_zero, "before operands move: gemms and what clears their sums stand as the author wrote them", _one_thread),
     Step(share_packing, "before tiles are forwarded or laid out: some of them go", _one_thread),
     Step(forward_operands, "before layouts: an operand that is not staged needs none", _one_thread),
     Step(plan_operand_layouts, "while gemms are whole: they say how their operands want to lie", _one_thread),

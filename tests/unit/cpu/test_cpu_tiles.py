@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_cpu_gemm import check, interpreted, kernel_for, random
+from test_cpu_gemm import check, interpreted, kernel_for, product, random
 
 import tilewright
 import tilewright.language as T
@@ -183,6 +183,55 @@ def test_two_matrices_met_for_the_first_time(dtype: str, out: str) -> None:
     exact = a.astype(np.float64) @ b.astype(np.float64)
     magnitude = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
     assert (np.abs(found - exact) <= (0 if dtype == "int8" else K * 2.0**-23 * magnitude)).all()
+
+
+def largest_of_sums(M: int, N: int, K: int) -> Any:
+    """The largest of each column's sums in blocks of 32 rows and 64 columns, zeros beyond the end of A and B among them."""
+
+    @T.prim_func
+    def main(A: T.Tensor((M, K), "int8"), B: T.Tensor((N, K), "int8"), D: T.Tensor((1, 64), "int32")):
+        with T.Kernel(1, threads=1) as _:
+            a = T.alloc_shared((32, K), "int8")
+            b = T.alloc_shared((64, K), "int8")
+            c = T.alloc_fragment((32, 64), "int32")
+            d = T.alloc_fragment((64,), "int32")
+            T.clear(c)
+            for k in T.Pipelined(1):
+                T.copy(A[0, k * K], a)
+                T.copy(B[0, k * K], b)
+                T.gemm(a, b, c, transpose_B=True)
+            T.reduce_max(c, d, dim=0)
+            T.copy(d, D[0, 0])
+
+    return main
+
+
+@pytest.mark.parametrize(("M", "N"), [(32, 64), (20, 64), (12, 64), (32, 40), (20, 40)])
+def test_sums_that_no_product_reaches_are_zero(M: int, N: int) -> None:
+    """Registers begin at zero, so nobody fills c; rows and columns that do not exist are zero all the same."""
+    kernel = tilewright.compile(largest_of_sums(M, N, 64), target=f"cpu -arch={MACHINE}")
+    assert "tw_tile_zero" in kernel.get_kernel_source()
+    a, b = np.full((M, 64), -3, np.int8), np.full((N, 64), 5, np.int8)
+    expected = np.zeros((1, 64), np.int32)
+    expected[:, :N] = -960 if M == 32 else 0
+    found = np.full((1, 64), 7, np.int32)
+    interpret(kernel.program.final, (a, b, found))
+    np.testing.assert_array_equal(found, expected)
+    if runs_here(kernel.arch):
+        with override(cache=False):
+            kernel(a, b, found)
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("K", "pitch"), [(128, 192), (64, 64), (100, 192), (320, 320)])
+def test_copied_rows_lie_an_odd_number_of_lines_apart(K: int, pitch: int) -> None:
+    """Sixteen rows at a power of two share few sets of the first-level cache."""
+    M, N = 200, 80
+    trace = product.trace(M, N, K, "int8", "int8", "int32", True, block_M=96, block_N=32, block_K=-(-K // 64) * 64)
+    kernel = tilewright.compile(trace, target=f"cpu -arch={MACHINE}")
+    loads = [line for line in kernel.get_kernel_source().splitlines() if "tile_load(4" in line]
+    assert loads and all(line.endswith(f", {pitch});") for line in loads)
+    both_ways(kernel, (M, N, K), ("int8", "int8", "int32"), True)
 
 
 def test_few_rows_are_multiplied_by_vectors() -> None:

@@ -37,7 +37,6 @@ After::
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -69,7 +68,7 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh
-from tilewright.passes.tile.choose_products import product_plan, shifts_left
+from tilewright.passes.tile.choose_products import product_plan, shifts_left, tile_plan
 from tilewright.passes.tile.forward_operands import (
     FEW_ROWS,
     SOURCES,
@@ -85,6 +84,8 @@ from tilewright.passes.tile.plan_operand_layouts import (
 )
 
 MOST_GRID_DIMENSIONS = 3
+LINE = 64
+"""Bytes of a line of the caches."""
 
 
 def share_packing(function: Function, context: Context) -> Function:
@@ -105,12 +106,14 @@ class _Shared:
     layout : of a right operand, None for rows side by side.
     memory : the workspace.
     places : the loops and grid dimensions that it depends on, with their extents.
+    pitch : elements from a row of a left operand to the next, where that is more than a row has.
     """
 
     copy: Copy
     layout: PanelLayout | None
     memory: Buffer
     places: dict[Var, Extent]
+    pitch: int | None = None
 
 
 class _Hosts(Rewriter):
@@ -156,7 +159,8 @@ class _Hosts(Rewriter):
         """The tile at a place of the workspace."""
         leading, inner = tuple(tile.places.values()), tile.copy.destination.buffer.shape
         name, dtype = tile.copy.destination.buffer.name, tile.memory.dtype
-        tiles = Buffer(f"{name}_tiles", (*leading, *inner), dtype, "global", source=tile.memory)
+        strides = None if tile.pitch is None else _strides((*leading, *inner), tile.pitch)
+        tiles = Buffer(f"{name}_tiles", (*leading, *inner), dtype, "global", strides, tile.memory)
         if tile.layout is not None:
             panels = Buffer(f"{name}_panels", tile.memory.shape, dtype, "local", source=tile.memory)
             facts: dict[Buffer, PhysicalOperand] = self.context.facts.setdefault(FACT, {})
@@ -222,16 +226,42 @@ def _shared_tiles(kernel: Kernel, context: Context) -> list[_Shared]:
             form = _left_form(gemm, context) if region is gemm.a else tile_layout(gemm, context.arch)
             places = _places(copy, {**grid, **loops[copy]})
             if form is not None and places is not None and not set(grid) <= set(places):
-                found.append(_shared(copy, form[0], form[1], places))
+                pitch = _pitch(gemm, context) if region is gemm.a else None
+                found.append(_shared(copy, form[0], form[1], places, pitch))
     return found
 
 
-def _shared(copy: Copy, layout: PanelLayout | None, dtype: DType, places: dict[Var, Extent]) -> _Shared:
-    size: Extent = math.prod(copy.destination.buffer.static_shape) if layout is None else layout.size
+def _shared(
+    copy: Copy, layout: PanelLayout | None, dtype: DType, places: dict[Var, Extent], pitch: int | None
+) -> _Shared:
+    rows, columns = copy.destination.buffer.static_shape
+    size: Extent = rows * (pitch or columns) if layout is None else layout.size
     for extent in places.values():
         both = isinstance(size, int) and isinstance(extent, int)
         size = size * extent if both else index_binary("mul", cast(expr(size), INT64), extent)  # type: ignore[operator]
-    return _Shared(copy, layout, Buffer(f"{copy.destination.buffer.name}_packed", (size,), dtype, "global"), places)
+    return _Shared(
+        copy, layout, Buffer(f"{copy.destination.buffer.name}_packed", (size,), dtype, "global"), places, pitch
+    )
+
+
+def _pitch(gemm: Gemm, context: Context) -> int | None:
+    """Elements between rows that a matrix unit loads sixteen at a time.
+
+    An odd number of lines, so that the sixteen lie in different sets of the first-level cache.
+    """
+    size = gemm.a.dtype.storage_bytes
+    if tile_plan(gemm, context.arch) is None or gemm.k * size % (2 * LINE):
+        return None
+    return gemm.k + LINE // size
+
+
+def _strides(shape: tuple[Extent, ...], pitch: int) -> tuple[Extent, ...]:
+    """Strides of tiles whose rows are `pitch` elements apart."""
+    strides: list[Extent] = [pitch, 1]
+    for extent in reversed(shape[1:-1]):
+        both = isinstance(extent, int) and isinstance(strides[0], int)
+        strides.insert(0, strides[0] * extent if both else index_binary("mul", strides[0], extent))  # type: ignore[operator]
+    return tuple(strides)
 
 
 def _left_form(gemm: Gemm, context: Context) -> tuple[None, DType] | None:

@@ -8,7 +8,7 @@ type, at the end of the columns) leave through a small tile of the block's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.ir.nodes import (
     Allocate,
@@ -19,6 +19,7 @@ from tilewright.ir.nodes import (
     Region,
     Seq,
     Statement,
+    Store,
     binary,
     const,
     expr,
@@ -31,7 +32,7 @@ from tilewright.passes.tile.choose_products import TilePlan, tile_plan
 from tilewright.passes.tile.plan_operand_layouts import PhysicalOperand
 from tilewright.targets.cpu import tile_registers as registers
 from tilewright.targets.cpu.gemm import VectorProduct, lower_gemm
-from tilewright.targets.cpu.microkernels import Left, PanelRight, Right, add, load_vector, loop, mul
+from tilewright.targets.cpu.microkernels import Left, PanelRight, Right, add, load_vector, loop, mul, splat_const
 from tilewright.targets.cpu.operands import Scale, inside
 from tilewright.targets.cpu.tile_registers import LEFT, RIGHT, ROW_BYTES
 
@@ -83,12 +84,29 @@ class TileProduct(VectorProduct):
     def _begins_with_zeros(self) -> bool:
         return self.direct and self.op.clear is True and self.op.n % self.lanes == 0
 
+    def _cleared_rest(self, rows: Extent, valid: Extent) -> list[Statement]:
+        """Zeros for what no product reaches: rows behind the last that exist, and panels behind the last of columns."""
+        c, panels = self.op.c, self.op.n // self.lanes
+
+        def line(row: Expr, first: Extent) -> list[Statement]:
+            def store(vector: Expr) -> list[Statement]:
+                at = full_index(c, (row, mul(vector, self.lanes)))
+                return [Store(c.buffer, at, splat_const(0, c.dtype.with_lanes(self.lanes)))]
+
+            return loop("vector", first, panels, store)
+
+        statements = loop("row", 0, rows, lambda row: line(row, valid)) if valid != panels else []
+        return statements + loop("row", rows, self.op.m, lambda row: line(row, 0))
+
     def _panels_in_place(self, physical: PhysicalOperand) -> PanelRight | None:
         """Where a tile hangs over the end of k, the memory must go on to the end of a product."""
         at_end = physical.layout.depth % self.op.k
         if at_end and physical.layout.together % self.tiles.words:
             return None
-        return super()._panels_in_place(physical)
+        panels = super()._panels_in_place(physical)
+        if panels is not None and physical.leading:  # a workspace, which a kernel before has just written
+            return replace(panels, streamed=False)
+        return panels
 
     # Loops --------------------------------------------------------------------------------------
 
@@ -111,9 +129,10 @@ class TileProduct(VectorProduct):
             sizes = registers.configure(heights[0], heights[-1], self.tiles.words)
             return [sizes, *self._panels_of(down, 2 if len(heights) == 2 else 4, valid)]
 
+        rest = self._cleared_rest(rows, valid) if self._begins_with_zeros() else []
         if isinstance(rows, int):
-            return self._bands_of(rows, band)
-        return self._bands_up_to(rows, band)
+            return [*rest, *self._bands_of(rows, band)]
+        return [*rest, *self._bands_up_to(rows, band)]
 
     def _bands_of(self, rows: int, band: Callable[..., list[Statement]]) -> list[Statement]:
         """The bands of a known number of rows."""
