@@ -102,9 +102,12 @@ def _first_use(node: Statement, buffer: Buffer) -> Gemm | None:
 
 
 def _runs_once(loop: For | Pipelined) -> bool:
+    if isinstance(loop, For):
+        if loop.kind != "serial" or not isinstance(loop.step, Const):
+            return False
+        step = int(loop.step.value)
+    else:
+        step = 1
     if not isinstance(loop.start, Const) or not isinstance(loop.stop, Const):
         return False
-    if isinstance(loop, For) and (loop.kind != "serial" or not isinstance(loop.step, Const)):
-        return False
-    step = int(loop.step.value) if isinstance(loop, For) else 1  # type: ignore[union-attr]
     return 0 < int(loop.stop.value) - int(loop.start.value) <= step
