@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from tilewright.matmul.facts import WeightFacts
 from tilewright.matmul.record_order import RecordOrder
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import is_torch
+
+Made = TypeVar("Made")
 
 LAYOUT = "plain/1"
 """Id of the layout that every kernel of last resort reads."""
@@ -231,11 +233,12 @@ class PackedWeight:
             raise InvalidCheckpoint(f"{path} holds no weight that can be read: {error}") from None
         return made if device is None else made.to(device)
 
-    def derived(self, key: Any, make: Callable[[], Any]) -> Any:
+    def derived(self, key: Any, make: Callable[[], Made]) -> Made:
         """Another form of the weight, which some kernels read: made once for each key."""
         if key not in self._derived:
             self._derived[key] = make()
-        return self._derived[key]
+        found: Made = self._derived[key]
+        return found
 
     @property
     def device(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from tilewright.matmul.arrays import aside, is_capturing
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.records import Coding, can_be_lifted, records_of
 from tilewright.matmul.tiers.scaled import channel_scales
+
+Made = TypeVar("Made")
 
 
 class PackedExperts(Sequence[PackedWeight]):
@@ -104,21 +106,22 @@ class PackedExperts(Sequence[PackedWeight]):
                     self.held.pop("codes", None)
             return words.reshape(-1, *words.shape[2:]), factors.reshape(-1)
 
-        return self._once(str(form), made)  # type: ignore[no-any-return]
+        return self._once(str(form), made)
 
     def can_be_lifted(self, form: FragmentRecords) -> bool:
         """Whether codes of all weights can be scaled by one operation."""
         key = f"lifted {form}"
-        return self._once(key, lambda: all(can_be_lifted(weight, form) for weight in self._weights))  # type: ignore[no-any-return]
+        return self._once(key, lambda: all(can_be_lifted(weight, form) for weight in self._weights))
 
-    def _once(self, key: str, make: Callable[[], Any]) -> Any:
+    def _once(self, key: str, make: Callable[[], Made]) -> Made:
         if key not in self._derived:
             if any(map(is_capturing, self.held.values())):
                 raise NotPrepared(
                     "experts are packed while a graph is captured", hint="call once with such activations before"
                 )
             self._derived[key] = aside(make, self._weights[0].held["codes"])
-        return self._derived[key]
+        found: Made = self._derived[key]
+        return found
 
 
 def _form(weight: PackedWeight) -> Any:

@@ -196,7 +196,7 @@ def _sizes(weight: PackedWeight, form: FragmentRecords) -> _Sizes:
     """`_Sizes` of a weight, worked out once, where its scales are."""
     if form.scale != form.operand or not (form.operand == ALL["float16"] or form.is_liftable()):
         return _Sizes()
-    return weight.derived(("sizes", str(form)), lambda: _sizes_of(weight, form))  # type: ignore[no-any-return]
+    return weight.derived(("sizes", str(form)), lambda: _sizes_of(weight, form))
 
 
 def _sizes_of(weight: PackedWeight, form: FragmentRecords) -> _Sizes:
