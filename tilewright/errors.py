@@ -354,5 +354,9 @@ class SharedMemoryExceeded(TilewrightError):
     """Tiles that need more shared memory at once than a block of the machine has."""
 
 
+class RegistersExceeded(TilewrightError):
+    """Warps that together ask for more registers than their block has; they would wait for them for ever."""
+
+
 class NoDeviceCode(TilewrightError):
     """A question about a GPU's code, asked of a kernel for another machine."""

@@ -59,6 +59,14 @@ class Arch:
     def has(self, feature: str) -> bool:
         return feature in self.features
 
+    def launch_registers(self, threads: int, min_blocks: int = 1) -> int:
+        """Registers that a thread has when its block of so many starts, where `min_blocks` of them run on one core."""
+        return self.registers
+
+    def block_registers(self, threads: int, min_blocks: int = 1) -> int:
+        """Registers of all threads of such a block when it starts; each gets them by eights."""
+        return -(-self.launch_registers(threads, min_blocks) // 8) * 8 * threads
+
     def block_shared_bytes(self, min_blocks: int = 1) -> int:
         """Shared memory that a block may have so that `min_blocks` of them run on one core."""
         return self.shared_bytes // min_blocks

@@ -24,7 +24,7 @@ def product(M: int, N: int, K: int) -> tuple[tuple[np.ndarray, ...], np.ndarray]
 
 def warp_groups(
     M=100, N=136, K=320, block=(128, 64, 64), stages=3, consumers=2, in_flight=1, elect=True, registers=(40, 232),
-    wrong="",
+    wrong="", blocks=1,
 ):  # fmt: skip
     """A producer warpgroup feeds others by the copy engine; the next product starts before the last one is waited for.
 
@@ -37,6 +37,7 @@ def warp_groups(
     @T.prim_func
     def main(A: T.Tensor((M, K), "float16"), B: T.Tensor((N, K), "float16"), C: T.Tensor((M, N), "float16")):
         with T.Kernel(T.ceildiv(N, BN), T.ceildiv(M, BM), threads=128 * (consumers + 1)) as (bx, by):
+            T.annotate_min_blocks_per_sm(blocks)
             A_shared = T.alloc_shared((stages, BM, BK), "float16")
             B_shared = T.alloc_shared((stages, BN, BK), "float16")
             C_local = T.alloc_fragment((BM, BN), "float32")

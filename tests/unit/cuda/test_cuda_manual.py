@@ -29,6 +29,7 @@ from tilewright.errors import (
     EmulationError,
     MissingCapability,
     NotAsynchronous,
+    RegistersExceeded,
     RolesDeadlocked,
 )
 from tilewright.ir.nodes import Role
@@ -274,6 +275,21 @@ def odd_count(A, tile):
 def test_misplaced_words(words, error, message):
     with pytest.raises(error, match=re.escape(message)):
         _ = wrong_kernel(words).function
+
+
+@pytest.mark.parametrize(
+    "registers, blocks, message",
+    [
+        ((80, 240), 1, "keep 71680 registers (240 x 256, 80 x 128 threads), but a block of 384 threads has 64512"),
+        ((24, 112), 2, "keep 31744 registers (112 x 256, 24 x 128 threads), but a block of 384 threads of which 2 share a multiprocessor has 30720"),
+    ],
+)  # fmt: skip
+def test_more_registers_than_a_block_has(registers, blocks, message):
+    """Such a kernel would wait for ever."""
+    with pytest.raises(RegistersExceeded, match=re.escape(message)) as error:
+        on(warp_groups(registers=registers, blocks=blocks)[0])
+    assert "a thread starts with" in str(error.value)
+    on(warp_groups(registers=(24, registers[1] - 8 * blocks), blocks=blocks)[0])
 
 
 def test_a_tile_that_the_engine_cannot_load():

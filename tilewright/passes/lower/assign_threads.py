@@ -63,6 +63,7 @@ from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.lower.named_barriers import WARP, WARPGROUP, NamedBarriers, named_by_author, number_barriers
 from tilewright.passes.lower.own_tiles import own_tiles
+from tilewright.passes.lower.register_shares import check_register_shares
 from tilewright.passes.lower.thread_loop import ThreadLoop
 from tilewright.passes.scoped import DecidingRewriter, decided_parts
 from tilewright.passes.tile.tile_views import view_layouts
@@ -126,6 +127,8 @@ class Assign(DecidingRewriter):
         self.safe = dict(kernel.safe_values)
         self.thread = linear_thread(kernel)
         self.threads = kernel.num_threads
+        for roles in find(kernel.body, Roles):
+            check_register_shares(roles, kernel, self.context.arch)
         group = Var(INT32, "warpgroup")
         self.warpgroup = group
         made = super().visit_Kernel(kernel)

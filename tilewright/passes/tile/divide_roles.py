@@ -45,6 +45,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import Rewriter, find, walk
 from tilewright.layout.algebra import expand
+from tilewright.machine.arch import Arch
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, redirected
@@ -60,8 +61,8 @@ from tilewright.passes.tile.tile_views import views_of, with_views
 from tilewright.passes.tile.tiles_behind import tiles_behind
 
 GROUP = 128
-REGISTERS = 65536
-"""Of a multiprocessor."""
+MIN_BLOCKS = "min_blocks_per_sm"
+"""Attribute of kernels that say how many of their blocks shall run on one multiprocessor."""
 
 SPECIALIZED = "specialized"
 """Attribute of kernels whose roles the compiler made, so that it may also deal their tiles."""
@@ -155,8 +156,8 @@ class Division:
 
     # The kernel -----------------------------------------------------------------------------------
 
-    def kernel(self) -> Kernel | str:
-        """The divided kernel, or why it cannot be."""
+    def kernel(self, arch: Arch) -> Kernel | str:
+        """The divided kernel for a machine, or why it cannot be."""
         body = self.source.body
         prelude = divide_prelude(self.plan, self.anchor)
         if isinstance(prelude, str):
@@ -167,7 +168,9 @@ class Division:
         consumer, producer = (self._role(after, prelude, moves) for moves in (False, True))
         threads = self.source.num_threads
         by_author = self.source.attribute("registers")
-        producing, consuming = share_registers(threads, self._is_light())
+        producing, consuming = share_registers(
+            block_registers(self.source, threads + GROUP, arch), threads, self._is_light()
+        )
         if by_author is not None:
             asked = dict(by_author)
             producing = asked.get("producer", producing) if asked else None
@@ -388,12 +391,22 @@ def _shared(kernel: Kernel) -> list[Buffer]:
     return [one for one in found if one.scope == "shared" and one.source is None]
 
 
-def share_registers(threads: int, is_light: bool) -> tuple[int | None, int | None]:
-    """Registers of a producer's and a consumer's thread, where the even share would be too small."""
+def block_registers(kernel: Kernel, threads: int, arch: Arch) -> int:
+    """What a block of so many threads gets when it starts, and is all there is to share out."""
+    return arch.block_registers(threads, kernel.attribute(MIN_BLOCKS, 1))
+
+
+def share_registers(given: int, threads: int, is_light: bool) -> tuple[int | None, int | None]:
+    """Registers of a producer's and a consumer's thread, where the even share would be too small.
+
+    Parameters
+    ----------
+    given : as `block_registers` says.
+    threads : of the consumers.
+    is_light : whether the producer does nothing but start copies.
+    """
     if threads <= GROUP:
         return None, None
     producing = (40 if threads <= 2 * GROUP else 32) if is_light else 80
-    share = REGISTERS // (threads + GROUP) // 8 * 8
-    given = share * (threads + GROUP)  # what a block gets when it starts is all there is to share out
     consuming = min(240, (given - producing * GROUP) // threads // 8 * 8)
     return producing, consuming

@@ -82,7 +82,7 @@ from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, map_kernels
 from tilewright.passes.tile.claim_tiles import CLAIM, PERSISTENT, Claims
 from tilewright.passes.tile.deal_tiles import ceildiv, dealt_loop
-from tilewright.passes.tile.divide_roles import SPECIALIZED
+from tilewright.passes.tile.divide_roles import MIN_BLOCKS, SPECIALIZED
 from tilewright.passes.tile.drop_dependent_launch import WORDS
 from tilewright.passes.tile.form_clusters import CLUSTER, depending, differs, reads_own_memory
 from tilewright.passes.tile.ping_pong import PING_PONG, last_turn, own_turn, paired
@@ -90,7 +90,7 @@ from tilewright.passes.tile.rasterize_grid import RASTER, panel_place, within
 from tilewright.passes.tile.running_numbers import Renumber
 from tilewright.passes.tile.second_slots import with_second_slots
 from tilewright.passes.tile.select_copies import channel_copies
-from tilewright.passes.tile.stage_epilogue import MIN_BLOCKS, shared_bytes, shared_room
+from tilewright.passes.tile.stage_epilogue import shared_bytes, shared_room
 
 
 def persist_grid(function: Function, context: Context) -> Function:

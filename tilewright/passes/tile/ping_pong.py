@@ -63,7 +63,7 @@ from tilewright.ir.signature import root
 from tilewright.ir.visitor import find
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import Copy
-from tilewright.passes.tile.divide_roles import GROUP, REGISTERS, share_registers
+from tilewright.passes.tile.divide_roles import GROUP, block_registers, share_registers
 from tilewright.passes.tile.stage_epilogue import shared_bytes, shared_room
 
 PING_PONG = "ping_pong"
@@ -79,7 +79,7 @@ def paired(kernel: Kernel, arch: Arch) -> Kernel | str:
     threads = CONSUMERS * consumer.warps * 32
     if threads + GROUP > arch.max_threads:
         return f"two consumers of {threads // CONSUMERS} threads and a producer are more than the {arch.max_threads} of a block"
-    registers = _registers(kernel, consumer, producer, threads)
+    registers = _registers(kernel, consumer, producer, threads, arch)
     if isinstance(registers, str):
         return registers
     own = _own_tiles(kernel, consumer)
@@ -105,13 +105,16 @@ def paired(kernel: Kernel, arch: Arch) -> Kernel | str:
     return made_kernel
 
 
-def _registers(kernel: Kernel, consumer: Role, producer: Role, threads: int) -> tuple[int | None, int | None] | str:
+def _registers(
+    kernel: Kernel, consumer: Role, producer: Role, threads: int, arch: Arch
+) -> tuple[int | None, int | None] | str:
     """Registers of a thread of the producer and of the consumers, the author's where they fit."""
+    there_are = block_registers(kernel, threads + GROUP, arch)
     if kernel.attribute("registers") is None:
         is_light = all(isinstance(node, Copy) for node in find(producer.body, TileOperator, Parallel))
-        return share_registers(threads, is_light)
+        return share_registers(there_are, threads, is_light)
     given = producer.registers, consumer.registers
-    if given[0] is not None and given[1] is not None and given[0] * GROUP + given[1] * threads > REGISTERS:
+    if given[0] is not None and given[1] is not None and given[0] * GROUP + given[1] * threads > there_are:
         return f"{given[1]} registers of each thread of two consumers are more than a block has"
     return given
 

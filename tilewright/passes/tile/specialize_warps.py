@@ -143,7 +143,7 @@ class _Specialize(ScopedRewriter):
         for statement, reason in plan.refused:
             self.context.warn(f"this load stays with the warps that compute: {reason}", statement.span)
         division = Division(kernel, plan, wanted, anchor)
-        made = division.kernel()
+        made = division.kernel(self.context.arch)
         if isinstance(made, str):
             return Refusal(made)
         return division.misfit(made, self.context, self.analyzer, asked) or made

@@ -51,7 +51,7 @@ from tilewright.ops.transpose import Transpose
 from tilewright.passes.context import Context
 from tilewright.passes.rows import is_plain_tensor, placed_misfit, row_misfit
 from tilewright.passes.scoped import ScopedRewriter
-from tilewright.passes.tile.divide_roles import SPECIALIZED
+from tilewright.passes.tile.divide_roles import MIN_BLOCKS, SPECIALIZED
 from tilewright.passes.tile.form_clusters import depending
 from tilewright.passes.tile.pipeline_plan import touched
 from tilewright.passes.tile.select_copies import ROW_BYTES, TMA, slot_buffers
@@ -59,9 +59,6 @@ from tilewright.passes.tile.select_instructions import FACT as PLANS
 from tilewright.passes.tile.select_instructions import GemmPlan
 from tilewright.passes.tile.tiles_behind import behind_rings
 from tilewright.passes.tile.widen_indices import is_long
-
-MIN_BLOCKS = "min_blocks_per_sm"
-"""The kernel's attribute that says how many blocks of it a multiprocessor shall hold."""
 
 FACT = "staging"
 """Name in ``context.facts`` of how each copy leaves, a `Staging`, by operator."""
