@@ -139,14 +139,23 @@ def select_instructions(function: Function, context: Context) -> Function:
                 )
             else:
                 choices.append(f"{place}{what}: scalar products{refused}")
-                if gemm.a.dtype != gemm.b.dtype and context.arch.matrix_instructions:
-                    context.warn(
-                        f"no instruction multiplies {gemm.a.dtype} by {gemm.b.dtype}: threads multiply element by element;"
-                        " give both operands one type",
-                        gemm.span,
-                    )
+                slow = _slow(gemm, context.arch)
+                if slow is not None:
+                    context.warn(f"threads multiply element by element: {slow}", gemm.span)
     context.facts[FACT] = plans
     return function
+
+
+def _slow(gemm: Product, arch: Arch) -> str | None:
+    """Why a gemm that matrix instructions could execute, were it written otherwise, is left to scalar products."""
+    if not arch.matrix_instructions:
+        return None
+    if gemm.a.dtype != gemm.b.dtype:
+        return f"no instruction multiplies {gemm.a.dtype} by {gemm.b.dtype}; give both operands one type"
+    far = [region.buffer.name for region in (gemm.a, gemm.b, gemm.c) if region.buffer.scope == "global"]
+    if far and arch.has_threads:
+        return f"{' and '.join(far)} of this product {'lies' if len(far) == 1 else 'lie'} in global memory; copy tiles of {'it' if len(far) == 1 else 'them'} into shared ones first"
+    return None
 
 
 def gemms_of(kernel: Kernel) -> dict[Product, int]:
