@@ -58,7 +58,7 @@ def counted_workspaces(function: Function) -> frozenset[Buffer]:
 READS = {
     "cp_async": 1, "cp_async_zfill": 1, "cp_async_hint": 1, "cp_async_zfill_hint": 1, "cp_async_prefetch": 1,
     "cp_async_zfill_prefetch": 1, "bulk_load": 1, "bulk_load_hint": 1,
-    "bulk_load_multicast": 1, "prefetch": 0, "load_first": 0, "stream_head": 0,
+    "bulk_load_multicast": 1, "prefetch": 0, "prefetch_far": 0, "load_first": 0, "stream_head": 0,
     "cpu.tile_load": 1,
 }  # fmt: skip
 """Functions of places: which argument of each is the one that they only read."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import platform
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,13 @@ import tilewright.language as T
 from tilewright.interpreter import interpret
 from tilewright.kernels.quant_matmul import quant_matmul
 from tilewright.options import override
+from tilewright.passes.context import Context
+from tilewright.passes.manager import run_passes
+from tilewright.passes.pipeline import PIPELINE
 from tilewright.runtime.kernel import Kernel
-from tilewright.targets.cpu.arch import arch, runs_here
+from tilewright.targets.cpu.arch import arch, make_arch, runs_here
 from tilewright.targets.cpu.compiler import build
+from tilewright.targets.cpu.target import CPU
 
 pytestmark = pytest.mark.sampled(3)
 
@@ -148,6 +153,20 @@ def test_many_rows_multiply_codes_in_registers_where_bytes_cost_more(machine: st
     text = quant_matmul.for_target(f"cpu -arch={machine}", 96, 256, "uint4", 128, 8).get_kernel_source()
     assert ("uint8_t weight[" not in text) is unpacks
     assert ("tw_dot4_u8_s8_i32x8" not in text and "tw_dot4_u4_s8_i32x8" in text) is unpacks
+
+
+def requests_of(*traits: str) -> set[tuple[str, int]]:
+    """How a machine with these traits asks for a weight: functions and bytes ahead."""
+    machine = make_arch("x86_64", arch({"arch": "avx512-vnni"}).features.union(traits))
+    traced = product.trace(4, 64, 4096, "float32", "float32", "float32", True, packed=True, block_K=128)
+    final, _ = run_passes(traced, PIPELINE, Context(machine, overrides=CPU.overrides))
+    asked = re.findall(r"(tw_prefetch\w*)\(B .*step \* 16 \+ (\d+)\)", CPU.emit(final, machine).text)
+    return {(function, 4 * int(elements)) for function, elements in asked}
+
+
+def test_weights_are_asked_for_as_suits_the_machine() -> None:
+    assert requests_of() == {("tw_prefetch", 1024)}
+    assert requests_of("far_requests") == {("tw_prefetch_far", 2048)}
 
 
 def test_unpacking_inverts_packing() -> None:

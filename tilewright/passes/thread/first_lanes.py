@@ -103,7 +103,7 @@ class _First(Rewriter):
         return self.generic(binary)
 
     def visit_Evaluate(self, statement: Evaluate) -> Any:
-        if isinstance(statement.value, Call) and statement.value.function == "prefetch":
+        if isinstance(statement.value, Call) and statement.value.function in ("prefetch", "prefetch_far"):
             return statement  # asks for the line of the first lane, whatever lanes there are
         raise NoFirstLanes
 

@@ -42,6 +42,10 @@ AMX = ("amx_tile", "amx_int8", "amx_bf16")
 
 INTEL_TRAITS = frozenset({"slow_bf16"})
 """What Intel's cores are known for: a `vdpbf16ps` of 512 bits takes both vector units 2.15 cycles, where AMD's take one slot."""
+AMD_TRAITS = frozenset({"far_requests"})
+"""What AMD's cores are known for: more lines are underway to the second-level cache than to the first, so that streams from memory
+are best asked for there (`requests.py`)."""
+_TRAITS = {"GenuineIntel": INTEL_TRAITS, "AuthenticAMD": AMD_TRAITS}
 
 ARM_FEATURES: Mapping[str, tuple[str, str, str]] = {
     "dotprod": ("asimddp", "hw.optional.arm.FEAT_DotProd", "dotprod"),
@@ -160,7 +164,7 @@ def _linux(family: str) -> tuple[frozenset[str], tuple[int, int, int]]:
     features = frozenset(ours for ours, theirs in table.items() if theirs in present)
     if not features.isdisjoint(AMX) and not tile_permission():
         features -= frozenset(AMX)
-    return features | (INTEL_TRAITS if "GenuineIntel" in text else frozenset()), _linux_caches()
+    return features.union(*(traits for vendor, traits in _TRAITS.items() if vendor in text)), _linux_caches()
 
 
 _ARCH_PRCTL = 158

@@ -19,6 +19,7 @@ from tilewright.passes.tile.choose_products import dot_instructions
 from tilewright.passes.tile.plan_operand_layouts import PhysicalOperand, physical_operand
 from tilewright.targets.cpu.microkernels import PanelRight, add, is_multiple, loop, mul, reinterpret
 from tilewright.targets.cpu.operands import inside
+from tilewright.targets.cpu.requests import Requests, requests_of
 
 TABLE = 16
 """Bytes among which a shuffle chooses: codes of at most four bits."""
@@ -38,7 +39,7 @@ def lower_decode(op: Decode, context: Context) -> Statement | None:
         return None
     for instruction in dot_instructions(context.arch):
         if instruction.vector.bits == 8 and instruction.depth == tile.layout.run:
-            return _unpack(op, source, tile, OperandPlan(instruction))
+            return _unpack(op, source, tile, OperandPlan(instruction), requests_of(context.arch))
     return None
 
 
@@ -71,13 +72,15 @@ def _alike(op: Decode, source: PhysicalOperand, tile: PhysicalOperand) -> bool:
     )
 
 
-def _unpack(op: Decode, source: PhysicalOperand, tile: PhysicalOperand, plan: OperandPlan) -> Statement:
+def _unpack(
+    op: Decode, source: PhysicalOperand, tile: PhysicalOperand, plan: OperandPlan, requests: Requests
+) -> Statement:
     codes, bytes_ = source.layout, tile.layout
     n_axis, k_axis = (0, 1) if codes.transposed else (1, 0)
     starts = op.source.starts[-2:]
     panel = index_binary("floordiv", starts[n_axis], codes.lanes)
     first = index_binary("floordiv", starts[k_axis], codes.step)
-    right = PanelRight(source.memory, codes, op.source.dtype, plan, panel, first, streamed=True)
+    right = PanelRight(source.memory, codes, op.source.dtype, plan, panel, first, requests)
     exist = index_binary(
         "min", index_binary("floordiv", add(inside(op.source, n_axis), codes.lanes - 1), codes.lanes), bytes_.panels
     )

@@ -56,6 +56,7 @@ _machine_function("cpu.dot4_s8_u8", "tw_dot4_s8_u8_{code}{lanes}", _dot_referenc
 _machine_function("cpu.dot4_s8_s8", "tw_dot4_s8_s8_{code}{lanes}", _dot_reference(4))
 _machine_function("cpu.dot4_u4_s8", "tw_dot4_u4_s8_{code}{lanes}", _dot_reference(4))
 device_function("prefetch", "tw_prefetch")
+device_function("prefetch_far", "tw_prefetch_far")
 device_function("stream", "tw_stream_{code}{lanes}")
 
 

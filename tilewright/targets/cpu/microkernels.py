@@ -19,13 +19,11 @@ from tilewright.ir.nodes import (
     Call,
     Cast,
     Const,
-    Evaluate,
     Expr,
     Extent,
     For,
     Let,
     Load,
-    Region,
     Reinterpret,
     Seq,
     Statement,
@@ -40,11 +38,11 @@ from tilewright.ir.nodes import (
 from tilewright.layout.panels import PanelLayout
 from tilewright.machine.dot import MULTIPLY_ADD, DotInstruction, OperandPlan
 from tilewright.targets.cpu.register_tiles import RegisterTile
+from tilewright.targets.cpu.requests import Requests
+from tilewright.targets.cpu.requests import ask as ask_for
 
-PREFETCH_BYTES = 1024
-"""How far ahead of a stream from memory its lines are asked for; longer than the way from there takes."""
 TILE_AHEAD = 64
-"""The same in lines, where a matrix unit takes sixteen of them at a time."""
+"""How many lines ahead a stream from memory is asked for where a matrix unit takes sixteen of them at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +213,7 @@ class PanelRight:
     memory : one-dimensional; bytes for codes of fewer than eight bits, else elements.
     element : the logical element type.
     first_panel, first_load : where the tile begins, in panels and in loads.
-    streamed : whether it comes from main memory and is worth asking for ahead of time.
+    requests : how it is asked for ahead of time, where it comes from main memory.
     passes : how rows share the asking, where several pass over a panel.
     """
 
@@ -225,7 +223,7 @@ class PanelRight:
     plan: OperandPlan
     first_panel: Expr
     first_load: Expr
-    streamed: bool = False
+    requests: Requests | None = None
     passes: Passes | None = None
 
     @property
@@ -251,7 +249,8 @@ class PanelRight:
     def shared_asking(self, loads: int, rows: int, passes: Extent) -> PanelRight:
         """The same, where `passes` of so many rows each read tiles of `loads`; itself where a tile is soon read."""
         size = self._memory_elements
-        if not self.streamed or loads * size * self.memory.dtype.storage_bytes < 2 * PREFETCH_BYTES:
+        bytes_ = loads * size * self.memory.dtype.storage_bytes
+        if self.requests is None or bytes_ < 2 * self.requests.distance:
             return self
         distance = loads * size if loads < self.layout.loads else self.layout.size
         share = index_binary("max", index_binary("floordiv", size, index_binary("max", passes, 1)), 1)
@@ -271,15 +270,15 @@ class PanelRight:
         return mul(add(mul(panel, self.layout.loads), add(self.first_load, position)), self._memory_elements)
 
     def ahead(self, vector: Expr, position: Expr, row: Expr | None = None) -> list[Statement]:
-        if not self.streamed:
+        if self.requests is None:
             return []
         if self.passes is None or row is None:
-            place = add(self.place(vector, position), PREFETCH_BYTES // self.memory.dtype.storage_bytes)
+            place = add(self.place(vector, position), self.requests.distance // self.memory.dtype.storage_bytes)
         else:
             turn = index_binary("floordiv", row, self.passes.rows)
             step = add(mul(turn, self.passes.loads), position)
             place = add(add(self.place(vector, const(0)), self.passes.distance), mul(step, self.passes.share))
-        return [Evaluate(Call(INT32, "prefetch", (Region(self.memory, (place,), (1,)),)))]
+        return [self.requests.line(self.memory, place)]
 
     def tile_ahead(self, loads: int, words: int, passes: int, turn: Expr) -> Callable[[Expr, Expr], list[Statement]]:
         """What asks for later loads while a tile of `words` of them is multiplied, in the given one of several passes of rows.
@@ -289,7 +288,7 @@ class PanelRight:
         size = self._memory_elements
 
         def ask(vector: Expr, position: Expr) -> list[Statement]:
-            if not self.streamed:
+            if self.requests is None:
                 return []
             if passes == 1:
                 first = add(self.place(vector, position), TILE_AHEAD * size)
@@ -301,8 +300,7 @@ class PanelRight:
                 first = add(add(self.place(vector, const(0)), distance), mul(done, count * size))
 
             def line(number: Expr) -> list[Statement]:
-                place = Region(self.memory, (add(first, mul(number, size)),), (1,))
-                return [Evaluate(Call(INT32, "prefetch", (place,)))]
+                return [ask_for(self.memory, add(first, mul(number, size)))]
 
             return loop("line", 0, count, line, "unroll")
 

@@ -15,7 +15,6 @@ from tilewright.ir.nodes import (
     Buffer,
     Call,
     Const,
-    Evaluate,
     Expr,
     Extent,
     Let,
@@ -57,9 +56,9 @@ from tilewright.targets.cpu.microkernels import (
     reinterpret,
     splat_const,
 )
+from tilewright.targets.cpu.requests import LINE, requests_of
+from tilewright.targets.cpu.requests import ask as ask_for
 
-LINE = 64
-"""Bytes that one request fetches."""
 SCALES_AHEAD = 4
 """How many products ahead a group's scales are asked for: the time from the last cache or from memory."""
 
@@ -204,7 +203,8 @@ class Operands:
         else:  # the last tile hangs over the end of k, where the memory ends too
             left = index_binary("max", index_binary("sub", layout.loads, first), 0)
             self.loads = self.named("loads", index_binary("min", left, tile_loads))
-        return PanelRight(physical.memory, layout, stored, plan, panel, first, op.b.buffer.scope == "global")
+        requests = requests_of(self.context.arch) if op.b.buffer.scope == "global" else None
+        return PanelRight(physical.memory, layout, stored, plan, panel, first, requests)
 
     def _panels_in_scratch(self, at: Callable[[Expr, Expr], tuple[Expr, ...]]) -> PanelRight:
         """A copy of b in panels; columns beyond the last are never stored, so they may hold anything."""
@@ -289,8 +289,7 @@ class Operands:
         def ask(block: Expr, line: Expr) -> list[Statement]:
             *outer, row, column = scale.starts
             row, column = add(row, block), add(column, mul(line, per_line))
-            place = Region(scale.buffer, (*outer, add(row, SCALES_AHEAD * along_k), column), (1,) * scale.buffer.rank)
-            return [Evaluate(Call(INT32, "prefetch", (place,)))]
+            return [ask_for(scale.buffer, *outer, add(row, SCALES_AHEAD * along_k), column)]
 
         lines = -(-self.op.n // per_line)
         return loop("block", 0, along_k, lambda block: loop("line", 0, lines, lambda line: ask(block, line)))

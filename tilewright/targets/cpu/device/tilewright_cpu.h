@@ -23,8 +23,9 @@
   TW_UP_TO_32, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, \
       58, 59, 60, 61, 62, 63
 
-/* Asks for a line of memory that will be read soon; the address may lie beyond the end. */
+/* Asks for a line of memory that will be read soon, in the nearest cache or one behind it; the address may lie beyond the end. */
 #define tw_prefetch(address) __builtin_prefetch(address)
+#define tw_prefetch_far(address) __builtin_prefetch(address, 0, 2)
 
 /* The first bytes of a vector of `size` bytes, from memory and back; the rest of the vector is 0, the rest of the memory is
  * left alone.  Masks of bytes suit elements of every size, AVX2's those of four bytes; others copy by halves. */
