@@ -158,8 +158,8 @@ def test_many_rows_multiply_codes_in_registers_where_bytes_cost_more(machine: st
 def requests_of(*traits: str) -> set[tuple[str, int]]:
     """How a machine with these traits asks for a weight: functions and bytes ahead."""
     machine = make_arch("x86_64", arch({"arch": "avx512-vnni"}).features.union(traits))
-    traced = product.trace(4, 64, 4096, "float32", "float32", "float32", True, packed=True, block_K=128)
-    final, _ = run_passes(traced, PIPELINE, Context(machine, overrides=CPU.overrides))
+    traced = product.trace(4, 64, 4096, "float32", "float32", "float32", True, packed=True, block_M=4, block_K=128)
+    final, _ = run_passes(traced.function, PIPELINE, Context(machine, overrides=CPU.overrides))
     asked = re.findall(r"(tw_prefetch\w*)\(B .*step \* 16 \+ (\d+)\)", CPU.emit(final, machine).text)
     return {(function, 4 * int(elements)) for function, elements in asked}
 
