@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import numpy as np
 
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import (
+    Buffer,
     Effects,
     Expr,
     Extent,
@@ -20,6 +22,8 @@ from tilewright.ir.nodes import (
     binary,
     cast,
     const,
+    index_binary,
+    seq,
     tile_operator,
 )
 from tilewright.ops.base import (
@@ -42,6 +46,9 @@ from tilewright.ops.base import (
 from tilewright.ops.rounding import round_float, wrap
 
 POLICIES = ("square", "full_row", "full_col")
+
+STEP = 4
+"""Elements along k that `Gemm.lower_in_steps` takes at once: what a thread reads of float32 operands in one access."""
 
 
 @tile_operator("gemm")
@@ -233,20 +240,57 @@ class Gemm(TileOperator):
     def lower(self) -> Statement:
         return parallel((self.m, self.n), self._lower_element, span=self.span)
 
+    def lower_in_steps(self) -> Statement | None:
+        """The same where a thread keeps many elements of c in registers: a few steps of k for all of them, then the next.
+
+        What a step reads of a and b serves a whole row or column of the thread's elements, and only a step's text is written out.
+        None where c is no fragment, or of a type in which its sums cannot wait.
+        """
+        wide, step = self._wide(), math.gcd(self.k, STEP)
+        if self.c.buffer.scope != "fragment" or self.c.dtype != wide:
+            return None
+
+        def over_elements(
+            change: Callable[[tuple[Var, Var], Buffer], list[Statement]], clear: bool | Expr = False
+        ) -> Statement:
+            def through_scalar(i: Var, j: Var) -> list[Statement]:
+                total = accumulator("total", wide)
+                first = first_value(self.c, (i, j), clear, wide)
+                return [begin(total, first), *change((i, j), total), store_element(self.c, (i, j), get(total))]
+
+            return parallel((self.m, self.n), through_scalar, span=self.span)
+
+        def products(turn: Var) -> list[Statement]:
+            first = index_binary("mul", turn, step)
+            steps = [index_binary("add", first, at) for at in range(step)]
+            return [over_elements(lambda index, total: [self._add_product(index, k, total) for k in steps])]
+
+        begun = [] if self.clear is False else [over_elements(lambda index, total: [], self.clear)]
+        shifted = [] if self.shift is None else [over_elements(lambda index, total: [self._add_shift(index, total)])]
+        return seq([*begun, serial("k", 0, self.k // step, products), *shifted])
+
+    def _wide(self) -> DType:
+        """The type in which products are summed."""
+        return self.c.dtype if self.c.dtype.is_integer else compute_dtype(self.a.dtype, self.b.dtype, self.c.dtype)
+
     def _lower_element(self, i: Var, j: Var) -> list[Statement]:
         """One element of c: a scalar accumulator over k."""
-        integers = self.c.dtype.is_integer
-        wide: DType = self.c.dtype if integers else compute_dtype(self.a.dtype, self.b.dtype, self.c.dtype)
+        wide = self._wide()
         first = first_value(self.c, (i, j), self.clear, wide)
         total = accumulator("total", wide)
+        shifted = [] if self.shift is None else [self._add_shift((i, j), total)]
+        products = serial("k", 0, self.k, lambda k: [self._add_product((i, j), k, total)])
+        return [begin(total, first), products, *shifted, store_element(self.c, (i, j), get(total))]
 
-        def step(k: Var) -> list[Statement]:
-            a = self._operand(self.a, self.scale_a, (k, i) if self.transpose_a else (i, k), wide, True)
-            b = self._operand(self.b, self.scale_b, (j, k) if self.transpose_b else (k, j), wide, False)
-            return [put(total, binary("add", get(total), binary("mul", a, b)))]
+    def _add_product(self, index: tuple[Var, Var], k: Expr, total: Buffer) -> Statement:
+        """The product of step k, added to the sum of one element of c."""
+        i, j = index
+        a = self._operand(self.a, self.scale_a, (k, i) if self.transpose_a else (i, k), total.dtype, True)
+        b = self._operand(self.b, self.scale_b, (j, k) if self.transpose_b else (k, j), total.dtype, False)
+        return put(total, binary("add", get(total), binary("mul", a, b)))
 
-        shifted = [] if self.shift is None else [put(total, binary("add", get(total), self._shift(i, j, wide)))]
-        return [begin(total, first), serial("k", 0, self.k, step), *shifted, store_element(self.c, (i, j), get(total))]
+    def _add_shift(self, index: tuple[Var, Var], total: Buffer) -> Statement:
+        return put(total, binary("add", get(total), self._shift(*index, total.dtype)))
 
     def _shift(self, i: Var, j: Var, wide: DType) -> Expr:
         """What the shift adds to one element of c."""

@@ -36,6 +36,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.visitor import Rewriter, find
 from tilewright.ops.copy import Copy
 from tilewright.ops.fill import Fill
+from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
 from tilewright.ops.scan import Scan
 from tilewright.ops.sparse_gemm import Product
@@ -88,8 +89,7 @@ class _Expand(Rewriter):
             return operator
         if isinstance(operator, Copy) and operator.prefer == QUADS and self._is_right(operator.destination.buffer):
             return operator
-        divided = operator.lower_divided(self.threads) if isinstance(operator, Scan) else None
-        lowered = divided or operator.lower()
+        lowered = self._for_threads(operator) or operator.lower()
         lowered = lowered if lowered.span is not None else replace(lowered, span=operator.span)
         effects = operator.effects()
         fresh = {region.buffer for region in effects.writes if region.is_whole}
@@ -99,6 +99,12 @@ class _Expand(Rewriter):
             # The target's compiler would put the one value in all these registers where products begin, behind their fence.
             return seq(made, nodes.Evaluate(nodes.Call(BOOL, "settle", (operator.destination,)), span=operator.span))
         return made
+
+    def _for_threads(self, operator: TileOperator) -> Statement | None:
+        """What many threads with registers of their own do for an operator; None for its generic lowering."""
+        if isinstance(operator, Gemm):
+            return operator.lower_in_steps()
+        return operator.lower_divided(self.threads) if isinstance(operator, Scan) else None
 
     def _is_right(self, tile: Buffer) -> bool:
         """Whether a fragment is the right operand of instructions with 8 columns."""

@@ -179,6 +179,13 @@ class _Walk:
         touched = self.touches(loop)
         return not {place.buffer for place in touched.read} & {place.buffer for place in touched.written}
 
+    def _only_reads(self, loop: For | While) -> bool:
+        """Whether a loop hands nothing from thread to thread."""
+        touched = self.touches(loop)
+        return not (touched.written or touched.flying_reads or touched.flying_writes) and not holds(
+            loop, TileOperator, Evaluate, Wait, Roles
+        )
+
     def _simple(self, statement: Statement, pending: Pending) -> tuple[list[Statement], Pending]:
         touched = self.touches(statement)
         fence = [proxy_fence()] if any(place.buffer in self.by_descriptor for place in touched.written) else []
@@ -193,11 +200,15 @@ class _Walk:
         _, left = self.sequence(loop.body, entry)
         body, left = self.sequence(loop.body, entry.then(self._carried(loop, left)))
         left = left.outside(Seq((loop,)))
+        if body is not loop.body and self._only_reads(loop):
+            # What it waits for was there before: one barrier in front of it serves all its iterations.
+            made, left = self._loop(loop, pending.after_barrier())
+            return [barrier(), *made], left
         if left.conflicts(header, self.together):
             body = replace(body, statements=(*body.statements, barrier()))
             left = left.after_barrier().then(header)
-        made: Statement = loop if body is loop.body else replace(loop, body=body)
-        return [*before, made], entry.then(left)  # the loop may run zero times
+        again: Statement = loop if body is loop.body else replace(loop, body=body)
+        return [*before, again], entry.then(left)  # the loop may run zero times
 
     def _carried(self, loop: For | While, left: Pending) -> Pending:
         """What earlier iterations leave to one: the last one alone where each passes a barrier."""
