@@ -6,6 +6,8 @@ a layout from the logical coordinates of its elements to a position in elements.
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,15 +42,28 @@ def pack_operands(function: Function, operands: Mapping[str, np.ndarray]) -> lis
 
 ALIGNMENT = 64
 """Bytes: a vector that crosses a cache line costs a processor two loads."""
+LARGE_PAGE = 2 << 20
+"""Bytes: a weight in small pages has more of them than a processor remembers the places of."""
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:
-    """`array` (of bytes) at an address that is a multiple of `ALIGNMENT`."""
-    room = np.empty(array.size + ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % ALIGNMENT
+    """`array` (of bytes) at an address that is a multiple of `ALIGNMENT`, in large pages where it fills some."""
+    alignment = LARGE_PAGE if array.size >= 2 * LARGE_PAGE else ALIGNMENT
+    room = _pages(array.size + alignment) if alignment == LARGE_PAGE else np.empty(array.size + alignment, np.uint8)
+    start = -room.ctypes.data % alignment
     placed = room[start : start + array.size]
     placed[...] = array
     return placed
+
+
+def _pages(size: int) -> np.ndarray:
+    """Fresh bytes from the system, which is asked for large pages: an allocator may hand out small ones that it had before."""
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.empty(size, np.uint8)
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a system built without them
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)
 
 
 def unpack_operand(function: Function, name: str, packed: np.ndarray) -> np.ndarray:

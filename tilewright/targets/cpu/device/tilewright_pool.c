@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #define MOST_WORKERS 1023
@@ -142,6 +143,18 @@ static void *worker_main(void *unused) {
 static pthread_mutex_t kept_mutex = PTHREAD_MUTEX_INITIALIZER;
 static int64_t *kept[MOST_KEPT];
 
+/* Large ones begin at a large page and ask for such pages, of which a processor remembers enough. */
+#define LARGE_PAGE ((size_t)2 << 20)
+static void *fresh(size_t bytes) {
+  if (bytes < 2 * LARGE_PAGE) return aligned_alloc(HEADER, bytes);
+  bytes = (bytes + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
+  void *memory = aligned_alloc(LARGE_PAGE, bytes);
+#if defined(MADV_HUGEPAGE)
+  if (memory) madvise(memory, bytes, MADV_HUGEPAGE);
+#endif
+  return memory;
+}
+
 EXPORT void *tilewright_take(int64_t bytes) {
   int64_t *found = NULL;
   bytes = (bytes + HEADER - 1) / HEADER * HEADER;
@@ -154,7 +167,7 @@ EXPORT void *tilewright_take(int64_t bytes) {
     kept[best] = NULL;
   }
   pthread_mutex_unlock(&kept_mutex);
-  if (!found && (found = aligned_alloc(HEADER, (size_t)bytes + HEADER))) *found = bytes;
+  if (!found && (found = fresh((size_t)bytes + HEADER))) *found = bytes;
   return found ? (char *)found + HEADER : NULL;
 }
 
