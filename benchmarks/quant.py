@@ -1,4 +1,5 @@
-"""Matrix products with low-bit weights on a Hopper GPU, beside the hand-written model's text and torch's dense product.
+"""Matrix products with low-bit weights on a Hopper GPU, beside Humming's and torch's kernels, the hand-written model's text and torch's
+dense product.
 
     PYTHONPATH=.:tests/gpu python benchmarks/quant.py [--weights int4,mxfp4,...] [--cases 28672x8192x1,...] [--rounds 30]
 
@@ -11,12 +12,15 @@ of an int4 weight with its columns in order and in another one.
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
+from peers import HUMMING, TINYGEMM_GROUPS, Humming, Tinygemm
 
 import tilewright
 from tilewright.formats import number_format
@@ -45,6 +49,12 @@ WEIGHTS = {
 """Orders of weights by the names of their formats; int3 lies as int4 does, int5 to int7 as int8."""
 
 FLUSH_BYTES, ROTATED_BYTES, LAUNCHES = 256 << 20, 300 << 20, 16
+
+HUMMING_NAMES = {(SIGNS, None, 128): "uint1", (E2M1, None, 32): "float4e2m1"}
+"""Humming's names of codes that are looked up, by what `FragmentRecords` says of them."""
+
+SPIN_CYCLES = 400_000
+"""Of idling on the GPU before a launch that is timed, while the host prepares it."""
 
 
 def packed(form: FragmentRecords, codes: Any, scales: Any) -> Any:
@@ -76,6 +86,7 @@ def bench(run: Callable[[int], Any], rounds: int) -> float:
     times = []
     for _ in range(rounds):
         flush.zero_()
+        torch.cuda._sleep(SPIN_CYCLES)
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         run(0)
@@ -169,8 +180,44 @@ def case(name: str, n: int, k: int, m: int, options: argparse.Namespace) -> None
 
         model = W4A16(dependent=True)
         report("model", lambda launch: (model(copies[launch % len(copies)], a, out), out)[1], exact, options)
+    for peer, run, expected in peers(form, codes, stored, weights, a, out):
+        report(peer, run, expected, options)
     rotated = [dense.clone() for _ in range(max(1, ROTATED_BYTES // dense.nbytes))]
     report(f"torch {form.operand}", lambda launch: torch.mm(a, rotated[launch % len(rotated)].T), exact, options)
+
+
+def peers(
+    form: FragmentRecords, codes: Any, scales: Any, weights: Any, a: Any, out: Any
+) -> Iterator[tuple[str, Callable[[int], Any], Any]]:
+    """Products by the other libraries that know the format: a name, a call, and what it should give."""
+    unit = 1.0
+    if form.scale == form.operand:
+        # Those of `case` are as large as ours take them.
+        unit = 2.0 ** -math.ceil(math.log2(scales.max().item()))
+        scales = scales * unit
+    else:
+        scales = scales.view(torch.float8_e8m0fnu)
+    copies = max(1, ROTATED_BYTES // (codes.numel() * form.bits // 8))
+    name = HUMMING_NAMES.get((form.values, form.floating, form.group))
+    if form.values is None and form.floating is None:
+        name = f"uint{form.bits}"
+    if HUMMING and name is not None:
+        expected = a.float() @ weights.T * unit
+        if form.values == SIGNS:
+            # There the codes stand for -1 and 0.
+            expected = a.float() @ ((codes.float() - 1) * scales.float().repeat_interleave(form.group, 1)).T
+        started = time.perf_counter()
+        try:
+            humming = Humming(name, codes, scales, a.dtype, a.dtype, copies)
+            humming(a, out)
+            torch.cuda.synchronize()
+            spent = f"humming ({time.perf_counter() - started:.1f} s to its first result)"
+            yield spent, lambda launch: (humming(a, out, launch=launch), out)[1], expected
+        except (AssertionError, RuntimeError, ValueError) as error:
+            print(f"  humming: {type(error).__name__}: {str(error)[:200]}")
+    if name == "uint4" and a.dtype == torch.bfloat16 and form.group in TINYGEMM_GROUPS:
+        tinygemm = Tinygemm(codes, scales, copies)
+        yield "tinygemm", lambda launch: tinygemm(a, launch), a.float() @ weights.T * unit
 
 
 def act_order(n: int, k: int, m: int, options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Low-bit weights by activations of 8 bits on a Hopper GPU, beside cuBLAS in bfloat16 and cuBLASLt in 8 bits.
+"""Low-bit weights by activations of 8 bits on a Hopper GPU, beside cuBLAS in bfloat16, cuBLASLt in 8 bits and Humming.
 
     PYTHONPATH=.:tests/gpu python benchmarks/quant_bytes.py [--cases w4-int8:4096x28672x8192,...] [--rounds 12]
 
@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from gemm import PAUSE, Runs, checked, timed
+from peers import HUMMING, Humming
 from quant import packed, warm_up
 
 import tilewright
@@ -79,6 +80,11 @@ def case(kind: str, M: int, N: int, K: int, choices: list[dict[str, Any]]) -> Ru
     runs: Runs = {"cublas bf16": lambda: torch.mm(left, right.T)}
     runs["cublas bf16"].expected = expected.to(torch.bfloat16)
     peers = eight_bits(a, numbers, of_tokens)
+    if HUMMING:
+        codes = (numbers + half).to(torch.uint8)
+        humming = Humming(f"uint{bits}", codes, scales.to(torch.bfloat16), a.dtype, torch.bfloat16)
+        result = torch.empty(M, N, device="cuda", dtype=torch.bfloat16)
+        runs["humming"] = lambda: (humming(a, result, of_tokens[:, None]), result)[1]
     of_channels = scales.float().reshape(-1) if by_channel else torch.ones(1, device="cuda")
     nothing = torch.zeros(1, device="cuda"), torch.zeros(1, 1, device="cuda", dtype=torch.bfloat16)
     for choice in [byte_quant_choice(N, K, M, form, not by_channel), *choices]:
