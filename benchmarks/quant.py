@@ -25,9 +25,8 @@ from peers import HUMMING, TINYGEMM_GROUPS, Humming, Tinygemm
 import tilewright
 from tilewright.formats import number_format
 from tilewright.ir.dtypes import ALL
-from tilewright.kernels.hopper_quant import chosen
+from tilewright.kernels.hopper_quant import FACTORIES, chosen
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
-from tilewright.kernels.hopper_quant_small import small_quant_matmul
 from tilewright.machine.fragment_records import E2M1, SIGNS, FragmentRecords
 from tilewright.matmul import PackedWeight, quant_matmul
 
@@ -163,7 +162,13 @@ def case(name: str, n: int, k: int, m: int, options: argparse.Namespace) -> None
     sizes, best = chosen(n, k, m, form)
     if best is medium_quant_matmul and not sizes["promoted"]:
         sizes = {**sizes, "lifted": form.is_liftable(offset)}
-    others = [(one, small_quant_matmul if "warps" in one else medium_quant_matmul) for one in options.choices]
+    others = [
+        (
+            {key: value for key, value in one.items() if key != "kernel"},
+            FACTORIES[one.get("kernel", "small" if "warps" in one else "medium")],
+        )
+        for one in options.choices
+    ]
     for choice, factory in [(sizes, best), *others]:
         try:
             kernel = factory(n, k, form, out=str(form.operand), offset=offset, **choice)
@@ -244,7 +249,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--weights", default="int4", help=", ".join(WEIGHTS))
     parser.add_argument("--act-order", action="store_true")
-    parser.add_argument("--choices", default="[]", help="further choices of the kernel, a Python list of dicts")
+    parser.add_argument("--choices", default="[]", help="further sizes and their ``kernel``, a Python list of dicts")
     options = parser.parse_args()
     options.choices = eval(options.choices)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; microseconds: bench, graph; relative error")

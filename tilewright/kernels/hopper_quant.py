@@ -6,12 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tilewright.kernels.epilogue import PLAIN, Epilogue
-from tilewright.kernels.hopper_quant_digits import (
-    TOKENS,
-    digit_quant_candidates,
-    digit_quant_choice,
-    digit_quant_matmul,
-)
+from tilewright.kernels.hopper_quant_digits import digit_quant_candidates, digit_quant_choice, digit_quant_matmul
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_medium_choice import medium_quant_choice
 from tilewright.kernels.hopper_quant_small import (
@@ -31,7 +26,7 @@ def chosen(
     N: int, K: int, M: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN
 ) -> tuple[dict[str, Any], Any]:
     """Sizes, and the kernel that takes them."""
-    digits = digit_quant_choice(N, K, form) if M <= TOKENS else None
+    digits = digit_quant_choice(N, K, M, form)
     if digits is not None:
         return digits, digit_quant_matmul
     small = small_quant_choice(N, K, M, form) if M <= FEW else {}
@@ -54,9 +49,8 @@ def candidates(
     names = {factory: name for name, factory in FACTORIES.items()}
     sizes, factory = chosen(N, K, M, form, out, epilogue)
     yield {"kernel": names[factory], **sizes}
-    if M <= TOKENS:
-        for sizes in digit_quant_candidates(N, K, form):
-            yield {"kernel": "digits", **sizes}
+    for sizes in digit_quant_candidates(N, K, M, form):
+        yield {"kernel": "digits", **sizes}
     if M <= FEW:
         for records in (r for r in (4, 2, 8) if form.shape(N, K)[1] % r == 0):
             for cluster in RESIDENT:

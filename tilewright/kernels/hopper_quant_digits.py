@@ -25,8 +25,11 @@ from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 DIGITS = 4
 """Bytes that a number of A becomes."""
 
-TOKENS = 2
-"""Rows of A that the eight columns of an instruction serve."""
+WIDTH = 8
+"""Columns of an instruction."""
+
+TOKENS = WIDTH // DIGITS
+"""Rows of A that they serve."""
 
 BITS = 29
 """Of whole numbers: the largest of A lies from 2^29 on."""
@@ -43,6 +46,12 @@ NARROW, LEAST_WEIGHT = 2, 1 << 25
 STEP = 64
 """Columns that are decoded at once where records have more than 16 rows: registers hold so many codes."""
 
+QUAD, IN_RECORD = 4, COLUMNS // 4
+"""Columns whose codes as bytes are one register, and times so many in a record."""
+
+APART = 16
+"""Bytes between the digits of a row and those of the next, so that lanes that read one column each meet in no bank."""
+
 LEAST = -90
 """The exponent below which numbers count as zero beside nothing larger."""
 
@@ -55,6 +64,7 @@ def digit_quant_matmul(
     N: int,
     K: int,
     form: FragmentRecords,
+    tokens: int = 2,
     out: str = "float16",
     offset: int = 2,
     epilogue: Epilogue = PLAIN,
@@ -69,6 +79,7 @@ def digit_quant_matmul(
     Parameters
     ----------
     form : order of W (`FragmentRecords`), whose codes can be bytes, with scales of groups of 128 or more, without zeros.
+    tokens : rows of A that one launch serves, 1 or 2.
     offset : what all codes are too large by; 0 for signs.
     epilogue : what becomes of sums before they are stored.
     warps : workers of a block; together they cover K: ``cluster * warps * records * 128`` is at least K.
@@ -79,7 +90,7 @@ def digit_quant_matmul(
 
     Returns
     -------
-    kernel of ``W`` (uint32, ``form.shape(N, K)``: `form.pack` makes it), ``A[M, K]`` of the form's operand type, M at most 2, and
+    kernel of ``W`` (uint32, ``form.shape(N, K)``: `form.pack` makes it), ``A[M, K]`` of the form's operand type, M at most `tokens`, and
     ``C[M, N]`` of `out`.  With an epilogue there stand before C ``factor[1]`` (float32), ``bias[N]`` and ``residual[M, N]``, one element
     each where they are not used.
 
@@ -94,7 +105,8 @@ def digit_quant_matmul(
         raise InvalidShares(across, records, cluster * warps)
     rows, step = form.rows, STEP if form.rows > 16 else COLUMNS
     steps, pieces = COLUMNS // step, records * COLUMNS // step
-    width, fills = TOKENS * DIGITS, cluster * warps * records * COLUMNS == K
+    quads, span = records * IN_RECORD, records * COLUMNS
+    used, fills = tokens * DIGITS, cluster * warps * records * COLUMNS == K
     adders = 4 - warps % 4
     groups = min(blocks // cluster, down)
     turns = -(-down // (groups * cluster))
@@ -107,48 +119,53 @@ def digit_quant_matmul(
         stream.publish(turn)
 
     @T.macro
-    def load(A: Any, first: Any, x: Any, most: Any) -> None:
-        """A worker's columns of A, each row once for every digit, and the bits of their largest magnitude: beyond infinity's for none."""
-        sizes = T.alloc_fragment((width, step), "int32")
-        found = T.alloc_fragment((width,), "int32")
-        T.clear(most)
-        for piece in list(range(pieces)):
-            for n, k in T.Parallel(width, step):
-                column = first * COLUMNS + column_of(piece, k)
-                value = T.cast(A[T.min(n // DIGITS, M - 1), column if fills else T.min(column, K - 1)], "float32")
-                x[piece][n, k] = value if fills else T.if_then_else(column < K, value, 0.0)
-                sizes[n, k] = T.reinterpret(x[piece][n, k], "int32") & 0x7FFFFFFF
-            T.reduce_max(sizes, found, dim=1)
-            for n in T.Parallel(width):
-                most[n] = T.max(most[n], found[n])
-
-    def column_of(piece: int, k: Any) -> Any:
-        """The column of W's records, from a worker's first on, that column `k` of a piece of codes as bytes is."""
-        return piece // steps * COLUMNS + form.byte_column(piece % steps * step + k)
+    def split(A: Any, first: Any, planes: Any, largest: Any, worker: Any) -> None:
+        """A worker's columns of A as four bytes each, in the order of codes as bytes, and the bits of each row's largest magnitude: beyond
+        infinity's for none."""
+        x = T.alloc_fragment((tokens, quads, QUAD), "float32")
+        sizes = T.alloc_fragment((tokens, quads, QUAD), "int32")
+        found = T.alloc_fragment((tokens, quads), "int32")
+        most = T.alloc_fragment((tokens,), "int32")
+        power = T.alloc_fragment((tokens,), "float32")
+        for n, k, e in T.Parallel(tokens, quads, QUAD):
+            column = first * COLUMNS + k // IN_RECORD * COLUMNS + form.byte_column(k % IN_RECORD * QUAD + e)
+            value = T.cast(A[T.min(n, M - 1), column if fills else T.min(column, K - 1)], "float32")
+            x[n, k, e] = value if fills else T.if_then_else(column < K, value, 0.0)
+            sizes[n, k, e] = T.reinterpret(x[n, k, e], "int32") & 0x7FFFFFFF
+        T.reduce_max(sizes, found, dim=2)
+        T.reduce_max(found, most, dim=1)
+        for n in T.Parallel(tokens):
+            largest[worker, n] = most[n]
+            exponent = exponent_of(most[n])
+            power[n] = T.if_then_else(exponent < 128, power_of(BITS - exponent), power_of(-126))
+        for n, k, e in T.Parallel(tokens, quads, QUAD):
+            value = x[n, k, e] * (power[n] * power_of(-form.byte_unit(k % IN_RECORD * QUAD)))
+            whole = T.cast(T.clamp(value, -(2.0 ** (BITS + 1)), 2.0 ** (BITS + 1)), "int32")
+            # Lower digits are from -128 on, so that what is above them carries.
+            sizes[n, k, e] = (whole + 0x00808080) ^ 0x00808080
+        for digit in list(range(DIGITS)):
+            for n, k, e in T.Parallel(tokens, quads, QUAD):
+                planes[worker, n * DIGITS + digit, k * QUAD + e] = T.cast(sizes[n, k, e] >> (8 * digit), "int8")
+        T.sync_warp()
 
     @T.macro
-    def split(x: Any, most: Any, digits: Any, weight: Any) -> None:
-        """Numbers as four bytes, and what each of these is worth: powers of 256; infinity where there is one, nothing else beside it."""
-        power = T.alloc_fragment((width,), "float32")
-        for n in T.Parallel(width):
-            exponent = T.max((most[n] >> 23) - 127, LEAST)
+    def load(planes: Any, largest: Any, worker: Any, digits: Any, weight: Any) -> None:
+        """What a worker multiplies by, and what each digit is worth: powers of 256; infinity where there is one, nothing else beside it."""
+        for piece in list(range(pieces)):
+            for n, k in T.Parallel(WIDTH, step):
+                digits[piece][n, k] = planes[worker, n % used, piece * step + k]
+        for n in T.Parallel(WIDTH):
+            most = largest[worker, n % used // DIGITS]
+            exponent = exponent_of(most)
             endless = T.if_then_else(n % DIGITS == DIGITS - 1, T.infinity("float32"), 0.0)
             worth = T.if_then_else(exponent < 128, power_of(exponent - BITS + n % DIGITS * 8), endless)
-            weight[n] = T.if_then_else(most[n] > INFINITE, T.reinterpret(T.int32(INFINITE + 1), "float32"), worth)
-            power[n] = T.if_then_else(exponent < 128, power_of(BITS - exponent), power_of(-126))
-        for piece in list(range(pieces)):
-            for n, k in T.Parallel(width, step):
-                value = x[piece][n, k] * power[n] * power_of(-form.byte_unit(piece % steps * step + k))
-                whole = T.cast(T.clamp(value, -(2.0 ** (BITS + 1)), 2.0 ** (BITS + 1)), "int32")
-                # Lower digits are from -128 on, so that what is above them carries.
-                digit = ((whole + 0x00808080) >> (n % DIGITS * 8)) ^ T.if_then_else(n % DIGITS == DIGITS - 1, 0, 128)
-                digits[piece][n, k] = T.cast(digit, "int8")
+            weight[n] = T.if_then_else(most > INFINITE, T.reinterpret(T.int32(INFINITE + 1), "float32"), worth)
 
     @T.macro
     def add_columns(digits: Any, sums: Any) -> None:
         """The sums of the digits of each record's columns, which offsets are multiplied by."""
         units = T.alloc_fragment((16, step), "int8")
-        columns = T.alloc_fragment((16, width), "int32")
+        columns = T.alloc_fragment((16, WIDTH), "int32")
         for i, k in T.Parallel(16, step):
             units[i, k] = T.cast(T.int32(1) << form.byte_unit(k), "int8")
         for record in list(range(records)):
@@ -162,13 +179,13 @@ def digit_quant_matmul(
         codes, scale, part, total = tiles
         for record in list(range(records)):
             if not form.is_signs and offset != 0:
-                for i, j in T.Parallel(rows, width):
+                for i, j in T.Parallel(rows, WIDTH):
                     part[i, j] = of_digits[record][j] * -offset
             for k in list(range(steps)):
                 T.unpack(ring[worker, slot, record, :], form, codes, scale if k == 0 else None, first=k * step)
                 begins = (form.is_signs or offset == 0) and k == 0
                 T.gemm(codes, digits[record * steps + k], part, transpose_B=True, clear_accum=begins)
-            for i, j in T.Parallel(rows, width):
+            for i, j in T.Parallel(rows, WIDTH):
                 whole = part[i, j] * 2 - of_digits[record][j] if form.is_signs else part[i, j]
                 total[i, j] = T.fma(T.cast(whole, "float32"), scale[i], total[i, j])
 
@@ -181,7 +198,7 @@ def digit_quant_matmul(
             shift = T.alloc_fragment((rows,), "float32")
             if epilogue.bias:
                 T.copy(bias[first], shift)
-            for i, j in T.Parallel(TOKENS, rows):
+            for i, j in T.Parallel(tokens, rows):
                 value = epilogue.before_residual(result[i, j], factor[0], shift[j])
                 if epilogue.residual:
                     value = value + T.cast(residual[i, first + j], "float32")
@@ -192,15 +209,15 @@ def digit_quant_matmul(
         shares: Any, factor: Any, bias: Any, residual: Any, C: Any, rank: Any, group: Any, worker: Any
     ) -> None:
         """Add what the blocks of the cluster found for the tiles that are this one's to store, one after the other."""
-        total = T.alloc_fragment((TOKENS, rows), "float32")
-        other = T.alloc_fragment((TOKENS, rows), "float32")
+        total = T.alloc_fragment((tokens, rows), "float32")
+        other = T.alloc_fragment((tokens, rows), "float32")
         for turn in T.serial(-(-turns // warps)):
             number = turn * warps + worker
             if number < turns:
                 T.copy(shares[rank, number, :, :], total, rank=0)
                 for peer in list(range(1, cluster)):
                     T.copy(shares[rank, number, :, :], other, rank=peer)
-                    for i, j in T.Parallel(TOKENS, rows):
+                    for i, j in T.Parallel(tokens, rows):
                         total[i, j] += other[i, j]
                 store(total, factor, bias, residual, C, (group + (number * cluster + rank) * groups) * rows)
 
@@ -210,8 +227,10 @@ def digit_quant_matmul(
         with T.Kernel(T.min(M, 1) * (groups * cluster), threads=32 * (warps + adders), cluster_dims=cluster) as block:
             group, rank = block // cluster, block % cluster
             ring = T.alloc_shared((warps, stages, records, words), "uint32")
-            sums = T.alloc_shared((SLOTS, warps, rows, width), "float32")
-            shares = shares_of((cluster, turns, TOKENS, rows))
+            sums = T.alloc_shared((SLOTS, warps, rows, used), "float32")
+            planes = T.alloc_shared((warps, used, span + APART), "int8")
+            largest = T.alloc_shared((warps, tokens), "int32")
+            shares = shares_of((cluster, turns, tokens, rows))
             stream = T.channel(ring, writers="workers", readers="workers", scope="warp")
             found = T.channel(sums, writers="workers", readers="adders")
             tiles = (down - group + groups - 1) // groups
@@ -227,18 +246,16 @@ def digit_quant_matmul(
                     T.pdl_trigger()
                     T.assume(M > 0)
                     T.assume(first >= 0)
-                    digits = [T.alloc_fragment((width, step), "int8") for _ in range(pieces)]
-                    of_digits = [T.alloc_fragment((width,), "int32") for _ in range(records)]
-                    weight = T.alloc_fragment((width,), "float32")
-                    x = [T.alloc_fragment((width, step), "float32") for _ in range(pieces)]
-                    most = T.alloc_fragment((width,), "int32")
-                    load(A, first, x, most)
-                    split(x, most, digits, weight)
+                    digits = [T.alloc_fragment((WIDTH, step), "int8") for _ in range(pieces)]
+                    of_digits = [T.alloc_fragment((WIDTH,), "int32") for _ in range(records)]
+                    weight = T.alloc_fragment((WIDTH,), "float32")
+                    split(A, first, planes, largest, worker)
+                    load(planes, largest, worker, digits, weight)
                     add_columns(digits, of_digits)
                     codes = T.alloc_fragment((rows, step), "int8")
                     scale = T.alloc_fragment((rows,), "float32")
-                    part = T.alloc_fragment((rows, width), "int32")
-                    total = T.alloc_fragment((rows, width), "float32")
+                    part = T.alloc_fragment((rows, WIDTH), "int32")
+                    total = T.alloc_fragment((rows, WIDTH), "float32")
                     for turn in T.serial(tiles):
                         T.clear(total)
                         if first + records <= across:
@@ -249,21 +266,22 @@ def digit_quant_matmul(
                             if following < down:
                                 fetch(W, ring, stream, worker, first, turn + stages, following)
                         own = found.acquire(turn)
-                        for i, j in T.Parallel(rows, width):
-                            sums[own, worker, i, j] = total[i, j] * weight[j]
+                        for i, j in T.Parallel(rows, WIDTH):
+                            if j < used:
+                                sums[own, worker, i, j] = total[i, j] * weight[j]
                         found.publish(turn)
                     if cluster > 1:
                         T.sync_cluster()
                         add_shares(shares, factor, shift_by, residual, C, rank, group, worker)
                         T.sync_cluster()
                 with T.role("adders", warps=adders, registers=32 if adders % 4 == 0 else None):
-                    result = T.alloc_fragment((TOKENS, rows), "float32")
+                    result = T.alloc_fragment((tokens, rows), "float32")
                     T.pdl_sync()
                     for turn in T.serial(tiles):
                         full = found.receive(turn)
                         T.clear(result)
                         for number in T.unroll(warps):
-                            for i, j in T.Parallel(TOKENS, rows):
+                            for i, j in T.Parallel(tokens, rows):
                                 for digit in list(range(DIGITS)):
                                     result[i, j] += sums[full, number, j, i * DIGITS + digit]
                         found.release(turn)
@@ -305,22 +323,26 @@ def digit_quant_matmul(
     return one_or_two_rows_and_more
 
 
-def digit_quant_sizes(N: int, K: int, form: FragmentRecords, records: int, cluster: int) -> dict[str, int]:
+def digit_quant_sizes(N: int, K: int, M: int, form: FragmentRecords, records: int, cluster: int) -> dict[str, int]:
     """All sizes, where workers read so many records at a time and clusters of so many blocks divide K; no stages where they do not fit."""
     down, across, words = form.shape(N, K)
-    warps = -(-across // (records * cluster))
+    tokens, warps = max(1, min(M, TOKENS)), -(-across // (records * cluster))
     turns = -(-down // (RESIDENT[cluster] // cluster))
-    fixed = 4 * form.rows * TOKENS * (DIGITS * SLOTS * warps + (cluster * turns if cluster > 1 else 0)) + 2048
+    fixed = 4 * form.rows * tokens * (DIGITS * SLOTS * warps + (cluster * turns if cluster > 1 else 0)) + 2048
+    fixed += warps * DIGITS * tokens * (records * COLUMNS + APART)
     stages = min(3, (SHARED_BYTES - fixed) // (4 * warps * records * words))
-    return {"warps": warps, "records": records, "stages": stages, "cluster": cluster, "blocks": RESIDENT[cluster]}
+    sizes = {"tokens": tokens, "warps": warps, "records": records, "stages": stages}
+    return {**sizes, "cluster": cluster, "blocks": RESIDENT[cluster]}
 
 
-def digit_quant_choice(N: int, K: int, form: FragmentRecords) -> dict[str, int] | None:
+def digit_quant_choice(N: int, K: int, M: int, form: FragmentRecords) -> dict[str, int] | None:
     """The sizes that `digit_quant_matmul` is called with for a problem, found on an H200; None where other kernels are as good.
 
     Few workers with long copies are the fast ones: each takes its columns of A apart before it begins, which small weights do not pay for.
     """
-    found = digit_quant_candidates(N, K, form)
+    if M > TOKENS:
+        return None
+    found = digit_quant_candidates(N, K, M, form)
     records = 2 if form.shape(N, K)[1] <= 32 else 4
     suited = [one for one in found if one["records"] == records and one["cluster"] <= 4]
     if form.bits > NARROW or N * K < LEAST_WEIGHT or not suited:
@@ -328,13 +350,18 @@ def digit_quant_choice(N: int, K: int, form: FragmentRecords) -> dict[str, int] 
     return next((one for one in suited if one["warps"] <= WARPS // 2), suited[0])
 
 
-def digit_quant_candidates(N: int, K: int, form: FragmentRecords) -> list[dict[str, int]]:
+def digit_quant_candidates(N: int, K: int, M: int, form: FragmentRecords) -> list[dict[str, int]]:
     """Sizes that suit a problem; none where the kernel has no such records."""
-    if not form.has_bytes or form.sets > 1 or form.zero is not None:
+    if M > TOKENS or not form.has_bytes or form.sets > 1 or form.zero is not None:
         return []
     tried = [(records, cluster) for cluster in (1, 2, 4, 8) for records in (2, 4, 1)]
-    sizes = [digit_quant_sizes(N, K, form, *one) for one in tried if form.shape(N, K)[1] % one[0] == 0]
+    sizes = [digit_quant_sizes(N, K, M, form, *one) for one in tried if form.shape(N, K)[1] % one[0] == 0]
     return [one for one in sizes if one["warps"] <= WARPS and one["stages"] >= 2]
+
+
+def exponent_of(most: Any) -> Any:
+    """The exponent of the largest magnitude that has these bits."""
+    return T.max((most >> 23) - 127, LEAST)
 
 
 def power_of(exponent: Any) -> Any:

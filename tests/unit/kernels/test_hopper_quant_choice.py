@@ -6,7 +6,7 @@ import pytest
 
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.hopper_quant import chosen
-from tilewright.kernels.hopper_quant_digits import TOKENS, digit_quant_matmul
+from tilewright.kernels.hopper_quant_digits import digit_quant_matmul
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_small import small_quant_matmul
 from tilewright.machine.fragment_records import E2M1, FragmentRecords
@@ -37,7 +37,7 @@ def test_choices_fit_a_multiprocessor_and_cover_the_columns(form: FragmentRecord
             sizes, factory = chosen(N, K, M, form)
             assert min(sizes.values()) >= 0 and across % sizes["records"] == 0
             if factory in (small_quant_matmul, digit_quant_matmul):
-                assert sizes.get("tokens", TOKENS) >= M and sizes["stages"] >= 1
+                assert sizes["tokens"] >= M and sizes["stages"] >= 1
                 assert sizes["cluster"] * sizes["warps"] * sizes["records"] >= across
                 ring = sizes["warps"] * sizes["stages"] * sizes["records"] * words * 4
             else:
@@ -61,4 +61,5 @@ def test_one_or_two_rows_by_narrow_codes_are_taken_apart_into_bytes() -> None:
     assert chosen(28672, 8192, 3, form)[1] is chosen(4096, 4096, 1, form)[1] is small_quant_matmul
     sizes = [chosen(N, K, 1, form)[0] for N, K in ((28672, 8192), (14336, 4096), (8192, 28672))]
     assert [(one["warps"], one["records"], one["cluster"]) for one in sizes] == [(8, 4, 2), (8, 2, 2), (14, 4, 4)]
+    assert [chosen(28672, 8192, M, form)[0]["tokens"] for M in (1, 2)] == [1, 2]
     assert chosen(28672, 8192, 1, FragmentRecords(2, HALF, HALF, group=64))[1] is small_quant_matmul
