@@ -16,6 +16,7 @@ from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.kernels.code_table import ROWS, fill_pairs, table_of_pairs
 from tilewright.kernels.epilogue import PLAIN, Epilogue, paired, stored
 from tilewright.kernels.even_shares import EvenShares, announce, hand_over, in_panels, take_over, workspaces
+from tilewright.kernels.few_rows_tiles import entry_point
 from tilewright.kernels.grouped_matmul import list_tiles
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
@@ -345,26 +346,10 @@ def medium_quant_matmul(
 
         return rows_of_experts
 
-    if epilogue.is_plain:
+    def of_one_weight(W: Any, A: Any, others: Any, C: Any) -> None:
+        product(W, A, *others, None, C)
 
-        @T.prim_func
-        def some_rows(W: Weight, A: Activations, C: Result):
-            product(W, A, None, None, None, None, C)
-
-        return some_rows
-
-    @T.prim_func
-    def some_rows_and_more(
-        W: Weight,
-        A: Activations,
-        factor: T.Tensor((1,), "float32"),
-        bias: T.Tensor((N if epilogue.bias else 1,), epilogue.bias or "float32"),
-        residual: T.Tensor((M, N) if epilogue.residual else (1, 1), out),
-        C: Result,
-    ):
-        product(W, A, factor, bias, residual, None, C)
-
-    return some_rows_and_more
+    return entry_point("some_rows", of_one_weight, (Weight, Activations, Result), (M, N), epilogue)
 
 
 def staged_bytes(out: str, epilogue: Epilogue) -> int:

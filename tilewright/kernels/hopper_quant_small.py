@@ -16,7 +16,8 @@ import tilewright
 import tilewright.language as T
 from tilewright.errors import TilewrightError
 from tilewright.kernels.code_table import fill_pairs, table_bytes, table_of_pairs
-from tilewright.kernels.epilogue import PLAIN, Epilogue, stored
+from tilewright.kernels.epilogue import PLAIN, Epilogue
+from tilewright.kernels.few_rows_tiles import add_shares, entry_point, fetch, hand_over, shares_of, store
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 SLOTS = 3
@@ -105,13 +106,6 @@ def small_quant_matmul(
         return factor if form.scale is None else scale[row] * factor
 
     @T.macro
-    def fetch(W: Any, ring: Any, stream: Any, worker: Any, first: Any, turn: Any, tile: Any) -> None:
-        """Start the copy of a tile's records to this worker."""
-        slot = stream.acquire(turn)
-        T.copy(W[tile, first : first + records, :], ring[worker, slot, :, :], eviction_policy="evict_first")
-        stream.publish(turn)
-
-    @T.macro
     def add_columns(a: Any, of_a: Any) -> None:
         """The sums of the columns of each group of A, which offsets and zeros are multiplied by."""
         ones = T.alloc_fragment((16, step), dtype)
@@ -123,39 +117,7 @@ def small_quant_matmul(
             T.reduce_max(columns, of_a[number], dim=0)
 
     @T.macro
-    def store(result: Any, factor: Any, bias: Any, residual: Any, C: Any, first: Any) -> None:
-        """Sums (tokens, rows) of the rows of W from `first` on, into C."""
-        if epilogue.is_plain:
-            T.copy(result, C[0, first])
-        else:
-            shift = T.alloc_fragment((rows,), "float32")
-            if epilogue.bias:
-                T.copy(bias[first], shift)
-            for i, j in T.Parallel(tokens, rows):
-                value = epilogue.before_residual(result[i, j], factor[0], shift[j])
-                if epilogue.residual:
-                    value = value + T.cast(residual[i, first + j], "float32")
-                C[i, first + j] = stored(value, out)
-
-    @T.macro
-    def add_shares(
-        shares: Any, factor: Any, bias: Any, residual: Any, C: Any, rank: Any, group: Any, worker: Any
-    ) -> None:
-        """Add what the blocks of the cluster found for the tiles that are this one's to store, one after the other."""
-        total = T.alloc_fragment((tokens, rows), "float32")
-        other = T.alloc_fragment((tokens, rows), "float32")
-        for turn in T.serial(-(-turns // warps)):
-            number = turn * warps + worker
-            if number < turns:
-                T.copy(shares[rank, number, :, :], total, rank=0)
-                for peer in list(range(1, cluster)):
-                    T.copy(shares[rank, number, :, :], other, rank=peer)
-                    for i, j in T.Parallel(tokens, rows):
-                        total[i, j] += other[i, j]
-                store(total, factor, bias, residual, C, (group + (number * cluster + rank) * groups) * rows)
-
-    @T.macro
-    def product(W: Any, A: Any, factor: Any, shift_by: Any, residual: Any, C: Any) -> None:
+    def product(W: Any, A: Any, others: Any, C: Any) -> None:
         with T.Kernel(groups * cluster, threads=32 * (warps + adders), cluster_dims=cluster) as block:
             group, rank = block // cluster, block % cluster
             ring = T.alloc_shared((warps, stages, records, words), "uint32")
@@ -228,7 +190,7 @@ def small_quant_matmul(
                         found.publish(turn)
                     if cluster > 1:
                         T.sync_cluster()
-                        add_shares(shares, factor, shift_by, residual, C, rank, group, worker)
+                        add_shares(shares, epilogue, others, C, rank, group, groups, worker, warps)
                         T.sync_cluster()
                 with T.role("adders", warps=adders, registers=32 if adders % 4 == 0 else None):
                     result = T.alloc_fragment((tokens, rows), "float32")
@@ -241,46 +203,18 @@ def small_quant_matmul(
                                 result[i, j] += sums[full, number, j, i]
                         found.release(turn)
                         if cluster > 1:
-                            T.copy(result, shares[turn % cluster, turn // cluster, :, :])
+                            hand_over(result, shares, turn)
                         else:
-                            store(result, factor, shift_by, residual, C, (group + turn * groups) * rows)
+                            store(result, epilogue, others, C, (group + turn * groups) * rows)
                     if cluster > 1:
                         T.clear(result)
                         for turn in T.serial(tiles, cluster * turns):
-                            T.copy(result, shares[turn % cluster, turn // cluster, :, :])
+                            hand_over(result, shares, turn)
                         T.sync_cluster()
                         T.sync_cluster()
 
-    Weight, Activations, Result = (
-        T.Tensor((down, across, words), "uint32"),
-        T.Tensor((M, K), dtype),
-        T.Tensor((M, N), out),
-    )
-    if epilogue.is_plain:
-
-        @T.prim_func
-        def few_rows(W: Weight, A: Activations, C: Result):
-            product(W, A, None, None, None, C)
-
-        return few_rows
-
-    @T.prim_func
-    def few_rows_and_more(
-        W: Weight,
-        A: Activations,
-        factor: T.Tensor((1,), "float32"),
-        bias: T.Tensor((N if epilogue.bias else 1,), epilogue.bias or "float32"),
-        residual: T.Tensor((M, N) if epilogue.residual else (1, 1), out),
-        C: Result,
-    ):
-        product(W, A, factor, bias, residual, C)
-
-    return few_rows_and_more
-
-
-def shares_of(shape: tuple[int, int, int, int]) -> Any:
-    """What the blocks of a cluster hand over; nothing where there is one."""
-    return T.alloc_shared(shape, "float32") if shape[0] > 1 else None
+    tensors = T.Tensor((down, across, words), "uint32"), T.Tensor((M, K), dtype), T.Tensor((M, N), out)
+    return entry_point("few_rows", product, tensors, (M, N), epilogue)
 
 
 def by_half(row: Any, upper: float, lower: float) -> Any:

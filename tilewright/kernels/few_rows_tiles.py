@@ -1,0 +1,104 @@
+"""What the kernels of few rows of A by low-bit records share: a worker's copies, and what becomes of the sums of a tile of W's rows.
+
+Every worker, a warp, streams the records of its columns through a ring of its own; the blocks of a cluster divide K among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tilewright.language as T
+from tilewright.kernels.epilogue import Epilogue, stored
+
+
+@T.macro
+def fetch(W: Any, ring: Any, stream: Any, worker: Any, first: Any, turn: Any, tile: Any) -> None:
+    """Start the copy of a tile's records, from `first` on, to a worker's part of `ring` [workers, slots, records, words]."""
+    slot = stream.acquire(turn)
+    T.copy(W[tile, first : first + ring.shape[2], :], ring[worker, slot, :, :], eviction_policy="evict_first")
+    stream.publish(turn)
+
+
+@T.macro
+def store(result: Any, epilogue: Epilogue, others: Any, C: Any, first: Any) -> None:
+    """Sums (tokens, rows) of the rows of W from `first` on, into C; `others` are factor, bias and residual."""
+    tokens, rows = result.shape
+    factor, bias, residual = others
+    if epilogue.is_plain:
+        T.copy(result, C[0, first])
+    else:
+        shift = T.alloc_fragment((rows,), "float32")
+        if epilogue.bias:
+            T.copy(bias[first], shift)
+        for i, j in T.Parallel(tokens, rows):
+            value = epilogue.before_residual(result[i, j], factor[0], shift[j])
+            if epilogue.residual:
+                value = value + T.cast(residual[i, first + j], "float32")
+            C[i, first + j] = stored(value, C.dtype)
+
+
+def shares_of(shape: tuple[int, int, int, int]) -> Any:
+    """What the blocks of a cluster hand over, [blocks, turns, tokens, rows]; nothing where there is one block."""
+    return T.alloc_shared(shape, "float32") if shape[0] > 1 else None
+
+
+@T.macro
+def hand_over(result: Any, shares: Any, turn: Any) -> None:
+    """A block's sums of its tile number `turn`, to where the block of the cluster finds them that stores them."""
+    T.copy(result, shares[turn % shares.shape[0], turn // shares.shape[0], :, :])
+
+
+@T.macro
+def add_shares(
+    shares: Any, epilogue: Epilogue, others: Any, C: Any, rank: Any, group: Any, groups: int, worker: Any, warps: int
+) -> None:
+    """Add what the blocks of the cluster found for the tiles that are this one's to store, one after the other.
+
+    Cluster `group` of `groups` takes every so many-th tile; its blocks store one after the other; its workers share a block's.
+    """
+    cluster, turns, tokens, rows = shares.shape
+    total = T.alloc_fragment((tokens, rows), "float32")
+    other = T.alloc_fragment((tokens, rows), "float32")
+    for turn in T.serial(-(-turns // warps)):
+        number = turn * warps + worker
+        if number < turns:
+            T.copy(shares[rank, number, :, :], total, rank=0)
+            for peer in list(range(1, cluster)):
+                T.copy(shares[rank, number, :, :], other, rank=peer)
+                for i, j in T.Parallel(tokens, rows):
+                    total[i, j] += other[i, j]
+            store(total, epilogue, others, C, (group + (number * cluster + rank) * groups) * rows)
+
+
+def entry_point(
+    name: str, product: Callable[..., None], tensors: tuple[Any, Any, Any], size: tuple[Any, int], epilogue: Epilogue
+) -> Any:
+    """The function that is launched: of W, A and C alone, or with an epilogue's factor, bias and residual before C.
+
+    Parameters
+    ----------
+    product : called with W, A, the three others (each None where it is no parameter) and C.
+    tensors : annotations of W, A and C.
+    size : rows and columns of C before pairs of them become one.
+    """
+    Weight, Activations, Result = tensors
+    M, N = size
+    if epilogue.is_plain:
+
+        def plain(W: Weight, A: Activations, C: Result) -> None:
+            product(W, A, (None, None, None), C)
+
+        plain.__name__ = name
+        return T.prim_func(plain)
+
+    Shift = T.Tensor((N if epilogue.bias else 1,), epilogue.bias or "float32")
+    Added = T.Tensor((M, N) if epilogue.residual else (1, 1), Result.dtype)
+
+    def more(
+        W: Weight, A: Activations, factor: T.Tensor((1,), "float32"), bias: Shift, residual: Added, C: Result
+    ) -> None:
+        product(W, A, (factor, bias, residual), C)
+
+    more.__name__ = f"{name}_and_more"
+    return T.prim_func(more)
