@@ -1,6 +1,7 @@
-"""Workspaces on the GPU: programs of a stream share memory, a graph has its own and may be replayed beside eager work."""
+"""Workspaces on the GPU: programs of a stream share memory, a graph has its own and may be replayed beside eager work and other graphs."""
 
 import gc
+import time
 
 import pytest
 
@@ -11,6 +12,7 @@ import numpy as np  # noqa: E402
 from tilewright.nn import Linear  # noqa: E402
 from tilewright.quant import quantize  # noqa: E402
 from tilewright.targets.cuda.arch import detect  # noqa: E402
+from tilewright.targets.cuda.graph_memory import GRAPHS  # noqa: E402
 from tilewright.targets.cuda.workspaces import MEMORY  # noqa: E402
 
 ARCH = detect()
@@ -83,35 +85,110 @@ def test_a_graph_is_replayed_beside_eager_work_in_the_stream_of_its_capture(laye
     assert not any(wrong), f"{sum(wrong)} of {len(wrong)} results"
 
 
+def captured_by(call, stream=None):
+    """A graph of a call, and the call's result."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        result = call()
+    return graph, result
+
+
+def idle_from(before):
+    """Bytes of graphs that are gone, once the driver has said that more are: a thread of its own tells it."""
+    gc.collect()
+    torch.cuda.synchronize()
+    end = time.monotonic() + 10
+    while GRAPHS.idle() <= before and time.monotonic() < end:
+        time.sleep(0.01)
+    return GRAPHS.idle()
+
+
 @torch.no_grad()
-def test_a_graph_gives_its_workspaces_back(layers):
-    x = activations(0)
-    layers[0](x)
-    stream = torch.cuda.Stream()
-    held = []
-    for _ in range(3):
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            layers[0](x)
+def test_the_memory_of_a_graph_that_is_gone_serves_the_next(layers):
+    x, held = activations(0), []
+    expected = [one(x) for one in layers]
+    for _ in range(4):
+        graph, results = captured_by(lambda: [one(x) for one in layers])
         graph.replay()
         torch.cuda.synchronize()
-        before = MEMORY.held
-        del graph
-        gc.collect()
-        torch.cuda.empty_cache()
-        held.append(torch.cuda.memory_reserved())
-        assert MEMORY.held == before
-    assert held[2] == held[1]
+        assert all(map(torch.equal, results, expected))
+        held.append(GRAPHS.held)
+        idle = GRAPHS.idle()
+        del graph, results
+        assert idle_from(idle) > idle
+    assert held[0] == held[3] > 0
+
+
+@torch.no_grad()
+def test_a_capture_that_is_given_up_leaves_its_memory(layers):
+    x = activations(0)
+    expected = layers[0](x)
+    graph = torch.cuda.CUDAGraph()
+    with pytest.raises(ZeroDivisionError), torch.cuda.graph(graph):
+        layers[0](x)
+        idle = GRAPHS.idle()
+        raise ZeroDivisionError
+    del graph
+    assert idle_from(idle) > idle
+    assert torch.equal(layers[0](x), expected)
+
+
+@torch.no_grad()
+def test_graphs_that_are_replayed_at_once(layers):
+    inputs = [activations(seed) for seed in range(3)]
+    expected = [[one(x) for one in layers] for x in inputs]
+    graphs = [captured_by(lambda x=x: [one(x) for _ in range(4) for one in layers]) for x in inputs]
+    streams = [torch.cuda.Stream() for _ in graphs]
+    torch.cuda.synchronize()
+    for _ in range(20):
+        for _, results in graphs:
+            for result in results:
+                result.zero_()
+        torch.cuda.synchronize()
+        for (graph, _), stream in zip(graphs, streams):
+            with torch.cuda.stream(stream):
+                graph.replay()
+        torch.cuda.synchronize()
+        for (_, results), own in zip(graphs, expected):
+            assert all(torch.equal(result, own[i % 2]) for i, result in enumerate(results))
+
+
+@torch.no_grad()
+def test_branches_of_one_graph(layers):
+    """Three streams in one capture, whose launches run at once."""
+    inputs = [activations(seed) for seed in range(3)]
+    expected = [[one(x) for one in layers] for x in inputs]
+
+    def forked():
+        home, found = torch.cuda.current_stream(), []
+        begun = home.record_event()
+        for x, stream in zip(inputs, streams):
+            stream.wait_event(begun)
+            with torch.cuda.stream(stream):
+                found.append([one(x) for _ in range(4) for one in layers])
+        for stream in streams:
+            home.wait_stream(stream)
+        return found
+
+    streams = [torch.cuda.Stream() for _ in inputs]
+    graph, found = captured_by(forked)
+    for _ in range(20):
+        for results in found:
+            for result in results:
+                result.zero_()
+        torch.cuda.synchronize()
+        graph.replay()
+        torch.cuda.synchronize()
+        for results, own in zip(found, expected):
+            assert all(torch.equal(result, own[i % 2]) for i, result in enumerate(results))
 
 
 @torch.no_grad()
 def test_a_compiled_graph_finds_its_pool_empty(layers):
-    """Workspaces of a capture that has ended are given back when garbage is collected."""
+    """Nothing of a capture's own lies in the pool that torch goes back to for the next."""
     both = torch.nn.ModuleList(layers)
     compiled = torch.compile(lambda x: [one(x) for one in both], mode="reduce-overhead", fullgraph=True)
-    for seed in range(5):
-        x = activations(seed)
+    for rows in (ROWS, ROWS, ROWS, ROWS // 2, ROWS // 2, ROWS // 2, ROWS):
+        x = activations(rows)[:rows]
         for found, one in zip(compiled(x), layers):
             torch.testing.assert_close(found.clone(), one(x), rtol=1e-2, atol=1e-2)
-    gc.collect()
-    assert not MEMORY._captured

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import struct
 import sys
 import threading
@@ -16,8 +15,9 @@ import tilewright
 from tilewright.errors import DriverError, LaunchFailed
 from tilewright.ir.nodes import Allocate
 from tilewright.ir.visitor import find
-from tilewright.targets.cuda import launcher, workspaces
+from tilewright.targets.cuda import graph_memory, launcher, workspaces
 from tilewright.targets.cuda.driver import Driver, LaunchAttribute, LaunchConfig
+from tilewright.targets.cuda.graph_memory import GraphMemory
 from tilewright.targets.cuda.launcher import POINTER, TENSOR_MAP, Kernel, LaunchShape, LaunchState
 from tilewright.targets.cuda.recorder import Given, MapOfGiven, record
 from tilewright.targets.cuda.workspaces import StreamMemory, Workspaces
@@ -195,29 +195,66 @@ def test_a_refused_recorded_launch_leaves_the_others_usable(monkeypatch):
     assert arguments_of(library)[0] == 128
 
 
+class Streams(FakeLibrary):
+    """A driver whose memory lies at multiples of 4096, with a current stream that may be captured.
+
+    Attributes
+    ----------
+    stream, capture : the current stream, and the number of the capture that it takes part in.
+    cleared : pieces of memory that were filled with zeros, with their sizes.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.stream, self.capture, self.active = 5, None, 1
+        self.fresh = iter(range(4096, 1 << 20, 4096))
+        self.objects, self.owned, self.cleared = {}, {}, []
+
+    def cuMemAlloc_v2(self, pointer, size):
+        pointer._obj.value = next(self.fresh)
+        return 0
+
+    def cuMemsetD8Async(self, address, value, size, stream):
+        self.cleared.append((address.value, size.value))
+        return 0
+
+    def cuStreamGetCaptureInfo_v2(self, stream, status, number, graph, *rest):
+        status._obj.value = 0 if self.capture is None else self.active
+        number._obj.value, graph._obj.value = self.capture or 0, 1000 + (self.capture or 0)
+        return 0
+
+    def cuUserObjectCreate(self, made, argument, destroy, references, flags):
+        assert (references, flags) == (1, 1)
+        made._obj.value = len(self.objects) + 1
+        self.objects[made._obj.value] = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(destroy.value), argument
+        return 0
+
+    def cuGraphRetainUserObject(self, graph, held, references, flags):
+        assert (references, flags) == (1, 1)
+        self.owned.setdefault(graph.value, []).append(held.value)
+        return 0
+
+    def delete_graph(self, capture):
+        """What the driver does when the last graph of a capture is gone, on a thread of its own."""
+        for held in self.owned.pop(1000 + capture):
+            thread = threading.Thread(target=self.objects[held][0], args=(self.objects[held][1],))
+            thread.start()
+            thread.join()
+
+
 @pytest.fixture
 def streams(monkeypatch):
-    """A driver whose memory lies at multiples of 4096, the current stream, and whether that is captured."""
-    library, state = FakeLibrary(), {"stream": 5, "capture": None}
-    fresh = iter(range(4096, 1 << 20, 4096))
-
-    def allocate(pointer, size):
-        pointer._obj.value = next(fresh)
-        return 0
-
-    def capture(stream, status, number, *rest):
-        status._obj.value, number._obj.value = state["capture"] is not None, state["capture"] or 0
-        return 0
-
-    library.cuMemAlloc_v2, library.cuStreamGetCaptureInfo_v2 = allocate, capture
+    library = Streams()
     driver = Driver(library)
     monkeypatch.setattr(workspaces, "require_driver", lambda doing: driver)
+    monkeypatch.setattr(graph_memory, "require_driver", lambda doing: driver)
     monkeypatch.setattr(
-        workspaces, "current_stream_functions", lambda driver: (lambda: 0, lambda device: state["stream"])
+        workspaces, "current_stream_functions", lambda driver: (lambda: 0, lambda device: library.stream)
     )
-    monkeypatch.setattr(workspaces, "_ASKED", [lambda: state["capture"] is not None])
+    monkeypatch.setattr(workspaces, "_ASKED", [lambda: library.capture is not None])
     monkeypatch.setattr(workspaces, "MEMORY", StreamMemory())
-    return library, state
+    monkeypatch.setattr(workspaces, "GRAPHS", GraphMemory())
+    return library
 
 
 def workspaces_of(program):
@@ -228,7 +265,6 @@ def workspaces_of(program):
 
 
 def test_programs_share_memory_of_a_stream_but_for_words_that_atomics_count_in(streams):
-    _, state = streams
     one, left, there = workspaces_of(handed_over()[0])
     other, same, again = workspaces_of(handed_over(4)[0])
     assert one.address(left, 1024) == other.address(same, 900) == one.address(left, 100)
@@ -236,9 +272,9 @@ def test_programs_share_memory_of_a_stream_but_for_words_that_atomics_count_in(s
     wide = other.address(same, 1025)
     assert wide != one.address(there, 16) and one.address(left, 1024) == wide
     assert workspaces.MEMORY.held == 1024 + 2048
-    state["stream"] = 6
+    streams.stream = 6
     assert wide != one.address(left, 1024)
-    state["stream"] = 5
+    streams.stream = 5
     assert wide == one.address(left, 1024)
     elsewhere = []
     thread = threading.Thread(target=lambda: elsewhere.append(one.address(left, 1024)))
@@ -248,50 +284,89 @@ def test_programs_share_memory_of_a_stream_but_for_words_that_atomics_count_in(s
 
 
 def test_recorded_launches_find_the_workspaces_of_their_stream(streams, monkeypatch):
-    library, state = streams
-    kernel = prepared(library, monkeypatch, LaunchShape(64), (POINTER, POINTER, POINTER))
-    kernel.current_stream = lambda device: state["stream"]
+    kernel = prepared(streams, monkeypatch, LaunchShape(64), (POINTER, POINTER, POINTER))
+    kernel.current_stream = lambda device: streams.stream
     made, left, there = workspaces_of(handed_over()[0])
     again = record(kernel, (1, 1, 1), [Given(0), made.on_stream(left, 1024), made.on_stream(there, 16)], 1, 0)
     seen = []
-    for state["stream"] in (5, 6, 5):
+    for streams.stream in (5, 6, 5):
         again(64)
-        seen.append(arguments_of(library))
+        seen.append(arguments_of(streams))
         assert seen[-1] == [64, made.address(left, 1024), made.address(there, 16)]
     assert seen[0] == seen[2] and not set(seen[0][1:]) & set(seen[1][1:])
 
 
-def test_captures_have_workspaces_of_their_own(streams, monkeypatch):
-    class Piece:
-        places = iter(range(1 << 20, 1 << 30, 4096))
-
-        def __init__(self, size, **options):
-            self.size, self.place = size, next(self.places)
-
-        def numel(self):
-            return self.size
-
-        def data_ptr(self):
-            return self.place
-
-    torch = types.SimpleNamespace(empty=Piece, uint8=None)
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    _, state = streams
+def test_captures_have_workspaces_of_their_own(streams):
     made, left, there = workspaces_of(handed_over()[0])
     eager = made.address(left, 1024), made.address(there, 16)
     found = []
-    for state["capture"] in (1, 2):
+    for streams.capture in (1, 2):
         found.append((made.address(left, 1024), made.address(there, 16)))
         assert found[-1] == (made.address(left, 1024), made.address(there, 16))
         assert found[-1][0] != made.address(left, 2048) == made.address(left, 1024)
-        last = made.address(left, 1024)
-        workspaces.MEMORY.forget_ended("start", {})
-        assert last == made.address(left, 1024)
-    state["capture"] = None
-    # What belongs to a capture that has ended is given back when garbage is collected.
-    assert workspaces.MEMORY._captured and workspaces.MEMORY.forget_ended in gc.callbacks
-    gc.collect()
-    assert not workspaces.MEMORY._captured
-    gc.callbacks.remove(workspaces.MEMORY.forget_ended)
+    streams.capture = None
     assert eager == (made.address(left, 1024), made.address(there, 16))
     assert len({*eager, *found[0], *found[1]}) == 6
+
+
+def test_branches_and_threads_of_a_capture_share_nothing(streams):
+    made, left, _ = workspaces_of(handed_over()[0])
+    streams.capture, found = 1, []
+    for streams.stream in (5, 6):
+        found.append(made.address(left, 1024))
+        thread = threading.Thread(target=lambda: found.append(made.address(left, 1024)))
+        thread.start()
+        thread.join()
+    assert len(set(found)) == 4 and len(streams.owned[1001]) == 1
+
+
+def test_memory_of_a_graph_that_is_gone_serves_the_next(streams):
+    made, left, there = workspaces_of(handed_over()[0])
+    streams.capture = 1
+    small = made.address(left, 1024)
+    first = {small, made.address(left, 2000), made.address(there, 16)}
+    streams.capture = 2
+    second = {made.address(left, 2000), made.address(there, 16)}
+    assert not first & second and workspaces.GRAPHS.idle() == 0
+    held = workspaces.GRAPHS.held
+    streams.delete_graph(1)
+    assert workspaces.GRAPHS.idle() == 1024 + 2048 + 512
+    streams.capture, before = 3, len(streams.cleared)
+    assert {made.address(left, 1000), made.address(left, 2000), made.address(there, 16)} == first
+    assert streams.cleared[before:] == [(made.address(there, 16), 512)], "words to count in are zeros, and nothing else"
+    assert workspaces.GRAPHS.idle() == 0 and workspaces.GRAPHS.held == held
+    streams.delete_graph(3)  # whose semaphore is the first one's: it was not posted for nothing
+    assert workspaces.GRAPHS.idle() == 1024 + 2048 + 512
+    streams.delete_graph(2)
+    assert workspaces.GRAPHS.idle() == workspaces.GRAPHS.held == held
+
+
+def test_a_capture_that_has_failed_is_told(streams):
+    made, left, _ = workspaces_of(handed_over()[0])
+    streams.capture, streams.active = 1, 2
+    with pytest.raises(DriverError, match="capturing a launch") as raised:
+        made.address(left, 1024)
+    assert "the error before this one says why" in str(raised.value)
+
+
+def test_a_graph_that_refuses_leaves_nothing_behind(streams, monkeypatch):
+    made, left, _ = workspaces_of(handed_over()[0])
+    streams.capture = 1
+    monkeypatch.setattr(streams, "cuGraphRetainUserObject", lambda *rest: 1, raising=False)
+    with pytest.raises(DriverError, match="cuGraphRetainUserObject"):
+        made.address(left, 1024)
+    assert "cuUserObjectRelease" in [name for name, _ in streams.calls] and workspaces.GRAPHS.held == 0
+
+
+def test_torch_gives_back_what_it_keeps_where_the_device_is_full(streams, monkeypatch):
+    full = [True]
+    torch = types.SimpleNamespace(cuda=types.SimpleNamespace(empty_cache=full.clear))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    allocate = streams.cuMemAlloc_v2
+    monkeypatch.setattr(streams, "cuMemAlloc_v2", lambda *given: 2 if full else allocate(*given), raising=False)
+    assert workspaces.allocated(100, 0) % 4096 == 0
+    full.append(True)
+    torch.cuda.empty_cache = lambda: None
+    with pytest.raises(DriverError, match="allocating a workspace of 100 bytes") as raised:
+        workspaces.allocated(100, 0)
+    assert "the device has no memory left" in str(raised.value)

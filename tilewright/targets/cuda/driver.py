@@ -67,11 +67,16 @@ class LaunchConfig(ctypes.Structure):
     ]
 
 
+_OUT_OF_MEMORY = 2
 _NO_BINARY_FOR_GPU = 209
 _NON_BLOCKING = 1
 _PRINTF_FIFO = 1
 _PRINTED_BYTES = 64 << 20
 _CAPTURE_RELAXED = 2
+_CAPTURE_ACTIVE = 1
+_CAPTURE_INVALIDATED = 901
+_NO_DESTRUCTOR_SYNC = 1
+_MOVE_REFERENCES = 1
 _INVALID_CONTEXT = 201
 _EXPLANATIONS = {
     1: "an argument is out of range: a grid, a block or a cluster larger than the device allows",
@@ -90,6 +95,7 @@ _EXPLANATIONS = {
     720: "a cooperative launch has more blocks than fit on the device at once",
     803: "the driver and the kernel module differ in version",
     900: "the stream is being captured, which this operation does not allow",
+    901: "the capture that the stream takes part in has failed: the error before this one says why",
     912: "more clusters were asked for than fit, or a cluster does not fit the device",
 }
 
@@ -230,13 +236,34 @@ class Driver:
         finally:
             exchange(ctypes.byref(mode))
 
-    def capture(self, stream: int) -> int:
-        """The number of the capture into a graph that a stream takes part in, 0 for none."""
-        status, number = ctypes.c_int(), ctypes.c_uint64()
-        found = ctypes.byref(status), ctypes.byref(number), None, None, None
+    def capture(self, stream: int) -> tuple[int, int]:
+        """The capture that a stream takes part in: a number that no other has, and the handle of the graph that is made.
+
+        Raises
+        ------
+        DriverError : it takes part in none, or in one that has failed.
+        """
+        status, number, graph = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_void_p()
+        found = ctypes.byref(status), ctypes.byref(number), ctypes.byref(graph), None, None
         result = self.library.cuStreamGetCaptureInfo_v2(ctypes.c_void_p(stream), *found)
-        self.check(result, "cuStreamGetCaptureInfo")
-        return number.value if status.value else 0
+        if not result and status.value != _CAPTURE_ACTIVE:
+            result = _CAPTURE_INVALIDATED
+        self.check(result, "cuStreamGetCaptureInfo", "capturing a launch")
+        return number.value, graph.value or 0
+
+    def when_gone(self, graph: int, function: int, argument: int) -> None:
+        """Have a C function called with a pointer when neither a graph nor any that was made of it is left, nor runs.
+
+        A thread of the driver's calls it, which must not call CUDA and should not wait for locks of Python's.
+        """
+        held = ctypes.c_void_p()
+        create, release = self.library.cuUserObjectCreate, self.library.cuUserObjectRelease
+        made = create(ctypes.byref(held), ctypes.c_void_p(argument), ctypes.c_void_p(function), 1, _NO_DESTRUCTOR_SYNC)
+        self.check(made, "cuUserObjectCreate")
+        result = self.library.cuGraphRetainUserObject(ctypes.c_void_p(graph), held, 1, _MOVE_REFERENCES)
+        if result:
+            release(held, 1)
+        self.check(result, "cuGraphRetainUserObject")
 
     def function(self, module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
         function = ctypes.c_void_p()
@@ -262,17 +289,30 @@ class Driver:
         return count.value
 
     def allocate(self, size: int) -> int:
-        """Device memory for a workspace, as an address: zeros, for as long as the process lives."""
-        pointer, stream = ctypes.c_uint64(), ctypes.c_void_p()
+        """Device memory for a workspace, as an address: zeros, for as long as the process lives.
+
+        Where the device is full, torch gives back what it keeps for later.
+        """
+        pointer, count = ctypes.c_uint64(), ctypes.c_size_t(max(size, 1))
         doing = f"allocating a workspace of {size} bytes"
-        count = ctypes.c_size_t(max(size, 1))
-        self.check(self.library.cuMemAlloc_v2(ctypes.byref(pointer), count), "cuMemAlloc", doing)
+        result = self.library.cuMemAlloc_v2(ctypes.byref(pointer), count)
+        if result == _OUT_OF_MEMORY and "torch" in sys.modules:
+            with contextlib.suppress(RuntimeError):  # it keeps all while it captures a graph
+                sys.modules["torch"].cuda.empty_cache()
+            result = self.library.cuMemAlloc_v2(ctypes.byref(pointer), count)
+        self.check(result, "cuMemAlloc", doing)
+        self.clear(pointer.value, count.value)
+        return pointer.value
+
+    def clear(self, address: int, size: int) -> None:
+        """Fill memory of the current context with zeros, and wait for it."""
+        stream, doing = ctypes.c_void_p(), "clearing a workspace"
         # A stream of its own: others may be captured into graphs at this moment.
         self.check(self.library.cuStreamCreate(ctypes.byref(stream), _NON_BLOCKING), "cuStreamCreate", doing)
-        self.check(self.library.cuMemsetD8Async(pointer, ctypes.c_ubyte(0), count, stream), "cuMemsetD8Async", doing)
+        memory, count = ctypes.c_uint64(address), ctypes.c_size_t(size)
+        self.check(self.library.cuMemsetD8Async(memory, ctypes.c_ubyte(0), count, stream), "cuMemsetD8Async", doing)
         self.check(self.library.cuStreamSynchronize(stream), "cuStreamSynchronize", doing)
         self.check(self.library.cuStreamDestroy_v2(stream), "cuStreamDestroy", doing)
-        return pointer.value
 
     def active_blocks(self, function: ctypes.c_void_p, threads: int, shared_bytes: int) -> int:
         """Blocks of this kernel that fit on one multiprocessor."""

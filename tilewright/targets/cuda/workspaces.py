@@ -4,25 +4,22 @@ Most hold nothing when the call has ended, so all programs that a thread launche
 a stream run in order, and one that begins early touches no workspace before it has waited for those ahead of it (the emulator
 checks that).  Words that atomics count in are a program's own: zeros at first, later what the call before left.
 
-Launches that are captured into a graph run whenever it is replayed, in any stream, so a capture has workspaces of its own:
-memory of torch's allocator, which belongs to the graph's pool and lives as long as the graph.  It is given back when the capture has
-ended, or the pool would not be empty for those who ask (`torch.compile(mode="reduce-overhead")`): nobody says when that is, but they
-collect garbage before they complain.
+Launches that are captured into a graph run whenever it is replayed, in any stream, so a capture has workspaces of its own
+(`graph_memory`).
 """
 
 from __future__ import annotations
 
-import gc
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright.ir.nodes import Allocate, Buffer, Function
 from tilewright.ir.signature import counted_workspaces
 from tilewright.ir.visitor import find
 from tilewright.targets.cuda.driver import require_driver
+from tilewright.targets.cuda.graph_memory import GRAPHS
 from tilewright.targets.cuda.launcher import current_stream_functions
 
 
@@ -47,12 +44,11 @@ class StreamMemory:
     def __init__(self) -> None:
         self.held = 0
         self._known: dict[tuple[int, int, int, int], tuple[int, int]] = {}
-        self._captured: dict[tuple[int, int], tuple[int, dict[int, Any]]] = {}
 
     def address(self, number: int, size: int, device: int, stream: int) -> int:
         """Where piece `number` of the calling thread's is, which has at least so many bytes."""
         if _ASKED[0]() if _ASKED else _capturing():
-            return self._of_capture(number, size, device, stream)
+            return GRAPHS.address(number, size, device, stream)
         key = (threading.get_ident(), device, stream, number)
         found = self._known.get(key)
         if found is None or found[1] < size:
@@ -60,30 +56,6 @@ class StreamMemory:
             found = self._known[key] = (allocated(rounded, device), rounded)
             self.held += rounded
         return found[0]
-
-    def _of_capture(self, number: int, size: int, device: int, stream: int) -> int:
-        """The same for launches that are being captured: out of the pool that torch keeps for their graph."""
-        capture = require_driver("capturing a launch").capture(stream)
-        if self.forget_ended not in gc.callbacks:
-            gc.callbacks.append(self.forget_ended)
-        known, pieces = self._captured.get((device, stream), (None, {}))
-        if known != capture:
-            pieces = {}  # a stream has one capture at a time: the one before has ended
-            self._captured[device, stream] = capture, pieces
-        piece = pieces.get(number)
-        if piece is None or piece.numel() < size:
-            torch = sys.modules["torch"]
-            piece = pieces[number] = torch.empty(size, dtype=torch.uint8, device=f"cuda:{device}")
-        return int(piece.data_ptr())
-
-    def forget_ended(self, phase: str, info: Any) -> None:
-        """Give back the pieces of captures that have ended; called where garbage is collected."""
-        if phase != "start" or not self._captured:
-            return
-        driver = require_driver("looking at captures")
-        for (device, stream), (number, _) in list(self._captured.items()):
-            if driver.capture(stream) != number:
-                self._captured.pop((device, stream), None)
 
 
 MEMORY = StreamMemory()
@@ -97,7 +69,7 @@ class Workspaces:
         made = [node.buffer for node in find(function.body, Allocate)]
         others = [b for b in made if b.scope == "global" and not b.placed and b not in self._kept]
         self._numbers = {buffer: number for number, buffer in enumerate(others)}
-        self._known: dict[tuple[Buffer, int, int, int, int | None], int] = {}
+        self._known: dict[tuple[Buffer, int, int, int], int] = {}
 
     def address(self, buffer: Buffer, size: int) -> int:
         """Where a workspace of so many bytes is for the current stream."""
@@ -113,8 +85,10 @@ class Workspaces:
         return OfStream(lambda device, stream: MEMORY.address(number, size, device, stream))
 
     def _words(self, buffer: Buffer, size: int, device: int, stream: int) -> int:
-        """Memory of the program's own; that of a graph is a few words and stays, since nothing says when the graph is gone."""
-        key = (buffer, size, device, stream, capture_of(stream))
+        """Memory of the program's own."""
+        if _capturing():
+            return GRAPHS.address((buffer, size), size, device, stream, zeros=True)
+        key = (buffer, size, device, stream)
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = allocated(size, device)
@@ -126,11 +100,6 @@ def allocated(size: int, device: int) -> int:
     driver = require_driver("allocating a workspace")
     with driver.on(device), driver.relaxed_capture():
         return driver.allocate(size)
-
-
-def capture_of(stream: int) -> int | None:
-    """The number of the capture into a graph that the current stream takes part in; None where it is in none."""
-    return require_driver("capturing a launch").capture(stream) if _capturing() else None
 
 
 def _capturing() -> bool:
