@@ -1,12 +1,12 @@
 """The products as operators of torch: what a compiled graph calls, with shapes that a tracer can know without running, and gradients.
 
-A graph names the layer that owns a weight by a handle, whose kernels may bring the codes into another order while the graph lives.
-Eager calls of `Linear` do not come this way.
+A graph names the layer that owns a weight, whose kernels may bring the codes into another order while the graph lives, by a handle:
+an operand like the others, so that graphs of layers that are alike are one.  Eager calls of `Linear` do not come this way.
 """
 
-import itertools
+import os
 import weakref
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright.errors import Unsupported, WeightIsGone
 from tilewright.matmul.dense_tensor import dense_tensor
@@ -14,6 +14,9 @@ from tilewright.matmul.experts import grouped_matmul
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.packed_experts import PackedExperts
 from tilewright.matmul.product import quant_matmul
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Owner(Protocol):
@@ -24,28 +27,46 @@ class Owner(Protocol):
         """The weight as it is now."""
 
 
-_OWNERS: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
-_NUMBERS = itertools.count()
+_OWNERS: dict[int | bytes, weakref.ref[Any]] = {}
+"""Layers by the addresses of their handles, and by what these hold."""
 
 
-def handle_of(owner: Owner) -> str:
-    """A new name under which operators find a layer, for as long as it lives."""
-    handle = f"layer-{next(_NUMBERS)}"
-    _OWNERS[handle] = owner
+def handle_of(owner: Owner, device: Any) -> "torch.Tensor":
+    """A new tensor on a device by which operators find a layer, for as long as both live.
+
+    They know it by its address, which nothing else has meanwhile, and copies of it by its random bytes.  A layer takes a new one when
+    its weight is replaced: what torch has captured with the old one is of no use then, and an address that has changed tells it so.
+    """
+    import torch
+
+    name = os.urandom(16)
+    with torch.inference_mode(False):
+        handle = torch.tensor(list(name), dtype=torch.uint8, device=device)
+    if type(handle) is torch.Tensor and not handle.is_meta:
+        for key in (handle.data_ptr(), name):
+            _OWNERS[key] = weakref.ref(owner)
+            weakref.finalize(handle, _OWNERS.pop, key, None).atexit = False
     return handle
 
 
-def weight_of(handle: str) -> PackedWeight:
+def weight_of(handle: "torch.Tensor") -> PackedWeight:
     """The weight of the layer with a handle.
 
     Raises
     ------
-    WeightIsGone : the layer was deleted.
+    WeightIsGone : there is no such layer.
     """
-    owner = _OWNERS.get(handle)
+    owner = (_OWNERS.get(handle.data_ptr()) or _OWNERS.get(bytes(handle.tolist())) or _nobody)()
     if owner is None:
-        raise WeightIsGone(f"the layer of the handle {handle!r} was deleted", hint="keep it alive while its graph runs")
-    return owner.weight
+        raise WeightIsGone(
+            "a graph calls a layer that was deleted, or whose weight was replaced after the graph was made",
+            hint="keep the layer alive while its graph runs; an exported program that was saved has no layers in another process",
+        )
+    return owner.weight  # type: ignore[no-any-return]
+
+
+def _nobody() -> None:
+    return None
 
 
 def apply_function(name: str | None, values: Any) -> Any:
@@ -65,7 +86,7 @@ def register_operators() -> None:
     def run(
         x: torch.Tensor,
         out_features: int,
-        handle: str,
+        handle: torch.Tensor,
         activation_scales: torch.Tensor | None,
         bias: torch.Tensor | None,
         residual: torch.Tensor | None,
@@ -82,7 +103,7 @@ def register_operators() -> None:
     def shaped(
         x: torch.Tensor,
         out_features: int,
-        handle: str,
+        handle: torch.Tensor,
         activation_scales: Any,
         bias: Any,
         residual: Any,
@@ -93,15 +114,16 @@ def register_operators() -> None:
         return x.new_empty((*x.shape[:-1], out_features), dtype=out_dtype)
 
     @torch.library.custom_op("tilewright::quant_matmul_gradient", mutates_args=())
-    def gradient(grad: torch.Tensor, in_features: int, handle: str) -> torch.Tensor:
+    def gradient(grad: torch.Tensor, in_features: int, handle: torch.Tensor) -> torch.Tensor:
         return grad @ dense_tensor(weight_of(handle), grad.dtype)
 
     @gradient.register_fake
-    def shaped_gradient(grad: torch.Tensor, in_features: int, handle: str) -> torch.Tensor:
+    def shaped_gradient(grad: torch.Tensor, in_features: int, handle: torch.Tensor) -> torch.Tensor:
         return grad.new_empty((*grad.shape[:-1], in_features))
 
     def keep(ctx: Any, inputs: Any, output: Any) -> None:
-        x, _, ctx.handle, scales, ctx.bias, residual, _, ctx.function, _ = inputs
+        x, _, handle, scales, ctx.bias, residual, _, ctx.function, _ = inputs
+        ctx.save_for_backward(handle)
         ctx.width, ctx.dtype, ctx.others = x.shape[-1], x.dtype, (scales, residual)
 
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
@@ -109,7 +131,8 @@ def register_operators() -> None:
             raise Unsupported(
                 "gradients through an epilogue's function, residual or scales", ("gradients of x and of the bias",)
             )
-        of_x = gradient(grad.contiguous(), ctx.width, ctx.handle).to(ctx.dtype) if ctx.needs_input_grad[0] else None
+        (handle,) = ctx.saved_tensors
+        of_x = gradient(grad.contiguous(), ctx.width, handle).to(ctx.dtype) if ctx.needs_input_grad[0] else None
         of_bias = None
         if ctx.needs_input_grad[4]:
             of_bias = grad.sum(tuple(range(grad.ndim - 1))).to(ctx.bias.dtype)
@@ -118,11 +141,16 @@ def register_operators() -> None:
     run.register_autograd(backward, setup_context=keep)
 
     def keep_gradient(ctx: Any, inputs: Any, output: Any) -> None:
-        grad, _, ctx.handle = inputs
+        grad, _, handle = inputs
+        ctx.save_for_backward(handle)
         ctx.columns = grad.shape[-1]
 
     def backward_gradient(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-        return run(grad.contiguous(), ctx.columns, ctx.handle, None, None, None, None, None, grad.dtype), None, None
+        return (
+            run(grad.contiguous(), ctx.columns, *ctx.saved_tensors, None, None, None, None, None, grad.dtype),
+            None,
+            None,
+        )
 
     gradient.register_autograd(backward_gradient, setup_context=keep_gradient)
 
@@ -146,19 +174,19 @@ def _register_grouped() -> None:
 
     @torch.library.custom_op("tilewright::grouped_matmul", mutates_args=())
     def run(
-        x: torch.Tensor, sizes: torch.Tensor, columns: int, handle: str, bias: torch.Tensor | None, quantize: str | None,
+        x: torch.Tensor, sizes: torch.Tensor, columns: int, handle: torch.Tensor, bias: torch.Tensor | None, quantize: str | None,
         function: str | None,
     ) -> torch.Tensor:  # fmt: skip
         return grouped_matmul(x, weight_of(handle), sizes, bias=bias, quantize=quantize, function=function)  # type: ignore[arg-type]
 
     @run.register_fake
     def shaped(
-        x: torch.Tensor, sizes: torch.Tensor, columns: int, handle: str, bias: Any, quantize: Any, function: Any
+        x: torch.Tensor, sizes: torch.Tensor, columns: int, handle: torch.Tensor, bias: Any, quantize: Any, function: Any
     ) -> torch.Tensor:  # fmt: skip
         return x.new_empty((x.shape[0], columns))
 
     @torch.library.custom_op("tilewright::grouped_matmul_gradient", mutates_args=())
-    def gradient(grad: torch.Tensor, sizes: torch.Tensor, width: int, handle: str) -> torch.Tensor:
+    def gradient(grad: torch.Tensor, sizes: torch.Tensor, width: int, handle: torch.Tensor) -> torch.Tensor:
         found, start = grad.new_zeros(len(grad), width), 0
         for weight, size in zip(weight_of(handle), sizes.tolist()):  # type: ignore[call-overload]
             if size:
@@ -168,17 +196,18 @@ def _register_grouped() -> None:
         return found
 
     @gradient.register_fake
-    def shaped_gradient(grad: torch.Tensor, sizes: torch.Tensor, width: int, handle: str) -> torch.Tensor:
+    def shaped_gradient(grad: torch.Tensor, sizes: torch.Tensor, width: int, handle: torch.Tensor) -> torch.Tensor:
         return grad.new_empty((grad.shape[0], width))
 
     def keep(ctx: Any, inputs: Any, output: Any) -> None:
-        x, sizes, _, ctx.handle, _, _, ctx.function = inputs
+        x, sizes, _, handle, _, _, ctx.function = inputs
         ctx.width = x.shape[1]
-        ctx.save_for_backward(sizes)
+        ctx.save_for_backward(sizes, handle)
 
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
         if ctx.function is not None or ctx.needs_input_grad[4]:
             raise Unsupported("gradients through an epilogue's function or of experts' biases", ("gradients of x",))
-        return gradient(grad.contiguous(), *ctx.saved_tensors, ctx.width, ctx.handle), *[None] * 6
+        sizes, handle = ctx.saved_tensors
+        return gradient(grad.contiguous(), sizes, ctx.width, handle), *[None] * 6
 
     run.register_autograd(backward, setup_context=keep)

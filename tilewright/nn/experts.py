@@ -49,7 +49,7 @@ class ExpertWeights(torch.nn.Module):
         super().__init__()
         device = torch.get_default_device() if device is None else device
         self.weight = PackedExperts([PackedWeight.pack(weight, device) for weight in weights])
-        self.activations, self.handle = activations, handle_of(self)
+        self.activations, self.handle = activations, handle_of(self, device)
         self.register_buffer("bias", None if bias is None else bias.detach().to(device).clone(), persistent=False)
 
     def __len__(self) -> int:
@@ -86,7 +86,7 @@ class ExpertWeights(torch.nn.Module):
         # As in `Linear`: a change of type is of activations and biases, scales stay in the type that they were made in.
         device = fn(torch.empty(0, device=self.weight.device)).device
         if device != torch.device(self.weight.device):
-            self.weight = self.weight.to(device)
+            self.weight, self.handle = self.weight.to(device), handle_of(self, device)
         if self.bias is not None:
             self.bias = fn(self.bias)
         return self
@@ -122,12 +122,18 @@ class ExpertWeights(torch.nn.Module):
                 f"the state dict has experts of shape {list(found[0].shape)}, the layer {list(self.weight.shape)}"
             )
         self.weight = PackedExperts([PackedWeight.pack(weight, self.weight.device) for weight in found])
+        self.handle = handle_of(self, self.weight.device)
         if self.bias is not None:
             self.bias = torch.stack(biases).to(self.bias)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            name: value for name, value in self.__dict__.items() if name != "handle"
+        }  # a copy is a layer of its own
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self.handle = handle_of(self)  # a copy is a layer of its own
+        self.handle = handle_of(self, self.weight.device)
 
     def extra_repr(self) -> str:
         """For ``print(model)``."""

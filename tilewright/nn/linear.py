@@ -81,7 +81,6 @@ class Linear(torch.nn.Module):
         super().__init__()
         if not isinstance(in_features, int) or not isinstance(out_features, int) or min(in_features, out_features) < 1:
             raise WrongArgumentShape(f"a layer of {in_features} to {out_features} features has nothing to multiply by")
-        self.handle = handle_of(self)
         self.in_features, self.out_features = in_features, out_features
         self.W_dtype, self.function, self.out_dtype = number_format(W_dtype).name, function, out_dtype
         self.quantize = _quantised(A_dtype)
@@ -217,10 +216,24 @@ class Linear(torch.nn.Module):
             array = packed.held.get(name)
             tensor = None if array is None else as_torch(array, device or torch.get_default_device())
             self.register_buffer("qweight" if name == "codes" else name, tensor)
+        self._order = packed.order
+        self._renew()
+
+    def _renew(self) -> None:
+        """Forget what was made of the buffers: they are others, or somewhere else."""
         self._packed: PackedWeight | None = None
-        self._order, self._ordered = packed.order, self._buffers["qweight"]
         self._replays = Replays()
         self._seen: tuple[torch.Tensor | None, ...] = ()
+        self.handle = handle_of(self, self.qweight.device)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in _BUFFERS and "handle" in self.__dict__:
+            self._renew()
+
+    def _is_in_order(self) -> bool:
+        """Whether `qweight` holds a kernel's records, which are words, and not codes row by row, wherever it was copied to."""
+        return self._order is not None and self.qweight.dtype == torch.uint32
 
     @property
     def weight(self) -> PackedWeight:
@@ -236,18 +249,18 @@ class Linear(torch.nn.Module):
             packed = self._packed = PackedWeight(
                 self.W_dtype, (self.out_features, self.in_features), {"codes": self.qweight, **arrays},
                 block=self.block, zeros_mode=self.zeros_mode, tensor_scale=self.tensor_scale,
-                order=self._order if self.qweight is self._ordered else None,
+                order=self._order if self._is_in_order() else None,
             )  # fmt: skip
         return packed
 
     def _settle(self) -> None:
         """Where a kernel has brought the weight into its own order, the buffer holds that instead: codes are held once."""
         packed, buffer = self._packed, self._buffers["qweight"]
-        if packed is None or packed.order is self._order or buffer is not self._ordered:
+        if packed is None or packed.order is self._order or not any(tensor is buffer for tensor in self._seen):
             return
-        self._order, self._ordered = packed.order, packed.held["codes"]
-        self._buffers["qweight"] = self._ordered
-        self._seen = tuple(self._ordered if tensor is buffer else tensor for tensor in self._seen)
+        self._order, words = packed.order, packed.held["codes"]
+        self._buffers["qweight"] = words
+        self._seen = tuple(words if tensor is buffer else tensor for tensor in self._seen)
 
     def dequantize(self) -> torch.Tensor:
         """The weight that activations are multiplied by in effect, ``[N, K]`` float32."""
@@ -271,8 +284,7 @@ class Linear(torch.nn.Module):
             )
         self.block, self.zeros_mode = about["block"], about["zeros_mode"]
         self.tensor_scale, self.W_dtype = about["tensor_scale"], about["format"]
-        self._packed = None
-        self._replays.clear()
+        self._renew()
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         # A state dict is what `quant.files` writes: codes row by row, columns as they were.
@@ -298,8 +310,7 @@ class Linear(torch.nn.Module):
                 self._buffers[name] = torch.empty_like(found, device=device)
         self._order = None
         super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, *rest)
-        self._packed = None
-        self._replays.clear()
+        self._renew()
         if prefix + "qweight" in state_dict:
             self._gather()
 
@@ -317,7 +328,6 @@ class Linear(torch.nn.Module):
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Linear:
         # ``model.half()`` means activations: scales stay in the type that they were made in.
         self._settle()
-        in_order = self._buffers["qweight"] is self._ordered
         for name, buffer in list(self._buffers.items()):
             if buffer is None:
                 continue
@@ -326,33 +336,25 @@ class Linear(torch.nn.Module):
                 empty = buffer.is_meta and not moved.is_meta  # `to_empty`
                 moved = torch.empty_like(buffer, device=moved.device) if empty else buffer.to(moved.device)
             self._buffers[name] = moved
-        if in_order:
-            self._ordered = self._buffers["qweight"]
-        self._packed = None
-        self._replays.clear()
+        self._renew()
         return self
+
+    def _replicate_for_data_parallel(self) -> Linear:
+        replica: Linear = super()._replicate_for_data_parallel()
+        replica._renew()  # and again when it is given its buffers
+        return replica
 
     def __getstate__(self) -> dict[str, Any]:
         self._settle()
-        words = plain_words(self._buffers["qweight"])
-        ordered = words if self._buffers["qweight"] is self._ordered else None
-        buffers = {**self._buffers, "qweight": words}
-        return {
-            **self.__dict__,
-            "_packed": None,
-            "_replays": Replays(),
-            "_seen": (),
-            "_ordered": ordered,
-            "_buffers": buffers,
-        }
+        buffers = {**self._buffers, "qweight": plain_words(self._buffers["qweight"])}
+        own = ("_packed", "_replays", "_seen", "handle")  # a copy is a layer of its own
+        return {**{name: value for name, value in self.__dict__.items() if name not in own}, "_buffers": buffers}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        words = words_again(self._buffers["qweight"])
-        if words is not self._buffers["qweight"]:
-            self._ordered = words if self._ordered is not None else None
-            self._buffers["qweight"] = words
-        self.handle = handle_of(self)  # a copy is a layer of its own
+        if self._order is not None:
+            self._buffers["qweight"] = words_again(self._buffers["qweight"])
+        self._renew()
 
     # Calls --------------------------------------------------------------------------------------------
 
