@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 from tilewright.errors import CannotQuantize, Unsupported, WrongArgumentKind, WrongArgumentShape
@@ -373,14 +374,14 @@ class Linear(torch.nn.Module):
             return x.tracer.create_proxy("call_module", x.tracer.path_of_module(self), (x,), {})
         # What was learnt from earlier calls holds for the buffers that they read.
         if output is None and self._seen and type(x) in _PLAIN and all(map(is_, self._buffers.values(), self._seen)):
-            result = self._replays(x)
+            result = self._replays(x) if forward_ad._current_level < 0 else None
             if result is not None:
                 return result  # type: ignore[no-any-return]
         return self._checked(x, output)
 
     def _trains(self, x: torch.Tensor) -> bool:
         """Whether somebody will ask for a gradient of the result."""
-        asked = x.requires_grad or (bool(self._parameters) and self.bias is not None and self.bias.requires_grad)
+        asked = x.requires_grad or (self.bias is not None and self.bias.requires_grad)
         return asked and torch.is_grad_enabled()
 
     def _traced(self, x: torch.Tensor, output: torch.Tensor | None = None) -> torch.Tensor:
@@ -451,6 +452,8 @@ def _is_watched(x: Any) -> bool:
         transform = torch._C._functorch.peek_interpreter_stack()
         if transform is not None and transform.key() in (_KINDS.Grad, _KINDS.Jvp):
             raise Unsupported("torch.func.grad, vjp and jvp of a layer", ("tensor.backward()", "torch.vmap"))
+        if forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None:
+            raise Unsupported("forward-mode gradients of a layer", ("tensor.backward()", "torch.vmap"))
         return transform is not None or torch._C._get_tracing_state() is not None or x.is_meta
     if not isinstance(x, torch.Tensor):
         raise WrongArgumentKind(

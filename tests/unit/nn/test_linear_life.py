@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,6 +57,10 @@ def test_vmap_is_one_call_and_other_transforms_are_refused() -> None:
     made = layer()
     near(torch.vmap(made)(X.reshape(5, 1, K)), made(X).reshape(5, 1, N))
     near(torch.vmap(made, in_dims=1)(X.T.contiguous()), made(X))
+    with torch.autograd.forward_ad.dual_level():
+        with pytest.raises(Unsupported, match="forward-mode gradients of a layer are not supported"):
+            made(torch.autograd.forward_ad.make_dual(X, X))
+        near(made(X), torch.nn.functional.linear(X, made.dequantize(), made.bias))
     for transform in (lambda: torch.func.grad(lambda x: made(x).sum())(X), lambda: torch.func.jvp(made, (X,), (X,))):
         with pytest.raises(Unsupported, match=r"torch\.func\.grad, vjp and jvp of a layer are not supported"):
             transform()
@@ -148,3 +156,76 @@ def test_the_result_is_written_where_gradients_are_off_too() -> None:
     with torch.no_grad():
         assert made(X, out) is out
     near(out, made(X))
+
+
+def test_layers_that_are_alike_share_one_compiled_graph() -> None:
+    """As programs compile the repeated blocks of a model: a graph for each of them would pass torch's limit at the ninth."""
+    made, graphs = torch.nn.Sequential(*(torch.nn.Sequential(layer(), torch.nn.ReLU()) for _ in range(12))), []
+    for number, block in enumerate(made):
+        block[0].bias = torch.full((N,), float(number))
+    expected = [block(X) for block in made]
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    for block, own in zip(made, expected):
+        block.compile(fullgraph=True, backend=backend)
+        near(block(X), own)
+    assert len(graphs) == 1
+
+
+def test_compiled_graphs_follow_a_weight_that_is_replaced() -> None:
+    made, other = layer(), layer()
+    other.scales = 2 * other.scales
+    compiled = torch.compile(made, fullgraph=True, backend="aot_eager")
+    near(compiled(X), made(X))
+    before = made.handle
+    made.load_state_dict(other.state_dict())
+    assert made.handle.data_ptr() != before.data_ptr(), "what was captured with the old weight is told by the address"
+    near(compiled(X), other(X))
+    made.load_state_dict(layer().state_dict(), assign=True)
+    near(compiled(X), layer()(X))
+    made.scales = other.scales
+    near(compiled(X), other(X))
+
+
+def test_a_saved_program_meets_no_other_layer(tmp_path: Path) -> None:
+    """In another process as many layers may have been made before; its own are not there."""
+    exported, path = torch.export.export(torch.nn.Sequential(layer()), (X,)), tmp_path / "program.pt2"
+    torch.export.save(exported, path)
+    text = f"""
+import torch
+from tilewright.errors import WeightIsGone
+from tilewright.nn import Linear
+alike = [Linear({K}, {N}, bias=True, group_size=32) for _ in range(400)]
+try:
+    torch.export.load({str(path)!r}).module()(torch.ones(5, {K}))
+except WeightIsGone:
+    print("none of its own")
+"""
+    answer = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=300)
+    assert "none of its own" in answer.stdout, answer.stderr
+
+
+def test_replicas_are_layers_of_their_own() -> None:
+    """As `torch.nn.DataParallel` makes them: a shallow copy, which is given copies of the buffers, and of parameters that are none."""
+    made = layer()
+    made.bias = torch.nn.Parameter(made.bias)
+    with torch.no_grad():
+        expected = made(X)
+    replica, bias = made._replicate_for_data_parallel(), made.bias.detach().clone().requires_grad_()
+    replica.bias = bias
+    for name, buffer in made.named_buffers():
+        setattr(replica, name, 2 * buffer if name == "scales" else buffer.clone())
+    doubled = copy.deepcopy(made)
+    doubled.scales = 2 * made.scales
+    x, y = X.clone().requires_grad_(), X.clone().requires_grad_()
+    replica(x).sum().backward()
+    doubled(y).sum().backward()
+    near(x.grad, y.grad)
+    near(bias.grad, doubled.bias.grad)
+    with torch.no_grad():
+        for _ in range(3):
+            near(replica(X), doubled(X))
+            near(made(X), expected)
