@@ -230,9 +230,13 @@ MOST = 256
 
 
 def is_watched() -> bool:
-    """Whether a tracer or a transform of torch follows what is computed, so that tensors may have no memory to be read."""
+    """Whether a tracer, a transform or a mode of torch follows what is computed, so that tensors may have no memory to be read."""
     inner = sys.modules["torch"]._C
-    return inner._get_tracing_state() is not None or inner._functorch.peek_interpreter_stack() is not None
+    return (
+        inner._get_tracing_state() is not None
+        or inner._functorch.peek_interpreter_stack() is not None
+        or inner._len_torch_dispatch_stack() > 0
+    )
 
 
 def _kind(x: Any) -> Any:

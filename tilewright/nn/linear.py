@@ -16,7 +16,7 @@ from tilewright.formats import SCHEMES, number_format, unpack_plain
 from tilewright.matmul.arrays import as_numpy, as_torch
 from tilewright.matmul.packed import OPTIONAL, PackedWeight, column_order, plain_words, words_again
 from tilewright.matmul.product import Product
-from tilewright.matmul.replay import Replays
+from tilewright.matmul.replay import Replays, is_watched
 from tilewright.matmul.torch_operators import apply_function, handle_of, register_operators
 from tilewright.matmul.tuning import tune
 from tilewright.quant import QuantizedWeight, quantize
@@ -454,7 +454,7 @@ def _is_watched(x: Any) -> bool:
             raise Unsupported("torch.func.grad, vjp and jvp of a layer", ("tensor.backward()", "torch.vmap"))
         if forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None:
             raise Unsupported("forward-mode gradients of a layer", ("tensor.backward()", "torch.vmap"))
-        return transform is not None or torch._C._get_tracing_state() is not None or x.is_meta
+        return is_watched() or x.is_meta
     if not isinstance(x, torch.Tensor):
         raise WrongArgumentKind(
             f"a {type(x).__name__} was given for the activations",

@@ -82,6 +82,19 @@ def test_an_exported_call_computes_for_any_number_of_rows(strict: bool) -> None:
     near(made(X), torch.nn.functional.linear(X, made.dequantize(), made.bias))  # which export leaves as it was
 
 
+@pytest.mark.parametrize("kind", ["real", "fake", "symbolic"])
+def test_a_trace_by_a_mode_computes(kind: str) -> None:
+    """A mode follows tensors that are like any others."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    made = layer()
+    with torch.no_grad():
+        for _ in range(3):  # known calls too
+            made(X)
+        traced = make_fx(made, tracing_mode=kind)(X)
+        near(traced(2 * X), made(2 * X))
+
+
 def test_a_symbolic_trace_has_the_layer_as_a_leaf() -> None:
     model = torch.nn.Sequential(layer(), torch.nn.ReLU())
     traced = torch.fx.symbolic_trace(model)
