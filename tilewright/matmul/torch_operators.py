@@ -9,6 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright.errors import Unsupported, WeightIsGone
+from tilewright.matmul.arrays import is_capturing
 from tilewright.matmul.dense_tensor import dense_tensor
 from tilewright.matmul.experts import grouped_matmul
 from tilewright.matmul.packed import PackedWeight
@@ -30,12 +31,16 @@ class Owner(Protocol):
 _OWNERS: dict[int | bytes, weakref.ref[Any]] = {}
 """Layers by the addresses of their handles, and by what these hold."""
 
+_CAPTURED: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
+"""Handles of each layer that graphs of the GPU were captured with."""
+
 
 def handle_of(owner: Owner, device: Any) -> "torch.Tensor":
     """A new tensor on a device by which operators find a layer, for as long as both live.
 
     They know it by its address, which nothing else has meanwhile, and copies of it by its random bytes.  A layer takes a new one when
-    its weight is replaced: what torch has captured with the old one is of no use then, and an address that has changed tells it so.
+    its weight is replaced: what torch has captured with the old one is of no use then, and an address that has changed tells it so
+    (`weight_of` keeps those that must not be met again).
     """
     import torch
 
@@ -62,6 +67,8 @@ def weight_of(handle: "torch.Tensor") -> PackedWeight:
             "a graph calls a layer that was deleted, or whose weight was replaced after the graph was made",
             hint="keep the layer alive while its graph runs; an exported program that was saved has no layers in another process",
         )
+    if is_capturing(handle):
+        _CAPTURED.setdefault(owner, {})[handle.data_ptr()] = handle
     return owner.weight  # type: ignore[no-any-return]
 
 

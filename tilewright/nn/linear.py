@@ -374,7 +374,7 @@ class Linear(torch.nn.Module):
             return x.tracer.create_proxy("call_module", x.tracer.path_of_module(self), (x,), {})
         # What was learnt from earlier calls holds for the buffers that they read.
         if output is None and self._seen and type(x) in _PLAIN and all(map(is_, self._buffers.values(), self._seen)):
-            result = self._replays(x) if forward_ad._current_level < 0 else None
+            result = self._replays(x) if forward_ad._current_level < 0 and not _modes() else None
             if result is not None:
                 return result  # type: ignore[no-any-return]
         return self._checked(x, output)
@@ -439,6 +439,8 @@ class Linear(torch.nn.Module):
 
 _KINDS = torch._C._functorch.TransformType
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_modes = torch._C._len_torch_dispatch_stack
+"""How many modes of torch follow what is computed: the guards of replays do not see them."""
 
 
 def _is_watched(x: Any) -> bool:
