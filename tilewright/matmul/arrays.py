@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from tilewright.errors import WrongArgumentDevice, WrongArgumentKind
+from tilewright.errors import NotPrepared, WrongArgumentDevice, WrongArgumentKind
 from tilewright.ir.dtypes import DType, dtype
 from tilewright.runtime.dlpack import row_major_strides
 from tilewright.runtime.tensors import allocator_like, is_torch, numpy_dtype
+
+Made = TypeVar("Made")
 
 ALIGNMENT = 16
 """Bytes: addresses that kernels for GPUs take for granted."""
@@ -135,6 +137,37 @@ def aside(make: Callable[[], Any], example: Any) -> Any:
 
     with ThreadPoolExecutor(max_workers=1) as pool:
         return pool.submit(work).result()
+
+
+def kept(make: Callable[[], Made], example: Any, doing: str) -> Made:
+    """What `make` gives, which outlives a call: made by `aside`.
+
+    Raises
+    ------
+    NotPrepared : a graph is captured, of which it would be a part.
+    """
+    if is_capturing(example):
+        raise NotPrepared(f"{doing} while a graph is captured", hint="call once with such activations before")
+    made: Made = aside(make, example)
+    return made
+
+
+def constant(name: Hashable, make: Callable[[], np.ndarray], example: Any) -> Any:
+    """A constant that `name` settles, as a tensor of the kind and on the device of `example`: copied to a GPU once.
+
+    Raises
+    ------
+    NotPrepared : it is met for the first time while a graph is captured.
+    """
+    if not (is_torch(example) and example.is_cuda):
+        return placed_like(make(), example)
+    key = name, str(example.device)
+    if key not in _CONSTANTS:
+        _CONSTANTS[key] = kept(lambda: placed_like(make(), example), example, "a constant is copied to the device")
+    return _CONSTANTS[key]
+
+
+_CONSTANTS: dict[Hashable, Any] = {}
 
 
 def empty_like(example: Any, shape: tuple[int, ...], of: DType) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.matmul.arrays import as_torch
+from tilewright.matmul.arrays import as_torch, constant, kept
 from tilewright.matmul.packed import PackedWeight
 
 AT_ONCE = 1 << 24
@@ -28,9 +28,8 @@ def dense_tensor(weight: PackedWeight, dtype: Any) -> Any:
     held = {name: as_torch(array, getattr(array, "device", "cpu")) for name, array in weight.arrays.items()}
     codes, of = held["codes"], weight.format
     out = torch.empty(N, K, dtype=dtype, device=codes.device)
-    table = None if of.is_dense else torch.from_numpy(np.nan_to_num(of.table)).to(codes.device, wide)
-    gathered = None if weight.gathered is None else torch.from_numpy(weight.gathered).to(codes.device).long()
-    columns = K if gathered is None else len(gathered)
+    table = None if of.is_dense else constant(("values", of.name), lambda: np.nan_to_num(of.table), codes).to(wide)
+    columns, places = weight.derived(("places", "torch"), lambda: _places(weight, codes))
     rows_each, group = weight.block[0], weight.facts.group
     step = max(1, AT_ONCE // columns // rows_each) * rows_each
     for first in range(0, N, step):
@@ -52,14 +51,23 @@ def dense_tensor(weight: PackedWeight, dtype: Any) -> Any:
             numbers = numbers * factor - spread("zeros")
         else:
             numbers = (numbers - spread("zeros") if "zeros" in held else numbers) * factor
-        if gathered is not None:
-            ordered = torch.empty(len(numbers), K, dtype=wide, device=codes.device)
-            ordered[:, gathered[gathered >= 0]] = numbers[:, gathered >= 0]
-            numbers = ordered
+        if places is not None:
+            numbers = numbers[:, places]
         if "divisors" in held:
             numbers = numbers / held["divisors"].to(wide)
         out[part] = numbers.to(dtype)
     return out
+
+
+def _places(weight: PackedWeight, codes: Any) -> tuple[int, Any]:
+    """Columns of the packed codes, and in which of them each column of the weight stands; None for where it would be."""
+    gathered = weight.gathered
+    if gathered is None:
+        return weight.shape[1], None
+    packed = np.flatnonzero(gathered >= 0)
+    places = np.empty(weight.shape[1], np.int64)
+    places[gathered[packed]] = packed
+    return len(gathered), kept(lambda: as_torch(places, codes.device), codes, "columns are put in order")
 
 
 def _unpacked(packed: Any, bits: int, columns: int) -> Any:

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tilewright.errors import NotPrepared, WrongArgumentKind, WrongArgumentShape
+from tilewright.errors import WrongArgumentKind, WrongArgumentShape
 from tilewright.machine.fragment_records import FragmentRecords
-from tilewright.matmul.arrays import aside, is_capturing
+from tilewright.matmul.arrays import kept
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.records import Coding, can_be_lifted, records_of
 from tilewright.matmul.tiers.scaled import channel_scales
@@ -115,11 +115,7 @@ class PackedExperts(Sequence[PackedWeight]):
 
     def _once(self, key: str, make: Callable[[], Made]) -> Made:
         if key not in self._derived:
-            if any(map(is_capturing, self.held.values())):
-                raise NotPrepared(
-                    "experts are packed while a graph is captured", hint="call once with such activations before"
-                )
-            self._derived[key] = aside(make, self._weights[0].held["codes"])
+            self._derived[key] = kept(make, self._weights[0].held["codes"], "experts are packed")
         found: Made = self._derived[key]
         return found
 

@@ -13,7 +13,7 @@ from tilewright.ir.dtypes import UINT8
 from tilewright.kernels.record_packing import places_of, unpack_codes
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import FragmentRecords
-from tilewright.matmul.arrays import as_numpy, empty_like, placed_like
+from tilewright.matmul.arrays import as_numpy, constant, empty_like, placed_like
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import is_torch
 from tilewright.specialization import compile
@@ -39,14 +39,14 @@ class RecordOrder:
     def plain(self, words: Any, of: Format, shape: tuple[int, int]) -> Any:
         """Codes row by row, low bits first, uint8 ``[N, bytes]``, where the records are."""
         rows, columns = shape
-        back = self._inverse(of)
         if not (is_torch(words) and words.is_cuda):
-            codes = back[self.form.unpack(as_numpy(words), "codes", rows, columns)]
+            codes = self._inverse(of)[self.form.unpack(as_numpy(words), "codes", rows, columns)]
             return placed_like(pack_plain(codes, of.bits), words)
         codes = empty_like(words, (rows, -(-columns * of.bits // 8)), UINT8)
-        constants = [placed_like(array, words) for array in (back, places_of(self.form))]
+        table = constant(("table", self, of.name), lambda: self._inverse(of), words)
+        places = constant(("places", self.form), lambda: places_of(self.form), words)
         kernel = _kernel(self.form, of.bits, resolve(words.device.type)[1])
-        kernel(words, columns, *constants, codes)
+        kernel(words, columns, table, places, codes)
         return codes
 
     def _inverse(self, of: Format) -> np.ndarray:

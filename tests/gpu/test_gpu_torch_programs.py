@@ -1,0 +1,182 @@
+"""What programs of torch do with quantised layers on a GPU: graphs of blocks, of training and of decoding, weights replaced, copies, casts."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import tilewright  # noqa: E402
+from tilewright.targets.cuda.arch import detect  # noqa: E402
+
+ARCH = detect()
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(ARCH is None or not ARCH.has("wgmma"), reason="no Hopper GPU here"),
+]
+
+K, N = 256, 512
+
+
+def dense():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(K, N), torch.nn.GELU(), torch.nn.Linear(N, K)).cuda().half()
+
+
+def model(scheme="w4a16-g64"):
+    return tilewright.quantize(dense(), scheme)
+
+
+def other():
+    """A model of the same form and other numbers."""
+    made = dense()
+    for layer in (made[0], made[2]):
+        layer.weight.data.neg_()
+    return tilewright.quantize(made, "w4a16-g64")
+
+
+def activations(rows=8):
+    torch.manual_seed(rows)
+    return torch.randn(rows, K, device="cuda", dtype=torch.float16)
+
+
+def near(found, expected, tolerance=1e-2):
+    torch.testing.assert_close(found.float(), expected.float(), rtol=tolerance, atol=tolerance)
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = dense()
+
+    def forward(self, x):
+        return x + self.inner(x)
+
+
+@torch.no_grad()
+def test_blocks_that_are_compiled_one_by_one():
+    """They share a compiled graph, not the graph of the GPU."""
+    made = torch.nn.Sequential(*(Block() for _ in range(3)))
+    for number, block in enumerate(made):
+        block.inner[2].weight.data.mul_(1 - number)
+    made, x = tilewright.quantize(made, "w4a16-g64"), activations()
+    expected = made(x)
+    for block in made:
+        block.compile(fullgraph=True, mode="reduce-overhead")
+    for _ in range(4):
+        torch.compiler.cudagraph_mark_step_begin()
+        near(made(x).clone(), expected)
+
+
+@torch.no_grad()
+def test_a_captured_graph_is_made_anew_when_a_weight_is_replaced():
+    made, x = model(), activations()
+    compiled = torch.compile(made, fullgraph=True, mode="reduce-overhead")
+    for source in (model(), other(), model(), other()):
+        made.load_state_dict(source.state_dict())
+        expected = made(x)
+        near(expected, source(x))
+        for _ in range(3):
+            near(compiled(x).clone(), expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("mode", [None, "max-autotune-no-cudagraphs"])
+def test_a_compiled_graph_of_any_number_of_rows(mode):
+    made = model("w8a8")
+    compiled = torch.compile(made, fullgraph=True, dynamic=True, mode=mode)
+    for rows in (8, 9, 1, 300, 17):
+        near(compiled(activations(rows)), made(activations(rows)), 3e-2)
+
+
+class Adapted(torch.nn.Module):
+    """A layer with a LoRA adapter beside it."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base = base
+        self.down = torch.nn.Linear(base.in_features, 4, bias=False).cuda().half()
+        self.up = torch.nn.Linear(4, base.out_features, bias=False).cuda().half()
+
+    def forward(self, x):
+        return self.base(x) + self.up(self.down(x))
+
+
+@pytest.mark.parametrize("mode", [None, "reduce-overhead"])
+def test_adapters_are_trained_in_compiled_graphs(mode):
+    made, x = model(), activations()
+    net = torch.nn.Sequential(Adapted(made[0]), made[1], Adapted(made[2]))
+    trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
+
+    def gradients(call):
+        for parameter in trained:
+            parameter.grad = None
+        call(x).float().square().mean().backward()
+        return [parameter.grad.clone() for parameter in trained]
+
+    expected, compiled = gradients(net), torch.compile(net, fullgraph=True, mode=mode)
+    for _ in range(4):
+        torch.compiler.cudagraph_mark_step_begin()
+        for found, own in zip(gradients(compiled), expected):
+            near(found, own, 3e-2)
+
+
+def test_gradients_in_graphed_callables():
+    made, x = model(), activations().requires_grad_()
+    graphed = torch.cuda.make_graphed_callables(copy.deepcopy(made), (x,))
+    for _ in range(3):
+        found = graphed(x)
+        near(found, made(x))
+        ((slope,), (own,)) = (torch.autograd.grad(y.float().square().sum(), x) for y in (found, made(x)))
+        near(slope, own)
+
+
+@torch.no_grad()
+def test_graphs_that_share_a_pool():
+    made, pool, graphs = model(), torch.cuda.graph_pool_handle(), []
+    for rows in (64, 16, 1):
+        x, graph = activations(rows), torch.cuda.CUDAGraph()
+        made(x)
+        with torch.cuda.graph(graph, pool=pool):
+            y = made(x)
+        graphs.append((graph, x, y))
+    for graph, x, y in graphs * 3:
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(y, made(x))
+
+
+@torch.no_grad()
+def test_records_of_a_layer_are_known_wherever_they_are_copied():
+    """After a call `qweight` holds the order of a kernel: copies of the buffer do too."""
+    made, x = model(), activations()
+    expected = made(x)
+    assert made[0].qweight.dtype == torch.uint32
+    buffers = {name: buffer.clone() for name, buffer in made.named_buffers()}
+    near(torch.func.functional_call(made, buffers, (x,)), expected)
+    replica = made[0]._replicate_for_data_parallel()
+    for name, buffer in made[0].named_buffers():
+        setattr(replica, name, buffer.clone())
+    near(replica(x), made[0](x))
+    near(made(x), expected)
+
+
+@torch.no_grad()
+def test_codes_of_an_assigned_state_are_held_once():
+    made = model()
+    made.load_state_dict(model().state_dict(), assign=True)
+    near(made(activations()), model()(activations()))
+    assert made[0].qweight.dtype == torch.uint32
+
+
+@torch.no_grad()
+def test_moves_and_casts_after_calls():
+    made, x = model(), activations()
+    expected = made(x).float()
+    near(made.cpu()(x.cpu().float()).cuda(), expected)
+    for kind in (torch.float16, torch.bfloat16, torch.float32, torch.float16):
+        near(made.cuda().to(kind)(x.to(kind)), expected, 5e-2)
+    with torch.autocast("cuda", torch.bfloat16):
+        found = made.float()(x.float())
+        assert found.dtype == torch.bfloat16
+        near(torch.compile(made, fullgraph=True)(x.float()), found, 3e-2)
