@@ -32,18 +32,23 @@ _OWNERS: dict[int | bytes, weakref.ref[Any]] = {}
 """Layers by the addresses of their handles, and by what these hold."""
 
 _CAPTURED: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
-"""Handles of each layer that graphs of the GPU were captured with."""
+"""Handles of each layer that graphs of the GPU were captured with: their addresses are not given to others."""
 
 
-def handle_of(owner: Owner, device: Any) -> "torch.Tensor":
-    """A new tensor on a device by which operators find a layer, for as long as both live.
+def handle_of(owner: Owner, device: Any, old: "torch.Tensor | None" = None) -> "torch.Tensor":
+    """A tensor on a device by which operators find a layer, for as long as both live.
 
-    They know it by its address, which nothing else has meanwhile, and copies of it by its random bytes.  A layer takes a new one when
-    its weight is replaced: what torch has captured with the old one is of no use then, and an address that has changed tells it so
-    (`weight_of` keeps those that must not be met again).
+    They know it by its address, which nothing else has meanwhile, and copies of it by its random bytes.  When the weight is replaced
+    the layer keeps the `old` one, but not one that a graph of the GPU was captured with: such a graph reads memory that is no longer
+    the weight's, and torch makes it anew where an address has changed.
     """
     import torch
 
+    device = torch.device(device)
+    if type(old) is torch.Tensor and old.device.type == device.type and device.index in (None, old.device.index):
+        address = old.data_ptr()
+        if _OWNERS.get(address, _nobody)() is owner and address not in _CAPTURED.get(owner, ()):
+            return old
     name = os.urandom(16)
     with torch.inference_mode(False):
         handle = torch.tensor(list(name), dtype=torch.uint8, device=device)

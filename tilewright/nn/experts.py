@@ -87,7 +87,7 @@ class ExpertWeights(torch.nn.Module):
         # As in `Linear`: a change of type is of activations and biases, scales stay in the type that they were made in.
         device = fn(torch.empty(0, device=self.weight.device)).device
         if device != torch.device(self.weight.device):
-            self.weight, self.handle = self.weight.to(device), handle_of(self, device)
+            self.weight, self.handle = self.weight.to(device), handle_of(self, device, self.handle)
         if self.bias is not None:
             self.bias = fn(self.bias)
         return self
@@ -123,7 +123,7 @@ class ExpertWeights(torch.nn.Module):
                 f"the state dict has experts of shape {list(found[0].shape)}, the layer {list(self.weight.shape)}"
             )
         self.weight = PackedExperts([PackedWeight.pack(weight, self.weight.device) for weight in found])
-        self.handle = handle_of(self, self.weight.device)
+        self.handle = handle_of(self, self.weight.device, self.handle)
         if self.bias is not None:
             self.bias = torch.stack(biases).to(self.bias)
 

@@ -225,7 +225,7 @@ class Linear(torch.nn.Module):
         self._packed: PackedWeight | None = None
         self._replays = Replays()
         self._seen: tuple[torch.Tensor | None, ...] = ()
-        self.handle = handle_of(self, self.qweight.device)
+        self.handle = handle_of(self, self.qweight.device, self.__dict__.get("handle"))
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
