@@ -14,6 +14,7 @@ import pytest
 import tilewright
 import tilewright.language as T
 from tilewright.interpreter import interpret
+from tilewright.kernels.matmul import linear
 from tilewright.kernels.quant_matmul import quant_matmul
 from tilewright.options import override
 from tilewright.passes.context import Context
@@ -167,6 +168,15 @@ def requests_of(*traits: str) -> set[tuple[str, int]]:
 def test_weights_are_asked_for_as_suits_the_machine() -> None:
     assert requests_of() == {("tw_prefetch", 1024)}
     assert requests_of("far_requests") == {("tw_prefetch_far", 2048)}
+
+
+def test_tiles_as_wide_as_each_other_share_the_columns_that_are_near() -> None:
+    traced = linear.trace(N=96, K=512)
+    machine = make_arch("x86_64", arch({"arch": "avx512-vnni"}).features, l1_bytes=32 << 10, l2_bytes=1 << 20)
+    final, _ = run_passes(traced.function, PIPELINE, Context(machine, overrides=CPU.overrides))
+    few_rows = CPU.emit(final, machine).text.split("static int32_t")[1]
+    assert "row += 8" in few_rows and "row += 2" in few_rows
+    assert len(re.findall(r"for \(int32_t vector", few_rows)) == 1  # tiles of eight, four, two and one rows in it
 
 
 def test_unpacking_inverts_packing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -121,7 +122,7 @@ class VectorProduct(Operands):
             stop = self.named("covered", _last_start(start, rows, tile.rows))
             bands.append(_Band(self._asking(right, tile, stop) if start == 0 else right, tile, start, stop))
             start = stop
-        together = [bands] if self.op.m >= MANY_TILES * tiles[0].rows else [[band] for band in bands]
+        together = [bands] if self.op.m >= MANY_TILES * tiles[0].rows else _alike(bands)
         return [one for group in together for one in self._columns(left, group, valid, scale_a, scale_b)]
 
     def _asking(self, right: Right, tile: RegisterTile, rows: Extent) -> Right:
@@ -239,6 +240,11 @@ class VectorProduct(Operands):
                 total = binary("mul", total, factor)
             result = binary("add", result, total)
         return [Store(c.buffer, at, cast(result, c.dtype.with_lanes(self.lanes)))]
+
+
+def _alike(bands: Sequence[_Band]) -> list[list[_Band]]:
+    """Bands one after the other whose tiles are as wide, which lose nothing by sharing the columns that the first one brought near."""
+    return [list(group) for _, group in itertools.groupby(bands, key=lambda band: band.tile.vectors)]
 
 
 def _last_start(start: Extent, stop: Extent, step: int) -> Extent:
