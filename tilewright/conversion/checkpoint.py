@@ -164,10 +164,7 @@ def _plan(path: str | Path, scheme: QuantizationScheme | None, skip: str) -> _Pl
     source = open_checkpoint(path)
     settings = quantization_settings(source.config)
     layers = {layer.main: layer for layer in recognise(source, settings)}
-    try:
-        pattern = re.compile(skip)
-    except re.error as error:
-        raise InvalidCheckpoint(f"--skip {skip!r} is no regular expression: {error}") from None
+    pattern = check_pattern("--skip", skip)
     taken = {name for layer in layers.values() for name in layer.tensors}
     free = [name for name in source if name not in taken]
 
@@ -180,6 +177,14 @@ def _plan(path: str | Path, scheme: QuantizationScheme | None, skip: str) -> _Pl
         hint = "its weights are dense: give a --scheme, w4a16 for example" if scheme is None else "see --skip"
         raise CannotQuantize(f"{path} has no weight to convert", hint=hint)
     return _Plan(source, settings, layers, frozenset(dense), stacks, scheme)
+
+
+def check_pattern(what: str, pattern: str) -> re.Pattern[str]:
+    """A regular expression.  Raises CannotQuantize."""
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise CannotQuantize(f"{what} {pattern!r} is no regular expression: {error}") from None
 
 
 def _shard(plan: _Plan, names: Iterable[str], bar: Progress) -> tuple[dict[str, np.ndarray], int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.checkpoints import open_checkpoint
-from tilewright.conversion.checkpoint import SKIPPED
+from tilewright.conversion.checkpoint import SKIPPED, check_pattern
 from tilewright.conversion.experts import GatheredExperts, quantize_stack, stacks_to_quantize
 from tilewright.conversion.layers import (
     declared_activations,
@@ -84,6 +84,7 @@ def quantize(
     the model as quantised so far, as Frantar et al. do; every block costs one run over the calibration.
     """
     how = quantization_scheme(scheme)
+    check_pattern("skip", skip)
     if model_or_weight is None or isinstance(model_or_weight, (str, Path)):
         raise WrongArgumentKind(
             f"a {type(model_or_weight).__name__} was given for a model or a weight",
@@ -137,6 +138,10 @@ def load_quantized(
     MissingTensor : a parameter of the model that the checkpoint lacks, or a quantised weight for which it has no layer.
     InvalidCheckpoint, InvalidTensor : see `convert_checkpoint`.
     """
+    if not _is_module(model):
+        raise WrongArgumentKind(
+            f"a {type(model).__name__} was given for a model", hint="load_quantized fills a torch.nn.Module"
+        )
     source = open_checkpoint(checkpoint)
     settings = quantization_settings(source.config)
     found = recognise(source, settings)

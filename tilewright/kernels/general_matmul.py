@@ -124,8 +124,12 @@ def general_matmul(
             if r.zeros == "groups":
                 number = T.cast(number, wide) - of_group(zeros, r.zero_point, n, g, wide)
             if r.zeros == "packed":
-                point = T.cast(zeros[g, n * bits // 8], "int32") >> n * bits % 8 & (1 << bits) - 1
-                number = number - point
+                point_bit = n * bits
+                point = T.cast(zeros[g, point_bit // 8], "int32") >> point_bit % 8
+                if 8 % bits:
+                    beyond = T.min(point_bit // 8 + 1, -(-N * bits // 8) - 1)
+                    point = point | T.cast(zeros[g, beyond], "int32") << 8 - point_bit % 8
+                number = number - (point & (1 << bits) - 1)
             if r.multiplier:
                 number = T.cast(number, wide) * of_group(multipliers, r.multiplier, n, g, wide)
             if r.scaled == "weight":

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tilewright.errors import NotPrepared, WrongArgumentDevice, WrongArgumentKind
+from tilewright.errors import NoDevice, NotPrepared, WrongArgumentDevice, WrongArgumentKind
 from tilewright.ir.dtypes import DType, dtype
 from tilewright.runtime.dlpack import row_major_strides
 from tilewright.runtime.tensors import allocator_like, is_torch, numpy_dtype
@@ -23,8 +23,12 @@ ROUNDINGS = 1 / 16
 """How far kernels that round weights, activations or partial sums differently may differ, as a part of the largest result."""
 
 
-def device_of(array: Any) -> str:
+def device_of(array: Any, what: str = "a tensor") -> str:
     """``"cpu"``, or torch's name of the device with its index: ``"cuda:0"``.
+
+    Parameters
+    ----------
+    what : is due, for the message.
 
     Raises
     ------
@@ -36,7 +40,7 @@ def device_of(array: Any) -> str:
         device = array.device
         return "cpu" if device.type == "cpu" else f"{device.type}:{device.index or 0}"
     raise WrongArgumentKind(
-        f"a {type(array).__name__} was given for a tensor", hint="pass a NumPy array or a torch tensor"
+        f"a {type(array).__name__} was given for {what}", hint="pass a NumPy array or a torch tensor"
     )
 
 
@@ -52,6 +56,8 @@ def as_numpy(array: Any) -> np.ndarray:
     if not is_torch(array):
         return np.asarray(array)
     torch = sys.modules["torch"]
+    if array.is_meta:
+        raise WrongArgumentDevice("a tensor is on the meta device: it has no numbers", hint="load them first")
     array = array.detach().cpu()
     if array.dtype.is_floating_point and array.dtype.itemsize <= 2 and array.dtype != torch.float16:
         bits = array.contiguous().view(torch.uint8 if array.dtype.itemsize == 1 else torch.int16).numpy()
@@ -65,9 +71,15 @@ def placed_like(array: np.ndarray, example: Any) -> Any:
 
 
 def as_torch(array: Any, device: Any) -> Any:
-    """A torch tensor on a device with the elements of an array, of the same type."""
+    """A torch tensor on a device with the elements of an array, of the same type.
+
+    Raises
+    ------
+    WrongArgumentDevice, NoDevice : torch knows no such device, or has none here.
+    """
     import torch
 
+    device = torch_device(device)
     if is_torch(array):
         return array.to(device)
     name = numpy_dtype(array.dtype).name
@@ -78,6 +90,38 @@ def as_torch(array: Any, device: Any) -> Any:
         return torch.from_numpy(array).to(device)
     bits = torch.from_numpy(array.view(np.uint8 if array.itemsize == 1 else np.int16))
     return bits.view(getattr(torch, name)).to(device)
+
+
+def torch_device(device: Any) -> Any:
+    """The device of a name, a number or a `torch.device`, which is here.
+
+    Raises
+    ------
+    WrongArgumentDevice, NoDevice : torch knows no such device, or has none here.
+    """
+    import torch
+
+    if isinstance(device, torch.device) and device.type == "cpu":
+        return device
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise WrongArgumentDevice(
+            f"torch knows no device {device!r}", hint="'cpu', 'cuda' and 'cuda:1' are some"
+        ) from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise NoDevice(f"torch has no device {str(found)!r} here")
+    return found
+
+
+def check_strided(what: str, array: Any) -> None:
+    """A tensor of torch has all its elements at strides.  Raises WrongArgumentKind."""
+    torch = sys.modules["torch"]
+    if array.is_nested or array.layout is not torch.strided:
+        kind = "nested" if array.is_nested else array.layout
+        raise WrongArgumentKind(
+            f"{what} are a {kind} tensor", hint="pass x.values()" if array.is_nested else "pass x.to_dense()"
+        )
 
 
 def viewed(array: Any, of: DType) -> Any:

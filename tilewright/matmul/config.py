@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import enum
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from tilewright.errors import Unsupported
 from tilewright.formats import Format, number_format
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.recipe import Grouped
 from tilewright.matmul.facts import Request, WeightFacts
-from tilewright.matmul.planning import ACTIVATIONS, check_request
+from tilewright.matmul.planning import ACTIVATIONS, check_request, check_sums
 
 LAYOUTS = ("nt", "nn", "tt", "tn")
 ZEROS_MODES = ("original", "rescale", "quantized")
@@ -34,6 +37,13 @@ class OptimizeStrategy(enum.IntEnum):
     ContigousBatching = 1
 
 
+_TYPES = (
+    "A_dtype", "W_dtype", "out_dtype", "accum_dtype", "storage_dtype", "scale_dtype", "zeros_dtype", "bias_dtype", "quantize",
+)  # fmt: skip
+_DEFAULTS = {"group_size": -1, "with_bias": False, "with_scaling": False, "with_zeros": False, "zeros_mode": "original"}
+"""What None stands for, as BitBLAS has it."""
+
+
 @dataclass(frozen=True)
 class MatmulConfig:
     """``C[M, N] = A[M, K] @ W[N, K]^T`` with a low-bit W, in BitBLAS's words.
@@ -42,7 +52,8 @@ class MatmulConfig:
     ----------
     M : an int, a list of ints or None.  It is what kernels are tuned for; every M is served.
     N, K : of the weight; they need not be multiples of anything.
-    A_dtype, W_dtype, out_dtype : ``"float16"``, ``"int8"``, ``"int4"``, ``"nf4"``, ``"e4m3_float8"``, ...
+    A_dtype, W_dtype, out_dtype : ``"float16"``, ``"int8"``, ``"int4"``, ``"nf4"``, ``"e4m3_float8"``, ...; types of NumPy and torch
+        become names.
     accum_dtype : ``"float32"`` or ``"int32"`` by default; ``"float16"`` is served by float32 sums.
     layout : ``"nt"``, ``"nn"``, ``"tt"`` or ``"tn"``: whether A is ``[M, K]`` or ``[K, M]``, W ``[K, N]`` or ``[N, K]``.
     with_bias : a vector ``[N]`` is added.
@@ -51,7 +62,7 @@ class MatmulConfig:
     storage_dtype, fast_decoding, propagate_a, propagate_b, optimize_stratety : accepted; the order of a packed weight is
         chosen by the library, whose layout ids say which it is.
     scale_dtype, zeros_dtype, bias_dtype : types of these tensors; A's by default where that is a float, else float16.
-    scale_granularity : ``"group"`` (a channel's where `group_size` is -1), ``"tensor"``, or a block ``(rows, columns)``.
+    scale_granularity : ``"group"`` (of `group_size` columns), ``"channel"``, ``"tensor"``, or a block ``(rows, columns)``.
     a_scale : scales of the activations: None, ``"tensor"``, ``"token"``, or how many columns share one.
     quantize : type that float activations are quantised to as part of the call.
     function, with_residual : the rest of the epilogue.
@@ -91,7 +102,7 @@ class MatmulConfig:
     def __post_init__(self) -> None:
         self._normalise()
         for name in ("N", "K"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+            if not is_size(getattr(self, name)):
                 raise Unsupported(f"the size {name} = {getattr(self, name)!r}", ("positive integers",))
         for what, value, known in (
             ("the layout", self.layout, LAYOUTS),
@@ -105,45 +116,60 @@ class MatmulConfig:
             raise Unsupported(f"zeros_mode 'quantized' with W_dtype {self.W_dtype}", ("unsigned integers: uint4, ...",))
         if self.format.is_dense and (self.with_scaling or self.with_zeros):
             raise Unsupported(f"scales and zeros of {self.W_dtype} weights", ("formats of at most 8 bits",))
-        if self.accum_dtype not in (None, "float16", "float32", "float64", "int32"):
-            raise Unsupported(f"sums in {self.accum_dtype}", ("int32", "float32", "float64", "float16 (by float32)"))
+        if self.quantize is not None and self.a_scale is not None:
+            raise Unsupported(
+                f"the a_scale {self.a_scale!r} beside quantize", ("one of the two: quantising makes scales",)
+            )
         check_request(self.request())
+        check_sums(self.accum_dtype, dtype(self.quantize or self.A_dtype))
+        packed = dtype(self.A_dtype).per_byte
+        if self.K % packed:  # type: ignore[operator]
+            raise Unsupported(f"activations of {self.A_dtype} with K = {self.K}", (f"K a multiple of {packed}",))
 
     def _check_kinds(self) -> None:
         """M, and the kinds of scales, are such as there are."""
         rows = self.M if isinstance(self.M, tuple) else (1 if self.M is None else self.M,)
-        if not rows or not all(isinstance(m, int) and m > 0 for m in rows):
+        if not rows or not all(map(is_size, rows)):
             raise Unsupported(f"the M {self.M!r}", ("a positive integer", "a list of them", "None"))
-        group = self.group_size
-        if not isinstance(group, int) or (group < 1 and group not in (-1, 0)):
-            raise Unsupported(f"the group_size {group!r}", ("a positive integer", "-1 (one group for all of K)"))
-        whole = isinstance(self.a_scale, int) and not isinstance(self.a_scale, bool) and self.a_scale > 0
-        if not whole and self.a_scale not in (None, "tensor", "token"):
+        check_group_size(self.group_size)
+        if not is_size(self.a_scale) and self.a_scale not in (None, "tensor", "token"):
             raise Unsupported(
                 f"the a_scale {self.a_scale!r}", ("None", "'tensor'", "'token'", "columns that share a scale")
             )
         of = self.scale_granularity
-        block = isinstance(of, tuple) and len(of) == 2 and all(isinstance(n, int) and n > 0 for n in of)
-        if not block and of not in ("group", "tensor"):
-            raise Unsupported(f"the scale_granularity {of!r}", ("'group'", "'tensor'", "a block (rows, columns)"))
-        for what, name in (("scales", self.scale_dtype), ("zeros", self.zeros_dtype), ("a bias", self.bias_dtype)):
-            if name is not None and not dtype(name).is_float:
-                raise Unsupported(f"{what} of {name}", ("floats: float16, bfloat16, float32, float8_e8m0fnu, ...",))
+        block = isinstance(of, tuple) and len(of) == 2 and all(map(is_size, of))
+        if not block and of not in ("group", "channel", "tensor"):
+            raise Unsupported(
+                f"the scale_granularity {of!r}", ("'group'", "'channel'", "'tensor'", "a block (rows, columns)")
+            )
+        for what, name in (("scales", self.scale_dtype), ("zeros", self.zeros_dtype), ("biases", self.bias_dtype)):
+            if name is not None:
+                check_scale_type(what, name)
 
     def _normalise(self) -> None:
         def put(name: str, value: Any) -> None:
             object.__setattr__(self, name, value)
 
-        if isinstance(self.M, Sequence) and not isinstance(self.M, str):
-            put("M", tuple(self.M))
-        for name, default in (
-            ("group_size", -1), ("with_bias", False), ("with_scaling", False), ("with_zeros", False),
-            ("zeros_mode", "original"),
-        ):  # fmt: skip
+        for name, default in _DEFAULTS.items():
             if getattr(self, name) is None:
                 put(name, default)
-        if isinstance(self.scale_granularity, Sequence) and not isinstance(self.scale_granularity, str):
-            put("scale_granularity", tuple(self.scale_granularity))
+        for name in ("M", "scale_granularity", "N", "K", "group_size", "a_scale"):
+            put(name, whole(getattr(self, name)))
+        for name in _TYPES:
+            given = getattr(self, name)
+            if given is not None and not isinstance(given, (str, Format)):
+                put(name, dtype(given).name)
+        for name in ("with_bias", "with_scaling", "with_zeros", "with_residual", "fast_decoding"):
+            given = getattr(self, name)
+            if given is not None:
+                put(name, _truth(name, given))
+        if self.storage_dtype != self.W_dtype and self.storage_dtype not in _STORAGE:
+            raise Unsupported(f"the storage_dtype {self.storage_dtype!r}", _STORAGE)
+        for name in ("propagate_a", "propagate_b"):
+            put(name, _transform_kind(getattr(self, name)))
+        if self.optimize_stratety not in [*OptimizeStrategy]:
+            raise Unsupported(f"the optimize_stratety {self.optimize_stratety!r}", ("0", "1", "an OptimizeStrategy"))
+        put("optimize_stratety", OptimizeStrategy(self.optimize_stratety))
 
     @property
     def format(self) -> Format:
@@ -154,8 +180,8 @@ class MatmulConfig:
     def block(self) -> tuple[int, int]:
         """Rows and columns of the weight that share a scale."""
         assert isinstance(self.N, int) and isinstance(self.K, int)
-        if self.scale_granularity == "tensor":
-            return self.N, self.K
+        if self.scale_granularity in ("tensor", "channel"):
+            return self.N if self.scale_granularity == "tensor" else 1, self.K
         if isinstance(self.scale_granularity, tuple):
             return self.scale_granularity[0], self.scale_granularity[1]
         assert self.group_size is not None
@@ -190,3 +216,50 @@ class MatmulConfig:
             bias=dtype(self.bias_dtype or self.float_type).name if self.with_bias else None,
             residual=self.with_residual, function=self.function,
         )  # fmt: skip
+
+
+_STORAGE = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+
+
+def whole(value: Any) -> Any:
+    """Whole numbers of any kind as Python's, and lists of them as tuples; anything else, truth values too, as it is."""
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        value = value.tolist()
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return tuple(whole(each) for each in value)
+    if isinstance(value, (bool, np.bool_, np.ndarray)) or not hasattr(value, "__index__"):
+        return value
+    return operator.index(value)
+
+
+def is_size(value: Any) -> bool:
+    """Whether a value is a whole number of Python's above 0."""
+    return type(value) is int and value > 0
+
+
+def _truth(name: str, value: Any) -> bool:
+    if isinstance(value, (bool, np.bool_)) or value in (0, 1):
+        return bool(value)
+    raise Unsupported(f"the {name} {value!r}", ("True", "False"))
+
+
+def _transform_kind(value: Any) -> TransformKind | None:
+    if value is None or isinstance(value, TransformKind):
+        return value
+    if isinstance(value, bool):
+        return TransformKind.LDMatrixTransform if value else TransformKind.NonTransform
+    if value not in [*TransformKind]:
+        raise Unsupported(f"the transform {value!r}", ("0 to 3", "True or False", "a TransformKind", "None"))
+    return TransformKind(value)
+
+
+def check_group_size(group: Any) -> None:
+    """Columns that share a scale: a size, or what stands for all of K.  Raises Unsupported."""
+    if group is not None and not is_size(group) and (type(group) is not int or group not in (-1, 0)):
+        raise Unsupported(f"the group_size {group!r}", ("a positive integer", "-1 (one group for all of K)"))
+
+
+def check_scale_type(what: str, name: Any) -> None:
+    """Scales, zeros and biases are floats.  Raises Unsupported."""
+    if not dtype(name).is_float:
+        raise Unsupported(f"{what} of {dtype(name)}", ("floats: float16, bfloat16, float32, float8_e8m0fnu, ...",))

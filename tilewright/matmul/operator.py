@@ -9,38 +9,33 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import MissingOperand, NoDevice, WrongArgumentDType, WrongArgumentKind, WrongArgumentShape
-from tilewright.formats import pack_plain, unpack_plain
+from tilewright.errors import NoDevice, WrongArgumentDType, WrongArgumentKind, WrongArgumentShape
 from tilewright.ir.dtypes import dtype
 from tilewright.matmul.arrays import (
-    as_numpy,
-    as_torch,
-    check_device,
     contiguous,
     device_of,
     element_type,
     empty_like,
-    placed_like,
 )
 from tilewright.matmul.config import MatmulConfig
 from tilewright.matmul.facts import Request, bucket
-from tilewright.matmul.packed import PackedWeight, column_order
+from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import recipe_for
 from tilewright.matmul.product import Product, explain
 from tilewright.matmul.random_operands import random_operands
 from tilewright.matmul.raw_weights import RawWeights
+from tilewright.matmul.shaped import Shaped
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Ready
 from tilewright.matmul.tiers.dispatch import after_quantisation, quantizing, tuning_key
 from tilewright.matmul.tiers.general import General, general_call
 from tilewright.matmul.tuning import tune
-from tilewright.quant.weight import QuantizedWeight
+from tilewright.matmul.weight_forms import WeightForms
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.tensors import is_torch
 from tilewright.targets.registry import resolve
 from tilewright.tuning import Candidate, Outcome, time_call
 
 
-class Matmul:
+class Matmul(WeightForms):
     """The product that a `MatmulConfig` describes.
 
     Parameters
@@ -94,140 +89,6 @@ class Matmul:
     bit = property(lambda self: self.config.format.bits)
     source_format = property(lambda self: self.config.format.kind)
 
-    # Weights ------------------------------------------------------------------------------------------
-
-    def retrieve_weight_shape(self) -> list[int]:
-        """Shape of what `transform_weight` gives: ``[N, K * bits / 8]`` bytes; elements of 8 bits and more as the layout has them."""
-        shape = [int(extent) for extent in self._code_shape()]
-        return shape[::-1] if self._is_turned else shape
-
-    @property
-    def _is_turned(self) -> bool:
-        """Whether raw weights are ``[K, N]``: elements that no byte holds two of, in the layouts nn and tn."""
-        return self.config.layout[1] == "n" and self.config.format.bits >= 8
-
-    def _code_shape(self) -> tuple[int, ...]:
-        """The shape in which the kernel takes a raw weight."""
-        facts = self.config.facts()
-        return facts.N, facts.K if facts.format.is_dense else -(-facts.K * facts.format.bits // 8)
-
-    def transform_weight(self, weight: Any, scale: Any = None, zeros: Any = None, bias: Any = None) -> Any:
-        """Pack a weight of numbers (integer formats) or codes into the bytes that `forward` takes.
-
-        Parameters
-        ----------
-        weight : ``[N, K]`` (``[K, N]`` in layouts nn and tn).  For integer formats the numbers themselves, -8 to 7 for
-            int4; for the others codes (an integer tensor), values (a float tensor) or 8-bit floats.
-        scale, zeros, bias : given back beside the weight, for ``forward(A, *transformed)``.
-
-        Raises
-        ------
-        NotRepresentable : a number that the format does not have, named with its index.
-        """
-        codes = self._codes(weight)
-        of = self.config.format
-        packed: Any = np.ascontiguousarray(codes if of.is_dense else pack_plain(codes, of.bits))
-        if not of.is_dense:
-            packed = packed.view(np.int8)
-        if self._is_turned:
-            packed = np.ascontiguousarray(packed.T)
-        if is_torch(weight):
-            packed = as_torch(packed, weight.device)
-        extra = (scale, zeros, bias)
-        return packed if all(value is None for value in extra) else [packed, *extra]
-
-    @property
-    def weight_transform(self) -> Callable[[Any], Any]:
-        """From codes ``[N, K]`` to the bytes that `forward` takes, without conversion of numbers."""
-
-        def transform(codes: Any) -> Any:
-            of = self.config.format
-            array = as_numpy(codes).view(np.uint8) & np.uint8((1 << of.bits) - 1)
-            of.check(array)
-            packed = np.ascontiguousarray(pack_plain(array, of.bits)).view(np.int8)
-            return as_torch(packed, codes.device) if is_torch(codes) else packed
-
-        return transform
-
-    def pack(
-        self, weight: Any, scale: Any = None, zeros: Any = None, device: Any = None, *, multipliers: Any = None,
-        divisors: Any = None, g_idx: Any = None, tensor_scale: float = 1.0,
-    ) -> PackedWeight:  # fmt: skip
-        """The weight with its scales and zeros as one object, in the order that the fastest kernels read.
-
-        Parameters
-        ----------
-        weight, scale, zeros : as for `transform_weight` and `forward`.
-        multipliers, divisors, g_idx, tensor_scale : of `QuantizedWeight`: second-level int8 scales of groups (`scale` may then be
-            ``[N, 1]``), SmoothQuant's divisors of activations, act-order, one more factor.
-
-        Raises
-        ------
-        MissingOperand : the config has scales or zeros that were not given.
-        CannotQuantize, NotRepresentable : they do not fit the weight.
-        """
-        config = self.config
-        parts = {"multipliers": multipliers, "divisors": divisors, "g_idx": g_idx}
-        self._need(scale=scale, zeros=zeros)
-        points = None if zeros is None else as_numpy(zeros)
-        if points is not None and config.zeros_mode == "quantized" and config.with_zeros:
-            points = self._unpacked_zeros(points)
-        made = QuantizedWeight(
-            self._codes(weight), config.format, None if scale is None else as_numpy(scale), points,
-            config.zeros_mode if config.with_zeros else "original", config.block, tensor_scale=tensor_scale,
-            **{name: None if array is None else as_numpy(array) for name, array in parts.items()},
-        )  # fmt: skip
-        if device is None and is_torch(weight):
-            device = weight.device
-        return PackedWeight.pack(made, device)
-
-    def _codes(self, weight: Any) -> np.ndarray:
-        config, of = self.config, self.config.format
-        given = array = as_numpy(weight)
-        array = array.T if config.layout[1] == "n" else array
-        if array.shape != (config.N, config.K):
-            order = "[K, N]" if config.layout[1] == "n" else "[N, K]"
-            expected = [config.K, config.N] if config.layout[1] == "n" else [config.N, config.K]
-            raise WrongArgumentShape(f"the weight has shape {list(given.shape)}, expected {order} = {expected}")
-        if of.is_dense:
-            return array.astype(of.carrier)
-        if of.dtype is not None and array.dtype == of.dtype.numpy and of.kind == "float":
-            return array.view(np.uint8)
-        if of.kind in ("int", "uint") or array.dtype.kind not in "iu":
-            return of.exact(array.astype(np.float64))
-        codes = array.astype(np.int64)
-        wrong = (codes < 0) | (codes >= 1 << of.bits)
-        of.check(
-            np.where(wrong, (1 << of.bits) % 256, codes).astype(np.uint8) if of.bits < 8 else codes.astype(np.uint8)
-        )
-        return codes.astype(np.uint8)
-
-    def _unpacked_zeros(self, packed: np.ndarray) -> np.ndarray:
-        """``[N, K / g]`` zeros of BitBLAS's packed ones, ``[K / g, N * bits / 8]``."""
-        bits, rows = self.config.format.bits, self.config.facts().N
-        stream = np.unpackbits(packed.view(np.uint8), axis=-1, count=rows * bits, bitorder="little")
-        return np.packbits(stream.reshape(len(packed), rows, bits), axis=-1, bitorder="little")[..., 0].T
-
-    def _need(self, **operands: Any) -> None:
-        wanted = {
-            "scale": self.config.with_scaling,
-            "zeros": self.config.with_zeros,
-            "bias": self.config.with_bias,
-            "a_scale": self.config.a_scale is not None,
-            "residual": self.config.with_residual,
-        }
-        switch = {"scale": "with_scaling", "zeros": "with_zeros", "bias": "with_bias", "residual": "with_residual"}
-        for name, value in operands.items():
-            if wanted[name] and value is None:
-                raise MissingOperand(
-                    f"{self.name} was called without {name}", hint=f"its config has {switch.get(name, name)}"
-                )
-            if not wanted[name] and value is not None:
-                raise MissingOperand(
-                    f"{self.name} was given {name}, which its config does not have",
-                    hint=f"set {switch.get(name, name)} in the MatmulConfig",
-                )
-
     # Calls --------------------------------------------------------------------------------------------
 
     def forward(
@@ -246,10 +107,11 @@ class Matmul:
 
         Parameters
         ----------
-        A : ``[..., M, K]`` (``[K, M]`` in layouts tn and tt), any M.
-        W : what `transform_weight` gave (elements of 8 bits and more as they are, ``[K, N]`` in the layouts nn and tn), or a `PackedWeight`, which brings its own scales and zeros.  Tensors of torch are
-            brought into our order when they are first seen, once for as long as they live unchanged (`RawWeights`); arrays of
-            NumPy are read in the order that they have, at every call.
+        A : ``[..., M, K]`` (``[..., K, M]`` in layouts tn and tt), any M.
+        W : what `transform_weight` gave (elements of 8 bits and more as they are, ``[K, N]`` in the layouts nn and tn), or a
+            `PackedWeight` of the config's size and format, which brings its own scales and zeros.  Tensors of torch are brought
+            into our order when they are first seen, once for as long as they live unchanged (`RawWeights`); arrays of NumPy are
+            read in the order that they have, at every call.
         scale, zeros : ``[N, K / group]``; quantized zeros ``[K / group, N * bits / 8]`` bytes.
         bias : ``[N]``.
         output : written in place where given.
@@ -273,53 +135,51 @@ class Matmul:
         self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
     ) -> Product:
         config = self.config
-        device_of(A)  # which says what is no array
-        if config.layout[0] == "t":
-            A = A.T
-        source = config.A_dtype if dtype(config.A_dtype).is_packed else None
-        if source is None and element_type(A).name != dtype(config.A_dtype).name:
+        device_of(A, "A")  # which says what is no array
+        if not dtype(config.A_dtype).is_packed and element_type(A).name != dtype(config.A_dtype).name:
             raise WrongArgumentDType(f"A is {element_type(A)}, but the config's A_dtype is {config.A_dtype}")
+        A = self._rows_of(A)
         if isinstance(W, PackedWeight):
             self._need(bias=bias, a_scale=a_scale, residual=residual)
-            return Product.of(
-                A if source is None else (A, source), W, activation_scales=a_scale, quantize=config.request().quantize,
-                bias=bias, function=config.function, residual=residual,
-                out_dtype=config.out_dtype if output is None else None, out=output, target=self._emulated(A),
-            )  # fmt: skip
+            self._check_packed(W, scale, zeros)
+            return self._with_packed(A, W, bias, output, a_scale, residual)
         self._need(scale=scale, zeros=zeros, bias=bias, a_scale=a_scale, residual=residual)
         if not self._is_fast_as_it_lies(A) and self._emulated(A) is None and hasattr(W, "shape"):
             packed = self.raw_weights.find((W, scale, zeros), lambda: self._packed(A, W, scale, zeros))
             if packed is not None:
-                return self._product(
-                    A.T if config.layout[0] == "t" else A, packed, None, None, bias, output, a_scale, residual
-                )
+                return self._with_packed(A, packed, bias, output, a_scale, residual)
         return self._raw(A, W, scale, zeros, bias, output, a_scale, residual)
+
+    def _rows_of(self, A: Any) -> Any:
+        """Activations ``[..., M, K]``, whichever way the config's layout has them.  Raises WrongArgumentShape."""
+        turned = self.config.layout[0] == "t" and len(A.shape) > 1
+        rows = A.swapaxes(-1, -2) if turned else A
+        packed = dtype(self.config.A_dtype).per_byte
+        width = self.config.facts().K // packed
+        if not rows.shape or rows.shape[-1] != width:
+            expected = f"[{width}, ...]" if turned else f"[..., {width}]"
+            raise WrongArgumentShape(
+                f"A has shape {list(A.shape)}, expected {expected}",
+                hint=f"{packed} elements of {self.config.A_dtype}, neighbours along K, are one byte"
+                if packed > 1
+                else None,
+            )
+        return rows
+
+    def _with_packed(
+        self, A: Any, W: PackedWeight, bias: Any, output: Any, a_scale: Any, residual: Any
+    ) -> Product:  # fmt: skip
+        """A product of activations ``[..., M, K]`` with a weight in our order."""
+        config = self.config
+        return Product.of(
+            (A, config.A_dtype) if dtype(config.A_dtype).is_packed else A, W, activation_scales=a_scale,
+            quantize=config.request().quantize, bias=bias, function=config.function, residual=residual,
+            out_dtype=config.out_dtype if output is None else None, out=output, target=self._emulated(A),
+        )  # fmt: skip
 
     def _is_fast_as_it_lies(self, A: Any) -> bool:
         """Whether no order is faster for such activations than that of raw weights, so that no other is made of them."""
         return False
-
-    def _packed(self, A: Any, W: Any, scale: Any, zeros: Any) -> PackedWeight:
-        """The weight of raw tensors, each of which must be what the config says."""
-        config = self.config
-        given = self._weight_tensors(A, W, scale, zeros)
-        arrays = {**given, "codes": self._plain(given["codes"])}
-        if config.with_zeros and config.zeros_mode == "quantized":
-            points = np.ascontiguousarray(self._unpacked_zeros(as_numpy(given["zeros"])))
-            arrays["zeros"] = placed_like(points, given["codes"])
-        facts, of = config.facts(), config.format
-        mode = config.zeros_mode if config.with_zeros else "original"
-        if column_order(facts.K, config.block[1], None) is None:
-            return PackedWeight(of, (facts.N, facts.K), arrays, block=config.block, zeros_mode=mode)
-        # Groups are padded, which is done on the host.
-        held: dict[str, Any] = {name: as_numpy(array) for name, array in arrays.items()}
-        codes = held.pop("codes") if of.is_dense else unpack_plain(held.pop("codes").view(np.uint8), facts.K, of.bits)
-        made = QuantizedWeight(codes, of, block=config.block, zeros_mode=mode, **held)
-        return PackedWeight.pack(made, getattr(W, "device", None))
-
-    def _plain(self, codes: Any) -> Any:
-        """Codes in the order of raw tensors, row by row, low bits first."""
-        return codes
 
     def _emulated(self, A: Any) -> Any:
         """The target where it is not the machine that holds A."""
@@ -340,11 +200,8 @@ class Matmul:
     ) -> tuple[dict[str, Any], Operands]:
         """The weight's tensors by name and the operands of the call, each of the shape and type that the config says."""
         facts, request = self.config.facts(), self.config.request()
-        width = facts.K // dtype(request.activations).per_byte
-        if not A.shape or A.shape[-1] != width:
-            raise WrongArgumentShape(f"A has shape {list(A.shape)}, expected [..., {width}]")
         given = self._weight_tensors(A, W, scale, zeros)
-        rows, shaped = int(np.prod(A.shape[:-1], dtype=np.int64)), _Shaped(device_of(A))
+        rows, shaped = int(np.prod(A.shape[:-1], dtype=np.int64)), Shaped(device_of(A))
         a_scales = {"tensor": (1, 1), "token": (rows, 1)}.get(request.activation_scales)
         if request.activation_scales == "group":
             a_scales = (rows, -(-facts.K // request.activation_group))
@@ -354,35 +211,11 @@ class Matmul:
             else shaped("output", output, (rows, facts.N), dtype(request.out), in_place=True)
         )
         operands = Operands(
-            contiguous(A.reshape(rows, width)), shaped("a_scale", a_scale, a_scales, None),
+            contiguous(A.reshape(rows, A.shape[-1])), shaped("a_scale", a_scale, a_scales, None),
             shaped("bias", bias, (facts.N,), request.bias and dtype(request.bias)),
             shaped("residual", residual, (rows, facts.N), dtype(request.out)), result,
         )  # fmt: skip
         return given, operands
-
-    def _weight_tensors(self, A: Any, W: Any, scale: Any, zeros: Any) -> dict[str, Any]:
-        """The weight's tensors by name, each of the shape and type that the config says, on the device of A."""
-        facts, shaped = self.config.facts(), _Shaped(device_of(A))
-        packed_zeros = facts.zeros == "packed"
-        grouped = None if facts.scale is None else (facts.scale.rows, facts.scale.columns)
-        points = None if facts.zero_point is None else (facts.zero_point.rows, facts.zero_point.columns)
-        if packed_zeros:
-            points = (facts.groups, -(-facts.N * facts.format.bits // 8))
-        if not facts.format.is_dense and getattr(getattr(W, "dtype", None), "itemsize", 1) != 1:
-            raise WrongArgumentDType(
-                f"W is {W.dtype}, where the bytes of packed {facts.format} codes are due",
-                hint="transform_weight makes them of numbers",
-            )
-        if self._is_turned:
-            W = contiguous(shaped("W", W, tuple(self.retrieve_weight_shape()), None).T)
-        given = {
-            "codes": shaped("W", W, self._code_shape(), facts.format.dtype if facts.format.is_dense else None),
-            "scales": shaped("scale", scale, grouped, facts.scale and dtype(facts.scale.dtype)),
-            "zeros": shaped(
-                "zeros", zeros, points, None if packed_zeros else facts.zero_point and dtype(facts.zero_point.dtype)
-            ),
-        }
-        return {name: array for name, array in given.items() if array is not None}
 
     def _prepared(self, given: dict[str, Any], example: Any, request: Request) -> Ready:
         """The product with a weight's tensors as they lie."""
@@ -473,7 +306,7 @@ class Matmul:
         key = tuning_key(packed.facts, request, machine)
         options = {"quantize": request.quantize, "function": request.function, "out_dtype": request.out}
         given = {"bias": named["bias"], "residual": named["residual"], "activation_scales": named["a_scale"]}
-        x = A.T if self.config.layout[0] == "t" else A
+        x = self._rows_of(A)
         source = self.config.A_dtype if dtype(self.config.A_dtype).is_packed else None
         found = tune(x if source is None else (x, source), packed, topk=topk, parallel=parallel, **options, **given)
         self.tuned[key] = found[0].options
@@ -483,7 +316,7 @@ class Matmul:
         """Random operands of a call: A, the weight in our order, and the others by name."""
         (A, W, scale, zeros, bias), named = random_operands(self.config, rows, self._device())
         W = W.T if self._is_turned else W
-        packed = self._packed(A.T if self.config.layout[0] == "t" else A, W, scale, zeros)
+        packed = self._packed(A, W, scale, zeros)
         return A, packed, {"bias": bias, **named}
 
     def _rows(self) -> list[int]:
@@ -498,33 +331,3 @@ class Matmul:
         if self.target.detect() is None:
             raise NoDevice(f"there is no {self.target.name} device here to measure on", hint="emulate() needs none")
         return "cuda:0"
-
-
-class _Shaped:
-    """Checks of raw tensors, each with one sentence."""
-
-    def __init__(self, device: str) -> None:
-        self.device = device
-
-    def __call__(self, what: str, array: Any, expected: tuple[int, ...] | None, of: Any, in_place: bool = False) -> Any:
-        if array is None or expected is None:
-            return None
-        if not hasattr(array, "shape"):
-            raise WrongArgumentKind(f"{what} is a {type(array).__name__}, expected a tensor")
-        check_device(what, array, "A is", self.device)
-        shape = tuple(array.shape)
-        flat = int(np.prod(shape, dtype=np.int64))
-        if shape != expected and not (what in ("output", "residual", "a_scale") and flat == int(np.prod(expected))):
-            raise WrongArgumentShape(f"{what} has shape {list(shape)}, expected {list(expected)}")
-        if of is not None and element_type(array) != of:
-            raise WrongArgumentDType(f"{what} is {element_type(array)}, expected {of}")
-        array = array if in_place else contiguous(array)
-        if of is None and element_type(array).name == "int8":
-            array = array.view(np.uint8) if isinstance(array, np.ndarray) else array.view(_torch_uint8(array))
-        return array.reshape(expected)
-
-
-def _torch_uint8(array: Any) -> Any:
-    import torch
-
-    return torch.uint8

@@ -7,6 +7,8 @@ scaled weight, does a scale enter the element.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tilewright.errors import Unsupported
@@ -85,6 +87,18 @@ def check_request(request: Request) -> None:
     out = dtype(request.out)
     if out.kind == "bool" or out.bits < 8:
         raise Unsupported(f"results of {request.out}", ("floats and integers of 8 bits and more",))
+
+
+def check_sums(name: Any, activations: DType) -> None:
+    """The type that sums are asked for in is one that says something of them; None leaves it to us.  Raises Unsupported."""
+    if name is None:
+        return
+    asked = name if isinstance(name, str) else dtype(name).name
+    known = ("float32", "float64", "float16 (by float32)")
+    if asked not in ("float16", "float32", "float64", "int32"):
+        raise Unsupported(f"sums in {asked}", ("int32", *known))
+    if asked == "int32" and activations.is_float:
+        raise Unsupported(f"sums of {activations} activations in int32", known)
 
 
 def operand_types(

@@ -17,6 +17,7 @@ from tilewright.ir.dtypes import dtype
 from tilewright.matmul.arrays import (
     aside,
     check_device,
+    check_strided,
     contiguous,
     device_of,
     element_type,
@@ -55,7 +56,8 @@ def quant_matmul(
     weight : on the device of `x`.
     activation_scales : what `x` is multiplied by: one number ``[1]``, one a token ``[..., 1]``, or one for each run of columns,
         ``[..., K / g]`` (fastest in the order of memory in which tokens lie side by side, where the weight has 128 x 128 blocks).
-    quantize : ``"int8"``, ``"float8_e4m3fn"`` or ``"float8_e5m2"``: quantise float `x` first, one scale a token.
+    quantize : ``"int8"``, ``"float8_e4m3fn"`` or ``"float8_e5m2"``: quantise float `x` first, one scale a token; then there
+        are no `activation_scales`.
     bias : ``[N]`` of any float type.
     function : ``"relu"``, ``"gelu"``, ``"gelu_tanh"``, ``"silu"``, ``"sigmoid"`` or ``"tanh"``.
     residual : ``[..., N]`` of the result's type, added last.
@@ -121,8 +123,13 @@ class Product:
 
         `target` compiles for another machine, to emulate; `chosen` are options for the kernels, of this call alone.
         """
-        x, source = x if isinstance(x, tuple) else (x, None)
-        device = device_of(x)
+        x, source = _with_type(x)
+        device = device_of(x, "the activations")
+        if is_torch(x):
+            check_strided("the activations", x)
+        quantize = None if quantize is None else dtype(quantize).name
+        if quantize is not None and activation_scales is not None:
+            raise Unsupported("activation_scales beside quantize", ("one of the two: quantising makes scales",))
         if not isinstance(weight, PackedWeight):
             raise WrongArgumentKind(
                 f"the weight is a {type(weight).__name__}, expected a PackedWeight",
@@ -186,6 +193,15 @@ def explain(facts: WeightFacts, request: Request, target: Any = "auto") -> str:
     return "\n".join([f"{tier.name} on {arch.target} {arch.name}", *(f"  not {reason}" for reason in reasons)])
 
 
+def _with_type(x: Any) -> tuple[Any, Any]:
+    """Activations, and the type of packed ones where one is said."""
+    if not isinstance(x, tuple):
+        return x, None
+    if len(x) != 2:
+        raise WrongArgumentKind(f"the activations are a tuple of {len(x)}", hint='(array, "int4") are packed ones')
+    return x[0], x[1]
+
+
 def _flattened(x: Any, facts: WeightFacts, activations: str) -> tuple[tuple[int, ...], Any]:
     """Leading dimensions, and x as a row-major matrix."""
     per_byte = dtype(activations).per_byte
@@ -208,7 +224,7 @@ def _activation_scales(scales: Any, leading: tuple[int, ...], facts: WeightFacts
     """Their kind, the columns of a group, and the scales as a matrix of rows and groups."""
     if scales is None:
         return "none", 0, None
-    if device_of(scales) != device:
+    if device_of(scales, "activation_scales") != device:
         check_device("activation_scales", scales, "the activations are", device)
     shape, rows, columns = tuple(scales.shape), 1, facts.columns
     for extent in leading:
@@ -258,7 +274,7 @@ def _result_type(out: Any, out_dtype: Any, activations: str, facts: WeightFacts,
 def _check_array(what: str, values: Any, expected: tuple[int, ...], device: str) -> None:
     if values is None:
         return
-    if device_of(values) != device:
+    if device_of(values, what) != device:
         check_device(what, values, "the activations are", device)
     if tuple(values.shape) != expected:
         raise WrongArgumentShape(f"{what} has shape {list(values.shape)}, expected {list(expected)}")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from operator import is_
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,22 +11,25 @@ from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 from tilewright.errors import CannotQuantize, Unsupported, WrongArgumentKind, WrongArgumentShape
-from tilewright.formats import SCHEMES, number_format, unpack_plain
-from tilewright.matmul.arrays import as_numpy, as_torch
-from tilewright.matmul.packed import OPTIONAL, PackedWeight, column_order, plain_words, words_again
+from tilewright.formats import SCHEMES, number_format
+from tilewright.ir.dtypes import dtype
+from tilewright.matmul.arrays import as_numpy, check_strided
+from tilewright.matmul.config import check_group_size, check_scale_type, is_size, whole
+from tilewright.matmul.facts import Request
+from tilewright.matmul.packed import OPTIONAL, PackedWeight
+from tilewright.matmul.planning import check_request, check_sums
 from tilewright.matmul.product import Product
-from tilewright.matmul.replay import Replays, is_watched
-from tilewright.matmul.torch_operators import apply_function, handle_of, register_operators
+from tilewright.matmul.replay import is_watched
+from tilewright.matmul.torch_operators import apply_function, register_operators
 from tilewright.matmul.tuning import tune
+from tilewright.matmul.weight_codes import codes_of
+from tilewright.nn.held_weight import HeldWeight
 from tilewright.quant import QuantizedWeight, quantize
-from tilewright.quant.files import METADATA, metadata_bytes, read_metadata
 
 register_operators()
 
-_BUFFERS = ("qweight", *OPTIONAL, "bias")
 
-
-class Linear(torch.nn.Module):
+class Linear(HeldWeight):
     """``y = function(x W^T + bias)`` with a quantised ``W``, in the place of `torch.nn.Linear`.
 
     Parameters
@@ -53,10 +55,6 @@ class Linear(torch.nn.Module):
     ``divisors``, ``bias``.  For inference: there is a gradient for x and for a bias, none for the weight.
     """
 
-    qweight: torch.Tensor
-    scales: torch.Tensor | None
-    bias: torch.Tensor | None
-
     def __init__(
         self,
         in_features: int,
@@ -80,17 +78,22 @@ class Linear(torch.nn.Module):
         device: Any = None,
     ) -> None:
         super().__init__()
-        if not isinstance(in_features, int) or not isinstance(out_features, int) or min(in_features, out_features) < 1:
+        in_features, out_features, group_size = map(whole, (in_features, out_features, group_size))
+        if not is_size(in_features) or not is_size(out_features):
             raise WrongArgumentShape(f"a layer of {in_features} to {out_features} features has nothing to multiply by")
         self.in_features, self.out_features = in_features, out_features
-        self.W_dtype, self.function, self.out_dtype = number_format(W_dtype).name, function, out_dtype
-        self.quantize = _quantised(A_dtype)
+        self.W_dtype, self.function, self.quantize = number_format(W_dtype).name, function, _quantised(A_dtype)
+        self.out_dtype = None if out_dtype is None else dtype(out_dtype).name
+        check_request(Request("float16", self.out_dtype or "float16", quantize=self.quantize, function=function))
+        check_sums(accum_dtype, dtype(self.quantize or "float16"))
+        check_scale_type("scales", scale_dtype)
+        check_group_size(group_size)
         self.zeros_mode, self.tensor_scale = zeros_mode or "original", 1.0
-        self.block = (1, in_features if group_size in (None, -1, 0) else int(group_size))  # type: ignore[arg-type]
+        self.block = (1, in_features if group_size in (None, -1, 0) else group_size)
         groups = -(-in_features // self.block[1])
         empty: dict[str, np.ndarray | None] = dict.fromkeys(OPTIONAL)
         if with_scaling is not False and not number_format(W_dtype).is_dense:
-            empty["scales"] = np.ones((out_features, groups), number_format(scale_dtype).carrier)
+            empty["scales"] = np.ones((out_features, groups), dtype(scale_dtype).numpy)
         if with_zeros:
             empty["zeros"] = np.zeros((out_features, groups), np.uint8 if zeros_mode == "quantized" else np.float32)
         codes = np.zeros((out_features, in_features), number_format(W_dtype).carrier)
@@ -99,16 +102,6 @@ class Linear(torch.nn.Module):
             codes[:] = of.encode(0.0)
         self._hold(PackedWeight.pack(self._weight(codes, empty)), device)
         self.register_buffer("bias", torch.zeros(out_features, device=device) if bias else None)
-
-    def _weight(self, codes: np.ndarray, arrays: dict[str, Any]) -> QuantizedWeight:
-        return QuantizedWeight(
-            codes,
-            number_format(self.W_dtype),
-            block=self.block,
-            zeros_mode=self.zeros_mode,
-            tensor_scale=self.tensor_scale,
-            **arrays,
-        )  # type: ignore[arg-type]
 
     # Making one ---------------------------------------------------------------------------------------
 
@@ -193,11 +186,7 @@ class Linear(torch.nn.Module):
         """
         values = as_numpy(weight)
         of = number_format(self.W_dtype)
-        codes = (
-            values.astype(np.uint8)
-            if of.kind in ("float", "codebook") and values.dtype.kind in "iu"
-            else of.exact(values)
-        )
+        codes = codes_of(values, of)
         if scales is None and "scales" in self._buffers and self.scales is not None:
             raise CannotQuantize(
                 "the layer has scales, none were given", hint="pass scales, or make it with with_scaling=False"
@@ -207,155 +196,6 @@ class Linear(torch.nn.Module):
         self.load_quantized(self._weight(codes, held))
         if bias is not None:
             self.bias = torch.as_tensor(bias, device=self.qweight.device)
-
-    # The weight ---------------------------------------------------------------------------------------
-
-    def _hold(self, packed: PackedWeight, device: Any = None) -> None:
-        """Make the weight's arrays the module's buffers."""
-        self.block, self.zeros_mode, self.tensor_scale = packed.block, packed.zeros_mode, packed.tensor_scale
-        for name in ("codes", *OPTIONAL):
-            array = packed.held.get(name)
-            tensor = None if array is None else as_torch(array, device or torch.get_default_device())
-            self.register_buffer("qweight" if name == "codes" else name, tensor)
-        self._order = packed.order
-        self._renew()
-
-    def _renew(self) -> None:
-        """Forget what was made of the buffers: they are others, or somewhere else."""
-        self._packed: PackedWeight | None = None
-        self._replays = Replays()
-        self._seen: tuple[torch.Tensor | None, ...] = ()
-        self.handle = handle_of(self, self.qweight.device, self.__dict__.get("handle"))
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
-        if name in _BUFFERS and "handle" in self.__dict__:
-            self._renew()
-
-    def _is_in_order(self) -> bool:
-        """Whether `qweight` holds a kernel's records, which are words, and not codes row by row, wherever it was copied to."""
-        return self._order is not None and self.qweight.dtype == torch.uint32
-
-    @property
-    def weight(self) -> PackedWeight:
-        """The weight on the module's device."""
-        self._settle()
-        packed, tensors = self._packed, tuple(self._buffers.values())
-        if len(tensors) != len(self._seen) or not all(map(is_, tensors, self._seen)):  # somebody assigned a buffer
-            packed = None
-            self._replays.clear()
-        self._seen = tensors
-        if packed is None:
-            arrays = {name: self._buffers[name] for name in OPTIONAL if self._buffers.get(name) is not None}
-            packed = self._packed = PackedWeight(
-                self.W_dtype, (self.out_features, self.in_features), {"codes": self.qweight, **arrays},
-                block=self.block, zeros_mode=self.zeros_mode, tensor_scale=self.tensor_scale,
-                order=self._order if self._is_in_order() else None,
-            )  # fmt: skip
-        return packed
-
-    def _settle(self) -> None:
-        """Where a kernel has brought the weight into its own order, the buffer holds that instead: codes are held once."""
-        packed, buffer = self._packed, self._buffers["qweight"]
-        if packed is None or packed.order is self._order or not any(tensor is buffer for tensor in self._seen):
-            return
-        self._order, words = packed.order, packed.held["codes"]
-        self._buffers["qweight"] = words
-        self._seen = tuple(words if tensor is buffer else tensor for tensor in self._seen)
-
-    def dequantize(self) -> torch.Tensor:
-        """The weight that activations are multiplied by in effect, ``[N, K]`` float32."""
-        return torch.from_numpy(self.weight.to_dense().astype(np.float32)).to(self.qweight.device)
-
-    def get_extra_state(self) -> torch.Tensor:
-        """What buffers do not say of the weight, as bytes: a state dict holds nothing but tensors."""
-        return as_torch(metadata_bytes(self.weight), "cpu")  # type: ignore[no-any-return]
-
-    def set_extra_state(self, state: torch.Tensor) -> None:
-        """Inverse of `get_extra_state`.
-
-        Raises
-        ------
-        InvalidTensor : bytes that are no metadata, or those of a newer version.
-        """
-        about = read_metadata(state, "_extra_state")
-        if about["shape"] != (self.out_features, self.in_features):
-            raise WrongArgumentShape(
-                f"the state dict has a weight of shape {list(about['shape'])}, the layer {[self.out_features, self.in_features]}"
-            )
-        self.block, self.zeros_mode = about["block"], about["zeros_mode"]
-        self.tensor_scale, self.W_dtype = about["tensor_scale"], about["format"]
-        self._renew()
-
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        # A state dict is what `quant.files` writes: codes row by row, columns as they were.
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        weight = self.weight
-        plain = weight.codes if weight.gathered is None else as_torch(weight.unpack().packed, self.qweight.device)
-        destination[prefix + "qweight"] = plain
-
-    def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, metadata: Any, strict: bool, missing: Any, *rest: Any
-    ) -> None:
-        about = state_dict.get(prefix + METADATA)
-        if strict and about is not None:
-            wanted = read_metadata(about, prefix + METADATA)["arrays"]
-            missing += [prefix + name for name in wanted if prefix + name not in state_dict]
-        # Buffers take the shapes and types that the file has, so that any layer of the right size loads any format.
-        for name in _BUFFERS:
-            found, own = state_dict.get(prefix + name), self._buffers.get(name)
-            device = self.qweight.device
-            if found is None:
-                self._buffers[name] = None if name != "qweight" else own
-            elif own is None or own.shape != found.shape or own.dtype != found.dtype:
-                self._buffers[name] = torch.empty_like(found, device=device)
-        self._order = None
-        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, *rest)
-        self._renew()
-        if prefix + "qweight" in state_dict:
-            self._gather()
-
-    def _gather(self) -> None:
-        """Bring codes that were read row by row into the order of groups where that is another."""
-        of, g_idx = number_format(self.W_dtype), self._buffers.get("g_idx")
-        if column_order(self.in_features, self.block[1], None if g_idx is None else as_numpy(g_idx)) is None:
-            return
-        codes = as_numpy(self.qweight)
-        if not of.is_dense:
-            codes = unpack_plain(codes, self.in_features, of.bits)
-        arrays = {name: as_numpy(self._buffers[name]) for name in OPTIONAL if self._buffers.get(name) is not None}
-        self._hold(PackedWeight.pack(self._weight(codes, arrays)), self.qweight.device)
-
-    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Linear:
-        # ``model.half()`` means activations: scales stay in the type that they were made in.
-        self._settle()
-        for name, buffer in list(self._buffers.items()):
-            if buffer is None:
-                continue
-            moved = fn(buffer)
-            if name != "bias" and moved.dtype != buffer.dtype:
-                empty = buffer.is_meta and not moved.is_meta  # `to_empty`
-                moved = torch.empty_like(buffer, device=moved.device) if empty else buffer.to(moved.device)
-            self._buffers[name] = moved
-        self._renew()
-        return self
-
-    def _replicate_for_data_parallel(self) -> Linear:
-        replica: Linear = super()._replicate_for_data_parallel()
-        replica._renew()  # and again when it is given its buffers
-        return replica
-
-    def __getstate__(self) -> dict[str, Any]:
-        self._settle()
-        buffers = {**self._buffers, "qweight": plain_words(self._buffers["qweight"])}
-        own = ("_packed", "_replays", "_seen", "handle")  # a copy is a layer of its own
-        return {**{name: value for name, value in self.__dict__.items() if name not in own}, "_buffers": buffers}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if self._order is not None:
-            self._buffers["qweight"] = words_again(self._buffers["qweight"])
-        self._renew()
 
     # Calls --------------------------------------------------------------------------------------------
 
@@ -373,7 +213,7 @@ class Linear(torch.nn.Module):
         ):  # `torch.fx.symbolic_trace`: a layer is a leaf, as torch's are
             return x.tracer.create_proxy("call_module", x.tracer.path_of_module(self), (x,), {})
         # What was learnt from earlier calls holds for the buffers that they read.
-        if output is None and self._seen and type(x) in _PLAIN and all(map(is_, self._buffers.values(), self._seen)):
+        if output is None and self._seen is not None and type(x) in _PLAIN and self._seen.holds(self._buffers):
             result = self._replays(x) if forward_ad._current_level < 0 and not _modes() else None
             if result is not None:
                 return result  # type: ignore[no-any-return]
@@ -398,11 +238,11 @@ class Linear(torch.nn.Module):
 
     def _checked(self, x: torch.Tensor, output: torch.Tensor | None) -> torch.Tensor:
         """A call with all checks, from which later ones may learn."""
+        if isinstance(x, torch.Tensor):
+            check_strided("the activations", x)
         if _is_watched(x):
             return self._traced(x, output)
         given, x = x, _autocast(x)
-        if x.layout is not torch.strided:
-            raise WrongArgumentKind(f"the activations are a {x.layout} tensor", hint="pass x.to_dense()")
         if self._trains(x):
             return self._traced(x, output)
         product = Product.of(

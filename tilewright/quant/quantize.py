@@ -40,7 +40,7 @@ def quantize(
     group : elements along K that share a scale; None for all of K; the last group may be shorter.
     zeros : ``"none"`` (code 0 is 0.0), ``"middle"`` (unsigned types: the middle code is 0.0), or ``"group"`` (unsigned
         types: each group has a zero point, so that its codes span its own range).
-        By default middle for unsigned integers, none for all else.
+        By default middle for unsigned integers (group for uint1), none for all else.
     block : rows and columns that share a scale, in place of `group`; 0 stands for all.
     scale_dtype : type in which scales are held, ``"float32"`` by default.
     divisors : ``[K]``: activations will be divided by these, the weight is multiplied by them (SmoothQuant).
@@ -54,7 +54,8 @@ def quantize(
     known = SCHEMES.get(to) if isinstance(to, str) else None
     of = known.format if known is not None else number_format(to)
     given = real_numbers(weight)
-    zeros = zeros or ("middle" if of.kind == "uint" else "none")
+    if zeros is None:
+        zeros = "none" if of.kind != "uint" else "group" if of.name == "uint1" else "middle"
     if known is not None:
         block, scale_dtype = known.block, scale_dtype or known.scale_dtype
     elif block is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from tilewright.errors import CannotQuantize, NotRepresentable
 from tilewright.formats import Format, number_format, pack_plain
 from tilewright.ir.dtypes import dtype
+from tilewright.quant.importers.arrays import as_array
 
 ZEROS_MODES = ("original", "rescale", "quantized")
 
@@ -17,7 +19,7 @@ ZEROS_MODES = ("original", "rescale", "quantized")
 class QuantizedWeight:
     """A weight ``[N, K]``: ``(value(code) - zero) * multiplier * scale * tensor_scale``.
 
-    Groups are blocks of the weight, `block` = (rows, columns) large; ``(1, K)`` is one group a channel, ``(N, K)`` one for
+    Arrays may be given as tensors of torch; they are held as NumPy's.  Groups are blocks of the weight, `block` = (rows, columns) large; ``(1, K)`` is one group a channel, ``(N, K)`` one for
     all, ``(128, 128)`` DeepSeek's.  Scales, zeros and multipliers are arrays ``[N / rows, K / columns]`` (rounded
     up: the last block may be cut), where an extent of 1 stands for the same in all groups.
 
@@ -54,14 +56,16 @@ class QuantizedWeight:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "format", number_format(self.format))
+        for name in ("codes", "scales", "zeros", "g_idx", "multipliers", "divisors"):
+            given = getattr(self, name)
+            if given is not None and not isinstance(given, np.ndarray):
+                object.__setattr__(self, name, as_array(given))
         if self.codes.ndim != 2:
             raise CannotQuantize(f"a weight has two dimensions, [N, K], not {self.codes.ndim}")
-        if len(self.block) != 2 or min(self.block) < 0:
-            raise CannotQuantize(f"groups of {' x '.join(map(str, self.block))} elements")
-        whole = tuple(part or max(1, extent) for part, extent in zip(self.block, self.codes.shape))
+        block = _whole_block(self.block)
+        whole = tuple(part or max(1, extent) for part, extent in zip(block, self.codes.shape))
         object.__setattr__(self, "block", whole)
-        if not np.isfinite(self.tensor_scale):
-            raise CannotQuantize(f"the scale of the whole weight is {self.tensor_scale}")
+        object.__setattr__(self, "tensor_scale", _one_number(self.tensor_scale))
         self._check_codes()
         for name in ("scales", "zeros", "multipliers"):
             self._check_groups(name, getattr(self, name))
@@ -94,6 +98,8 @@ class QuantizedWeight:
                 hint=f"the weight is {list(self.shape)} in groups of {self.block[0]} x {self.block[1]}"
                 "; 1 for either extent is the same in all groups",
             )
+        if values.dtype.kind in "cSUOMm":
+            raise CannotQuantize(f"the {name} are {values.dtype}", hint="real numbers are due")
         wide = values.astype(np.float64)
         if not np.isfinite(wide).all():
             row, group = np.argwhere(~np.isfinite(wide))[0]
@@ -211,6 +217,26 @@ class QuantizedWeight:
     def scale_dtype(self) -> str:
         """Name of the type that scales are held in."""
         return "float32" if self.scales is None else dtype(self.scales.dtype).name
+
+
+def _whole_block(block: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns of a group as Python's numbers.  Raises CannotQuantize."""
+    try:
+        rows, columns = map(operator.index, block)
+    except (TypeError, ValueError):
+        rows = columns = -1
+    if min(rows, columns) < 0:
+        sizes = " x ".join(map(str, block)) if isinstance(block, (tuple, list)) else block
+        raise CannotQuantize(f"groups of {sizes} elements", hint="whole numbers of rows and columns; 0 is all of them")
+    return rows, columns
+
+
+def _one_number(value: float) -> float:
+    """A finite number as Python's.  Raises CannotQuantize."""
+    found = as_array(value)
+    if found.size != 1 or found.dtype.kind not in "fiub" or not np.isfinite(found.astype(np.float64)).all():
+        raise CannotQuantize(f"the scale of the whole weight is {value}", hint="one finite number is due")
+    return float(found.reshape(())[()])
 
 
 def check_divisors(divisors: np.ndarray, columns: int) -> None:

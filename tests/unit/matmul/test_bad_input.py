@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.conversion import load_quantized
 from tilewright.conversion import quantize as quantize_model
 from tilewright.errors import TilewrightError
 from tilewright.matmul import Matmul, MatmulConfig, PackedExperts, PackedWeight, grouped_matmul, quant_matmul
@@ -80,7 +81,7 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a kind of scales": (
         lambda: operator(scale_granularity="rowwise"),
-        "the scale_granularity 'rowwise' is not supported\n  help: supported: 'group', 'tensor', a block (rows, columns)",
+        "the scale_granularity 'rowwise' is not supported\n  help: supported: 'group', 'channel', 'tensor', a block (rows, columns)",
     ),
     "scales of integers": (
         lambda: operator(scale_dtype="int8"),
@@ -102,7 +103,7 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
         "W is float32, where the bytes of packed uint4 codes are due\n  help: transform_weight makes them of numbers",
     ),
     "a list for activations": (
-        lambda: operator()([1.0], W, S), "a list was given for a tensor\n  help: pass a NumPy array or a torch tensor"
+        lambda: operator()([1.0], W, S), "a list was given for A\n  help: pass a NumPy array or a torch tensor"
     ),
     "no config": (lambda: Matmul({"N": N}), "a dict was given for a MatmulConfig"),  # type: ignore[arg-type]
     "no weight to transform": (
@@ -144,6 +145,139 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "a path for a model": (
         lambda: quantize_model("model.safetensors"),
         "a str was given for a model or a weight\n  help: convert_checkpoint(path, destination, scheme) quantises what is in files",
+    ),
+    "a truth value for a size": (
+        lambda: MatmulConfig(N=True, K=K), "the size N = True is not supported\n  help: supported: positive integers"
+    ),
+    "a truth value for a group": (
+        lambda: operator(group_size=True),
+        "the group_size True is not supported\n  help: supported: a positive integer, -1 (one group for all of K)",
+    ),
+    "a word for a truth value": (
+        lambda: operator(with_bias="no"), "the with_bias 'no' is not supported\n  help: supported: True, False"
+    ),
+    "a transform that is none": (
+        lambda: operator(propagate_b=9),
+        "the transform 9 is not supported\n  help: supported: 0 to 3, True or False, a TransformKind, None",
+    ),
+    "a strategy that is none": (
+        lambda: operator(optimize_stratety=9),
+        "the optimize_stratety 9 is not supported\n  help: supported: 0, 1, an OptimizeStrategy",
+    ),
+    "a storage of floats": (
+        lambda: operator(storage_dtype="float99"),
+        "the storage_dtype 'float99' is not supported\n  help: supported: int8, uint8, int16, uint16, int32, uint32, int64, uint64",
+    ),
+    "whole sums of floats": (
+        lambda: operator(accum_dtype="int32"),
+        "sums of float16 activations in int32 are not supported\n  help: supported: float32, float64, float16 (by float32)",
+    ),
+    "scales of activations that are quantised": (
+        lambda: operator(quantize="int8", a_scale="token"),
+        "the a_scale 'token' beside quantize is not supported\n  help: supported: one of the two: quantising makes scales",
+    ),
+    "scales in a call that quantises": (
+        lambda: quant_matmul(X, PACKED, quantize="int8", activation_scales=np.ones((3, 1), np.float32)),
+        "activation_scales beside quantize are not supported\n  help: supported: one of the two: quantising makes scales",
+    ),
+    "packed activations of odd width": (
+        lambda: MatmulConfig(N=N, K=15, A_dtype="int4", W_dtype="int4", out_dtype="int32"),
+        "activations of int4 with K = 15 are not supported\n  help: supported: K a multiple of 2",
+    ),
+    "activations in columns of a wrong height": (
+        lambda: operator(layout="tt")(A, W, S), "A has shape [3, 64], expected [64, ...]"
+    ),
+    "a packed weight of another size": (
+        lambda: Matmul(MatmulConfig(N=N + 1, K=K, W_dtype="int4"), target="cpu")(A, PACKED),
+        "the packed weight has shape [24, 64], but the config's is [25, 64]",
+    ),
+    "a packed weight of another format": (
+        lambda: Matmul(MatmulConfig(N=N, K=K, W_dtype="uint4"), target="cpu")(A, PACKED),
+        "the packed weight is int4, but the config's W_dtype is uint4",
+    ),
+    "scales beside a packed weight": (
+        lambda: operator(W_dtype="int4")(A, PACKED, S),
+        "matmul was given scale beside a packed weight, which has its own\n  help: leave out scale",
+    ),
+    "codes out of range": (
+        lambda: operator().weight_transform(np.full((N, K), 16, np.int32)),
+        "the code 16 at index [0, 0] is none of uint4's\n  help: uint4 has the codes 0 to 15",
+    ),
+    "codes of another shape": (
+        lambda: operator().weight_transform(np.zeros((K, N), np.uint8)),
+        "the weight has shape [64, 24], expected [N, K] = [24, 64]",
+    ),
+    "fractions for codes": (
+        lambda: operator().weight_transform(np.zeros((N, K))),
+        "the codes are float64, expected integers\n  help: transform_weight takes numbers",
+    ),
+    "complex numbers for a weight": (
+        lambda: operator().transform_weight(np.zeros((N, K), complex)),
+        "a weight of complex128 has no codes\n  help: real numbers do",
+    ),
+    "numbers beyond float16": (
+        lambda: Matmul(MatmulConfig(N=1, K=2), target="cpu").transform_weight(np.array([[1.0, 1e30]])),
+        "the value 1e+30 at index [0, 1] is none of float16's\n  help: float16 has -65504 to 65504",
+    ),
+    "a weight without numbers": (
+        lambda: operator().transform_weight(torch.zeros(N, K, device="meta")),
+        "a tensor is on the meta device: it has no numbers\n  help: load them first",
+    ),
+    "complex scales": (
+        lambda: QuantizedWeight(WEIGHT.codes, "int4", np.ones((N, 2), complex), block=(1, 32)),
+        "the scales are complex128\n  help: real numbers are due",
+    ),
+    "a group of a fraction": (
+        lambda: QuantizedWeight(WEIGHT.codes, "int4", block=(1, 32.0)),  # type: ignore[arg-type]
+        "groups of 1 x 32.0 elements\n  help: whole numbers of rows and columns; 0 is all of them",
+    ),
+    "a word for a scale": (
+        lambda: QuantizedWeight(WEIGHT.codes, "int4", tensor_scale="2"),  # type: ignore[arg-type]
+        "the scale of the whole weight is 2\n  help: one finite number is due",
+    ),
+    "sparse activations": (
+        lambda: quant_matmul(torch.zeros(3, K).to_sparse(), PACKED),
+        "the activations are a torch.sparse_coo tensor\n  help: pass x.to_dense()",
+    ),
+    "nested activations": (
+        lambda: Linear(K, N)(torch.nested.nested_tensor([torch.zeros(2, K), torch.zeros(3, K)], layout=torch.jagged)),
+        "the activations are a nested tensor\n  help: pass x.values()",
+    ),
+    "three things for activations": (
+        lambda: quant_matmul((X, "int4", 3), PACKED),
+        'the activations are a tuple of 3\n  help: (array, "int4") are packed ones',
+    ),
+    "a list for a bias": (
+        lambda: quant_matmul(X, PACKED, bias=[1.0] * N),
+        "a list was given for bias\n  help: pass a NumPy array or a torch tensor",
+    ),
+    "a device that is none": (
+        lambda: PackedWeight.pack(WEIGHT, "gpu0"),
+        "torch knows no device 'gpu0'\n  help: 'cpu', 'cuda' and 'cuda:1' are some",
+    ),
+    "groups of a layer": (
+        lambda: Linear(K, N, group_size=-2),
+        "the group_size -2 is not supported\n  help: supported: a positive integer, -1 (one group for all of K)",
+    ),
+    "a function of a layer": (
+        lambda: Linear(K, N, function="Silu"),
+        "the activation function 'Silu' is not supported\n  help: supported: relu, gelu, gelu_tanh, silu, sigmoid, tanh",
+    ),
+    "scales of a layer": (
+        lambda: Linear(K, N, scale_dtype="int8"),
+        "scales of int8 are not supported\n  help: supported: floats: float16, bfloat16, float32, float8_e8m0fnu, ...",
+    ),
+    "sums of a layer": (
+        lambda: Linear(K, N, accum_dtype="int9"),
+        "sums in int9 are not supported\n  help: supported: int32, float32, float64, float16 (by float32)",
+    ),
+    "a skip that is no expression": (
+        lambda: quantize_model(torch.nn.Sequential(torch.nn.Linear(K, N)), skip="("),
+        "skip '(' is no regular expression: missing ), unterminated subpattern at position 0",
+    ),
+    "nothing to load into": (
+        lambda: load_quantized(None, "model.safetensors"),
+        "a NoneType was given for a model\n  help: load_quantized fills a torch.nn.Module",
     ),
 }  # fmt: skip
 

@@ -137,6 +137,18 @@ def test_zeros_of_every_mode(mode: str) -> None:
     np.testing.assert_allclose(found.T, exact, rtol=2.0**-10, atol=2.0**-6 if mode == "rescale" else 0)
 
 
+@pytest.mark.parametrize("bits", range(1, 9))
+def test_packed_zeros_of_every_width(bits: int) -> None:
+    """Those of 3, 5, 6 and 7 bits lie in two bytes: the second was not read."""
+    operator = matmul(f"uint{bits}", 11, 32, with_scaling=True, with_zeros=True, zeros_mode="quantized", group_size=16)
+    codes, scales = RNG.integers(0, 1 << bits, (11, 32), dtype=np.uint8), RNG.random((11, 2)).astype(np.float16)
+    zeros = RNG.integers(0, 1 << bits, (11, 2), dtype=np.uint8)
+    given = pack_plain(np.ascontiguousarray(zeros.T), bits).view(np.int8)
+    found = interpreted(operator, np.eye(32, dtype=np.float16), operator.transform_weight(codes), scales, given)
+    wide = [np.repeat(array.astype(np.float64), 16, axis=1) for array in (scales, zeros)]
+    np.testing.assert_allclose(found.T, (codes - wide[1]) * wide[0], rtol=2.0**-10)
+
+
 def test_transforming_keeps_scales_zeros_and_bias() -> None:
     operator = matmul("uint4", 4, 16)
     made = operator.transform_weight(np.ones((4, 16)), "scale", "zeros", "bias")

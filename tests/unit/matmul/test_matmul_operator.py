@@ -43,6 +43,47 @@ def test_layouts(layout: str) -> None:
     np.testing.assert_allclose(found, A.astype(np.float64) @ W.T, rtol=1e-5, atol=1e-4)
 
 
+def test_sizes_and_types_of_numpy_and_torch_are_those_of_python() -> None:
+    torch = pytest.importorskip("torch")
+    given = MatmulConfig(
+        M=np.array([1, 16]), N=np.int64(12), K=np.int32(32), A_dtype=np.float16, W_dtype=torch.int8, out_dtype=torch.float32,
+        group_size=np.int16(16), with_scaling=np.True_, scale_granularity=[np.int8(1), 16],
+    )  # fmt: skip
+    plain = MatmulConfig(
+        M=(1, 16), N=12, K=32, A_dtype="float16", W_dtype="int8", out_dtype="float32", group_size=16, with_scaling=True,
+        scale_granularity=(1, 16),
+    )  # fmt: skip
+    assert given == plain and hash(given) == hash(plain) and repr(given) == repr(plain)
+
+
+def test_a_scale_for_each_channel_whatever_the_groups() -> None:
+    operator = make(with_scaling=True, group_size=16, scale_granularity="channel")
+    W, scale = RNG.integers(-8, 8, (12, 32)), RNG.random((12, 1)).astype(np.float16)
+    A = RNG.standard_normal((3, 32)).astype(np.float16)
+    exact = A.astype(np.float64) @ (W * scale.astype(np.float64)).T
+    np.testing.assert_allclose(operator(A, operator.transform_weight(W), scale), exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["nt", "nn", "tt", "tn"])
+@pytest.mark.parametrize("name", ["int4", "int8"])
+@pytest.mark.parametrize("held", [np.int8, np.int64])
+def test_stored_codes_of_any_integers(layout: str, name: str, held: Any) -> None:
+    """Codes were read as bytes whatever their type, and elements of 8 bits came out in rows in every layout."""
+    operator = make(layout=layout, W_dtype=name)
+    W = RNG.integers(-8, 8, (12, 32)).astype(held)
+    turned = W.T if layout[1] == "n" else W
+    found = operator.weight_transform(turned)
+    np.testing.assert_array_equal(found, operator.transform_weight(turned))
+    assert list(found.shape) == operator.retrieve_weight_shape()
+
+
+def test_batches_of_activations_in_columns() -> None:
+    operator = make(layout="tt")
+    W, A = RNG.integers(-8, 8, (12, 32)), RNG.standard_normal((2, 32, 5)).astype(np.float16)
+    exact = A.swapaxes(-1, -2).astype(np.float64) @ W.T
+    np.testing.assert_allclose(operator(A, operator.transform_weight(W)), exact, rtol=1e-5, atol=1e-4)
+
+
 @pytest.mark.parametrize("function", ["relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", None])
 def test_epilogues(function: str | None) -> None:
     operator = make(function=function, with_bias=True, with_residual=True)

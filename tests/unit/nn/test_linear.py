@@ -62,6 +62,26 @@ def test_assigned_buffers_count_from_the_next_call(float_layer: torch.nn.Linear,
     torch.testing.assert_close(layer(x) - layer.bias, 2 * (first - layer.bias + 1), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["scales", "qweight", "zeros"])
+def test_buffers_written_in_place_count_from_the_next_call(name: str) -> None:
+    layer = Linear(64, 32, W_dtype="uint4", with_zeros=True, group_size=32)
+    layer.qweight.random_(0, 256)
+    x = torch.randn(3, 64)
+    before = layer(x), layer(x)
+    buffer = getattr(layer, name)
+    buffer.copy_(torch.randint(0, 100, buffer.shape))
+    exact = x.double() @ layer.dequantize().double().T
+    assert not torch.equal(before[0], layer(x))
+    torch.testing.assert_close(layer(x).double(), exact, rtol=1e-4, atol=1e-4 * float(exact.abs().max()))
+
+
+def test_types_of_torch_are_names() -> None:
+    layer = Linear(64, 32, W_dtype=torch.int8, out_dtype=torch.float32, scale_dtype="e8m0")
+    assert layer.out_dtype == "float32" and layer.W_dtype == "int8" and layer.scales.dtype == torch.float8_e8m0fnu
+    x = torch.zeros(2, 64, dtype=torch.float16, requires_grad=True)
+    assert layer(x).dtype == torch.float32
+
+
 @pytest.mark.parametrize("activations", [None, "int8"])
 @torch.no_grad()
 def test_calls_that_are_known_are_replayed(

@@ -185,3 +185,9 @@ def test_scales_and_zeros_must_be_finite() -> None:
 
 def test_formats_of_weights_are_found_by_name() -> None:
     assert quantize(np.ones((2, 4)), "fp4_e2m1").format is number_format("e2m1")
+
+
+def test_codes_of_one_bit_without_sign_have_a_zero_point_of_their_own() -> None:
+    weight = np.random.default_rng(0).standard_normal((4, 32))
+    made = quantize(weight, "uint1", group=16)
+    assert made.zeros is not None and np.abs(made.dequantize() - weight).max() <= np.abs(weight).max() * 2

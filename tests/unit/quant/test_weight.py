@@ -90,3 +90,14 @@ def test_quantized_zeros_are_codes_of_an_unsigned_format() -> None:
         QuantizedWeight(codes, "uint4", zeros=np.array([[3], [16]]), zeros_mode="quantized")
     with pytest.raises(CannotQuantize, match="zeros_mode 'quantized' does not go with int4"):
         QuantizedWeight(codes, "int4", zeros=np.array([[3], [6]]), zeros_mode="quantized")
+
+
+def test_tensors_of_torch_and_numbers_of_numpy_are_taken() -> None:
+    torch = pytest.importorskip("torch")
+    codes = torch.arange(16, dtype=torch.uint8).reshape(2, 8)
+    scales = torch.tensor([[0.5, 1.0], [2.0, 4.0]], dtype=torch.bfloat16)
+    block: tuple[int, int] = (np.int64(1), np.int32(4))  # type: ignore[assignment]
+    made = QuantizedWeight(codes, "uint4", scales, block=block, tensor_scale=np.array([2.0]))  # type: ignore[arg-type]
+    assert made.block == (1, 4) and all(type(size) is int for size in made.block) and made.tensor_scale == 2.0
+    exact = np.arange(16.0).reshape(2, 8) * np.repeat([[1.0, 2.0], [4.0, 8.0]], 4, axis=1)
+    np.testing.assert_array_equal(made.dequantize(), exact)

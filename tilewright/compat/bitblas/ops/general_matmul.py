@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.compat.bitblas.ops.permutes import on_arrays
 from tilewright.compat.bitblas.utils import target_name
-from tilewright.errors import NoDevice, NotRepresentable, Unsupported
+from tilewright.errors import NoDevice, NotRepresentable
 from tilewright.formats import Format
 from tilewright.ir.dtypes import dtype
 from tilewright.matmul.arrays import as_torch
@@ -58,13 +58,10 @@ class MatmulConfig(OwnConfig):
         def put(name: str, value: Any) -> None:
             object.__setattr__(self, name, value)
 
-        put("optimize_stratety", OptimizeStrategy(self.optimize_stratety))
         batching = self.optimize_stratety == OptimizeStrategy.ContigousBatching
         if self.M is None:
             put("M", DYNAMIC_M[1:] if batching else DYNAMIC_M)
         super().__post_init__()
-        for name in ("propagate_a", "propagate_b"):
-            put(name, _transform_kind(getattr(self, name)))
         put("fast_decoding", self._fast_decoding() if self.fast_decoding is None else bool(self.fast_decoding))
         put("propagate_b", self._propagate_b(batching))
         put("propagate_a", TransformKind.NonTransform)
@@ -114,16 +111,6 @@ class MatmulConfig(OwnConfig):
         tiles = (order.columns, order.stage) if order.stage else (0, 0)
         offset = known.format.kind == "int" and 1 < known.format.bits < 8 and not self.native
         return replace(known, slots=slots, tiles=tiles, offset_binary=offset)
-
-
-def _transform_kind(value: Any) -> TransformKind | None:
-    if value is None or isinstance(value, TransformKind):
-        return value
-    if isinstance(value, bool):
-        return TransformKind.LDMatrixTransform if value else TransformKind.NonTransform
-    if value not in [*TransformKind]:
-        raise Unsupported(f"the transform {value!r}", ("0 to 3", "True or False", "a TransformKind", "None"))
-    return TransformKind(value)
 
 
 class Matmul(OwnMatmul):
@@ -255,8 +242,7 @@ class Matmul(OwnMatmul):
     # What was made ------------------------------------------------------------------------------------
 
     def _is_fast_as_it_lies(self, A: Any) -> bool:
-        rows = A.shape[1:] if self.config.layout[0] == "t" else A.shape[:-1]
-        return self._as_it_lies(int(np.prod(rows)))
+        return self._as_it_lies(int(np.prod(A.shape[:-1])))
 
     @functools.cached_property
     def _reads_as_it_lies(self) -> bool:

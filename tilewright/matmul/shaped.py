@@ -1,0 +1,40 @@
+"""Checks of raw tensors, each with one sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import WrongArgumentDType, WrongArgumentKind, WrongArgumentShape
+from tilewright.matmul.arrays import check_device, contiguous, element_type
+
+
+class Shaped:
+    """Tensors of the shape and type that is due, on one device; each as kernels take it."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+    def __call__(self, what: str, array: Any, expected: tuple[int, ...] | None, of: Any, in_place: bool = False) -> Any:
+        if array is None or expected is None:
+            return None
+        if not hasattr(array, "shape"):
+            raise WrongArgumentKind(f"{what} is a {type(array).__name__}, expected a tensor")
+        check_device(what, array, "A is", self.device)
+        shape = tuple(array.shape)
+        flat = int(np.prod(shape, dtype=np.int64))
+        if shape != expected and not (what in ("output", "residual", "a_scale") and flat == int(np.prod(expected))):
+            raise WrongArgumentShape(f"{what} has shape {list(shape)}, expected {list(expected)}")
+        if of is not None and element_type(array) != of:
+            raise WrongArgumentDType(f"{what} is {element_type(array)}, expected {of}")
+        array = array if in_place else contiguous(array)
+        if of is None and element_type(array).name == "int8":
+            array = array.view(np.uint8) if isinstance(array, np.ndarray) else array.view(_torch_uint8(array))
+        return array.reshape(expected)
+
+
+def _torch_uint8(array: Any) -> Any:
+    import torch
+
+    return torch.uint8

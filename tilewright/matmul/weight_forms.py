@@ -1,0 +1,212 @@
+"""What a `Matmul` does with its weight: from numbers to the bytes of raw tensors or a `PackedWeight`, and which raw tensors fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import MissingOperand, WrongArgumentDType, WrongArgumentShape
+from tilewright.formats import pack_plain, unpack_plain
+from tilewright.ir.dtypes import dtype
+from tilewright.matmul.arrays import as_numpy, as_torch, contiguous, device_of, placed_like
+from tilewright.matmul.config import MatmulConfig
+from tilewright.matmul.packed import PackedWeight, column_order
+from tilewright.matmul.shaped import Shaped
+from tilewright.matmul.weight_codes import codes_of, stored_codes, zero_points
+from tilewright.quant.weight import QuantizedWeight
+from tilewright.runtime.tensors import is_torch
+
+
+class WeightForms:
+    """The weight of a config in its two forms: raw tensors of bytes, scales and zeros, and a `PackedWeight`."""
+
+    config: MatmulConfig
+    name: str
+
+    def retrieve_weight_shape(self) -> list[int]:
+        """Shape of what `transform_weight` gives: ``[N, K * bits / 8]`` bytes; elements of 8 bits and more as the layout has them."""
+        shape = [int(extent) for extent in self._code_shape()]
+        return shape[::-1] if self._is_turned else shape
+
+    @property
+    def _is_turned(self) -> bool:
+        """Whether raw weights are ``[K, N]``: elements that no byte holds two of, in the layouts nn and tn."""
+        return self.config.layout[1] == "n" and self.config.format.bits >= 8
+
+    def _code_shape(self) -> tuple[int, ...]:
+        """The shape in which the kernel takes a raw weight."""
+        facts = self.config.facts()
+        return facts.N, facts.K if facts.format.is_dense else -(-facts.K * facts.format.bits // 8)
+
+    def transform_weight(self, weight: Any, scale: Any = None, zeros: Any = None, bias: Any = None) -> Any:
+        """Pack a weight of numbers (integer formats) or codes into the bytes that `forward` takes.
+
+        Parameters
+        ----------
+        weight : ``[N, K]`` (``[K, N]`` in layouts nn and tn).  For integer formats the numbers themselves, -8 to 7 for
+            int4; for the others codes (an integer tensor), values (a float tensor) or 8-bit floats.
+        scale, zeros, bias : given back beside the weight, for ``forward(A, *transformed)``.
+
+        Raises
+        ------
+        NotRepresentable : a number that the format does not have, named with its index.
+        """
+        packed = self._bytes(self._codes(weight), weight)
+        extra = (scale, zeros, bias)
+        return packed if all(value is None for value in extra) else [packed, *extra]
+
+    @property
+    def weight_transform(self) -> Callable[[Any], Any]:
+        """From codes to the bytes that `forward` takes, without conversion of numbers.
+
+        The function takes integers of any type, in the order that `transform_weight` takes numbers in, and raises InvalidCode.
+        """
+        of = self.config.format
+        return lambda codes: self._bytes(stored_codes(self._by_rows(as_numpy(codes)), of), codes)
+
+    def _codes(self, weight: Any) -> np.ndarray:
+        """Codes ``[N, K]`` of a weight of numbers."""
+        return codes_of(self._by_rows(as_numpy(weight)), self.config.format)
+
+    def _by_rows(self, array: np.ndarray) -> np.ndarray:
+        """A weight of the config's layout as ``[N, K]``.  Raises WrongArgumentShape."""
+        config = self.config
+        found, turned = array.shape, config.layout[1] == "n"
+        array = array.T if turned else array
+        if array.shape != (config.N, config.K):
+            order, expected = ("[K, N]", [config.K, config.N]) if turned else ("[N, K]", [config.N, config.K])
+            raise WrongArgumentShape(f"the weight has shape {list(found)}, expected {order} = {expected}")
+        return array
+
+    def _bytes(self, codes: np.ndarray, example: Any) -> Any:
+        """Codes ``[N, K]`` as raw tensors hold them, of the kind and on the device of `example`."""
+        of = self.config.format
+        packed: Any = np.ascontiguousarray(codes if of.is_dense else pack_plain(codes, of.bits))
+        if not of.is_dense:
+            packed = packed.view(np.int8)
+        if self._is_turned:
+            packed = np.ascontiguousarray(packed.T)
+        return as_torch(packed, example.device) if is_torch(example) else packed
+
+    def pack(
+        self, weight: Any, scale: Any = None, zeros: Any = None, device: Any = None, *, multipliers: Any = None,
+        divisors: Any = None, g_idx: Any = None, tensor_scale: float = 1.0,
+    ) -> PackedWeight:  # fmt: skip
+        """The weight with its scales and zeros as one object, in the order that the fastest kernels read.
+
+        Parameters
+        ----------
+        weight, scale, zeros : as for `transform_weight` and `forward`.
+        multipliers, divisors, g_idx, tensor_scale : of `QuantizedWeight`: second-level int8 scales of groups (`scale` may then be
+            ``[N, 1]``), SmoothQuant's divisors of activations, act-order, one more factor.
+
+        Raises
+        ------
+        MissingOperand : the config has scales or zeros that were not given.
+        CannotQuantize, NotRepresentable : they do not fit the weight.
+        """
+        config = self.config
+        parts = {"multipliers": multipliers, "divisors": divisors, "g_idx": g_idx}
+        self._need(scale=scale, zeros=zeros)
+        points = None if zeros is None else as_numpy(zeros)
+        if points is not None and config.zeros_mode == "quantized" and config.with_zeros:
+            points = zero_points(points, config.facts().N, config.format.bits)
+        made = QuantizedWeight(
+            self._codes(weight), config.format, None if scale is None else as_numpy(scale), points,
+            config.zeros_mode if config.with_zeros else "original", config.block, tensor_scale=tensor_scale,
+            **{name: None if array is None else as_numpy(array) for name, array in parts.items()},
+        )  # fmt: skip
+        if device is None and is_torch(weight):
+            device = weight.device
+        return PackedWeight.pack(made, device)
+
+    def _need(self, **operands: Any) -> None:
+        wanted = {
+            "scale": self.config.with_scaling,
+            "zeros": self.config.with_zeros,
+            "bias": self.config.with_bias,
+            "a_scale": self.config.a_scale is not None,
+            "residual": self.config.with_residual,
+        }
+        switch = {"scale": "with_scaling", "zeros": "with_zeros", "bias": "with_bias", "residual": "with_residual"}
+        for name, value in operands.items():
+            if wanted[name] and value is None:
+                raise MissingOperand(
+                    f"{self.name} was called without {name}", hint=f"its config has {switch.get(name, name)}"
+                )
+            if not wanted[name] and value is not None:
+                raise MissingOperand(
+                    f"{self.name} was given {name}, which its config does not have",
+                    hint=f"set {switch.get(name, name)} in the MatmulConfig",
+                )
+
+    def _check_packed(self, weight: PackedWeight, scale: Any, zeros: Any) -> None:
+        """A packed weight is one of the config's, and brings its own scales and zeros.
+
+        Raises
+        ------
+        WrongArgumentShape, WrongArgumentDType : it is of another size or format.
+        MissingOperand : scales or zeros were given beside it.
+        """
+        facts = self.config.facts()
+        if weight.shape != (facts.N, facts.K):
+            raise WrongArgumentShape(
+                f"the packed weight has shape {list(weight.shape)}, but the config's is {[facts.N, facts.K]}"
+            )
+        if weight.format != facts.format:
+            raise WrongArgumentDType(
+                f"the packed weight is {weight.format}, but the config's W_dtype is {self.config.W_dtype}"
+            )
+        for name, value in (("scale", scale), ("zeros", zeros)):
+            if value is not None:
+                raise MissingOperand(
+                    f"{self.name} was given {name} beside a packed weight, which has its own", hint=f"leave out {name}"
+                )
+
+    def _packed(self, A: Any, W: Any, scale: Any, zeros: Any) -> PackedWeight:
+        """The weight of raw tensors, each of which must be what the config says."""
+        config = self.config
+        given = self._weight_tensors(A, W, scale, zeros)
+        arrays = {**given, "codes": self._plain(given["codes"])}
+        facts, of = config.facts(), config.format
+        if config.with_zeros and config.zeros_mode == "quantized":
+            points = np.ascontiguousarray(zero_points(as_numpy(given["zeros"]), facts.N, of.bits))
+            arrays["zeros"] = placed_like(points, given["codes"])
+        mode = config.zeros_mode if config.with_zeros else "original"
+        if column_order(facts.K, config.block[1], None) is None:
+            return PackedWeight(of, (facts.N, facts.K), arrays, block=config.block, zeros_mode=mode)
+        # Groups are padded, which is done on the host.
+        held: dict[str, Any] = {name: as_numpy(array) for name, array in arrays.items()}
+        codes = held.pop("codes") if of.is_dense else unpack_plain(held.pop("codes").view(np.uint8), facts.K, of.bits)
+        made = QuantizedWeight(codes, of, block=config.block, zeros_mode=mode, **held)
+        return PackedWeight.pack(made, getattr(W, "device", None))
+
+    def _plain(self, codes: Any) -> Any:
+        """Codes in the order of raw tensors, row by row, low bits first."""
+        return codes
+
+    def _weight_tensors(self, A: Any, W: Any, scale: Any, zeros: Any) -> dict[str, Any]:
+        """The weight's tensors by name, each of the shape and type that the config says, on the device of A."""
+        facts, shaped = self.config.facts(), Shaped(device_of(A))
+        packed_zeros = facts.zeros == "packed"
+        grouped = None if facts.scale is None else (facts.scale.rows, facts.scale.columns)
+        points = None if facts.zero_point is None else (facts.zero_point.rows, facts.zero_point.columns)
+        if packed_zeros:
+            points = (facts.groups, -(-facts.N * facts.format.bits // 8))
+        if not facts.format.is_dense and getattr(getattr(W, "dtype", None), "itemsize", 1) != 1:
+            raise WrongArgumentDType(
+                f"W is {W.dtype}, where the bytes of packed {facts.format} codes are due",
+                hint="transform_weight makes them of numbers",
+            )
+        if self._is_turned:
+            W = contiguous(shaped("W", W, tuple(self.retrieve_weight_shape()), None).T)
+        given = {
+            "codes": shaped("W", W, self._code_shape(), facts.format.dtype if facts.format.is_dense else None),
+            "scales": shaped("scale", scale, grouped, facts.scale and dtype(facts.scale.dtype)),
+            "zeros": shaped(
+                "zeros", zeros, points, None if packed_zeros else facts.zero_point and dtype(facts.zero_point.dtype)
+            ),
+        }
+        return {name: array for name, array in given.items() if array is not None}

@@ -1,0 +1,235 @@
+"""`HeldWeight`: a module that keeps a packed weight in its buffers, so that state dicts, `.to()`, copies and files work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from operator import attrgetter, is_
+from typing import Any
+
+import numpy as np
+import torch
+
+from tilewright.errors import WrongArgumentShape
+from tilewright.formats import number_format, unpack_plain
+from tilewright.matmul.arrays import as_numpy, as_torch
+from tilewright.matmul.packed import OPTIONAL, PackedWeight, column_order, plain_words, words_again
+from tilewright.matmul.replay import Replays
+from tilewright.matmul.torch_operators import handle_of
+from tilewright.quant import QuantizedWeight
+from tilewright.quant.files import METADATA, metadata_bytes, read_metadata
+
+_BUFFERS = ("qweight", *OPTIONAL, "bias")
+_writes = attrgetter("_version")
+
+
+class Seen:
+    """A module's buffers as they were at one time.
+
+    What kernels have made of a weight holds for them: until a buffer is another one, or is written to in place (torch counts the
+    writes, but for inference tensors and for those through ``tensor.data``).
+    """
+
+    __slots__ = ("buffers", "watched", "writes")
+
+    def __init__(self, buffers: Mapping[str, torch.Tensor | None]) -> None:
+        self.buffers = tuple(buffers.values())
+        self.watched = [
+            tensor
+            for name, tensor in buffers.items()
+            if name != "bias" and tensor is not None and not tensor.is_inference()
+        ]
+        self.writes = list(map(_writes, self.watched))
+
+    def holds(self, buffers: Mapping[str, torch.Tensor | None]) -> bool:
+        """Whether buffers are the same and have the same numbers."""
+        return (
+            len(buffers) == len(self.buffers)
+            and all(map(is_, buffers.values(), self.buffers))
+            and list(map(_writes, self.watched)) == self.writes
+        )
+
+
+class HeldWeight(torch.nn.Module):
+    """The weight of a layer of `out_features` times `in_features`, in buffers.
+
+    Attributes
+    ----------
+    W_dtype, block, zeros_mode, tensor_scale : what buffers do not say of the weight, as in `QuantizedWeight`.
+    handle : the layer's name in graphs.
+    """
+
+    qweight: torch.Tensor
+    scales: torch.Tensor | None
+    bias: torch.Tensor | None
+
+    in_features: int
+    out_features: int
+    W_dtype: str
+    block: tuple[int, int]
+    zeros_mode: str
+    tensor_scale: float
+
+    def _weight(self, codes: np.ndarray, arrays: dict[str, Any]) -> QuantizedWeight:
+        return QuantizedWeight(
+            codes,
+            number_format(self.W_dtype),
+            block=self.block,
+            zeros_mode=self.zeros_mode,
+            tensor_scale=self.tensor_scale,
+            **arrays,
+        )  # type: ignore[arg-type]
+
+    def _hold(self, packed: PackedWeight, device: Any = None) -> None:
+        """Make the weight's arrays the module's buffers."""
+        self.block, self.zeros_mode, self.tensor_scale = packed.block, packed.zeros_mode, packed.tensor_scale
+        for name in ("codes", *OPTIONAL):
+            array = packed.held.get(name)
+            tensor = None if array is None else as_torch(array, device or torch.get_default_device())
+            self.register_buffer("qweight" if name == "codes" else name, tensor)
+        self._order = packed.order
+        self._renew()
+
+    def _renew(self) -> None:
+        """Forget what was made of the buffers: they are others, or somewhere else."""
+        self._packed: PackedWeight | None = None
+        self._replays = Replays()
+        self._seen: Seen | None = None
+        self.handle = handle_of(self, self.qweight.device, self.__dict__.get("handle"))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in _BUFFERS and "handle" in self.__dict__:
+            self._renew()
+
+    def _is_in_order(self) -> bool:
+        """Whether `qweight` holds a kernel's records, which are words, and not codes row by row, wherever it was copied to."""
+        return self._order is not None and self.qweight.dtype == torch.uint32
+
+    @property
+    def weight(self) -> PackedWeight:
+        """The weight on the module's device."""
+        self._settle()
+        packed = self._packed
+        if self._seen is None or not self._seen.holds(self._buffers):  # somebody assigned a buffer, or wrote to one
+            packed = None
+            self._replays.clear()
+            self._seen = Seen(self._buffers)
+        if packed is None:
+            arrays = {name: self._buffers[name] for name in OPTIONAL if self._buffers.get(name) is not None}
+            packed = self._packed = PackedWeight(
+                self.W_dtype, (self.out_features, self.in_features), {"codes": self.qweight, **arrays},
+                block=self.block, zeros_mode=self.zeros_mode, tensor_scale=self.tensor_scale,
+                order=self._order if self._is_in_order() else None,
+            )  # fmt: skip
+        return packed
+
+    def _settle(self) -> None:
+        """Where a kernel has brought the weight into its own order, the buffer holds that instead: codes are held once."""
+        packed, buffer = self._packed, self._buffers["qweight"]
+        seen = self._seen
+        if (
+            packed is None
+            or seen is None
+            or packed.order is self._order
+            or all(one is not buffer for one in seen.buffers)
+        ):
+            return
+        unchanged = seen.holds(self._buffers)
+        self._order, words = packed.order, packed.held["codes"]
+        self._buffers["qweight"] = words
+        if unchanged:
+            self._seen = Seen(self._buffers)
+
+    def dequantize(self) -> torch.Tensor:
+        """The weight that activations are multiplied by in effect, ``[N, K]`` float32."""
+        return torch.from_numpy(self.weight.to_dense().astype(np.float32)).to(self.qweight.device)
+
+    def get_extra_state(self) -> torch.Tensor:
+        """What buffers do not say of the weight, as bytes: a state dict holds nothing but tensors."""
+        return as_torch(metadata_bytes(self.weight), "cpu")  # type: ignore[no-any-return]
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        """Inverse of `get_extra_state`.
+
+        Raises
+        ------
+        InvalidTensor : bytes that are no metadata, or those of a newer version.
+        """
+        about = read_metadata(state, "_extra_state")
+        if about["shape"] != (self.out_features, self.in_features):
+            raise WrongArgumentShape(
+                f"the state dict has a weight of shape {list(about['shape'])}, the layer {[self.out_features, self.in_features]}"
+            )
+        self.block, self.zeros_mode = about["block"], about["zeros_mode"]
+        self.tensor_scale, self.W_dtype = about["tensor_scale"], about["format"]
+        self._renew()
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        # A state dict is what `quant.files` writes: codes row by row, columns as they were.
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        weight = self.weight
+        plain = weight.codes if weight.gathered is None else as_torch(weight.unpack().packed, self.qweight.device)
+        destination[prefix + "qweight"] = plain
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, metadata: Any, strict: bool, missing: Any, *rest: Any
+    ) -> None:
+        about = state_dict.get(prefix + METADATA)
+        if strict and about is not None:
+            wanted = read_metadata(about, prefix + METADATA)["arrays"]
+            missing += [prefix + name for name in wanted if prefix + name not in state_dict]
+        # Buffers take the shapes and types that the file has, so that any layer of the right size loads any format.
+        for name in _BUFFERS:
+            found, own = state_dict.get(prefix + name), self._buffers.get(name)
+            device = self.qweight.device
+            if found is None:
+                self._buffers[name] = None if name != "qweight" else own
+            elif own is None or own.shape != found.shape or own.dtype != found.dtype:
+                self._buffers[name] = torch.empty_like(found, device=device)
+        self._order = None
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, *rest)
+        self._renew()
+        if prefix + "qweight" in state_dict:
+            self._gather()
+
+    def _gather(self) -> None:
+        """Bring codes that were read row by row into the order of groups where that is another."""
+        of, g_idx = number_format(self.W_dtype), self._buffers.get("g_idx")
+        if column_order(self.in_features, self.block[1], None if g_idx is None else as_numpy(g_idx)) is None:
+            return
+        codes = as_numpy(self.qweight)
+        if not of.is_dense:
+            codes = unpack_plain(codes, self.in_features, of.bits)
+        arrays = {name: as_numpy(self._buffers[name]) for name in OPTIONAL if self._buffers.get(name) is not None}
+        self._hold(PackedWeight.pack(self._weight(codes, arrays)), self.qweight.device)
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> HeldWeight:
+        # ``model.half()`` means activations: scales stay in the type that they were made in.
+        self._settle()
+        for name, buffer in list(self._buffers.items()):
+            if buffer is None:
+                continue
+            moved = fn(buffer)
+            if name != "bias" and moved.dtype != buffer.dtype:
+                empty = buffer.is_meta and not moved.is_meta  # `to_empty`
+                moved = torch.empty_like(buffer, device=moved.device) if empty else buffer.to(moved.device)
+            self._buffers[name] = moved
+        self._renew()
+        return self
+
+    def _replicate_for_data_parallel(self) -> HeldWeight:
+        replica: HeldWeight = super()._replicate_for_data_parallel()
+        replica._renew()  # and again when it is given its buffers
+        return replica
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._settle()
+        buffers = {**self._buffers, "qweight": plain_words(self._buffers["qweight"])}
+        own = ("_packed", "_replays", "_seen", "handle")  # a copy is a layer of its own
+        return {**{name: value for name, value in self.__dict__.items() if name not in own}, "_buffers": buffers}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if self._order is not None:
+            self._buffers["qweight"] = words_again(self._buffers["qweight"])
+        self._renew()
