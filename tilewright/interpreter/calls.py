@@ -77,15 +77,16 @@ def _atomic_load(state: Evaluator, node: Call) -> Any:
 
 
 def _stream(state: Evaluator, node: Call) -> Any:
-    """A vector stored as any other: where it passes by is the machine's business."""
+    """Vectors stored as any others: where they pass by is the machine's business."""
     region, place = _target(state, node)
-    value = node.arguments[1]
-    assert isinstance(value, Expr)
-    bits = state.value(value)
-    if value.dtype.scalar != region.buffer.dtype:
-        bits = np.asarray(bits).view(region.buffer.dtype.numpy)
-    indices = [state.value(start) for start in region.starts]
-    place.store(indices, value.dtype.lanes, bits, state.element_mask(value.dtype.lanes))
+    *outer, last = (state.value(start) for start in region.starts)
+    for vector in node.arguments[1:-1]:
+        assert isinstance(vector, Expr)
+        bits, lanes = state.value(vector), vector.dtype.lanes
+        if vector.dtype.scalar != region.buffer.dtype:
+            bits = np.asarray(bits).view(region.buffer.dtype.numpy)
+        place.store([*outer, last], lanes, bits, state.element_mask(lanes))
+        last = last + lanes
     return 0
 
 

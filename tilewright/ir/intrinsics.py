@@ -170,8 +170,8 @@ register(Intrinsic("dp4a", 3, None, pure=False))
 # Asks for the line that holds a place, in the nearest cache or one behind it; nothing is wrong with a place that does not exist.
 register(Intrinsic("prefetch", 1, lambda _: 0, pure=False, checks_bounds=True))
 register(Intrinsic("prefetch_far", 1, lambda _: 0, pure=False, checks_bounds=True))
-# A vector stored to a place past the caches, where a condition holds; in order for other threads behind a fence.
-register(Intrinsic("stream", 3, None, pure=False))
+# Vectors stored one behind the other past the caches, where a condition holds; in order for other threads behind a fence.
+register(Intrinsic("stream", None, None, pure=False))
 # The elements of a Region as the first lanes of a vector, 0 behind them; the first lanes of a vector stored to a Region.
 register(Intrinsic("load_first", 1, None))
 register(Intrinsic("store_first", 2, None, pure=False))

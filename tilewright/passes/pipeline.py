@@ -13,6 +13,7 @@ from tilewright.passes.lower.lower_channels import lower_channels
 from tilewright.passes.lower.lower_parallel import lower_parallel
 from tilewright.passes.lower.lower_threads import lower_threads
 from tilewright.passes.lower.lower_tiles import lower_tiles
+from tilewright.passes.lower.recall_tiles import recall_tiles
 from tilewright.passes.manager import Step
 from tilewright.passes.thread.check_registers import check_registers
 from tilewright.passes.thread.fetch_ahead import fetch_ahead
@@ -129,6 +130,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(lower_tiles, "tile operators become loops over elements, or what the target does better", _one_thread),
     Step(lower_threads, "while barriers and parallel loops still show where threads meet", _one_thread),
     Step(lower_parallel, "loops in an order that suits vectors", _one_thread),
+    Step(recall_tiles, "on loops over whole tiles: guards, which cut them in two, are then those of the tensor read", _one_thread),
     Step(guard_bounds, "on loops, which it can cut in two, and on indices that still have their dimensions"),
     Step(apply_packed_layouts, "after the guards, which speak of the logical tensor", _one_thread),
     Step(simplify, "guards and the conditions of pipelines are written: what sizes decide among them goes", _many_threads),

@@ -21,14 +21,18 @@ After::
             for i in range(0, 4096, 16):
                 row[i].x16 = A[bx * 4096 + i].x16
             for j in range(0, 4096, 32):
-                prefetch(A[bx * 4096 + j + 4096 : +1], dtype=int32)
-                prefetch(A[bx * 4096 + j + 4112 : +1], dtype=int32)
+                prefetch_l2(A[bx * 4096 + j + 4096 : +1], dtype=int32)
+                prefetch_l2(A[bx * 4096 + j + 4112 : +1], dtype=int32)
                 row[j].x16 = exp2(row[j].x16)
                 row[j + 16].x16 = exp2(row[j + 16].x16)
 
 A block that reads its rows first, computes, and then writes leaves the memory idle while it computes; with the next
-block's rows asked for by a loop that reads none itself, both go on together.  Blocks follow one another in the first
-dimension of the grid.  What is asked for and does not exist, behind the last block, is never loaded.
+block's rows asked for by a loop that reads none but what it has read before, both go on together.  Blocks follow one another
+in the first dimension of the grid.  What is asked for and does not exist, behind the last block, is never loaded.
+
+Rows are asked into the second-level cache: the first holds this block's.  Hardware runs ahead of loops that do nothing but read,
+and faster than requests do, which wait for one another.  Where it keeps up with the memory, only loops that have as much
+to write as they would ask for have the time to ask.
 """
 
 from __future__ import annotations
@@ -65,13 +69,15 @@ LINE = 64
 """Bytes that one request fetches."""
 MOST_REQUESTS = 8
 """In one iteration; longer ones would ask faster than the memory answers."""
+REQUEST = "prefetch_l2"
+"""The function that asks for a line."""
 
 
 def fetch_ahead(function: Function, context: Context) -> Function:
     """Let blocks ask for the rows of the block behind them."""
     if context.arch.has_threads:
         return function
-    body = _Ahead(function, context.arch.l2_bytes // 4)(function.body)
+    body = _Ahead(function, context.arch.l2_bytes // 4, context.arch.has("slow_streams"))(function.body)
     return function if body is function.body else function.with_body(body)
 
 
@@ -86,9 +92,9 @@ class _Stream:
 
 
 class _Ahead(ScopedRewriter):
-    def __init__(self, function: Function, most_bytes: int) -> None:
+    def __init__(self, function: Function, most_bytes: int, asks_always: bool) -> None:
         super().__init__(function)
-        self.most_bytes = most_bytes
+        self.most_bytes, self.asks_always = most_bytes, asks_always
 
     def visit_Kernel(self, kernel: Kernel) -> Any:
         along = _first_dimension(kernel)
@@ -102,7 +108,8 @@ class _Ahead(ScopedRewriter):
             for position, statement in enumerate(kernel.body.statements):
                 if isinstance(statement, For):
                     for stream in self.streams(statement, along, read):
-                        self.ask(stream, statements, position)
+                        if self.asked(stream, statements, position):
+                            read.remove(stream.buffer)
         if all(new is old for new, old in zip(statements, kernel.body.statements, strict=True)):
             return kernel
         return replace(kernel, body=replace(kernel.body, statements=tuple(statements)))
@@ -124,25 +131,43 @@ class _Ahead(ScopedRewriter):
                 if LINE <= int(apart.value) * size <= self.most_bytes:
                     yield _Stream(load.buffer, loop, index, int(apart.value))
 
-    def ask(self, stream: _Stream, statements: list[Statement], position: int) -> None:
-        """Put the requests into the first loop behind `position` that walks the same way and reads nothing."""
-        per_line = LINE // stream.buffer.dtype.storage_bytes
+    def asked(self, stream: _Stream, statements: list[Statement], position: int) -> bool:
+        """Put the requests into the first loop behind `position` that walks the same way and has time for them, if any does."""
         for later in range(position + 1, len(statements)):
             loop = statements[later]
-            if not isinstance(loop, For) or not self.walks_as_far(loop, stream.loop):
-                continue
-            step = loop.step
-            if not isinstance(step, Const) or any(load.buffer is stream.buffer for load in _direct_loads(loop)):
-                continue
-            if int(step.value) % per_line or int(step.value) // per_line > MOST_REQUESTS:
-                continue
-            first = with_values(stream.index, {stream.loop.var: loop.var})
-            places = [
-                index_binary("add", first, stream.apart + offset) for offset in range(0, int(step.value), per_line)
-            ]
-            requests = [Evaluate(Call(INT32, "prefetch", (Region(stream.buffer, (at,), (1,)),))) for at in places]
-            statements[later] = replace(loop, body=Seq((*requests, *_statements(loop.body))), kind="serial")
-            return
+            if isinstance(loop, For) and self.walks_as_far(loop, stream.loop) and self.has_time(loop, stream):
+                places = self.places(loop, stream)
+                requests = [Evaluate(Call(INT32, REQUEST, (Region(stream.buffer, (at,), (1,)),))) for at in places]
+                statements[later] = replace(loop, body=Seq((*requests, *_statements(loop.body))), kind="serial")
+                return True
+        return False
+
+    def places(self, loop: For, stream: _Stream) -> list[Expr]:
+        """An element of each line of the next block's rows that an iteration of `loop` asks for."""
+        first = with_values(stream.index, {stream.loop.var: loop.var})
+        per_line = LINE // stream.buffer.dtype.storage_bytes
+        return [index_binary("add", first, stream.apart + offset) for offset in range(0, _step(loop), per_line)]
+
+    def has_time(self, loop: For, stream: _Stream) -> bool:
+        """Whether `loop` leaves the memory idle: it reads nothing of the tensor that is not at hand, and has enough to do."""
+        asks = _step(loop) * stream.buffer.dtype.storage_bytes
+        if not 0 < asks <= MOST_REQUESTS * LINE or (asks % LINE and LINE % asks):
+            return False
+        loads = [load for load in _direct_loads(loop) if load.buffer is stream.buffer]
+        if not all(self.is_at_hand(load, loop, stream) for load in loads):
+            return False
+        stores = [node for node in walk(loop.body) if isinstance(node, Store)]
+        moving = [store for store in stores if not all(free_of(index, loop.var) for index in store.indices)]
+        return self.asks_always or sum(store.value.dtype.nbytes(1) for store in moving) >= asks
+
+    def is_at_hand(self, load: Load, loop: For, stream: _Stream) -> bool:
+        """Whether a load is of the very row that `stream` has read."""
+        stride = self.analyzer.stride(load.indices[0], loop.var)
+        here = with_values(load.indices[0], {loop.var: loop.start})
+        read = with_values(stream.index, {stream.loop.var: stream.loop.start})
+        low, high = self.analyzer.bounds(index_binary("sub", here, read))
+        same_way = isinstance(stride, Const) and stride.value == 1
+        return same_way and low is not None and high is not None and 0 <= low <= high < MOST_REQUESTS * LINE
 
     def walks_as_far(self, one: For, other: For) -> bool:
         """Whether `one` begins where `other` does and ends there, or a little behind."""
@@ -180,6 +205,11 @@ def _direct_loads(loop: For) -> Iterator[Load]:
 
 def _inner(loop: For) -> tuple[Var, ...]:
     return tuple(node.var for node in walk(loop.body) if isinstance(node, For))
+
+
+def _step(loop: For) -> int:
+    """The elements that an iteration is about; 0 where that is not known."""
+    return int(loop.step.value) if isinstance(loop.step, Const) else 0
 
 
 def _statements(body: Statement) -> tuple[Statement, ...]:

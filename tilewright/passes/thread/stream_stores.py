@@ -27,6 +27,9 @@ fill lines one after the other need not: the machine collects them and writes ea
 next finds it in main memory, where it would have been in any case if it is several times the size of a core's own
 cache; of a size that is known only at launch the kernel asks then.
 
+Where results are narrower than what they are computed from, as bytes from floats, vectors that fill a line together are stored
+together.
+
 A tensor may begin anywhere in a line, and so may rows of a length that is no number of lines.  A loop over such a row begins
 with as many elements as there are up to the next line, and ends with those that its whole vectors leave (`first_lanes`).
 """
@@ -71,6 +74,8 @@ LINE, STORED_BYTES = 64, 16
 """Bytes that the machine writes at once, and at a multiple of how many a part of them may begin."""
 FEW = 16
 """Vectors of a row that is stored in parts of lines where it does not begin with one."""
+MADE_OF = (2, 4)
+"""Vectors of which a line is made where results are narrower than what they are computed from."""
 CACHES = 4
 """A result of so many times a core's second-level cache has left it before anybody reads it."""
 
@@ -110,26 +115,32 @@ class _Stream(ScopedRewriter):
         """`made`, the streaming form of `loop`, on whole lines, with what is in front of them and behind by `loop`."""
         store = self.result_of(loop)
         if store is None:
-            return made
+            return loop if self.in_parts(loop) else made
         lanes, var, index = store.value.dtype.lanes, loop.var, loop.var.dtype
+        together = self.together(store)
         first, behind = Var(index, f"{var.name}_line"), Var(index, f"{var.name}_end")
         count = lambda stop: cast(index_binary("sub", stop, var), INT32)  # noqa: E731
         try:
             head = replace(loop, stop=first, body=first_lanes(loop.body, var, lanes, count(first)))
             rest = replace(loop, start=behind, body=first_lanes(loop.body, var, lanes, count(loop.stop)))
         except NoFirstLanes:
-            return made
+            return loop if together > 1 else made
         place = Region(store.buffer, tuple(with_values(part, {var: loop.start}) for part in store.indices), (1,))
         line = cast(Call(INT32, "stream_head", (place, self.large[store.buffer])), index)
-        left = index_binary("sub", loop.stop, first)
-        whole = index_binary("mul", index_binary("floordiv", left, lanes), lanes)
+        left, step = index_binary("sub", loop.stop, first), lanes * together
+        whole = index_binary("mul", index_binary("floordiv", left, step), step)
         return [
             Let(first, index_binary("min", index_binary("add", loop.start, line), loop.stop)),
             fresh(head),
             Let(behind, index_binary("add", first, whole)),
-            replace(made, start=first, stop=behind),
+            replace(_in_lines(made, together), start=first, stop=behind),
             fresh(rest),
         ]
+
+    def in_parts(self, loop: For) -> bool:
+        """Whether a loop would stream parts of registers, which only whole lines of them make worth it."""
+        stores = [node for node in walk(loop.body) if isinstance(node, Store) and node.buffer in self.large]
+        return any(self.together(store) > 1 for store in stores)
 
     def result_of(self, loop: For) -> Store | None:
         """The one store of `loop` that is streamed, where vectors may begin anywhere: none reads what another one writes."""
@@ -153,6 +164,8 @@ class _Stream(ScopedRewriter):
         start = index_binary(
             "mul", with_values(store.indices[0], {loop.var: loop.start}), store.buffer.dtype.storage_bytes
         )
+        if self.together(store) > 1:
+            return False
         if self.is_short(loop):
             return self.analyzer.divides(start, STORED_BYTES)
         return root(store.buffer).alignment % LINE == 0 and self.analyzer.divides(start, LINE)
@@ -180,24 +193,33 @@ class _Stream(ScopedRewriter):
         return Evaluate(Call(value.dtype, "stream", (place, value, large)), span=store.span)
 
     def fills_lines(self, store: Store) -> bool:
-        """Whether whole registers are stored, one after the other in the innermost loop.
-
-        Parts of lines that are waited for while others are read leave one by one: bytes from 32-bit numbers took longer.
-        """
+        """Whether whole registers are stored, one after the other in the innermost loop, or parts of which lines can be made."""
         kind = store.value.dtype
-        if (
-            kind.lanes == 1
-            or kind.kind == "bool"
-            or kind.is_packed
-            or kind.nbytes(1) < self.vector_bytes
-            or not self.loops
-        ):
+        if kind.lanes == 1 or kind.kind == "bool" or kind.is_packed or not self.loops:
             return False
         loop = self.loops[-1]
         if len(store.indices) != 1 or not isinstance(loop.step, Const) or int(loop.step.value) % kind.lanes:
             return False
+        if self.together(store) > 1 and not self.makes_lines(store, loop):
+            return False
         stride = self.analyzer.stride(store.indices[0], loop.var)
         return isinstance(stride, Const) and stride.value == 1
+
+    def together(self, store: Store) -> int:
+        """Vectors that fill a register together."""
+        return max(1, self.vector_bytes // store.value.dtype.nbytes(1))
+
+    def makes_lines(self, store: Store, loop: For) -> bool:
+        """Whether iterations of `loop` can be put together such that each stores a line.
+
+        Parts of lines that are waited for while others are read leave one by one: bytes from 32-bit numbers took longer.
+        """
+        count = self.together(store)
+        step = int(loop.step.value) if isinstance(loop.step, Const) else 0
+        extent = self.analyzer.bounds(index_binary("sub", loop.stop, loop.start))[0]
+        long = extent is not None and extent >= FEW * step * count
+        alone = any(part is store for part in _statements(loop.body))
+        return long and alone and step == store.value.dtype.lanes and self.vector_bytes == LINE and count in MADE_OF
 
     def is_large(self, result: Buffer) -> Expr:
         elements: Expr = const(1, INT64)
@@ -208,6 +230,28 @@ class _Stream(ScopedRewriter):
         if isinstance(elements, Const):
             return const(bool(elements.value >= least), BOOL)
         return binary("ge", elements, const(least, INT64))
+
+
+def _in_lines(loop: For, together: int) -> For:
+    """A loop that streams a part of a line in each iteration as one that streams lines."""
+    if together == 1:
+        return loop
+    step, statements = int(loop.step.value), []  # type: ignore[attr-defined]
+    stream, vectors = None, []
+    for copy in range(together):
+        place = index_binary("add", loop.var, copy * step)
+        for part in _statements(with_values(fresh(loop.body) if copy else loop.body, {loop.var: place})):
+            if isinstance(part, Evaluate) and isinstance(part.value, Call) and part.value.function == "stream":
+                stream = stream or part
+                vectors.append(Var(part.value.dtype, part.value.arguments[0].buffer.name))  # type: ignore[union-attr]
+                statements.append(Let(vectors[-1], part.value.arguments[1]))  # type: ignore[arg-type]
+            else:
+                statements.append(part)
+    assert isinstance(stream, Evaluate) and isinstance(stream.value, Call)
+    region, _, large = stream.value.arguments
+    line = replace(region, extents=(step * together,))  # type: ignore[type-var]
+    whole = replace(stream, value=replace(stream.value, arguments=(line, *vectors, large)))
+    return replace(loop, step=const(step * together, loop.var.dtype), body=Seq((*statements, whole)), kind="serial")
 
 
 def _statements(body: Statement) -> tuple[Statement, ...]:

@@ -21,7 +21,7 @@ no other warp.  An element of a tensor that nobody writes is at hand for all of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,6 +36,7 @@ from tilewright.ir.nodes import (
     For,
     Function,
     Kernel,
+    Let,
     Load,
     Parallel,
     Region,
@@ -57,19 +58,24 @@ def recall_locals(function: Function, context: Context) -> Function:
 
 
 @dataclass(frozen=True, slots=True)
-class _Filled:
+class Filled:
     """How an array is filled: by one loop over all of it.
 
     Attributes
     ----------
     loop : the statement that does it, to go with the array.
-    indices : the variables that stand for an element's place.
+    indices : the variables that stand for an element's place; where there is but one, that place may be written there.
     value : of that element.
     """
 
     loop: Statement
-    indices: tuple[Var, ...]
+    indices: tuple[Expr, ...]
     value: Expr
+
+    def at(self, place: tuple[Expr, ...]) -> Expr:
+        """The value of the element at a place."""
+        places = zip(self.indices, place, strict=True)
+        return substitute(self.value, {index: here for index, here in places if isinstance(index, Var)})
 
 
 def _recalled(kernel: Kernel) -> Kernel:
@@ -86,9 +92,13 @@ def _recalled(kernel: Kernel) -> Kernel:
     stores = [node for node in walk(kernel.body) if isinstance(node, Store)]
     arrays = {one for one in arrays if sum(store.buffer is one for store in stores) == 1}
     arrays -= find_varying(kernel).names
-    written = {root(buffer) for buffer in (*written_buffers(kernel.body), *_given_away(kernel))}
-    found = dict(_fillings(kernel.body, arrays, written))
+    found = dict(_fillings(kernel.body, arrays, changed_by(kernel)))
     return replace(kernel, body=_Recall(found)(kernel.body)) if found else kernel
+
+
+def changed_by(kernel: Kernel) -> set[Buffer]:
+    """Buffers that a kernel may write to."""
+    return {root(buffer) for buffer in (*written_buffers(kernel.body), *_given_away(kernel))}
 
 
 def _given_away(kernel: Kernel) -> Iterator[Buffer]:
@@ -98,14 +108,14 @@ def _given_away(kernel: Kernel) -> Iterator[Buffer]:
             yield from (node.buffer for node in find(call, Region))
 
 
-def _fillings(node: Any, arrays: set[Buffer], written: set[Buffer]) -> Iterator[tuple[Buffer, _Filled]]:
+def _fillings(node: Any, arrays: set[Buffer], written: set[Buffer]) -> Iterator[tuple[Buffer, Filled]]:
     """Arrays that the statement behind their declaration, or one soon after it, fills before anything reads them."""
     for body in find(node, Seq):
         declared = [one.buffer for one in body.statements if isinstance(one, Allocate) and one.buffer in arrays]
         for array in declared:
             using = [one for one in body.statements if not isinstance(one, Allocate) and _mentions(one, array)]
-            filled = _filling(using[0], array) if using else None
-            if filled is not None and _is_lasting(filled.value, written, array):
+            filled = filling(using[0], array) if using else None
+            if filled is not None and is_lasting(filled.value, written):
                 yield array, filled
 
 
@@ -113,9 +123,10 @@ def _mentions(statement: Statement, array: Buffer) -> bool:
     return any(isinstance(node, (Load, Store)) and node.buffer is array for node in walk(statement))
 
 
-def _filling(statement: Statement, array: Buffer) -> _Filled | None:
+def filling(statement: Statement, array: Buffer) -> Filled | None:
     """The value of each element where `statement` does nothing but fill all of an array."""
     extents: dict[Var, Any] = {}
+    names: dict[Var, Expr] = {}
     inner: Any = statement
     while isinstance(inner, (For, Parallel)):
         if isinstance(inner, For):
@@ -126,17 +137,22 @@ def _filling(statement: Statement, array: Buffer) -> _Filled | None:
             extents[inner.var] = inner.stop.value  # type: ignore[attr-defined]
         else:
             extents.update(zip(inner.vars, inner.extents, strict=True))
-        only: Sequence[Statement] = inner.body.statements
-        inner = only[0] if len(only) == 1 else None
-    if not isinstance(inner, Store) or inner.buffer is not array or set(inner.indices) != set(extents):
+        *named, inner = inner.body.statements or (None,)
+        if not all(isinstance(one, Let) for one in named):
+            return None
+        for one in named:
+            names[one.var] = substitute(one.value, names)
+    if not isinstance(inner, Store) or inner.buffer is not array:
         return None
-    if len(inner.indices) != len(extents):
+    moving = [index for index in inner.indices if isinstance(index, Var)]
+    if len(moving) != len(extents) or set(moving) != set(extents):
         return None
-    whole = all(extents[index] == size for index, size in zip(inner.indices, array.shape, strict=True))  # type: ignore[index]
-    return _Filled(statement, inner.indices, inner.value) if whole else None  # type: ignore[arg-type]
+    sizes = [extents[index] if isinstance(index, Var) else 1 for index in inner.indices]
+    whole = all(size == extent for size, extent in zip(sizes, array.shape, strict=True))
+    return Filled(statement, inner.indices, substitute(inner.value, names)) if whole else None
 
 
-def _is_lasting(value: Expr, written: set[Buffer], array: Buffer) -> bool:
+def is_lasting(value: Expr, written: set[Buffer]) -> bool:
     """Whether a value is that of tensors which the kernel does not write, so that it is the same wherever it is asked for."""
     loads = [node.buffer for node in walk(value) if isinstance(node, Load)]
     calls = [node for node in walk(value) if isinstance(node, Call)]
@@ -145,7 +161,7 @@ def _is_lasting(value: Expr, written: set[Buffer], array: Buffer) -> bool:
 
 
 class _Recall(Rewriter):
-    def __init__(self, found: dict[Buffer, _Filled]) -> None:
+    def __init__(self, found: dict[Buffer, Filled]) -> None:
         self.found = found
         self.loops = {filled.loop for filled in found.values()}
 
@@ -163,4 +179,4 @@ class _Recall(Rewriter):
         made: Load = self.generic(load)
         if filled is None:
             return made
-        return substitute(filled.value, dict(zip(filled.indices, made.indices, strict=True)))
+        return filled.at(made.indices)

@@ -40,8 +40,9 @@ X86_FLAGS: Mapping[str, tuple[str, str]] = {
 AMX = ("amx_tile", "amx_int8", "amx_bf16")
 """Features of the matrix unit, whose registers a process must ask Linux for (`tile_permission`)."""
 
-INTEL_TRAITS = frozenset({"slow_bf16"})
-"""What Intel's cores are known for: a `vdpbf16ps` of 512 bits takes both vector units 2.15 cycles, where AMD's take one slot."""
+INTEL_TRAITS = frozenset({"slow_bf16", "slow_streams"})
+"""What Intel's cores are known for: a `vdpbf16ps` of 512 bits takes both vector units 2.15 cycles, where AMD's take one slot;
+a loop that reads one stream gets half of what memory gives, unless somebody asks for lines ahead of it."""
 AMD_TRAITS = frozenset({"far_requests"})
 """What AMD's cores are known for: more lines are underway to the second-level cache than to the first, so that streams from memory
 are best asked for there (`requests.py`)."""

@@ -57,7 +57,6 @@ _machine_function("cpu.dot4_s8_s8", "tw_dot4_s8_s8_{code}{lanes}", _dot_referenc
 _machine_function("cpu.dot4_u4_s8", "tw_dot4_u4_s8_{code}{lanes}", _dot_reference(4))
 device_function("prefetch", "tw_prefetch")
 device_function("prefetch_far", "tw_prefetch_far")
-device_function("stream", "tw_stream_{code}{lanes}")
 
 
 def _spell_first(printer: Any, call: Call, arguments: list[Text]) -> Text:
@@ -69,6 +68,14 @@ def _spell_first(printer: Any, call: Call, arguments: list[Text]) -> Text:
     return Text(f"tw_{call.function}_{carrier(call.dtype)}{lanes_suffix(call.dtype)}({parts})")
 
 
+def _spell_stream(printer: Any, call: Call, arguments: list[Text]) -> Text:
+    """Named by how many vectors it stores, between the place and the condition."""
+    vectors = len(arguments) - 2
+    count = "" if vectors == 1 else f"{vectors}_"
+    name = f"tw_stream_{count}{carrier(call.dtype)}{lanes_suffix(call.dtype)}"
+    return Text(f"{name}({', '.join(str(part) for part in arguments)})")
+
+
 def _spell_head(printer: Any, call: Call, arguments: list[Text]) -> Text:
     region = call.arguments[0]
     assert isinstance(region, Region)
@@ -76,6 +83,7 @@ def _spell_head(printer: Any, call: Call, arguments: list[Text]) -> Text:
 
 
 DEVICE_FUNCTIONS["load_first"] = DEVICE_FUNCTIONS["store_first"] = DeviceFunction(_spell_first)
+DEVICE_FUNCTIONS["stream"] = DeviceFunction(_spell_stream)
 DEVICE_FUNCTIONS["stream_head"] = DeviceFunction(_spell_head)
 for _kind in ("words", "wide", "bytes", "pairs"):
     register(Intrinsic(f"cpu.pack_{_kind}", 3, None, pure=False))

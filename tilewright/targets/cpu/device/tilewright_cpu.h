@@ -99,6 +99,32 @@ TW_INLINE bool tw_stream_bytes(char *to, const void *from, size_t size) {
 #define tw_stream_bytes(to, from, size) false
 #endif
 
+/* Two or four vectors that fill a line together, as one store past the caches; false where that is not possible. */
+#if defined(__AVX512F__)
+TW_INLINE bool tw_stream_two(char *to, const void *a, const void *b, size_t size) {
+  if ((uintptr_t)to % 64 || size != 32) return false;
+  __m256i low, high;
+  memcpy(&low, a, sizeof low);
+  memcpy(&high, b, sizeof high);
+  _mm512_stream_si512((void *)to, _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1));
+  return true;
+}
+TW_INLINE bool tw_stream_four(char *to, const void *a, const void *b, const void *c, const void *d, size_t size) {
+  if ((uintptr_t)to % 64 || size != 16) return false;
+  __m128i first, second, third, fourth;
+  memcpy(&first, a, sizeof first);
+  memcpy(&second, b, sizeof second);
+  memcpy(&third, c, sizeof third);
+  memcpy(&fourth, d, sizeof fourth);
+  __m512i line = _mm512_inserti32x4(_mm512_castsi128_si512(first), second, 1);
+  _mm512_stream_si512((void *)to, _mm512_inserti32x4(_mm512_inserti32x4(line, third, 2), fourth, 3));
+  return true;
+}
+#else
+#define tw_stream_two(to, a, b, size) false
+#define tw_stream_four(to, a, b, c, d, size) false
+#endif
+
 typedef float f32;
 typedef double f64;
 typedef int8_t i8;

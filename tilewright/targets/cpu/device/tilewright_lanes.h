@@ -43,6 +43,20 @@ TW_INLINE f64 tw_double_u64(u64 x) { f64 r; memcpy(&r, &x, 8); return r; }
   TW_INLINE void TW_JOIN(tw_stream_, V(type))(void *p, V(type) x, bool large) {                \
     if (!large || !tw_stream_bytes(p, &x, sizeof x)) TW_JOIN(tw_store_, V(type))(p, x);        \
   }                                                                                            \
+  TW_INLINE void TW_JOIN(tw_stream_2_, V(type))(void *to, V(type) a, V(type) b, bool large) {   \
+    char *p = to;                                                                              \
+    if (large && tw_stream_two(p, &a, &b, sizeof a)) return;                                   \
+    TW_JOIN(tw_store_, V(type))(p, a);                                                         \
+    TW_JOIN(tw_store_, V(type))(p + sizeof a, b);                                              \
+  }                                                                                            \
+  TW_INLINE void TW_JOIN(tw_stream_4_, V(type))(void *to, V(type) a, V(type) b, V(type) c, V(type) d, bool large) { \
+    char *p = to;                                                                              \
+    if (large && tw_stream_four(p, &a, &b, &c, &d, sizeof a)) return;                          \
+    TW_JOIN(tw_store_, V(type))(p, a);                                                         \
+    TW_JOIN(tw_store_, V(type))(p + sizeof a, b);                                              \
+    TW_JOIN(tw_store_, V(type))(p + 2 * sizeof a, c);                                          \
+    TW_JOIN(tw_store_, V(type))(p + 3 * sizeof a, d);                                          \
+  }                                                                                            \
   TW_INLINE V(type) TW_JOIN(tw_load_first_, V(type))(const void *p, int64_t count) {           \
     V(type) x = {};                                                                            \
     tw_move_first(&x, p, count * sizeof(type), sizeof x, sizeof(type), true);                  \

@@ -1,0 +1,210 @@
+"""Tiles that only repeat a row of a tensor are not stored: whoever wants an element reads the tensor again.
+
+Before::
+
+    @stage("threaded")
+    def f(A: bfloat16[1024, 4096], C: float32[1024, 4096]) -> C:
+        with kernel(blocks={bx: 1024}, threads={tx: 1, ty: 1, tz: 1}):
+            row = register(float32[4096])
+            total = scalar(float32[1], initial=0.0)
+            for i in vectorize(4096):
+                row[i] = float32(A[bx, i])
+            for k in range(4096):
+                total[0] = total[0] + row[k]
+            for j in vectorize(4096):
+                C[bx, j] = row[j] * total[0]
+
+After::
+
+    @stage("threaded")
+    def f(A: bfloat16[1024, 4096], C: float32[1024, 4096]) -> C:
+        with kernel(blocks={bx: 1024}, threads={tx: 1, ty: 1, tz: 1}):
+            row = register(float32[4096])
+            total = scalar(float32[1], initial=0.0)
+            for k in range(4096):
+                total[0] = total[0] + float32(A[bx, k])
+            for j in vectorize(4096):
+                C[bx, j] = float32(A[bx, j]) * total[0]
+
+A tile of a machine without registers for it lies in the caches, as the row does since it was read.  Written there a second time
+it takes the place of the row, of what else the block reads, and of the next row that is on its way.
+
+Where a later loop writes over all of the tile, elements are read from the tensor up to there, and from the tile behind.  A tile that
+is read more than once by one statement, an operand of products for example, is made to lie well for that, and stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir.dtypes import DType
+from tilewright.ir.nodes import (
+    Allocate,
+    Binary,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    For,
+    Function,
+    Kernel,
+    Load,
+    Region,
+    Seq,
+    Statement,
+    Store,
+    Unary,
+    Var,
+    While,
+)
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import Rewriter, children, same, walk
+from tilewright.machine.arch import Arch
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import free_of, map_kernels
+from tilewright.passes.thread.forward_stores import PRIVATE
+from tilewright.passes.tile.recall_locals import Filled, changed_by, filling, is_lasting
+
+MOST_OPERATIONS = 2
+"""Of arithmetic that are repeated rather than their result stored; conversions of floats come on top."""
+
+
+def recall_tiles(function: Function, context: Context) -> Function:
+    """Read elements of tiles that repeat tensors from those tensors."""
+    return map_kernels(function, lambda kernel: _recalled(kernel, context.arch))
+
+
+def _recalled(kernel: Kernel, arch: Arch) -> Kernel:
+    given = {root(node.buffer) for node in walk(kernel.body) if isinstance(node, Region)}
+    viewed = {root(node) for node in walk(kernel.body) if isinstance(node, Buffer) and node.source is not None}
+    body = _Recalled(given | viewed, changed_by(kernel), arch)(kernel.body)
+    return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+class _Recalled(Rewriter):
+    """Sequences without the loops that fill a tile which repeats a tensor.
+
+    `given` are tiles that more than loads and stores touch, `written` tensors that change.
+    """
+
+    def __init__(self, given: set[Buffer], written: set[Buffer], arch: Arch) -> None:
+        self.given, self.written, self.arch = given, written, arch
+
+    def visit_Seq(self, sequence: Seq) -> Any:
+        statements = list(sequence.statements)
+        for tile in [one.buffer for one in statements if isinstance(one, Allocate)]:
+            if tile.scope in PRIVATE and tile.rank and tile not in self.given:
+                self.recall(tile, statements)
+        if len(statements) != len(sequence.statements):
+            sequence = replace(sequence, statements=tuple(statements))
+        return self.generic(sequence)
+
+    def recall(self, tile: Buffer, statements: list[Statement]) -> None:
+        """Take the first loop that fills `tile` out of `statements`, if it repeats a tensor."""
+        using = [at for at, statement in enumerate(statements) if _mentions(statement, tile)]
+        filled = filling(statements[using[0]], tile) if len(using) > 1 else None
+        if filled is None or not self.repeats(filled):
+            return
+        made = list(statements)
+        for at in using[1:]:
+            statement = statements[at]
+            overwrites = _writes(statement, tile)
+            if not _reads_once(statement, tile) or (overwrites and not _replaces(statement, tile)):
+                return
+            made[at] = _Again(tile, filled)(statement)
+            if overwrites:
+                break
+        del made[using[0]]
+        statements[:] = made
+
+    def repeats(self, filled: Filled) -> bool:
+        """Whether the tile holds neighbouring elements of one tensor, or what little is computed from each."""
+        loads = [node for node in walk(filled.value) if isinstance(node, Load)]
+        if len(loads) != 1 or not is_lasting(filled.value, self.written):
+            return False
+        (load,), innermost = loads, filled.indices[-1]
+        if load.buffer.packed or load.buffer.strides is not None or not isinstance(innermost, Var):
+            return False
+        *outer, last = load.indices
+        stride = Analyzer().stride(last, innermost)
+        side_by_side = isinstance(stride, Const) and stride.value == 1
+        return side_by_side and all(free_of(index, innermost) for index in outer) and self.is_cheap(filled.value)
+
+    def is_cheap(self, value: Expr) -> bool:
+        operations = 0
+        while not isinstance(value, Load):
+            if isinstance(value, Cast) and self.widens(value.value.dtype, value.dtype):
+                value = value.value
+                continue
+            operands = [one for one in _operands(value) if not isinstance(one, Const)]
+            operations += 1
+            if len(operands) != 1 or operations > MOST_OPERATIONS:
+                return False
+            (value,) = operands
+        return True
+
+    def widens(self, source: DType, to: DType) -> bool:
+        """Whether a conversion between floats is an instruction or two."""
+        narrow = ("bfloat16", "float16") if self.arch.has("f16c") or self.arch.has("neon") else ("bfloat16",)
+        return to.name == "float32" and source.name in narrow
+
+
+class _Again(Rewriter):
+    """Elements of a tile, read from where they came from."""
+
+    def __init__(self, tile: Buffer, filled: Filled) -> None:
+        self.tile, self.filled = tile, filled
+
+    def visit_Load(self, load: Load) -> Any:
+        made: Load = self.generic(load)
+        if load.buffer is not self.tile:
+            return made
+        return self.filled.at(made.indices)
+
+
+def _operands(value: Expr) -> tuple[Expr, ...]:
+    """What an operation that costs one instruction works on; nothing for another."""
+    if isinstance(value, Binary) and value.op in ("add", "sub", "mul", "min", "max"):
+        return value.left, value.right
+    if isinstance(value, Unary):
+        return (value.value,)
+    return value.arguments if isinstance(value, Call) and value.function == "abs" else ()  # type: ignore[return-value]
+
+
+def _mentions(statement: Statement, tile: Buffer) -> bool:
+    own = isinstance(statement, Allocate) and statement.buffer is tile
+    return not own and any(node is tile for node in walk(statement))
+
+
+def _writes(statement: Statement, tile: Buffer) -> bool:
+    return any(isinstance(node, Store) and node.buffer is tile for node in walk(statement))
+
+
+def _reads_once(statement: Statement, tile: Buffer) -> bool:
+    """Whether loops around each load of `tile` have no more iterations than it has elements."""
+    waiting: list[tuple[Any, int]] = [(statement, 1)]
+    while waiting:
+        node, times = waiting.pop()
+        if isinstance(node, Load) and node.buffer is tile and times > prod(tile.shape):  # type: ignore[arg-type]
+            return False
+        if isinstance(node, (For, While)):
+            counted = isinstance(node, For) and isinstance(node.start, Const) and isinstance(node.stop, Const)
+            if not counted:
+                times = prod(tile.shape) + 1  # type: ignore[arg-type]
+            else:
+                times *= node.stop.value - node.start.value  # type: ignore[union-attr]
+        waiting += [(below, times) for below in children(node) if not isinstance(below, Buffer)]
+    return True
+
+
+def _replaces(statement: Statement, tile: Buffer) -> bool:
+    """Whether a loop writes over every element of `tile`, having read that element alone."""
+    again = filling(statement, tile)
+    if again is None:
+        return False
+    loads = [node for node in walk(statement) if isinstance(node, Load) and node.buffer is tile]
+    return all(same(index, own) for load in loads for index, own in zip(load.indices, again.indices, strict=True))
