@@ -99,23 +99,25 @@ def quantize_activations(
     """
     M, width, machine = T.dynamic("M"), group or K, T.machine()
     groups = -(-K // width)
+    alone = machine is not None and not machine.has_threads
+    """A block is one core, which loads vectors, and parts of them, from anywhere, and has a token in its second-level cache."""
+    at_once = max(AT_ONCE, machine.l2_bytes // 4) if alone else AT_ONCE
     if tensor:
         rows, across, threads = max(1, SHARE // K), -(-K // SHARE), 256
         shape = rows, min(K, SHARE)
-    elif group is None and K > AT_ONCE:
+    elif group is None and K > at_once:
         rows, across, threads = 1, -(-K // SHARE), 256
         shape = 1, SHARE
     elif group is None:
-        alone = machine is not None and not machine.has_threads  # loads vectors, and parts of them, from anywhere
         columns = K if alone else padded(K, LINE)
-        rows, across = max(1, SHARE // columns), 1
+        rows, across = 1 if alone else max(1, SHARE // columns), 1
         threads = 256 if rows > 1 else threads_for(K)
         shape = rows, columns if rows > 1 or alone else padded(K, VECTOR * threads)
     else:
         # Groups of a token side by side, and those of several tokens where a token has few.
-        at_once = min(groups, max(1, SHARE // width))
-        rows, across, threads = max(1, SHARE // (width * at_once)), -(-groups // at_once), 256
-        shape = rows * at_once, width
+        beside = min(groups, max(1, SHARE // width))
+        rows, across, threads = max(1, SHARE // (width * beside)), -(-groups // beside), 256
+        shape = rows * beside, width
     per_row = shape[0] // rows
     """Rows of the tile for each row of X."""
 
@@ -131,8 +133,9 @@ def quantize_activations(
     @T.macro
     def store(codes: Any, first: Any, share: Any, tile: Any, inverse: Any) -> None:
         for i, k in T.Parallel(*shape):
-            code = whole(tile[i, k], inverse[i if inverse.shape[0] > 1 else 0], to)
-            codes[first + i // per_row, (share * per_row + i % per_row) * shape[1] + k] = T.cast(code, to)
+            column = (share * per_row + i % per_row) * shape[1] + k
+            inverted = inverse[i if inverse.shape[0] > 1 else 0]
+            codes[first + i // per_row, column] = T.cast(whole(tile[i, k], inverted, to), to)
 
     @T.macro
     def quantize_whole(X: Any, vector: Any, codes: Any, scales: Any) -> None:
@@ -214,7 +217,7 @@ def quantize_activations(
                 for one in T.Parallel(1):
                     scales[0, one] = most[one] / LARGEST[to]
 
-    quantize = quantize_tensor if tensor else quantize_long if group is None and K > AT_ONCE else quantize_whole
+    quantize = quantize_tensor if tensor else quantize_long if group is None and K > at_once else quantize_whole
     Activations, Codes = T.Tensor((M, K), dtype), T.Tensor((M, K), to)
     Scales = T.Tensor((1, 1) if tensor else (groups, M) if by_group else (M, groups), "float32")
 

@@ -6,18 +6,24 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.targets.cpu.arch import host
+
 BLOCK_ELEMENTS = 8192
-"""Elements of float32 that a block of 128 threads holds in registers (64 a thread), or a CPU core in its first-level cache."""
+"""Elements of float32 that a block of 128 threads holds in registers (64 a thread)."""
+
+TILES = 2
+"""Tiles of float32 that kernels of rows have at most; on a CPU they stay in a core's second-level cache."""
 
 
 def rows_at_once(columns: int, tensor: Any = None) -> int:
     """Rows of this length that fit a block; 0 where not even one does, or where its length suits no vectors.
 
-    Few rows make many blocks, and many blocks keep all of a machine busy.  Rows of a `tensor` on a CPU may have any
-    length: one core has what vectors leave over in a moment.
+    Few rows make many blocks, and many blocks keep all of a machine busy.  One core of a CPU takes rows of any length one
+    by one: what vectors leave over it has in a moment.
     """
-    suits = columns % 128 == 0 or _is_on_cpu(tensor)
-    if not suits or not 0 < columns <= BLOCK_ELEMENTS:
+    if _is_on_cpu(tensor):
+        return int(0 < columns <= host().l2_bytes // (4 * TILES))
+    if columns % 128 or not 0 < columns <= BLOCK_ELEMENTS:
         return 0
     return max(1, min(8, 1024 // columns))
 

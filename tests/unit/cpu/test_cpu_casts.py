@@ -110,3 +110,20 @@ def test_from_narrow_types(source: str) -> None:
 def test_with_vectors_of_eight() -> None:
     targets = ["float16", "bfloat16", "float8_e4m3fnuz", "float8_e5m2", "tfloat32", "int8", "uint32", "uint2"]
     check(dtype("float32"), [dtype(name) for name in targets], AVX2)
+
+
+def test_rounded_numbers_become_bytes_in_one_step() -> None:
+    """What is no number is 0; halves go to even, as rounding and converting do one after the other."""
+    machine = host()
+    text = """
+def f(X: float32[1003], C: int8[1003]) -> C:
+    with kernel(blocks={bx: 1}, threads={tx: 1, ty: 1, tz: 1}):
+        for i in parallel(1003):
+            C[i] = int8(round(X[i]))
+"""
+    values = values_of(dtype("float32"), np.random.default_rng(2))
+    values[8:14] = [0.5, 1.5, -2.5, 127.5, -128.5, 1e38]
+    kernel = compiled(text, machine)
+    assert "i8_rounded" in kernel.get_kernel_source()
+    whole = cast_array(np.rint(values), dtype("float32"), dtype("int8"))
+    np.testing.assert_array_equal(kernel(values), whole)

@@ -30,6 +30,9 @@ def f(X: float32[m, 8192], Y: float32[m], *, m: int32) -> Y:
         for i in parallel(8192):
             tile[i] = tile[i] - total[0]
         reduce(source=tile, destination=total, kind="min", dim=0)
+        for i in parallel(8192):
+            tile[i] = tile[i] * total[0]
+        reduce(source=tile, destination=total, kind="max", dim=0)
         Y[bx] = total[0]
 """
 
@@ -77,7 +80,7 @@ def test_scratch_memory_belongs_to_one_thread() -> None:
     kernel = compiled(WITH_SCRATCH)
     assert "scratch + 0" in kernel.get_kernel_source()
     for _ in range(5):
-        np.testing.assert_array_equal(kernel(x), (x - x.max(axis=1, keepdims=True)).min(axis=1))
+        np.testing.assert_array_equal(kernel(x), (x.min(axis=1) - x.max(axis=1)) ** 2)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

@@ -116,3 +116,26 @@ def test_streamed_rows_begin_with_a_line(length: int) -> None:
         result = memory[first : first + x.size].reshape(x.shape)
         into(x, result)
         np.testing.assert_array_equal(result, expected)
+
+
+END = """
+def f(X: float32[{n}], C: float32[{n}]) -> C:
+    with kernel(blocks={{bx: 1}}, threads={{tx: 1, ty: 1, tz: 1}}):
+        tile = shared(float32[{n}])
+        total = fragment(float32[1])
+        for i in parallel({n}):
+            tile[i] = exp2(X[i])
+        reduce(source=tile, destination=total, kind="max", dim=0)
+        for i in parallel({n}):
+            C[i] = tile[i] - total[0]
+"""
+
+
+@pytest.mark.parametrize("length", [17, 35, 100])
+def test_the_end_of_a_tile_is_stored_whole(length: int) -> None:
+    """Part of a vector could be loaded again only once it has left for the cache; behind the tile there is room."""
+    kernel = compiled(END.format(n=length))
+    assert "tw_store_first_f32x16(tile" not in kernel.get_kernel_source()
+    values = np.random.default_rng(length).standard_normal(length).astype(np.float32)
+    expected = np.exp2(values.astype(np.float64))
+    np.testing.assert_allclose(kernel(values), expected - expected.max(), rtol=0, atol=1e-6)

@@ -56,7 +56,9 @@ def test_large_results_are_streamed_and_small_ones_are_not() -> None:
 
 NOT_STREAMED = {
     "every other vector": "for i in range(0, 2048, 16):\n    C[i * 2].x16 = A[i].x16",
-    "half a register": "for i in range(0, 4096, 8):\n    C[i].x8 = A[i].x8",
+    "half a register": "for i in range(0, 128, 8):\n    C[i].x8 = A[i].x8",
+    "half a register of two results": "for i in range(0, 2048, 8):\n    C[i].x8 = A[i].x8\n    C[i + 2048].x8 = A[i].x8",
+    "a register in two iterations": "for i in range(0, 4096, 16):\n    for j in range(0, 16, 8):\n        C[i + j].x8 = A[i + j].x8",
     "what is read again": "for i in range(0, 4096, 16):\n    C[i].x16 = A[i].x16\n    C[i].x16 = C[i].x16 + A[i].x16",
     "one vector alone": "C[0].x16 = A[0].x16",
 }
@@ -89,6 +91,25 @@ def test_narrow_floats_are_streamed_by_their_bits() -> None:
     np.testing.assert_array_equal(result.view(np.uint16), values.view(np.uint16))
 
 
+def test_parts_of_lines_are_stored_together() -> None:
+    """What does not fill a line, in front of the whole ones and behind them, is stored by itself."""
+    body = "for i in range(0, 4000, 16):\n    C[i + 30].x16 = int8(round(A[i].x16))".replace("int8", "int8x16")
+    made = stream_stores(program(body, "(A: float32[4096], C: int8[4096]) -> C"), CONTEXT)
+    verify(made)
+    (stream,) = calls(made, "stream")
+    assert len(stream.arguments) == 1 + 4 + 1
+    values = np.random.default_rng(0).integers(-100, 100, 4096).astype(np.float32)
+    (result,) = interpret(made, [values])
+    np.testing.assert_array_equal(result[30:4030], values[:4000].astype(np.int8))
+
+
+def test_short_rows_are_stored_as_ever_where_streams_wait_for_other_stores() -> None:
+    body = "for i in range(0, {}, 16):\n    C[i].x16 = A[i].x16"
+    ordered = Context(replace(MACHINE, features=MACHINE.features | {"ordered_streams"}))
+    for extent, context, count in ((512, CONTEXT, 1), (512, ordered, 0), (1024, ordered, 1)):
+        assert len(calls(stream_stores(program(body.format(extent)), context), "stream")) == count, extent
+
+
 ROWS = "(A: float32[64, 64], C: float32[64, 64]) -> C"
 TWO_PASSES = """
     row = register(float32[64])
@@ -98,6 +119,7 @@ TWO_PASSES = """
         C[bx * 64 + j].x16 = row[j].x16 + {term}
 """
 BIG_CACHE = Context(replace(MACHINE, l2_bytes=1 << 20))
+SLOW_STREAMS = Context(replace(BIG_CACHE.arch, features=MACHINE.features | {"slow_streams"}))
 
 
 def test_the_second_pass_fetches_the_next_row() -> None:
@@ -128,7 +150,8 @@ def test_rows_with_an_end_of_some_lanes_are_fetched_too() -> None:
     "stop, term, blocks, context",
     [
         (32, "row[j].x16", "64", BIG_CACHE),  # walks over half a row
-        (64, "A[bx * 64 + j].x16", "64", BIG_CACHE),  # reads the row itself
+        (64, "A[(63 - bx) * 64 + j].x16", "64", BIG_CACHE),  # reads another row
+        (64, "A[bx * 64 + 63 - j].x16", "64", BIG_CACHE),  # reads it another way
         (64, "row[j].x16", "1", BIG_CACHE),  # there is no next row
         (64, "row[j].x16", "64", Context(replace(MACHINE, l2_bytes=512))),  # a row would fill the cache
     ],
@@ -136,6 +159,50 @@ def test_rows_with_an_end_of_some_lanes_are_fetched_too() -> None:
 def test_nothing_is_fetched(stop: int, term: str, blocks: str, context: Context) -> None:
     made = fetch_ahead(program(TWO_PASSES.format(stop=stop, term=term), ROWS, blocks), context)
     assert not calls(made, "prefetch")
+
+
+def test_a_row_that_is_read_again_leaves_time_for_the_next() -> None:
+    """It is in the cache; what the first pass reads is asked for once, though both read it."""
+    body = """
+        total = register(float32[16])
+        for i in range(0, 64, 16):
+            total[0].x16 = total[0].x16 + A[bx * 64 + i].x16
+        for j in range(0, 64, 16):
+            C[bx * 64 + j].x16 = A[bx * 64 + j].x16 * total[0].x16
+        for k in range(0, 64, 16):
+            C[bx * 64 + k].x16 = C[bx * 64 + k].x16 + A[bx * 64 + k].x16
+    """
+    made = fetch_ahead(program(body, ROWS, "64"), BIG_CACHE)
+    verify(made)
+    assert len(calls(made, "prefetch")) == 1
+
+
+def test_who_writes_less_than_it_reads_asks_only_where_streams_are_slow() -> None:
+    body = """
+        row = register(float32[64])
+        for i in range(0, 64, 16):
+            row[i].x16 = A[bx * 64 + i].x16
+        for j in range(0, 64, 16):
+            C[bx * 64 + j].x16 = int8x16(row[j].x16)
+    """
+    rows = "(A: float32[64, 64], C: int8[64, 64]) -> C"
+    for context, count in ((BIG_CACHE, 0), (SLOW_STREAMS, 1)):
+        assert len(calls(fetch_ahead(program(body, rows, "64"), context), "prefetch")) == count
+
+
+def test_rows_are_asked_for_where_more_lines_may_be_underway() -> None:
+    machine = replace(BIG_CACHE.arch, features=MACHINE.features | {"far_requests"})
+    made = fetch_ahead(program(TWO_PASSES.format(stop=64, term="row[j].x16"), ROWS, "64"), Context(machine))
+    verify(made)
+    assert len(calls(made, "prefetch_far")) == 1 and not calls(made, "prefetch")
+
+
+def test_halves_of_lines_are_asked_for_too() -> None:
+    rows = "(A: bfloat16[64, 64], C: bfloat16[64, 64]) -> C"
+    body = TWO_PASSES.format(stop=64, term="row[j].x16").replace("float32", "bfloat16")
+    made = fetch_ahead(program(body, rows, "64"), BIG_CACHE)
+    verify(made)
+    assert len(calls(made, "prefetch")) == 1
 
 
 def test_rows_begin_with_a_line_whatever_else_their_loop_does() -> None:

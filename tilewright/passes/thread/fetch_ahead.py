@@ -21,8 +21,8 @@ After::
             for i in range(0, 4096, 16):
                 row[i].x16 = A[bx * 4096 + i].x16
             for j in range(0, 4096, 32):
-                prefetch_l2(A[bx * 4096 + j + 4096 : +1], dtype=int32)
-                prefetch_l2(A[bx * 4096 + j + 4112 : +1], dtype=int32)
+                prefetch(A[bx * 4096 + j + 4096 : +1], dtype=int32)
+                prefetch(A[bx * 4096 + j + 4112 : +1], dtype=int32)
                 row[j].x16 = exp2(row[j].x16)
                 row[j + 16].x16 = exp2(row[j + 16].x16)
 
@@ -30,7 +30,7 @@ A block that reads its rows first, computes, and then writes leaves the memory i
 block's rows asked for by a loop that reads none but what it has read before, both go on together.  Blocks follow one another
 in the first dimension of the grid.  What is asked for and does not exist, behind the last block, is never loaded.
 
-Rows are asked into the second-level cache: the first holds this block's.  Hardware runs ahead of loops that do nothing but read,
+Where many lines may be underway to the second-level cache, rows are asked for there: the first holds this block's.  Hardware runs ahead of loops that do nothing but read,
 and faster than requests do, which wait for one another.  Where it keeps up with the memory, only loops that have as much
 to write as they would ask for have the time to ask.
 """
@@ -61,6 +61,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import walk
+from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, bind_loop, free_of, with_values
 from tilewright.passes.thread.first_lanes import LOAD
@@ -69,15 +70,13 @@ LINE = 64
 """Bytes that one request fetches."""
 MOST_REQUESTS = 8
 """In one iteration; longer ones would ask faster than the memory answers."""
-REQUEST = "prefetch_l2"
-"""The function that asks for a line."""
 
 
 def fetch_ahead(function: Function, context: Context) -> Function:
     """Let blocks ask for the rows of the block behind them."""
     if context.arch.has_threads:
         return function
-    body = _Ahead(function, context.arch.l2_bytes // 4, context.arch.has("slow_streams"))(function.body)
+    body = _Ahead(function, context.arch)(function.body)
     return function if body is function.body else function.with_body(body)
 
 
@@ -92,9 +91,10 @@ class _Stream:
 
 
 class _Ahead(ScopedRewriter):
-    def __init__(self, function: Function, most_bytes: int, asks_always: bool) -> None:
+    def __init__(self, function: Function, arch: Arch) -> None:
         super().__init__(function)
-        self.most_bytes, self.asks_always = most_bytes, asks_always
+        self.most_bytes, self.asks_always = arch.l2_bytes // 4, arch.has("slow_streams")
+        self.request = "prefetch_far" if arch.has("far_requests") else "prefetch"
 
     def visit_Kernel(self, kernel: Kernel) -> Any:
         along = _first_dimension(kernel)
@@ -137,7 +137,7 @@ class _Ahead(ScopedRewriter):
             loop = statements[later]
             if isinstance(loop, For) and self.walks_as_far(loop, stream.loop) and self.has_time(loop, stream):
                 places = self.places(loop, stream)
-                requests = [Evaluate(Call(INT32, REQUEST, (Region(stream.buffer, (at,), (1,)),))) for at in places]
+                requests = [Evaluate(Call(INT32, self.request, (Region(stream.buffer, (at,), (1,)),))) for at in places]
                 statements[later] = replace(loop, body=Seq((*requests, *_statements(loop.body))), kind="serial")
                 return True
         return False

@@ -66,6 +66,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import key, walk
+from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, fresh, with_values
 from tilewright.passes.thread.first_lanes import NoFirstLanes, access_of, first_lanes
@@ -74,6 +75,8 @@ LINE, STORED_BYTES = 64, 16
 """Bytes that the machine writes at once, and at a multiple of how many a part of them may begin."""
 FEW = 16
 """Vectors of a row that is stored in parts of lines where it does not begin with one."""
+FEW_IN_ORDER = 48
+"""Vectors of a row that is stored as ever where stores past the caches wait for those of the row's ends."""
 MADE_OF = (2, 4)
 """Vectors of which a line is made where results are narrower than what they are computed from."""
 CACHES = 4
@@ -84,14 +87,15 @@ def stream_stores(function: Function, context: Context) -> Function:
     """Write large results past the caches, on machines that can."""
     if not context.arch.has("x86_64") or not context.arch.l2_bytes:
         return function
-    body = _Stream(function, CACHES * context.arch.l2_bytes, context.arch.vector_bytes)(function.body)
+    body = _Stream(function, context.arch)(function.body)
     return function if body is function.body else function.with_body(body)
 
 
 class _Stream(ScopedRewriter):
-    def __init__(self, function: Function, least: int, vector_bytes: int) -> None:
+    def __init__(self, function: Function, arch: Arch) -> None:
         super().__init__(function)
-        self.least, self.vector_bytes = least, vector_bytes
+        self.least, self.vector_bytes = CACHES * arch.l2_bytes, arch.vector_bytes
+        self.in_order = arch.has("ordered_streams")
         self.results = _only_written(function)
         self.loops: list[For] = []
         self.large: dict[Buffer, Expr] = {}
@@ -170,10 +174,10 @@ class _Stream(ScopedRewriter):
             return self.analyzer.divides(start, STORED_BYTES)
         return root(store.buffer).alignment % LINE == 0 and self.analyzer.divides(start, LINE)
 
-    def is_short(self, loop: For) -> bool:
+    def is_short(self, loop: For, few: int = FEW) -> bool:
         """Whether a loop has too few vectors for a beginning and an end of their own to pay."""
         count = self.analyzer.simplify(index_binary("sub", loop.stop, loop.start))
-        return isinstance(count, Const) and isinstance(loop.step, Const) and count.value < FEW * loop.step.value
+        return isinstance(count, Const) and isinstance(loop.step, Const) and count.value < few * loop.step.value
 
     def visit_Store(self, store: Store) -> Statement:
         result, value = store.buffer, store.value
@@ -199,6 +203,8 @@ class _Stream(ScopedRewriter):
             return False
         loop = self.loops[-1]
         if len(store.indices) != 1 or not isinstance(loop.step, Const) or int(loop.step.value) % kind.lanes:
+            return False
+        if self.in_order and self.is_short(loop, FEW_IN_ORDER):
             return False
         if self.together(store) > 1 and not self.makes_lines(store, loop):
             return False

@@ -43,9 +43,10 @@ AMX = ("amx_tile", "amx_int8", "amx_bf16")
 INTEL_TRAITS = frozenset({"slow_bf16", "slow_streams"})
 """What Intel's cores are known for: a `vdpbf16ps` of 512 bits takes both vector units 2.15 cycles, where AMD's take one slot;
 a loop that reads one stream gets half of what memory gives, unless somebody asks for lines ahead of it."""
-AMD_TRAITS = frozenset({"far_requests"})
+AMD_TRAITS = frozenset({"far_requests", "ordered_streams"})
 """What AMD's cores are known for: more lines are underway to the second-level cache than to the first, so that streams from memory
-are best asked for there (`requests.py`)."""
+are best asked for there (`requests.py`); stores past the caches wait for the ordinary ones before them, such as the end of a row,
+whose line is read first."""
 _TRAITS = {"GenuineIntel": INTEL_TRAITS, "AuthenticAMD": AMD_TRAITS}
 
 ARM_FEATURES: Mapping[str, tuple[str, str, str]] = {

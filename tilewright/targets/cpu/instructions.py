@@ -13,12 +13,13 @@ import numpy as np
 
 from tilewright.ir.dtypes import FLOAT32, FLOAT64, INT8, INT32, INT64, UINT8, DType, dtype
 from tilewright.ir.intrinsics import Intrinsic, register
-from tilewright.ir.nodes import Call, Expr, Region, expr
+from tilewright.ir.nodes import Call, Const, Expr, Region, expr
 from tilewright.machine.dot import MULTIPLY_ADD, DotInstruction
 from tilewright.machine.tile import TileInstruction
 from tilewright.targets.c_family import Text
 from tilewright.targets.cpu.spellings import (
     DEVICE_FUNCTIONS,
+    TILE_UNIT,
     DeviceFunction,
     carrier,
     device_function,
@@ -60,12 +61,27 @@ device_function("prefetch_far", "tw_prefetch_far")
 
 
 def _spell_first(printer: Any, call: Call, arguments: list[Text]) -> Text:
-    """The place, the vector where it is a store, and how many of its lanes exist."""
+    """The place, the vector where it is a store, and how many of its lanes exist.
+
+    The end of a tile is stored whole, into the room behind it: what part of a vector has just been written can be read again
+    only once it has left for the cache, behind all stores before it.
+    """
     region = call.arguments[0]
     assert isinstance(region, Region)
+    if call.function == "store_first" and _has_room_behind(region, call.dtype):
+        return Text(f"tw_store_{carrier(call.dtype)}{lanes_suffix(call.dtype)}({arguments[0]}, {arguments[1]})")
     count = printer.expression(expr(region.extents[0]))
     parts = ", ".join(str(part) for part in (*arguments, count))
     return Text(f"tw_{call.function}_{carrier(call.dtype)}{lanes_suffix(call.dtype)}({parts})")
+
+
+def _has_room_behind(region: Region, vector: DType) -> bool:
+    """Whether a vector from the beginning of a region on reaches over the end of a tile's elements, and not of its memory."""
+    (start,), (count,), tile = region.starts, region.extents, region.buffer
+    if tile.scope == "global" or tile.source is not None or not isinstance(start, Const) or not isinstance(count, int):
+        return False
+    aligned = vector.nbytes(1) <= TILE_UNIT and start.value % vector.lanes == 0
+    return aligned and start.value + count == tile.size > vector.lanes
 
 
 def _spell_stream(printer: Any, call: Call, arguments: list[Text]) -> Text:

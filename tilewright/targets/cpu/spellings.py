@@ -28,6 +28,10 @@ C_TYPES: Mapping[str, str] = {
 """C type of a scalar value; narrow floats travel as their bits."""
 
 
+TILE_UNIT = 64
+"""Bytes that the memory of a tile larger than that is a multiple of: a line, and the widest vector."""
+
+
 def code(dtype: DType) -> str:
     """Short name of the scalar type."""
     return CODES[dtype.name]

@@ -12,7 +12,7 @@ from tilewright.ir.visitor import walk
 from tilewright.ops.prints import c_format, line, words_of
 from tilewright.targets.c_family import Names
 from tilewright.targets.cpu.expressions import CpuExpressions, _constant
-from tilewright.targets.cpu.spellings import carrier, code, lanes_suffix
+from tilewright.targets.cpu.spellings import TILE_UNIT, carrier, code, lanes_suffix
 
 STACK_BYTES = 16384
 """Tiles up to this size live on the stack of the block function, larger ones in the thread's scratch memory."""
@@ -110,11 +110,12 @@ class CpuStatements(CpuExpressions):
             self._allocate_memory(buffer, name, element)
 
     def _allocate_memory(self, buffer: Buffer, name: str, element: str) -> None:
-        size = (buffer.dtype.nbytes(buffer.size) + 63) // 64 * 64
+        least = buffer.dtype.nbytes(buffer.size)
+        size = -(-least // TILE_UNIT) * TILE_UNIT
         small = buffer.scope == "register" and size <= SMALL_BYTES
         if small or size + self.stack_bytes <= STACK_BYTES:
             self.stack_bytes += 0 if small else size
-            count = buffer.dtype.nbytes(buffer.size) if buffer.dtype.is_packed else buffer.size
+            count = (size if least > TILE_UNIT else least) // (1 if buffer.dtype.is_packed else buffer.dtype.storage_bytes)
             self.line(f"{element} {name}[{count}] __attribute__((aligned(64)));")
             return
         self.line(f"{element} *restrict const {name} = ({element} *)(scratch + {self.scratch_bytes});")

@@ -98,12 +98,22 @@ TW_INLINE V(f64) FN(f64_odd_from_i64)(V(i64) x) {
 
 /* bfloat16: the upper half of a float. */
 TW_INLINE V(f32) FN(f32_from_bf16)(V(u16) x) { return FN(float_u32)(CONVERT(x, u32) << 16); }
-TW_INLINE V(u16) FN(bf16_from_f32)(V(f32) x) {
+TW_INLINE V(u16) FN(bf16_from_f32_bits)(V(f32) x) {
   V(u32) bits = FN(bits_f32)(x);
   V(u32) rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
   V(u32) nan = bits >> 16 | 0x40;
   return TW_STORE_CODE(SELECT((bits & 0x7fffffff) > 0x7f800000, nan, rounded, u32), u16);
 }
+
+#if LANES == 16 && defined(__AVX512BF16__) && defined(__AVX512DQ__)
+/* The machine's conversion, which takes numbers too small to be normal for zero. */
+TW_INLINE V(u16) FN(bf16_from_f32)(V(f32) x) {
+  if (__builtin_expect(_mm512_fpclass_ps_mask((__m512)x, 0x20), 0)) return FN(bf16_from_f32_bits)(x);
+  return (V(u16))_mm512_cvtneps_pbh((__m512)x);
+}
+#else
+TW_INLINE V(u16) FN(bf16_from_f32)(V(f32) x) { return FN(bf16_from_f32_bits)(x); }
+#endif
 
 /* float16 by bits; the hardware's conversion replaces it below where there is one. */
 TW_INLINE V(f32) FN(f32_from_f16_bits)(V(u16) x) {
@@ -230,10 +240,21 @@ TW_INLINE V(u8) FN(e2m1_from_f32)(V(f32) x) {
     return CONVERT(CONVERT(FN(greater_##float_type)(number, SPLAT(LOW_VALUE, float_type)), wide_type), type); \
   }
 #define TW_SATURATE_ALL(float_type, wide)                                                       \
-  TW_SATURATE_NARROW_TYPE(i8, wide, float_type, INT8_MIN, INT8_MAX)                             \
   TW_SATURATE_NARROW_TYPE(u8, wide, float_type, 0, UINT8_MAX)                                   \
   TW_SATURATE_NARROW_TYPE(i16, wide, float_type, INT16_MIN, INT16_MAX)                          \
   TW_SATURATE_NARROW_TYPE(u16, wide, float_type, 0, UINT16_MAX)
+#if LANES == 16 && defined(__AVX512F__)
+/* What is too low for 32 bits becomes their least number. */
+#define TW_BYTES_OF(convert)                                                                    \
+  __m512i whole = convert((__m512)FN(lesser_f32)(x, SPLAT(INT8_MAX, f32)));                    \
+  return (V(i8))_mm512_maskz_cvtsepi32_epi8(_mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_ORD_Q), whole);
+TW_INLINE V(i8) FN(i8_from_f32)(V(f32) x) { TW_BYTES_OF(_mm512_cvttps_epi32) }
+TW_INLINE V(i8) FN(i8_rounded_f32)(V(f32) x) { TW_BYTES_OF(_mm512_cvtps_epi32) }
+#undef TW_BYTES_OF
+#else
+TW_SATURATE_NARROW_TYPE(i8, i32, f32, INT8_MIN, INT8_MAX)
+#endif
+TW_SATURATE_NARROW_TYPE(i8, i64, f64, INT8_MIN, INT8_MAX)
 TW_SATURATE_ALL(f32, i32)
 TW_SATURATE_ALL(f64, i64)
 TW_SATURATE(i32, i32, f32, -0x1p31f, 0x1p31f, INT32_MIN, INT32_MAX)

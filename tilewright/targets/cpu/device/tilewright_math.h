@@ -65,6 +65,9 @@ TW_INLINE V(f32) FN(floor_f32)(V(f32) x) { TW_ROUND(x, 9, __builtin_floorf) }
 TW_INLINE V(f32) FN(ceil_f32)(V(f32) x) { TW_ROUND(x, 10, __builtin_ceilf) }
 TW_INLINE V(f32) FN(trunc_f32)(V(f32) x) { TW_ROUND(x, 11, __builtin_truncf) }
 TW_INLINE V(f32) FN(sqrt_f32)(V(f32) x) { TW_SQRT(x) }
+#if !(LANES == 16 && defined(__AVX512F__))
+TW_INLINE V(i8) FN(i8_rounded_f32)(V(f32) x) { return FN(i8_from_f32)(FN(round_f32)(x)); }
+#endif
 #undef TW_ROUND
 #undef TW_SQRT
 TW_INLINE V(f32) FN(rsqrt_f32)(V(f32) x) { return TW_F(1) / FN(sqrt_f32)(x); }
