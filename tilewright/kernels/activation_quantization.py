@@ -99,20 +99,20 @@ def quantize_activations(
     """
     M, width, machine = T.dynamic("M"), group or K, T.machine()
     groups = -(-K // width)
-    alone = machine is not None and not machine.has_threads
+    core = None if machine is None or machine.has_threads else machine
     """A block is one core, which loads vectors, and parts of them, from anywhere, and has a token in its second-level cache."""
-    at_once = max(AT_ONCE, machine.l2_bytes // 4) if alone else AT_ONCE
+    at_once = AT_ONCE if core is None else max(AT_ONCE, core.l2_bytes // 4)
     if tensor:
         rows, across, threads = max(1, SHARE // K), -(-K // SHARE), 256
         shape = rows, min(K, SHARE)
-    elif group is None and K > at_once:
+    elif group is None and at_once < K:
         rows, across, threads = 1, -(-K // SHARE), 256
         shape = 1, SHARE
     elif group is None:
-        columns = K if alone else padded(K, LINE)
-        rows, across = 1 if alone else max(1, SHARE // columns), 1
+        columns = K if core else padded(K, LINE)
+        rows, across = 1 if core else max(1, SHARE // columns), 1
         threads = 256 if rows > 1 else threads_for(K)
-        shape = rows, columns if rows > 1 or alone else padded(K, VECTOR * threads)
+        shape = rows, columns if rows > 1 or core else padded(K, VECTOR * threads)
     else:
         # Groups of a token side by side, and those of several tokens where a token has few.
         beside = min(groups, max(1, SHARE // width))
@@ -217,7 +217,7 @@ def quantize_activations(
                 for one in T.Parallel(1):
                     scales[0, one] = most[one] / LARGEST[to]
 
-    quantize = quantize_tensor if tensor else quantize_long if group is None and K > at_once else quantize_whole
+    quantize = quantize_tensor if tensor else quantize_long if group is None and at_once < K else quantize_whole
     Activations, Codes = T.Tensor((M, K), dtype), T.Tensor((M, K), to)
     Scales = T.Tensor((1, 1) if tensor else (groups, M) if by_group else (M, groups), "float32")
 

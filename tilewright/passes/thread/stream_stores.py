@@ -242,7 +242,8 @@ def _in_lines(loop: For, together: int) -> For:
     """A loop that streams a part of a line in each iteration as one that streams lines."""
     if together == 1:
         return loop
-    step, statements = int(loop.step.value), []  # type: ignore[attr-defined]
+    step = int(loop.step.value)  # type: ignore[attr-defined]
+    statements: list[Statement] = []
     stream, vectors = None, []
     for copy in range(together):
         place = index_binary("add", loop.var, copy * step)

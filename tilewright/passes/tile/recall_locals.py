@@ -138,9 +138,9 @@ def filling(statement: Statement, array: Buffer) -> Filled | None:
         else:
             extents.update(zip(inner.vars, inner.extents, strict=True))
         *named, inner = inner.body.statements or (None,)
-        if not all(isinstance(one, Let) for one in named):
-            return None
         for one in named:
+            if not isinstance(one, Let):
+                return None
             names[one.var] = substitute(one.value, names)
     if not isinstance(inner, Store) or inner.buffer is not array:
         return None

@@ -115,7 +115,9 @@ class CpuStatements(CpuExpressions):
         small = buffer.scope == "register" and size <= SMALL_BYTES
         if small or size + self.stack_bytes <= STACK_BYTES:
             self.stack_bytes += 0 if small else size
-            count = (size if least > TILE_UNIT else least) // (1 if buffer.dtype.is_packed else buffer.dtype.storage_bytes)
+            count = (size if least > TILE_UNIT else least) // (
+                1 if buffer.dtype.is_packed else buffer.dtype.storage_bytes
+            )
             self.line(f"{element} {name}[{count}] __attribute__((aligned(64)));")
             return
         self.line(f"{element} *restrict const {name} = ({element} *)(scratch + {self.scratch_bytes});")
