@@ -20,7 +20,7 @@ from tilewright.arith.simplifier import form_of, simplified
 from tilewright.arith.state import State, is_index
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Binary, Buffer, Call, Const, Expr, Extent, Load, Var, expr, index_binary
-from tilewright.ir.visitor import same, walk
+from tilewright.ir.visitor import find, same
 
 
 @dataclass(slots=True, eq=False)
@@ -317,10 +317,11 @@ def _bounds(state: State, expression: Extent) -> Interval:
 
 
 def _may_change(condition: Expr, constant_buffers: frozenset[Buffer]) -> bool:
-    for found in walk(condition):
-        if isinstance(found, Load) and found.buffer not in constant_buffers:
-            return True
-        if isinstance(found, Call):
+    for found in find(condition, Load, Call):
+        if isinstance(found, Load):
+            if found.buffer not in constant_buffers:
+                return True
+        else:
             record = INTRINSICS.get(found.function)
             if record is None or not record.pure:
                 return True

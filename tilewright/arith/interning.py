@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from tilewright.arith.linear import Linear
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Binary, Buffer, Call, Cast, Const, Expr, Load, Region, Select, Unary, Var
-from tilewright.ir.visitor import fields_of, walk
+from tilewright.ir.visitor import fields_of, find
 
 Name: TypeAlias = "Var | Buffer | str"
 """What facts can be about: variables, what buffers hold, what functions give."""
@@ -76,7 +76,7 @@ class Interner:
         """The variables that a unique expression mentions."""
         found = self._variables.get(expr)
         if found is None:
-            found = self._variables[expr] = frozenset(node for node in walk(expr) if isinstance(node, Var))
+            found = self._variables[expr] = frozenset(node for node in find(expr, Var))
         return found
 
     def names(self, expr: Expr) -> frozenset[Name]:
@@ -116,11 +116,8 @@ class Interner:
 
 
 def _names(expr: Expr) -> Iterator[Name]:
-    for node in walk(expr):
-        if isinstance(node, (Var, Buffer)):
-            yield node
-        elif isinstance(node, Call):
-            yield node.function
+    for node in find(expr, Var, Buffer, Call):
+        yield node.function if isinstance(node, Call) else node
 
 
 def _field_key(value: Any) -> Hashable:

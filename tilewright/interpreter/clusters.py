@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.ir.nodes import Call, Kernel
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import find, walk
 from tilewright.ops.copy import Copy
 
 TOGETHER = (
@@ -53,7 +53,7 @@ class Clusters:
 
 def cluster_of(kernel: Kernel, grid: tuple[int, ...]) -> Clusters | None:
     """The clusters of a kernel whose blocks depend on each other; None where they run one after the other as well."""
-    if any(isinstance(node, Call) and node.function == "grid_sync" for node in walk(kernel.body)):
+    if any(node.function == "grid_sync" for node in find(kernel.body, Call)):
         return Clusters(grid, grid)
     sizes = tuple(kernel.attribute("cluster", (1,) * len(grid)))[: len(grid)]
     if not any(

@@ -14,7 +14,7 @@ from tilewright.ir import nodes
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Buffer, Call, Expr, Kernel, Region, Statement, TileOperator, Var
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import children, walk
+from tilewright.ir.visitor import children, find
 
 PRIVATE = frozenset({"scalar", "local", "register"})
 """Scopes of which each thread has its own, where it matters."""
@@ -73,22 +73,13 @@ def _own_names(statement: Statement) -> Iterator[Var | Buffer]:
     """Variables and root buffers in a statement's own expressions and operands."""
     for child in children(statement):
         if not isinstance(child, Statement):
-            for found in walk(child):
-                if isinstance(found, Var):
-                    yield found
-                elif isinstance(found, Buffer):
-                    yield root(found)
+            for found in find(child, Var, Buffer):
+                yield found if isinstance(found, Var) else root(found)
 
 
 def _is_exchange(statement: Statement) -> bool:
     """Whether a statement's own expressions call what threads do together, barriers apart."""
-    calls = (
-        found
-        for child in children(statement)
-        if isinstance(child, Expr)
-        for found in walk(child)
-        if isinstance(found, Call)
-    )
+    calls = (found for child in children(statement) if isinstance(child, Expr) for found in find(child, Call))
     return any(INTRINSICS[found.function].collective and found.function not in BARRIERS for found in calls)
 
 
@@ -127,7 +118,7 @@ class _Analysis:
 
 
 def _is_impure(value: Expr) -> bool:
-    return any(isinstance(found, Call) and not INTRINSICS[found.function].pure for found in walk(value))
+    return any(not INTRINSICS[found.function].pure for found in find(value, Call))
 
 
 def _written(statement: Statement) -> Iterator[Buffer]:
@@ -137,7 +128,7 @@ def _written(statement: Statement) -> Iterator[Buffer]:
     elif isinstance(statement, TileOperator):
         yield from (region.buffer for region in statement.effects().writes)
     elif isinstance(statement, nodes.Evaluate):
-        yield from (found.buffer for found in walk(statement.value) if isinstance(found, Region))
+        yield from (found.buffer for found in find(statement.value, Region))
 
 
 def _leaves_apart(loop: Statement, lanes: set[Statement]) -> bool:

@@ -28,7 +28,7 @@ from tilewright.ir.literals import record_fields
 from tilewright.ir.names import Names
 from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Buffer, Function, Kernel, Seq, Statement, TileOperator, Var
 from tilewright.ir.signature import size_variables
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import find, walk
 
 WIDTH = 110
 """Headers and operators longer than this go over several lines, one operand each."""
@@ -114,7 +114,7 @@ class _Printer:
     # Functions and buffers
 
     def function(self, function: Function) -> None:
-        allocated = {found.buffer for found in walk(function) if isinstance(found, nodes.Allocate)}
+        allocated = {found.buffer for found in find(function, nodes.Allocate)}
         for found in walk(function):
             if isinstance(found, Buffer):
                 self._note_view(found, allocated | set(function.params))
@@ -336,7 +336,7 @@ class _Printer:
 
     def _split_annotations(self, kernel: Kernel) -> tuple[dict[Buffer, list[str]], list[str]]:
         """Layouts and safe values: by buffer where the kernel allocates it, else as items of the header."""
-        local = {found.buffer for found in walk(kernel.body) if isinstance(found, nodes.Allocate)}
+        local = {found.buffer for found in find(kernel.body, nodes.Allocate)}
         inside: dict[Buffer, list[str]] = {}
         outside = []
         for word, pairs in (("layout", kernel.layouts), ("safe_value", kernel.safe_values)):

@@ -18,7 +18,7 @@ from tilewright.ir.nodes import Buffer, Const, Expr, Function, Kernel, Region, S
 from tilewright.ir.printer import print_program
 from tilewright.ir.signature import root, size_variables
 from tilewright.ir.stages import HOST_STATEMENTS, STAGES
-from tilewright.ir.visitor import children, walk
+from tilewright.ir.visitor import children, find, walk
 
 
 def verify(function: Function) -> None:
@@ -56,7 +56,7 @@ class _Verifier:
         self.stage = STAGES.get(function.stage, STAGES["traced"])
         self.found: list[tuple[Statement | Function, str]] = []
         self.visible: set[Var | Buffer] = set()
-        self.allocated = {found.buffer for found in walk(function) if isinstance(found, nodes.Allocate)}
+        self.allocated = {found.buffer for found in find(function, nodes.Allocate)}
         self.bound: set[Var | Buffer] = set()
         self.kernel: Kernel | None = None
         self.role: nodes.Role | None = None
@@ -404,7 +404,7 @@ class _Verifier:
                 self.report(role, f"the role has {role.instances} instances of {role.warps} warps")
             if registers is not None and (registers % 8 or not 24 <= registers <= 256):
                 self.report(role, "registers are given to whole warpgroups, a multiple of 8 from 24 to 256")
-            own = {found.buffer for found in walk(role.body) if isinstance(found, nodes.Allocate)}
+            own = {found.buffer for found in find(role.body, nodes.Allocate)}
             for found in walk(role.body):
                 if isinstance(found, Buffer) and found.scope == "fragment" and root(found) not in own:
                     self.report(role, f"the fragment {found.name} lies in registers of other threads than this role's")
@@ -437,7 +437,7 @@ class _Verifier:
         for buffer, value in kernel.safe_values:
             if value.dtype != buffer.dtype:
                 self.report(kernel, f"the safe value of {buffer.name} is {value.dtype}, not {buffer.dtype}")
-        mentioned = {found for found in walk(kernel.body) if isinstance(found, Buffer)} | self.visible
+        mentioned = set(find(kernel.body, Buffer)) | self.visible
         for buffer, _ in (*kernel.layouts, *kernel.safe_values):
             if buffer not in mentioned:
                 self.report(kernel, f"{buffer.name} has an annotation, but is not in the kernel")

@@ -49,7 +49,7 @@ class _Search:
     def _check(self, store: Store, asked: frozenset[Var]) -> None:
         place = frozenset[Var]().union(*map(self._on, store.indices))
         value = self._on(store.value)
-        grows = any(isinstance(node, Load) and node.buffer is store.buffer for node in walk(store.value))
+        grows = any(node.buffer is store.buffer for node in find(store.value, Load))
         differs = store.buffer.scope in OF_THE_BLOCK
         grows = grows and store.buffer not in self.begun
         self.begun.add(store.buffer)

@@ -59,7 +59,7 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, fresh, substitute, walk
+from tilewright.ir.visitor import Rewriter, find, fresh, holds, substitute, walk
 from tilewright.language.mistakes import MisplacedRole
 
 WARP, WARPGROUP = 32, 128
@@ -148,7 +148,7 @@ class _Divide:
             by_warp = self._by_warp(node.condition, names)
             if by_warp is None or len(set(by_warp[warps.start : warps.stop].reshape(-1).tolist())) == 1:
                 continue
-            work = next((one for one in walk(node) if isinstance(one, Statement) and _is_shared_work(one)), None)
+            work = next((one for one in find(node, Statement) if _is_shared_work(one)), None)
             if work is not None:
                 raise MisplacedRole(
                     f"only some of the threads of {_name(warps.start, warps.stop - 1)} come here, where all of them work together",
@@ -241,7 +241,7 @@ class _Divide:
         count = _kept(head)
         if count is not None:
             body = replace(body, statements=tuple(one for one in body.statements if one is not head))
-        stray = next((one for one in walk(body) if isinstance(one, Statement) and _kept(one) is not None), None)
+        stray = next((one for one in find(body, Statement) if _kept(one) is not None), None)
         if stray is not None:
             raise MisplacedRole(
                 "T.set_max_nreg stands in the middle of what its warpgroups do", "write it first, once"
@@ -252,7 +252,7 @@ class _Divide:
 def _is_shared_work(statement: Statement) -> bool:
     """Whether threads divide a statement among them; copies that one thread gives to the engine are none."""
     if isinstance(statement, Parallel):
-        touched: list[Any] = [node.buffer for node in walk(statement) if isinstance(node, (Load, Store))]
+        touched: list[Any] = [node.buffer for node in find(statement, Load, Store)]
     elif isinstance(statement, TileOperator) and getattr(statement, "barrier", None) is None:
         effects = statement.effects()
         touched = [region.buffer for region in (*effects.reads, *effects.writes)]
@@ -310,7 +310,7 @@ def _flat(statements: Sequence[Statement]) -> Iterator[Statement]:
 
 
 def _is_plain(value: Expr) -> bool:
-    return not any(isinstance(node, (Load, Call)) for node in walk(value))
+    return not holds(value, Load, Call)
 
 
 def _name(first: int, last: int) -> str:
@@ -378,9 +378,7 @@ class _Sink:
         for one in self.after:
             touched = _mentioned(one) & own
             owners = [number for number, used in enumerate(users) if not touched.isdisjoint(used)]
-            tiles = [
-                node for node in walk(one) if isinstance(node, Buffer) and root(node).scope in ("shared", "barrier")
-            ]
+            tiles = [node for node in find(one, Buffer) if root(node).scope in ("shared", "barrier")]
             if len(owners) == 1 and not tiles and isinstance(one, (TileOperator, Parallel, For, If)):
                 bodies[owners[0]].append(one)
                 users[owners[0]] |= touched
@@ -431,7 +429,7 @@ def _written(statement: Statement) -> Iterator[Buffer]:
         elif isinstance(node, TileOperator):
             yield from (region.buffer for region in node.effects().writes)
         elif isinstance(node, Evaluate):
-            yield from (part.buffer for part in walk(node.value) if isinstance(part, Region))
+            yield from (part.buffer for part in find(node.value, Region))
 
 
 def _all_written(body: Seq) -> list[Buffer]:
@@ -440,9 +438,9 @@ def _all_written(body: Seq) -> list[Buffer]:
 
 def _mentioned(statement: Statement) -> set[Any]:
     return {
-        root(node) if isinstance(node, Buffer) else node for node in walk(statement) if isinstance(node, (Buffer, Var))
+        root(node) if isinstance(node, Buffer) else node for node in find(statement, Buffer, Var)
     }  # fmt: skip
 
 
 def _allocated(body: Seq) -> list[Buffer]:
-    return [node.buffer for node in walk(body) if isinstance(node, Allocate)]
+    return [node.buffer for node in find(body, Allocate)]

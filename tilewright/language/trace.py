@@ -15,7 +15,7 @@ from tilewright.ir.nodes import Buffer, Expr, Function, Seq, Var
 from tilewright.ir.printer import print_program
 from tilewright.ir.signature import POINTERS, size_variables
 from tilewright.ir.verifier import verify
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import find, walk
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import Builder, activate
 from tilewright.language.control_flow import rewritten
@@ -263,7 +263,7 @@ def check_sizes(function: Function) -> None:
 
 def variables_of(function: Function) -> list[Var]:
     """Variables that the body mentions, in order."""
-    return [found for found in walk(function.body) if isinstance(found, Var)]
+    return list(find(function.body, Var))
 
 
 def nodes_bound(function: Function) -> list[Var]:

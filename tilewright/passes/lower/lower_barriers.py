@@ -56,7 +56,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import Rewriter, find, same, substitute, walk
+from tilewright.ir.visitor import Rewriter, find, same, substitute
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.lower_channels import FACT
@@ -74,8 +74,8 @@ def lower_barriers(function: Function, context: Context) -> Function:
 
 def _lower(kernel: Kernel, context: Context) -> Kernel:
     by_hand = any(
-        (isinstance(node, Allocate) and node.buffer.scope == "barrier") or (isinstance(node, Copy) and is_by_hand(node))
-        for node in walk(kernel.body)
+        node.buffer.scope == "barrier" if isinstance(node, Allocate) else is_by_hand(node)
+        for node in find(kernel.body, Allocate, Copy)
     )
     return replace(kernel, body=_Lower(kernel, context)(kernel.body)) if by_hand else kernel
 

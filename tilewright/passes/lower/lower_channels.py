@@ -68,6 +68,7 @@ from tilewright.ir.nodes import (
     Roles,
     Seq,
     Statement,
+    Store,
     Var,
     binary,
     const,
@@ -192,14 +193,12 @@ def _ways(channel: Channel, role: Role, tiles: Container[Buffer] | None = None) 
     """How a role fills the slots of a channel, or those among `tiles`: by the copy engine, by cp.async, by stores of its threads."""
     buffers = [one for one in channel.buffers if tiles is None or one in tiles]
     ways = set()
-    flying = {
-        store for loop in walk(role) if isinstance(loop, Parallel) and loop.token is not None for store in walk(loop)
-    }
-    for node in walk(role):
+    flying = {store for loop in find(role, Parallel) if loop.token is not None for store in find(loop, Store)}
+    for node in find(role, Statement):
         if isinstance(node, Copy) and node.destination.buffer in buffers:
             by_threads = CP_ASYNC if node.token is not None else SYNC
             ways.add(BY_ENGINE if node.prefer in ENGINE else by_threads)
-        elif isinstance(node, Statement) and _writes(node, buffers):
+        elif _writes(node, buffers):
             ways.add(CP_ASYNC if node in flying else SYNC)
     return ways
 

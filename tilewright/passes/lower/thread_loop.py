@@ -32,7 +32,7 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import key, substitute, walk
+from tilewright.ir.visitor import find, key, substitute, walk
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
 from tilewright.passes.lower.thread_elements import Choices, Registers
@@ -179,16 +179,14 @@ class ThreadLoop:
 
     def _fills_registers(self) -> bool:
         """Whether the loop's work is needed in every thread: it leaves something in registers that outlive it."""
-        nodes = list(walk(self.loop.body))
-        own = {node.buffer for node in nodes if isinstance(node, Allocate)}
-        stores = [node.buffer for node in nodes if isinstance(node, Store)]
+        own = {node.buffer for node in find(self.loop.body, Allocate)}
+        stores = [node.buffer for node in find(self.loop.body, Store)]
         return any(buffer.scope not in ("global", "shared") and buffer not in own for buffer in stores)
 
     def _counts_registers(self) -> bool:
         """Whether which registers that outlive it the loop touches depends on the group."""
-        nodes = list(walk(self.loop.body))
-        own = {node.buffer for node in nodes if isinstance(node, Allocate)}
-        touched = {node.buffer for node in nodes if isinstance(node, (Load, Store, Region))} - own
+        own = {node.buffer for node in find(self.loop.body, Allocate)}
+        touched = {node.buffer for node in find(self.loop.body, Load, Store, Region)} - own
         return any(root(buffer).scope in ("fragment", "local", "register") for buffer in touched)
 
     def by_first(self, statement: Statement) -> Statement:

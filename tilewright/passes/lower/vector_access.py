@@ -230,7 +230,7 @@ def _of_lane(work: ThreadLoop, value: Expr, width: int) -> tuple[Expr, Var | Non
 
 def is_shared_by_group(work: ThreadLoop, value: Expr) -> bool:
     """Whether the neighbours of a group have the same value, which may be computed once for all of them."""
-    names = {statement.var for statement in walk(work.loop.body) if isinstance(statement, Let)}
-    stored = {node.buffer for node in walk(work.loop.body) if isinstance(node, Store)}
+    names = {statement.var for statement in find(work.loop.body, Let)}
+    stored = {node.buffer for node in find(work.loop.body, Store)}
     changing = any(node in names or (isinstance(node, Load) and node.buffer in stored) for node in walk(value))
     return not changing and not has_effect(value) and _of_lane(work, value, work.width)[1] is None

@@ -240,7 +240,7 @@ def _first_reads(statement: Statement, tile: Buffer) -> list[Expr] | None:
                 return None
             inside = isinstance(statement, For) and _window(node.indices, node.dtype.lanes, statement) is not None
             places.append(statement.start if inside and isinstance(statement, For) else node.indices[0])
-    declared = {node.var for node in walk(statement) if isinstance(node, For)}
+    declared = {node.var for node in find(statement, For)}
     return None if any(node in declared for place in places for node in walk(place)) else places
 
 
@@ -249,7 +249,7 @@ def _is_own(buffer: Buffer) -> bool:
 
 
 def _mentions(statement: Statement, tile: Buffer) -> bool:
-    return any(isinstance(node, Buffer) and root(node) is tile for node in walk(statement))
+    return any(root(node) is tile for node in find(statement, Buffer))
 
 
 def _without_dead_stores(loop: For, tile: Buffer) -> For:
@@ -260,8 +260,7 @@ def _without_dead_stores(loop: For, tile: Buffer) -> For:
     parts = body.statements
     if any(isinstance(node, For) or (isinstance(node, Region) and root(node.buffer) is tile) for node in walk(body)):
         return loop
-    loaded = [[_window(node.indices, node.dtype.lanes, loop) for node in walk(part) if isinstance(node, Load)
-               and node.buffer is tile] for part in parts]  # fmt: skip
+    loaded = [[_window(node.indices, node.dtype.lanes, loop) for node in find(part, Load) if node.buffer is tile] for part in parts]  # fmt: skip
     if any(window is None for windows in loaded for window in windows):
         return loop  # an iteration may load what another one has stored
     kept: list[Statement] = []

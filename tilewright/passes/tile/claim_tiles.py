@@ -58,7 +58,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import find
 
 PERSISTENT, CLAIM = "persistent", "claim"
 """The attribute of a grid whose blocks stay, and what the author writes there for blocks that claim tiles."""
@@ -84,7 +84,7 @@ class Claims:
         return [Allocate(self.slots, span=span), Channel(NAME, (self.slots,), SLOTS, writers, names, span=span)]
 
     def _claims(self, role: Role) -> bool:
-        return any(isinstance(node, Acquire) and node.channel == NAME for node in walk(role.body))
+        return any(node.channel == NAME for node in find(role.body, Acquire))
 
     def loop(
         self, turn: Var, tile: Var, total: Expr, blocks: Expr, work: Seq, claims: bool, span: Span | None,

@@ -49,7 +49,7 @@ from tilewright.ir.nodes import (
     binary,
     index_binary,
 )
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import find, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, negated, reads_nothing
 
@@ -165,7 +165,7 @@ def _parts(condition: Expr) -> Iterator[Expr]:
 
 
 def _stores(body: Seq) -> Iterator[Statement]:
-    return (node for node in walk(body) if isinstance(node, (Store, Evaluate)))
+    return (node for node in find(body, Store, Evaluate))
 
 
 def _place(statement: Any) -> tuple[Buffer, tuple[Expr, ...]] | None:

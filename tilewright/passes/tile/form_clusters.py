@@ -236,7 +236,7 @@ def _bounds(body: Seq) -> Iterator[Expr]:
 
 
 def _leaves(branch: Statement) -> bool:
-    return isinstance(branch, If) and any(isinstance(node, _LEAVING) for node in walk(branch))
+    return isinstance(branch, If) and holds(branch, *_LEAVING)
 
 
 _LEAVING = (nodes.Return, nodes.Break, nodes.Continue)

@@ -389,7 +389,7 @@ def _whole_bytes(loop: Parallel) -> int:
 
 def accesses_of(loop: Parallel) -> Iterator[Access]:
     """Fragments that a loop's body touches."""
-    for node in walk(loop.body):
+    for node in find(loop.body, Load, Store, Region):
         if isinstance(node, (Load, Store)) and node.buffer.scope == "fragment":
             where = node if isinstance(node, Store) else loop
             yield Access(node.buffer, _axes(node.indices, loop.vars), where)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Allocate, Buffer, Call, Expr, If, Let, Load, Pipelined, Seq, Statement, Var
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import find, walk
 
 Opened = list[tuple[Statement, tuple[Expr, ...]]]
 """Statements with the conditions that they stand under, outermost first."""
@@ -34,7 +34,7 @@ def open_branches(
     written : buffers that the loop writes.
     threads : variables in which threads differ.
     """
-    values = {node.var: node.value for node in walk(loop.body) if isinstance(node, Let)}
+    values = {node.var: node.value for node in find(loop.body, Let)}
 
     def asked_anywhere(condition: Expr) -> bool:
         seen: set[Var] = set()

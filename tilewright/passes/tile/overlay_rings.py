@@ -27,7 +27,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.ir.nodes import BOOL, Buffer, Call, Evaluate, Function, Kernel, Role, Statement
-from tilewright.ir.visitor import Rewriter, walk
+from tilewright.ir.visitor import Rewriter, find
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.thread.plan_shared_memory import OVERLAID
@@ -43,7 +43,7 @@ def overlay_rings(function: Function, context: Context) -> Function:
     staging: dict[Leaving, Staging] = context.facts.get(STAGING, {})
 
     def boxes(statement: Statement) -> set[Buffer]:
-        return {staging[node].boxes for node in walk(statement) if isinstance(node, Leaving) and node in staging}
+        return {staging[node].boxes for node in find(statement, Leaving) if node in staging}
 
     return map_kernels(function, lambda kernel: _overlay(kernel, shared_room(kernel, context.arch), boxes))
 

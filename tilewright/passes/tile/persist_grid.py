@@ -76,7 +76,7 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.signature import size_variables
-from tilewright.ir.visitor import find, variables, walk
+from tilewright.ir.visitor import find, holds, variables, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, map_kernels
@@ -241,7 +241,7 @@ class _Persist:
             return "it has no roles"
         if shared_bytes(self.source) > shared_room(self.source, self.grid.arch):
             return "what follows its loop needs the ring's bytes"
-        if any(isinstance(node, Call) and node.function == "cluster_sync" for node in walk(self.source.body)):
+        if any(node.function == "cluster_sync" for node in find(self.source.body, Call)):
             return "the blocks of a cluster meet, and its producers would have gone on to the next tile"
         if self.claims is not None and self.grid.blocks > 1:
             return "blocks of a cluster would have to claim the same tiles"
@@ -368,7 +368,7 @@ class _Persist:
             outside, inside = ([*named, *numbers], []) if numbers else ([], named)
             work = seq(outside, own_turn(role, turn, seq(inside, body.statements), role.span))
         if self.claims is not None:
-            writes = any(isinstance(node, Acquire) for node in walk(role.body))
+            writes = holds(role.body, Acquire)
             ending = last_turn(role, turn, role.span) if alternates else None
             loop = self.claims.loop(turn, tile, total, groups, work, writes, role.span, ending)
             return replace(role, body=seq(before, fresh(loop)))

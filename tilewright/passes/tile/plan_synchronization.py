@@ -92,8 +92,8 @@ def _synchronize(kernel: Kernel, plans: Mapping[Product, GemmPlan]) -> Kernel:
     walking = _Walk(slots, lambda one, other: False, exchanged_tensors(kernel))
     walking.by_descriptor = (_by_descriptor(kernel, plans) | _stored(kernel)) - slots
     walking.tokens = {
-        node.token for node in walk(kernel.body)
-        if isinstance(node, (Copy, Parallel)) and node.token is not None
+        node.token for node in find(kernel.body, Copy, Parallel)
+        if node.token is not None
         and any(region.buffer in walking.by_descriptor for region in filled_by(node))
     }  # fmt: skip
     if walking.by_descriptor:

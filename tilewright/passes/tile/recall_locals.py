@@ -46,7 +46,7 @@ from tilewright.ir.nodes import (
     Var,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, find, substitute, walk
+from tilewright.ir.visitor import Rewriter, find, substitute
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.tile_views import written_buffers
@@ -84,12 +84,12 @@ def _recalled(kernel: Kernel) -> Kernel:
         for node in find(kernel.body, Allocate)
         if node.buffer.scope == "local" and node.buffer.source is None
     }
-    arrays -= {root(node.buffer) for node in walk(kernel.body) if isinstance(node, Region)}
+    arrays -= {root(node.buffer) for node in find(kernel.body, Region)}
     indexed = {node.buffer for node in find(kernel.body, Load) if not all(isinstance(i, Const) for i in node.indices)}
     arrays &= indexed
     if not arrays:
         return kernel
-    stores = [node for node in walk(kernel.body) if isinstance(node, Store)]
+    stores = list(find(kernel.body, Store))
     arrays = {one for one in arrays if sum(store.buffer is one for store in stores) == 1}
     arrays -= find_varying(kernel).names
     found = dict(_fillings(kernel.body, arrays, changed_by(kernel)))
@@ -120,7 +120,7 @@ def _fillings(node: Any, arrays: set[Buffer], written: set[Buffer]) -> Iterator[
 
 
 def _mentions(statement: Statement, array: Buffer) -> bool:
-    return any(isinstance(node, (Load, Store)) and node.buffer is array for node in walk(statement))
+    return any(node.buffer is array for node in find(statement, Load, Store))
 
 
 def filling(statement: Statement, array: Buffer) -> Filled | None:
@@ -154,8 +154,8 @@ def filling(statement: Statement, array: Buffer) -> Filled | None:
 
 def is_lasting(value: Expr, written: set[Buffer]) -> bool:
     """Whether a value is that of tensors which the kernel does not write, so that it is the same wherever it is asked for."""
-    loads = [node.buffer for node in walk(value) if isinstance(node, Load)]
-    calls = [node for node in walk(value) if isinstance(node, Call)]
+    loads = [node.buffer for node in find(value, Load)]
+    calls = list(find(value, Call))
     lasting = all(buffer.scope == "global" and root(buffer) not in written for buffer in loads)
     return bool(loads) and lasting and all(INTRINSICS[call.function].pure for call in calls)
 

@@ -130,7 +130,7 @@ class _Select(ScopedRewriter):
     def visit_Kernel(self, kernel: Kernel) -> Any:
         self.kernel, self.into_slots = kernel, set(channel_copies(kernel))
         self.slots = slot_buffers(kernel)
-        gemms = [node for node in walk(kernel) if isinstance(node, Product)]
+        gemms = list(find(kernel, Product))
         self.operands = {region.buffer for gemm in gemms for region in (gemm.a, gemm.b)}
         self.transposed = {
             gemm.b.buffer for gemm in gemms

@@ -151,10 +151,13 @@ class _Stage(ScopedRewriter):
         self.accumulators = {
             gemm.c.buffer: plan for gemm, plan in self.plans.items() if plan.instruction.asynchronous
         }  # fmt: skip
-        for node in walk(kernel.body):
+        for node in find(kernel.body, Copy, Parallel):
             self._follow(node)
         self.stored = {
-            buffer for node in walk(kernel.body) if self._by_threads(node) for buffer in touched(node).writes
+            buffer
+            for node in find(kernel.body, Store, TileOperator, Call)
+            if self._by_threads(node)
+            for buffer in touched(node).writes
         }
         self.made = []
         made = super().visit_Kernel(kernel)
@@ -180,8 +183,7 @@ class _Stage(ScopedRewriter):
 
     def _by_threads(self, node: Any) -> bool:
         """Whether threads do what a statement says, whatever becomes of the accumulators' copies."""
-        leaves = isinstance(node, Leaving) and node.source.buffer in self.accumulators
-        return isinstance(node, (Store, TileOperator, Call)) and not leaves
+        return not (isinstance(node, Leaving) and node.source.buffer in self.accumulators)
 
     def visit_Roles(self, roles: Roles) -> Any:
         before = len(self.made)
@@ -336,10 +338,10 @@ def shared_room(kernel: Kernel, arch: Arch) -> int:
 def shared_bytes(kernel: Kernel) -> int:
     """Bytes of shared memory that a kernel takes, each tile at a multiple of 1024, and its channels' barriers."""
     total = 1024
-    for node in walk(kernel.body):
+    for node in find(kernel.body, Allocate, Role):
         if isinstance(node, Allocate):
             total += _tile_bytes(node)
-        if isinstance(node, Role):  # of what a role declares each of its instances has one
+        else:  # of what a role declares each of its instances has one
             total += (node.instances - 1) * sum(_tile_bytes(one) for one in find(node.body, Allocate))
     return total
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tilewright.ir.nodes import Allocate, Buffer, Channel, ChannelStatement, Kernel, Role, Statement, Wait
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import find, holds, walk
 
 Uses = Callable[[Statement], set[Buffer]]
 """The shared tiles that a statement uses."""
@@ -19,8 +19,8 @@ def tiles_behind(kernel: Kernel, also: Uses = lambda statement: set()) -> dict[B
     ----------
     also : tiles that a statement uses without naming them.
     """
-    roles = [node for node in walk(kernel.body) if isinstance(node, Role)]
-    rings = frozenset(buffer for node in walk(kernel.body) if isinstance(node, Channel) for buffer in node.buffers)
+    roles = list(find(kernel.body, Role))
+    rings = frozenset(buffer for node in find(kernel.body, Channel) for buffer in node.buffers)
     first: dict[Buffer, Statement] = {}
     elsewhere = {tile for one in kernel.body.statements if not _holds_roles(one) for tile in _tiles(one)}
     users: dict[Buffer, str] = {}
@@ -42,7 +42,7 @@ def behind_rings(role: Role, rings: frozenset[Buffer]) -> Sequence[Statement]:
 
 
 def _holds_roles(statement: Statement) -> bool:
-    return any(isinstance(node, Role) for node in walk(statement))
+    return holds(statement, Role)
 
 
 def _heeds_rings(statement: Statement, rings: frozenset[Buffer]) -> bool:

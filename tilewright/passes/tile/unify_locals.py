@@ -37,7 +37,7 @@ from tilewright.ir.nodes import (
     Store,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, walk
+from tilewright.ir.visitor import Rewriter, find
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 
@@ -52,8 +52,8 @@ def unify_locals(function: Function, context: Context) -> Function:
 
 def _unified(kernel: Kernel) -> Kernel:
     found = {
-        node.buffer for node in walk(kernel.body)
-        if isinstance(node, Allocate) and node.buffer.scope == "local" and node.buffer.source is None
+        node.buffer for node in find(kernel.body, Allocate)
+        if node.buffer.scope == "local" and node.buffer.source is None
         and 0 < node.buffer.size <= LARGEST
     }  # fmt: skip
     if found:
@@ -75,7 +75,7 @@ def _name(buffer: Buffer, place: int) -> str:
 
 def _taken_otherwise(kernel: Kernel) -> Iterator[Buffer]:
     """Arrays that more than loads and stores of known elements use, or that hold what elements of tiles do."""
-    for node in walk(kernel.body):
+    for node in find(kernel.body, Load, Store, Region, Buffer, Parallel):
         if isinstance(node, (Load, Store)) and not all(isinstance(index, Const) for index in node.indices):
             yield node.buffer
         if isinstance(node, Region):
@@ -83,10 +83,8 @@ def _taken_otherwise(kernel: Kernel) -> Iterator[Buffer]:
         if isinstance(node, Buffer) and node.source is not None:
             yield root(node)
         if isinstance(node, Parallel):
-            yield from (one.buffer for one in walk(node.body) if isinstance(one, Store))
-        if isinstance(node, Store) and any(
-            isinstance(one, Load) and one.buffer.scope == "fragment" for one in walk(node.value)
-        ):
+            yield from (one.buffer for one in find(node.body, Store))
+        if isinstance(node, Store) and any(one.buffer.scope == "fragment" for one in find(node.value, Load)):
             yield node.buffer
 
 

@@ -21,7 +21,7 @@ from tilewright.ir.nodes import (
     const,
     seq,
 )
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import holds
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.tile.gathers import Gather, gather_bytes, gather_of
@@ -70,7 +70,7 @@ class _Rows(Pieces):
 
     def _place(self, index: Expr, condition: Expr | None, named: list[Statement]) -> Expr:
         """An index of the source; one that memory says is asked for rows that are wanted alone."""
-        if not any(isinstance(node, Load) for node in walk(index)):
+        if not holds(index, Load):
             return self.block.simplify(index)
         (value,) = self.block.visited([index])
         if condition is not None:
