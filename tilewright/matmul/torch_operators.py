@@ -90,6 +90,16 @@ def apply_function(name: str | None, values: Any) -> Any:
     return values if name is None else getattr(torch.nn.functional, name)(values)
 
 
+def autocast(x: "torch.Tensor") -> "torch.Tensor":
+    """Activations in the type that `torch.autocast` asks for."""
+    import torch
+
+    kind = x.device.type
+    if kind == "meta" or not torch.is_autocast_enabled(kind) or not x.dtype.is_floating_point:
+        return x
+    return x.to(torch.get_autocast_dtype(kind))
+
+
 def register_operators() -> None:
     """Make ``torch.ops.tilewright.quant_matmul`` and the gradient of its activations known to torch."""
     import torch

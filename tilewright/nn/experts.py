@@ -14,7 +14,7 @@ from tilewright.matmul.experts import grouped_matmul
 from tilewright.matmul.packed import OPTIONAL, PackedWeight
 from tilewright.matmul.packed_experts import PackedExperts
 from tilewright.matmul.replay import is_watched
-from tilewright.matmul.torch_operators import handle_of, register_operators
+from tilewright.matmul.torch_operators import autocast, handle_of, register_operators
 from tilewright.nn.expert_form import CLAMPED, ExpertForm
 from tilewright.quant import QuantizedWeight
 from tilewright.quant.files import CODES, METADATA, metadata_bytes, read_weight
@@ -71,7 +71,7 @@ class ExpertWeights(torch.nn.Module):
         """
         if isinstance(sizes, (list, tuple)):
             sizes = torch.tensor(sizes, dtype=torch.int32, device=x.device)
-        trains = x.requires_grad and torch.is_grad_enabled()
+        x, trains = autocast(x), x.requires_grad and torch.is_grad_enabled()
         if trains or is_compiling() or is_watched():
             return torch.ops.tilewright.grouped_matmul(  # type: ignore[no-any-return]
                 x, sizes, self._columns(function), self.handle, self.bias, self.activations, function

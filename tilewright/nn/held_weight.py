@@ -94,6 +94,8 @@ class HeldWeight(torch.nn.Module):
         self._packed: PackedWeight | None = None
         self._replays = Replays()
         self._seen: Seen | None = None
+        # Those that are None come last: `torch.export` counts them among the others.
+        self._buffers = dict(sorted(self._buffers.items(), key=lambda item: item[1] is None))
         self.handle = handle_of(self, self.qweight.device, self.__dict__.get("handle"))
 
     def __setattr__(self, name: str, value: Any) -> None:

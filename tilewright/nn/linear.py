@@ -20,7 +20,7 @@ from tilewright.matmul.packed import OPTIONAL, PackedWeight
 from tilewright.matmul.planning import check_request, check_sums
 from tilewright.matmul.product import Product
 from tilewright.matmul.replay import is_watched
-from tilewright.matmul.torch_operators import apply_function, register_operators
+from tilewright.matmul.torch_operators import apply_function, autocast, register_operators
 from tilewright.matmul.tuning import tune
 from tilewright.matmul.weight_codes import codes_of
 from tilewright.nn.held_weight import HeldWeight
@@ -102,6 +102,7 @@ class Linear(HeldWeight):
             codes[:] = of.encode(0.0)
         self._hold(PackedWeight.pack(self._weight(codes, empty)), device)
         self.register_buffer("bias", torch.zeros(out_features, device=device) if bias else None)
+        self._renew()
 
     # Making one ---------------------------------------------------------------------------------------
 
@@ -226,7 +227,7 @@ class Linear(HeldWeight):
 
     def _traced(self, x: torch.Tensor, output: torch.Tensor | None = None) -> torch.Tensor:
         """A call as one operator of torch, for its compiler, for tracers and transforms, and where gradients are wanted."""
-        x = _autocast(x)
+        x = autocast(x)
         out = x.dtype if self.out_dtype is None else getattr(torch, self.out_dtype)
         function = None if self._trains(x) else self.function  # the gradient of a function is torch's own
         result = torch.ops.tilewright.quant_matmul(
@@ -242,7 +243,7 @@ class Linear(HeldWeight):
             check_strided("the activations", x)
         if _is_watched(x):
             return self._traced(x, output)
-        given, x = x, _autocast(x)
+        given, x = x, autocast(x)
         if self._trains(x):
             return self._traced(x, output)
         product = Product.of(
@@ -303,14 +304,6 @@ def _is_watched(x: Any) -> bool:
             hint="a layer takes a torch tensor; quant_matmul takes NumPy's arrays too",
         )
     return type(x).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
-
-
-def _autocast(x: torch.Tensor) -> torch.Tensor:
-    """Activations in the type that `torch.autocast` asks for."""
-    kind = x.device.type
-    if kind == "meta" or not torch.is_autocast_enabled(kind) or not x.dtype.is_floating_point:
-        return x
-    return x.to(torch.get_autocast_dtype(kind))
 
 
 def _quantised(activations: str) -> str | None:

@@ -25,6 +25,7 @@ from hf_experts import (  # noqa: E402
     Block,
     GptOssExperts,
     GraniteMoeParallelExperts,
+    Llama4TextExperts,
     MixtralExperts,
 )
 
@@ -146,6 +147,19 @@ def test_compiled_as_eager() -> None:
     with torch.no_grad():
         compiled = torch.compile(quantised, backend="eager", fullgraph=True)
         close(compiled(tokens()), quantised(tokens()))
+
+
+def test_autocast_reaches_experts() -> None:
+    torch.manual_seed(0)
+    made, x = tilewright.quantize(block(Llama4TextExperts), SCHEME).experts, torch.randn(2 * EXPERTS, HIDDEN)
+    seen = []
+    made.gate_up_proj.register_forward_hook(lambda module, given, result: seen.append(result.dtype))
+    with torch.no_grad():
+        expected = made(x.bfloat16())
+        with torch.autocast("cpu", torch.bfloat16):
+            found = made(x)
+    assert seen == [torch.bfloat16] * 2
+    torch.testing.assert_close(found, expected)
 
 
 def test_a_module_that_computes_otherwise_is_left_alone() -> None:

@@ -100,6 +100,13 @@ def test_a_trace_by_a_mode_computes(kind: str) -> None:
         near(traced(2 * X), made(2 * X))
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_layer_alone_is_exported(strict: bool) -> None:
+    for made in (layer(), layer().to(torch.float64)):
+        x = X.to(made.bias.dtype)
+        near(torch.export.export(made, (x,), strict=strict).module()(2 * x), made(2 * x))
+
+
 def test_a_symbolic_trace_has_the_layer_as_a_leaf() -> None:
     model = torch.nn.Sequential(layer(), torch.nn.ReLU())
     traced = torch.fx.symbolic_trace(model)
