@@ -1,9 +1,9 @@
 /* The thread pool of the cpu target: one a process, shared by all kernels.
  *
- * A launch is a task: a number of blocks handed out in chunks.  The calling thread works on its own task, so
- * nested launches and launches from several threads at once always make progress; idle workers join whatever
- * tasks have blocks left.  Workers wait a moment for the next task before they sleep.  After a fork the child
- * starts with an empty pool and makes workers of its own. */
+ * A launch is a task: a number of blocks handed out in chunks, the smaller the fewer are left.  The calling thread works
+ * on its own task, so nested launches and launches from several threads at once always make progress; idle workers join
+ * whatever tasks have blocks left.  Workers wait a moment for the next task before they sleep, callers for their helpers'
+ * last blocks.  After a fork the child starts with an empty pool and makes workers of its own. */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -16,6 +16,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #define MOST_WORKERS 1023
 #define SPINS 2000
+#define SHARES 4  /* of what is left for each thread; one makes a chunk */
 #define WORKER_STACK_BYTES (8u << 20)
 #define OUT_OF_MEMORY (-1)
 
@@ -24,10 +25,10 @@ typedef int32_t (*block_function)(const void *arguments, int64_t block, uint8_t 
 typedef struct task {
   block_function function;
   const void *arguments;
-  int64_t blocks, chunk, scratch_bytes;
+  int64_t blocks, parts, scratch_bytes;
   _Atomic int64_t next;       /* first block that nobody has taken */
   _Atomic int32_t status;     /* first failure */
-  int helpers;                /* workers inside the task; guarded by pool_mutex */
+  _Atomic int helpers;        /* workers inside the task; changed under pool_mutex */
   int most_helpers;
   struct task *following;
 } task;
@@ -76,6 +77,17 @@ static void give_scratch_back(uint8_t *memory, bool nested) {
     own_scratch.busy = false;
 }
 
+/* Take the next chunk of a task: a share of what is left, at least one block.  False where none is left. */
+static bool take_chunk(task *t, int64_t *first, int64_t *last) {
+  *first = atomic_load_explicit(&t->next, memory_order_relaxed);
+  do {
+    int64_t left = t->blocks - *first;
+    if (left <= 0) return false;
+    *last = *first + (left > t->parts ? left / t->parts : 1);
+  } while (!atomic_compare_exchange_weak_explicit(&t->next, first, *last, memory_order_relaxed, memory_order_relaxed));
+  return true;
+}
+
 /* Run chunks of a task until none is left. */
 static void work_on(task *t) {
   bool nested = false;
@@ -86,10 +98,8 @@ static void work_on(task *t) {
     atomic_store(&t->next, t->blocks);
     return;
   }
-  for (;;) {
-    int64_t first = atomic_fetch_add_explicit(&t->next, t->chunk, memory_order_relaxed);
-    if (first >= t->blocks) break;
-    int64_t last = first + t->chunk < t->blocks ? first + t->chunk : t->blocks;
+  int64_t first, last;
+  while (take_chunk(t, &first, &last)) {
     for (int64_t block = first; block < last; block++) {
       int32_t status = t->function(t->arguments, block, scratch);
       if (status != 0) {
@@ -107,7 +117,8 @@ static void work_on(task *t) {
 }
 
 static bool has_work(task *t) {
-  return t->helpers < t->most_helpers && atomic_load_explicit(&t->next, memory_order_relaxed) < t->blocks;
+  return atomic_load_explicit(&t->helpers, memory_order_relaxed) < t->most_helpers &&
+         atomic_load_explicit(&t->next, memory_order_relaxed) < t->blocks;
 }
 
 static void *worker_main(void *unused) {
@@ -124,12 +135,11 @@ static void *worker_main(void *unused) {
       pthread_mutex_unlock(&pool_mutex);
       continue;
     }
-    t->helpers++;
+    atomic_fetch_add(&t->helpers, 1);
     pthread_mutex_unlock(&pool_mutex);
     work_on(t);
     pthread_mutex_lock(&pool_mutex);
-    t->helpers--;
-    if (t->helpers == 0) pthread_cond_broadcast(&helper_left);
+    if (atomic_fetch_sub(&t->helpers, 1) == 1) pthread_cond_broadcast(&helper_left);  // the task may be gone from here on
     pthread_mutex_unlock(&pool_mutex);
   }
   return NULL;
@@ -232,8 +242,7 @@ EXPORT int32_t tilewright_parallel_for(int64_t blocks, int64_t scratch_bytes, bl
   if (blocks <= 0) return 0;
   int threads = atomic_load_explicit(&thread_count, memory_order_relaxed);
   if (threads > blocks) threads = (int)blocks;
-  int64_t chunk = blocks / ((int64_t)threads * 8);
-  task t = {.function = function, .arguments = arguments, .blocks = blocks, .chunk = chunk > 0 ? chunk : 1,
+  task t = {.function = function, .arguments = arguments, .blocks = blocks, .parts = (int64_t)threads * SHARES,
             .scratch_bytes = scratch_bytes, .most_helpers = threads - 1};
   if (threads > 1) {
     pthread_mutex_lock(&pool_mutex);
@@ -251,8 +260,13 @@ EXPORT int32_t tilewright_parallel_for(int64_t blocks, int64_t scratch_bytes, bl
     while (*link != &t) link = &(*link)->following;
     *link = t.following;
     atomic_fetch_sub(&open_tasks, 1);
-    while (t.helpers > 0) pthread_cond_wait(&helper_left, &pool_mutex);
     pthread_mutex_unlock(&pool_mutex);
+    for (int spin = 0; spin < SPINS && atomic_load(&t.helpers) > 0; spin++) relax();
+    if (atomic_load(&t.helpers) > 0) {
+      pthread_mutex_lock(&pool_mutex);
+      while (atomic_load(&t.helpers) > 0) pthread_cond_wait(&helper_left, &pool_mutex);
+      pthread_mutex_unlock(&pool_mutex);
+    }
   }
   return atomic_load(&t.status);
 }
