@@ -1,17 +1,15 @@
 """The safetensors format: a length, a JSON header, and the bytes of the tensors one behind the other.
 
 Files are read through a memory map: a tensor costs memory when its elements are looked at.  They are written
-under another name and renamed when they are whole, so that a name never stands for half a file.
+under another name and renamed when they are whole (`whole`), so that a name never stands for half a file.
 
 Source: the format's description in github.com/huggingface/safetensors, README.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import os
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import Any, TypeGuard
 import ml_dtypes
 import numpy as np
 
+from tilewright.checkpoints.whole import whole_file
 from tilewright.errors import InvalidCheckpoint
 
 DTYPES: dict[str, np.dtype] = {
@@ -157,26 +156,3 @@ def save_safetensors(
         for name in order:
             file.write(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data)
     return place
-
-
-@contextlib.contextmanager
-def whole_file(path: str | Path) -> Iterator[Any]:
-    """A file to write bytes to, that takes its name when the block ends well, and leaves nothing when it does not.
-
-    Raises
-    ------
-    InvalidCheckpoint : the disk is full, or the place may not be written to.
-    """
-    path = Path(path)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-    try:
-        with open(unfinished, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except OSError as error:
-        raise InvalidCheckpoint(f"{path} cannot be written: {error.strerror}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()

@@ -1,14 +1,12 @@
 """Converting a checkpoint, shard by shard: quantised weights of any form, or dense ones by a scheme, become ours.
 
-The result is written beside its final name and renamed when it is whole: an interruption or a full disk leaves
-nothing there, and what was there before stays.
+The result takes its name when it is whole (`checkpoints.whole`): an interruption or a full disk leaves nothing there, and what was
+there before stays.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
@@ -20,6 +18,7 @@ import numpy as np
 
 from tilewright.checkpoints import Checkpoint, open_checkpoint, save_safetensors
 from tilewright.checkpoints.directory import INDEX
+from tilewright.checkpoints.whole import clear_leftovers, whole_directory
 from tilewright.conversion.experts import dense_stacks, each_bias, each_expert
 from tilewright.conversion.layers import (
     Layer,
@@ -32,7 +31,7 @@ from tilewright.conversion.layers import (
     recognise,
 )
 from tilewright.conversion.schemes import QuantizationScheme, finite_weight, quantization_scheme
-from tilewright.errors import CannotQuantize, InvalidCheckpoint
+from tilewright.errors import CannotQuantize, InvalidCheckpoint, WrongArgumentKind
 from tilewright.progress import Progress
 from tilewright.quant.files import weight_tensors
 from tilewright.quant.weight import QuantizedWeight
@@ -126,7 +125,11 @@ def convert_checkpoint(
     InvalidTensor, MissingTensor : tensors that do not fit their form, named.
     CannotQuantize : a weight that has no codes, or nothing that could be converted.
     """
+    for what, name in (("the source", source), ("the destination", destination)):
+        if not isinstance(name, (str, Path)):
+            raise WrongArgumentKind(f"a {type(name).__name__} was given for {what}", hint="a path is due")
     path = Path(destination)
+    clear_leftovers(path)
     _check_destination(path, Path(source), overwrite)
     plan = _plan(source, None if scheme is None else quantization_scheme(scheme), skip)
     single = path.suffix == ".safetensors"
@@ -139,7 +142,7 @@ def convert_checkpoint(
             tensors, done = _shard(plan, next(iter(plan.source.shards.values())), bar)
             metadata = {"format": "pt", "quantization_config": json.dumps(_settings(plan))}
             return _result(path, plan, [done], save_safetensors(path, tensors, metadata))
-        with _whole_directory(path) as room:
+        with whole_directory(path) as room:
             return _convert_into(room, path, plan, bar)
 
 
@@ -264,36 +267,3 @@ def _copy_companions(source: Path, room: Path) -> None:
                 shutil.copyfile(file, room / file.name)
             except OSError as error:
                 raise InvalidCheckpoint(f"{file.name} cannot be copied: {error.strerror}") from None
-
-
-@contextlib.contextmanager
-def _whole_directory(path: Path) -> Iterator[Path]:
-    """A directory to fill, that takes its name when the block ends well, and is gone when it does not."""
-    room = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-    try:
-        try:
-            shutil.rmtree(room, ignore_errors=True)
-            room.mkdir(parents=True)
-        except OSError as error:
-            raise InvalidCheckpoint(f"{path} cannot be made: {error.strerror}") from None
-        yield room
-        _replace(room, path)
-    finally:
-        shutil.rmtree(room, ignore_errors=True)
-
-
-def _replace(room: Path, path: Path) -> None:
-    """Give a finished directory its name; what had it is moved aside first and deleted last."""
-    old = path.with_name(f".{path.name}.{os.getpid()}.replaced")
-    try:
-        if path.exists():
-            os.replace(path, old)
-        os.replace(room, path)
-    except OSError as error:
-        if old.exists() and not path.exists():
-            os.replace(old, path)
-        raise InvalidCheckpoint(f"{path} cannot be made: {error.strerror}") from None
-    if old.is_dir():
-        shutil.rmtree(old, ignore_errors=True)
-    else:
-        old.unlink(missing_ok=True)

@@ -86,6 +86,10 @@ class Matmul(WeightForms):
     with_zeros = property(lambda self: self.config.with_zeros)
     zeros_mode = property(lambda self: self.config.zeros_mode)
     with_bias = property(lambda self: self.config.with_bias)
+    storage_dtype = property(lambda self: self.config.storage_dtype)
+    fast_decoding = property(lambda self: self.config.fast_decoding)
+    propagate_a = property(lambda self: self.config.propagate_a)
+    propagate_b = property(lambda self: self.config.propagate_b)
     bit = property(lambda self: self.config.format.bits)
     source_format = property(lambda self: self.config.format.kind)
 

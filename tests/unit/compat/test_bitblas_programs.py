@@ -228,7 +228,12 @@ def test_the_other_names() -> None:
     assert Path(bitblas.tvm.contrib.utils.tempdir().relpath("x")).name == "x"
     bitblas.set_log_level("Debug")
     assert logging.getLogger("bitblas").level == logging.DEBUG
+    bitblas.set_log_level("verbose")  # a name of nothing
+    assert logging.getLogger("bitblas").level == logging.INFO
     bitblas.set_log_level(logging.WARNING)
+    operator = bitblas.Matmul(bitblas.MatmulConfig(M=1, N=16, K=16, propagate_b=True))
+    assert (operator.propagate_a, operator.propagate_b, operator.storage_dtype) == (0, 3, "float16")
+    assert operator.fast_decoding is False
     a = torch.ones(100)
     assert bitblas.testing.torch_assert_close(a, a + 1e-4)
     with pytest.raises(AssertionError, match="100 of 100 elements differ, 0 may"):

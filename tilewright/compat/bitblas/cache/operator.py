@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 import threading
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from tilewright.checkpoints.whole import whole_directory
 from tilewright.compat.bitblas.common import BITBLAS_DEFAULT_CACHE_PATH
 from tilewright.compat.bitblas.ops.general_matmul import Matmul, MatmulConfig
 from tilewright.compat.bitblas.ops.general_matmul_splitk import MatmulConfigWithSplitK, MatmulWithSplitK
 from tilewright.compat.bitblas.utils import name_of
-from tilewright.errors import InvalidCheckpoint
+from tilewright.errors import InvalidCheckpoint, TilewrightError
 from tilewright.tuning import Database
 
 _database = [BITBLAS_DEFAULT_CACHE_PATH]
@@ -102,7 +101,7 @@ class OperatorCache:
                 operator.tuned = dict(saved["tuned"])
                 for key, options in operator.tuned.items():
                     Database().put(key, options)
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, TilewrightError) as error:
                 raise InvalidCheckpoint(f"{record} holds no operator: {error!r}", hint="delete its directory") from None
             self.add(config, operator)
 
@@ -123,18 +122,12 @@ def _save(root: Path, config: MatmulConfig, operator: Matmul) -> None:
     }  # fmt: skip
     text = json.dumps(record, indent=2)
     place = root / hashlib.sha256(repr(config).encode()).hexdigest()
-    unfinished = root / f".{place.name}.{os.getpid()}.unfinished"
     try:
-        unfinished.mkdir(parents=True)
-        (unfinished / _RECORD).write_text(text + "\n", encoding="utf-8")
-        (unfinished / "source.txt").write_text(operator.get_source(), encoding="utf-8")
-        if place.exists():
-            shutil.rmtree(place)
-        os.replace(unfinished, place)
+        with whole_directory(place) as room:
+            (room / _RECORD).write_text(text + "\n", encoding="utf-8")
+            (room / "source.txt").write_text(operator.get_source(), encoding="utf-8")
     except OSError as error:
         raise InvalidCheckpoint(f"{place} cannot be written: {error.strerror}") from None
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 global_operator_cache = OperatorCache()
