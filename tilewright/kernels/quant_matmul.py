@@ -24,8 +24,10 @@ from tilewright.machine.dot import DotInstruction, match_operands
 
 FEW_ROWS = 32
 """Up to here a block has few rows, so that short batches waste nothing on rows that do not exist."""
-
-
+RUN = 128
+"""Elements of K that a product goes over at most, where groups are smaller."""
+MANY_REGISTERS = 32
+"""As many hold the sums of a tile beside the totals of a group."""
 LEAST_ROWS = 8
 """From here on a matrix unit multiplies faster than codes are unpacked next to dot products; below, blocks have fewer rows than this."""
 
@@ -76,6 +78,13 @@ def _is_table(codebook: tuple[int, ...], bits: int, activations: str, arithmetic
 def columns(arch: Arch | None) -> int:
     """Columns of a block: as many as let the sums of many rows stay in the first-level cache, beside the codes."""
     return 96 if arch is None or arch.l1_bytes >= 48 << 10 else 64
+
+
+def groups_together(arch: Arch | None, groups: int, group: int) -> int:
+    """Groups that one product multiplies, a divisor of all of them: their sums stay in registers, where there are enough for both."""
+    if arch is None or arch.has_threads or arch.registers < MANY_REGISTERS:
+        return 1
+    return max(count for count in range(1, max(1, RUN // group) + 1) if groups % count == 0)
 
 
 def _is_processor(arch: Arch | None) -> bool:
@@ -156,6 +165,8 @@ def quant_matmul(
     )
     sum_type = "int32" if begins_shifted and operand == "int8" else "float32"
     tiles = by_tiles(T.machine(), operand)
+    together = 1 if tiles or operand != "int8" else groups_together(T.machine(), groups, group)
+    run = group * together
     M = T.dynamic("M")
 
     @T.macro
@@ -201,20 +212,19 @@ def quant_matmul(
         # A matrix unit is done with a group so fast that sums in the second-level cache would keep it waiting.
         block_N = columns_given or (beside_tiles if tiles and beside_tiles else columns(T.machine()))
         with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=1) as (bn, bm):
-            tile = T.alloc_shared((block_M, group), operand)
+            tile = T.alloc_shared((block_M, run), operand)
             # Few rows are multiplied by codes as they come out of the registers, many by a tile of what is multiplied.
             codes = "uint8" if weights.startswith("u") else "int8"
-            weight = T.alloc_fragment((block_N, group), codes)
+            weight = T.alloc_fragment((block_N, run), codes)
             result = T.alloc_fragment((block_M, block_N), "float32")
             T.clear(result)
-            for g in T.serial(groups):
-                T.copy(A[bm * block_M, g * group], tile)
-                T.decode(
-                    W[bn * block_N : bn * block_N + block_N, g * group : g * group + group], weight, codebook=table
-                )
-                scale = scales[g, bn * block_N : bn * block_N + block_N]
-                shift = sums[g, bm * block_M : bm * block_M + block_M] if begins_shifted else None
-                T.gemm(tile, weight, result, transpose_B=True, scale_B=scale, shift=shift)
+            for part in T.serial(groups // together):
+                k, g = part * run, part * together
+                T.copy(A[bm * block_M, k], tile)
+                T.decode(W[bn * block_N : bn * block_N + block_N, k : k + run], weight, codebook=table)
+                scale = scales[g : g + together, bn * block_N : bn * block_N + block_N]
+                shift = sums[g : g + together, bm * block_M : bm * block_M + block_M] if begins_shifted else None
+                T.gemm(tile, weight, result, transpose_B=True, scale_B=scale, shift=shift, groups=together)
             if has_zeros and not begins_shifted:
                 shift = T.alloc_fragment((groups, block_N), "float32")
                 for g, n in T.Parallel(groups, block_N):

@@ -162,7 +162,8 @@ def clear(buffer: Any) -> None:
 def gemm(
     A: Any, B: Any, C: Any, transpose_A: bool = False, transpose_B: bool = False,
     policy: Any = GemmWarpPolicy.Square, clear_accum: Any = False, k_pack: int = 1, *, scale_A: Any = None,
-    scale_B: Any = None, shift: Any = None, promote_every: Any = None, wg_wait: int = 0, mbar: Any = None, annotations: Any = None,
+    scale_B: Any = None, shift: Any = None, groups: Any = None, promote_every: Any = None, wg_wait: int = 0, mbar: Any = None,
+    annotations: Any = None,
 ) -> None:  # fmt: skip
     """``C += A @ B`` on tiles.
 
@@ -175,6 +176,7 @@ def gemm(
     clear_accum : drop the old C: a bool, or a condition.
     scale_A, scale_B : scales of blocks of A and B.
     shift : one element for each row of A: ``C += (A @ B + shift) * scales``, with scales that are the same for all of K.
+    groups : into how many equal parts K is cut; scales and the shift have a line for each then, ``[groups, N]`` or ``[groups, M]``.
     promote_every : elements of K after which the matrix unit's sum is added to C in full precision.
     k_pack, wg_wait : accepted for TileLang's sake; the compiler decides.
     mbar : must be None: only products in tensor memory (tcgen05) signal barriers.
@@ -187,6 +189,7 @@ def gemm(
     scale_b = None if scale_B is None else region_of(scale_B, "scale_B of T.gemm")
     added = None if shift is None else region_of(shift, "shift of T.gemm")
     every = None if promote_every is None else constant(promote_every, "promote_every of T.gemm")
+    parts = None if groups is None else constant(groups, "groups of T.gemm")
     drop = condition(clear_accum) if is_symbolic(clear_accum) else bool(clear_accum)
     chosen = choice(getattr(policy, "value", policy), tuple(p.value for p in GemmWarpPolicy), "policy of T.gemm")
     operator = ops.Gemm(
@@ -201,6 +204,7 @@ def gemm(
         scale_b,
         every,
         added,
+        parts,
         span=statement_here(),
     )
     record_tiles(operator, "T.gemm", A=a, B=b, C=c)

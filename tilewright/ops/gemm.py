@@ -67,6 +67,9 @@ class Gemm(TileOperator):
         column of op(b).
     shift : one element for each row of op(a), or None: it is added to every product of that row before scales, which have
         one block along k then: ``c += (a @ b + shift) * scales``.
+    groups : into how many equal parts k is cut, each with a line of its own in the scales and the shift, which are
+        (groups, rows of op(a)) or (groups, columns of op(b)) then: ``c += (a_g @ b_g + shift[g]) * scales[g]`` for every
+        group.  None: scales are laid out as said above.
     promote_every : elements of k after which a partial sum kept in the matrix unit's accumulator is added to
         `c` in full precision (and scaled), or None where the instruction's own accumulation is good enough.
 
@@ -86,6 +89,7 @@ class Gemm(TileOperator):
     scale_b: Region | None = None
     promote_every: int | None = None
     shift: Region | None = None
+    groups: int | None = None
 
     @property
     def operands(self) -> tuple[Region, ...]:
@@ -126,8 +130,16 @@ class Gemm(TileOperator):
             )
         if _matrix(self.c) != (self.m, self.n):
             yield f"the product has shape ({self.m}, {self.n}), but c has shape {shape_text(self.c)}"
+        if self.groups is not None and (self.groups <= 0 or self.k % self.groups):
+            yield f"there are {self.groups} groups, which do not divide k = {self.k}"
+            return
         for name, operand, scale in (("a", self.a, self.scale_a), ("b", self.b, self.scale_b)):
-            if scale is not None and self.blocks(scale, operand, name == "a") is None:
+            if scale is None or self.blocks(scale, operand, name == "a") is not None:
+                continue
+            if self.groups is not None:
+                size = self.m if name == "a" else self.n
+                yield f"the scale of {name} has shape {shape_text(scale)}, but a line of {size} for each of {self.groups} groups is needed"
+            else:
                 yield (
                     f"the scale of {name} has shape {shape_text(scale)}, "
                     f"which does not divide that of {name}, {shape_text(operand)}"
@@ -139,6 +151,10 @@ class Gemm(TileOperator):
 
     def _check_shift(self) -> Iterator[str]:
         if self.shift is None:
+            return
+        if self.groups is not None:
+            if shape_of_rank(self.shift, 2) != (self.groups, self.m):
+                yield f"the shift has shape {shape_text(self.shift)}, but a line of {self.m} for each of {self.groups} groups is needed"
             return
         if shape_of_rank(self.shift, 1) != (self.m,):
             yield f"the shift has shape {shape_text(self.shift)}, but one element for each of {self.m} rows is needed"
@@ -159,6 +175,11 @@ class Gemm(TileOperator):
     def blocks(self, scale: Region, operand: Region, is_a: bool) -> tuple[int, int] | None:
         """Number of blocks along the operand's two axes, or None where they do not divide it."""
         shape = _matrix(operand)
+        if self.groups is not None:
+            found = [shape[0], shape[1]]
+            found[self.axis_of_k(is_a)] = self.groups
+            size = self.m if is_a else self.n
+            return (found[0], found[1]) if shape_of_rank(scale, 2) == (self.groups, size) else None
         if self.is_line(scale, is_a):
             blocks = [int(scale.extents[-1])] * 2  # type: ignore[arg-type]
             blocks[self.axis_of_k(is_a)] = 1
@@ -175,6 +196,8 @@ class Gemm(TileOperator):
 
         A row cut out of a larger tensor (``S[group, n:n + 64]``) is one too.
         """
+        if self.groups is not None:
+            return False
         if len(scale.extents) == 1:
             return True
         leading, last = scale.extents[:-1], scale.extents[-1]
@@ -185,6 +208,12 @@ class Gemm(TileOperator):
     def axis_of_k(self, is_a: bool) -> int:
         """Which axis of a, or of b, is k."""
         return int(not self.transpose_a) if is_a else int(self.transpose_b)
+
+    def scale_index(self, scale: Region, is_a: bool, at: Expr, block: Expr) -> tuple[Expr, ...]:
+        """Index, in a scale, of the factor for one of its blocks of rows of op(a) or columns of op(b), in a block of k."""
+        if self.is_line(scale, is_a):
+            return (at,)
+        return (block, at) if self.groups is not None or self.axis_of_k(is_a) == 0 else (at, block)
 
     def effects(self) -> Effects:
         reads = [self.a, self.b]
@@ -211,12 +240,13 @@ class Gemm(TileOperator):
         """Rows of k, with the shift as one more column of a and the scales as one more row of b."""
         assert self.shift is not None
         wide = np.int64 if self.c.dtype.is_integer else np.float64
-        column: np.ndarray = as_shape(operands["shift"], (self.m, 1)).astype(wide)
-        row: np.ndarray = np.ones((1, self.n), wide)
+        groups = self.groups or 1
+        column = as_shape(operands["shift"], (groups, self.m)).T.astype(wide)
+        row: np.ndarray = np.ones((groups, self.n), wide)
         if "scale_a" in operands:
-            column = column * _each(operands["scale_a"], self.m)[:, None]
+            column = column * _each(operands["scale_a"], groups, self.m).T
         if "scale_b" in operands:
-            row = row * _each(operands["scale_b"], self.n)[None, :]
+            row = row * _each(operands["scale_b"], groups, self.n)
         return np.hstack([a.astype(wide), column]), np.vstack([b.astype(wide), row])
 
     def _operands(self) -> Iterator[str]:
@@ -232,6 +262,9 @@ class Gemm(TileOperator):
         if scales is None or scale is None:
             return wide
         blocks = self.blocks(scale, operand, is_a)
+        assert blocks is not None
+        if self.groups is not None and self.axis_of_k(is_a) == 1:
+            scales = as_shape(scales, blocks[::-1]).T
         factors = as_shape(scales, blocks).astype(np.float64)
         for axis in (0, 1):
             factors = np.repeat(factors, wide.shape[axis] // factors.shape[axis], axis=axis)
@@ -290,44 +323,44 @@ class Gemm(TileOperator):
         return put(total, binary("add", get(total), binary("mul", a, b)))
 
     def _add_shift(self, index: tuple[Var, Var], total: Buffer) -> Statement:
-        return put(total, binary("add", get(total), self._shift(*index, total.dtype)))
+        """The shift of every group, added to the sum of one element of c."""
 
-    def _shift(self, i: Var, j: Var, wide: DType) -> Expr:
-        """What the shift adds to one element of c."""
+        def one(group: Expr) -> list[Statement]:
+            return [put(total, binary("add", get(total), self._shift(*index, group, total.dtype)))]
+
+        return one(const(0))[0] if self.groups is None else serial("g", 0, self.groups, one)
+
+    def _shift(self, i: Var, j: Var, group: Expr, wide: DType) -> Expr:
+        """What the shift of one group adds to one element of c."""
         assert self.shift is not None
-        value = cast(element(self.shift, (i,)), wide)
+        value = cast(element(self.shift, (i,) if self.groups is None else (group, i)), wide)
         for scale, region, at, is_a in ((self.scale_a, self.a, i, True), (self.scale_b, self.b, j, False)):
             if scale is not None:
-                where: list[Expr] = [const(0), const(0)]
-                where[1 - self.axis_of_k(is_a)] = at
-                blocks, matrix = self.blocks(scale, region, is_a), _matrix(region)
-                assert blocks is not None
-                where = [
-                    blocked_index(x, extent, count) for x, extent, count in zip(where, matrix, blocks, strict=True)
-                ]
-                if self.is_line(scale, is_a):
-                    del where[self.axis_of_k(is_a)]
-                value = binary("mul", value, cast(element(scale, where), wide))
+                value = binary("mul", value, cast(self._factor(scale, region, is_a, at, group, None), wide))
         return value
+
+    def _factor(self, scale: Region, region: Region, is_a: bool, at: Expr, block: Expr | None, k: Expr | None) -> Expr:
+        """The factor for a row of op(a) or a column of op(b), in a block of k or in that of one k."""
+        blocks, axis = self.blocks(scale, region, is_a), self.axis_of_k(is_a)
+        assert blocks is not None
+        at = blocked_index(at, _matrix(region)[1 - axis], blocks[1 - axis])
+        if block is None:
+            assert k is not None
+            block = blocked_index(k, _matrix(region)[axis], blocks[axis])
+        return element(scale, self.scale_index(scale, is_a, at, block))
 
     def _operand(self, region: Region, scale: Region | None, index: tuple[Expr, Expr], wide: DType, is_a: bool) -> Expr:
         value = cast(element(region, index), wide)
         if scale is None:
             return value
-        blocks = self.blocks(scale, region, is_a)
-        assert blocks is not None
-        where: list[Expr] = [
-            blocked_index(at, extent, count) for at, extent, count in zip(index, _matrix(region), blocks, strict=True)
-        ]
-        if self.is_line(scale, is_a):
-            del where[self.axis_of_k(is_a)]
-        return binary("mul", value, cast(element(scale, where), wide))
+        axis = self.axis_of_k(is_a)
+        return binary("mul", value, cast(self._factor(scale, region, is_a, index[1 - axis], None, index[axis]), wide))
 
 
-def _each(scales: np.ndarray, size: int) -> np.ndarray:
-    """The factor of each of `size` rows or columns, from those of blocks of them."""
-    factors = scales.reshape(-1).astype(np.float64)
-    return np.repeat(factors, size // len(factors))
+def _each(scales: np.ndarray, groups: int, size: int) -> np.ndarray:
+    """The factor of each of `size` rows or columns in each group, from those of blocks of them."""
+    factors = scales.reshape(groups, -1).astype(np.float64)
+    return np.repeat(factors, size // factors.shape[1], axis=1)
 
 
 def _matrix(region: Region) -> tuple[int, int]:

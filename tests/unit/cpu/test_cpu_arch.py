@@ -12,7 +12,18 @@ from tilewright.passes.manager import run_passes
 from tilewright.passes.pipeline import PIPELINE
 from tilewright.passes.tile.choose_products import first_match
 from tilewright.targets.base import UnknownTarget
-from tilewright.targets.cpu.arch import PRESETS, arch, compiler_flags, host, make_arch, runs_here
+from tilewright.targets.cpu.arch import (
+    AMD_TRAITS,
+    HALVED_TRAITS,
+    INTEL_TRAITS,
+    PRESETS,
+    arch,
+    compiler_flags,
+    host,
+    make_arch,
+    runs_here,
+    traits_in,
+)
 from tilewright.targets.cpu.launcher import WrongMachine, load
 from tilewright.targets.cpu.target import CPU
 
@@ -29,6 +40,13 @@ def best_for_bfloat16(features: frozenset[str]) -> str:
 def test_bfloat16_is_widened_where_its_own_instruction_is_slower_than_that() -> None:
     assert best_for_bfloat16(SLOW) == MULTIPLY_ADD
     assert best_for_bfloat16(SLOW - {"slow_bf16"}) == "cpu.dot2_bf16"
+
+
+def test_what_cores_are_known_for() -> None:
+    zen4 = "vendor_id : AuthenticAMD\ncpu family\t: 25\nflags : avx2 avx512f"
+    assert traits_in(zen4) == AMD_TRAITS | HALVED_TRAITS
+    assert traits_in(zen4.replace("25", "26")) == traits_in(zen4.replace(" avx512f", "")) == AMD_TRAITS
+    assert traits_in(zen4.replace("AuthenticAMD", "GenuineIntel")) == INTEL_TRAITS
 
 
 SCALE = """

@@ -179,6 +179,27 @@ def test_gemm_begins_with_a_shift_of_each_row(types: tuple[str, str, str]) -> No
         np.testing.assert_array_equal(result, product + arrays[c])
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+def test_gemm_scales_and_shifts_group_by_group(transposed: bool) -> None:
+    """As many groups as columns in a group, and rows as columns: whoever mistakes one axis for the other is found."""
+    rng = np.random.default_rng(4)
+    shapes = {"a": (12, 4) if transposed else (4, 12), "b": (4, 12) if transposed else (12, 4), "c": (4, 4)}
+    kinds = {"a": "int8", "b": "int8", "c": "float32"} | dict.fromkeys(("sa", "sb"), "float32") | {"s": "int32"}
+    tiles = {name: tile(name, shapes.get(name, (4, 4)), kind) for name, kind in kinds.items()}
+    arrays = {x: rng.integers(1, 9, x.static_shape).astype(x.dtype.numpy) for x in tiles.values()}
+    a, b, c, sa, sb, s = (tiles[name] for name in ("a", "b", "c", "sa", "sb", "s"))
+    gemm = Gemm(whole(a), whole(b), whole(c), transposed, transposed, scale_a=whole(sa), scale_b=whole(sb),
+                shift=whole(s), groups=4)  # fmt: skip
+    assert not list(gemm.check())
+    left, right = (arrays[x].astype(np.float64).T if transposed else arrays[x].astype(np.float64) for x in (a, b))
+    exact = arrays[c].astype(np.float64)
+    for g in range(4):
+        step = slice(3 * g, 3 * g + 3)
+        exact += (left[:, step] @ right[step] + arrays[s][g][:, None]) * arrays[sa][g][:, None] * arrays[sb][g]
+    for result in both_ways(gemm, dict(arrays), c):
+        np.testing.assert_array_equal(result, exact)
+
+
 def _expanded(scale: np.ndarray, shape: tuple[int, ...], rows: int) -> np.ndarray:
     if scale.ndim == 1:
         scale = scale[:, None] if rows == 0 else scale[None, :]

@@ -99,6 +99,8 @@ def chunk_of(op: Gemm, plan: OperandPlan) -> int | None:
     chunk = op.k
     if op.promote_every is not None:
         chunk = gcd(chunk, op.promote_every)
+    if op.groups is not None and op.shift is not None:
+        chunk = gcd(chunk, op.k // op.groups)
     for scale, region, is_a in ((op.scale_a, op.a, True), (op.scale_b, op.b, False)):
         if scale is not None:
             chunk = gcd(chunk, op.k // _k_blocks(op, scale, region, is_a))

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -47,6 +48,9 @@ AMD_TRAITS = frozenset({"far_requests", "ordered_streams"})
 """What AMD's cores are known for: more lines are underway to the second-level cache than to the first, so that streams from memory
 are best asked for there (`requests.py`); stores past the caches wait for the ordinary ones before them, such as the end of a row,
 whose line is read first."""
+HALVED_TRAITS = frozenset({"halved_vectors"})
+"""What Zen 4 (family 25, where it has AVX-512) is known for: vectors of 512 bits pass its units in two halves, so that one product is
+done a cycle while other units unpack the next."""
 _TRAITS = {"GenuineIntel": INTEL_TRAITS, "AuthenticAMD": AMD_TRAITS}
 
 ARM_FEATURES: Mapping[str, tuple[str, str, str]] = {
@@ -166,7 +170,14 @@ def _linux(family: str) -> tuple[frozenset[str], tuple[int, int, int]]:
     features = frozenset(ours for ours, theirs in table.items() if theirs in present)
     if not features.isdisjoint(AMX) and not tile_permission():
         features -= frozenset(AMX)
-    return features.union(*(traits for vendor, traits in _TRAITS.items() if vendor in text)), _linux_caches()
+    return features | traits_in(text), _linux_caches()
+
+
+def traits_in(cpuinfo: str) -> frozenset[str]:
+    """What the cores that ``/proc/cpuinfo`` describes are known for."""
+    found = frozenset().union(*(traits for vendor, traits in _TRAITS.items() if vendor in cpuinfo))
+    zen4 = "AuthenticAMD" in cpuinfo and "avx512f" in cpuinfo and re.search(r"cpu family\s*: 25\b", cpuinfo)
+    return found | HALVED_TRAITS if zen4 else found
 
 
 _ARCH_PRCTL = 158

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.ir.dtypes import INT32
+from tilewright.ir.dtypes import FLOAT32, INT32
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
@@ -39,6 +39,7 @@ from tilewright.targets.cpu.microkernels import (
     PanelRight,
     Right,
     add,
+    each,
     load_vector,
     loop,
     mul,
@@ -52,6 +53,9 @@ from tilewright.targets.cpu.register_tiles import RegisterTile, TileModel
 MANY_TILES = 4
 """From so many tiles of rows on, the few rows that are left follow on the same columns, which are in the first-level cache; where
 rows are few, tiles of their own width suit them better."""
+
+ENOUGH_REGISTERS = 32
+"""With fewer, sums beside totals would leave too few of either to cover the latency of an instruction."""
 
 
 def lower_gemm(op: Gemm, context: Context) -> Statement | None:
@@ -113,9 +117,14 @@ class VectorProduct(Operands):
         """Columns outermost, so that a panel stays in the cache while the rows pass over it."""
         columns = self.op.n // self.lanes
         model = TileModel(
-            self.context.arch, self.plan.instruction, right.unpack, max(1, columns), self._vector_bytes(right)
+            self.context.arch,
+            self.plan.instruction,
+            right.unpack,
+            max(1, columns),
+            self._vector_bytes(right),
+            2 if self.keeps_sums else 1,
         )
-        tiles = model.choose(rows if isinstance(rows, int) else None)
+        tiles = model.choose(rows if isinstance(rows, int) else None, self.op.m)
         bands: list[_Band] = []
         start: Extent = 0
         for tile in tiles:
@@ -137,7 +146,8 @@ class VectorProduct(Operands):
 
     def _vector_bytes(self, right: Right) -> int:
         """Memory that one vector of columns takes over the tile's k."""
-        return self.chunk // right.step * right.loaded.nbytes(1)
+        run = self.op.k if self.keeps_sums else self.chunk
+        return run // right.step * right.loaded.nbytes(1)
 
     def _columns(
         self, left: Left, bands: list[_Band], columns: Extent, scale_a: Scale | None, scale_b: Scale | None
@@ -171,14 +181,20 @@ class VectorProduct(Operands):
 
     def _chunks(self, left: Left, right: Right, tile: RegisterTile, lanes: int, row: Expr, vector: Expr,
                 scale_a: Scale | None, scale_b: Scale | None) -> list[Statement]:  # fmt: skip
+        """All chunks of k for one tile, whose sums stay in registers meanwhile where they can."""
         loads = self.chunk // right.step
         single = self.op.k == self.chunk
+        sums = self._sums(tile) if self.keeps_sums and lanes == self.lanes else None
 
         def one(chunk: Expr) -> list[Statement]:
             def finish(i: Expr, j: Expr, total: Expr) -> Sequence[Statement]:
-                return self._finish(i, j, total, chunk, lanes, scale_a, scale_b)
+                factors = self._factors(add(row, i), add(vector, j), chunk, scale_a, scale_b)
+                if sums is None:
+                    return self._finish(add(row, i), add(vector, j), total, factors, lanes)
+                old = load_vector(sums, self.lanes, self._place(tile, i, j))
+                return [Store(sums, (self._place(tile, i, j),), self._added(old, total, factors))]
 
-            begin = lambda i, j: self._start(i, j, chunk)  # noqa: E731
+            begin = lambda i, j: self._start(add(row, i), add(vector, j), chunk)  # noqa: E731
             kernel = MicroKernel(self.plan, left, right, tile, begin, finish)
             first: Extent = 0 if single else mul(chunk, loads)
             stop: Extent = loads if single else add(first, loads)
@@ -186,7 +202,32 @@ class VectorProduct(Operands):
                 stop = self.loads if single else index_binary("min", stop, self.loads)
             return [Seq(tuple(kernel.statements(row, vector, first, stop)))]
 
-        return loop("chunk", 0, self.op.k // self.chunk, one)
+        chunks = loop("chunk", 0, self.op.k // self.chunk, one)
+        if sums is None:
+            return chunks
+        c = self.op.c
+
+        def at(i: Expr, j: Expr) -> tuple[Expr, ...]:
+            return full_index(c, (add(row, i), mul(add(vector, j), self.lanes)))
+
+        def begin_sum(i: Expr, j: Expr) -> list[Statement]:
+            return [Store(sums, (self._place(tile, i, j),), load_vector(c.buffer, self.lanes, *at(i, j)))]
+
+        def end_sum(i: Expr, j: Expr) -> list[Statement]:
+            return [Store(c.buffer, at(i, j), load_vector(sums, self.lanes, self._place(tile, i, j)))]
+
+        return [Seq((Allocate(sums), *each(tile, begin_sum), *chunks, *each(tile, end_sum)))]
+
+    @property
+    def keeps_sums(self) -> bool:
+        """Whether c's elements pass through registers once for all chunks of k, beside the totals of each."""
+        return self.op.k > self.chunk and self.op.c.dtype == FLOAT32 and self.context.arch.registers >= ENOUGH_REGISTERS
+
+    def _sums(self, tile: RegisterTile) -> Buffer:
+        return Buffer("sums", (tile.rows * tile.vectors * self.lanes,), self.op.c.dtype, "register")
+
+    def _place(self, tile: RegisterTile, i: Expr, j: Expr) -> Expr:
+        return add(mul(i, tile.vectors * self.lanes), mul(j, self.lanes))
 
     def _start(self, row: Expr, vector: Expr, chunk: Expr) -> Expr:
         """What a total begins with: the row's shift, minus what the offsets of the operands add."""
@@ -202,44 +243,52 @@ class VectorProduct(Operands):
             return splat_const(0.0 if wide.is_float else 0, wide)
         return functools.reduce(lambda one, other: binary("add", one, other), parts)
 
-    def _finish(self, row: Expr, vector: Expr, total: Expr, chunk: Expr, lanes: int,
-                scale_a: Scale | None, scale_b: Scale | None) -> Sequence[Statement]:  # fmt: skip
-        """One vector of totals: scaled, added to c."""
-        column = mul(vector, self.lanes)
-        target = self.op.c.dtype
-        if target.is_float and total.dtype.is_integer:
-            total = to_float(total)
+    def _factors(
+        self, row: Expr, vector: Expr, chunk: Expr, scale_a: Scale | None, scale_b: Scale | None
+    ) -> list[Expr]:
+        """What the totals of a row and a vector of columns are multiplied by."""
+        total = FLOAT32 if self.op.c.dtype.is_float else self.plan.instruction.accumulator
         factors: list[Expr] = []
         if scale_b is not None:
-            factors.append(cast(scale_b.value(column, chunk), total.dtype))
+            factors.append(cast(scale_b.value(mul(vector, self.lanes), chunk), total.with_lanes(self.lanes)))
         if scale_a is not None:
-            factors.append(splat(cast(scale_a.value(row, chunk), total.dtype.scalar), self.lanes))
+            factors.append(splat(cast(scale_a.value(row, chunk), total), self.lanes))
+        return factors
+
+    def _finish(self, row: Expr, vector: Expr, total: Expr, factors: list[Expr], lanes: int) -> Sequence[Statement]:
+        """One vector of totals: scaled, added to c."""
+        column, c = mul(vector, self.lanes), self.op.c
         if lanes == self.lanes:
-            return self._add_to_c(row, column, total, factors)
+            at = full_index(c, (row, column))
+            old = load_vector(c.buffer, self.lanes, *at)
+            return [Store(c.buffer, at, cast(self._added(old, total, factors), c.dtype.with_lanes(self.lanes)))]
+        total = self._in_sums(total)
         values = Buffer("values", (self.lanes,), total.dtype.scalar, "local")
         for factor in factors:
             total = binary("mul", total, factor)
 
         def lane(n: Expr) -> list[Statement]:
-            at = full_index(self.op.c, (row, add(column, n)))
-            old = cast(Load(target, self.op.c.buffer, at), values.dtype)
-            return [Store(self.op.c.buffer, at, cast(binary("add", old, Load(values.dtype, values, (n,))), target))]
+            at = full_index(c, (row, add(column, n)))
+            old = cast(Load(c.dtype, c.buffer, at), values.dtype)
+            return [Store(c.buffer, at, cast(binary("add", old, Load(values.dtype, values, (n,))), c.dtype))]
 
         return [Seq((Allocate(values), Store(values, (const(0),), total), *loop("n", 0, lanes, lane)))]
 
-    def _add_to_c(self, row: Expr, column: Expr, total: Expr, factors: list[Expr]) -> list[Statement]:
-        c = self.op.c
-        at = full_index(c, (row, column))
-        result = cast(load_vector(c.buffer, self.lanes, *at), total.dtype)
+    def _in_sums(self, total: Expr) -> Expr:
+        """A vector of totals in the type in which it is scaled and added."""
+        return to_float(total) if self.op.c.dtype.is_float and total.dtype.is_integer else total
+
+    def _added(self, old: Expr, total: Expr, factors: list[Expr]) -> Expr:
+        """What c holds with one vector of totals added to it, scaled."""
+        total = self._in_sums(total)
+        old = cast(old, total.dtype)
         for factor in factors[:-1]:
             total = binary("mul", total, factor)
         if factors and total.dtype.is_float:
-            result = Call(total.dtype, "fma", (total, factors[-1], result))
-        else:
-            for factor in factors[-1:]:
-                total = binary("mul", total, factor)
-            result = binary("add", result, total)
-        return [Store(c.buffer, at, cast(result, c.dtype.with_lanes(self.lanes)))]
+            return Call(total.dtype, "fma", (total, factors[-1], old))
+        for factor in factors[-1:]:
+            total = binary("mul", total, factor)
+        return binary("add", old, total)
 
 
 def _alike(bands: Sequence[_Band]) -> list[list[_Band]]:

@@ -379,13 +379,18 @@ class PanelRight:
 # The kernel -------------------------------------------------------------------------------------
 
 
+def each(tile: RegisterTile, body: Callable[[Expr, Expr], Sequence[Statement]]) -> list[Statement]:
+    """`body` for every row and vector of a tile, unrolled."""
+    return loop("i", 0, tile.rows, lambda i: loop("j", 0, tile.vectors, lambda j: body(i, j), "unroll"), "unroll")
+
+
 @dataclass(frozen=True, slots=True)
 class MicroKernel:
     """One register tile of a product.
 
     Attributes
     ----------
-    begin : what the total of one vector begins with, given its row and its vector index.
+    begin : what the total of one vector begins with, given its row and its vector within the tile.
     finish : statements that take that total, given the same and the total.
     """
 
@@ -407,23 +412,17 @@ class MicroKernel:
             return add(mul(i, tile.vectors * lanes), mul(j, lanes))
 
         def clear(i: Expr, j: Expr) -> list[Statement]:
-            return [Store(totals, (place(i, j),), self.begin(add(row, i), add(vector, j)))]
+            return [Store(totals, (place(i, j),), self.begin(i, j))]
 
         def finish(i: Expr, j: Expr) -> Sequence[Statement]:
-            return self.finish(add(row, i), add(vector, j), Load(wide, totals, (place(i, j),)))
+            return self.finish(i, j, Load(wide, totals, (place(i, j),)))
 
         return [
             Allocate(totals),
-            *self._each(clear),
+            *each(tile, clear),
             *loop("step", first_load, stop_load, lambda position: self._step(totals, place, row, vector, position)),
-            *self._each(finish),
+            *each(tile, finish),
         ]  # fmt: skip
-
-    def _each(self, body: Callable[[Expr, Expr], Sequence[Statement]]) -> list[Statement]:
-        """`body` for every row and vector of the tile, unrolled."""
-        return loop(
-            "i", 0, self.tile.rows, lambda i: loop("j", 0, self.tile.vectors, lambda j: body(i, j), "unroll"), "unroll"
-        )
 
     def _step(
         self, totals: Buffer, place: Callable[[Expr, Expr], Expr], row: Expr, vector: Expr, position: Expr

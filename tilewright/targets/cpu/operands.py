@@ -36,7 +36,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.visitor import same
 from tilewright.layout.panels import PanelLayout
 from tilewright.machine.dot import OperandPlan
-from tilewright.ops.base import element, full_index, zero
+from tilewright.ops.base import element, full_index, kept_axes, zero
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.tile.beginnings import unproven_beginning
@@ -253,13 +253,13 @@ class Operands:
         whole = scale
 
         def factor(at: Expr, block: Expr) -> Expr:
-            at = index_binary("floordiv", at, size)
-            return element(whole, (at,) if one_dimension else (block, at) if k_axis == 0 else (at, block))
+            return element(whole, op.scale_index(whole, is_a, index_binary("floordiv", at, size), block))
 
         per_chunk = op.k // along_k // self.chunk
         if is_a:
             return Scale(lambda row, chunk: factor(row, index_binary("floordiv", chunk, per_chunk)), along_k)
-        contiguous = size == 1 and (one_dimension or k_axis == 0) and op.n % self.lanes == 0
+        by_lines = one_dimension or k_axis == 0 or op.groups is not None
+        contiguous = size == 1 and by_lines and op.n % self.lanes == 0
         contiguous = contiguous and (_rows_of_memory(scale) or self._beside(scale))
         contiguous = contiguous and not unproven_beginning(scale, self.context.analyzer, (-1,))
         if not contiguous:
@@ -269,7 +269,7 @@ class Operands:
                 lambda block, n: factor(index_binary("min", n, op.n - 1) if columns > op.n else n, block),
             )  # fmt: skip
             scale = Region(copy, (const(0), const(0)), (along_k, columns))
-            one_dimension, k_axis = False, 0
+            one_dimension = False
         found = scale
 
         def vector(column: Expr, chunk: Expr) -> Expr:
@@ -306,18 +306,22 @@ class Operands:
 
     def shift_of_rows(self) -> Callable[[Expr, Expr], Expr] | None:
         """The operator's shift in the accumulator's type; the first chunk of k gets it."""
-        shift, total = self.op.shift, self.plan.instruction.accumulator
+        op, shift, total = self.op, self.op.shift, self.plan.instruction.accumulator
         if shift is None:
             return None
-        rows = next((axis for axis, extent in enumerate(shift.extents) if extent != 1), len(shift.extents) - 1)
-        view = self._own_view(shift.buffer) if self._beside_rows(shift, rows) else shift.buffer
+        axes = kept_axes(shift, 1 if op.groups is None else 2)
+        assert axes is not None
+        view = self._own_view(shift.buffer) if self._beside_rows(shift, axes[-1]) else shift.buffer
+        per_group = op.k // (op.groups or 1) // self.chunk
 
         def value(row: Expr, chunk: Expr) -> Expr:
-            index = tuple(add(start, row) if axis == rows else start for axis, start in enumerate(shift.starts))
-            added = cast(Load(shift.dtype, view, index), total)
-            if self.chunk == self.op.k:
+            group = index_binary("floordiv", chunk, per_group)
+            at = full_index(shift, (row,) if op.groups is None else (group, row))
+            added = cast(Load(shift.dtype, view, at), total)
+            if per_group == 1:
                 return added
-            return Select(total, binary("eq", chunk, const(0, chunk.dtype)), added, zero(total))
+            first = binary("eq", chunk, cast(mul(group, per_group), chunk.dtype))
+            return Select(total, first, added, zero(total))
 
         return value
 

@@ -13,6 +13,9 @@ from tilewright.machine.dot import DotInstruction
 
 VECTOR_PORTS = 2
 """Vector units and load units of the cores in use today: two each."""
+HALVED_BYTES = 64
+"""Vectors that cores with `halved_vectors` multiply one a cycle, while their other units unpack the next ones.  Codes that become floats
+keep those units busy too, so that float products are counted as elsewhere."""
 LOAD_WEIGHT = 0.25
 """Loads rarely bind, but fewer leave room for whoever shares the core."""
 SAME_SET_ROWS = 8
@@ -21,6 +24,8 @@ FAR_LOAD = 2.0
 """Cycles of a load that misses the first-level cache, which a panel too large for it does for every row tile."""
 NEAR_SHARE = 0.75
 """Share of the first-level cache that a panel may fill; the rest is for rows and results."""
+SPARE = 4
+"""Registers that compilers want for themselves around sums that live through an inner loop; without them they spill."""
 MOST_VECTORS = 8
 MOST_ROWS = 14
 """Beyond these, loads of broadcasts bind, and compilers no longer unroll the loops."""
@@ -34,11 +39,11 @@ class RegisterTile:
     vectors: int
 
 
-def slots(tile: RegisterTile, instruction: DotInstruction, unpack: float) -> float:
+def slots(tile: RegisterTile, instruction: DotInstruction, unpack: float, product_ports: int = VECTOR_PORTS) -> float:
     """Cycles of one step of k, `unpack` being the slots that each of its vectors needs before the product."""
-    products = tile.rows * tile.vectors
+    products = tile.rows * tile.vectors * instruction.uops
     loads = tile.rows + tile.vectors
-    units = (products * instruction.uops + tile.vectors * unpack) / VECTOR_PORTS
+    units = max(products / product_ports, (products + tile.vectors * unpack) / VECTOR_PORTS)
     return max(units, loads / VECTOR_PORTS, instruction.latency * instruction.uops) + LOAD_WEIGHT * loads
 
 
@@ -51,6 +56,7 @@ class TileModel:
     unpack : slots of the vector units that a vector of the right operand needs before the product.
     columns : vectors of columns to cover.
     vector_bytes : memory of one vector of columns over the whole run of k.
+    totals : registers that every row of every vector takes: two where the sum of groups is kept beside the total of one.
     """
 
     arch: Arch
@@ -58,19 +64,26 @@ class TileModel:
     unpack: float
     columns: int
     vector_bytes: int = 0
+    totals: int = 1
 
     def cycles(self, rows: int, vectors: int) -> float:
         """Cycles of one step of k for `rows` rows and all columns, `vectors` at a time."""
         whole, rest = divmod(self.columns, vectors)
-        total = whole * slots(RegisterTile(rows, vectors), self.instruction, self.unpack)
-        total += slots(RegisterTile(rows, rest), self.instruction, self.unpack) if rest else 0.0
+        total = whole * self._slots(rows, vectors) + (self._slots(rows, rest) if rest else 0.0)
         near = vectors * self.vector_bytes <= NEAR_SHARE * self.arch.l1_bytes
         return total if near else total + FAR_LOAD * self.columns
+
+    def _slots(self, rows: int, vectors: int) -> float:
+        dot = self.instruction
+        halved = self.arch.has("halved_vectors") and dot.depth > 1 and dot.lanes * 4 == HALVED_BYTES
+        ports = VECTOR_PORTS // 2 if halved else VECTOR_PORTS
+        return slots(RegisterTile(rows, vectors), self.instruction, self.unpack, ports)
 
     def tile(self, rows: int) -> RegisterTile | None:
         """The best tile of `rows` rows; None where not even one vector fits the registers."""
         live = 2 if self.unpack else 1  # of each vector: what was loaded, and what was unpacked from it
-        most = min((self.arch.registers - 1) // (rows + live), MOST_VECTORS, self.columns)
+        free = self.arch.registers - 1 - (SPARE if self.totals > 1 else 0)
+        most = min(free // (self.totals * rows + live), MOST_VECTORS, self.columns)
         best = min(range(1, most + 1), key=lambda vectors: (self.cycles(rows, vectors), vectors), default=None)
         return RegisterTile(rows, best) if best else None
 
@@ -79,14 +92,15 @@ class TileModel:
         tile = self.tile(rows)
         return self.cycles(rows, tile.vectors) / rows if tile else float("inf")
 
-    def choose(self, rows: int | None) -> list[RegisterTile]:
+    def choose(self, rows: int | None, most: int | None = None) -> list[RegisterTile]:
         """Register tiles that cover `rows` rows one after the other, the largest first.
 
         Each is used as often as it fits into what the ones before it left.  None: any number of rows, known
-        only when the program runs; the tiles then end with one of a single row.
+        only when the program runs, and the best for `most` of them are tried first; the tiles then end with one of a single row.
         """
         if rows is None:
-            first = min(range(1, SAME_SET_ROWS + 1), key=self.per_row)
+            few = range(1, SAME_SET_ROWS + 1)
+            first = min(few, key=self.per_row if most is None else lambda count: self._cost(most, count))
             counts = [first, *(1 << bit for bit in range(first.bit_length(), -1, -1) if 1 << bit < first)]
         else:
             first = min(range(1, min(rows, MOST_ROWS) + 1), key=lambda count: self._cost(rows, count))

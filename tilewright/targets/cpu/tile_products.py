@@ -313,7 +313,8 @@ class TileProduct(VectorProduct):
                 total = load_vector(totals, self.lanes, shape.accumulator(i, j), line, 0)
                 if self.shift is not None:
                     total = binary("add", total, self._start(here, add(vector, j), chunk))
-                found += self._finish(here, add(vector, j), total, chunk, shape.lanes, scale_a, scale_b)
+                factors = self._factors(here, add(vector, j), chunk, scale_a, scale_b)
+                found += self._finish(here, add(vector, j), total, factors, shape.lanes)
             return found
 
         lines: list[Statement] = []
