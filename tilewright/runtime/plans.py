@@ -9,6 +9,7 @@ functions of so many tensors and scalars, with every lookup that can be made bef
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
@@ -130,7 +131,24 @@ _ADDRESS: dict[Any, Callable[[Any], int]] = {
     "numpy": lambda array: array.ctypes.data,
     "torch": lambda tensor: tensor.data_ptr(),
 }
-_ADDRESS_TEXT = {"numpy": "{0}.ctypes.data", "torch": "{0}.data_ptr()"}
+_ADDRESS_TEXT = {"numpy": "{0}.ctypes.data", "torch": "{0}.data_ptr()", "buffer": "addressof(first_byte({0}))"}
+
+
+def _address_text(value: Any, name: str) -> str | None:
+    """Text of the address of a tensor like `value`; None for other arguments.
+
+    NumPy makes an object with a Python constructor for ``ctypes.data``; the buffer protocol takes a quarter of the time,
+    and serves arrays whose flags, which are part of a plan's key, and types allow it.
+    """
+    kind = kind_of(value)
+    if kind == "numpy":
+        try:
+            ctypes.c_char.from_buffer(value)
+            kind = "buffer"
+        except (TypeError, ValueError, BufferError):
+            pass
+    text = _ADDRESS_TEXT.get(kind or "")
+    return None if text is None else text.format(name)
 
 
 class _Planner:
@@ -152,6 +170,7 @@ class _Planner:
         self.device, self.residues = device, residues
         self.names: dict[str, Any] = {
             "launch": launch, "MISSED": MISSED, "others": others, "empty": np.empty,
+            "addressof": ctypes.addressof, "first_byte": ctypes.c_char.from_buffer,
         }  # fmt: skip
         self.lines: list[str] = []
 
@@ -213,10 +232,10 @@ class _Planner:
         self.names["otherwise"] = otherwise
         pointers = {}
         for position, value in enumerate(self.arguments):
-            text = _ADDRESS_TEXT.get(kind_of(value) or "")
+            text = _address_text(value, f"a{position}")
             if text is not None:
                 pointers[position] = f"p{position}"
-                self.line(f"p{position} = {text.format(f'a{position}')}")
+                self.line(f"p{position} = {text}")
         # Freed tensors have none, and those on ``meta`` look like a CPU's.
         held = [f"p{i}" for i in pointers if kind_of(self.arguments[i]) == "torch" and self.arguments[i].numel()]
         if held:
@@ -233,7 +252,7 @@ class _Planner:
         self.names[f"shape{number}"], self.names[f"dtype{number}"] = tuple(output.shape), output.dtype
         if type(output) is np.ndarray:
             self.line(f"o{number} = empty(shape{number}, dtype{number})")
-            return f"o{number}.ctypes.data"
+            return str(_address_text(output, f"o{number}"))
         self.names[f"strides{number}"] = tuple(output.stride())
         place = f"shape{number}", f"strides{number}", f"dtype{number}"
         self.line(f"o{number} = {allocator_text(output, *place, self.names)}")

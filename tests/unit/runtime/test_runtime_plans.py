@@ -182,3 +182,24 @@ def test_tensors_of_a_call_are_not_kept(device, target):
     del x, y
     gc.collect()
     assert [one() is None for one in held] == [True] * 9
+
+
+@pytest.mark.parametrize("dtype, quick", [("float32", True), ("bfloat16", False)])
+def test_addresses_of_arrays_that_may_be_written_or_not(dtype, quick):
+    @T.prim_func
+    def double(A: T.Tensor((8,), dtype), B: T.Tensor((8,), dtype)):
+        with T.Kernel(1, threads=1) as _:
+            for i in T.Parallel(8):
+                B[i] = A[i] + A[i]
+
+    kernel = tilewright.compile(double, target="cpu")
+    a, b = (np.arange(8).astype(tilewright.dtype(dtype).numpy) for _ in range(2))
+    for _ in range(2):
+        kernel(a, b)
+        assert ("first_byte" in kernel.plans.get(a, b).__code__.co_names) == quick
+        assert np.array_equal(b.astype(np.float32), 2.0 * np.arange(8))
+    a.flags.writeable = False  # its memory can only be had the other way
+    for _ in range(2):
+        b[:] = 0
+        kernel(a, b)
+        assert np.array_equal(b.astype(np.float32), 2.0 * np.arange(8))
