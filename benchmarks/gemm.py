@@ -4,7 +4,7 @@
 
 A case is a family and a size M x N x K.  Families: ``bf16`` (A and B row by row along k), ``bf16-nn``, ``bf16-tn``, ``bf16-tt``
 (the two letters: A, then B, n where k is that operand's last dimension for A and its first for B), ``int8`` and ``int8-nn`` ... (token
-and channel scales; the peer has none), ``e4m3`` (one scale an operand; orders as for ``int8``), ``e4m3-rows`` (token and channel scales), ``e4m3-blocks``
+and channel scales; cuBLASLt has none, Humming has both), ``e4m3`` (one scale an operand; orders as for ``int8``), ``e4m3-rows`` (token and channel scales), ``e4m3-blocks``
 (scales of 1 x 128 and 128 x 128 blocks), ``bf16-few`` (at most 64 rows), ``tf32``, ``f64``; ``sparse-f16``, ``sparse-bf16``, ``sparse-int8``,
 ``sparse-e4m3``: A is 2:4 sparse, the first peer our dense kernel on the same A, the second cuSPARSELt.  Triton's product
 (`triton_matmul.py`) runs where Triton is installed.
@@ -26,6 +26,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from peers import HUMMING, Humming
 
 import tilewright
 from tilewright.kernels.block_scaled_matmul import block_scaled_matmul, block_tiles
@@ -137,6 +138,11 @@ def integers(M: int, N: int, K: int, tried: list[Tiles], order: str = "nt") -> R
     runs: Runs = {"cublaslt int32": lambda: torch._int_mm(a, b.T)}
     reference = (runs["cublaslt int32"]().double() * scales_a[:, None].double() * scales_b.double()).to(torch.bfloat16)
     runs["cublaslt int32"].expected = reference
+    if order == "nt" and HUMMING and not ONLY_VENDOR:
+        codes = (b.int() + 128).to(torch.uint8)
+        humming = Humming("uint8", codes, scales_b[:, None].to(torch.bfloat16), torch.int8, torch.bfloat16)
+        result = torch.empty(M, N, device="cuda", dtype=torch.bfloat16)
+        runs["humming"] = lambda: (humming(a, result, scales_a[:, None]), result)[1]
     if order != "nt":
         tiles = choose_parts(M, N, K, "int8")
         runs["our nt"] = output(

@@ -1,12 +1,14 @@
 """Other libraries' products with packed weights, where they are installed: `quant.py` and `quant_bytes.py` time them beside ours.
 
-Humming (``pip install humming-kernels``) compiles its kernels when a weight is first used; its own heuristics choose them.  tinygemm is
-torch's kernel for 4-bit weights by bfloat16 activations.
+Humming (``pip install humming-kernels``) compiles kernels when they are first used; its own heuristics choose them, here for the rows of
+A that come, where its layer compiles those for all numbers of rows at once (25 s).  tinygemm is torch's kernel for 4-bit weights by
+bfloat16 activations.
 """
 
 from __future__ import annotations
 
 import copy
+import json
 from importlib.util import find_spec
 from typing import Any
 
@@ -55,10 +57,16 @@ class Humming:
         layer.load_from_tensors({"weight": pack_weight(codes.int(), bits), "weight_scale": scales})
         layer.transform()
         self.layers = [layer, *(copy.deepcopy(layer) for _ in range(copies - 1))]
+        self.tuned: dict[int, str] = {}
 
     def __call__(self, a: Any, out: Any, scales: Any = None, launch: int = 0) -> Any:
         """C [M, N] of A [M, K]; with the scales [M, 1] of its rows where it is quantised."""
-        return self.layers[launch % len(self.layers)](a, outputs=out, input_scale=scales)
+        layer, M = self.layers[launch % len(self.layers)], a.shape[0]
+        if M not in self.tuned:
+            from humming.tune import get_heuristics_config
+
+            self.tuned[M] = json.dumps(get_heuristics_config(layer.humming_config, shape_m=M))
+        return layer(a, outputs=out, input_scale=scales, tuning_config=self.tuned[M])
 
 
 class Tinygemm:

@@ -66,6 +66,7 @@ def digit_quant_matmul(
     warps: int = 16,
     records: int = 2,
     stages: int = 3,
+    ahead: int = 1,
     cluster: int = 2,
     blocks: int = 132,
 ) -> Any:
@@ -80,6 +81,7 @@ def digit_quant_matmul(
     warps : workers of a block; together they cover K: ``cluster * warps * records * 128`` is at least K.
     records : that a worker reads of each tile, in one copy.
     stages : copies of a worker on their way.
+    ahead : those that begin before activations are asked for, which would wait behind all of them.
     cluster : blocks that divide K among them and add their sums at the end, through distributed shared memory.
     blocks : how many blocks run; each cluster takes every so many-th tile of W's rows.
 
@@ -107,19 +109,23 @@ def digit_quant_matmul(
     turns = -(-down // (groups * cluster))
 
     @T.macro
-    def split(A: Any, first: Any, planes: Any, largest: Any, worker: Any) -> None:
-        """A worker's columns of A as four bytes each, in the order of codes as bytes, and the bits of each row's largest magnitude: beyond
+    def read(A: Any, first: Any, x: Any) -> None:
+        """A worker's columns of A, in the order of codes as bytes."""
+        for n, k, e in T.Parallel(tokens, quads, QUAD):
+            column = first * COLUMNS + k // IN_RECORD * COLUMNS + form.byte_column(k % IN_RECORD * QUAD + e)
+            value = A[T.min(n, M - 1), column if fills else T.min(column, K - 1)]
+            x[n, k, e] = value if fills else T.if_then_else(column < K, value, T.cast(0.0, dtype))
+
+    @T.macro
+    def split(x: Any, planes: Any, largest: Any, worker: Any) -> None:
+        """Numbers of A as four bytes each, and the bits of each row's largest magnitude: beyond
         infinity's for none."""
-        x = T.alloc_fragment((tokens, quads, QUAD), "float32")
         sizes = T.alloc_fragment((tokens, quads, QUAD), "int32")
         found = T.alloc_fragment((tokens, quads), "int32")
         most = T.alloc_fragment((tokens,), "int32")
         power = T.alloc_fragment((tokens,), "float32")
         for n, k, e in T.Parallel(tokens, quads, QUAD):
-            column = first * COLUMNS + k // IN_RECORD * COLUMNS + form.byte_column(k % IN_RECORD * QUAD + e)
-            value = T.cast(A[T.min(n, M - 1), column if fills else T.min(column, K - 1)], "float32")
-            x[n, k, e] = value if fills else T.if_then_else(column < K, value, 0.0)
-            sizes[n, k, e] = T.reinterpret(x[n, k, e], "int32") & 0x7FFFFFFF
+            sizes[n, k, e] = T.reinterpret(T.cast(x[n, k, e], "float32"), "int32") & 0x7FFFFFFF
         T.reduce_max(sizes, found, dim=2)
         T.reduce_max(found, most, dim=1)
         for n in T.Parallel(tokens):
@@ -127,7 +133,7 @@ def digit_quant_matmul(
             exponent = exponent_of(most[n])
             power[n] = T.if_then_else(exponent < 128, power_of(BITS - exponent), power_of(-126))
         for n, k, e in T.Parallel(tokens, quads, QUAD):
-            value = x[n, k, e] * (power[n] * power_of(-form.byte_unit(k % IN_RECORD * QUAD)))
+            value = T.cast(x[n, k, e], "float32") * (power[n] * power_of(-form.byte_unit(k % IN_RECORD * QUAD)))
             whole = T.cast(T.clamp(value, -(2.0 ** (BITS + 1)), 2.0 ** (BITS + 1)), "int32")
             # Lower digits are from -128 on, so that what is above them carries.
             sizes[n, k, e] = (whole + 0x00808080) ^ 0x00808080
@@ -178,6 +184,14 @@ def digit_quant_matmul(
                 total[i, j] = T.fma(T.cast(whole, "float32"), scale[i], total[i, j])
 
     @T.macro
+    def begin(W: Any, ring: Any, stream: Any, worker: Any, first: Any, group: Any, turns: Any) -> None:
+        """Start the copies of a worker's first tiles."""
+        for turn in list(turns):
+            tile = group + turn * groups
+            if tile < down and first + records <= across:
+                fetch(W, ring, stream, worker, first, turn, tile)
+
+    @T.macro
     def product(W: Any, A: Any, others: Any, C: Any) -> None:
         # Nobody works where there are no rows.
         with T.Kernel(T.min(M, 1) * (groups * cluster), threads=32 * (warps + adders), cluster_dims=cluster) as block:
@@ -194,10 +208,7 @@ def digit_quant_matmul(
                 with T.role("workers", warps=1, instances=warps, registers=worker_registers(warps)) as worker:
                     first = (rank * warps + worker) * records
                     T.assume(first <= (cluster * warps - 1) * records)
-                    for turn in list(range(stages)):
-                        tile = group + turn * groups
-                        if tile < down and first + records <= across:
-                            fetch(W, ring, stream, worker, first, turn, tile)
+                    begin(W, ring, stream, worker, first, group, range(stages)[:ahead])
                     T.pdl_sync()
                     T.pdl_trigger()
                     T.assume(M > 0)
@@ -205,7 +216,10 @@ def digit_quant_matmul(
                     digits = [T.alloc_fragment((WIDTH, step), "int8") for _ in range(pieces)]
                     of_digits = [T.alloc_fragment((WIDTH,), "int32") for _ in range(records)]
                     weight = T.alloc_fragment((WIDTH,), "float32")
-                    split(A, first, planes, largest, worker)
+                    x = T.alloc_fragment((tokens, quads, QUAD), dtype)
+                    read(A, first, x)
+                    begin(W, ring, stream, worker, first, group, range(stages)[ahead:])
+                    split(x, planes, largest, worker)
                     load(planes, largest, worker, digits, weight)
                     add_columns(digits, of_digits)
                     codes = T.alloc_fragment((rows, step), "int8")

@@ -58,6 +58,7 @@ def small_quant_matmul(
     warps: int = 16,
     records: int = 4,
     stages: int = 2,
+    ahead: int = 1,
     cluster: int = 1,
     blocks: int = 132,
 ) -> Any:
@@ -74,6 +75,7 @@ def small_quant_matmul(
     warps : workers of a block; together they cover K: ``cluster * warps * records * 128`` is at least K.
     records : that a worker reads of each tile, in one copy.
     stages : copies of a worker on their way.
+    ahead : those that begin before activations are asked for, which would wait behind all of them.
     cluster : blocks that divide K among them and add their sums at the end, through distributed shared memory.
     blocks : how many blocks run; each cluster takes every so many-th tile of W's rows.
 
@@ -117,6 +119,14 @@ def small_quant_matmul(
             T.reduce_max(columns, of_a[number], dim=0)
 
     @T.macro
+    def begin(W: Any, ring: Any, stream: Any, worker: Any, first: Any, group: Any, turns: Any) -> None:
+        """Start the copies of a worker's first tiles."""
+        for turn in list(turns):
+            tile = group + turn * groups
+            if tile < down and first + records <= across:
+                fetch(W, ring, stream, worker, first, turn, tile)
+
+    @T.macro
     def product(W: Any, A: Any, others: Any, C: Any) -> None:
         with T.Kernel(groups * cluster, threads=32 * (warps + adders), cluster_dims=cluster) as block:
             group, rank = block // cluster, block % cluster
@@ -130,10 +140,7 @@ def small_quant_matmul(
             with T.roles():
                 with T.role("workers", warps=1, instances=warps, registers=worker_registers(warps)) as worker:
                     first = (rank * warps + worker) * records
-                    for turn in list(range(stages)):
-                        tile = group + turn * groups
-                        if tile < down and first + records <= across:
-                            fetch(W, ring, stream, worker, first, turn, tile)
+                    begin(W, ring, stream, worker, first, group, range(stages)[:ahead])
                     if form.is_looked_up:
                         for part in T.serial(-(-16 // warps)):
                             if part * warps + worker < 16:
@@ -144,6 +151,8 @@ def small_quant_matmul(
                     a = [T.alloc_fragment((tokens, step), dtype) for _ in range(groups_of_a * steps)]
                     for piece in list(range(groups_of_a * steps)):
                         T.copy(A[0, first * COLUMNS + piece * step], a[piece])
+                        begin(W, ring, stream, worker, first, group, range(stages)[ahead + piece : ahead + piece + 1])
+                    begin(W, ring, stream, worker, first, group, range(stages)[ahead + groups_of_a * steps :])
                     of_a = [T.alloc_fragment((tokens,), "float32") for _ in range(groups_of_a)] if added else []
                     add_columns(a, of_a)
                     codes = T.alloc_fragment((rows, step), dtype)
