@@ -243,7 +243,7 @@ def digit_quant_matmul(
                     if cluster > 1:
                         T.sync_cluster()
                         add_shares(shares, epilogue, others, C, rank, group, groups, worker, warps)
-                        T.sync_cluster()
+                        T.sync_cluster(ordered=False)
                 with T.role("adders", warps=adders, registers=32 if adders % 4 == 0 else None):
                     result = T.alloc_fragment((tokens, rows), "float32")
                     T.pdl_sync()
@@ -264,7 +264,7 @@ def digit_quant_matmul(
                         for turn in T.serial(tiles, cluster * turns):
                             hand_over(result, shares, turn)
                         T.sync_cluster()
-                        T.sync_cluster()
+                        T.sync_cluster(ordered=False)
 
     tensors = T.Tensor((down, across, words), "uint32"), T.Tensor((M, K), dtype), T.Tensor((M, N), out)
     return entry_point("one_or_two_rows", product, tensors, (M, N), epilogue)

@@ -58,7 +58,7 @@ def small_quant_matmul(
     warps: int = 16,
     records: int = 4,
     stages: int = 2,
-    ahead: int = 1,
+    ahead: int = 3,
     cluster: int = 1,
     blocks: int = 132,
 ) -> Any:
@@ -200,7 +200,7 @@ def small_quant_matmul(
                     if cluster > 1:
                         T.sync_cluster()
                         add_shares(shares, epilogue, others, C, rank, group, groups, worker, warps)
-                        T.sync_cluster()
+                        T.sync_cluster(ordered=False)
                 with T.role("adders", warps=adders, registers=32 if adders % 4 == 0 else None):
                     result = T.alloc_fragment((tokens, rows), "float32")
                     T.pdl_sync()
@@ -220,7 +220,7 @@ def small_quant_matmul(
                         for turn in T.serial(tiles, cluster * turns):
                             hand_over(result, shares, turn)
                         T.sync_cluster()
-                        T.sync_cluster()
+                        T.sync_cluster(ordered=False)
 
     tensors = T.Tensor((down, across, words), "uint32"), T.Tensor((M, K), dtype), T.Tensor((M, N), out)
     return entry_point("few_rows", product, tensors, (M, N), epilogue)

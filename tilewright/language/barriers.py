@@ -309,9 +309,19 @@ def block_rank_in_cluster() -> Scalar:
 
 
 @author_facing
-def cluster_sync() -> None:
-    """All threads of all blocks of the cluster meet; what they wrote before is seen by all after."""
-    call("cluster_sync")
+def cluster_sync(ordered: bool = True) -> None:
+    """All threads of all blocks of the cluster meet; what they wrote before is seen by all after.
+
+    Parameters
+    ----------
+    ordered : False where nothing is handed over, as before a block leaves whose shared memory others have read: nobody then waits for
+        its stores.
+    """
+    if ordered:
+        call("cluster_sync")
+    else:
+        call("cluster_arrive_relaxed")
+        call("cluster_wait")
 
 
 @author_facing

@@ -134,3 +134,11 @@ def test_sums_are_finished_by_the_epilogue() -> None:
     c = np.full((2, N), np.nan, np.float16)
     made.interpret(words, a, np.array([0.5], np.float32), bias, residual, c)
     assert (np.abs(c - (np.maximum(exact * 0.5 + bias, 0) + 3)) <= bound + 0.05).all()
+
+
+def test_blocks_hand_sums_over_and_leave_without_waiting_for_stores() -> None:
+    sizes = CASES["one row in pairs of blocks"][3]
+    text = kernel(200, 2048, form_of(2, "float16"), **sizes).get_kernel_source()
+    handed, left = "tw::cluster_sync();", "tw::cluster_arrive_relaxed();"
+    assert text.count(handed) == text.count(left) == 2  # workers and adders
+    assert text.index(handed) < text.index("tw::load_cluster_fragment") < text.index(left)
