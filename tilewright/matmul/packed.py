@@ -17,6 +17,7 @@ from tilewright.formats import Format, number_format, pack_plain, unpack_plain
 from tilewright.kernels.recipe import Grouped
 from tilewright.matmul.arrays import as_numpy, as_torch, device_of, element_type
 from tilewright.matmul.facts import WeightFacts
+from tilewright.matmul.handles import handle_of
 from tilewright.matmul.record_order import RecordOrder
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import is_torch
@@ -69,16 +70,19 @@ class PackedWeight:
         self._derived: dict[Any, Any] = {}
         self.prepared: dict[Any, Any] = {}
         """What products with this weight have worked out so far, by their request."""
+        self.handle = _name_of(self)
+        """The weight's name in graphs of torch."""
 
     def __getstate__(self) -> dict[str, Any]:
         # Kernels, and what was worked out for them, are made again where they are wanted.
         held = {name: plain_words(array) for name, array in self.held.items()}
-        return {**self.__dict__, "_derived": {}, "prepared": {}, "held": held}
+        return {**self.__dict__, "_derived": {}, "prepared": {}, "held": held, "handle": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self.order is not None:
             self.held["codes"] = words_again(self.held["codes"])
+        self.handle = _name_of(self)
 
     def __repr__(self) -> str:
         return f"<PackedWeight {self.shape[0]} x {self.shape[1]} {self.format} {self.layout} on {self.device}>"
@@ -308,6 +312,16 @@ class PackedWeight:
             if values is not None and (name != "zeros" or self.zeros_mode != "rescale"):
                 table = np.unique(combine.outer(table, np.unique(as_numpy(values).astype(np.float64))[:_MANY]))
         return table
+
+
+def _name_of(weight: PackedWeight) -> Any:
+    """A weight's handle for the operators of torch, which are registered then; None where torch is not there."""
+    if "torch" not in sys.modules:
+        return None
+    from tilewright.matmul.torch_operators import register_operators
+
+    register_operators()
+    return handle_of(weight, "cpu")
 
 
 def _check_arrays(weight: PackedWeight, named: list[str]) -> None:

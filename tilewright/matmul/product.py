@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from typing import Any
 
 from tilewright.errors import (
@@ -28,6 +30,7 @@ from tilewright.matmul.arrays import (
 from tilewright.matmul.facts import Request, WeightFacts, bucket
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import check_request
+from tilewright.matmul.replay import is_watched
 from tilewright.matmul.tiers.base import Machine, Operands, Ready
 from tilewright.matmul.tiers.dispatch import choose, prepare
 from tilewright.runtime.tensors import is_torch
@@ -74,11 +77,60 @@ def quant_matmul(
     ArgumentError : an array of a wrong shape, type or device, named.
     Unsupported : a combination that no kernel computes; says what there is.
     """
+    if _is_followed(x, bias, residual):
+        return _traced(x, weight, activation_scales, quantize, bias, function, residual, out_dtype, out)
     product = Product.of(
         x, weight, activation_scales=activation_scales, quantize=quantize, bias=bias, function=function,
         residual=residual, out_dtype=out_dtype, out=out,
     )  # fmt: skip
     return product.run()
+
+
+def _is_followed(*tensors: Any) -> bool:
+    """Whether torch follows what is computed: its compiler, a tracer, a transform, or one who will ask for gradients."""
+    torch = sys.modules.get("torch")
+    return torch is not None and (torch.compiler.is_compiling() or is_watched() or _trains(*tensors))
+
+
+def _trains(*tensors: Any) -> bool:
+    """Whether somebody will ask for gradients of these."""
+    return sys.modules["torch"].is_grad_enabled() and any(is_torch(t) and t.requires_grad for t in tensors)
+
+
+def _traced(
+    x: Any, weight: PackedWeight, scales: Any, quantize: Any, bias: Any, function: Any, residual: Any, out_dtype: Any, out: Any
+) -> Any:  # fmt: skip
+    """The call as an operator of torch (`torch_operators`); what is behind the sums by torch itself where gradients of it are wanted."""
+    import torch
+
+    if isinstance(x, tuple) or weight.handle is None:
+        raise Unsupported(
+            "a call that torch follows with packed activations, or of a weight made before torch was imported",
+            ("tensors",),
+        )
+    if out is not None:
+        out_dtype = out.dtype
+    elif out_dtype is None and x.dtype.itemsize < 2:
+        raise Unsupported(
+            f"a call that torch follows with activations of {x.dtype} and no out_dtype", ("out_dtype=torch.float32",)
+        )
+    of = x.dtype if out_dtype is None else getattr(torch, out_dtype) if isinstance(out_dtype, str) else out_dtype
+    run = functools.partial(torch.ops.tilewright.quant_matmul, x, weight.shape[0], weight.handle, scales, bias)
+    if _trains(x, bias, residual):
+        found = apply_function(function, run(None, quantize, None, of))
+        found = found if residual is None else found + residual
+    else:
+        found = run(residual, quantize, function, of)
+    return found if out is None else out.copy_(found)
+
+
+def apply_function(name: str | None, values: Any) -> Any:
+    """An epilogue's function by torch, which knows its gradient."""
+    import torch
+
+    if name == "gelu_tanh":
+        return torch.nn.functional.gelu(values, approximate="tanh")
+    return values if name is None else getattr(torch.nn.functional, name)(values)
 
 
 class Product:

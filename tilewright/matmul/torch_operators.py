@@ -4,90 +4,29 @@ A graph names the layer that owns a weight, whose kernels may bring the codes in
 an operand like the others, so that graphs of layers that are alike are one.  Eager calls of `Linear` do not come this way.
 """
 
-import os
-import weakref
-from typing import TYPE_CHECKING, Any, Protocol
+import functools
+from typing import TYPE_CHECKING, Any
 
-from tilewright.errors import Unsupported, WeightIsGone
-from tilewright.matmul.arrays import is_capturing
+from tilewright.errors import Unsupported
 from tilewright.matmul.dense_tensor import dense_tensor
 from tilewright.matmul.experts import grouped_matmul
+from tilewright.matmul.handles import owner_of
 from tilewright.matmul.packed import PackedWeight
-from tilewright.matmul.packed_experts import PackedExperts
 from tilewright.matmul.product import quant_matmul
 
 if TYPE_CHECKING:
     import torch
 
 
-class Owner(Protocol):
-    """What holds a weight: a layer."""
-
-    @property
-    def weight(self) -> PackedWeight | PackedExperts:
-        """The weight as it is now."""
-
-
-_OWNERS: dict[int | bytes, weakref.ref[Any]] = {}
-"""Layers by the addresses of their handles, and by what these hold."""
-
-_CAPTURED: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
-"""Handles of each layer that graphs of the GPU were captured with: their addresses are not given to others."""
-
-
-def handle_of(owner: Owner, device: Any, old: "torch.Tensor | None" = None) -> "torch.Tensor":
-    """A tensor on a device by which operators find a layer, for as long as both live.
-
-    They know it by its address, which nothing else has meanwhile, and copies of it by its random bytes.  When the weight is replaced
-    the layer keeps the `old` one, but not one that a graph of the GPU was captured with: such a graph reads memory that is no longer
-    the weight's, and torch makes it anew where an address has changed.
-    """
-    import torch
-
-    device = torch.device(device)
-    if type(old) is torch.Tensor and old.device.type == device.type and device.index in (None, old.device.index):
-        address = old.data_ptr()
-        if _OWNERS.get(address, _nobody)() is owner and address not in _CAPTURED.get(owner, ()):
-            return old
-    name = os.urandom(16)
-    with torch.inference_mode(False):
-        handle = torch.tensor(list(name), dtype=torch.uint8, device=device)
-    if type(handle) is torch.Tensor and not handle.is_meta:
-        for key in (handle.data_ptr(), name):
-            _OWNERS[key] = weakref.ref(owner)
-            weakref.finalize(handle, _OWNERS.pop, key, None).atexit = False
-    return handle
-
-
-def weight_of(handle: "torch.Tensor") -> PackedWeight:
-    """The weight of the layer with a handle.
+def weight_of(handle: "torch.Tensor") -> Any:
+    """The weight, or the weights, of what has a handle.
 
     Raises
     ------
     WeightIsGone : there is no such layer.
     """
-    owner = (_OWNERS.get(handle.data_ptr()) or _OWNERS.get(bytes(handle.tolist())) or _nobody)()
-    if owner is None:
-        raise WeightIsGone(
-            "a graph calls a layer that was deleted, or whose weight was replaced after the graph was made",
-            hint="keep the layer alive while its graph runs; an exported program that was saved has no layers in another process",
-        )
-    if is_capturing(handle):
-        _CAPTURED.setdefault(owner, {})[handle.data_ptr()] = handle
-    return owner.weight  # type: ignore[no-any-return]
-
-
-def _nobody() -> None:
-    return None
-
-
-def apply_function(name: str | None, values: Any) -> Any:
-    """An epilogue's function by torch, which knows its gradient."""
-    import torch
-
-    if name == "gelu_tanh":
-        return torch.nn.functional.gelu(values, approximate="tanh")
-    return values if name is None else getattr(torch.nn.functional, name)(values)
+    owner = owner_of(handle)
+    return owner if isinstance(owner, PackedWeight) else owner.weight
 
 
 def autocast(x: "torch.Tensor") -> "torch.Tensor":
@@ -100,6 +39,7 @@ def autocast(x: "torch.Tensor") -> "torch.Tensor":
     return x.to(torch.get_autocast_dtype(kind))
 
 
+@functools.cache
 def register_operators() -> None:
     """Make ``torch.ops.tilewright.quant_matmul`` and the gradient of its activations known to torch."""
     import torch

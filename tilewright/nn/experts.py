@@ -11,10 +11,11 @@ from torch.compiler import is_compiling
 from tilewright.errors import MissingTensor, WrongArgumentShape
 from tilewright.matmul.arrays import as_torch
 from tilewright.matmul.experts import grouped_matmul
+from tilewright.matmul.handles import handle_of
 from tilewright.matmul.packed import OPTIONAL, PackedWeight
 from tilewright.matmul.packed_experts import PackedExperts
 from tilewright.matmul.replay import is_watched
-from tilewright.matmul.torch_operators import autocast, handle_of, register_operators
+from tilewright.matmul.torch_operators import autocast, register_operators
 from tilewright.nn.expert_form import CLAMPED, ExpertForm
 from tilewright.quant import QuantizedWeight
 from tilewright.quant.files import CODES, METADATA, metadata_bytes, read_weight

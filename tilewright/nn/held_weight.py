@@ -12,9 +12,9 @@ import torch
 from tilewright.errors import WrongArgumentShape
 from tilewright.formats import number_format, unpack_plain
 from tilewright.matmul.arrays import as_numpy, as_torch
+from tilewright.matmul.handles import handle_of
 from tilewright.matmul.packed import OPTIONAL, PackedWeight, column_order, plain_words, words_again
 from tilewright.matmul.replay import Replays
-from tilewright.matmul.torch_operators import handle_of
 from tilewright.quant import QuantizedWeight
 from tilewright.quant.files import METADATA, metadata_bytes, read_metadata
 

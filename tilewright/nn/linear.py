@@ -18,9 +18,9 @@ from tilewright.matmul.config import check_group_size, check_scale_type, is_size
 from tilewright.matmul.facts import Request
 from tilewright.matmul.packed import OPTIONAL, PackedWeight
 from tilewright.matmul.planning import check_request, check_sums
-from tilewright.matmul.product import Product
+from tilewright.matmul.product import Product, apply_function
 from tilewright.matmul.replay import is_watched
-from tilewright.matmul.torch_operators import apply_function, autocast, register_operators
+from tilewright.matmul.torch_operators import autocast, register_operators
 from tilewright.matmul.tuning import tune
 from tilewright.matmul.weight_codes import codes_of
 from tilewright.nn.held_weight import HeldWeight

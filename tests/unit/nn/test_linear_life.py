@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tilewright.errors import Unsupported, WrongArgumentKind  # noqa: E402
-from tilewright.matmul import torch_operators  # noqa: E402
+from tilewright.matmul import handles, quant_matmul  # noqa: E402
 from tilewright.nn import Linear  # noqa: E402
 
 pytestmark = pytest.mark.sampled(3)
@@ -215,7 +215,7 @@ def test_compiled_graphs_follow_a_weight_that_is_replaced(monkeypatch: pytest.Mo
     address = made.handle.data_ptr()
     made.scales = other.scales
     assert made.handle.data_ptr() == address
-    monkeypatch.setattr(torch_operators, "is_capturing", lambda array: True)
+    monkeypatch.setattr(handles, "is_capturing", lambda array: True)
     met = set()
     for _ in range(5):
         near(compiled(X), other(X))
@@ -263,3 +263,37 @@ def test_replicas_are_layers_of_their_own() -> None:
         for _ in range(3):
             near(replica(X), doubled(X))
             near(made(X), expected)
+
+
+def test_the_function_is_an_operator_in_compiled_programs() -> None:
+    weight, bias, out = layer().weight, torch.randn(N), torch.empty(5, N)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        quant_matmul(x, weight, out=out)
+        return torch.relu(quant_matmul(x, weight, bias=bias, function="silu", residual=out)) + 1
+
+    for call in (program, torch.compile(program, fullgraph=True, backend="aot_eager")):
+        near(call(X), program(X))
+        near(out, quant_matmul(X, weight))
+    whole = torch.compile(lambda x: quant_matmul(x, weight, out_dtype="float32"), fullgraph=True, backend="aot_eager")
+    codes = X.to(torch.int8)
+    near(whole(codes), quant_matmul(codes, weight, out_dtype="float32"))
+    twin = copy.deepcopy(weight)
+    near(
+        torch.compile(lambda x: quant_matmul(x, twin), fullgraph=True, backend="aot_eager")(X), quant_matmul(X, weight)
+    )
+
+
+def test_the_function_gives_gradients() -> None:
+    made, residual = layer(), torch.randn(5, N, requires_grad=True)
+    bias = made.bias.clone().requires_grad_()
+    x, y, own = X.clone().requires_grad_(), X.clone().requires_grad_(), bias.detach().clone().requires_grad_()
+    found = quant_matmul(x, made.weight, bias=bias, function="silu", residual=residual)
+    expected = torch.nn.functional.silu(torch.nn.functional.linear(y, made.dequantize(), own)) + residual
+    near(found, expected)
+    slopes = torch.autograd.grad(found.square().sum(), (x, bias, residual))
+    for slope, other in zip(slopes, torch.autograd.grad(expected.square().sum(), (y, own, residual))):
+        torch.testing.assert_close(slope, other, rtol=1e-4, atol=1e-4)
+    torch.nn.functional.linear(x, made.weight).sum().backward()
+    near(x.grad, made.dequantize().sum(0).expand(5, K))
+    near(torch.vmap(lambda row: quant_matmul(row, made.weight))(X), quant_matmul(X, made.weight))
