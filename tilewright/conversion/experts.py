@@ -14,6 +14,7 @@ from tilewright.conversion.modules import put_in_place
 from tilewright.conversion.schemes import QuantizationScheme, finite_weight
 from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentShape
 from tilewright.matmul.arrays import as_numpy, as_torch
+from tilewright.progress import Progress
 from tilewright.quant.importers.arrays import FLOATS
 from tilewright.quant.weight import QuantizedWeight
 
@@ -45,6 +46,29 @@ class Stack:
         """Experts, N and K of a tensor."""
         experts, first, second = getattr(self.module, name).shape
         return (experts, second, first) if self.columns else (experts, first, second)
+
+    @property
+    def count(self) -> int:
+        """How many experts there are."""
+        return int(getattr(self.module, self.names[0]).shape[0])
+
+    def dealt(self, hidden: Any, routing: tuple[Any, ...]) -> tuple[Any, Any]:
+        """Numbers of the rows of `hidden` in the order of experts, and how many each expert has, for a call of the module."""
+        if self.form is None:
+            return range(len(hidden)), routing[0]
+        return self.form.dealt(hidden, routing, self.count)
+
+    def between(self, expert: int, rows: np.ndarray, weight: QuantizedWeight) -> np.ndarray:
+        """What an expert's second weight is multiplied by, for rows that its first one, rounded, is multiplied by."""
+        import torch
+
+        from tilewright.nn.expert_form import act_of
+
+        both = torch.from_numpy(rows @ weight.to_dense().astype(np.float32).T)
+        bias = self.bias(self.names[0])
+        with torch.no_grad():
+            both = both if bias is None else both + bias[expert].detach().float().cpu()
+            return as_numpy(self.form.passed(both, act_of(self.module)))
 
     def bias(self, name: str) -> Any:
         """Biases ``[experts, N]``, or None."""
@@ -131,9 +155,13 @@ def stacks_to_quantize(model: Any, skip: str) -> dict[str, Stack]:
     }
 
 
-def quantize_stack(model: Any, name: str, stack: Stack, how: QuantizationScheme) -> None:
+def quantize_stack(model: Any, name: str, stack: Stack, how: QuantizationScheme, bar: Progress) -> None:
     """Round the experts of a module to nearest, and put what multiplies by them in its place."""
-    weights = {one: [how.quantize(numbers) for numbers in stack.numbers(name, one)] for one in stack.names}
+    weights: dict[str, list[QuantizedWeight]] = {one: [] for one in stack.names}
+    for expert, numbers in enumerate(zip(*(stack.numbers(name, one) for one in stack.names))):
+        bar.step(f"{name} {expert}")
+        for one, dense in zip(stack.names, numbers):
+            weights[one].append(how.quantize(dense))
     biases = {one: stack.bias(one) for one in stack.names}
     replace_stack(model, name, stack, weights, biases, how.activations)
 
@@ -154,11 +182,22 @@ def replace_stack(
     device = getattr(stack.module, stack.names[0]).device
     device = "cpu" if device.type == "meta" else device
     try:
-        made = [ExpertWeights(weights[one], biases.get(one), activations, device) for one in stack.names]
+        made = [
+            ExpertWeights(_with_scales_of_one_type(weights[one]), biases.get(one), activations, device)
+            for one in stack.names
+        ]
     except WrongArgumentShape as error:
         raise WrongArgumentShape(f"{name}: {error.message}", hint=error.hint) from None
     layer = made[0] if stack.form is None else Experts(made[0], made[1], stack.form, STACKED, act_of(stack.module))
     put_in_place(model, name, stack.module, layer)
+
+
+def _with_scales_of_one_type(weights: Sequence[QuantizedWeight]) -> Sequence[QuantizedWeight]:
+    """Experts whose scales are all float32 where some need it: a scheme gives those it to weights beyond float16."""
+    kinds = {None if weight.scales is None else weight.scales.dtype.name for weight in weights}
+    if kinds != {"float16", "float32"}:
+        return weights
+    return [replace(weight, scales=weight.scales.astype(np.float32)) for weight in weights if weight.scales is not None]
 
 
 def dense_stacks(tensors: Mapping[str, Any], names: Iterable[str], skip: Callable[[str], bool]) -> dict[str, bool]:

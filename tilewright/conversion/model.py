@@ -5,11 +5,12 @@ torch and the layers that need it are imported when a model is given, not before
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from tilewright.checkpoints import open_checkpoint
+from tilewright.conversion.calibration import Calibrated, blocks_of
 from tilewright.conversion.checkpoint import SKIPPED, check_pattern
 from tilewright.conversion.experts import GatheredExperts, quantize_stack, stacks_to_quantize
 from tilewright.conversion.layers import (
@@ -22,7 +23,6 @@ from tilewright.conversion.layers import (
 from tilewright.conversion.modules import (
     check_place,
     is_linear,
-    layer_shape,
     layers_to_quantize,
     made_layer,
     name_what_is_left,
@@ -31,10 +31,8 @@ from tilewright.conversion.modules import (
 )
 from tilewright.conversion.schemes import QuantizationScheme, quantization_scheme
 from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentKind
-from tilewright.formats import SCHEMES
-from tilewright.matmul.arrays import as_numpy, as_torch
+from tilewright.matmul.arrays import as_torch
 from tilewright.progress import Progress
-from tilewright.quant.gptq import Hessian, gptq_quantize
 
 METHODS = ("nearest", "gptq")
 
@@ -63,7 +61,7 @@ def quantize(
     skip : a regular expression; layers with a match in their name stay as they are.
     run : how a batch is given to the model; by default ``model(**batch)`` for mappings, ``model(*batch)`` for tuples
         and lists, ``model(batch)`` else.
-    progress : a bar to move on, one step a layer; by default one of its own.
+    progress : a bar to move on, one step a layer and an expert; by default one of its own.
 
     Returns
     -------
@@ -77,11 +75,11 @@ def quantize(
     Notes
     -----
     A head whose weight is that of an embedding stays.  Layers that a model calls by several names stay one.  Experts that a model keeps in
-    tensors of three dimensions are rounded to nearest, with calibration too, where their module computes as `nn.expert_form`
-    knows it; a warning names others.
+    tensors of three dimensions are rounded where their module computes as `nn.expert_form` knows it; a warning names others.
 
     Calibrated layers are rounded block after block (the children of the model's longest list of modules), each with inputs from
-    the model as quantised so far, as Frantar et al. do; every block costs one run over the calibration.
+    the model as quantised so far, as Frantar et al. do; every block costs one run over the calibration.  An expert is
+    rounded with the tokens that are sent to it; one that gets fewer than its weights have columns learns from others' as well.
     """
     how = quantization_scheme(scheme)
     check_pattern("skip", skip)
@@ -103,18 +101,17 @@ def quantize(
         return made_layer(model_or_weight, how.quantize(numbers_of("the layer", model_or_weight)), how.activations)
     stacks = stacks_to_quantize(model_or_weight, skip)
     layers = layers_to_quantize(model_or_weight, skip, bool(stacks))
-    with progress or Progress(len(layers) + len(stacks)) as bar:
+    with progress or Progress(len(layers) + sum(stack.count for stack in stacks.values())) as bar:
         if calibration is None:
             for name, linear in layers.items():
                 bar.step(name)
                 replace_layer(model_or_weight, name, linear, how.quantize(numbers_of(name, linear)), how.activations)
+            for name, stack in stacks.items():
+                quantize_stack(model_or_weight, name, stack, how, bar)
         else:
-            rounding = _Calibrated(model_or_weight, how, list(calibration), run or _call, act_order, damping, bar)
-            for block in _blocks(model_or_weight, layers):
+            rounding = Calibrated(model_or_weight, how, list(calibration), run, act_order, damping, bar)
+            for block in blocks_of(model_or_weight, {**layers, **stacks}):
                 rounding.quantise(block)
-        for name, stack in stacks.items():
-            bar.step(name)
-            quantize_stack(model_or_weight, name, stack, how)
     name_what_is_left(model_or_weight)
     return model_or_weight
 
@@ -184,85 +181,3 @@ def load_quantized(
 
 def _is_module(candidate: Any) -> bool:
     return hasattr(candidate, "named_modules") and hasattr(candidate, "state_dict")
-
-
-def _blocks(model: Any, layers: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Layers by the child of the longest list of modules that they are in, in their order; those outside last."""
-    import torch
-
-    lists = [
-        (n, m)
-        for n, m in model.named_modules()
-        if isinstance(m, (torch.nn.ModuleList, torch.nn.Sequential)) and len(m) > 1
-    ]
-    longest = max(lists, key=lambda entry: len(entry[1]), default=("", ()))[0]
-    start = f"{longest}." if longest else ""
-    groups: dict[str, dict[str, Any]] = {}
-    for name, layer in layers.items():
-        inside = bool(lists) and name.startswith(start)
-        key = name[len(start) :].partition(".")[0] if inside else "outside"
-        groups.setdefault(key, {})[name] = layer
-    outside = groups.pop("outside", None)
-    return [*groups.values(), *([outside] if outside else [])]
-
-
-class _Calibrated:
-    """GPTQ over blocks of a model's layers."""
-
-    def __init__(
-        self,
-        model: Any,
-        how: QuantizationScheme,
-        batches: list[Any],
-        run: Callable[[Any, Any], Any],
-        act_order: bool,
-        damping: float,
-        bar: Progress,
-    ) -> None:
-        if how.format in SCHEMES:
-            raise CannotQuantize(
-                f"{how.name} has scales that GPTQ does not choose", hint="round it to nearest: no calibration"
-            )
-        self.model, self.how, self.batches, self.run, self.bar = model, how, batches, run, bar
-        self.options = {
-            "group": how.group, "zeros": how.zeros, "scale_dtype": how.scale_dtype, "act_order": act_order, "damping": damping,
-        }  # fmt: skip
-
-    def quantise(self, block: Mapping[str, Any]) -> None:
-        """Round the layers of a block with inputs from one run over the calibration."""
-        hessians = self._hessians(block)
-        for name, linear in block.items():
-            self.bar.step(name)
-            if not hessians[name].count:
-                raise CannotQuantize(
-                    f"no calibration input reaches {name}", hint="leave it out with skip=, or use more inputs"
-                )
-            weight = gptq_quantize(numbers_of(name, linear), hessians[name], self.how.format, **self.options)  # type: ignore[arg-type]
-            replace_layer(self.model, name, linear, weight, self.how.activations)
-
-    def _hessians(self, block: Mapping[str, Any]) -> dict[str, Hessian]:
-        import torch
-
-        hessians = {name: Hessian(layer_shape(linear)[1]) for name, linear in block.items()}
-
-        def listen(name: str) -> Callable[..., None]:
-            def take(module: Any, inputs: tuple[Any, ...], result: Any) -> None:
-                hessians[name].add(as_numpy(inputs[0].detach().float()))
-
-            return take
-
-        hooks = [linear.register_forward_hook(listen(name)) for name, linear in block.items()]
-        try:
-            with torch.no_grad():
-                for batch in self.batches:
-                    self.run(self.model, batch)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        return hessians
-
-
-def _call(model: Any, batch: Any) -> Any:
-    if isinstance(batch, Mapping):
-        return model(**batch)
-    return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)

@@ -37,10 +37,17 @@ class QuantizationScheme:
 
     def quantize(self, weight: Any) -> QuantizedWeight:
         """Round a weight ``[N, K]`` to nearest.  Raises CannotQuantize."""
-        numbers, held = real_numbers(weight), self.scale_dtype
+        numbers = real_numbers(weight)
+        return quantize(
+            numbers, self.format, group=self.group, zeros=self.zeros, scale_dtype=self.scale_dtype_of(numbers)
+        )
+
+    def scale_dtype_of(self, numbers: np.ndarray) -> str | None:
+        """`scale_dtype`; float32 for a weight with scales that float16 has not."""
+        held = self.scale_dtype
         if held == "float16" and numbers.size and not _LEAST < np.abs(numbers).max() < _MOST:
-            held = "float32"  # scales that float16 has not
-        return quantize(numbers, self.format, group=self.group, zeros=self.zeros, scale_dtype=held)
+            return "float32"
+        return held
 
     @property
     def scale_dtype(self) -> str | None:

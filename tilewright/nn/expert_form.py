@@ -67,23 +67,45 @@ class ExpertForm:
         """
         rows = hidden.reshape(-1, hidden.shape[-1])
         if self.call == "even":
-            sizes = torch.full((experts,), len(rows) // experts, dtype=torch.int32, device=rows.device)
-            return products(rows, sizes).reshape(-1, hidden.shape[-1])  # type: ignore[no-any-return]
-        index, factors = sorted(routing, key=torch.is_floating_point)  # by name they come in any order
-        index, factors = index.reshape(-1, index.shape[-1]), factors.reshape(-1, factors.shape[-1])
+            return products(rows, self._even(rows, experts)).reshape(-1, hidden.shape[-1])  # type: ignore[no-any-return]
+        index, factors = _told(routing)
         if self.call == "scores":
             factors = factors.gather(1, index)
         each = index.shape[1]
-        flat = index.reshape(-1)
-        order = torch.argsort(flat, stable=True)
-        # One place more for tokens that are another machine's, whose expert is the number behind the last.
-        sizes = torch.zeros(experts + 1, dtype=torch.int32, device=rows.device)
-        sizes = sizes.scatter_add(0, flat.long(), torch.ones_like(flat, dtype=torch.int32))
+        order, sizes = _ordered(index, experts)
         found = products(rows[order // each], sizes[:experts])
         back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
         of_tokens = found[back].reshape(len(rows), each, found.shape[-1])
         of_tokens = of_tokens.masked_fill((index >= experts)[..., None], 0.0) * factors[..., None]
         return of_tokens.sum(1).to(hidden.dtype).reshape(hidden.shape)
+
+    def dealt(self, hidden: torch.Tensor, routing: tuple[Any, ...], experts: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Which rows of `hidden` the experts multiply: their numbers in the order of experts, and how many each has."""
+        rows = hidden.reshape(-1, hidden.shape[-1])
+        if self.call == "even":
+            return torch.arange(len(rows)), self._even(rows, experts)
+        index, _ = _told(routing)
+        order, sizes = _ordered(index, experts)
+        return order[: sizes[:experts].sum()] // index.shape[1], sizes[:experts]
+
+    @staticmethod
+    def _even(rows: torch.Tensor, experts: int) -> torch.Tensor:
+        return torch.full((experts,), len(rows) // experts, dtype=torch.int32, device=rows.device)
+
+
+def _told(routing: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Experts and factors of each token: by name they come in any order."""
+    index, factors = sorted(routing, key=torch.is_floating_point)
+    return index.reshape(-1, index.shape[-1]), factors.reshape(-1, factors.shape[-1])
+
+
+def _ordered(index: torch.Tensor, experts: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Places of `index` sorted by expert, and how many each expert has."""
+    flat = index.reshape(-1)
+    # One place more for tokens that are another machine's, whose expert is the number behind the last.
+    sizes = torch.zeros(experts + 1, dtype=torch.int32, device=index.device)
+    sizes = sizes.scatter_add(0, flat.long(), torch.ones_like(flat, dtype=torch.int32))
+    return torch.argsort(flat, stable=True), sizes
 
 
 def form_of(module: Any, names: tuple[str, str], columns: bool) -> ExpertForm | None:

@@ -31,7 +31,7 @@ from hf_experts import (  # noqa: E402
 
 import tilewright  # noqa: E402
 from tilewright.checkpoints import save_safetensors  # noqa: E402
-from tilewright.errors import MissingTensor, WrongArgumentShape  # noqa: E402
+from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentShape  # noqa: E402
 from tilewright.nn import Experts, ExpertWeights, Linear  # noqa: E402
 
 SCHEME = "int8-g16"
@@ -238,3 +238,68 @@ def test_gate_and_up_of_two_forms_are_refused() -> None:
         side_by_side(gate, up, "experts.0", False)
     one = side_by_side(gate, quantize(2 * np.ones((8, 32)), "int8", group=16), "experts.0", True)
     np.testing.assert_allclose(one.to_dense()[:, 0], [1, 2] * 8, rtol=1e-3)
+
+
+def calibrated_error(
+    kind: Any, tokens_each: int, scheme: str = "uint3-g16-asym", **options: Any
+) -> tuple[float, float]:
+    """Errors on other tokens of experts rounded to nearest, and with calibration."""
+    exact = block(kind)
+    mixed = torch.randn(HIDDEN, HIDDEN, generator=torch.Generator().manual_seed(2)) * torch.logspace(0, -2, HIDDEN)
+
+    def inputs(seed: int, count: int) -> Any:
+        return torch.randn(count, HIDDEN, generator=torch.Generator().manual_seed(seed)) @ mixed.T
+
+    batches = [inputs(seed, tokens_each) for seed in range(3, 6)]
+    other = inputs(9, 500)
+    errors = []
+    with torch.no_grad():
+        expected = exact(other)
+        for given in ({}, {"calibration": batches, **options}):
+            made = tilewright.quantize(copy.deepcopy(exact), scheme, skip="up$|router", **given)
+            assert isinstance(made.experts, Experts)
+            errors.append(float(((made(other) - expected) ** 2).sum()))
+    return errors[0], errors[1]
+
+
+@pytest.mark.parametrize("kind", ROUTED)
+@pytest.mark.parametrize("act_order", [False, True])
+def test_calibrated_experts_are_nearer_than_those_rounded_to_nearest(kind: Any, act_order: bool) -> None:
+    nearest, calibrated = calibrated_error(kind, 100, act_order=act_order)
+    assert calibrated < 0.7 * nearest
+
+
+def test_experts_that_few_tokens_reach_learn_from_others() -> None:
+    nearest, calibrated = calibrated_error(MixtralExperts, 8)
+    assert calibrated < 0.9 * nearest
+    nearest, calibrated = calibrated_error(MixtralExperts, 1)  # 3 tokens, 2 experts each
+    assert calibrated < 1.5 * nearest
+
+
+def test_calibrated_products_of_runs() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.ModuleDict({"experts": GraniteMoeParallelExperts()})
+    x = torch.randn(90, HIDDEN) @ torch.randn(HIDDEN, HIDDEN)
+    sizes = [20, 0, 40, 30]
+
+    def error(**options: Any) -> float:
+        made = tilewright.quantize(copy.deepcopy(model), "uint3-g16-asym", **options)
+        return float(((made.experts(x, sizes) - model.experts(x, sizes)) ** 2).sum())
+
+    with torch.no_grad():
+        run = lambda model, batch: model.experts(*batch)  # noqa: E731
+        assert error(calibration=[(x, sizes)], run=run) < 0.7 * error()
+        with pytest.raises(CannotQuantize, match="no calibration input reaches experts"):
+            error(calibration=[(x, sizes)], run=lambda model, batch: None)
+
+
+@pytest.mark.parametrize("calibration", [None, [torch.randn(50, HIDDEN)]])
+def test_an_expert_without_weights_is_one_of_them(calibration: Any) -> None:
+    """The scales of numbers that float16 has none for are float32: those of the other experts were float16."""
+    model = block(MixtralExperts)
+    with torch.no_grad():
+        model.experts.gate_up_proj[1] = 0
+        model.experts.down_proj[2] *= 1e-6
+    made = tilewright.quantize(copy.deepcopy(model), "w8a16-g16", calibration=calibration)
+    assert isinstance(made.experts, Experts)
+    close(made(tokens()), rounded(model, made)(tokens()))
