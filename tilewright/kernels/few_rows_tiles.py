@@ -5,7 +5,7 @@ Every worker, a warp, streams the records of its columns through a ring of its o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tilewright.language as T
@@ -18,6 +18,17 @@ def fetch(W: Any, ring: Any, stream: Any, worker: Any, first: Any, turn: Any, ti
     slot = stream.acquire(turn)
     T.copy(W[tile, first : first + ring.shape[2], :], ring[worker, slot, :, :], eviction_policy="evict_first")
     stream.publish(turn)
+
+
+@T.macro
+def begin(W: Any, ring: Any, stream: Any, worker: Any, first: Any, walk: Any, turns: Sequence[int]) -> None:
+    """Start the copies of a worker's first tiles; `walk` is where the cluster begins and how far apart its tiles are."""
+    down, across, _ = W.shape
+    group, groups = walk
+    for turn in list(turns):
+        tile = group + turn * groups
+        if tile < down and first + ring.shape[2] <= across:
+            fetch(W, ring, stream, worker, first, turn, tile)
 
 
 @T.macro

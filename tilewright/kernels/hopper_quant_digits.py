@@ -13,7 +13,7 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.epilogue import PLAIN, Epilogue
-from tilewright.kernels.few_rows_tiles import add_shares, entry_point, fetch, hand_over, shares_of, store
+from tilewright.kernels.few_rows_tiles import add_shares, begin, entry_point, fetch, hand_over, shares_of, store
 from tilewright.kernels.hopper_quant_small import RESIDENT, SHARED_BYTES, InvalidShares, worker_registers
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
@@ -184,14 +184,6 @@ def digit_quant_matmul(
                 total[i, j] = T.fma(T.cast(whole, "float32"), scale[i], total[i, j])
 
     @T.macro
-    def begin(W: Any, ring: Any, stream: Any, worker: Any, first: Any, group: Any, turns: Any) -> None:
-        """Start the copies of a worker's first tiles."""
-        for turn in list(turns):
-            tile = group + turn * groups
-            if tile < down and first + records <= across:
-                fetch(W, ring, stream, worker, first, turn, tile)
-
-    @T.macro
     def product(W: Any, A: Any, others: Any, C: Any) -> None:
         # Nobody works where there are no rows.
         with T.Kernel(T.min(M, 1) * (groups * cluster), threads=32 * (warps + adders), cluster_dims=cluster) as block:
@@ -208,7 +200,7 @@ def digit_quant_matmul(
                 with T.role("workers", warps=1, instances=warps, registers=worker_registers(warps)) as worker:
                     first = (rank * warps + worker) * records
                     T.assume(first <= (cluster * warps - 1) * records)
-                    begin(W, ring, stream, worker, first, group, range(stages)[:ahead])
+                    begin(W, ring, stream, worker, first, (group, groups), range(stages)[:ahead])
                     T.pdl_sync()
                     T.pdl_trigger()
                     T.assume(M > 0)
@@ -218,7 +210,7 @@ def digit_quant_matmul(
                     weight = T.alloc_fragment((WIDTH,), "float32")
                     x = T.alloc_fragment((tokens, quads, QUAD), dtype)
                     read(A, first, x)
-                    begin(W, ring, stream, worker, first, group, range(stages)[ahead:])
+                    begin(W, ring, stream, worker, first, (group, groups), range(stages)[ahead:])
                     split(x, planes, largest, worker)
                     load(planes, largest, worker, digits, weight)
                     add_columns(digits, of_digits)

@@ -17,7 +17,7 @@ import tilewright.language as T
 from tilewright.errors import TilewrightError
 from tilewright.kernels.code_table import fill_pairs, table_bytes, table_of_pairs
 from tilewright.kernels.epilogue import PLAIN, Epilogue
-from tilewright.kernels.few_rows_tiles import add_shares, entry_point, fetch, hand_over, shares_of, store
+from tilewright.kernels.few_rows_tiles import add_shares, begin, entry_point, fetch, hand_over, shares_of, store
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 SLOTS = 3
@@ -119,14 +119,6 @@ def small_quant_matmul(
             T.reduce_max(columns, of_a[number], dim=0)
 
     @T.macro
-    def begin(W: Any, ring: Any, stream: Any, worker: Any, first: Any, group: Any, turns: Any) -> None:
-        """Start the copies of a worker's first tiles."""
-        for turn in list(turns):
-            tile = group + turn * groups
-            if tile < down and first + records <= across:
-                fetch(W, ring, stream, worker, first, turn, tile)
-
-    @T.macro
     def product(W: Any, A: Any, others: Any, C: Any) -> None:
         with T.Kernel(groups * cluster, threads=32 * (warps + adders), cluster_dims=cluster) as block:
             group, rank = block // cluster, block % cluster
@@ -140,7 +132,7 @@ def small_quant_matmul(
             with T.roles():
                 with T.role("workers", warps=1, instances=warps, registers=worker_registers(warps)) as worker:
                     first = (rank * warps + worker) * records
-                    begin(W, ring, stream, worker, first, group, range(stages)[:ahead])
+                    begin(W, ring, stream, worker, first, (group, groups), range(stages)[:ahead])
                     if form.is_looked_up:
                         for part in T.serial(-(-16 // warps)):
                             if part * warps + worker < 16:
@@ -151,8 +143,16 @@ def small_quant_matmul(
                     a = [T.alloc_fragment((tokens, step), dtype) for _ in range(groups_of_a * steps)]
                     for piece in list(range(groups_of_a * steps)):
                         T.copy(A[0, first * COLUMNS + piece * step], a[piece])
-                        begin(W, ring, stream, worker, first, group, range(stages)[ahead + piece : ahead + piece + 1])
-                    begin(W, ring, stream, worker, first, group, range(stages)[ahead + groups_of_a * steps :])
+                        begin(
+                            W,
+                            ring,
+                            stream,
+                            worker,
+                            first,
+                            (group, groups),
+                            range(stages)[ahead + piece : ahead + piece + 1],
+                        )
+                    begin(W, ring, stream, worker, first, (group, groups), range(stages)[ahead + groups_of_a * steps :])
                     of_a = [T.alloc_fragment((tokens,), "float32") for _ in range(groups_of_a)] if added else []
                     add_columns(a, of_a)
                     codes = T.alloc_fragment((rows, step), dtype)
