@@ -127,3 +127,18 @@ def f(X: float32[1003], C: int8[1003]) -> C:
     assert "i8_rounded" in kernel.get_kernel_source()
     whole = cast_array(np.rint(values), dtype("float32"), dtype("int8"))
     np.testing.assert_array_equal(kernel(values), whole)
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint16"])
+def test_narrow_integers_are_widened_by_instructions(kind: str) -> None:
+    """GCC 12 converts a vector of bytes to one of floats an element at a time."""
+    text = f"""
+def f(X: {kind}[1003], C: float32[1003]) -> C:
+    with kernel(blocks={{bx: 1}}, threads={{tx: 1, ty: 1, tz: 1}}):
+        for i in parallel(1003):
+            C[i] = float32(X[i])
+"""
+    kernel, values = compiled(text), values_of(dtype(kind), np.random.default_rng(3))
+    short = f"{kind[0]}{kind.removeprefix('u').removeprefix('int')}"
+    assert f"tw_{kind[0]}32_of_{short}x" in kernel.get_kernel_source()
+    np.testing.assert_array_equal(kernel(values), values.astype(np.float32))

@@ -106,7 +106,7 @@ def test_parts_of_lines_are_stored_together() -> None:
 def test_short_rows_are_stored_as_ever_where_streams_wait_for_other_stores() -> None:
     body = "for i in range(0, {}, 16):\n    C[i].x16 = A[i].x16"
     ordered = Context(replace(MACHINE, features=MACHINE.features | {"ordered_streams"}))
-    for extent, context, count in ((512, CONTEXT, 1), (512, ordered, 0), (1024, ordered, 1)):
+    for extent, context, count in ((512, CONTEXT, 1), (512, ordered, 0), (2048, ordered, 1)):
         assert len(calls(stream_stores(program(body.format(extent)), context), "stream")) == count, extent
 
 

@@ -75,7 +75,7 @@ LINE, STORED_BYTES = 64, 16
 """Bytes that the machine writes at once, and at a multiple of how many a part of them may begin."""
 FEW = 16
 """Vectors of a row that is stored in parts of lines where it does not begin with one."""
-FEW_IN_ORDER = 48
+FEW_IN_ORDER = 80
 """Vectors of a row that is stored as ever where stores past the caches wait for those of the row's ends."""
 MADE_OF = (2, 4)
 """Vectors of which a line is made where results are narrower than what they are computed from."""

@@ -21,6 +21,7 @@ from tilewright.targets.cpu.spellings import (
     lanes_suffix,
 )
 
+_NARROW = ("i8", "u8", "i16", "u16")
 _LOGICAL = {"all": "and", "any": "or"}
 
 
@@ -315,6 +316,10 @@ class CpuExpressions(CFamilyPrinter):
             return text
         if source[0] in "iu" and target[0] in "iu" and source[1:] == target[1:]:
             return Text(f"({target}x{lanes}){self.operand(text, UNARY)}", UNARY)
+        if source in _NARROW and target[1:] == "32":
+            wide = f"{source[0]}32"
+            text = self.call(f"tw_{wide}_of_{source}x{lanes}", text)
+            return self._convert(text, wide, target, lanes)
         return self.call("__builtin_convertvector", text, f"{target}x{lanes}")
 
     def expression_Reinterpret(self, node: nodes.Reinterpret) -> Text:

@@ -3,6 +3,38 @@
  * To a narrow float: rounded to nearest even, once; formats without infinities saturate.  From a float to an
  * integer: truncated and saturated, NaN gives 0. */
 
+/* Integers of 8 and of 16 bits as those of 32.  GCC 12 converts bytes one by one, and words by halves. */
+#if LANES == 16 && defined(__AVX512F__)
+#define TW_WIDEN(to, from, part, instruction)                                                   \
+  TW_INLINE V(to) FN(to##_of_##from)(V(from) x) {                                              \
+    part low;                                                                                  \
+    memcpy(&low, &x, sizeof low);                                                              \
+    return (V(to))_mm512_##instruction(low);                                                   \
+  }
+TW_WIDEN(u32, u16, __m256i, cvtepu16_epi32)
+TW_WIDEN(i32, i16, __m256i, cvtepi16_epi32)
+TW_WIDEN(u32, u8, __m128i, cvtepu8_epi32)
+TW_WIDEN(i32, i8, __m128i, cvtepi8_epi32)
+#elif LANES == 8 && defined(__AVX2__)
+#define TW_WIDEN(to, from, instruction)                                                         \
+  TW_INLINE V(to) FN(to##_of_##from)(V(from) x) {                                              \
+    __m128i low = _mm_setzero_si128();                                                         \
+    memcpy(&low, &x, sizeof x);                                                                \
+    return (V(to))_mm256_##instruction(low);                                                   \
+  }
+TW_WIDEN(u32, u16, cvtepu16_epi32)
+TW_WIDEN(i32, i16, cvtepi16_epi32)
+TW_WIDEN(u32, u8, cvtepu8_epi32)
+TW_WIDEN(i32, i8, cvtepi8_epi32)
+#else
+#define TW_WIDEN(to, from) TW_INLINE V(to) FN(to##_of_##from)(V(from) x) { return CONVERT(x, to); }
+TW_WIDEN(u32, u16)
+TW_WIDEN(i32, i16)
+TW_WIDEN(u32, u8)
+TW_WIDEN(i32, i8)
+#endif
+#undef TW_WIDEN
+
 /* The lesser and the greater of two; b where one is NaN. */
 #if LANES == 16 && defined(__AVX512F__)
 TW_INLINE V(f32) FN(lesser_f32)(V(f32) a, V(f32) b) { V(f32) r; __asm__("vminps %2, %1, %0" : "=v"(r) : "v"(a), "v"(b)); return r; }
@@ -97,7 +129,7 @@ TW_INLINE V(f64) FN(f64_odd_from_i64)(V(i64) x) {
 #endif
 
 /* bfloat16: the upper half of a float. */
-TW_INLINE V(f32) FN(f32_from_bf16)(V(u16) x) { return FN(float_u32)(CONVERT(x, u32) << 16); }
+TW_INLINE V(f32) FN(f32_from_bf16)(V(u16) x) { return FN(float_u32)(FN(u32_of_u16)(x) << 16); }
 TW_INLINE V(u16) FN(bf16_from_f32_bits)(V(f32) x) {
   V(u32) bits = FN(bits_f32)(x);
   V(u32) rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
@@ -117,7 +149,7 @@ TW_INLINE V(u16) FN(bf16_from_f32)(V(f32) x) { return FN(bf16_from_f32_bits)(x);
 
 /* float16 by bits; the hardware's conversion replaces it below where there is one. */
 TW_INLINE V(f32) FN(f32_from_f16_bits)(V(u16) x) {
-  V(u32) wide = CONVERT(x, u32), sign = wide >> 15, code = wide & 0x7fff;
+  V(u32) wide = FN(u32_of_u16)(x), sign = wide >> 15, code = wide & 0x7fff;
   TW_DECODE(10, 15)
   V(u32) special = code << 13 | 0x7f800000;
   return FN(float_u32)(SELECT(code >= 0x7c00, special, magnitude, u32) | sign << 31);
@@ -168,7 +200,7 @@ TW_INLINE V(f32) FN(tf32_from_f32)(V(f32) x) {
 
 /* The eight-bit formats. */
 TW_INLINE V(f32) FN(f32_from_e4m3fn)(V(u8) x) {
-  V(u32) wide = CONVERT(x, u32), sign = wide >> 7, code = wide & 0x7f;
+  V(u32) wide = FN(u32_of_u8)(x), sign = wide >> 7, code = wide & 0x7f;
   TW_DECODE(3, 7)
   return FN(float_u32)(SELECT(code == 0x7f, SPLAT(0x7fc00000, u32), magnitude, u32) | sign << 31);
 }
@@ -185,7 +217,7 @@ TW_INLINE V(u8) FN(e5m2_from_f32)(V(f32) x) {
 }
 #define TW_FNUZ(name, M, BIAS)                                                                  \
   TW_INLINE V(f32) FN(f32_from_##name)(V(u8) x) {                                              \
-    V(u32) wide = CONVERT(x, u32), sign = wide >> 7, code = wide & 0x7f;                       \
+    V(u32) wide = FN(u32_of_u8)(x), sign = wide >> 7, code = wide & 0x7f;                       \
     TW_DECODE(M, BIAS)                                                                          \
     return FN(float_u32)(SELECT(wide == 0x80, SPLAT(0x7fc00000, u32), magnitude | sign << 31, u32)); \
   }                                                                                             \
@@ -200,7 +232,7 @@ TW_FNUZ(e5m2fnuz, 2, 16)
 
 /* e8m0: a power of two, 2**(code - 127); 255 is NaN. */
 TW_INLINE V(f32) FN(f32_from_e8m0)(V(u8) x) {
-  V(u32) code = CONVERT(x, u32);
+  V(u32) code = FN(u32_of_u8)(x);
   V(u32) bits = SELECT(code == 0, SPLAT(0x00400000, u32), code << 23, u32);
   return FN(float_u32)(SELECT(code == 255, SPLAT(0x7fc00000, u32), bits, u32));
 }
@@ -213,7 +245,7 @@ TW_INLINE V(u8) FN(e8m0_from_f32)(V(f32) x) {
 
 /* e2m1: four bits, no infinities, no NaN. */
 TW_INLINE V(f32) FN(f32_from_e2m1)(V(u8) x) {
-  V(u32) wide = CONVERT(x, u32), sign = wide >> 3, code = wide & 7;
+  V(u32) wide = FN(u32_of_u8)(x), sign = wide >> 3, code = wide & 7;
   TW_DECODE(1, 1)
   return FN(float_u32)(magnitude | sign << 31);
 }
