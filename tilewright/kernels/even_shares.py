@@ -17,6 +17,19 @@ HELD, PIECE = 64, 8
 """Rows of sums that a warpgroup holds, and columns of them in one piece of its registers."""
 
 
+def share_of(tiles: Any, chunks: int, groups: int) -> Any:
+    """Steps of shared tiles that each of so many groups takes; never more than a tile has."""
+    return T.ceildiv(tiles % groups * chunks, groups)
+
+
+def own_stretch(tiles: Any, chunks: int, groups: int, group: Any) -> tuple[Any, Any, Any]:
+    """A group's stretch of the steps of shared tiles: its first step, how many it is, and how many of them are its first tile's."""
+    shared, share = tiles % groups * chunks, share_of(tiles, chunks, groups)
+    first = T.min((groups - 1 - group) * share, shared)
+    held = T.min(share, shared - first)
+    return first, held, T.min(chunks - first % chunks, held)
+
+
 @dataclass(frozen=True, slots=True)
 class EvenShares:
     """What one group of blocks works on.
@@ -26,12 +39,17 @@ class EvenShares:
     tiles : how many there are, known at launch.
     chunks : steps along K of each.
     groups, group : how many groups of blocks there are, and the number of this one among them.
+    first, held, head : the group's stretch of shared tiles, see `own_stretch`; a kernel has names for them, since all
+        that follows is made of them.
     """
 
     tiles: Any
     chunks: int
     groups: int
     group: Any
+    first: Any
+    held: Any
+    head: Any
 
     @property
     def turns(self) -> Any:
@@ -43,28 +61,20 @@ class EvenShares:
         """The place of this group's stretches among all: counted from the last."""
         return self.groups - 1 - self.group
 
-    @property
-    def share(self) -> Any:
-        """Steps of shared tiles that each group takes; never more than a tile has."""
-        return T.ceildiv(self.tiles % self.groups * self.chunks, self.groups)
-
     def stretch(self, turn: Any) -> tuple[Any, Any, Any, Any]:
         """The tile of a turn, its first step, how many follow, and how many steps this group has done before."""
-        shared, share = self.tiles % self.groups * self.chunks, self.share
-        first = T.min(self.own * share, shared)
-        held = T.min(share, shared - first)
-        head = T.min(self.chunks - first % self.chunks, held)
         whole = self.tiles % self.groups + (turn - 2) * self.groups + self.own
         begins, follows = turn == 0, turn == 1
-        tile = T.if_then_else(turn < 2, first // self.chunks + turn, whole)
-        begin = T.if_then_else(begins, first % self.chunks, 0)
-        count = T.if_then_else(begins, head, T.if_then_else(follows, held - head, self.chunks))
-        before = T.if_then_else(begins, 0, T.if_then_else(follows, head, held + (turn - 2) * self.chunks))
+        tile = T.if_then_else(turn < 2, self.first // self.chunks + turn, whole)
+        begin = T.if_then_else(begins, self.first % self.chunks, 0)
+        count = T.if_then_else(begins, self.head, T.if_then_else(follows, self.held - self.head, self.chunks))
+        later = self.held + (turn - 2) * self.chunks
+        before = T.if_then_else(begins, 0, T.if_then_else(follows, self.head, later))
         return tile, begin, count, before
 
     def peers(self, tile: Any) -> tuple[Any, Any]:
         """The places behind this group's that have stretches of its last shared tile: the first, and the one behind them."""
-        return self.own + 1, T.ceildiv((tile + 1) * self.chunks, self.share)
+        return self.own + 1, T.ceildiv((tile + 1) * self.chunks, share_of(self.tiles, self.chunks, self.groups))
 
 
 def in_panels(tile: Any, entries: Any, wide: int, band: int) -> tuple[Any, Any]:

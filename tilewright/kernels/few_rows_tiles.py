@@ -84,7 +84,7 @@ def add_shares(
 
 def entry_point(
     name: str, product: Callable[..., None], tensors: tuple[Any, Any, Any], size: tuple[Any, int], epilogue: Epilogue
-) -> Any:
+) -> T.PrimFunc:
     """The function that is launched: of W, A and C alone, or with an epilogue's factor, bias and residual before C.
 
     Parameters

@@ -69,7 +69,7 @@ def digit_quant_matmul(
     ahead: int = 1,
     cluster: int = 2,
     blocks: int = 132,
-) -> Any:
+) -> T.PrimFunc:
     """Product of one or two rows with ``(codes - offset) * scales``.
 
     Parameters

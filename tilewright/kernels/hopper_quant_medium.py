@@ -15,7 +15,15 @@ import tilewright.language as T
 from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.kernels.code_table import ROWS, fill_pairs, table_of_pairs
 from tilewright.kernels.epilogue import PLAIN, Epilogue, paired, stored
-from tilewright.kernels.even_shares import EvenShares, announce, hand_over, in_panels, take_over, workspaces
+from tilewright.kernels.even_shares import (
+    EvenShares,
+    announce,
+    hand_over,
+    in_panels,
+    own_stretch,
+    take_over,
+    workspaces,
+)
 from tilewright.kernels.few_rows_tiles import entry_point
 from tilewright.kernels.grouped_matmul import list_tiles
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
@@ -298,7 +306,9 @@ def medium_quant_matmul(
             if experts:
                 T.pdl_sync()  # the list was made by the kernel before
             entries = T.ceildiv(M, tokens) if runs is None else runs[-1][0]
-            shares = EvenShares(entries * wide, chunks, groups, block // sharing)
+            tiles = entries * wide
+            first, held, head = own_stretch(tiles, chunks, groups, block // sharing)
+            shares = EvenShares(tiles, chunks, groups, block // sharing, first, held, head)
             rank = block % sharing if sharing > 1 else 0
             a_ring = T.alloc_shared((stages, halves, tokens, HALF), dtype)
             w_ring = T.alloc_shared((weight_stages, all_parts, records, words), "uint32")

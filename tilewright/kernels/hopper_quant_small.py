@@ -61,7 +61,7 @@ def small_quant_matmul(
     ahead: int = 3,
     cluster: int = 1,
     blocks: int = 132,
-) -> Any:
+) -> T.PrimFunc:
     """Product of up to `tokens` rows with ``(codes - offset) * scales``, or ``(codes - zeros) * scales``.
 
     Parameters

@@ -368,10 +368,14 @@ def annotated_in_body(function: Any) -> frozenset[str]:
 def is_factory(function: Any) -> bool:
     """Whether a function makes a `PrimFunc` rather than being a kernel of the direct style.
 
-    True where its body defines a `T.prim_func`; where it neither does nor says anything of the direct style
+    True where it is annotated to return one, or its body defines a `T.prim_func`; where it neither does nor says anything of the direct style
     (annotated parameters, `T.Kernel`, `T.empty`, `T.const`), it is taken to return one that another function made.
     """
-    if "prim_func" in function.__code__.co_names:  # told without reading the source, which decorating would wait for
-        return True
+    returned = function.__annotations__.get("return")
+    if returned is PrimFunc or (isinstance(returned, str) and returned.rpartition(".")[2] == PrimFunc.__name__):
+        return True  # told without reading the source, which decorating would wait for
+    names = function.__code__.co_names
+    if "prim_func" in names or "Kernel" in names:
+        return "prim_func" in names
     annotated, has_prim_func, is_direct = _body_facts(function)
     return has_prim_func or not (annotated or is_direct)

@@ -87,8 +87,12 @@ def source_of(code: CodeType) -> FunctionSource:
 
 
 def _read(code: CodeType) -> FunctionSource:
+    linecache.checkcache(code.co_filename)
+    first = code.co_firstlineno
+    below = linecache.getlines(code.co_filename)[first - 1 :]
     try:
-        lines, first = inspect.getsourcelines(code)
+        # `inspect` looks for the module first, among all that are loaded; that helps with archives only.
+        lines, first = (inspect.getblock(below), first) if below else inspect.getsourcelines(code)
     except (OSError, TypeError, SyntaxError):
         raise SourceUnavailable(code.co_name) from None
     _check_unchanged(code, lines, first)

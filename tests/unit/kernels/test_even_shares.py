@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.kernels.even_shares import EvenShares
+from tilewright.kernels.even_shares import EvenShares, own_stretch
+
+
+def shares_of(tiles: int, chunks: int, groups: int, group: int) -> EvenShares:
+    return EvenShares(tiles, chunks, groups, group, *own_stretch(tiles, chunks, groups, group))
 
 
 def stretches(tiles: int, chunks: int, groups: int) -> dict[int, list[tuple[int, int, int]]]:
     """By a group's own place: tile, first step and number of steps of each stretch that is not empty."""
     found = {}
     for group in range(groups):
-        shares = EvenShares(tiles, chunks, groups, group)
+        shares = shares_of(tiles, chunks, groups, group)
         done, own = 0, []
         for turn in range(int(shares.turns)):
             tile, begin, count, before = (int(value) for value in shares.stretch(turn))
@@ -51,7 +55,7 @@ def test_who_has_the_first_steps_finds_the_others_behind(tiles: int, chunks: int
         for number, (tile, begin, count) in enumerate(own):
             assert begin == 0 or number == 0, "a stretch within a tile comes first: there is memory for one"
             if begin == 0 and count < chunks:
-                shares = EvenShares(tiles, chunks, groups, groups - 1 - place)
+                shares = shares_of(tiles, chunks, groups, groups - 1 - place)
                 first, behind = (int(value) for value in shares.peers(tile))
                 others = [dealt[peer][0] for peer in range(first, behind)]
                 assert all(other[0] == tile and other[1] > 0 for other in others)

@@ -94,12 +94,12 @@ class Fragments:
         if factory is medium_quant_matmul and not sizes["promoted"] and form.zero is None:
             sizes["lifted"] = form.is_liftable(offset) and can_be_lifted(weight, form)
         plain = epilogue.is_plain and factory is not fragment_matmul
-        packing_begun(weight, form)
         kernel = factory.for_target(
             machine.arch, facts.N, columns, form, out=request.out, offset=offset, epilogue=epilogue,
             **({} if form.zero is None else {"zeros_mode": mode}), **sizes,
         )  # fmt: skip
         begun(kernel, example)
+        packing_begun(weight, form)
         records = weight.derived(
             (self.name, str(form), type(example)), lambda: records_of(weight, form, coding, example)
         )
