@@ -1,4 +1,4 @@
-"""What the kernels of few rows of A by low-bit records share: a worker's copies, and what becomes of the sums of a tile of W's rows.
+"""What the kernels of few rows of A by low-bit records share: a worker's copies, adders, and what becomes of the sums of a tile of W's rows.
 
 Every worker, a warp, streams the records of its columns through a ring of its own; the blocks of a cluster divide K among them.
 """
@@ -55,22 +55,56 @@ def shares_of(shape: tuple[int, int, int, int]) -> Any:
 
 
 @T.macro
-def hand_over(result: Any, shares: Any, turn: Any) -> None:
-    """A block's sums of its tile number `turn`, to where the block of the cluster finds them that stores them."""
-    T.copy(result, shares[turn % shares.shape[0], turn // shares.shape[0], :, :])
+def add_tiles(
+    sums: Any, found: Any, columns: int, tiles: Any, shares: Any, epilogue: Epilogue, others: Any, C: Any, walk: Any
+) -> None:
+    """What the adders do: add up what the workers of the block found for a tile, always in the same order.
+
+    Parameters
+    ----------
+    sums, found : [slots, workers, rows, tokens * columns], and the channel that they come by.
+    columns : in which workers hold the sum of a row of A.
+    tiles : how many the block works on; `walk` is where its cluster begins and how far apart they are.
+    shares : where the blocks of a cluster leave their sums, [blocks, turns, tokens, rows]; None where one block stores them itself.
+    """
+    _, warps, rows, width = sums.shape
+    tokens = width // columns
+    group, groups = walk
+    result = T.alloc_fragment((tokens, rows), "float32")
+    T.pdl_sync()
+    for turn in T.serial(tiles):
+        full = found.receive(turn)
+        T.clear(result)
+        for number in T.unroll(warps):
+            for i, j in T.Parallel(tokens, rows):
+                for column in list(range(columns)):
+                    result[i, j] += sums[full, number, j, i * columns + column]
+        found.release(turn)
+        if shares is None:
+            store(result, epilogue, others, C, (group + turn * groups) * rows)
+        else:
+            T.copy(result, shares[turn % shares.shape[0], turn // shares.shape[0], :, :])
+    if shares is not None:
+        T.clear(result)
+        for turn in T.serial(tiles, shares.shape[0] * shares.shape[1]):
+            T.copy(result, shares[turn % shares.shape[0], turn // shares.shape[0], :, :])
+        T.sync_cluster()
+        T.sync_cluster(ordered=False)
 
 
 @T.macro
 def add_shares(
-    shares: Any, epilogue: Epilogue, others: Any, C: Any, rank: Any, group: Any, groups: int, worker: Any, warps: int
+    shares: Any, epilogue: Epilogue, others: Any, C: Any, rank: Any, walk: Any, worker: Any, warps: int
 ) -> None:
-    """Add what the blocks of the cluster found for the tiles that are this one's to store, one after the other.
+    """What the workers do last: add what the blocks of the cluster found for the tiles that are this one's to store, in order of the blocks.
 
-    Cluster `group` of `groups` takes every so many-th tile; its blocks store one after the other; its workers share a block's.
+    The blocks of a cluster store its tiles in turn, and the workers of a block share these.
     """
     cluster, turns, tokens, rows = shares.shape
+    group, groups = walk
     total = T.alloc_fragment((tokens, rows), "float32")
     other = T.alloc_fragment((tokens, rows), "float32")
+    T.sync_cluster()
     for turn in T.serial(-(-turns // warps)):
         number = turn * warps + worker
         if number < turns:
@@ -80,6 +114,7 @@ def add_shares(
                 for i, j in T.Parallel(tokens, rows):
                     total[i, j] += other[i, j]
             store(total, epilogue, others, C, (group + (number * cluster + rank) * groups) * rows)
+    T.sync_cluster(ordered=False)
 
 
 def entry_point(

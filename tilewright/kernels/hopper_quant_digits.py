@@ -13,7 +13,7 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.epilogue import PLAIN, Epilogue
-from tilewright.kernels.few_rows_tiles import add_shares, begin, entry_point, fetch, hand_over, shares_of, store
+from tilewright.kernels.few_rows_tiles import add_shares, add_tiles, begin, entry_point, fetch, shares_of
 from tilewright.kernels.hopper_quant_small import RESIDENT, SHARED_BYTES, InvalidShares, worker_registers
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
@@ -188,6 +188,7 @@ def digit_quant_matmul(
         # Nobody works where there are no rows.
         with T.Kernel(T.min(M, 1) * (groups * cluster), threads=32 * (warps + adders), cluster_dims=cluster) as block:
             group, rank = block // cluster, block % cluster
+            walk = group, groups
             ring = T.alloc_shared((warps, stages, records, words), "uint32")
             sums = T.alloc_shared((SLOTS, warps, rows, used), "float32")
             planes = T.alloc_shared((warps, used, span + APART), "int8")
@@ -200,7 +201,8 @@ def digit_quant_matmul(
                 with T.role("workers", warps=1, instances=warps, registers=worker_registers(warps)) as worker:
                     first = (rank * warps + worker) * records
                     T.assume(first <= (cluster * warps - 1) * records)
-                    begin(W, ring, stream, worker, first, (group, groups), range(stages)[:ahead])
+                    mine = W, ring, stream, worker, first
+                    begin(*mine, walk, range(stages)[:ahead])
                     T.pdl_sync()
                     T.pdl_trigger()
                     T.assume(M > 0)
@@ -210,7 +212,7 @@ def digit_quant_matmul(
                     weight = T.alloc_fragment((WIDTH,), "float32")
                     x = T.alloc_fragment((tokens, quads, QUAD), dtype)
                     read(A, first, x)
-                    begin(W, ring, stream, worker, first, (group, groups), range(stages)[ahead:])
+                    begin(*mine, walk, range(stages)[ahead:])
                     split(x, planes, largest, worker)
                     load(planes, largest, worker, digits, weight)
                     add_columns(digits, of_digits)
@@ -226,37 +228,16 @@ def digit_quant_matmul(
                             stream.release(turn)
                             following = group + (turn + stages) * groups
                             if following < down:
-                                fetch(W, ring, stream, worker, first, turn + stages, following)
+                                fetch(*mine, turn + stages, following)
                         own = found.acquire(turn)
                         for i, j in T.Parallel(rows, WIDTH):
                             if j < used:
                                 sums[own, worker, i, j] = total[i, j] * weight[j]
                         found.publish(turn)
                     if cluster > 1:
-                        T.sync_cluster()
-                        add_shares(shares, epilogue, others, C, rank, group, groups, worker, warps)
-                        T.sync_cluster(ordered=False)
+                        add_shares(shares, epilogue, others, C, rank, walk, worker, warps)
                 with T.role("adders", warps=adders, registers=32 if adders % 4 == 0 else None):
-                    result = T.alloc_fragment((tokens, rows), "float32")
-                    T.pdl_sync()
-                    for turn in T.serial(tiles):
-                        full = found.receive(turn)
-                        T.clear(result)
-                        for number in T.unroll(warps):
-                            for i, j in T.Parallel(tokens, rows):
-                                for digit in list(range(DIGITS)):
-                                    result[i, j] += sums[full, number, j, i * DIGITS + digit]
-                        found.release(turn)
-                        if cluster > 1:
-                            hand_over(result, shares, turn)
-                        else:
-                            store(result, epilogue, others, C, (group + turn * groups) * rows)
-                    if cluster > 1:
-                        T.clear(result)
-                        for turn in T.serial(tiles, cluster * turns):
-                            hand_over(result, shares, turn)
-                        T.sync_cluster()
-                        T.sync_cluster(ordered=False)
+                    add_tiles(sums, found, DIGITS, tiles, shares, epilogue, others, C, walk)
 
     tensors = T.Tensor((down, across, words), "uint32"), T.Tensor((M, K), dtype), T.Tensor((M, N), out)
     return entry_point("one_or_two_rows", product, tensors, (M, N), epilogue)

@@ -17,7 +17,7 @@ import tilewright.language as T
 from tilewright.errors import TilewrightError
 from tilewright.kernels.code_table import fill_pairs, table_bytes, table_of_pairs
 from tilewright.kernels.epilogue import PLAIN, Epilogue
-from tilewright.kernels.few_rows_tiles import add_shares, begin, entry_point, fetch, hand_over, shares_of, store
+from tilewright.kernels.few_rows_tiles import add_shares, add_tiles, begin, entry_point, fetch, shares_of
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 SLOTS = 3
@@ -122,6 +122,7 @@ def small_quant_matmul(
     def product(W: Any, A: Any, others: Any, C: Any) -> None:
         with T.Kernel(groups * cluster, threads=32 * (warps + adders), cluster_dims=cluster) as block:
             group, rank = block // cluster, block % cluster
+            walk = group, groups
             ring = T.alloc_shared((warps, stages, records, words), "uint32")
             sums = T.alloc_shared((SLOTS, warps, rows, tokens), "float32")
             shares = shares_of((cluster, turns, tokens, rows))
@@ -132,7 +133,8 @@ def small_quant_matmul(
             with T.roles():
                 with T.role("workers", warps=1, instances=warps, registers=worker_registers(warps)) as worker:
                     first = (rank * warps + worker) * records
-                    begin(W, ring, stream, worker, first, (group, groups), range(stages)[:ahead])
+                    mine = W, ring, stream, worker, first
+                    begin(*mine, walk, range(stages)[:ahead])
                     if form.is_looked_up:
                         for part in T.serial(-(-16 // warps)):
                             if part * warps + worker < 16:
@@ -143,16 +145,8 @@ def small_quant_matmul(
                     a = [T.alloc_fragment((tokens, step), dtype) for _ in range(groups_of_a * steps)]
                     for piece in list(range(groups_of_a * steps)):
                         T.copy(A[0, first * COLUMNS + piece * step], a[piece])
-                        begin(
-                            W,
-                            ring,
-                            stream,
-                            worker,
-                            first,
-                            (group, groups),
-                            range(stages)[ahead + piece : ahead + piece + 1],
-                        )
-                    begin(W, ring, stream, worker, first, (group, groups), range(stages)[ahead + groups_of_a * steps :])
+                        begin(*mine, walk, range(stages)[ahead + piece : ahead + piece + 1])
+                    begin(*mine, walk, range(stages)[ahead + groups_of_a * steps :])
                     of_a = [T.alloc_fragment((tokens,), "float32") for _ in range(groups_of_a)] if added else []
                     add_columns(a, of_a)
                     codes = T.alloc_fragment((rows, step), dtype)
@@ -193,34 +187,14 @@ def small_quant_matmul(
                             stream.release(turn)
                             following = group + (turn + stages) * groups
                             if following < down:
-                                fetch(W, ring, stream, worker, first, turn + stages, following)
+                                fetch(*mine, turn + stages, following)
                         own = found.acquire(turn)
                         T.copy(total, sums[own, worker, :, :])
                         found.publish(turn)
                     if cluster > 1:
-                        T.sync_cluster()
-                        add_shares(shares, epilogue, others, C, rank, group, groups, worker, warps)
-                        T.sync_cluster(ordered=False)
+                        add_shares(shares, epilogue, others, C, rank, walk, worker, warps)
                 with T.role("adders", warps=adders, registers=32 if adders % 4 == 0 else None):
-                    result = T.alloc_fragment((tokens, rows), "float32")
-                    T.pdl_sync()
-                    for turn in T.serial(tiles):
-                        full = found.receive(turn)
-                        T.clear(result)
-                        for number in T.unroll(warps):
-                            for i, j in T.Parallel(tokens, rows):
-                                result[i, j] += sums[full, number, j, i]
-                        found.release(turn)
-                        if cluster > 1:
-                            hand_over(result, shares, turn)
-                        else:
-                            store(result, epilogue, others, C, (group + turn * groups) * rows)
-                    if cluster > 1:
-                        T.clear(result)
-                        for turn in T.serial(tiles, cluster * turns):
-                            hand_over(result, shares, turn)
-                        T.sync_cluster()
-                        T.sync_cluster(ordered=False)
+                    add_tiles(sums, found, 1, tiles, shares, epilogue, others, C, walk)
 
     tensors = T.Tensor((down, across, words), "uint32"), T.Tensor((M, K), dtype), T.Tensor((M, N), out)
     return entry_point("few_rows", product, tensors, (M, N), epilogue)
