@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import Unsupported, WrongArgumentDevice, WrongArgumentShape
+from tilewright.errors import Unsupported, WrongArgumentDevice, WrongArgumentKind, WrongArgumentShape
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.epilogue import FUNCTIONS, PAIRED
 from tilewright.matmul.arrays import (
@@ -66,6 +66,7 @@ def grouped_matmul(
     Bias and function are part of it for low-bit weights, and a kernel behind it for the others, whose sums are float32 till then.
     Elsewhere, and for all other forms, there is a launch for each run that has rows; sizes on the device are then waited for.
     """
+    _check_operands(x, weights, activation_scales, quantize)
     on_device = is_torch(sizes)
     if on_device and device_of(sizes) != device_of(x):
         raise WrongArgumentDevice(f"the sizes are on {device_of(sizes)}, the activations on {device_of(x)}")
@@ -100,11 +101,33 @@ def quant_bmm(x: Any, weights: Sequence[PackedWeight], *, out_dtype: Any = None,
     -------
     ``[B, M, N]``.
     """
+    _check_operands(x, weights)
     if len(x.shape) != 3 or x.shape[0] != len(weights):
         raise WrongArgumentShape(f"x has shape {list(x.shape)}, expected [{len(weights)}, M, K]")
     batch, rows, width = x.shape
     found = grouped_matmul(x.reshape(batch * rows, width), weights, [rows] * batch, out_dtype=out_dtype, **options)
     return found.reshape(batch, rows, found.shape[-1])
+
+
+def _check_operands(
+    x: Any, weights: Sequence[PackedWeight], activation_scales: Any = None, quantize: str | None = None
+) -> None:  # fmt: skip
+    """The operands are tensors and weights, the scales one a token.  Raises WrongArgumentKind, WrongArgumentShape, Unsupported."""
+    device_of(x, "x")
+    if not isinstance(weights, Sequence):
+        raise WrongArgumentKind(f"a {type(weights).__name__} was given for the weights", hint="a list of PackedWeight")
+    for number, weight in enumerate(() if isinstance(weights, PackedExperts) else weights):
+        if not isinstance(weight, PackedWeight):
+            raise WrongArgumentKind(f"weight {number} is a {type(weight).__name__}, expected a PackedWeight")
+    if activation_scales is None:
+        return
+    if quantize is not None:
+        raise Unsupported("activation_scales beside quantize", ("one of the two: quantising makes scales",))
+    device_of(activation_scales, "activation_scales")
+    if tuple(activation_scales.shape) not in ((x.shape[0],), (x.shape[0], 1)):
+        raise WrongArgumentShape(
+            f"activation_scales have shape {list(activation_scales.shape)}, expected [{x.shape[0]}, 1]"
+        )
 
 
 def _check_epilogue(weights: Sequence[PackedWeight], bias: Any, function: str | None) -> None:
@@ -114,9 +137,10 @@ def _check_epilogue(weights: Sequence[PackedWeight], bias: Any, function: str | 
         raise Unsupported(f"the activation function {function!r}", (*FUNCTIONS, *PAIRED))
     if function in PAIRED and N % 2:
         raise WrongArgumentShape(f"{function} takes pairs of columns, but the weights have {N} rows")
-    if bias is not None and tuple(bias.shape) != (len(weights), N):
-        raise WrongArgumentShape(f"bias has shape {list(bias.shape)}, expected {[len(weights), N]}")
     if bias is not None:
+        device_of(bias, "bias")
+        if tuple(bias.shape) != (len(weights), N):
+            raise WrongArgumentShape(f"bias has shape {list(bias.shape)}, expected {[len(weights), N]}")
         check_device("bias", bias, "the weights are", weights[0].device)
 
 
@@ -131,8 +155,7 @@ def _check_sizes(x: Any, weights: Sequence[PackedWeight], sizes: Any, on_device:
         if sizes is None or np.ndim(sizes) != 1:
             raise WrongArgumentShape(f"the sizes are {sizes!r}, expected {len(weights)} numbers of rows")
         numbers = [int(size) for size in sizes]
-        if min(numbers, default=0) < 0:
-            raise WrongArgumentShape(f"a run of {min(numbers)} rows was given")
+        _check_not_negative(numbers)
         if len(numbers) != len(weights) or sum(numbers) != x.shape[0]:
             raise WrongArgumentShape(
                 f"{len(numbers)} runs of {sum(numbers)} rows were given for {len(weights)} weights and {x.shape[0]} rows",
@@ -145,11 +168,17 @@ def _check_sizes(x: Any, weights: Sequence[PackedWeight], sizes: Any, on_device:
         raise WrongArgumentShape(f"x has shape {list(x.shape)}, expected [rows, K]")
 
 
+def _check_not_negative(sizes: Sequence[int]) -> None:
+    if min(sizes, default=0) < 0:
+        raise WrongArgumentShape(f"a run of {min(sizes)} rows was given")
+
+
 def _one_by_one(
     x: Any, weights: Sequence[PackedWeight], sizes: Sequence[int], activation_scales: Any, out_dtype: Any,
     quantize: str | None = None, bias: Any = None, function: str | None = None,
 ) -> Any:  # fmt: skip
     """A launch for each run that has rows."""
+    _check_not_negative(sizes)
     if sum(sizes) > x.shape[0]:
         raise WrongArgumentShape(f"the sizes add up to {sum(sizes)}, but there are {x.shape[0]} rows")
 

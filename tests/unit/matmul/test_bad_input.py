@@ -11,9 +11,10 @@ import pytest
 from tilewright.conversion import load_quantized
 from tilewright.conversion import quantize as quantize_model
 from tilewright.errors import TilewrightError
-from tilewright.matmul import Matmul, MatmulConfig, PackedExperts, PackedWeight, grouped_matmul, quant_matmul
+from tilewright.matmul import Matmul, MatmulConfig, PackedExperts, PackedWeight, grouped_matmul, quant_bmm, quant_matmul
 from tilewright.matmul.product import Product
 from tilewright.quant import QuantizedWeight, quantize
+from tilewright.quant.importers import from_gptq
 
 torch = pytest.importorskip("torch")
 
@@ -270,6 +271,37 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "sums of a layer": (
         lambda: Linear(K, N, accum_dtype="int9"),
         "sums in int9 are not supported\n  help: supported: int32, float32, float64, float16 (by float32)",
+    ),
+    "a scale for each group of a run's columns": (
+        lambda: grouped_matmul(np.zeros((3, K), np.int8), [PACKED], [3], activation_scales=np.ones((3, 2), np.float32)),
+        "activation_scales have shape [3, 2], expected [3, 1]",
+    ),
+    "scales of runs that are quantised": (
+        lambda: grouped_matmul(X, [PACKED], [3], activation_scales=np.ones((3, 1), np.float32), quantize="int8"),
+        "activation_scales beside quantize are not supported\n  help: supported: one of the two: quantising makes scales",
+    ),
+    "a tensor of sizes with one below no rows": (
+        lambda: grouped_matmul(torch.from_numpy(X), [PACKED, PACKED], torch.tensor([-1, 4])), "a run of -1 rows was given"
+    ),
+    "no weights for runs": (
+        lambda: grouped_matmul(X, None, [3]),  # type: ignore[arg-type]
+        "a NoneType was given for the weights\n  help: a list of PackedWeight",
+    ),
+    "a list for a batch": (
+        lambda: quant_bmm([[1.0]], [PACKED]),
+        "a list was given for x\n  help: pass a NumPy array or a torch tensor",
+    ),
+    "a list for biases": (
+        lambda: grouped_matmul(X, [PACKED], [3], bias=[[1.0] * N]),
+        "a list was given for bias\n  help: pass a NumPy array or a torch tensor",
+    ),
+    "a tensor that a checkpoint lacks": (
+        lambda: from_gptq(np.zeros((8, 32), np.int32), None, np.ones((1, 32), np.float16), bits=4),
+        "weight.qzeros is missing, where int32 [groups, N * bits / 32] is due",
+    ),
+    "bits of another form": (
+        lambda: from_gptq(np.zeros((8, 32), np.int32), None, None, bits=5),
+        "weight: GPTQ weights have 2, 3, 4, 8 bits, not 5",
     ),
     "a skip that is no expression": (
         lambda: quantize_model(torch.nn.Sequential(torch.nn.Linear(K, N)), skip="("),

@@ -239,3 +239,9 @@ def test_an_empty_order_is_none() -> None:
     written = write_gptq(np.random.default_rng(0), 8, 64, 4, 32, 1, False)
     layer = {f"up.{name}": tensor for name, tensor in written.tensors.items()}
     same(readers.gptq(layer | {"up.g_idx": np.zeros(0, np.int32)}, "up", {"bits": 4, "group_size": 32})["up"], written)
+
+
+def test_an_empty_order_of_gptq_is_none() -> None:
+    words, points = np.zeros((8, 32), np.int32), np.zeros((1, 4), np.int32)
+    made = from_gptq(words, points, np.ones((1, 32), np.float16), np.empty(0, np.int32), bits=4)
+    assert made.g_idx is None and made.shape == (32, 64)

@@ -49,8 +49,11 @@ def expect(name: str, value: Any, dtypes: Sequence[str], shape: Sequence[Extent]
 
     Raises
     ------
+    MissingTensor : there is none.
     InvalidTensor : another element type, number of dimensions or extent.
     """
+    if value is None:
+        raise MissingTensor(f"{name} is missing, where {' or '.join(dtypes)} {form} is due")
     array = as_array(value)
     fits = array.ndim == len(shape) and all(want in (None, got) for want, got in zip(shape, array.shape, strict=True))
     if fits and array.dtype.name in dtypes:

@@ -37,7 +37,7 @@ def assemble(codes: np.ndarray, format: str, *, name: str, **rest: Any) -> Quant
     try:
         return QuantizedWeight(codes, number_format(format), **rest)
     except (CannotQuantize, OutOfRange) as error:
-        raise InvalidTensor(f"{name or 'the weight'}: {error.message}", hint=error.hint) from None
+        raise InvalidTensor(f"{name}: {error.message}", hint=error.hint) from None
 
 
 def group_size(name: str, K: int, groups: int, group: int | None = None) -> int:

@@ -28,7 +28,7 @@ def from_awq(
     form: str = "gemm",
     group: int | None = None,
     bits: int = 4,
-    name: str = "",
+    name: str = "weight",
 ) -> QuantizedWeight:
     """A weight of an AWQ checkpoint: ``w[n, k] = (code[n, k] - zero[k // group, n]) * scale[k // group, n]``.
 
@@ -112,7 +112,7 @@ _READERS = {"gemm": _read_gemm, "gemv": _read_gemv}
 
 
 def from_awq_fast(
-    qweight: Any, qzeros: Any, scales: Any, *, group: int, bits: int = 4, name: str = ""
+    qweight: Any, qzeros: Any, scales: Any, *, group: int, bits: int = 4, name: str = "weight"
 ) -> QuantizedWeight:
     """A weight of AWQ's ``gemv_fast`` form: ``w[n, k] = code[n, k] * scales[k // group, n] + qzeros[k // group, n]``.
 

@@ -180,7 +180,7 @@ def from_bitblas(
     propagate_b: int = 0,
     fast_decoding: bool = False,
     native: bool = False,
-    name: str = "",
+    name: str = "weight",
 ) -> QuantizedWeight:
     """A weight as BitBLAS's ``transform_weight`` and its checkpoints have it; see `BitblasOrder` for the formula.
 
@@ -202,7 +202,7 @@ def from_bitblas(
     """
     of = number_format(W_dtype)
     order = bitblas_order(of.bits, A_dtype, propagate_b, fast_decoding)
-    order.check(N, K, name or "the weight")
+    order.check(N, K, name)
     share = max(1, 8 // of.bits)
     flat = np.reshape(as_array(qweight), -1)
     kinds = ["int8", "uint8", "float8_e4m3fn", "float8_e5m2"]

@@ -33,7 +33,7 @@ def from_bitsandbytes(
     nested_block: int = 256,
     nested_offset: float = 0.0,
     kind: str = "nf4",
-    name: str = "",
+    name: str = "weight",
 ) -> QuantizedWeight:
     """A weight of bitsandbytes in nf4 or fp4.
 
@@ -139,7 +139,7 @@ def read_bitsandbytes(tensors: Mapping[str, Any], name: str) -> QuantizedWeight:
     )
 
 
-def from_bitsandbytes_int8(weight: Any, scb: Any, *, name: str = "") -> QuantizedWeight:
+def from_bitsandbytes_int8(weight: Any, scb: Any, *, name: str = "weight") -> QuantizedWeight:
     """A weight of bitsandbytes in int8 (LLM.int8): ``w[n, k] = weight[n, k] * SCB[n] / 127``.
 
     Parameters

@@ -25,7 +25,7 @@ def from_pack_quantized(
     weight_g_idx: Any = None,
     *,
     bits: int = 4,
-    name: str = "",
+    name: str = "weight",
 ) -> QuantizedWeight:
     """A weight of the form ``pack-quantized``: integers shifted up by half their range and packed along K.
 
@@ -108,7 +108,7 @@ def _codes(words: np.ndarray, bits: int, count: int, whole: bool) -> np.ndarray:
 
 
 def from_int_quantized(
-    weight: Any, weight_scale: Any, weight_zero_point: Any = None, *, name: str = ""
+    weight: Any, weight_scale: Any, weight_zero_point: Any = None, *, name: str = "weight"
 ) -> QuantizedWeight:
     """An int8 weight: ``w[n, k] = (weight[n, k] - zero[n, g]) * weight_scale[n, g]``, ``g = k // group``.
 
@@ -135,7 +135,7 @@ def from_int_quantized(
 
 
 def from_float_quantized(
-    weight: Any, weight_scale: Any, *, block: tuple[int, int] | None = None, name: str = ""
+    weight: Any, weight_scale: Any, *, block: tuple[int, int] | None = None, name: str = "weight"
 ) -> QuantizedWeight:
     """An fp8 weight: ``w[n, k] = weight[n, k] * weight_scale[n // rows, k // columns]``.
 

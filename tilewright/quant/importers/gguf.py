@@ -28,7 +28,7 @@ class BlockFormat:
     elements: int = BLOCK
 
 
-def from_gguf(data: Any, type_name: str, shape: Sequence[int], *, name: str = "") -> QuantizedWeight:
+def from_gguf(data: Any, type_name: str, shape: Sequence[int], *, name: str = "weight") -> QuantizedWeight:
     """A weight of a GGUF file.
 
     A row holds ``K / 32`` blocks (others have 64 or 256 elements: `gguf_k`, `gguf_codebooks`) one behind the other.  With B for the bytes of the block that k is in, ``i = k % 32``,

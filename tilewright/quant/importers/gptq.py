@@ -23,7 +23,7 @@ def from_gptq(
     bits: int,
     version: int = 1,
     group: int | None = None,
-    name: str = "",
+    name: str = "weight",
 ) -> QuantizedWeight:
     """A weight of a GPTQ checkpoint.
 
@@ -42,7 +42,7 @@ def from_gptq(
     qweight : int32 ``[ceil(K * bits / 32), N]``.
     qzeros : int32 ``[groups, ceil(N * bits / 32)]``.
     scales : floats ``[groups, N]``.
-    g_idx : int32 ``[K]``, the group of every k; None where groups follow one another, all of one size.
+    g_idx : int32 ``[K]``, the group of every k; None or empty where groups follow one another, all of one size.
     bits : 2, 3, 4 or 8.
     version : of the checkpoint's format, 1 (``gptq``) or 2 (``gptq_v2``).
     group : columns of a group; by default ``K / groups``, rounded up.
@@ -64,7 +64,7 @@ def from_gptq(
     groups = factors.shape[0]
     points = expect(f"{name}.qzeros", qzeros, ["int32"], [groups, -(-N * bits // 32)], "[groups, N * bits / 32]")
     K, order = words.shape[0] * 32 // bits, None
-    if g_idx is not None:
+    if g_idx is not None and np.prod(g_idx.shape):  # some write an empty one where there is no act-order
         order = expect(f"{name}.g_idx", g_idx, ["int32", "int64"], [None], "[K]").astype(np.int32)
         if -(-order.size * bits // 32) != words.shape[0]:
             raise InvalidTensor(f"{name}.g_idx has {order.size} elements, where qweight holds K = {K}")

@@ -27,7 +27,7 @@ def from_hqq(
     group: int | None,
     packing: str,
     axis: int = 1,
-    name: str = "",
+    name: str = "weight",
 ) -> QuantizedWeight:
     """A weight of HQQ with its groups along K (``axis=1``): ``w[n, k] = (code[n, k] - zero[e // g]) * scale[e // g]``.
 

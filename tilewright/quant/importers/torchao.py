@@ -21,7 +21,9 @@ PARTS = ("qdata", "scale", "zero_point", "act_pre_scale")
 """What they are made of."""
 
 
-def from_torchao(kind: str, parts: Mapping[str, Any], about: Mapping[str, Any], *, name: str = "") -> QuantizedWeight:
+def from_torchao(
+    kind: str, parts: Mapping[str, Any], about: Mapping[str, Any], *, name: str = "weight"
+) -> QuantizedWeight:
     """A weight of one of torchao's kinds of tensors.
 
     ::
