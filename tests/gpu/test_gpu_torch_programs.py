@@ -7,6 +7,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tilewright  # noqa: E402
+from tilewright.matmul import PackedExperts, PackedWeight, grouped_matmul, quant_matmul  # noqa: E402
+from tilewright.nn import ExpertWeights  # noqa: E402
+from tilewright.quant import quantize  # noqa: E402
 from tilewright.targets.cuda.arch import detect  # noqa: E402
 
 ARCH = detect()
@@ -180,3 +183,40 @@ def test_moves_and_casts_after_calls():
         found = made.float()(x.float())
         assert found.dtype == torch.bfloat16
         near(torch.compile(made, fullgraph=True)(x.float()), found, 3e-2)
+
+
+def test_the_functions_are_operators_with_gradients():
+    made, x = model(), activations(12)
+    weight, y = made[0].weight, x.clone().requires_grad_()
+    dense, sizes = made[0].dequantize(), torch.tensor([5, 0, 7], device="cuda", dtype=torch.int32)
+    experts = PackedExperts([PackedWeight.pack(weight.unpack(), "cuda") for _ in range(3)])
+    for call in (lambda x: quant_matmul(x, weight), lambda x: grouped_matmul(x, experts, sizes)):
+        with torch.no_grad():
+            expected = call(x)
+        near(expected, x.float() @ dense.T, 3e-2)
+        for one in (
+            call,
+            torch.compile(call, fullgraph=True),
+            torch.compile(call, fullgraph=True, mode="reduce-overhead"),
+        ):
+            with torch.no_grad():
+                for _ in range(3):
+                    near(one(x).clone(), expected)
+            (slope,) = torch.autograd.grad(one(y).float().sum(), y)
+            near(slope, dense.sum(0).expand(12, K), 3e-2)
+
+
+@torch.no_grad()
+def test_experts_in_autocast_and_captured():
+    torch.manual_seed(0)
+    held = [quantize(torch.randn(N, K), "int4", group=64, scale_dtype="float16") for _ in range(3)]
+    experts, sizes = ExpertWeights(held, device="cuda"), torch.tensor([5, 0, 7], device="cuda", dtype=torch.int32)
+    x = activations(12)
+    expected, graph = experts(x, sizes), torch.cuda.CUDAGraph()
+    with torch.autocast("cuda", torch.float16):
+        assert torch.equal(experts(x.float(), sizes), expected)
+    with torch.cuda.graph(graph):
+        found = experts(x, sizes)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(found, expected)

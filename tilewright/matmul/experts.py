@@ -20,7 +20,7 @@ from tilewright.matmul.arrays import (
 from tilewright.matmul.grouped_calls import GroupedCall, epilogue_behind, result_type
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.packed_experts import PackedExperts
-from tilewright.matmul.product import quant_matmul
+from tilewright.matmul.product import is_followed, quant_matmul
 from tilewright.runtime.tensors import is_torch
 from tilewright.targets.registry import resolve
 
@@ -66,13 +66,21 @@ def grouped_matmul(
     Bias and function are part of it for low-bit weights, and a kernel behind it for the others, whose sums are float32 till then.
     Elsewhere, and for all other forms, there is a launch for each run that has rows; sizes on the device are then waited for.
     """
+    followed = is_followed(x, bias)
+    if (
+        followed
+        and isinstance(weights, PackedExperts)
+        and x.dtype.itemsize > 1
+        and activation_scales is out_dtype is None
+    ):
+        return _traced(x, weights, sizes, bias, quantize, function)
     _check_operands(x, weights, activation_scales, quantize)
     on_device = is_torch(sizes)
     if on_device and device_of(sizes) != device_of(x):
         raise WrongArgumentDevice(f"the sizes are on {device_of(sizes)}, the activations on {device_of(x)}")
     _check_sizes(x, weights, sizes, on_device)
     _check_epilogue(weights, bias, function)
-    if x.shape[0] and isinstance(weights, PackedExperts):
+    if x.shape[0] and isinstance(weights, PackedExperts) and not followed:
         call = GroupedCall.of(x, weights, sizes, activation_scales, quantize, out_dtype, bias, function)
         if isinstance(call, GroupedCall):
             return call.run()
@@ -86,6 +94,15 @@ def grouped_matmul(
         kernel, arguments = epilogue_behind(sums, sizes, len(weights), bias, function, out, arch)
         kernel(*arguments)
     return out
+
+
+def _traced(x: Any, weights: PackedExperts, sizes: Any, bias: Any, quantize: str | None, function: str | None) -> Any:
+    """The call as an operator of torch (`torch_operators`)."""
+    import torch
+
+    columns = weights.shape[0] // (2 if function in PAIRED else 1)
+    sizes = sizes if is_torch(sizes) else torch.tensor(list(sizes), dtype=torch.int32, device=x.device)
+    return torch.ops.tilewright.grouped_matmul(x, sizes, columns, weights.handle, bias, quantize, function)
 
 
 def quant_bmm(x: Any, weights: Sequence[PackedWeight], *, out_dtype: Any = None, **options: Any) -> Any:

@@ -70,7 +70,7 @@ class PackedWeight:
         self._derived: dict[Any, Any] = {}
         self.prepared: dict[Any, Any] = {}
         """What products with this weight have worked out so far, by their request."""
-        self.handle = _name_of(self)
+        self.handle = name_of(self)
         """The weight's name in graphs of torch."""
 
     def __getstate__(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class PackedWeight:
         self.__dict__.update(state)
         if self.order is not None:
             self.held["codes"] = words_again(self.held["codes"])
-        self.handle = _name_of(self)
+        self.handle = name_of(self)
 
     def __repr__(self) -> str:
         return f"<PackedWeight {self.shape[0]} x {self.shape[1]} {self.format} {self.layout} on {self.device}>"
@@ -314,14 +314,14 @@ class PackedWeight:
         return table
 
 
-def _name_of(weight: PackedWeight) -> Any:
-    """A weight's handle for the operators of torch, which are registered then; None where torch is not there."""
+def name_of(weights: Any) -> Any:
+    """The handle of a weight, or of several, for the operators of torch, which are registered then; None where torch is not there."""
     if "torch" not in sys.modules:
         return None
     from tilewright.matmul.torch_operators import register_operators
 
     register_operators()
-    return handle_of(weight, "cpu")
+    return handle_of(weights, "cpu")
 
 
 def _check_arrays(weight: PackedWeight, named: list[str]) -> None:

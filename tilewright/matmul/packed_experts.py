@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.errors import WrongArgumentKind, WrongArgumentShape
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.arrays import kept
-from tilewright.matmul.packed import PackedWeight
+from tilewright.matmul.packed import PackedWeight, name_of
 from tilewright.matmul.tiers.records import Coding, can_be_lifted, records_of
 from tilewright.matmul.tiers.scaled import channel_scales
 
@@ -58,9 +58,14 @@ class PackedExperts(Sequence[PackedWeight]):
             for number, one in enumerate(weights)
         )  # fmt: skip
         self._derived: dict[Any, Any] = {}
+        self.handle = name_of(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_derived": {}}
+        return {**self.__dict__, "_derived": {}, "handle": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.handle = name_of(self)
 
     def __len__(self) -> int:
         return len(self._weights)

@@ -77,7 +77,7 @@ def quant_matmul(
     ArgumentError : an array of a wrong shape, type or device, named.
     Unsupported : a combination that no kernel computes; says what there is.
     """
-    if _is_followed(x, bias, residual):
+    if is_followed(x, bias, residual):
         return _traced(x, weight, activation_scales, quantize, bias, function, residual, out_dtype, out)
     product = Product.of(
         x, weight, activation_scales=activation_scales, quantize=quantize, bias=bias, function=function,
@@ -86,7 +86,7 @@ def quant_matmul(
     return product.run()
 
 
-def _is_followed(*tensors: Any) -> bool:
+def is_followed(*tensors: Any) -> bool:
     """Whether torch follows what is computed: its compiler, a tracer, a transform, or one who will ask for gradients."""
     torch = sys.modules.get("torch")
     return torch is not None and (torch.compiler.is_compiling() or is_watched() or _trains(*tensors))

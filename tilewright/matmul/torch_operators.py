@@ -12,6 +12,7 @@ from tilewright.matmul.dense_tensor import dense_tensor
 from tilewright.matmul.experts import grouped_matmul
 from tilewright.matmul.handles import owner_of
 from tilewright.matmul.packed import PackedWeight
+from tilewright.matmul.packed_experts import PackedExperts
 from tilewright.matmul.product import quant_matmul
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def weight_of(handle: "torch.Tensor") -> Any:
     WeightIsGone : there is no such layer.
     """
     owner = owner_of(handle)
-    return owner if isinstance(owner, PackedWeight) else owner.weight
+    return owner if isinstance(owner, (PackedWeight, PackedExperts)) else owner.weight
 
 
 def autocast(x: "torch.Tensor") -> "torch.Tensor":

@@ -32,7 +32,9 @@ from hf_experts import (  # noqa: E402
 import tilewright  # noqa: E402
 from tilewright.checkpoints import save_safetensors  # noqa: E402
 from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentShape  # noqa: E402
+from tilewright.matmul import grouped_matmul, quant_bmm  # noqa: E402
 from tilewright.nn import Experts, ExpertWeights, Linear  # noqa: E402
+from tilewright.quant import quantize as quantize_array  # noqa: E402
 
 SCHEME = "int8-g16"
 
@@ -147,6 +149,26 @@ def test_compiled_as_eager() -> None:
     with torch.no_grad():
         compiled = torch.compile(quantised, backend="eager", fullgraph=True)
         close(compiled(tokens()), quantised(tokens()))
+
+
+def test_the_functions_give_gradients_and_are_operators() -> None:
+    made = ExpertWeights(
+        [quantize_array(np.random.default_rng(n).standard_normal((24, 32)), "int4", group=16) for n in range(3)]
+    )
+    x, sizes = torch.randn(9, 32, requires_grad=True), torch.tensor([2, 3, 4])
+    dense = torch.stack([torch.from_numpy(one.to_dense()).float() for one in made.weight])
+    expected = torch.cat([part @ own.T for part, own in zip(x.split([2, 3, 4]), dense)])
+    (slope,) = torch.autograd.grad(expected.square().sum(), x)
+    calls = (lambda x: grouped_matmul(x, made.weight, sizes), lambda x: grouped_matmul(x, made.weight, [2, 3, 4]))
+    for call in (*calls, *(torch.compile(one, fullgraph=True, backend="aot_eager") for one in calls)):
+        found = call(x)
+        close(found, expected)
+        close(torch.autograd.grad(found.square().sum(), x)[0], slope)
+    batch = x.detach().reshape(3, 3, 32)
+    whole = torch.compile(lambda x: quant_bmm(x, made.weight), fullgraph=True, backend="aot_eager")
+    close(whole(batch), batch @ dense.mT)
+    twin = copy.deepcopy(made.weight)
+    close(torch.compile(lambda x: grouped_matmul(x, twin, sizes), backend="aot_eager")(x), expected)
 
 
 def test_autocast_reaches_experts() -> None:
