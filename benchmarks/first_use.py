@@ -1,12 +1,13 @@
 """What the first product of a kind costs: a fresh process and an empty cache for each case, nothing tuned.
 
-    python benchmarks/first_use.py [--only mxfp4 W8A8] [--tune 20]
+    python benchmarks/first_use.py [--only mxfp4 W8A8] [--tune 20] [--again]
 
 Milliseconds on the clock from the import of the package to the result (that of torch and the making of its context
 are another library's, and so is the quantisation of a weight).  Columns: the import, the weight's bytes into a
 `PackedWeight`, the call up to its first result, and of that lowering (on this thread), the device's compiler (the sum of
 all threads) and the longest text; the total is of the first three.  ``--tune`` measures instead how long it takes to
-choose among so many candidates, the first use included.  Where there is no GPU the kernels are compiled for sm_90a and not run;
+choose among so many candidates, the first use included; ``--again`` a second process, which finds what the first one kept.
+NVRTC keeps what it compiled as the driver does (`CUDA_CACHE_PATH`): each case has a directory of its own for that.  Where there is no GPU the kernels are compiled for sm_90a and not run;
 ``--clock cpu`` counts processor time there.  Python's own compiled files are warm, as those of an installed package are.
 """
 
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,9 @@ CASES: dict[str, dict[str, Any]] = {
     "grouped bfloat16, M=256": {"weight": "bfloat16", "dtype": "bfloat16", "rows": 256, "experts": True},
     "grouped W4A16, M=256": {"weight": "int4", "group": 128, "rows": 256, "experts": True},
     "general: float32 by int4, M=16": {"weight": "int4", "group": 128, "dtype": "float32", "rows": 16},
+    "dense bfloat16, M=256": {"weight": "bfloat16", "dtype": "bfloat16", "rows": 256},
+    "attention of 32 heads": {"program": "attention"},
+    "2 x + 1 of each element": {"program": "elementwise"},
 }
 
 
@@ -85,6 +89,20 @@ def quantised(case: dict[str, Any]) -> Any:
     return made
 
 
+def program(name: str) -> Callable[[], Any]:
+    """The first call of a kernel without a weight; it needs a GPU."""
+    import torch
+
+    from tilewright.kernels.attention import flash_attention
+    from tilewright.kernels.elementwise import elementwise
+
+    if name == "attention":
+        q, k, v = (torch.randn(1, 32, 2048, 128, dtype=torch.float16, device="cuda") for _ in range(3))
+        return lambda: flash_attention(q, k, v, causal=True, dtype="float16")
+    x = torch.randn(4096, 4096, device="cuda")
+    return lambda: elementwise(lambda a: a * 2 + 1, [tuple(x.shape)], ["float32"], "float32")(x)
+
+
 def measure(case: dict[str, Any], topk: int, which: str) -> dict[str, float]:
     """The figures of one case, in milliseconds."""
     global clock
@@ -108,10 +126,17 @@ def measure(case: dict[str, Any], topk: int, which: str) -> dict[str, float]:
     from tilewright.targets.cuda.nvrtc import Nvrtc
 
     imported = clock() - started
-    made = quantised(case)
     watch = Clock()
     kernels.lowered = watch.around("lowering", kernels.lowered)
     Nvrtc.compile = watch.around("compiler", Nvrtc.compile)  # type: ignore[method-assign]
+    if "program" in case:
+        first_call = program(case["program"])
+        torch.cuda.synchronize()
+        started = clock()
+        first_call()
+        torch.cuda.synchronize()
+        return columns_of(imported, 0.0, clock() - started, watch)
+    made = quantised(case)
     device = "cuda" if has_gpu else None
     started = clock()
     weight = PackedWeight.pack(made, device)
@@ -143,7 +168,11 @@ def measure(case: dict[str, Any], topk: int, which: str) -> dict[str, float]:
             kernel.begin()
         for kernel in every:
             kernel.resources()
-    first = clock() - started
+    return columns_of(imported, packed, clock() - started, watch)
+
+
+def columns_of(imported: float, packed: float, first: float, watch: Clock) -> dict[str, float]:
+    """A line of the table, in milliseconds."""
     compiled = watch.spent["compiler"] or [0.0]
     seconds = {
         "import": imported, "pack": packed, "first call": first, "lowering": sum(watch.spent["lowering"]), "compiler": sum(compiled),
@@ -156,6 +185,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--only", nargs="*", default=[""], help="cases whose name has one of these in it")
     options.add_argument("--tune", type=int, default=0, help="candidates to choose among")
+    options.add_argument("--again", action="store_true", help="a second process with what the first one left on disk")
     options.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     options.add_argument("--case", default="", help=argparse.SUPPRESS)
     given = options.parse_args()
@@ -184,9 +214,9 @@ def run_cases(names: list[str], given: argparse.Namespace, columns: Sequence[str
                 "--clock",
                 given.clock,
             ]
-            done = subprocess.run(
-                command, capture_output=True, text=True, env={**environment, "TILEWRIGHT_CACHE_DIR": cache}
-            )
+            own = {**environment, "TILEWRIGHT_CACHE_DIR": cache, "CUDA_CACHE_PATH": cache + "/driver"}
+            for _ in range(1 + given.again):
+                done = subprocess.run(command, capture_output=True, text=True, env=own)
         if not number:
             continue
         if done.returncode:
