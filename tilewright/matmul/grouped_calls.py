@@ -254,7 +254,6 @@ def _fragment_call(
     facts, experts = weights[0].facts, len(weights)
     form, coding = form_of(facts, request.activations), coding_of(facts.format, ALL[request.activations])
     assert form is not None and coding is not None
-    packing_begun(weights[0], form)
     point = point_of(facts, coding, request.activations)
     mode = None if form.zero is None else "rescale" if facts.zeros == "rescale" else "original"
     offset = coding.offset if point is None else point
@@ -264,6 +263,7 @@ def _fragment_call(
         experts, facts.N, facts.K, form, request.out, offset, mode, _epilogue(request), ways, arch
     )
     begun(kernel, x)
+    packing_begun(weights[0], form)
     words, factors = weights.records(form, coding, x)
     out = empty_like(x, (x.shape[0], _columns(facts, request)), dtype(request.out))
     return GroupedCall([(kernel, (words, x, factors, _bias_of(bias, x), _sizes_like(sizes, x), out))], out)

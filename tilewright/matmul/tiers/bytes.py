@@ -168,13 +168,13 @@ class Bytes:
         epilogue = Epilogue(False, request.bias, request.function, request.residual)
         columns = -(-facts.K // WHOLE) * WHOLE
         of_rows = None if request.activation_scales == "none" else request.activation_scales
-        packing_begun(weight, plan.form)
         kernel = byte_quant_matmul.for_target(
             machine.arch, facts.N, columns, plan.form, activations=request.activations, out=request.out, zeros=plan.zeros,
             offset=plan.offset, of_rows=of_rows, by_channel=plan.by_channel, epilogue=epilogue,
             **options,
         )  # fmt: skip
         begun(kernel, example)
+        packing_begun(weight, plan.form)
         records = weight.derived(
             (self.name, coding, type(example)), lambda: words(weight, plan_of(weight, coding), coding, example)
         )

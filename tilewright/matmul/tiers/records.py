@@ -387,7 +387,7 @@ def _as_bits(part: Any, of: DType, plain: Any) -> Any:
 
 
 def packing_begun(weight: PackedWeight, form: FragmentRecords) -> None:
-    """Have the kernel that packs a weight on its device built, while others are lowered."""
+    """Have the kernel that packs a weight on its device built: behind the product's own, whose text takes longer to compile."""
     plain = weight.held["codes"]
     if is_torch(plain) and plain.is_cuda:
         _packing_kernel(form, weight.format.bits, resolve(plain.device.type)[1]).begin()
