@@ -87,7 +87,8 @@ def case(kind: str, M: int, N: int, K: int, choices: list[dict[str, Any]]) -> Ru
         runs["humming"] = lambda: (humming(a, result, of_tokens[:, None]), result)[1]
     of_channels = scales.float().reshape(-1) if by_channel else torch.ones(1, device="cuda")
     nothing = torch.zeros(1, device="cuda"), torch.zeros(1, 1, device="cuda", dtype=torch.bfloat16)
-    for choice in [byte_quant_choice(N, K, M, form, not by_channel), *choices]:
+    ours = byte_quant_choice(N, K, M, form, not by_channel)
+    for choice in [ours, *({**ours, **other} for other in choices)]:
         c = torch.empty(M, N, device="cuda", dtype=torch.bfloat16)
         kernel = made(kind, N, K, choice)
 
@@ -117,7 +118,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", default=CASES)
     parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--choices", default="[]", help="further sizes of the kernel, a Python list of dicts")
+    parser.add_argument("--choices", default="[]", help="what other sizes of the kernel change, a Python list of dicts")
     options = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; TFLOP/s and ratio to the first peer")
     for text in options.cases.split(","):

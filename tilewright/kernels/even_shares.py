@@ -77,6 +77,27 @@ class EvenShares:
         return self.own + 1, T.ceildiv((tile + 1) * self.chunks, share_of(self.tiles, self.chunks, self.groups))
 
 
+@dataclass(frozen=True, slots=True)
+class OneTile:
+    """What a block works on that has one tile, or some of its steps.
+
+    Attributes
+    ----------
+    tile : its place.
+    begin, count : its first step along K, and how many follow.
+    """
+
+    tile: Any
+    begin: Any
+    count: Any
+
+    turns = 1
+
+    def stretch(self, turn: Any) -> tuple[Any, Any, Any, Any]:
+        """The tile, its first step, how many follow, and how many steps the block has done before."""
+        return self.tile, self.begin, self.count, 0
+
+
 def in_panels(tile: Any, entries: Any, wide: int, band: int) -> tuple[Any, Any]:
     """A tile's place down A and across W, of which `wide` tiles cover the rows: `band` places down A are walked before the next of W."""
     panel = tile // (band * wide)

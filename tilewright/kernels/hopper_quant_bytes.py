@@ -13,11 +13,18 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.epilogue import PLAIN, Epilogue, stored
+from tilewright.kernels.even_shares import EvenShares, OneTile, announce, hand_over, in_panels, take_over, workspaces
 from tilewright.kernels.hopper_quant_medium import consumer_registers
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 PADDING = 4
 """Elements between rows of staged sums, so that writing columns meets different banks."""
+
+PIECE = 32
+"""Rows of A whose sums leave at once, where a block has more tiles to come."""
+
+LEFT = 6
+"""Named barrier behind which sums have left for memory."""
 
 LONGEST = 1 << 17
 """Columns whose products certainly fit an int32."""
@@ -48,6 +55,8 @@ def byte_quant_matmul(
     ahead: int = 1,
     turns: bool = False,
     by_tokens: bool = False,
+    blocks: int = 0,
+    band: int = 4,
 ) -> Any:
     """``function((A scales_A) ((numbers - offset - zeros) scales scales_W)^T + bias) + residual`` for any number of rows.
 
@@ -71,6 +80,8 @@ def byte_quant_matmul(
     ahead : sums of groups that a thread holds: with 2 it scales one while the tensor cores work on the other.
     turns : whether warpgroups start products of groups one after the other, so that the others scale sums meanwhile.
     by_tokens : whether blocks that run at once have the same rows of W, and all rows of A, rather than the other way around.
+    blocks : that stay and share the tiles evenly (`even_shares`); 0 for a block a tile.
+    band : with blocks that stay, tiles of A's rows that are walked before the next rows of W.
 
     Returns
     -------
@@ -86,11 +97,14 @@ def byte_quant_matmul(
     slab = 64 * warpgroups
     rows, parts = slab * tiles, slab // form.rows
     halves = tokens // part
-    blocks = -(-down // (parts * tiles * sharing)) * sharing
+    wide = -(-down // (parts * tiles * sharing))  # tiles, or groups of them, that cover W's rows
     chunks = across // records
     count = -(-chunks // cluster)  # behind the last chunk A reads as zero, whatever the weights
     share = slab // cluster
+    groups = blocks // sharing
+    piece = min(part, PIECE) if blocks else part
     meetings = 2 * tiles * halves if cluster > 1 else 0
+    assert not blocks or (cluster == 1 and records * tiles % 2 == 0 and not by_tokens)
     sum_type = "int32" if integer else "float32"
     kept = "float32" if promoted else sum_type
     in_codes = zeros == "codes" or multiplied or offset != 0
@@ -113,9 +127,9 @@ def byte_quant_matmul(
 
     @T.macro
     def multiply_chunk(
-        rings: Any, weights: Any, activations: Any, codes: Any, totals: Any, chunk: Any, before: int
+        rings: Any, weights: Any, activations: Any, codes: Any, totals: Any, chunk: Any, done: Any, before: int
     ) -> None:
-        """The products of a copy of weights, `before` those of others since the first set of registers."""
+        """The products of a copy of weights, of which `done` went before in the tile, `before` products since the first set of registers."""
         w_ring, a_ring = rings
         w_slot = weights.receive(chunk)
         for step in list(range(records * tiles)):
@@ -128,24 +142,27 @@ def byte_quant_matmul(
             for half in list(range(halves)):
                 T.wgmma_gemm(own, a_ring[number % stages, half, 0, :, :], totals[tile][half], transpose_B=True)
             T.wait_wgmma(halves)
-            if tile == 0 and number > 0:
+            if tile == 0 and (record > 0 or done > 0):
                 activations.release(number - 1)
         weights.release(chunk)
 
     @T.macro
-    def multiply(rings: Any, weights: Any, activations: Any, codes: Any, totals: Any) -> None:
-        """One sum for all products."""
+    def multiply(
+        rings: Any, weights: Any, activations: Any, codes: Any, totals: Any, before: Any, count: Any
+    ) -> None:
+        """One sum for all products of `count` copies of weights, the first of which is this block's copy `before`."""
         steps = records * tiles
         copies = 1 + steps % 2  # after which both sets of registers have been used alike
         for turn in T.serial(count // copies):
             for i in list(range(copies)):
-                multiply_chunk(rings, weights, activations, codes, totals, turn * copies + i, i * steps)
-        if count % copies:
+                done = turn * copies + i
+                multiply_chunk(rings, weights, activations, codes, totals, before + done, done, i * steps)
+        if copies > 1 and count % copies:
             # Else ptxas finds registers defined beside products in flight, and has every product waited for.
             T.wait_wgmma(0)
-            multiply_chunk(rings, weights, activations, codes, totals, count - 1, 0)
+            multiply_chunk(rings, weights, activations, codes, totals, count - 1, count - 1, 0)
         T.wait_wgmma(0)
-        activations.release(count * records - 1)
+        activations.release((before + count) * records - 1)
 
     @T.macro
     def promote(sums: Any, scale: Any, zero: Any, of_a: Any, total: Any) -> None:
@@ -198,9 +215,12 @@ def byte_quant_matmul(
             of_a.release(chunk * records + record)
 
     @T.macro
-    def one_by_one(rings: Any, of_w: Any, of_a: Any, operands: Any, totals: Any, S: Any, at: Any) -> None:
+    def one_by_one(
+        rings: Any, of_w: Any, of_a: Any, operands: Any, totals: Any, S: Any, at: Any, before: Any, count: Any
+    ) -> None:
         """The next codes are decoded while a product runs; other warpgroups' products run while its sum is scaled."""
-        for chunk in T.serial(count):
+        for done in T.serial(count):
+            chunk = before + done
             of_w.receive(chunk)
             decode_step(rings, operands[0], chunk, 0)
             for step in list(range(last + 1)):
@@ -212,9 +232,12 @@ def byte_quant_matmul(
             of_w.release(chunk)
 
     @T.macro
-    def overlapped(rings: Any, of_w: Any, of_a: Any, operands: Any, totals: Any, S: Any, at: Any) -> None:
+    def overlapped(
+        rings: Any, of_w: Any, of_a: Any, operands: Any, totals: Any, S: Any, at: Any, before: Any, count: Any
+    ) -> None:
         """A product runs while the sum of the one before is scaled; none runs from one copy of weights to the next."""
-        for chunk in T.serial(count):
+        for done in T.serial(count):
+            chunk = before + done
             of_w.receive(chunk)
             decode_step(rings, operands[0], chunk, 0)
             start(rings, of_a, operands, S, at, chunk, 0)
@@ -234,19 +257,23 @@ def byte_quant_matmul(
         settle(of_a, operands, totals, chunk, step)
 
     @T.macro
-    def multiply_by_groups(rings: Any, of_w: Any, of_a: Any, codes: Any, totals: Any, S: Any, at: Any) -> None:
+    def multiply_by_groups(
+        rings: Any, of_w: Any, of_a: Any, operands: Any, totals: Any, S: Any, at: Any, before: Any, count: Any
+    ) -> None:
         """A sum for each group, scaled on its way into the total."""
+        if ahead == 1:
+            one_by_one(rings, of_w, of_a, operands, totals, S, at, before, count)
+        else:
+            overlapped(rings, of_w, of_a, operands, totals, S, at, before, count)
+
+    @T.macro
+    def operands_of_groups(codes: Any) -> Any:
+        """Registers for the sums of groups and what they are scaled by."""
         sums = [T.alloc_fragment((slab, part), sum_type) for _ in range(ahead)]
         scale = [T.alloc_fragment((slab,), "float32") for _ in range(ahead)]
         zero = [T.alloc_fragment((slab,), "float32") if of_sums else None for _ in range(ahead)]
         of_columns = [T.alloc_fragment((part,), "float32") if of_sums else None for _ in range(ahead)]
-        operands = (codes, sums, scale, zero, of_columns)
-        if ahead == 1:
-            one_by_one(rings, of_w, of_a, operands, totals, S, at)
-        else:
-            overlapped(rings, of_w, of_a, operands, totals, S, at)
-        if turns:
-            T.end_turns()
+        return (codes, sums, scale, zero, of_columns)
 
     @T.macro
     def finish(value: Any, m: Any, n: Any, scales_A: Any, scales_W: Any, shift: Any, C: Any, added: Any) -> None:
@@ -269,47 +296,126 @@ def byte_quant_matmul(
 
     @T.macro
     def consume(
-        rings: Any, of_w: Any, of_a: Any, S: Any, first: Any, place: Any, staged: Any, scales_A: Any, scales_W: Any,
-        shift: Any, added: Any, C: Any,
-    ) -> None:  # fmt: skip
-        """What a role does that multiplies: its rows of the block's tile."""
-        of_tokens, block_of_rows, rank = place
+        rings: Any, of_w: Any, of_a: Any, S: Any, shares: Any, rank: Any, space: Any, staged: Any, others: Any, C: Any
+    ) -> None:
+        """What a role does that multiplies: its rows of the block's tiles."""
+        partial, done = space
         totals = [[T.alloc_fragment((slab, part), kept) for _ in range(halves)] for _ in range(tiles)]
         codes = [T.alloc_fragment((slab, columns), operand) for _ in range(2)]
-        for some in totals:
-            for total in some:
-                T.clear(total)
+        operands = operands_of_groups(codes) if promoted else None
         if of_sums:
             T.pdl_sync()
-        if promoted:
-            token = of_tokens * tokens
-            multiply_by_groups(rings, of_w, of_a, codes, totals, S, (first * records, token))
-        else:
-            multiply(rings, of_w, of_a, codes, totals)
-        T.pdl_sync()
+        for turn in T.serial(shares.turns):
+            tile, begin, count, before = shares.stretch(turn)
+            if count > 0:
+                of_tokens, of_rows = place_of(tile, shares)
+                for some in totals:
+                    for total in some:
+                        T.clear(total)
+                if promoted:
+                    at = ((begin - before) * records, of_tokens * tokens)
+                    multiply_by_groups(rings, of_w, of_a, operands, totals, S, at, before, count)
+                else:
+                    multiply(rings, of_w, of_a, codes, totals, before, count)
+                T.pdl_sync()
+                if blocks:
+                    every = [total for some in totals for total in some]
+                    if begin > 0:
+                        hand_over(every, partial, shares.own * sharing + rank, LEFT, 2 * slab)
+                    else:
+                        if begin + count < chunks:
+                            following, behind = shares.peers(tile)
+                            first = following * sharing + rank
+                            take_over(every, partial, done, first, behind - following, sharing)
+                        store(totals, staged, of_tokens, of_rows * sharing + rank, others, C)
+                elif cluster > 1:
+                    store_parts(totals, staged, of_tokens, of_rows, rank, others, C)
+                else:
+                    store(totals, staged, of_tokens, of_rows * sharing + rank, others, C)
+        if turns:
+            T.end_turns()
+
+    @T.macro
+    def store(totals: Any, staged: Any, of_tokens: Any, block: Any, others: Any, C: Any) -> None:
+        """Sums of a tile into C, by way of shared memory so that threads write whole lines."""
+        scales_A, scales_W, shift, added = others
+        for t in list(range(tiles)):
+            for half in list(range(halves)):
+                for p in list(range(part // piece)):
+                    T.sync_threads()
+                    for i, j in T.Parallel(slab, part):
+                        if j // piece == p:
+                            staged[j - p * piece, i] = totals[t][half][i, j]
+                    T.sync_threads()
+                    row, column = of_tokens * tokens + half * part + p * piece, block * rows + t * slab
+                    for i, j in T.Parallel(piece, slab):
+                        finish(staged[i, j], row + i, column + j, scales_A, scales_W, shift, C, added)
+
+    @T.macro
+    def store_parts(
+        totals: Any, staged: Any, of_tokens: Any, block: Any, rank: Any, others: Any, C: Any
+    ) -> None:
+        """The same where the blocks of a cluster divide K: each adds some of the columns of all."""
+        scales_A, scales_W, shift, added = others
         for t in list(range(tiles)):
             for half in list(range(halves)):
                 T.sync_threads()
                 for i, j in T.Parallel(slab, part):
                     staged[j, i] = totals[t][half][i, j]
                 row = of_tokens * tokens + half * part
-                column = block_of_rows * rows + t * slab + rank * share
-                if cluster > 1:
-                    T.sync_cluster()
-                    result = T.alloc_fragment((part, share), kept)
-                    other = T.alloc_fragment((part, share), kept)
-                    T.copy(staged[0:part, rank * share : (rank + 1) * share], result, rank=0)
-                    for peer in list(range(1, cluster)):
-                        T.copy(staged[0:part, rank * share : (rank + 1) * share], other, rank=peer)
-                        for i, j in T.Parallel(part, share):
-                            result[i, j] += other[i, j]
+                column = block * rows + t * slab + rank * share
+                T.sync_cluster()
+                result = T.alloc_fragment((part, share), kept)
+                other = T.alloc_fragment((part, share), kept)
+                T.copy(staged[0:part, rank * share : (rank + 1) * share], result, rank=0)
+                for peer in list(range(1, cluster)):
+                    T.copy(staged[0:part, rank * share : (rank + 1) * share], other, rank=peer)
                     for i, j in T.Parallel(part, share):
-                        finish(result[i, j], row + i, column + j, scales_A, scales_W, shift, C, added)
-                    T.sync_cluster()
-                else:
-                    T.sync_threads()
-                    for i, j in T.Parallel(part, slab):
-                        finish(staged[i, j], row + i, column + j, scales_A, scales_W, shift, C, added)
+                        result[i, j] += other[i, j]
+                for i, j in T.Parallel(part, share):
+                    finish(result[i, j], row + i, column + j, scales_A, scales_W, shift, C, added)
+                T.sync_cluster()
+
+    def place_of(tile: Any, shares: Any) -> tuple[Any, Any]:
+        """A tile's number among those of A's rows, and among those of W's."""
+        return in_panels(tile, shares.tiles // wide, wide, band) if blocks else tile
+
+    @T.macro
+    def bring_weights(W: Any, w_ring: Any, of_w: Any, shares: Any, rank: Any) -> None:
+        """The records of a block's stretches."""
+        for turn in T.serial(shares.turns):
+            tile, begin, count, before = shares.stretch(turn)
+            if count > 0:
+                _, of_rows = place_of(tile, shares)
+                block = of_rows if cluster > 1 else of_rows * sharing + rank
+                for step in T.serial(count):
+                    slot = of_w.acquire(before + step)
+                    start = T.min(begin + step, chunks - 1) * records
+                    for number in T.serial(parts * tiles):
+                        row = T.min(block * (parts * tiles) + number, down - 1)
+                        T.copy(
+                            W[row, start : start + records, :], w_ring[slot, number, :, :],
+                            eviction_policy="evict_first",
+                        )  # fmt: skip
+                    of_w.publish(before + step)
+
+    @T.macro
+    def bring_activations(A: Any, a_ring: Any, of_a: Any, shares: Any) -> None:
+        """The columns of the rows of A of a block's stretches."""
+        for turn in T.serial(shares.turns):
+            tile, begin, count, before = shares.stretch(turn)
+            if count > 0:
+                of_tokens, _ = place_of(tile, shares)
+                for step in T.serial(count * records):
+                    slot = of_a.acquire(before * records + step)
+                    for half in list(range(halves)):
+                        for group in list(range(sets)):
+                            column = (begin * records + step) * COLUMNS + group * columns
+                            T.copy(
+                                A[of_tokens * tokens + half * part, column], a_ring[slot, half, group, :, :],
+                                multicast=sharing > 1,
+                            )  # fmt: skip
+                    of_a.publish(before * records + step)
 
     @T.macro
     def sum_groups(A: Any, S: Any) -> None:
@@ -347,53 +453,48 @@ def byte_quant_matmul(
             S = T.alloc_global((K_groups, M), "float32")
             sum_groups(A, S)
         together, of_A = cluster * sharing, T.ceildiv(M, tokens)
-        grid = (together, of_A, blocks // sharing) if by_tokens else (blocks * cluster, of_A)
+        grid: Any = (together * wide, of_A)
+        if by_tokens:
+            grid = together, of_A, wide
+        partial, done = None, None
+        if blocks:
+            grid = (blocks,)
+            partial, done = workspaces(blocks, tiles * halves, slab, part, kept)
         with T.Kernel(*grid, threads=128 * (warpgroups + 1), cluster_dims=(together, 1, 1)) as place:
-            of_tokens = place[1]
-            block = place[2] * together + place[0] if by_tokens else place[0]
-            tile, rank = block // cluster, block % cluster
-            first = rank * count
+            if blocks:
+                block = place
+                shares: Any = EvenShares(of_A * wide, chunks, groups, block // together)
+            else:
+                block = place[2] * together + place[0] if by_tokens else place[0]
+                shares = OneTile((place[1], block // together), (block % together) * count if cluster > 1 else 0, count)
+            rank = block % together
             a_ring = T.alloc_shared((stages, halves, sets, part, columns), activations)
             w_ring = T.alloc_shared((weight_stages, parts * tiles, records, words), "uint32")
             scope = "cluster" if sharing > 1 else "block"
             of_a = T.channel(a_ring, writers="activations", readers="consumers", scope=scope)
             of_w = T.channel(w_ring, writers="weights", readers="consumers")
-            staged = T.alias(a_ring if a_bytes > w_bytes else w_ring, (part, slab + PADDING), kept)
+            if blocks:
+                staged = T.alloc_shared((piece, slab + PADDING), kept)
+            else:
+                staged = T.alias(a_ring if a_bytes > w_bytes else w_ring, (piece, slab + PADDING), kept)
+            others, space = (scales_A, scales_W, shift, added), (partial, done)
             with T.roles():
                 with T.role("consumers", warps=4 * warpgroups, registers=consumer_registers(warpgroups)):
-                    consume(
-                        (w_ring, a_ring), of_w, of_a, S, first, (of_tokens, tile, rank), staged, scales_A, scales_W,
-                        shift, added, C,
-                    )  # fmt: skip
+                    consume((w_ring, a_ring), of_w, of_a, S, shares, rank, space, staged, others, C)
                 with T.role("weights", warps=1, registers=40):
                     if of_sums or form.ladder:  # bytes of the caller's, which the kernel before may have written
                         T.pdl_sync()
-                    for chunk in T.serial(count):
-                        slot = of_w.acquire(chunk)
-                        start = T.min(first + chunk, chunks - 1) * records
-                        for number in T.serial(parts * tiles):
-                            row = T.min(tile * (parts * tiles) + number, down - 1)
-                            T.copy(
-                                W[row, start : start + records, :], w_ring[slot, number, :, :],
-                                eviction_policy="evict_first",
-                            )  # fmt: skip
-                        of_w.publish(chunk)
+                    bring_weights(W, w_ring, of_w, shares, rank)
                     for _ in list(range(meetings)):
                         T.sync_cluster()
-                with T.role("activations", warps=3, registers=40):
+                with T.role("activations", warps=2 if blocks else 3, registers=40):
                     T.pdl_sync()
                     T.pdl_trigger()
-                    for number in T.serial(count * records):
-                        slot = of_a.acquire(number)
-                        for half in list(range(halves)):
-                            for group in list(range(sets)):
-                                column = (first * records + number) * COLUMNS + group * columns
-                                T.copy(
-                                    A[of_tokens * tokens + half * part, column], a_ring[slot, half, group, :, :],
-                                    multicast=sharing > 1,
-                                )  # fmt: skip
-                        of_a.publish(number)
+                    bring_activations(A, a_ring, of_a, shares)
                     for _ in list(range(meetings)):
                         T.sync_cluster()
+                if blocks:
+                    with T.role("messenger", warps=1, registers=40):
+                        announce(shares, done, shares.own * sharing + rank, LEFT, 1, 2 * slab)
 
     return rows_of_bytes

@@ -178,6 +178,7 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "small_quant_matmul of parts of K": quantised(small_quant_matmul, 8, warps=2, records=1, cluster=2, blocks=2),
     "byte_quant_matmul in parts": of_bytes(M=37, tokens=32, part=16, records=1, ahead=2),
     "byte_quant_matmul in turns": of_bytes(N=200, records=2, warpgroups=3, turns=True),
+    "byte_quant_matmul of blocks that stay": of_bytes(M=37, N=200, records=2, turns=True, blocks=3),
     "byte_quant_matmul of parts of K": of_bytes(records=1, cluster=2),
 }  # fmt: skip
 """Kernels for Hopper alone: the kernel, its arguments, and ``sizes`` and options of its factory."""

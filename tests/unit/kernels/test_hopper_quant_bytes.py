@@ -34,6 +34,9 @@ CASES: dict[str, tuple[FragmentRecords, tuple[int, int, int], dict[str, Any]]] =
     "two sums at once, zeros, unsigned activations": (FragmentRecords(4, INT8, HALF, WIDE, 64), (150, 496, 20), {**SMALL, "zeros": "original", "ahead": 2, "tiles": 2, "records": 1, "stages": 6, "activations": "uint8"}),
     "bytes, blocks that send one another activations": (FragmentRecords(8, INT8, HALF), (150, 512, 20), {**SMALL, "records": 1, "sharing": 2}),
     "one copy after the other with both sets of registers": (FragmentRecords(8, INT8, ladder=True), (144, 640, 20), {**SMALL, "records": 1, "by_channel": True, "sharing": 2, "by_tokens": True}),
+    "blocks that stay share tiles, in turns": (FragmentRecords(4, INT8, HALF), (500, 1008, 70), {**SMALL, "turns": True, "blocks": 5}),
+    "blocks that stay, in pairs, zeros of any size": (FragmentRecords(4, INT8, HALF, WIDE), (500, 1024, 70), {**SMALL, "part": 16, "zeros": "original", "sharing": 2, "blocks": 6}),
+    "blocks that stay, scales of channels": (FragmentRecords(4, INT8), (500, 1008, 70), {**SMALL, "by_channel": True, "sharing": 2, "blocks": 6}),
     "everything behind the sum": (FragmentRecords(4, INT8, HALF), (70, 512, 20), {**SMALL, "epilogue": Epilogue(bias="float16", function="relu", residual=True)}),
 }  # fmt: skip
 
