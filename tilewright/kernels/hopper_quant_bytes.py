@@ -102,7 +102,7 @@ def byte_quant_matmul(
     count = -(-chunks // cluster)  # behind the last chunk A reads as zero, whatever the weights
     share = slab // cluster
     groups = blocks // sharing
-    piece = min(part, PIECE) if blocks else part
+    piece = min(part, PIECE) if cluster == 1 else part
     meetings = 2 * tiles * halves if cluster > 1 else 0
     assert not blocks or (cluster == 1 and records * tiles % 2 == 0 and not by_tokens)
     sum_type = "int32" if integer else "float32"
@@ -309,6 +309,9 @@ def byte_quant_matmul(
             tile, begin, count, before = shares.stretch(turn)
             if count > 0:
                 of_tokens, of_rows = place_of(tile, shares)
+                T.assume(before >= 0)
+                T.assume(of_rows >= 0)
+                T.assume(of_tokens >= 0)
                 for some in totals:
                     for total in some:
                         T.clear(total)
@@ -387,10 +390,11 @@ def byte_quant_matmul(
             tile, begin, count, before = shares.stretch(turn)
             if count > 0:
                 _, of_rows = place_of(tile, shares)
+                T.assume(of_rows >= 0)
                 block = of_rows if cluster > 1 else of_rows * sharing + rank
                 for step in T.serial(count):
                     slot = of_w.acquire(before + step)
-                    start = T.min(begin + step, chunks - 1) * records
+                    start = T.max(T.min(begin + step, chunks - 1), 0) * records
                     for number in T.serial(parts * tiles):
                         row = T.min(block * (parts * tiles) + number, down - 1)
                         T.copy(
@@ -406,6 +410,7 @@ def byte_quant_matmul(
             tile, begin, count, before = shares.stretch(turn)
             if count > 0:
                 of_tokens, _ = place_of(tile, shares)
+                T.assume(of_tokens >= 0)
                 for step in T.serial(count * records):
                     slot = of_a.acquire(before * records + step)
                     for half in list(range(halves)):
