@@ -26,6 +26,12 @@ PIECE = 32
 LEFT = 6
 """Named barrier behind which sums have left for memory."""
 
+RUN = 16
+"""Groups whose sums run on in one accumulator (`running`): of 4 bits by 8 they stay below 2^21."""
+
+LIFT = 100
+"""Power of two that scales of running sums are lifted by: bits of an int32 are a float of as many times 2^-149."""
+
 LONGEST = 1 << 17
 """Columns whose products certainly fit an int32."""
 
@@ -57,6 +63,7 @@ def byte_quant_matmul(
     by_tokens: bool = False,
     blocks: int = 0,
     band: int = 4,
+    running: bool = False,
 ) -> Any:
     """``function((A scales_A) ((numbers - offset - zeros) scales scales_W)^T + bias) + residual`` for any number of rows.
 
@@ -81,6 +88,7 @@ def byte_quant_matmul(
     turns : whether warpgroups start products of groups one after the other, so that the others scale sums meanwhile.
     by_tokens : whether blocks that run at once have the same rows of W, and all rows of A, rather than the other way around.
     blocks : that stay and share the tiles evenly (`even_shares`); 0 for a block a tile.
+    running : whether int32 sums run on from group to group and enter totals by their bits, without conversion.
     band : with blocks that stay, tiles of A's rows that are walked before the next rows of W.
 
     Returns
@@ -107,12 +115,14 @@ def byte_quant_matmul(
     assert not blocks or (cluster == 1 and records * tiles % 2 == 0 and not by_tokens)
     sum_type = "int32" if integer else "float32"
     kept = "float32" if promoted else sum_type
-    in_codes = zeros == "codes" or multiplied or offset != 0
-    unit = 1.0 if in_codes else form.raw_unit(0)
+    in_codes = zeros == "codes" or multiplied or offset != 0 or running
+    unit = 2.0 ** (LIFT - 149) if running else 1.0 if in_codes else form.raw_unit(0)
     scaled = of_rows is not None or by_channel or promoted or not epilogue.is_plain
     by_token = of_rows == "token"
     of_sums = zeros in ("original", "rescale")
     sets = form.sets if promoted else 1
+    start_of_sums = RUN * COLUMNS << form.bits + 6  # what sums of a run are less than; then bits of both signs count up
+    assert not running or (start_of_sums <= 1 << 23 and promoted and integer and sets == halves == tiles == ahead == 1 and not of_sums)
     columns = COLUMNS // sets
     a_bytes, w_bytes = stages * tokens * COLUMNS, 4 * weight_stages * parts * tiles * records * words
 
@@ -257,6 +267,68 @@ def byte_quant_matmul(
         settle(of_a, operands, totals, chunk, step)
 
     @T.macro
+    def multiply_running(
+        rings: Any, of_w: Any, of_a: Any, operands: Any, total: Any, before: Any, count: Any
+    ) -> None:
+        """Sums run on, and enter the total times the difference of two groups' scales: added by parts, that is each group's own sum.
+
+        A sum's bits, read as a float, are the sum times a power of two, so nothing is converted but at the end of a run.
+        """
+        w_ring, a_ring = rings
+        codes, sums, scale, last, first = operands
+        T.fill(sums, start_of_sums)
+        for done in T.serial(count):
+            chunk = before + done
+            of_w.receive(chunk)
+            for record in list(range(records)):
+                number = chunk * records + record
+                source = w_ring[chunk % weight_stages, 0:parts, record, :]
+                decode(source, codes[record % 2], 0)
+                T.unpack(source, form, None, scale, None)
+                if record == 0 and done == 0:
+                    T.copy(scale, last)
+                    T.copy(scale, first)
+                if record == records - 1:
+                    of_w.release(chunk)
+                T.wait_wgmma(0)
+                if record > 0 or done > 0:
+                    of_a.release(number - 1)
+                if record == 0 and done % (RUN // records) == 0:
+                    end_run(sums, last, first, total)
+                    T.copy(scale, first)
+                else:
+                    for i, j in T.Parallel(slab, part):
+                        total[i, j] = T.fma(
+                            T.reinterpret(sums[i, j], "float32"), (last[i] - scale[i]) * 2.0**LIFT, total[i, j]
+                        )
+                T.copy(scale, last)
+                of_a.receive(number)
+                if turns:
+                    T.take_turn(chunk == 0 if record == 0 else False)
+                T.wgmma_gemm(codes[record % 2], a_ring[number % stages, 0, 0, :, :], sums, transpose_B=True)
+                if turns:
+                    T.pass_turn()
+        T.wait_wgmma(0)
+        of_a.release((before + count) * records - 1)
+        end_run(sums, last, first, total)
+
+    @T.macro
+    def end_run(sums: Any, last: Any, first: Any, total: Any) -> None:
+        """What is left of a run enters the total as a number, and the next one starts."""
+        for i, j in T.Parallel(slab, part):
+            rest = T.cast(sums[i, j] - start_of_sums, "float32")
+            run = T.fma(T.reinterpret(sums[i, j], "float32"), (last[i] - first[i]) * 2.0**LIFT, total[i, j])
+            total[i, j] = T.fma(rest, first[i] * unit, run)
+        T.fill(sums, start_of_sums)
+
+    @T.macro
+    def operands_of_runs(codes: Any) -> Any:
+        """Registers for sums that run on, and the scales of three groups: this one, the one before, the first of the run."""
+        sums = T.alloc_fragment((slab, part), sum_type)
+        scale = [T.alloc_fragment((slab,), "float32") for _ in range(3)]
+        return (codes, sums, *scale)
+
+    @T.macro
     def multiply_by_groups(
         rings: Any, of_w: Any, of_a: Any, operands: Any, totals: Any, S: Any, at: Any, before: Any, count: Any
     ) -> None:
@@ -302,7 +374,10 @@ def byte_quant_matmul(
         partial, done = space
         totals = [[T.alloc_fragment((slab, part), kept) for _ in range(halves)] for _ in range(tiles)]
         codes = [T.alloc_fragment((slab, columns), operand) for _ in range(2)]
-        operands = operands_of_groups(codes) if promoted else None
+        if running:
+            operands: Any = operands_of_runs(codes)
+        elif promoted:
+            operands = operands_of_groups(codes)
         if of_sums:
             T.pdl_sync()
         for turn in T.serial(shares.turns):
@@ -315,7 +390,9 @@ def byte_quant_matmul(
                 for some in totals:
                     for total in some:
                         T.clear(total)
-                if promoted:
+                if running:
+                    multiply_running(rings, of_w, of_a, operands, totals[0][0], before, count)
+                elif promoted:
                     at = ((begin - before) * records, of_tokens * tokens)
                     multiply_by_groups(rings, of_w, of_a, operands, totals, S, at, before, count)
                 else:
