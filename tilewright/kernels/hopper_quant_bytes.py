@@ -8,6 +8,7 @@ scales of channels alone, or int8 scales of groups that are multiplied into the 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import tilewright
@@ -29,8 +30,14 @@ LEFT = 6
 RUN = 16
 """Groups whose sums run on in one accumulator (`running`): of 4 bits by 8 they stay below 2^21."""
 
+LINEAR = 1 << 24
+"""Integers below it, read as the bits of a float, are as many times 2^-149."""
+
 LIFT = 100
-"""Power of two that scales of running sums are lifted by: bits of an int32 are a float of as many times 2^-149."""
+"""Power of two that scales of sums that run on are lifted by."""
+
+MODERATE = 2.0**-70, 2.0**27
+"""What scales lie between whose products with sums that run on neither vanish nor overflow."""
 
 LONGEST = 1 << 17
 """Columns whose products certainly fit an int32."""
@@ -110,7 +117,7 @@ def byte_quant_matmul(
     count = -(-chunks // cluster)  # behind the last chunk A reads as zero, whatever the weights
     share = slab // cluster
     groups = blocks // sharing
-    piece = min(part, PIECE) if cluster == 1 else part
+    piece = math.gcd(part, PIECE) if cluster == 1 else part
     meetings = 2 * tiles * halves if cluster > 1 else 0
     assert not blocks or (cluster == 1 and records * tiles % 2 == 0 and not by_tokens)
     sum_type = "int32" if integer else "float32"
@@ -121,8 +128,8 @@ def byte_quant_matmul(
     by_token = of_rows == "token"
     of_sums = zeros in ("original", "rescale")
     sets = form.sets if promoted else 1
-    start_of_sums = RUN * COLUMNS << form.bits + 6  # what sums of a run are less than; then bits of both signs count up
-    assert not running or (start_of_sums <= 1 << 23 and promoted and integer and sets == halves == tiles == ahead == 1 and not of_sums)
+    start_of_sums = RUN * COLUMNS * most_of_run(form, offset, activations)
+    assert not running or (2 * start_of_sums <= LINEAR and promoted and integer and sets == halves == tiles == ahead == 1 and not of_sums)
     columns = COLUMNS // sets
     a_bytes, w_bytes = stages * tokens * COLUMNS, 4 * weight_stages * parts * tiles * records * words
 
@@ -316,9 +323,10 @@ def byte_quant_matmul(
     def end_run(sums: Any, last: Any, first: Any, total: Any) -> None:
         """What is left of a run enters the total as a number, and the next one starts."""
         for i, j in T.Parallel(slab, part):
-            rest = T.cast(sums[i, j] - start_of_sums, "float32")
-            run = T.fma(T.reinterpret(sums[i, j], "float32"), (last[i] - first[i]) * 2.0**LIFT, total[i, j])
-            total[i, j] = T.fma(rest, first[i] * unit, run)
+            bits = T.reinterpret(sums[i, j], "float32")
+            rest = T.fma(bits, 2.0**LIFT, -start_of_sums * unit)  # of a run's start: exact
+            run = T.fma(bits, (last[i] - first[i]) * 2.0**LIFT, total[i, j])
+            total[i, j] = T.fma(rest, first[i], run)
         T.fill(sums, start_of_sums)
 
     @T.macro
@@ -580,3 +588,15 @@ def byte_quant_matmul(
                         announce(shares, done, shares.own * sharing + rank, LEFT, 1, 2 * slab)
 
     return rows_of_bytes
+
+
+def most_of_run(form: FragmentRecords, offset: int, activations: str) -> int:
+    """The largest product of a number of W and one of A: bits of sums of both signs count up from so many times as many."""
+    half = 1 << form.bits - 1
+    return max(half + offset, abs(half - 1 - offset)) * (256 if activations == "uint8" else 128)
+
+
+def can_run(form: FragmentRecords, offset: int, activations: str) -> bool:
+    """Whether sums of groups may run on: int8 codes without zeros of their own, in groups of 128."""
+    small = 2 * RUN * COLUMNS * most_of_run(form, offset, activations) <= LINEAR
+    return small and form.operand.is_integer and form.zero is None and form.sets == 1

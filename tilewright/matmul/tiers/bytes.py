@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.formats import Format
 from tilewright.ir.dtypes import ALL, DType, dtype
 from tilewright.kernels.epilogue import Epilogue
-from tilewright.kernels.hopper_quant_bytes import LONGEST, byte_quant_matmul
+from tilewright.kernels.hopper_quant_bytes import LONGEST, MODERATE, byte_quant_matmul, can_run
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
@@ -105,6 +105,7 @@ class Plan:
     zeros, offset, by_channel : the kernel's.
     parts : scales and zeros of the records, ``[N, groups of the form]``; none once there are records.
     of_channels : float32 ``[N]``, or one element.
+    moderate : whether scales of groups are such that sums may run on (`MODERATE`).
     """
 
     form: FragmentRecords
@@ -113,6 +114,7 @@ class Plan:
     by_channel: bool
     parts: dict[str, Any]
     of_channels: np.ndarray
+    moderate: bool
 
     @property
     def is_promoted(self) -> bool:
@@ -147,11 +149,14 @@ class Bytes:
         """See `Tier`."""
         facts, plan = weight.facts, self._plan(weight, request)[0]
         rows = request.rows or 1 << 30
+        # What sums that run on lose is less than rounding to 16 bits does.
+        running = plan.moderate and plan.is_promoted and request.out in ("float16", "bfloat16")
+        running = running and can_run(plan.form, plan.offset, request.activations)
         # After the model's choice, what suits other numbers of rows and columns: every tile, and every way to divide K.
         for M in (rows, 2 * rows, max(rows // 2, 1), 8, 16, 32, 64, 128, 256, 1024, 4096):
             for N in (facts.N, 4 * facts.N, max(facts.N // 4, 1)):
                 if rows == M or M >= 8:
-                    yield byte_quant_choice(N, -(-facts.K // WHOLE) * WHOLE, M, plan.form, plan.is_promoted)
+                    yield byte_quant_choice(N, -(-facts.K // WHOLE) * WHOLE, M, plan.form, plan.is_promoted, running)
 
     def _plan(self, weight: PackedWeight, request: Request) -> tuple[Plan, Coding]:
         coding = coding_of(weight.facts.format, request.activations)
@@ -271,7 +276,9 @@ def _plan(
         of_channels = rows[:, 0].astype(np.float32)
     parts = {name: by_row(weight, form, array) for name, array in arrays.items()}
     offset = int(first) if constant else 0
-    return Plan(form, None if constant else zeros, offset, by_channel, parts, of_channels)
+    least, most = MODERATE
+    moderate = grouped and bool((((abs(scales) >= least) & (abs(scales) < most)) | (scales == 0)).all())
+    return Plan(form, None if constant else zeros, offset, by_channel, parts, of_channels, moderate)
 
 
 def _narrowest(scales: Any) -> DType:

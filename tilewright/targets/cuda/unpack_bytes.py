@@ -23,14 +23,21 @@ AND_OR = 0xEA
 AND_XOR = 0x6A
 """The table of ``(a & b) ^ c``."""
 
+CHOICE = 0xCA
+"""The table of ``(a & b) | (~a & c)``."""
+
+SIGN_OF_EACH = 0xBA98
+"""What selects the highest bit of each byte, eight times."""
+
 SIGNS, ONES = 0x80808080, 0x01010101
 
 
 class Affine(NamedTuple):
-    """``codes * scale + bias`` for the four bytes of a register; no scale is 1."""
+    """``codes * scale + bias`` for the four bytes of a register; no scale is 1.  Plain ones leave codes as they are."""
 
     scale: Expr | None
     bias: Expr
+    plain: bool
 
 
 def affine(
@@ -50,11 +57,13 @@ def affine(
         scale = named("scale", scale)
         less = binary("mul", less, scale)
     bias = binary("mul", binary("sub", const(128, UINT32), less), const(ONES, UINT32))
-    return Affine(scale, named("bias", bias))
+    return Affine(scale, named("bias", bias), scale is None and zero is None and offset == 0)
 
 
 def byte_register(form: FragmentRecords, word: Expr, field: int, factors: Affine | None) -> Expr:
     """The four codes of one field of a word's bytes, as they come fastest or by way of `factors`."""
+    if factors is not None and factors.plain and form.bits < 8:
+        return _extended(form, word, field)
     if factors is not None:
         codes = _unsigned(form, word, field)
         product = codes if factors.scale is None else binary("mul", codes, factors.scale)
@@ -80,6 +89,13 @@ def _small_float(word: Expr, field: int, mantissa: int) -> Expr:
     place = 3 - mantissa
     rest = binary("and", _shifted(word, 4 * field - place), const(7 * ONES << place, UINT32))
     return Call(UINT32, "lop3", (const(AND_OR), _shifted(word, 4 * field - 4), const(SIGNS, UINT32), rest))
+
+
+def _extended(form: FragmentRecords, word: Expr, field: int) -> Expr:
+    """The numbers of a field in the lowest bits of bytes, and their signs in the others."""
+    high, low = _shifted(word, form.bits * (field + 1) - 8), _shifted(word, form.bits * field)
+    signs = Call(UINT32, "prmt", (high, const(0, UINT32), const(SIGN_OF_EACH, UINT32)))
+    return Call(UINT32, "lop3", (const(CHOICE), const(_mask(form.bits), UINT32), low, signs))
 
 
 def _unsigned(form: FragmentRecords, word: Expr, field: int) -> Expr:
