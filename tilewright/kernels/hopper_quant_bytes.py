@@ -129,7 +129,9 @@ def byte_quant_matmul(
     of_sums = zeros in ("original", "rescale")
     sets = form.sets if promoted else 1
     start_of_sums = RUN * COLUMNS * most_of_run(form, offset, activations)
-    assert not running or (2 * start_of_sums <= LINEAR and promoted and integer and sets == halves == tiles == ahead == 1 and not of_sums)
+    assert not running or (
+        2 * start_of_sums <= LINEAR and promoted and integer and sets == halves == tiles == ahead == 1 and not of_sums
+    )
     columns = COLUMNS // sets
     a_bytes, w_bytes = stages * tokens * COLUMNS, 4 * weight_stages * parts * tiles * records * words
 
@@ -164,9 +166,7 @@ def byte_quant_matmul(
         weights.release(chunk)
 
     @T.macro
-    def multiply(
-        rings: Any, weights: Any, activations: Any, codes: Any, totals: Any, before: Any, count: Any
-    ) -> None:
+    def multiply(rings: Any, weights: Any, activations: Any, codes: Any, totals: Any, before: Any, count: Any) -> None:
         """One sum for all products of `count` copies of weights, the first of which is this block's copy `before`."""
         steps = records * tiles
         copies = 1 + steps % 2  # after which both sets of registers have been used alike
@@ -274,9 +274,7 @@ def byte_quant_matmul(
         settle(of_a, operands, totals, chunk, step)
 
     @T.macro
-    def multiply_running(
-        rings: Any, of_w: Any, of_a: Any, operands: Any, total: Any, before: Any, count: Any
-    ) -> None:
+    def multiply_running(rings: Any, of_w: Any, of_a: Any, operands: Any, total: Any, before: Any, count: Any) -> None:
         """Sums run on, and enter the total times the difference of two groups' scales: added by parts, that is each group's own sum.
 
         A sum's bits, read as a float, are the sum times a power of two, so nothing is converted but at the end of a run.
@@ -440,9 +438,7 @@ def byte_quant_matmul(
                         finish(staged[i, j], row + i, column + j, scales_A, scales_W, shift, C, added)
 
     @T.macro
-    def store_parts(
-        totals: Any, staged: Any, of_tokens: Any, block: Any, rank: Any, others: Any, C: Any
-    ) -> None:
+    def store_parts(totals: Any, staged: Any, of_tokens: Any, block: Any, rank: Any, others: Any, C: Any) -> None:
         """The same where the blocks of a cluster divide K: each adds some of the columns of all."""
         scales_A, scales_W, shift, added = others
         for t in list(range(tiles)):

@@ -2,39 +2,94 @@
 
 from __future__ import annotations
 
+from tilewright.kernels.hopper_quant_bytes import PADDING, PIECE
 from tilewright.kernels.hopper_quant_medium_choice import SHARED_BYTES
 from tilewright.kernels.hopper_quant_small import RESIDENT
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
+GROUP = {"plain": (0.03, 2.44), "int8": (0.05, 3.58), "running": (0.05, 4.0), "float": (0.05, 3.29)}
+"""Microseconds of 128 columns for 128 rows of W, and nanoseconds more for each row of A that they are multiplied by, at the
+clock that the power limit leaves."""
 
-def byte_quant_choice(N: int, K: int, M: int, form: FragmentRecords, promoted: bool) -> dict[str, int]:
+START, HANDED, ENDED = 8.0, 15.0, 1.1
+"""Microseconds until a block multiplies and after it has; that sums of 128 by 256 handed over take; that a tile more takes to end."""
+
+BLOCKS = 132
+"""That run at once, and stay where they share tiles."""
+
+RUNNING_TOKENS = (128, 144, 160, 176, 192)
+"""Rows of A of a tile whose sums run on: a thread holds a total beside each."""
+
+
+def byte_quant_choice(
+    N: int, K: int, M: int, form: FragmentRecords, promoted: bool, running: bool = False
+) -> dict[str, int]:
     """The sizes that `byte_quant_matmul` is called with for up to `M` rows of A, found on an H200.
 
     Where W has rows for a block on most multiprocessors, K stays whole; else clusters divide it, and blocks have half as many
-    rows where all of them still run at once.
+    rows where all of them still run at once.  Many tiles are shared by blocks that stay, where that takes less time.
+
+    Parameters
+    ----------
+    promoted : whether sums of groups are scaled.
+    running : whether sums may run on from group to group.
     """
+    across = form.shape(N, K)[1]
+    alone = _alone(N, M, form, promoted)
+    choices = [alone]
+    if promoted and alone["tokens"] >= 128 and alone["cluster"] == 1 and across % 2 == 0:
+        stay = {"warpgroups": 2, "tiles": 1, "records": 2, "ahead": 1, "cluster": 1, "blocks": BLOCKS}
+        if M > 128:
+            part = _part(form, promoted)
+            choices.append({**stay, "tokens": 256, "part": part, "sharing": 2, "turns": promoted, "running": False})
+        for tokens in RUNNING_TOKENS if running else ():
+            choices.append({**stay, "tokens": tokens, "part": tokens, "sharing": 2, "turns": True, "running": True})
+    best = min(choices, key=lambda sizes: _microseconds(N, across, M, form, promoted, sizes))
+    return fitted(form, best, across)
+
+
+def _part(form: FragmentRecords, promoted: bool) -> int:
+    """Rows of A of one product, of 256: zeros of groups take registers, which sums of fewer rows leave."""
+    return 256 if not promoted else 128 if form.zero is None else 64
+
+
+def _alone(N: int, M: int, form: FragmentRecords, promoted: bool) -> dict[str, int]:
+    """Sizes with a block for each tile."""
     tokens = next((n for n in (8, 16, 32, 64, 128) if n >= M), 256)
     if tokens == 256 and -(-N // 128) * -(-M // 256) < 100:
         tokens = 128
     sizes = {"tokens": tokens, "part": tokens, "tiles": 1, "cluster": 1, "sharing": 1, "ahead": 1, "records": 2}
-    sizes |= {"warpgroups": 2, "turns": False}
+    sizes |= {"warpgroups": 2, "turns": False, "blocks": 0, "running": False}
     # Sums of int8 are converted too before they are scaled; e4m3 is faster without turns.
     in_turns = promoted and form.operand.is_integer
     if tokens == 256:
-        # Zeros of groups take registers, which sums of fewer rows of A leave.
-        part = 256 if not promoted else 128 if form.zero is None else 64
-        sizes |= {"sharing": 2, "part": part, "turns": in_turns}
-    else:
-        blocks = -(-N // 128) * -(-M // tokens)
-        sizes["tiles"] = 2 if blocks >= 200 else 1
-        # As many as divide K as run at once: a second wave of a few blocks takes as long as the first.
-        sizes["cluster"] = max((c for c in (1, 2, 4) if blocks * c <= RESIDENT[c]), default=1)
-        sizes["records"] = 2 if tokens == 128 else 4
-        if 2 * blocks * sizes["cluster"] <= RESIDENT[sizes["cluster"]]:
-            sizes["warpgroups"] = 1
-        elif tokens == 128 and sizes["tiles"] == 1:
-            sizes["turns"] = in_turns
-    return fitted(form, sizes, form.shape(N, K)[1])
+        return sizes | {"sharing": 2, "part": _part(form, promoted), "turns": in_turns}
+    blocks = -(-N // 128) * -(-M // tokens)
+    sizes["tiles"] = 2 if blocks >= 200 else 1
+    # As many as divide K as run at once: a second wave of a few blocks takes as long as the first.
+    sizes["cluster"] = max((c for c in (1, 2, 4) if blocks * c <= RESIDENT[c]), default=1)
+    sizes["records"] = 2 if tokens == 128 else 4
+    if 2 * blocks * sizes["cluster"] <= RESIDENT[sizes["cluster"]]:
+        sizes["warpgroups"] = 1
+    elif tokens == 128 and sizes["tiles"] == 1:
+        sizes["turns"] = in_turns
+    return sizes
+
+
+def _microseconds(N: int, across: int, M: int, form: FragmentRecords, promoted: bool, sizes: dict[str, int]) -> float:
+    """About how long a product takes with two warpgroups a block and K whole."""
+    kind = (
+        "running" if sizes["running"] else "plain" if not promoted else "int8" if form.operand.is_integer else "float"
+    )
+    once, each = GROUP[kind]
+    group = sizes["tiles"] * (once + each * sizes["tokens"] / 1000)
+    groups = BLOCKS // sizes["sharing"]
+    tiles = -(-N // (128 * sizes["tiles"] * sizes["sharing"])) * -(-M // sizes["tokens"])
+    if not sizes["blocks"]:
+        return START + -(-tiles // groups) * (across * group + ENDED)
+    shared = tiles % groups * across / groups
+    handed = HANDED * sizes["tokens"] / 256 if shared else 0.0
+    return START + (tiles // groups * across + shared) * group + -(-tiles // groups) * ENDED + handed
 
 
 def fitted(form: FragmentRecords, sizes: dict[str, int], across: int) -> dict[str, int]:
@@ -42,11 +97,14 @@ def fitted(form: FragmentRecords, sizes: dict[str, int], across: int) -> dict[st
 
     Where not even two copies of weights fit, they are shorter, and blocks of fewer rows.
     """
-    room, activations = SHARED_BYTES - 2048, sizes["tokens"] * COLUMNS
+    slab, activations = 64 * sizes["warpgroups"], sizes["tokens"] * COLUMNS
+    # Blocks that stay have a place of their own that sums leave through.
+    room = SHARED_BYTES - 2048 - (4 * PIECE * (slab + PADDING) if sizes.get("blocks") else 0)
+    least = 3 if sizes.get("running") else 2  # sums that run on need the scale of the next copy's first group early
     for tiles in range(sizes["tiles"], 0, -1):
         for records in (n for n in (4, 2, 1) if n <= sizes["records"] and across % n == 0):
-            weights = 4 * (64 * sizes["warpgroups"] * tiles // form.rows) * records * form.words
-            stages = min(8, (room - 2 * weights) // activations)
+            weights = 4 * (slab * tiles // form.rows) * records * form.words
+            stages = min(8, (room - least * weights) // activations)
             if stages >= 2:
                 rest = min(5, (room - stages * activations) // weights)
                 return {**sizes, "tiles": tiles, "records": records, "stages": stages, "weight_stages": rest}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import tilewright
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.epilogue import Epilogue
-from tilewright.kernels.hopper_quant_bytes import PADDING, RUN, byte_quant_matmul, most_of_run
+from tilewright.kernels.hopper_quant_bytes import PADDING, PIECE, RUN, byte_quant_matmul, can_run, most_of_run
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice
 from tilewright.kernels.hopper_quant_medium_choice import SHARED_BYTES
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
@@ -84,9 +85,13 @@ class Problem:
             self.exact = np.maximum(self.exact + bias, 0.0) + residual
             self.size = self.size + np.abs(bias) + np.abs(residual)
         self.lost = np.zeros((M, N))
-        if options.get("running"):  # each total is as large as a run's bits times what scales differ by, and rounds once a group
+        if options.get(
+            "running"
+        ):  # each total is as large as a run's bits times what scales differ by, and rounds once a group
             spread = np.ptp(parts["scales"].astype(np.float64), axis=1)
-            self.lost = groups[1] * 2.0**-24 * 2 * RUN * COLUMNS * most_of_run(form, 0, "int8") * spread * of_rows[:, None]
+            self.lost = (
+                groups[1] * 2.0**-24 * 2 * RUN * COLUMNS * most_of_run(form, 0, "int8") * spread * of_rows[:, None]
+            )
         self.c = np.full((M, N), np.nan, np.float32)
         self.arguments = (form.pack(parts), a, of_rows, of_columns, bias, residual, self.c)
 
@@ -161,13 +166,15 @@ def test_choices_fit_a_multiprocessor_and_cover_the_columns(form: FragmentRecord
     for N, K in ((28672, 8192), (8192, 28672), (4096, 4096), (1000, 704), (33, 64)):
         _, across, words = form.shape(N, K)
         for M in (1, 16, 17, 64, 100, 200, 256, 4096, 1 << 30):
-            sizes = byte_quant_choice(N, K, M, form, promoted)
+            sizes = byte_quant_choice(N, K, M, form, promoted, promoted and can_run(form, 0, "int8"))
             slab = 64 * sizes["warpgroups"]
             rows = slab * sizes["tiles"]
             of_a = sizes["stages"] * sizes["tokens"] * COLUMNS
             of_w = sizes["weight_stages"] * rows // form.rows * sizes["records"] * words * 4
             assert min(sizes["stages"], sizes["weight_stages"]) >= 2 and of_a + of_w < SHARED_BYTES - 1024
-            assert 4 * sizes["part"] * (slab + PADDING) < max(of_a, of_w) and across % sizes["records"] == 0
+            leaving = 4 * math.gcd(sizes["part"], PIECE) * (slab + PADDING)
+            assert leaving + of_a + of_w < SHARED_BYTES - 1024 if sizes["blocks"] else leaving < max(of_a, of_w)
+            assert across % sizes["records"] == 0
             assert sizes["tokens"] % sizes["part"] == 0 and slab % form.rows == 0
 
 
