@@ -14,7 +14,16 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.epilogue import PLAIN, Epilogue, stored
-from tilewright.kernels.even_shares import EvenShares, OneTile, announce, hand_over, in_panels, take_over, workspaces
+from tilewright.kernels.even_shares import (
+    EvenShares,
+    OneTile,
+    announce,
+    hand_over,
+    in_panels,
+    own_stretch,
+    take_over,
+    workspaces,
+)
 from tilewright.kernels.hopper_quant_medium import consumer_registers
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
@@ -549,7 +558,11 @@ def byte_quant_matmul(
         with T.Kernel(*grid, threads=128 * (warpgroups + 1), cluster_dims=(together, 1, 1)) as place:
             if blocks:
                 block = place
-                shares: Any = EvenShares(of_A * wide, chunks, groups, block // together)
+                group = block // together
+                all_tiles = of_A * wide
+                shares: Any = EvenShares(
+                    all_tiles, chunks, groups, group, *own_stretch(all_tiles, chunks, groups, group)
+                )
             else:
                 block = place[2] * together + place[0] if by_tokens else place[0]
                 shares = OneTile((place[1], block // together), (block % together) * count if cluster > 1 else 0, count)

@@ -17,6 +17,9 @@ START, HANDED, ENDED = 8.0, 15.0, 1.1
 BLOCKS = 132
 """That run at once, and stay where they share tiles."""
 
+BAND = 4
+"""Tiles of A's rows that are walked before the next rows of W."""
+
 RUNNING_TOKENS = (128, 144, 160, 176, 192)
 """Rows of A of a tile whose sums run on: a thread holds a total beside each."""
 
@@ -45,6 +48,8 @@ def byte_quant_choice(
         for tokens in RUNNING_TOKENS if running else ():
             choices.append({**stay, "tokens": tokens, "part": tokens, "sharing": 2, "turns": True, "running": True})
     best = min(choices, key=lambda sizes: _microseconds(N, across, M, form, promoted, sizes))
+    if best["blocks"]:
+        best["band"] = min(BAND, -(-M // best["tokens"]))
     return fitted(form, best, across)
 
 
