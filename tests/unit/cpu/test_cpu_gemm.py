@@ -179,6 +179,17 @@ def test_tiles_as_wide_as_each_other_share_the_columns_that_are_near() -> None:
     assert len(re.findall(r"for \(int32_t vector", few_rows)) == 1  # tiles of eight, four, two and one rows in it
 
 
+def test_rows_of_every_height_share_the_asking_for_the_next_tile() -> None:
+    traced = linear.trace(N=192, K=512)
+    machine = make_arch("x86_64", arch({"arch": "avx512-vnni"}).features, l1_bytes=32 << 10, l2_bytes=1 << 20)
+    final, _ = run_passes(traced.function, PIPELINE, Context(machine, overrides=CPU.overrides))
+    few_rows = CPU.emit(final, machine).text.split("static int32_t")[1]
+    asked = re.findall(r"tw_prefetch\(W \+ .*\* share \+ .* ahead\);", few_rows)
+    assert len(asked) == few_rows.count("tw_prefetch(W") == 12  # of tiles of 8, 4, 2 and 1 rows by three panels
+    # A panel is 8192 elements of 4 tiles: the last is followed by the same panel of the block's next six; one row asks 1 KB ahead.
+    assert "ahead = rows > 1 ? (k * 128 + 128 >= 512 ? (3072 - k * 128) * 16 : 2048) : 256;" in few_rows
+
+
 def test_unpacking_inverts_packing() -> None:
     kernel = kernel_for("avx512-vnni", 1, 37, 44, "int8", "int4", "int32", True, packed=True)
     codes = tilewright.pack(random((37, 44), "int4", 2), tilewright.dtype("int4"))

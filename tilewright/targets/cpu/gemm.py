@@ -12,7 +12,6 @@ from tilewright.ir.nodes import (
     Allocate,
     Buffer,
     Call,
-    Const,
     Expr,
     Extent,
     If,
@@ -129,20 +128,28 @@ class VectorProduct(Operands):
         start: Extent = 0
         for tile in tiles:
             stop = self.named("covered", _last_start(start, rows, tile.rows))
-            bands.append(_Band(self._asking(right, tile, stop) if start == 0 else right, tile, start, stop))
+            bands.append(_Band(right, tile, start, stop))
             start = stop
+        bands = self._asking(right, bands, rows)
         together = [bands] if self.op.m >= MANY_TILES * tiles[0].rows else _alike(bands)
         return [one for group in together for one in self._columns(left, group, valid, scale_a, scale_b)]
 
-    def _asking(self, right: Right, tile: RegisterTile, rows: Extent) -> Right:
-        """`right`, from whose memory all passes of these rows together ask for what comes next."""
-        if not isinstance(right, PanelRight) or self.op.m <= tile.rows:
-            return right
-        passes = index_binary("floordiv", rows, tile.rows)
-        shared = right.shared_asking(self.op.k // right.step, tile.rows, passes)
-        if shared.passes is None or isinstance(passes, Const):
-            return shared
-        return replace(shared, passes=replace(shared.passes, share=self.named("share", shared.passes.share)))
+    def _asking(self, right: Right, bands: list[_Band], rows: Extent) -> list[_Band]:
+        """The bands, from whose memory all passes of rows together ask for what comes next."""
+        if not isinstance(right, PanelRight) or self.op.m <= bands[0].tile.rows:
+            return bands
+        before: list[Extent] = [0]
+        for band in bands:
+            count = index_binary("floordiv", index_binary("sub", band.stop, band.start), band.tile.rows)
+            before.append(self.named("passes", add(before[-1], count)))
+        shared = right.shared_asking(self.op.k // right.step, rows, before[-1])
+        if shared is None:
+            return bands
+        shared = replace(shared, share=self.named("share", shared.share), distance=self.named("ahead", shared.distance))
+        each = [
+            replace(shared, rows=band.tile.rows, first=band.start, before=count) for band, count in zip(bands, before)
+        ]
+        return [replace(band, right=replace(right, passes=passes)) for band, passes in zip(bands, each)]
 
     def _vector_bytes(self, right: Right) -> int:
         """Memory that one vector of columns takes over the tile's k."""

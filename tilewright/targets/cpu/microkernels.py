@@ -8,7 +8,7 @@ the vectors of the next few steps of k; codes are unpacked in registers and neve
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from tilewright.ir.dtypes import FLOAT32, INT32, UINT8, DType, dtype
@@ -25,6 +25,7 @@ from tilewright.ir.nodes import (
     Let,
     Load,
     Reinterpret,
+    Select,
     Seq,
     Statement,
     Store,
@@ -51,15 +52,24 @@ class Passes:
 
     Attributes
     ----------
-    rows, loads : of one pass.
-    distance : elements from a place in the tile to the same place in the next one.
+    loads : of one pass.
+    distance : elements from a place in the tile to the same place in the one that is read next.
     share : elements of that tile for which each load asks.
+    rows, first : of one pass, and the row that the first one begins with.
+    before : passes of other rows over the same panel.
     """
 
-    rows: int
     loads: int
-    distance: int
+    distance: Extent
     share: Extent
+    rows: int = 1
+    first: Extent = 0
+    before: Extent = 0
+
+    def turn(self, row: Expr) -> Expr:
+        """The number of the pass that begins with a row."""
+        here = index_binary("floordiv", index_binary("sub", row, self.first), self.rows)
+        return add(here, self.before)
 
 
 # Small builders ---------------------------------------------------------------------------------
@@ -215,6 +225,7 @@ class PanelRight:
     first_panel, first_load : where the tile begins, in panels and in loads.
     requests : how it is asked for ahead of time, where it comes from main memory.
     passes : how rows share the asking, where several pass over a panel.
+    beyond : how many panels on the one lies that is read next after the end of another.
     """
 
     memory: Buffer
@@ -225,6 +236,7 @@ class PanelRight:
     first_load: Expr
     requests: Requests | None = None
     passes: Passes | None = None
+    beyond: int = 1
 
     @property
     def step(self) -> int:
@@ -246,15 +258,24 @@ class PanelRight:
     def _memory_elements(self) -> int:
         return self.layout.load_size // self.element.per_byte
 
-    def shared_asking(self, loads: int, rows: int, passes: Extent) -> PanelRight:
-        """The same, where `passes` of so many rows each read tiles of `loads`; itself where a tile is soon read."""
-        size = self._memory_elements
+    def shared_asking(self, loads: int, rows: Extent, passes: Extent) -> Passes | None:
+        """How so many passes of rows over tiles of `loads` share the asking; None where a tile is soon read.
+
+        They ask for the tile that is read next, but for a single row, which reads as fast as memory answers.
+        """
+        size, whole = self._memory_elements, self.layout.loads
         bytes_ = loads * size * self.memory.dtype.storage_bytes
         if self.requests is None or bytes_ < 2 * self.requests.distance:
-            return self
-        distance = loads * size if loads < self.layout.loads else self.layout.size
+            return None
+        to_next_panel = mul(index_binary("sub", self.beyond * whole, self.first_load), size)
+        distance: Extent = to_next_panel
+        if loads < whole:
+            is_last = binary("ge", add(self.first_load, loads), const(whole))
+            distance = Select(INT32, is_last, to_next_panel, const(loads * size))
+        soon = self.requests.distance // self.memory.dtype.storage_bytes
+        distance = Select(INT32, binary("gt", cast(expr(rows), INT32), const(1)), expr(distance), const(soon))
         share = index_binary("max", index_binary("floordiv", size, index_binary("max", passes, 1)), 1)
-        return replace(self, passes=Passes(rows, loads, distance, share))
+        return Passes(loads, distance, share)
 
     def load(self, vector: Expr, position: Expr) -> Expr:
         value: Expr = Load(self.loaded, self.memory, (self.place(vector, position),))
@@ -275,8 +296,7 @@ class PanelRight:
         if self.passes is None or row is None:
             place = add(self.place(vector, position), self.requests.distance // self.memory.dtype.storage_bytes)
         else:
-            turn = index_binary("floordiv", row, self.passes.rows)
-            step = add(mul(turn, self.passes.loads), position)
+            step = add(mul(self.passes.turn(row), self.passes.loads), position)
             place = add(add(self.place(vector, const(0)), self.passes.distance), mul(step, self.passes.share))
         return [self.requests.line(self.memory, place)]
 

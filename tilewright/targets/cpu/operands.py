@@ -204,7 +204,8 @@ class Operands:
             left = index_binary("max", index_binary("sub", layout.loads, first), 0)
             self.loads = self.named("loads", index_binary("min", left, tile_loads))
         requests = requests_of(self.context.arch) if op.b.buffer.scope == "global" else None
-        return PanelRight(physical.memory, layout, stored, plan, panel, first, requests)
+        beyond = -(-op.n // self.lanes)
+        return PanelRight(physical.memory, layout, stored, plan, panel, first, requests, beyond=beyond)
 
     def _panels_in_scratch(self, at: Callable[[Expr, Expr], tuple[Expr, ...]]) -> PanelRight:
         """A copy of b in panels; columns beyond the last are never stored, so they may hold anything."""
