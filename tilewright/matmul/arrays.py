@@ -245,7 +245,7 @@ def check_device(what: str, array: Any, other: str, device: str) -> None:
     ------
     WrongArgumentDevice : they are not; says which is where.
     """
-    found = device_of(array)
+    found = device_of(array, what)
     if found != device:
         raise WrongArgumentDevice(
             f"{what} is on {found}, {other} on {device}", hint=f"move one: {what}.to({device!r}), for example"

@@ -28,6 +28,7 @@ from tilewright.matmul.shaped import Shaped
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Ready
 from tilewright.matmul.tiers.dispatch import after_quantisation, quantizing, tuning_key
 from tilewright.matmul.tiers.general import General, general_call
+from tilewright.matmul.tiers.scaled import as_float32
 from tilewright.matmul.tuning import tune
 from tilewright.matmul.weight_forms import WeightForms
 from tilewright.runtime.kernel import Kernel
@@ -205,6 +206,9 @@ class Matmul(WeightForms):
         """The weight's tensors by name and the operands of the call, each of the shape and type that the config says."""
         facts, request = self.config.facts(), self.config.request()
         given = self._weight_tensors(A, W, scale, zeros)
+        if a_scale is not None:
+            device_of(a_scale, "a_scale")
+            a_scale = as_float32(a_scale)  # which holds what scales of other types can be
         rows, shaped = int(np.prod(A.shape[:-1], dtype=np.int64)), Shaped(device_of(A))
         a_scales = {"tensor": (1, 1), "token": (rows, 1)}.get(request.activation_scales)
         if request.activation_scales == "group":

@@ -248,6 +248,10 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: quant_matmul((X, "int4", 3), PACKED),
         'the activations are a tuple of 3\n  help: (array, "int4") are packed ones',
     ),
+    "a number for raw scales": (
+        lambda: operator(scale_granularity="tensor")(A, W, np.float16(1.0)),
+        "a float16 was given for scale\n  help: pass a NumPy array or a torch tensor",
+    ),
     "a list for a bias": (
         lambda: quant_matmul(X, PACKED, bias=[1.0] * N),
         "a list was given for bias\n  help: pass a NumPy array or a torch tensor",

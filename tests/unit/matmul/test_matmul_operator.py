@@ -128,6 +128,15 @@ def test_activation_scales_of_tensors_and_groups() -> None:
         np.testing.assert_allclose(found, wide @ W.T, rtol=1e-5, atol=1e-2)
 
 
+@pytest.mark.parametrize("held", ["float16", "bfloat16", "float64", "float8_e8m0fnu", "float8_e4m3fn"])
+def test_activation_scales_of_any_type(held: str) -> None:
+    operator = make(A_dtype="int8", a_scale="token")
+    W, A = RNG.integers(-8, 8, (12, 32)), RNG.integers(-128, 128, (4, 32)).astype(np.int8)
+    scales = (2.0 ** RNG.integers(-3, 3, (4, 1))).astype(tilewright.dtype(held).numpy)
+    for weight in (operator.transform_weight(W), operator.pack(W)):
+        np.testing.assert_array_equal(operator(A, weight, a_scale=scales), (A * scales.astype(np.float64)) @ W.T)
+
+
 def test_a_packed_weight_brings_its_own_scales() -> None:
     operator = make(with_scaling=True, group_size=16)
     W, scale = RNG.integers(-8, 8, (12, 32)), RNG.random((12, 2)).astype(np.float16)
