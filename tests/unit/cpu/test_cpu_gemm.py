@@ -165,6 +165,17 @@ def requests_of(*traits: str) -> set[tuple[str, int]]:
     return {(function, 4 * int(elements)) for function, elements in asked}
 
 
+@pytest.mark.parametrize(("group", "ahead"), [(128, 4), (32, 8)])
+def test_scales_are_asked_for_where_weights_are(group: int, ahead: int) -> None:
+    """Four groups ahead, or two products of as many groups as one multiplies."""
+    traced = quant_matmul.trace(64, 1024, "uint4", group, 8)
+    for traits, function in ((set(), "tw_prefetch"), ({"far_requests"}, "tw_prefetch_far")):
+        machine = make_arch("x86_64", arch({"arch": "avx512-vnni"}).features.union(traits))
+        final, _ = run_passes(traced.function, PIPELINE, Context(machine, overrides=CPU.overrides))
+        asked = re.findall(r"(tw_prefetch\w*)\(scales .* \+ (\d+)\)", CPU.emit(final, machine).text)
+        assert set(asked) == {(function, str(64 * ahead))}
+
+
 def test_weights_are_asked_for_as_suits_the_machine() -> None:
     assert requests_of() == {("tw_prefetch", 1024)}
     assert requests_of("far_requests") == {("tw_prefetch_far", 2048)}

@@ -57,10 +57,10 @@ from tilewright.targets.cpu.microkernels import (
     splat_const,
 )
 from tilewright.targets.cpu.requests import LINE, requests_of
-from tilewright.targets.cpu.requests import ask as ask_for
 
 SCALES_AHEAD = 4
-"""How many products ahead a group's scales are asked for: the time from the last cache or from memory."""
+"""How many groups ahead scales are asked for, at least: the time from the last cache or from memory.  Those of a product's groups are
+asked for together, two products before theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,12 +285,13 @@ class Operands:
 
     def _ask_for_scales(self, scale: Region, along_k: int) -> list[Statement]:
         """Requests for the factors of products to come, which lie lines of a page of their own apart."""
-        per_line = LINE // scale.dtype.storage_bytes
+        per_line, requests = LINE // scale.dtype.storage_bytes, requests_of(self.context.arch)
+        ahead = max(SCALES_AHEAD, 2 * along_k)
 
         def ask(block: Expr, line: Expr) -> list[Statement]:
             *outer, row, column = scale.starts
             row, column = add(row, block), add(column, mul(line, per_line))
-            return [ask_for(scale.buffer, *outer, add(row, SCALES_AHEAD * along_k), column)]
+            return [requests.line(scale.buffer, *outer, add(row, ahead), column)]
 
         lines = -(-self.op.n // per_line)
         return loop("block", 0, along_k, lambda block: loop("line", 0, lines, lambda line: ask(block, line)))
