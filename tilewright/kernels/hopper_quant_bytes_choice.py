@@ -7,12 +7,13 @@ from tilewright.kernels.hopper_quant_medium_choice import SHARED_BYTES
 from tilewright.kernels.hopper_quant_small import RESIDENT
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
-GROUP = {"plain": (0.03, 2.44), "int8": (0.05, 3.58), "running": (0.05, 4.0), "float": (0.05, 3.29)}
+GROUP = {"plain": (0.03, 2.44), "int8": (0.05, 3.58), "running": (0.32, 1.77), "float": (0.05, 3.29)}
 """Microseconds of 128 columns for 128 rows of W, and nanoseconds more for each row of A that they are multiplied by, at the
 clock that the power limit leaves."""
 
-START, HANDED, ENDED = 8.0, 15.0, 1.1
-"""Microseconds until a block multiplies and after it has; that sums of 128 by 256 handed over take; that a tile more takes to end."""
+START, ENDED, LEFT, HANDED = 8.0, 1.1, 2.1, 14.0
+"""Microseconds until a block multiplies and after it has; that a tile takes to end, and one of 256 rows of A where blocks stay;
+that handing over sums of 256 rows of A takes (of 128 rows nothing is seen of it)."""
 
 BLOCKS = 132
 """That run at once, and stay where they share tiles."""
@@ -20,8 +21,8 @@ BLOCKS = 132
 BAND = 4
 """Tiles of A's rows that are walked before the next rows of W."""
 
-RUNNING_TOKENS = (128, 144, 160, 176, 192)
-"""Rows of A of a tile whose sums run on: a thread holds a total beside each."""
+RUNNING = {128: False, 192: True}
+"""Whether warpgroups take turns, by the rows of A of a tile whose sums run on: a thread holds a total beside each sum."""
 
 
 def byte_quant_choice(
@@ -45,8 +46,9 @@ def byte_quant_choice(
         if M > 128:
             part = _part(form, promoted)
             choices.append({**stay, "tokens": 256, "part": part, "sharing": 2, "turns": promoted, "running": False})
-        for tokens in RUNNING_TOKENS if running else ():
-            choices.append({**stay, "tokens": tokens, "part": tokens, "sharing": 2, "turns": True, "running": True})
+        for tokens, turns in RUNNING.items() if running else ():
+            choices.append({**stay, "tokens": tokens, "part": tokens, "sharing": 1, "turns": turns, "running": True})
+        choices = [sizes for sizes in choices if sizes is alone or _tiles(N, M, sizes) >= BLOCKS // sizes["sharing"]]
     best = min(choices, key=lambda sizes: _microseconds(N, across, M, form, promoted, sizes))
     if best["blocks"]:
         best["band"] = min(BAND, -(-M // best["tokens"]))
@@ -88,13 +90,17 @@ def _microseconds(N: int, across: int, M: int, form: FragmentRecords, promoted: 
     )
     once, each = GROUP[kind]
     group = sizes["tiles"] * (once + each * sizes["tokens"] / 1000)
-    groups = BLOCKS // sizes["sharing"]
-    tiles = -(-N // (128 * sizes["tiles"] * sizes["sharing"])) * -(-M // sizes["tokens"])
+    groups, tiles = BLOCKS // sizes["sharing"], _tiles(N, M, sizes)
+    waves = -(-tiles // groups)
     if not sizes["blocks"]:
-        return START + -(-tiles // groups) * (across * group + ENDED)
-    shared = tiles % groups * across / groups
-    handed = HANDED * sizes["tokens"] / 256 if shared else 0.0
-    return START + (tiles // groups * across + shared) * group + -(-tiles // groups) * ENDED + handed
+        return START + waves * (across * group + ENDED)
+    handed = HANDED * max(0, sizes["tokens"] - 128) / 128 if tiles % groups else 0.0
+    return START + tiles * across / groups * group + waves * LEFT * sizes["tokens"] / 256 + handed
+
+
+def _tiles(N: int, M: int, sizes: dict[str, int]) -> int:
+    """How many tiles there are, those of blocks that send one another activations as one."""
+    return -(-N // (64 * sizes["warpgroups"] * sizes["tiles"] * sizes["sharing"])) * -(-M // sizes["tokens"])
 
 
 def fitted(form: FragmentRecords, sizes: dict[str, int], across: int) -> dict[str, int]:
