@@ -19,8 +19,9 @@ from quant import packed, warm_up
 
 import tilewright
 from tilewright.ir.dtypes import ALL
-from tilewright.kernels.hopper_quant_bytes import byte_quant_matmul, can_run
+from tilewright.kernels.hopper_quant_bytes import byte_quant_matmul
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice
+from tilewright.kernels.running_sums import can_run
 from tilewright.machine.fragment_records import FragmentRecords
 
 CASES = ",".join(

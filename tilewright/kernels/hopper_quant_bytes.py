@@ -25,6 +25,7 @@ from tilewright.kernels.even_shares import (
     workspaces,
 )
 from tilewright.kernels.hopper_quant_medium import consumer_registers
+from tilewright.kernels.running_sums import RUN, UNIT, can_run, end_run, enter, start_of_run
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 PADDING = 4
@@ -35,18 +36,6 @@ PIECE = 32
 
 LEFT = 6
 """Named barrier behind which sums have left for memory."""
-
-RUN = 16
-"""Groups whose sums run on in one accumulator (`running`): of 4 bits by 8 they stay below 2^21."""
-
-LINEAR = 1 << 24
-"""Integers below it, read as the bits of a float, are as many times 2^-149."""
-
-LIFT = 100
-"""Power of two that scales of sums that run on are lifted by."""
-
-MODERATE = 2.0**-70, 2.0**27
-"""What scales lie between whose products with sums that run on neither vanish nor overflow."""
 
 LONGEST = 1 << 17
 """Columns whose products certainly fit an int32."""
@@ -104,7 +93,7 @@ def byte_quant_matmul(
     turns : whether warpgroups start products of groups one after the other, so that the others scale sums meanwhile.
     by_tokens : whether blocks that run at once have the same rows of W, and all rows of A, rather than the other way around.
     blocks : that stay and share the tiles evenly (`even_shares`); 0 for a block a tile.
-    running : whether int32 sums run on from group to group and enter totals by their bits, without conversion.
+    running : whether int32 sums run on from group to group (`running_sums`).
     band : with blocks that stay, tiles of A's rows that are walked before the next rows of W.
 
     Returns
@@ -132,14 +121,14 @@ def byte_quant_matmul(
     sum_type = "int32" if integer else "float32"
     kept = "float32" if promoted else sum_type
     in_codes = zeros == "codes" or multiplied or offset != 0 or running
-    unit = 2.0 ** (LIFT - 149) if running else 1.0 if in_codes else form.raw_unit(0)
+    unit = UNIT if running else 1.0 if in_codes else form.raw_unit(0)
     scaled = of_rows is not None or by_channel or promoted or not epilogue.is_plain
     by_token = of_rows == "token"
     of_sums = zeros in ("original", "rescale")
     sets = form.sets if promoted else 1
-    start_of_sums = RUN * COLUMNS * most_of_run(form, offset, activations)
+    start_of_sums = start_of_run(form, offset, activations)
     assert not running or (
-        2 * start_of_sums <= LINEAR and promoted and integer and sets == halves == tiles == ahead == 1 and not of_sums
+        can_run(form, offset, activations) and promoted and halves == tiles == ahead == 1 and not of_sums
     )
     columns = COLUMNS // sets
     a_bytes, w_bytes = stages * tokens * COLUMNS, 4 * weight_stages * parts * tiles * records * words
@@ -284,10 +273,7 @@ def byte_quant_matmul(
 
     @T.macro
     def multiply_running(rings: Any, of_w: Any, of_a: Any, operands: Any, total: Any, before: Any, count: Any) -> None:
-        """Sums run on, and enter the total times the difference of two groups' scales: added by parts, that is each group's own sum.
-
-        A sum's bits, read as a float, are the sum times a power of two, so nothing is converted but at the end of a run.
-        """
+        """A product runs while the next codes are decoded; then sums so far enter the total (`running_sums`)."""
         w_ring, a_ring = rings
         codes, sums, scale, last, first = operands
         T.fill(sums, start_of_sums)
@@ -308,13 +294,10 @@ def byte_quant_matmul(
                 if record > 0 or done > 0:
                     of_a.release(number - 1)
                 if record == 0 and done % (RUN // records) == 0:
-                    end_run(sums, last, first, total)
+                    end_run(sums, last, first, total, start_of_sums)
                     T.copy(scale, first)
                 else:
-                    for i, j in T.Parallel(slab, part):
-                        total[i, j] = T.fma(
-                            T.reinterpret(sums[i, j], "float32"), (last[i] - scale[i]) * 2.0**LIFT, total[i, j]
-                        )
+                    enter(sums, last, scale, total)
                 T.copy(scale, last)
                 of_a.receive(number)
                 if turns:
@@ -324,17 +307,7 @@ def byte_quant_matmul(
                     T.pass_turn()
         T.wait_wgmma(0)
         of_a.release((before + count) * records - 1)
-        end_run(sums, last, first, total)
-
-    @T.macro
-    def end_run(sums: Any, last: Any, first: Any, total: Any) -> None:
-        """What is left of a run enters the total as a number, and the next one starts."""
-        for i, j in T.Parallel(slab, part):
-            bits = T.reinterpret(sums[i, j], "float32")
-            rest = T.fma(bits, 2.0**LIFT, -start_of_sums * unit)  # of a run's start: exact
-            run = T.fma(bits, (last[i] - first[i]) * 2.0**LIFT, total[i, j])
-            total[i, j] = T.fma(rest, first[i], run)
-        T.fill(sums, start_of_sums)
+        end_run(sums, last, first, total, start_of_sums)
 
     @T.macro
     def operands_of_runs(codes: Any) -> Any:
@@ -597,15 +570,3 @@ def byte_quant_matmul(
                         announce(shares, done, shares.own * sharing + rank, LEFT, 1, 2 * slab)
 
     return rows_of_bytes
-
-
-def most_of_run(form: FragmentRecords, offset: int, activations: str) -> int:
-    """The largest product of a number of W and one of A: bits of sums of both signs count up from so many times as many."""
-    half = 1 << form.bits - 1
-    return max(half + offset, abs(half - 1 - offset)) * (256 if activations == "uint8" else 128)
-
-
-def can_run(form: FragmentRecords, offset: int, activations: str) -> bool:
-    """Whether sums of groups may run on: int8 codes without zeros of their own, in groups of 128."""
-    small = 2 * RUN * COLUMNS * most_of_run(form, offset, activations) <= LINEAR
-    return small and form.operand.is_integer and form.zero is None and form.sets == 1

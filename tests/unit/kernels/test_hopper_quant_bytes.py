@@ -11,9 +11,10 @@ import pytest
 import tilewright
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.epilogue import Epilogue
-from tilewright.kernels.hopper_quant_bytes import PADDING, PIECE, RUN, byte_quant_matmul, can_run, most_of_run
+from tilewright.kernels.hopper_quant_bytes import PADDING, PIECE, byte_quant_matmul
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice
 from tilewright.kernels.hopper_quant_medium_choice import SHARED_BYTES
+from tilewright.kernels.running_sums import can_run, start_of_run
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 pytestmark = pytest.mark.sampled(3)
@@ -89,9 +90,7 @@ class Problem:
             "running"
         ):  # each total is as large as a run's bits times what scales differ by, and rounds once a group
             spread = np.ptp(parts["scales"].astype(np.float64), axis=1)
-            self.lost = (
-                groups[1] * 2.0**-24 * 2 * RUN * COLUMNS * most_of_run(form, 0, "int8") * spread * of_rows[:, None]
-            )
+            self.lost = groups[1] * 2.0**-24 * 2 * start_of_run(form, 0, "int8") * spread * of_rows[:, None]
         self.c = np.full((M, N), np.nan, np.float32)
         self.arguments = (form.pack(parts), a, of_rows, of_columns, bias, residual, self.c)
 

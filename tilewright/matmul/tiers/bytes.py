@@ -14,8 +14,9 @@ import numpy as np
 from tilewright.formats import Format
 from tilewright.ir.dtypes import ALL, DType, dtype
 from tilewright.kernels.epilogue import Epilogue
-from tilewright.kernels.hopper_quant_bytes import LONGEST, MODERATE, byte_quant_matmul, can_run
+from tilewright.kernels.hopper_quant_bytes import LONGEST, byte_quant_matmul
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice
+from tilewright.kernels.running_sums import MODERATE, can_run
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 from tilewright.matmul.arrays import as_numpy, placed_like
