@@ -8,6 +8,7 @@ after them.  Who does what is as in `hopper_quant_small`: every worker, a warp, 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import tilewright
@@ -35,8 +36,8 @@ SLOTS = 2
 WARPS = 16
 """Workers of a block at most: registers."""
 
-NARROW, LEAST_WEIGHT = 2, 1 << 25
-"""Bits of codes at most, and elements of a weight at least, for which this kernel is faster than that for a few rows."""
+LEAST_WEIGHT = {1: 1 << 24, 2: 1 << 24, 4: 1 << 27}
+"""Elements of a weight, for each row of A, from which on this kernel is faster than that for a few rows, by the bits of its codes."""
 
 STEP = 64
 """Columns that are decoded at once where records have more than 16 rows: registers hold so many codes."""
@@ -260,21 +261,24 @@ def digit_quant_choice(N: int, K: int, M: int, form: FragmentRecords) -> dict[st
 
     Few workers with long copies are the fast ones: each takes its columns of A apart before it begins, which small weights do not pay for.
     """
-    if M > TOKENS:
+    if M > TOKENS or max(M, 1) * LEAST_WEIGHT.get(form.bits, math.inf) > N * K:
         return None
     found = digit_quant_candidates(N, K, M, form)
+    if form.bits == 4:
+        # More bytes of weights for each number of A: one block takes all of K, and nothing is handed over.
+        return next(
+            (one for one in found if one["records"] == 8 and one["cluster"] == 1 and one["warps"] <= WARPS // 2), None
+        )
     records = 2 if form.shape(N, K)[1] <= 32 else 4
     suited = [one for one in found if one["records"] == records and one["cluster"] <= 4]
-    if form.bits > NARROW or N * K < LEAST_WEIGHT or not suited:
-        return None
-    return next((one for one in suited if one["warps"] <= WARPS // 2), suited[0])
+    return next((one for one in suited if one["warps"] <= WARPS // 2), suited[0] if suited else None)
 
 
 def digit_quant_candidates(N: int, K: int, M: int, form: FragmentRecords) -> list[dict[str, int]]:
     """Sizes that suit a problem; none where the kernel has no such records."""
     if M > TOKENS or not form.has_bytes or form.sets > 1 or form.zero is not None:
         return []
-    tried = [(records, cluster) for cluster in (1, 2, 4, 8) for records in (2, 4, 1)]
+    tried = [(records, cluster) for cluster in (1, 2, 4, 8) for records in (2, 4, 8, 1)]
     sizes = [digit_quant_sizes(N, K, M, form, *one) for one in tried if form.shape(N, K)[1] % one[0] == 0]
     return [one for one in sizes if one["warps"] <= WARPS and one["stages"] >= 2]
 

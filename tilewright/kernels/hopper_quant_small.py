@@ -58,7 +58,7 @@ def small_quant_matmul(
     warps: int = 16,
     records: int = 4,
     stages: int = 2,
-    ahead: int = 3,
+    ahead: int = 1,
     cluster: int = 1,
     blocks: int = 132,
 ) -> T.PrimFunc:

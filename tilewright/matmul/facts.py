@@ -64,7 +64,7 @@ class Request:
     rows: int = 0
 
 
-ROWS = (2, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+ROWS = (1, 2, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 """Numbers of rows up to which calls are of one kind: kernels are chosen for them."""
 
 

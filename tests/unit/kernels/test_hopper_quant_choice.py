@@ -58,8 +58,11 @@ def test_few_rows_of_very_long_columns_go_to_the_other_kernel() -> None:
 def test_one_or_two_rows_by_narrow_codes_are_taken_apart_into_bytes() -> None:
     form = FragmentRecords(2, HALF, HALF)
     assert chosen(28672, 8192, 1, form)[1] is chosen(28672, 8192, 2, form)[1] is digit_quant_matmul
-    assert chosen(28672, 8192, 3, form)[1] is chosen(4096, 4096, 1, form)[1] is small_quant_matmul
+    assert chosen(28672, 8192, 3, form)[1] is chosen(4096, 4096, 2, form)[1] is small_quant_matmul
+    assert chosen(4096, 4096, 1, form)[1] is digit_quant_matmul
     sizes = [chosen(N, K, 1, form)[0] for N, K in ((28672, 8192), (14336, 4096), (8192, 28672))]
     assert [(one["warps"], one["records"], one["cluster"]) for one in sizes] == [(8, 4, 2), (8, 2, 2), (14, 4, 4)]
     assert [chosen(28672, 8192, M, form)[0]["tokens"] for M in (1, 2)] == [1, 2]
+    four = FragmentRecords(4, HALF, HALF)
+    assert [chosen(N, 8192, 1, four)[1] is digit_quant_matmul for N in (28672, 8192)] == [True, False]
     assert chosen(28672, 8192, 1, FragmentRecords(2, HALF, HALF, group=64))[1] is small_quant_matmul

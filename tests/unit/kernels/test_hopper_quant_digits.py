@@ -49,6 +49,7 @@ CASES = {
     "signs, records of 64 rows": (1, "float16", (72, 1100, 2), {"warps": 3, "records": 4, "cluster": 1, "blocks": 2}),
     "signs as bfloat16": (1, "bfloat16", (100, 512, 1), {"warps": 2, "records": 2, "cluster": 1, "blocks": 1}),
     "one row in pairs of blocks": (1, "float16", (200, 2048, 1), {"tokens": 1, "warps": 4, "records": 2, "cluster": 2, "blocks": 4}),
+    "eight records of four bits": (4, "float16", (40, 2048, 1), {"tokens": 1, "warps": 2, "records": 8, "stages": 2, "cluster": 1, "blocks": 2}),
     "four bits as bfloat16": (4, "bfloat16", (40, 512, 2), {"warps": 4, "records": 1, "cluster": 1, "blocks": 2}),
 }  # fmt: skip
 
