@@ -62,17 +62,14 @@ class EvenShares:
         return self.groups - 1 - self.group
 
     def stretch(self, turn: Any) -> tuple[Any, Any, Any, Any]:
-        """The tile of a turn, its first step, how many follow, and how many steps this group has done before.
-
-        What others wait for comes first, and what waits for others last.
-        """
-        whole = self.tiles % self.groups + (turn - 1) * self.groups + self.own
-        begins, ends = turn == 0, turn == self.turns - 1
-        opened = self.first // self.chunks
-        tile = T.if_then_else(begins, opened, T.if_then_else(ends, opened + 1, whole))
+        """The tile of a turn, its first step, how many follow, and how many steps this group has done before."""
+        whole = self.tiles % self.groups + (turn - 2) * self.groups + self.own
+        begins, follows = turn == 0, turn == 1
+        tile = T.if_then_else(turn < 2, self.first // self.chunks + turn, whole)
         begin = T.if_then_else(begins, self.first % self.chunks, 0)
-        count = T.if_then_else(begins, self.head, T.if_then_else(ends, self.held - self.head, self.chunks))
-        before = T.if_then_else(begins, 0, self.head + (turn - 1) * self.chunks)
+        count = T.if_then_else(begins, self.head, T.if_then_else(follows, self.held - self.head, self.chunks))
+        later = self.held + (turn - 2) * self.chunks
+        before = T.if_then_else(begins, 0, T.if_then_else(follows, self.head, later))
         return tile, begin, count, before
 
     def peers(self, tile: Any) -> tuple[Any, Any]:
