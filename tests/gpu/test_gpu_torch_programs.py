@@ -197,7 +197,6 @@ def test_the_functions_are_operators_with_gradients():
         for one in (
             call,
             torch.compile(call, fullgraph=True),
-            torch.compile(call, fullgraph=True, mode="reduce-overhead"),
         ):
             with torch.no_grad():
                 for _ in range(3):

@@ -21,6 +21,7 @@ from tilewright.kernels.hopper_quant_medium_choice import medium_quant_choice
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.arrays import (
+    constant,
     contiguous,
     device_of,
     element_type,
@@ -162,7 +163,7 @@ def _epilogue_kernel(
 
 def _bias_of(bias: Any, like: Any) -> Any:
     """The bias as kernels take it: one element where there is none."""
-    return placed_like(np.zeros((1, 1), np.float32), like) if bias is None else contiguous(bias)
+    return constant("no bias", lambda: np.zeros((1, 1), np.float32), like) if bias is None else contiguous(bias)
 
 
 @functools.lru_cache(maxsize=256)
@@ -218,8 +219,7 @@ def _scaled_call(
     kernel = _kernel(len(weights), facts.N, facts.K, own.name, sums, scaled, GroupTiles(**options), arch)
     factors: tuple[Any, ...] = ()
     if scaled:
-        ones = np.ones(rows, np.float32)
-        of_tokens = placed_like(ones, x) if activation_scales is None else as_float32(activation_scales.reshape(-1))
+        of_tokens = _ones(x, rows) if activation_scales is None else as_float32(activation_scales.reshape(-1))
         factors = (contiguous(of_tokens), weights.channel_scales(x))
     sizes = _sizes_like(sizes, x)
     out = empty_like(x, (rows, facts.N), dtype(sums))
@@ -286,6 +286,11 @@ def _sizes_like(sizes: Any, x: Any) -> Any:
     if is_torch(sizes):
         return contiguous(sizes.to(_torch_type(INT32.name)))
     return placed_like(np.asarray(sizes, np.int32), x)
+
+
+def _ones(like: Any, rows: int) -> Any:
+    """So many ones, float32, where an array is; not copied there, since a graph may be captured."""
+    return like.new_ones(rows, dtype=_torch_type("float32")) if is_torch(like) else np.ones(rows, np.float32)
 
 
 def _torch_type(name: str) -> Any:

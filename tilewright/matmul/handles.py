@@ -40,6 +40,19 @@ def handle_of(owner: Any, device: Any, old: torch.Tensor | None = None) -> torch
         for key in (handle.data_ptr(), name):
             _OWNERS[key] = weakref.ref(owner)
             weakref.finalize(handle, _OWNERS.pop, key, None).atexit = False
+        # Torch marks tensors of modules so, which graphs of the GPU take where they are: it would hand others over as copies.
+        handle._dynamo_static_input_type = "unguarded"  # type: ignore[attr-defined]
+    return handle
+
+
+_HEIRS: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""Weights that have the handle of their layer, by its address: they may live longer."""
+
+
+def shared_with(weight: Any, handle: torch.Tensor) -> torch.Tensor:
+    """The handle of a layer, which names its weight when the layer is gone."""
+    if not handle.is_meta:
+        _HEIRS[handle.data_ptr()] = weight
     return handle
 
 
@@ -50,7 +63,9 @@ def owner_of(handle: torch.Tensor) -> Any:
     ------
     WeightIsGone : it was deleted.
     """
-    owner = (_OWNERS.get(handle.data_ptr()) or _OWNERS.get(bytes(handle.tolist())) or _nobody)()
+    address = handle.data_ptr()
+    owner = (_OWNERS.get(address) or _OWNERS.get(bytes(handle.tolist())) or _nobody)()
+    owner = _HEIRS.get(address) if owner is None else owner
     if owner is None:
         raise WeightIsGone(
             "a graph calls a layer that was deleted, or whose weight was replaced after the graph was made",

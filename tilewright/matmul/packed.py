@@ -70,8 +70,8 @@ class PackedWeight:
         self._derived: dict[Any, Any] = {}
         self.prepared: dict[Any, Any] = {}
         """What products with this weight have worked out so far, by their request."""
-        self.handle = name_of(self)
-        """The weight's name in graphs of torch."""
+        self.handle: Any = None
+        """The name in graphs of torch, of the weight (`named`) or of the layer that owns it."""
 
     def __getstate__(self) -> dict[str, Any]:
         # Kernels, and what was worked out for them, are made again where they are wanted.
@@ -82,7 +82,7 @@ class PackedWeight:
         self.__dict__.update(state)
         if self.order is not None:
             self.held["codes"] = words_again(self.held["codes"])
-        self.handle = name_of(self)
+        named(self)
 
     def __repr__(self) -> str:
         return f"<PackedWeight {self.shape[0]} x {self.shape[1]} {self.format} {self.layout} on {self.device}>"
@@ -162,7 +162,7 @@ class PackedWeight:
             weight.format, weight.shape, arrays, block=weight.block, zeros_mode=weight.zeros_mode,
             tensor_scale=weight.tensor_scale,
         )  # fmt: skip
-        return made if device is None else made.to(device)
+        return named(made) if device is None else made.to(device)
 
     def unpack(self) -> QuantizedWeight:
         """The weight that was packed."""
@@ -186,10 +186,11 @@ class PackedWeight:
     def to(self, device: Any) -> PackedWeight:
         """The same weight as torch tensors on a device."""
         arrays = {name: as_torch(array, device) for name, array in self.held.items()}
-        return PackedWeight(
+        made = PackedWeight(
             self.format, self.shape, arrays, block=self.block, zeros_mode=self.zeros_mode,
             tensor_scale=self.tensor_scale, order=self.order,
         )  # fmt: skip
+        return named(made)
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file: the arrays, and in its metadata what they do not say.
@@ -235,7 +236,7 @@ class PackedWeight:
             _check_arrays(made, json.loads(given["arrays"]) if "arrays" in given else sorted(made.held))
         except (LookupError, ValueError, TypeError, ArithmeticError, TilewrightError) as error:
             raise InvalidCheckpoint(f"{path} holds no weight that can be read: {error}") from None
-        return made if device is None else made.to(device)
+        return named(made) if device is None else made.to(device)
 
     def derived(self, key: Any, make: Callable[[], Made]) -> Made:
         """Another form of the weight, which some kernels read: made once for each key."""
@@ -314,14 +315,14 @@ class PackedWeight:
         return table
 
 
-def name_of(weights: Any) -> Any:
-    """The handle of a weight, or of several, for the operators of torch, which are registered then; None where torch is not there."""
-    if "torch" not in sys.modules:
-        return None
-    from tilewright.matmul.torch_operators import register_operators
+def named(weights: Made) -> Made:
+    """A weight, or several, with a name for the operators of torch, which are registered then, where torch is there."""
+    if "torch" in sys.modules:
+        from tilewright.matmul.torch_operators import register_operators
 
-    register_operators()
-    return handle_of(weights, "cpu")
+        register_operators()
+        weights.handle = handle_of(weights, weights.device)  # type: ignore[attr-defined]
+    return weights
 
 
 def _check_arrays(weight: PackedWeight, named: list[str]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.errors import WrongArgumentKind, WrongArgumentShape
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.arrays import kept
-from tilewright.matmul.packed import PackedWeight, name_of
+from tilewright.matmul.packed import PackedWeight, named
 from tilewright.matmul.tiers.records import Coding, can_be_lifted, records_of
 from tilewright.matmul.tiers.scaled import channel_scales
 
@@ -51,21 +51,22 @@ class PackedExperts(Sequence[PackedWeight]):
         }
         """Codes row by row (gone where there are records instead), scales and the like, stacked."""
         self._weights = tuple(
-            PackedWeight(
+            named(PackedWeight(
                 one.format, one.shape, {name: array[number] for name, array in self.held.items()}, block=one.block,
                 zeros_mode=one.zeros_mode, tensor_scale=one.tensor_scale,
-            )
+            ))
             for number, one in enumerate(weights)
         )  # fmt: skip
         self._derived: dict[Any, Any] = {}
-        self.handle = name_of(self)
+        self.handle: Any = None
+        named(self)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_derived": {}, "handle": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.handle = name_of(self)
+        named(self)
 
     def __len__(self) -> int:
         return len(self._weights)

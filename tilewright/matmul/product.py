@@ -28,7 +28,7 @@ from tilewright.matmul.arrays import (
     is_row_major,
 )
 from tilewright.matmul.facts import Request, WeightFacts, bucket
-from tilewright.matmul.packed import PackedWeight
+from tilewright.matmul.packed import PackedWeight, named
 from tilewright.matmul.planning import check_request
 from tilewright.matmul.replay import is_watched
 from tilewright.matmul.tiers.base import Machine, Operands, Ready
@@ -103,6 +103,8 @@ def _traced(
     """The call as an operator of torch (`torch_operators`); what is behind the sums by torch itself where gradients of it are wanted."""
     import torch
 
+    if weight.handle is None and not torch.compiler.is_compiling():
+        named(weight)
     if isinstance(x, tuple) or weight.handle is None:
         raise Unsupported(
             "a call that torch follows with packed activations, or of a weight made before torch was imported",

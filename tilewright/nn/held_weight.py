@@ -12,7 +12,7 @@ import torch
 from tilewright.errors import WrongArgumentShape
 from tilewright.formats import number_format, unpack_plain
 from tilewright.matmul.arrays import as_numpy, as_torch
-from tilewright.matmul.handles import handle_of
+from tilewright.matmul.handles import handle_of, shared_with
 from tilewright.matmul.packed import OPTIONAL, PackedWeight, column_order, plain_words, words_again
 from tilewright.matmul.replay import Replays
 from tilewright.quant import QuantizedWeight
@@ -123,6 +123,7 @@ class HeldWeight(torch.nn.Module):
                 block=self.block, zeros_mode=self.zeros_mode, tensor_scale=self.tensor_scale,
                 order=self._order if self._is_in_order() else None,
             )  # fmt: skip
+            packed.handle = shared_with(packed, self.handle)
         return packed
 
     def _settle(self) -> None:

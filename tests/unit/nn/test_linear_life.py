@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tilewright.errors import Unsupported, WrongArgumentKind  # noqa: E402
-from tilewright.matmul import handles, quant_matmul  # noqa: E402
+from tilewright.matmul import PackedWeight, handles, quant_matmul  # noqa: E402
 from tilewright.nn import Linear  # noqa: E402
 
 pytestmark = pytest.mark.sampled(3)
@@ -282,6 +282,19 @@ def test_the_function_is_an_operator_in_compiled_programs() -> None:
     near(
         torch.compile(lambda x: quant_matmul(x, twin), fullgraph=True, backend="aot_eager")(X), quant_matmul(X, weight)
     )
+
+
+def test_graphs_take_handles_where_they_are() -> None:
+    """Graphs of the GPU copy what is handed to them and is not marked, and a copy of a handle cannot be read while one is captured."""
+    weight, marks = PackedWeight.pack(layer().weight.unpack(), "cpu"), []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        kinds = [node.meta.get("tensor_dict", {}) for node in graph.graph.nodes if node.op == "placeholder"]
+        marks.extend(kind.get("_dynamo_static_input_type") for kind in kinds)
+        return graph
+
+    torch.compile(lambda x: quant_matmul(x, weight), fullgraph=True, backend=backend)(X)
+    assert sorted(map(str, marks)) == ["None", "unguarded"]
 
 
 def test_the_function_gives_gradients() -> None:
