@@ -1,4 +1,4 @@
-"""How attention is divided on a GPU: by the machine for many queries and keys, by a model of it for sizes that are expected."""
+"""How attention is divided: on a CPU by the number of queries; on a GPU by the machine for many queries and keys, by a model of it for sizes that are expected."""
 
 from __future__ import annotations
 
@@ -115,6 +115,9 @@ def attention_tiles(arch: Arch | None, dtype: str, dim: int, queries: int | None
     dim : of a head.
     queries : how many there are at most, where that is known.
     """
+    if arch is not None and not arch.has_threads and queries is not None:
+        # A core computes every row of a block, those behind the last query too.
+        return AttentionTiles(block_M=min(FEW_QUERIES, 1 << max(0, queries - 1).bit_length()))
     if arch is None or not arch.has_threads or tilewright.dtype(dtype).bits != 16:
         return AttentionTiles()
     few = queries is not None and queries <= FEW_QUERIES

@@ -6,9 +6,11 @@ import pytest
 import tilewright.language as T
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.attention import flash_attention
+from tilewright.kernels.attention_tiles import attention_tiles
 from tilewright.kernels.elementwise import elementwise
 from tilewright.kernels.rms_norm import rms_norm, rms_norm_of_long_rows, rms_norm_of_short_rows
 from tilewright.kernels.softmax import softmax, softmax_of_long_rows, softmax_of_short_rows
+from tilewright.targets.cpu.arch import host
 
 pytestmark = pytest.mark.sampled(3)
 
@@ -119,12 +121,18 @@ def attention(q, k, v, causal, scale):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("queries, keys", [(1, 1), (100, 133), (64, 64), (130, 70), (1, 77)])
+@pytest.mark.parametrize("queries, keys", [(1, 1), (100, 133), (64, 64), (130, 70), (1, 77), (7, 90), (33, 40)])
 def test_flash_attention(queries, keys, causal):
     q, k, v = random((2, 4, queries, 32)), random((2, 2, keys, 32)), random((2, 2, keys, 32))
     expected = attention(q, k, v, causal, 32**-0.5)
     result = flash_attention(q, k, v, causal=causal)
     assert np.abs(result - expected).max() <= (keys + 64) * 2.0**-21 * np.abs(v).max()
+
+
+def test_few_queries_get_blocks_of_few_rows_on_a_cpu():
+    """Rows behind the last query cost as much as any other there."""
+    rows = [attention_tiles(host(), "float32", 64, queries).block_M for queries in (1, 2, 7, 33, 64, 1000, None)]
+    assert rows == [1, 2, 8, 64, 64, 64, 64]
 
 
 def test_flash_attention_interpreted_and_in_bfloat16():
