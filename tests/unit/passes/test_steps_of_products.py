@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tilewright
+import tilewright.language as T
 from tilewright.interpreter import interpret
 from tilewright.ir.nodes import Evaluate, For, Function, Load, Parallel
 from tilewright.ir.parser import parse
@@ -81,3 +83,30 @@ def test_threads_meet_before_a_loop_that_only_reads() -> None:
     (steps,) = (loop for loop in find(chunks.body, For) if loop is not chunks)
     assert not list(find(steps.body, Evaluate))
     assert len(list(find(chunks.body, Evaluate))) == 2  # tiles are read, and may be overwritten
+
+
+def test_conditions_in_a_loop_that_only_reads() -> None:
+    """A branch is written anew whether or not threads meet in it; only a meeting moves in front of the loop."""
+
+    @T.prim_func
+    def main(A: T.Tensor((8, 32), "float32"), F: T.Tensor((8,), "int32"), C: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=32):
+            tile, total = T.alloc_shared((8, 32), "float32"), T.alloc_fragment((32,), "float32")
+            T.clear(total)
+            T.copy(A, tile)
+            for k in T.serial(8):
+                if F[k] > 0:
+                    for i in T.Parallel(32):
+                        total[i] += tile[k, 31 - i]
+            T.copy(total, C)
+
+    kernel = tilewright.compile(main, target="cuda -arch=sm_90a")
+    assert kernel.get_kernel_source().count("sync_threads()") == 1
+    rng = np.random.default_rng(0)
+    a, flags, c = (
+        rng.standard_normal((8, 32)).astype(np.float32),
+        np.arange(8, dtype=np.int32) % 3,
+        np.zeros(32, np.float32),
+    )
+    kernel.emulate(a, flags, c)
+    np.testing.assert_allclose(c, a[flags > 0].sum(0)[::-1], rtol=1e-5)

@@ -200,9 +200,10 @@ class _Walk:
         _, left = self.sequence(loop.body, entry)
         body, left = self.sequence(loop.body, entry.then(self._carried(loop, left)))
         left = left.outside(Seq((loop,)))
-        if body is not loop.body and self._only_reads(loop):
+        met = pending.after_barrier()
+        if met != pending and _barriers(body) > _barriers(loop.body) and self._only_reads(loop):
             # What it waits for was there before: one barrier in front of it serves all its iterations.
-            made, left = self._loop(loop, pending.after_barrier())
+            made, left = self._loop(loop, met)
             return [barrier(), *made], left
         if left.conflicts(header, self.together):
             body = replace(body, statements=(*body.statements, barrier()))
@@ -253,6 +254,10 @@ FENCES = ("fence_proxy_async", "fence_proxy_async_shared")
 
 def _is_fence(node: object) -> bool:
     return isinstance(node, Evaluate) and isinstance(node.value, Call) and node.value.function in FENCES
+
+
+def _barriers(body: Seq) -> int:
+    return sum(1 for node in find(body, Evaluate) if _is_barrier(node))
 
 
 def _is_barrier(node: object) -> bool:
