@@ -8,7 +8,7 @@ from tilewright.errors import MissingCapability, Span
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Buffer, Function, Kernel, TensorMap, Var
-from tilewright.ir.signature import root, size_variables, written_parameters
+from tilewright.ir.signature import only_read, root, size_variables, written_parameters
 from tilewright.ir.visitor import children, find, kernels, key, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.thread.plan_shared_memory import BYTES, OFFSETS, shared_allocations
@@ -135,6 +135,24 @@ def kernel_parameters(kernel: Kernel) -> list[Buffer | Var | TensorMap]:
     return list(found.values())
 
 
+def unsettled_buffers(kernel: Kernel) -> set[Buffer]:
+    """Global buffers that may change under a kernel's eyes between two of its reads: others write what it has waited for.
+
+    Those are what it reads and writes (other blocks may hand it something there), and all that it reads where it begins before
+    the kernel ahead of it in the stream has ended.  A compiler that is told nothing else writes them (``__restrict__``)
+    reads early: above ``griddepcontrol.wait``, or above the wait for a flag, since neither names the buffer.
+    """
+    read = {root(load.buffer) for load in find(kernel.body, nodes.Load)}
+    written = {root(store.buffer) for store in find(kernel.body, nodes.Store)}
+    dependent = False
+    for call in find(kernel.body, nodes.Call):
+        dependent = dependent or call.function == "griddepcontrol_wait"
+        places = [part for part in call.arguments if isinstance(part, nodes.Region)]
+        read.update(root(place.buffer) for place in places)
+        written.update(root(place.buffer) for place in places if place is not only_read(call))
+    return read if dependent else read & written
+
+
 class _Kernel:
     def __init__(self, function: Function, kernel: Kernel, arch: Arch) -> None:
         self.kernel = kernel
@@ -145,6 +163,7 @@ class _Kernel:
         self.written = written_parameters(function)
         self.parameters = kernel_parameters(kernel)
         self.workspaces = {p for p in self.parameters if isinstance(p, Buffer) and p not in function.params}
+        self.unsettled = unsettled_buffers(kernel)
 
     def head(self, name: str) -> list[str]:
         """Prints the body into the printer's lines; returns what stands before it."""
@@ -181,7 +200,8 @@ class _Kernel:
         if isinstance(param, Var):
             name = self.printer.names.of(param)
             return f"float {name}_wide" if is_narrow_float(param) else f"{TYPES[param.dtype.name]} {name}"
-        return self.printer.buffer_parameter(param, param in self.written or param in self.workspaces)
+        written = param in self.written or param in self.workspaces
+        return self.printer.buffer_parameter(param, written, settled=param not in self.unsettled)
 
     def _rounded(self) -> list[str]:
         """Numbers of types that no host language has come as floats."""

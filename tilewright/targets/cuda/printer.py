@@ -442,10 +442,10 @@ class CudaPrinter(CFamilyPrinter):
         said = f"{in_c(message)}, {in_c(file)}, {line}, __func__"
         self.line(f"if (!({self.value(check.condition)})) tw::assertion_failed({said});")
 
-    def buffer_parameter(self, buffer: Buffer, written: bool) -> str:
-        """A global buffer as a parameter of the kernel."""
-        constant = "" if written else "const "
-        return f"{constant}{storage_type(buffer.dtype)}* TW_RESTRICT {self.names.of(buffer)}"
+    def buffer_parameter(self, buffer: Buffer, written: bool, settled: bool) -> str:
+        """A global buffer as a parameter of the kernel; `settled` where nobody else writes what the kernel reads there."""
+        constant, restrict = "" if written else "const ", "TW_RESTRICT " if settled else ""
+        return f"{constant}{storage_type(buffer.dtype)}* {restrict}{self.names.of(buffer)}"
 
 
 def _in_bytes(buffer: Buffer) -> bool:
