@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.kernels.hopper_quant_bytes import PADDING, PIECE
+from tilewright.kernels.hopper_quant_bytes_plan import PIECE
+from tilewright.kernels.hopper_quant_bytes_results import PADDING
 from tilewright.kernels.hopper_quant_medium_choice import SHARED_BYTES
 from tilewright.kernels.hopper_quant_small import RESIDENT
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords

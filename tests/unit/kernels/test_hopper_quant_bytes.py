@@ -11,8 +11,10 @@ import pytest
 import tilewright
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.epilogue import Epilogue
-from tilewright.kernels.hopper_quant_bytes import PADDING, PIECE, byte_quant_matmul
+from tilewright.kernels.hopper_quant_bytes import byte_quant_matmul
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice
+from tilewright.kernels.hopper_quant_bytes_plan import PIECE
+from tilewright.kernels.hopper_quant_bytes_results import PADDING
 from tilewright.kernels.hopper_quant_medium_choice import SHARED_BYTES
 from tilewright.kernels.running_sums import can_run, start_of_run
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords

@@ -1,0 +1,168 @@
+"""What a kernel of `byte_quant_matmul` is made for: its options as a record, and what follows from them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.kernels.epilogue import Epilogue
+from tilewright.kernels.even_shares import in_panels
+from tilewright.kernels.running_sums import UNIT, can_run, start_of_run
+from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
+
+PIECE = 32
+"""Rows of A whose sums leave at once, where a block has more tiles to come."""
+
+
+@dataclass(frozen=True, slots=True)
+class BytePlan:
+    """The options of `byte_quant_matmul` that its macros need, under their names there."""
+
+    N: int
+    K: int
+    form: FragmentRecords
+    activations: str
+    out: str
+    zeros: str | None
+    offset: int
+    of_rows: str | None
+    by_channel: bool
+    epilogue: Epilogue
+    tokens: int
+    part: int
+    warpgroups: int
+    tiles: int
+    records: int
+    weight_stages: int
+    stages: int
+    cluster: int
+    sharing: int
+    ahead: int
+    turns: bool
+    by_tokens: bool
+    blocks: int
+    band: int
+    running: bool
+
+    def __post_init__(self) -> None:
+        if self.blocks:
+            assert self.cluster == 1 and self.records * self.tiles % 2 == 0 and not self.by_tokens
+        if self.running:
+            assert can_run(self.form, self.offset, self.activations) and self.promoted and not self.of_sums
+            assert self.halves == self.tiles == self.ahead == 1
+
+    @property
+    def slab(self) -> int:
+        """Rows of W that one product of all warpgroups takes."""
+        return 64 * self.warpgroups
+
+    @property
+    def rows(self) -> int:
+        """Rows of W of a tile."""
+        return self.slab * self.tiles
+
+    @property
+    def parts(self) -> int:
+        """Rows of records of a slab."""
+        return self.slab // self.form.rows
+
+    @property
+    def halves(self) -> int:
+        """Products that take a block's rows of A."""
+        return self.tokens // self.part
+
+    @property
+    def wide(self) -> int:
+        """Tiles, or groups of them that share activations, that cover W's rows."""
+        return -(-self.form.shape(self.N, self.K)[0] // (self.parts * self.tiles * self.sharing))
+
+    @property
+    def chunks(self) -> int:
+        """Copies of weights that cover K."""
+        return self.form.shape(self.N, self.K)[1] // self.records
+
+    @property
+    def count(self) -> int:
+        """Those of each block of a cluster: behind the last one A reads as zero, whatever the weights."""
+        return -(-self.chunks // self.cluster)
+
+    @property
+    def piece(self) -> int:
+        """Rows of A whose sums leave at once."""
+        return math.gcd(self.part, PIECE) if self.cluster == 1 else self.part
+
+    @property
+    def together(self) -> int:
+        """Blocks of a cluster of the machine."""
+        return self.cluster * self.sharing
+
+    def place_of(self, tile: Any, shares: Any) -> tuple[Any, Any]:
+        """A tile's number among those of A's rows, and among those of W's."""
+        return in_panels(tile, shares.tiles // self.wide, self.wide, self.band) if self.blocks else tile
+
+    @property
+    def multiplied(self) -> bool:
+        """Whether scales of groups are multiplied into the codes."""
+        return self.form.scale is not None and self.form.scale.is_integer
+
+    @property
+    def of_sums(self) -> bool:
+        """Whether zeros are taken from sums, with the sums of the activations."""
+        return self.zeros in ("original", "rescale")
+
+    @property
+    def promoted(self) -> bool:
+        """Whether each group has a sum of its own, which is scaled on its way into the total."""
+        return (self.form.scale is not None and not self.multiplied) or self.of_sums
+
+    @property
+    def in_codes(self) -> bool:
+        """Whether codes become numbers, and not only what stands for them."""
+        return self.zeros == "codes" or self.multiplied or self.offset != 0 or self.running
+
+    @property
+    def unit(self) -> float:
+        """What totals are multiples of."""
+        return UNIT if self.running else 1.0 if self.in_codes else self.form.raw_unit(0)
+
+    @property
+    def scaled(self) -> bool:
+        """Whether totals are scaled or more becomes of them."""
+        return self.of_rows is not None or self.by_channel or self.promoted or not self.epilogue.is_plain
+
+    @property
+    def sum_type(self) -> str:
+        """Type of the sums of products."""
+        return "int32" if self.form.operand.is_integer else "float32"
+
+    @property
+    def kept(self) -> str:
+        """Type of totals."""
+        return "float32" if self.promoted else self.sum_type
+
+    @property
+    def sets(self) -> int:
+        """Sums of 128 columns."""
+        return self.form.sets if self.promoted else 1
+
+    @property
+    def columns(self) -> int:
+        """Columns of a sum of 128, or of a group."""
+        return COLUMNS // self.sets
+
+    @property
+    def start_of_sums(self) -> int:
+        """What sums that run on begin with."""
+        return start_of_run(self.form, self.offset, self.activations)
+
+    @property
+    def products(self) -> list[tuple[int, int, int, int]]:
+        """The products of a copy of weights in their order: record, tile, group and half of each."""
+        return [
+            (record, tile, group, half)
+            for record in range(self.records)
+            for tile in range(self.tiles)
+            for group in range(self.sets)
+            for half in range(self.halves)
+        ]

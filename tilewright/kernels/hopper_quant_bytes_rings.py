@@ -1,0 +1,92 @@
+"""What `byte_quant_matmul` reads on its way into a block: records of W, columns of A, and the sums of groups of A."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tilewright.language as T
+from tilewright.kernels.hopper_quant_bytes_plan import BytePlan
+from tilewright.machine.fragment_records import COLUMNS
+
+
+@dataclass(frozen=True, slots=True)
+class Rings:
+    """Slots of a block, and the channels that they are handed over by.
+
+    Attributes
+    ----------
+    w, a : records of W, [stages, parts, records, words], and columns of A, [stages, halves, groups, rows, columns].
+    of_w, of_a : who fills and reads them.
+    """
+
+    w: Any
+    a: Any
+    of_w: Any
+    of_a: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SumsOfA:
+    """Sums of groups of A's columns, [groups, rows], from a stretch's first group and its tile's first row on."""
+
+    S: Any
+    group: Any
+    row: Any
+
+
+@T.macro
+def bring_weights(plan: BytePlan, W: Any, rings: Rings, shares: Any, rank: Any) -> None:
+    """The records of a block's stretches."""
+    down, parts, records = W.shape[0], plan.parts * plan.tiles, plan.records
+    for turn in T.serial(shares.turns):
+        tile, begin, count, before = shares.stretch(turn)
+        if count > 0:
+            _, of_rows = plan.place_of(tile, shares)
+            T.assume(of_rows >= 0)
+            block = of_rows if plan.cluster > 1 else of_rows * plan.sharing + rank
+            for step in T.serial(count):
+                slot = rings.of_w.acquire(before + step)
+                start = T.max(T.min(begin + step, plan.chunks - 1), 0) * records
+                for number in T.serial(parts):
+                    row = T.min(block * parts + number, down - 1)
+                    T.copy(
+                        W[row, start : start + records, :], rings.w[slot, number, :, :],
+                        eviction_policy="evict_first",
+                    )  # fmt: skip
+                rings.of_w.publish(before + step)
+
+
+@T.macro
+def bring_activations(plan: BytePlan, A: Any, rings: Rings, shares: Any) -> None:
+    """The columns of the rows of A of a block's stretches."""
+    for turn in T.serial(shares.turns):
+        tile, begin, count, before = shares.stretch(turn)
+        if count > 0:
+            of_tokens, _ = plan.place_of(tile, shares)
+            T.assume(of_tokens >= 0)
+            for step in T.serial(count * plan.records):
+                slot = rings.of_a.acquire(before * plan.records + step)
+                for half in list(range(plan.halves)):
+                    for group in list(range(plan.sets)):
+                        column = (begin * plan.records + step) * COLUMNS + group * plan.columns
+                        T.copy(
+                            A[of_tokens * plan.tokens + half * plan.part, column], rings.a[slot, half, group, :, :],
+                            multicast=plan.sharing > 1,
+                        )  # fmt: skip
+                rings.of_a.publish(before * plan.records + step)
+
+
+@T.macro
+def sum_groups(A: Any, S: Any, columns: int) -> None:
+    """Sums of each group of A's columns, a kernel of its own."""
+    M, K = A.shape
+    with T.Kernel(S.shape[0], T.ceildiv(M, 64), threads=128) as (group, block):
+        tile = T.alloc_fragment((64, columns), "float32")
+        total = T.alloc_fragment((64,), "float32")
+        for i, j in T.Parallel(64, columns):
+            m, k = block * 64 + i, group * columns + j
+            inside = (m < M) & (k < K)
+            tile[i, j] = T.if_then_else(inside, T.cast(A[T.min(m, M - 1), T.min(k, K - 1)], "float32"), 0.0)
+        T.reduce_sum(tile, total, dim=1)
+        T.copy(total, S[group, block * 64])

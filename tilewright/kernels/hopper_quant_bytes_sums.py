@@ -1,0 +1,255 @@
+"""The products of a stretch of K in `byte_quant_matmul`: one sum of all, or a sum for each group that is scaled into a total."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tilewright.language as T
+from tilewright.kernels.hopper_quant_bytes_plan import BytePlan
+from tilewright.kernels.hopper_quant_bytes_rings import Rings, SumsOfA
+from tilewright.kernels.running_sums import RUN, end_run, enter
+
+
+@T.macro
+def decode(plan: BytePlan, source: Any, codes: Any, first: int) -> None:
+    """Columns of a record as operands."""
+    if plan.in_codes:
+        zeros_mode = "original" if plan.zeros == "codes" else None
+        offset, scaled = plan.offset, plan.multiplied
+        T.unpack(source, plan.form, codes, first=first, offset=offset, scaled=scaled, zeros_mode=zeros_mode)
+    else:
+        T.unpack(source, plan.form, codes, first=first)
+
+
+@T.macro
+def multiply_chunk(plan: BytePlan, rings: Rings, codes: Any, totals: Any, chunk: Any, done: Any, before: int) -> None:
+    """The products of a copy of weights, of which `done` went before in the tile, `before` products since the first set of registers."""
+    w_slot = rings.of_w.receive(chunk)
+    for step in list(range(plan.records * plan.tiles)):
+        record, tile = step // plan.tiles, step % plan.tiles
+        number = chunk * plan.records + record
+        own = codes[(before + step) % 2]
+        decode(plan, rings.w[w_slot, tile * plan.parts : (tile + 1) * plan.parts, record, :], own, 0)
+        if tile == 0:
+            rings.of_a.receive(number)
+        for half in list(range(plan.halves)):
+            T.wgmma_gemm(own, rings.a[number % plan.stages, half, 0, :, :], totals[tile][half], transpose_B=True)
+        T.wait_wgmma(plan.halves)
+        if tile == 0 and (record > 0 or done > 0):
+            rings.of_a.release(number - 1)
+    rings.of_w.release(chunk)
+
+
+@T.macro
+def multiply(plan: BytePlan, rings: Rings, codes: Any, totals: Any, before: Any, count: Any) -> None:
+    """One sum for all products of `count` copies of weights, the first of which is this block's copy `before`."""
+    steps = plan.records * plan.tiles
+    copies = 1 + steps % 2  # after which both sets of registers have been used alike
+    for turn in T.serial(count // copies):
+        for i in list(range(copies)):
+            done = turn * copies + i
+            multiply_chunk(plan, rings, codes, totals, before + done, done, i * steps)
+    if copies > 1 and count % copies:
+        # Else ptxas finds registers defined beside products in flight, and has every product waited for.
+        T.wait_wgmma(0)
+        multiply_chunk(plan, rings, codes, totals, count - 1, count - 1, 0)
+    T.wait_wgmma(0)
+    rings.of_a.release((before + count) * plan.records - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class OfGroups:
+    """Registers of sums of groups.
+
+    Attributes
+    ----------
+    codes : operands of a product and of the next.
+    sums, scale, zero, of_columns : ``ahead`` sums, what each is scaled by, its zeros, and the sums of A's columns.
+    """
+
+    codes: Any
+    sums: Any
+    scale: Any
+    zero: Any
+    of_columns: Any
+
+
+@T.macro
+def operands_of_groups(plan: BytePlan, codes: Any) -> Any:
+    """Registers for the sums of groups and what they are scaled by."""
+    ahead, slab, part = plan.ahead, plan.slab, plan.part
+    sums = [T.alloc_fragment((slab, part), plan.sum_type) for _ in range(ahead)]
+    scale = [T.alloc_fragment((slab,), "float32") for _ in range(ahead)]
+    zero = [T.alloc_fragment((slab,), "float32") if plan.of_sums else None for _ in range(ahead)]
+    of_columns = [T.alloc_fragment((part,), "float32") if plan.of_sums else None for _ in range(ahead)]
+    return OfGroups(codes, sums, scale, zero, of_columns)
+
+
+@T.macro
+def multiply_by_groups(
+    plan: BytePlan, rings: Rings, own: OfGroups, totals: Any, of_a: SumsOfA, before: Any, count: Any
+) -> None:
+    """A sum for each group, scaled on its way into the total."""
+    if plan.ahead == 1:
+        one_by_one(plan, rings, own, totals, of_a, before, count)
+    else:
+        overlapped(plan, rings, own, totals, of_a, before, count)
+
+
+@T.macro
+def one_by_one(
+    plan: BytePlan, rings: Rings, own: OfGroups, totals: Any, of_a: SumsOfA, before: Any, count: Any
+) -> None:
+    """The next codes are decoded while a product runs; other warpgroups' products run while its sum is scaled."""
+    products = plan.products
+    last = len(products) - 1
+    for done in T.serial(count):
+        chunk = before + done
+        rings.of_w.receive(chunk)
+        decode_step(plan, rings, own, chunk, 0)
+        for step in list(range(last + 1)):
+            start(plan, rings, own, of_a, chunk, step)
+            if step < last and products[step][-1] == plan.halves - 1:
+                decode_step(plan, rings, own, chunk, step + 1)
+            T.wait_wgmma(0)
+            settle(plan, rings, own, totals, chunk, step)
+        rings.of_w.release(chunk)
+
+
+@T.macro
+def overlapped(
+    plan: BytePlan, rings: Rings, own: OfGroups, totals: Any, of_a: SumsOfA, before: Any, count: Any
+) -> None:
+    """A product runs while the sum of the one before is scaled; none runs from one copy of weights to the next."""
+    last = len(plan.products) - 1
+    for done in T.serial(count):
+        chunk = before + done
+        rings.of_w.receive(chunk)
+        decode_step(plan, rings, own, chunk, 0)
+        start(plan, rings, own, of_a, chunk, 0)
+        for step in list(range(last)):
+            if plan.products[step][-1] == plan.halves - 1:
+                decode_step(plan, rings, own, chunk, step + 1)
+            start(plan, rings, own, of_a, chunk, step + 1)
+            T.wait_wgmma(1, own.sums[step % plan.ahead])
+            settle(plan, rings, own, totals, chunk, step)
+        rings.of_w.release(chunk)
+        T.wait_wgmma(0)
+        settle(plan, rings, own, totals, chunk, last)
+
+
+@T.macro
+def decode_step(plan: BytePlan, rings: Rings, own: OfGroups, chunk: Any, step: int) -> None:
+    """The operand of a product."""
+    record, tile, group, _ = plan.products[step]
+    source = rings.w[chunk % plan.weight_stages, tile * plan.parts : (tile + 1) * plan.parts, record, :]
+    decode(plan, source, own.codes[step // plan.halves % 2], group * plan.columns)
+
+
+@T.macro
+def start(plan: BytePlan, rings: Rings, own: OfGroups, of_a: SumsOfA, chunk: Any, step: int) -> None:
+    """Start a product, and load the scales of its sum."""
+    record, tile, group, half = plan.products[step]
+    number, place = chunk * plan.records + record, step % plan.ahead
+    if tile == group == half == 0:
+        rings.of_a.receive(number)
+    codes, columns_of_a = own.codes[step // plan.halves % 2], rings.a[number % plan.stages, half, group, :, :]
+    if plan.turns:
+        T.take_turn(chunk == 0 if step == 0 else False)
+    T.wgmma_gemm(codes, columns_of_a, own.sums[place], transpose_B=True, clear_accum=True)
+    if plan.turns:
+        T.pass_turn()
+    source = rings.w[chunk % plan.weight_stages, tile * plan.parts : (tile + 1) * plan.parts, record, :]
+    T.unpack(source, plan.form, None, own.scale[place], own.zero[place], first=group * plan.columns)
+    if plan.of_sums:
+        row = of_a.row + half * plan.part
+        T.copy(of_a.S[(of_a.group + number) * plan.sets + group, row], own.of_columns[place])
+
+
+@T.macro
+def settle(plan: BytePlan, rings: Rings, own: OfGroups, totals: Any, chunk: Any, step: int) -> None:
+    """A finished product's sum goes into the total."""
+    record, tile, group, half = plan.products[step]
+    place = step % plan.ahead
+    promote(plan, own.sums[place], own.scale[place], own.zero[place], own.of_columns[place], totals[tile][half])
+    if tile == plan.tiles - 1 and group == plan.sets - 1 and half == plan.halves - 1:
+        rings.of_a.release(chunk * plan.records + record)
+
+
+@T.macro
+def promote(plan: BytePlan, sums: Any, scale: Any, zero: Any, of_a: Any, total: Any) -> None:
+    """A group's sum, scaled, goes into the total."""
+    for i, j in T.Parallel(plan.slab, plan.part):
+        value = T.cast(sums[i, j], "float32")
+        if plan.zeros == "original":
+            value = T.fma(zero[i] * -plan.unit, of_a[j], value)
+        if plan.zeros == "rescale":
+            less = T.fma(zero[i] * -plan.unit, of_a[j], total[i, j])
+            total[i, j] = T.fma(value, scale[i], less)
+        else:
+            total[i, j] = T.fma(value, scale[i], total[i, j])
+
+
+@dataclass(frozen=True, slots=True)
+class OfRuns:
+    """Registers of sums that run on.
+
+    Attributes
+    ----------
+    codes : operands of a product and of the next.
+    sums : of all groups so far.
+    scale, last, first : scales of the group at hand, of the one before, and of the first of the run.
+    """
+
+    codes: Any
+    sums: Any
+    scale: Any
+    last: Any
+    first: Any
+
+
+@T.macro
+def operands_of_runs(plan: BytePlan, codes: Any) -> Any:
+    """Registers for sums that run on, and the scales of three groups."""
+    sums = T.alloc_fragment((plan.slab, plan.part), plan.sum_type)
+    scale = [T.alloc_fragment((plan.slab,), "float32") for _ in range(3)]
+    return OfRuns(codes, sums, *scale)
+
+
+@T.macro
+def multiply_running(plan: BytePlan, rings: Rings, own: OfRuns, total: Any, before: Any, count: Any) -> None:
+    """A product runs while the next codes are decoded; then sums so far enter the total (`running_sums`)."""
+    records = plan.records
+    T.fill(own.sums, plan.start_of_sums)
+    for done in T.serial(count):
+        chunk = before + done
+        rings.of_w.receive(chunk)
+        for record in list(range(records)):
+            number = chunk * records + record
+            source = rings.w[chunk % plan.weight_stages, 0 : plan.parts, record, :]
+            decode(plan, source, own.codes[record % 2], 0)
+            T.unpack(source, plan.form, None, own.scale, None)
+            if record == 0 and done == 0:
+                T.copy(own.scale, own.last)
+                T.copy(own.scale, own.first)
+            if record == records - 1:
+                rings.of_w.release(chunk)
+            T.wait_wgmma(0)
+            if record > 0 or done > 0:
+                rings.of_a.release(number - 1)
+            if record == 0 and done % (RUN // records) == 0:
+                end_run(own.sums, own.last, own.first, total, plan.start_of_sums)
+                T.copy(own.scale, own.first)
+            else:
+                enter(own.sums, own.last, own.scale, total)
+            T.copy(own.scale, own.last)
+            rings.of_a.receive(number)
+            if plan.turns:
+                T.take_turn(chunk == 0 if record == 0 else False)
+            T.wgmma_gemm(own.codes[record % 2], rings.a[number % plan.stages, 0, 0, :, :], own.sums, transpose_B=True)
+            if plan.turns:
+                T.pass_turn()
+    T.wait_wgmma(0)
+    rings.of_a.release((before + count) * records - 1)
+    end_run(own.sums, own.last, own.first, total, plan.start_of_sums)
