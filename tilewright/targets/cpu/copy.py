@@ -35,8 +35,8 @@ from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.tile.beginnings import unproven_beginning
 from tilewright.passes.tile.plan_operand_layouts import PhysicalOperand, physical_operand
-from tilewright.targets.cpu.microkernels import add, load_vector, loop
 from tilewright.targets.cpu.operands import inside
+from tilewright.targets.cpu.vectors import add, load_vector, loop
 
 WORD = 4
 """Bytes that one lane of a panel holds in a step."""

@@ -17,9 +17,10 @@ from tilewright.passes.context import Context
 from tilewright.passes.tile.beginnings import unproven_beginning
 from tilewright.passes.tile.choose_products import dot_instructions
 from tilewright.passes.tile.plan_operand_layouts import PhysicalOperand, physical_operand
-from tilewright.targets.cpu.microkernels import PanelRight, add, is_multiple, loop, mul, reinterpret
+from tilewright.targets.cpu.multiplicands import PanelRight
 from tilewright.targets.cpu.operands import inside
 from tilewright.targets.cpu.requests import Requests, requests_of
+from tilewright.targets.cpu.vectors import add, is_multiple, loop, mul, reinterpret
 
 TABLE = 16
 """Bytes among which a shuffle chooses: codes of at most four bits."""

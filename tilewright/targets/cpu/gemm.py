@@ -32,22 +32,11 @@ from tilewright.ops.base import full_index, zero
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.tile.choose_products import accumulates, chunk_of, dot_instructions, shifts_left
-from tilewright.targets.cpu.microkernels import (
-    Left,
-    MicroKernel,
-    PanelRight,
-    Right,
-    add,
-    each,
-    load_vector,
-    loop,
-    mul,
-    splat,
-    splat_const,
-    to_float,
-)
+from tilewright.targets.cpu.microkernels import MicroKernel, each
+from tilewright.targets.cpu.multiplicands import Left, PanelRight, Right
 from tilewright.targets.cpu.operands import Operands, Scale
 from tilewright.targets.cpu.register_tiles import RegisterTile, TileModel
+from tilewright.targets.cpu.vectors import add, load_vector, loop, mul, splat, splat_const, to_float
 
 MANY_TILES = 4
 """From so many tiles of rows on, the few rows that are left follow on the same columns, which are in the first-level cache; where

@@ -42,21 +42,10 @@ from tilewright.passes.context import Context
 from tilewright.passes.tile.beginnings import unproven_beginning
 from tilewright.passes.tile.forward_operands import SOURCES
 from tilewright.passes.tile.plan_operand_layouts import FEW_ROWS, PhysicalOperand, physical_operand
-from tilewright.targets.cpu.microkernels import (
-    Left,
-    PanelRight,
-    Right,
-    RowsRight,
-    add,
-    is_multiple,
-    load_vector,
-    loop,
-    mul,
-    multiply,
-    reinterpret,
-    splat_const,
-)
+from tilewright.targets.cpu.microkernels import multiply
+from tilewright.targets.cpu.multiplicands import Left, PanelRight, Right, RowsRight
 from tilewright.targets.cpu.requests import LINE, requests_of
+from tilewright.targets.cpu.vectors import add, is_multiple, load_vector, loop, mul, reinterpret, splat_const
 
 SCALES_AHEAD = 4
 """How many groups ahead scales are asked for, at least: the time from the last cache or from memory.  Those of a product's groups are

@@ -32,9 +32,10 @@ from tilewright.passes.tile.choose_products import TilePlan, tile_plan
 from tilewright.passes.tile.plan_operand_layouts import PhysicalOperand
 from tilewright.targets.cpu import tile_registers as registers
 from tilewright.targets.cpu.gemm import VectorProduct, lower_gemm
-from tilewright.targets.cpu.microkernels import Left, PanelRight, Right, add, load_vector, loop, mul, splat_const
+from tilewright.targets.cpu.multiplicands import Left, PanelRight, Right
 from tilewright.targets.cpu.operands import Scale, inside
 from tilewright.targets.cpu.tile_registers import LEFT, RIGHT, ROW_BYTES
+from tilewright.targets.cpu.vectors import add, load_vector, loop, mul, splat_const
 
 ROWS = 16
 """Rows of a tile."""

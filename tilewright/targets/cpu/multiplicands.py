@@ -1,0 +1,335 @@
+"""The two operands of a micro-kernel as it reads them.
+
+The left one is broadcast.  The right one says how one load becomes the vectors of the next few steps of k; codes are unpacked
+in registers and never written to memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from tilewright.ir.dtypes import FLOAT32, INT32, UINT8, DType, dtype
+from tilewright.ir.nodes import (
+    Buffer,
+    Expr,
+    Extent,
+    Load,
+    Reinterpret,
+    Select,
+    Statement,
+    binary,
+    cast,
+    const,
+    expr,
+    index_binary,
+)
+from tilewright.layout.panels import PanelLayout
+from tilewright.machine.dot import DotInstruction, OperandPlan
+from tilewright.targets.cpu.requests import Requests
+from tilewright.targets.cpu.requests import ask as ask_for
+from tilewright.targets.cpu.vectors import add, loop, mul, reinterpret, splat, splat_const
+
+TILE_AHEAD = 64
+"""How many lines ahead a stream from memory is asked for where a matrix unit takes sixteen of them at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """Rows that pass over one panel tile after tile: each asks for a share of what comes next, not all for all of it.
+
+    Attributes
+    ----------
+    loads : of one pass.
+    distance : elements from a place in the tile to the same place in the one that is read next.
+    share : elements of that tile for which each load asks.
+    rows, first : of one pass, and the row that the first one begins with.
+    before : passes of other rows over the same panel.
+    """
+
+    loads: int
+    distance: Extent
+    share: Extent
+    rows: int = 1
+    first: Extent = 0
+    before: Extent = 0
+
+    def turn(self, row: Expr) -> Expr:
+        """The number of the pass that begins with a row."""
+        here = index_binary("floordiv", index_binary("sub", row, self.first), self.rows)
+        return add(here, self.before)
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The broadcast operand: rows of consecutive k.
+
+    Attributes
+    ----------
+    buffer : holds elements of the instruction's broadcast type.
+    index : buffer indices of the element at (row, k).
+    """
+
+    buffer: Buffer
+    index: Callable[[Expr, Expr], tuple[Expr, ...]]
+
+    def broadcast(self, instruction: DotInstruction, row: Expr, k: Expr) -> Expr:
+        """Elements ``k .. k + depth`` of a row in every lane."""
+        depth, lanes = instruction.depth, instruction.lanes
+        if depth == 1:
+            return splat(Load(self.buffer.dtype, self.buffer, self.index(row, k)), lanes)
+        word = Load(self.buffer.dtype.with_lanes(depth), self.buffer, self.index(row, k))
+        vector = self.buffer.dtype.with_lanes(lanes * depth)
+        return Reinterpret(vector, splat(Reinterpret(INT32, word), lanes))
+
+
+class Right(Protocol):
+    """The vector operand of an instruction, a vector of columns at a time.
+
+    Attributes
+    ----------
+    step : elements of k in one load.
+    unpack : slots of the vector units that a load costs for each step of the instruction.
+    loaded : vector type of one load.
+    """
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def unpack(self) -> float: ...
+
+    @property
+    def loaded(self) -> DType: ...
+
+    def load(self, vector: Expr, position: Expr) -> Expr:
+        """One load; `position` counts loads along k."""
+        ...
+
+    def ahead(self, vector: Expr, position: Expr, row: Expr | None = None) -> list[Statement]:
+        """What asks for later loads while those at `position` are multiplied with the rows from `row` on."""
+        ...
+
+    def parts(self) -> Iterator[tuple[int, Callable[[Expr], Expr]]]:
+        """For each step of the instruction: its first k within the load, and its operand from the load."""
+        ...
+
+    def number(self, value: Expr, k: Expr) -> Expr | None:
+        """The operand for the k-th element of the load where all are found alike, else None."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RowsRight:
+    """Rows of a (k, n) tile whose n is contiguous: the operand of a multiply-add as it lies in memory."""
+
+    buffer: Buffer
+    index: Callable[[Expr, Expr], tuple[Expr, ...]]
+    instruction: DotInstruction
+    step: int = 1
+
+    @property
+    def unpack(self) -> float:
+        return 0.0 if self.buffer.dtype == self.instruction.vector else 2.0
+
+    @property
+    def loaded(self) -> DType:
+        return self.instruction.vector.with_lanes(self.instruction.lanes)
+
+    def load(self, vector: Expr, position: Expr) -> Expr:
+        lanes = self.instruction.lanes
+        value = Load(self.buffer.dtype.with_lanes(lanes), self.buffer, self.index(position, mul(vector, lanes)))
+        return cast(value, self.loaded)
+
+    def ahead(self, vector: Expr, position: Expr, row: Expr | None = None) -> list[Statement]:
+        return []
+
+    def parts(self) -> Iterator[tuple[int, Callable[[Expr], Expr]]]:
+        yield 0, lambda value: value
+
+    def number(self, value: Expr, k: Expr) -> Expr | None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class PanelRight:
+    """A panel-packed operand (`PanelLayout`): every load is whole and follows the one before it.
+
+    Attributes
+    ----------
+    memory : one-dimensional; bytes for codes of fewer than eight bits, else elements.
+    element : the logical element type.
+    first_panel, first_load : where the tile begins, in panels and in loads.
+    requests : how it is asked for ahead of time, where it comes from main memory.
+    passes : how rows share the asking, where several pass over a panel.
+    beyond : how many panels on the one lies that is read next after the end of another.
+    """
+
+    memory: Buffer
+    layout: PanelLayout
+    element: DType
+    plan: OperandPlan
+    first_panel: Expr
+    first_load: Expr
+    requests: Requests | None = None
+    passes: Passes | None = None
+    beyond: int = 1
+
+    @property
+    def step(self) -> int:
+        return self.layout.step
+
+    @property
+    def unpack(self) -> float:
+        if self.plan.instruction.depth == 1 and self.element.bits <= 8:
+            return 3.0
+        if self.element.bits < 8:
+            return 2.0 - 1.0 / self.layout.share
+        return 1.0 if self.plan.offset or self.element != self.plan.instruction.vector else 0.0
+
+    @property
+    def loaded(self) -> DType:
+        return self.memory.dtype.with_lanes(self._memory_elements)
+
+    @property
+    def _memory_elements(self) -> int:
+        return self.layout.load_size // self.element.per_byte
+
+    def shared_asking(self, loads: int, rows: Extent, passes: Extent) -> Passes | None:
+        """How so many passes of rows over tiles of `loads` share the asking; None where a tile is soon read.
+
+        They ask for the tile that is read next, but for a single row, which reads as fast as memory answers.
+        """
+        size, whole = self._memory_elements, self.layout.loads
+        bytes_ = loads * size * self.memory.dtype.storage_bytes
+        if self.requests is None or bytes_ < 2 * self.requests.distance:
+            return None
+        to_next_panel = mul(index_binary("sub", self.beyond * whole, self.first_load), size)
+        distance: Extent = to_next_panel
+        if loads < whole:
+            is_last = binary("ge", add(self.first_load, loads), const(whole))
+            distance = Select(INT32, is_last, to_next_panel, const(loads * size))
+        soon = self.requests.distance // self.memory.dtype.storage_bytes
+        distance = Select(INT32, binary("gt", cast(expr(rows), INT32), const(1)), expr(distance), const(soon))
+        share = index_binary("max", index_binary("floordiv", size, index_binary("max", passes, 1)), 1)
+        return Passes(loads, distance, share)
+
+    def load(self, vector: Expr, position: Expr) -> Expr:
+        value: Expr = Load(self.loaded, self.memory, (self.place(vector, position),))
+        if self.element.bits <= 8 and self.element.is_integer:
+            value = reinterpret(value, UINT8.with_lanes(value.dtype.lanes))
+            value = self._flipped(value)
+            value = reinterpret(value, self.loaded)
+        return value
+
+    def place(self, vector: Expr, position: Expr) -> Expr:
+        """Where a load begins in the memory."""
+        panel = add(self.first_panel, vector)
+        return mul(add(mul(panel, self.layout.loads), add(self.first_load, position)), self._memory_elements)
+
+    def ahead(self, vector: Expr, position: Expr, row: Expr | None = None) -> list[Statement]:
+        if self.requests is None:
+            return []
+        if self.passes is None or row is None:
+            place = add(self.place(vector, position), self.requests.distance // self.memory.dtype.storage_bytes)
+        else:
+            step = add(mul(self.passes.turn(row), self.passes.loads), position)
+            place = add(add(self.place(vector, const(0)), self.passes.distance), mul(step, self.passes.share))
+        return [self.requests.line(self.memory, place)]
+
+    def tile_ahead(self, loads: int, words: int, passes: int, turn: Expr) -> Callable[[Expr, Expr], list[Statement]]:
+        """What asks for later loads while a tile of `words` of them is multiplied, in the given one of several passes of rows.
+
+        One pass asks for what follows in the panel, several share what they ask for of the next tile of so many `loads`.
+        """
+        size = self._memory_elements
+
+        def ask(vector: Expr, position: Expr) -> list[Statement]:
+            if self.requests is None:
+                return []
+            if passes == 1:
+                first = add(self.place(vector, position), TILE_AHEAD * size)
+                count = words
+            else:
+                distance = loads * size if loads < self.layout.loads else self.layout.size
+                count = -(-words // passes)
+                done = add(mul(turn, loads // words), index_binary("floordiv", position, words))
+                first = add(add(self.place(vector, const(0)), distance), mul(done, count * size))
+
+            def line(number: Expr) -> list[Statement]:
+                return [ask_for(self.memory, add(first, mul(number, size)))]
+
+            return loop("line", 0, count, line, "unroll")
+
+        return ask
+
+    def _flipped(self, value: Expr) -> Expr:
+        """Codes with their sign bit inverted, where the plan adds half their range."""
+        if not self.plan.offset:
+            return value
+        bits = self.element.bits
+        signs = sum(1 << (bits * (i + 1) - 1) for i in range(8 // bits))
+        return binary("xor", value, splat_const(signs, value.dtype))
+
+    def parts(self) -> Iterator[tuple[int, Callable[[Expr], Expr]]]:
+        depth, layout = self.plan.instruction.depth, self.layout
+        if self.element.name == "bfloat16" and layout.run > depth:
+            for k in range(layout.step):
+                yield k, partial(self._widened, k=k)
+        elif self.element.is_float or self.element.bits > 8 or layout.step == 1:
+            for k in range(0, layout.step, depth):
+                yield k, self._element
+        elif depth == layout.run:
+            for share in range(layout.share):
+                yield share * depth, partial(self.codes, share=share)
+
+    def _element(self, value: Expr) -> Expr:
+        return cast(value, self.plan.instruction.vector.with_lanes(value.dtype.lanes))
+
+    def _widened(self, value: Expr, k: int) -> Expr:
+        """The first or the second of every pair of bfloat16 as float32: the upper half of a word."""
+        words = dtype("uint32").with_lanes(self.layout.lanes)
+        value = reinterpret(value, words)
+        value = (
+            binary("and", value, splat_const(0xFFFF0000, words)) if k else binary("shl", value, splat_const(16, words))
+        )
+        return cast(
+            reinterpret(value, FLOAT32.with_lanes(words.lanes)), self.plan.instruction.vector.with_lanes(words.lanes)
+        )
+
+    def codes(self, value: Expr, share: int) -> Expr:
+        """The bytes of one step: the codes `share` places up in every byte."""
+        bits, target = self.element.bits, self.plan.instruction.vector.with_lanes(value.dtype.lanes)
+        if bits < 8:
+            bytes_ = value.dtype
+            if share:
+                wide = dtype("uint16").with_lanes(bytes_.lanes // 2)
+                value = reinterpret(binary("shr", reinterpret(value, wide), splat_const(share * bits, wide)), bytes_)
+            value = binary("and", value, splat_const((1 << bits) - 1, bytes_))
+            if self.element.is_signed and not self.plan.offset:
+                sign = splat_const(1 << (bits - 1), bytes_)
+                value = binary("sub", binary("xor", value, sign), sign)
+        return reinterpret(value, target)
+
+    def number(self, value: Expr, k: Expr) -> Expr | None:
+        """The codes of one k in every lane's word, as numbers of the instruction's type."""
+        layout, bits, target = self.layout, self.element.bits, self.plan.instruction.vector
+        if self.plan.instruction.depth > 1 or bits > 8 or self.element.is_float or layout.step == 1:
+            return None
+        at = index_binary("mul", index_binary("floormod", k, layout.run), 8)
+        at = add(at, mul(index_binary("floordiv", k, layout.run), bits))
+        signed = self.element.is_signed and not self.plan.offset
+        words = (INT32 if signed else dtype("uint32")).with_lanes(layout.lanes)
+
+        def everywhere(amount: Expr) -> Expr:
+            return splat(cast(amount, words.scalar), layout.lanes)
+
+        value = reinterpret(value, words)
+        if signed:
+            value = binary("shl", value, everywhere(index_binary("sub", 32 - bits, at)))
+            value = binary("shr", value, splat_const(32 - bits, words))
+        else:
+            value = binary("and", binary("shr", value, everywhere(at)), splat_const((1 << bits) - 1, words))
+        return cast(reinterpret(value, INT32.with_lanes(layout.lanes)), target.with_lanes(layout.lanes))
