@@ -36,6 +36,8 @@ def decoded(code: Any, recipe: Recipe, table: Any) -> Any:
 
 def of_group(tensor: Any, facts: Grouped, n: Any, g: Any, wide: str) -> Any:
     """The element of a tensor of groups that belongs to row n of the weight and group g, as float32 or wider."""
+    if facts.dtype == "float8_e8m0fnu":
+        g = T.min(g, facts.columns - 1)  # behind the last column there would be a zero, which this type lacks: a NaN
     element = tensor[n // facts.rows_each if facts.rows > 1 else 0, g if facts.columns > 1 else 0]
     return T.cast(element, "float64" if facts.dtype == "float64" else wide)
 
@@ -67,6 +69,8 @@ def general_matmul(
     per_word = 32 // bits if r.slots else 1
     dense, own = r.format.is_dense, r.format.dtype
     wide = "float64" if r.accumulate == "float64" else "float32"
+    per_byte = dtype_of(r.activations).per_byte
+    shared_byte = r.columns % per_byte > 0
     copied = r.left == r.activations and not (r.gather or r.divisors or r.activation_scales == "element")
     native, tiled = r.is_native, r.tiles[1] > 0
     as_stored = own is not None and (dense or native)
@@ -85,11 +89,16 @@ def general_matmul(
         for i, j in T.Parallel(*A_shared.shape):
             row, k = first_row + i, first + j
             column = gathered[k] if r.gather else k
+            if r.gather and K % block_K:  # columns behind the last one are none, whatever their codes stand for
+                column = T.if_then_else(k < K, column, -1)
             element = A[row, column]
+            if shared_byte:  # the last byte of a row may hold more than K elements
+                element = T.if_then_else(column < r.columns, element, T.cast(0, r.activations))
             if r.gather:
                 element = T.if_then_else(column >= 0, A[row, T.max(column, 0)], T.cast(0, r.activations))
             if r.divisors:
-                element = T.cast(element, wide) / T.if_then_else(column < r.columns, divisors[column], 1.0)
+                there = (column >= 0) & (column < r.columns) if r.gather else column < r.columns
+                element = T.cast(element, wide) / T.if_then_else(there, divisors[column], 1.0)
             if r.activation_scales == "element":
                 element = T.cast(element, wide) * T.cast(activation_scales[row, column // r.activation_group], wide)
             A_shared[i, j] = T.cast(element, r.left)
@@ -101,6 +110,7 @@ def general_matmul(
         scales: Any,
         zeros: Any,
         multipliers: Any,
+        factor: Any,
         slots: Any,
         W_shared: Any,
         first_row: Any,
@@ -135,6 +145,7 @@ def general_matmul(
             if r.scaled == "weight":
                 number = T.cast(number, wide) * of_group(scales, r.scale, n, g, wide)
             if r.zeros == "rescale":
+                number = T.cast(number, wide) * factor[0] if r.factor else number
                 number = number - of_group(zeros, r.zero_point, n, g, wide)
             if dtype_of(r.right).is_float and not number.dtype.is_float:
                 number = T.cast(
@@ -177,7 +188,9 @@ def general_matmul(
                     else:
                         if not tiled:
                             T.copy(W[bx * block_N, first * bits // 8], codes)
-                        decode(codes, table, scales, zeros, multipliers, slots, W_shared, bx * block_N, first)
+                        decode(
+                            codes, table, scales, zeros, multipliers, factor, slots, W_shared, bx * block_N, first
+                        )  # fmt: skip
                     T.gemm(A_shared, W_shared, partial, transpose_B=True)
                 if period:
                     for i, j in T.Parallel(block_M, block_N):
@@ -198,7 +211,7 @@ def general_matmul(
                     if r.activation_scales in ("tensor", "token"):
                         token = row if r.activation_scales == "token" else 0
                         value = T.cast(value, wide) * T.cast(activation_scales[token, 0], wide)
-                    if r.factor:
+                    if r.factor and r.zeros != "rescale":
                         value = T.cast(value, wide) * factor[0]
                     if r.bias or r.function or r.residual:
                         value = T.cast(value, wide)
@@ -220,7 +233,7 @@ def general_matmul(
 
     @T.prim_func
     def general_matmul(
-        A: T.Tensor((M, r.columns), r.activations),
+        A: T.Tensor((M, -(-r.columns // per_byte) * per_byte), r.activations),
         activation_scales: T.Tensor((scale_rows, scale_groups), r.activation_scale_dtype),
         W: weight,
         table: T.Tensor((1 << bits if bits <= 8 else 1,), wide),

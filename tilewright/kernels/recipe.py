@@ -72,7 +72,7 @@ class Recipe:
     zeros : ``"none"``, ``"one"`` (`zero` for all), ``"groups"`` (a tensor, subtracted first), ``"packed"`` (the same as
         codes ``[groups, N * bits / 8]``), ``"rescale"`` (a tensor, subtracted from the scaled weight).
     scale, zero_point, multiplier : shapes and types of these tensors; multipliers are second-level int8 scales.
-    factor : whether the result is multiplied by one more number.
+    factor : whether the result is multiplied by one more number (the scaled weight where zeros are subtracted from that).
     whole : table values were multiplied by this to be whole numbers.
     slots : place of every code within its 32-bit word; empty where codes lie in order.
     tiles : columns of the tiles of 16 rows that the weight is cut into, and the stage of BitBLAS's permutation inside them

@@ -122,9 +122,6 @@ class MatmulConfig:
             )
         check_request(self.request())
         check_sums(self.accum_dtype, dtype(self.quantize or self.A_dtype))
-        packed = dtype(self.A_dtype).per_byte
-        if self.K % packed:  # type: ignore[operator]
-            raise Unsupported(f"activations of {self.A_dtype} with K = {self.K}", (f"K a multiple of {packed}",))
 
     def _check_kinds(self) -> None:
         """M, and the kinds of scales, are such as there are."""

@@ -160,7 +160,7 @@ class Matmul(WeightForms):
         turned = self.config.layout[0] == "t" and len(A.shape) > 1
         rows = A.swapaxes(-1, -2) if turned else A
         packed = dtype(self.config.A_dtype).per_byte
-        width = self.config.facts().K // packed
+        width = -(-self.config.facts().K // packed)
         if not rows.shape or rows.shape[-1] != width:
             expected = f"[{width}, ...]" if turned else f"[..., {width}]"
             raise WrongArgumentShape(

@@ -259,9 +259,7 @@ def _with_type(x: Any) -> tuple[Any, Any]:
 def _flattened(x: Any, facts: WeightFacts, activations: str) -> tuple[tuple[int, ...], Any]:
     """Leading dimensions, and x as a row-major matrix."""
     per_byte = dtype(activations).per_byte
-    if facts.columns % per_byte:
-        raise Unsupported(f"activations of {activations} with K = {facts.columns}", (f"K a multiple of {per_byte}",))
-    width = facts.columns // per_byte
+    width = -(-facts.columns // per_byte)
     if not x.shape or x.shape[-1] != width:
         raise WrongArgumentShape(
             f"the activations have shape {list(x.shape)}, but the weight is {[facts.N, facts.columns]}: "

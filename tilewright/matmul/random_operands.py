@@ -22,7 +22,7 @@ def random_operands(config: MatmulConfig, rows: int, device: str, seed: int = 0)
     """
     rng, facts, request = np.random.default_rng(seed), config.facts(), config.request()
     activations = dtype(request.activations)
-    shape = (rows, facts.K // activations.per_byte)
+    shape = (rows, -(-facts.K // activations.per_byte))
     of, packed_zeros = facts.format, facts.zeros == "packed"
     codes: Any = rng.integers(0, 256, (facts.N, -(-facts.K * of.bits // 8)), dtype=np.uint8).view(np.int8)
     used = [code for code, value in enumerate(of.values) if np.isfinite(value) and code not in of.unused]

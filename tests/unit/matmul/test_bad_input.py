@@ -181,10 +181,6 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: quant_matmul(X, PACKED, quantize="int8", activation_scales=np.ones((3, 1), np.float32)),
         "activation_scales beside quantize are not supported\n  help: supported: one of the two: quantising makes scales",
     ),
-    "packed activations of odd width": (
-        lambda: MatmulConfig(N=N, K=15, A_dtype="int4", W_dtype="int4", out_dtype="int32"),
-        "activations of int4 with K = 15 are not supported\n  help: supported: K a multiple of 2",
-    ),
     "activations in columns of a wrong height": (
         lambda: operator(layout="tt")(A, W, S), "A has shape [3, 64], expected [64, ...]"
     ),

@@ -58,6 +58,7 @@ class Fragments:
             (not decoded, f"it decodes integers, small floats and tables of 16 numbers, not {of}"),
             (facts.groups > 1 and facts.group % 16 != 0, f"groups of {facts.group}"),
             (bool(facts.slots or facts.tiles[1]), "codes in another order"),
+            (facts.factor and facts.zeros == "rescale", "a factor beside zeros that are subtracted behind it"),
             (request.activation_scales != "none" or request.quantize is not None, "scaled activations"),
         )
         return next((reason for holds, reason in reasons if holds), None)

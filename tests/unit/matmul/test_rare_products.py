@@ -1,0 +1,78 @@
+"""Products of parts that seldom meet: groups that end behind the last column, two kinds of zeros and factors, bytes that rows share."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from products import close, product, random_weight
+
+from tilewright.ir.dtypes import dtype, pack
+from tilewright.matmul import Matmul, MatmulConfig, PackedWeight, quant_matmul
+from tilewright.quant import QuantizedWeight
+
+N, K = 19, 86
+RNG = np.random.default_rng(0)
+
+
+def grouped(name: str, group: int, scale: str = "float32", **rest: object) -> QuantizedWeight:
+    groups = -(-K // group)
+    scales = np.exp2(RNG.integers(-3, 3, (N, groups))).astype(dtype(scale).numpy)
+    return random_weight(RNG, name, (N, K), scales=scales, block=(1, group), **rest)
+
+
+def zeros(group: int) -> np.ndarray:
+    return RNG.standard_normal((N, -(-K // group))).astype(np.float16)
+
+
+def test_divisors_of_columns_that_pad_a_group() -> None:
+    """A padded column was divided by what lies behind the divisors: 0 / 0."""
+    x = RNG.standard_normal((5, K)).astype(np.float32)
+    weight = grouped("uint4", 20, divisors=RNG.uniform(0.5, 4.0, K).astype(np.float32))
+    close(product(x, weight), x, weight.to_dense())
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda -arch=sm_90a"])
+def test_a_scale_of_e8m0_behind_the_last_column_is_no_nan(target: str) -> None:
+    """The type has no zero, which is what lies behind a tensor: columns behind the last one became NaN."""
+    x = RNG.standard_normal((5, K)).astype(np.float32)
+    weight = grouped("int8", 16, "float8_e8m0fnu", zeros=zeros(16), zeros_mode="rescale")
+    size = np.abs(x).astype(np.float64) @ (np.abs(weight.format.decode(weight.codes)) * 4 + 4).T
+    found = product(x, weight, target)
+    assert (np.abs(found - x.astype(np.float64) @ weight.to_dense().T) <= 2.0**-18 * size).all()
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda -arch=sm_90a"])
+def test_columns_in_another_order_end_where_the_weight_does(target: str) -> None:
+    """Behind them lay column 0, multiplied by what code 0 stands for."""
+    x = RNG.integers(-9, 9, (5, K)).astype(np.float32)
+    weight = random_weight(RNG, "int1", (N, K), g_idx=np.zeros(K, np.int32))
+    np.testing.assert_array_equal(product(x, weight, target), x @ weight.dequantize().T)
+
+
+@pytest.mark.parametrize("activations", ["float16", "int8"])
+@pytest.mark.parametrize("target", ["cpu", "cuda -arch=sm_80", "cuda -arch=sm_90a"])
+def test_the_factor_of_a_weight_leaves_zeros_of_mode_rescale_alone(activations: str, target: str) -> None:
+    x = (20 * RNG.standard_normal((3, K))).astype(activations)
+    weight = grouped("uint4", 32, "float16", zeros=20 * zeros(32), zeros_mode="rescale", tensor_scale=3.0)
+    size = np.abs(x).astype(np.float64) @ (np.abs(weight.to_dense()) + 60).T
+    found = product(x, weight, target)
+    assert (np.abs(found - x.astype(np.float64) @ weight.to_dense().T) <= 2.0**-10 * size).all()
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda -arch=sm_90a"])
+@pytest.mark.parametrize(("name", "columns"), [("int4", 85), ("uint4", 1), ("int2", 86), ("uint2", 83)])
+def test_packed_activations_of_any_width(name: str, columns: int, target: str) -> None:
+    """What else is in a row's last byte is no part of it: int1 has no code that stands for zero."""
+    of = dtype(name)
+    weight = random_weight(RNG, "int1", (N, columns))
+    values = RNG.integers(int(of.minimum), int(of.maximum) + 1, (5, columns))
+    x = pack(values, of)
+    x[:, -1] |= np.uint8(0xFF << columns % of.per_byte * of.bits & 0xFF)
+    expected = values @ weight.dequantize().astype(np.int64).T
+    np.testing.assert_array_equal(product((x, name), weight, target, out_dtype="int32"), expected)
+    if target == "cpu":
+        config = MatmulConfig(N=N, K=columns, A_dtype=name, W_dtype="int1", out_dtype="int32")
+        operator = Matmul(config, target="cpu")
+        raw = operator.transform_weight(weight.dequantize().astype(np.int8))
+        np.testing.assert_array_equal(operator(x, raw), expected)
+        np.testing.assert_array_equal(quant_matmul((x, name), PackedWeight.pack(weight)), expected)
