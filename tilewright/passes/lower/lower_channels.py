@@ -80,10 +80,10 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
+from tilewright.passes.tile.copy_ways import ENGINE
 from tilewright.passes.tile.drop_dependent_launch import WORDS
 from tilewright.passes.tile.plan_synchronization import barrier, proxy_fence
 from tilewright.passes.tile.select_async_copies import CP_ASYNC, SYNC
-from tilewright.passes.tile.select_copies import ENGINE
 from tilewright.passes.tile.select_instructions import FACT as PLANS
 from tilewright.passes.tile.select_instructions import WARP
 from tilewright.passes.tile.tile_views import shown_tile

@@ -61,8 +61,8 @@ from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.claim_tiles import CLAIM, PERSISTENT
+from tilewright.passes.tile.copy_ways import channel_copies
 from tilewright.passes.tile.divide_roles import SPECIALIZED
-from tilewright.passes.tile.select_copies import channel_copies
 from tilewright.passes.tile.select_instructions import Way, plan_gemms
 from tilewright.passes.tile.tile_views import shown_tile
 

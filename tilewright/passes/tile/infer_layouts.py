@@ -44,8 +44,8 @@ from tilewright.ops.reduce import Reduce
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
+from tilewright.passes.tile.copy_ways import by_bytes, slot_buffers, tiles_by_hand
 from tilewright.passes.tile.loose_elements import loose_fragments, share_loose
-from tilewright.passes.tile.select_copies import by_bytes, slot_buffers, tiles_by_hand
 from tilewright.passes.tile.select_instructions import FACT, WARP, GemmPlan, demanded
 from tilewright.passes.tile.stage_epilogue import FACT as STAGING
 from tilewright.passes.tile.stage_epilogue import Leaving, Staging

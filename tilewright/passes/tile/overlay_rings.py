@@ -31,8 +31,8 @@ from tilewright.ir.visitor import Rewriter, find
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.thread.plan_shared_memory import OVERLAID
+from tilewright.passes.tile.copy_ways import slot_buffers
 from tilewright.passes.tile.divide_roles import SPECIALIZED
-from tilewright.passes.tile.select_copies import slot_buffers
 from tilewright.passes.tile.stage_epilogue import FACT as STAGING
 from tilewright.passes.tile.stage_epilogue import Leaving, Staging, shared_bytes, shared_room
 from tilewright.passes.tile.tiles_behind import Uses, tiles_behind

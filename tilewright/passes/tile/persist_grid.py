@@ -81,6 +81,7 @@ from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, map_kernels
 from tilewright.passes.tile.claim_tiles import CLAIM, PERSISTENT, Claims
+from tilewright.passes.tile.copy_ways import channel_copies
 from tilewright.passes.tile.deal_tiles import ceildiv, dealt_loop
 from tilewright.passes.tile.divide_roles import MIN_BLOCKS, SPECIALIZED
 from tilewright.passes.tile.drop_dependent_launch import WORDS
@@ -89,7 +90,6 @@ from tilewright.passes.tile.ping_pong import PING_PONG, last_turn, own_turn, pai
 from tilewright.passes.tile.rasterize_grid import RASTER, panel_place, within
 from tilewright.passes.tile.running_numbers import Renumber
 from tilewright.passes.tile.second_slots import with_second_slots
-from tilewright.passes.tile.select_copies import channel_copies
 from tilewright.passes.tile.stage_epilogue import shared_bytes, shared_room
 
 

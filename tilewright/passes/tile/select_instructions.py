@@ -22,7 +22,8 @@ from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.tile.agree_layouts import agree
-from tilewright.passes.tile.select_copies import lies_in_boxes, slot_buffers
+from tilewright.passes.tile.copy_misfits import lies_in_boxes
+from tilewright.passes.tile.copy_ways import slot_buffers
 from tilewright.passes.tile.tile_views import tile_span
 
 FACT = "gemm_plans"

@@ -51,10 +51,11 @@ from tilewright.ops.transpose import Transpose
 from tilewright.passes.context import Context
 from tilewright.passes.rows import is_plain_tensor, placed_misfit, row_misfit
 from tilewright.passes.scoped import ScopedRewriter
+from tilewright.passes.tile.copy_misfits import ROW_BYTES
+from tilewright.passes.tile.copy_ways import TMA, slot_buffers
 from tilewright.passes.tile.divide_roles import MIN_BLOCKS, SPECIALIZED
 from tilewright.passes.tile.form_clusters import depending
 from tilewright.passes.tile.pipeline_plan import touched
-from tilewright.passes.tile.select_copies import ROW_BYTES, TMA, slot_buffers
 from tilewright.passes.tile.select_instructions import FACT as PLANS
 from tilewright.passes.tile.select_instructions import GemmPlan
 from tilewright.passes.tile.tiles_behind import behind_rings
