@@ -90,6 +90,7 @@ from tilewright.language.math import (
     shift_left,
     shift_right,
 )  # fmt: skip
+from tilewright.language.meetings import end_turns, pass_turn, pdl_sync, pdl_trigger, take_turn
 from tilewright.language.memory import (
     Tensor,
     alias,
@@ -129,19 +130,14 @@ from tilewright.language.tile_ops import (
     cummax,
     cumsum,
     decode,
-    end_turns,
     evaluate,
     fill,
     gemm,
     gemm_sp,
-    pass_turn,
-    pdl_sync,
-    pdl_trigger,
     reduce,
-    take_turn,
     transpose,
     unpack,
-)  # fmt: skip
+)
 from tilewright.language.tile_schedulers import BaseTileScheduler, PersistentTileScheduler
 from tilewright.language.trace import PrimFunc, prim_func
 from tilewright.language.transfers import TRANSFER_WORDS

@@ -1,0 +1,59 @@
+"""Words by which the kernels of a stream, and the warpgroups of a role, wait for one another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import nodes
+from tilewright.ir.nodes import Call
+from tilewright.language.builder import in_kernel
+from tilewright.language.interface import author_facing
+from tilewright.language.proxies import as_expr
+from tilewright.language.source import statement_here
+
+
+def _meeting(function: str) -> None:
+    in_kernel(f"T.{function}").append(nodes.Evaluate(Call(nodes.dtypes.BOOL, function, ()), span=statement_here()))
+
+
+@author_facing
+def pdl_sync() -> None:
+    """Wait until the kernels before this one in the stream are done, and what they wrote is seen.
+
+    A kernel that says so may begin before they are: until here it reads only what they do not write.
+    """
+    _meeting("griddepcontrol_wait")
+
+
+@author_facing
+def pdl_trigger() -> None:
+    """Let the kernel behind this one begin, as far as its own `pdl_sync`."""
+    _meeting("griddepcontrol_launch_dependents")
+
+
+@author_facing
+def take_turn(first: Any = False) -> None:
+    """Wait until the warpgroup before this one in its role has passed its turn (`pass_turn`); the first one waits for the last.
+
+    Warpgroups that start their products one after the other work on them at different times, so that the matrix unit always
+    has somebody's.
+
+    Parameters
+    ----------
+    first : a condition: nobody has had a turn yet, and the role's first warpgroup waits for none.
+    """
+    condition = as_expr(first, nodes.dtypes.BOOL, "the condition of T.take_turn")
+    call = nodes.Call(nodes.dtypes.BOOL, "take_turn", (condition,))
+    in_kernel("T.take_turn").append(nodes.Evaluate(call, span=statement_here()))
+
+
+@author_facing
+def pass_turn() -> None:
+    """Let the next warpgroup of the role take its turn."""
+    _meeting("pass_turn")
+
+
+@author_facing
+def end_turns() -> None:
+    """Behind the last turns: the role's first warpgroup takes what the last one has passed, so that none is left over."""
+    _meeting("end_turns")
