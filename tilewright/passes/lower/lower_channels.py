@@ -37,13 +37,13 @@ waits for a parity whose turn is not the next.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tilewright.errors import ChannelMisuse
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import BOOL, INT32, UINT32, UINT64
+from tilewright.ir.dtypes import BOOL, INT32, UINT32
 from tilewright.ir.nodes import (
     Acquire,
     Allocate,
@@ -59,7 +59,6 @@ from tilewright.ir.nodes import (
     If,
     Kernel,
     Let,
-    Parallel,
     Publish,
     Receive,
     Region,
@@ -68,7 +67,6 @@ from tilewright.ir.nodes import (
     Roles,
     Seq,
     Statement,
-    Store,
     Var,
     binary,
     const,
@@ -77,25 +75,17 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import Rewriter, find, holds, walk
 from tilewright.ops.copy import Copy
-from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
+from tilewright.passes.lower.channel_rings import BY_ENGINE, GROUP, Ring, ring_of, ways_of
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copy_ways import ENGINE
 from tilewright.passes.tile.drop_dependent_launch import WORDS
 from tilewright.passes.tile.plan_synchronization import barrier, proxy_fence
 from tilewright.passes.tile.select_async_copies import CP_ASYNC, SYNC
-from tilewright.passes.tile.select_instructions import FACT as PLANS
 from tilewright.passes.tile.select_instructions import WARP
-from tilewright.passes.tile.tile_views import shown_tile
 
 FACT = "copy_barriers"
 """Name in ``context.facts`` of the barrier that each copy of the copy engine signals, by operator."""
-
-GROUP = 128
-"""Threads of a warpgroup."""
-
-BY_ENGINE = "engine"
-"""The way of tiles that the copy engine brings, in boxes or by bytes."""
 
 _LIGHT = (
     Seq, For, nodes.While, nodes.Break, nodes.Continue, nodes.Let, If, Acquire, Publish, Allocate, nodes.Assume
@@ -113,129 +103,11 @@ def lower_channels(function: Function, context: Context) -> Function:
 
 
 def _lower(kernel: Kernel, context: Context) -> Kernel:
-    rings = {node.name: _ring(node, kernel, context) for node in find(kernel, Channel)}
+    rings = {node.name: ring_of(node, kernel, context) for node in find(kernel, Channel)}
     if not holds(kernel, Roles):
         return kernel
     body = _Lower(kernel, rings, context)(kernel.body)
     return replace(kernel, body=body)
-
-
-@dataclass(frozen=True, slots=True)
-class _Ring:
-    """A channel and its two rows of barriers, with the arrivals that complete them."""
-
-    channel: Channel
-    full: Buffer
-    empty: Buffer
-    full_arrivals: int
-    empty_arrivals: int
-    by_group: frozenset[str]
-    """Readers of whose warpgroups one thread arrives for all: they read by descriptor alone, and the wait for that covers the group."""
-    lines: tuple[tuple[int, int], ...]
-    """Blocks of the cluster that fill one another's slots: how far apart their ranks are, and how many."""
-    fenced: frozenset[str]
-    """Ways to fill it behind which a fence stands: matrix instructions read the slots by descriptor."""
-
-    @property
-    def blocks(self) -> int:
-        """How many blocks fill one another's slots."""
-        return 1 + sum(count - 1 for _, count in self.lines)
-
-
-def _ring(channel: Channel, kernel: Kernel, context: Context) -> _Ring:
-    if channel.scope not in ("warp", "block", "cluster"):
-        raise ChannelMisuse(
-            f"the channel {channel.name!r} joins the roles of a {channel.scope}",
-            span=channel.span, hint='only channels of scope "warp", "block" and "cluster" are lowered',
-        )  # fmt: skip
-    plans = context.facts.get(PLANS, {})
-    roles = {node.name: node for node in find(kernel, Role)}
-    if channel.is_private and roles[channel.readers[0]].warps != 1:
-        raise ChannelMisuse(
-            f"each slot of {channel.name!r} is one warp's, but the role {channel.readers[0]!r} has several",
-            span=channel.span, hint="write T.role(..., warps=1, instances=n)",
-        )  # fmt: skip
-    full = 0
-    for name in channel.writers:
-        ways = _ways(channel, roles[name])
-        full += roles[name].instances if BY_ENGINE in ways else 0
-        full += roles[name].all_warps * ((SYNC in ways) + WARP * (CP_ASYNC in ways))
-    read = [node for name in channel.readers for node in _readers(channel, roles[name])]
-    described = {
-        region.buffer
-        for node in read
-        if _is_by_descriptor(node, plans)
-        for region in ((node.b,) if plans[node].instruction.turns else (node.a, node.b))  # type: ignore[attr-defined]
-    }
-    fenced = {way for name in channel.writers for way in _ways(channel, roles[name], described)}
-    by_group = frozenset(name for name in channel.readers if _reads_only(channel, roles[name], described, plans))
-    empty = 0
-    for name in channel.readers:
-        warps = roles[name].warps if channel.alternate else roles[name].all_warps
-        empty += warps * WARP // (GROUP if name in by_group else WARP)
-    everyone = 1, math.prod(kernel.attribute("cluster", (1,))) if channel.scope == "cluster" else 1
-    sent = [copy for name in channel.writers for copy in _copies_into(channel, roles[name]) if copy.multicast]
-    lines = tuple(dict.fromkeys(copy.peers or everyone for copy in sent)) or (everyone,)
-    ring_blocks = 1 + sum(count - 1 for _, count in lines)
-    if ring_blocks > 1 and not all(_is_by_descriptor(node, plans) for node in read):
-        raise ChannelMisuse(
-            f"the slots of {channel.name!r} are read by more than asynchronous gemms",
-            span=channel.span, hint='only these may read the slots of a channel of scope "cluster"',
-        )  # fmt: skip
-    instances = roles[channel.readers[0]].instances if channel.is_private else 1
-    slots = channel.stages * instances
-    rows = [Buffer(f"{channel.name}_{word}", (slots,), UINT64, "barrier") for word in ("full", "empty")]
-    arrivals = 1 if channel.is_private else max(full, 1)
-    return _Ring(channel, rows[0], rows[1], arrivals, empty * ring_blocks, by_group, lines, frozenset(fenced))
-
-
-def _ways(channel: Channel, role: Role, tiles: Container[Buffer] | None = None) -> set[str]:
-    """How a role fills the slots of a channel, or those among `tiles`: by the copy engine, by cp.async, by stores of its threads."""
-    buffers = [one for one in channel.buffers if tiles is None or one in tiles]
-    ways = set()
-    flying = {store for loop in find(role, Parallel) if loop.token is not None for store in find(loop, Store)}
-    for node in find(role, Statement):
-        if isinstance(node, Copy) and node.destination.buffer in buffers:
-            by_threads = CP_ASYNC if node.token is not None else SYNC
-            ways.add(BY_ENGINE if node.prefer in ENGINE else by_threads)
-        elif _writes(node, buffers):
-            ways.add(CP_ASYNC if node in flying else SYNC)
-    return ways
-
-
-def _writes(statement: Statement, buffers: Container[Buffer]) -> bool:
-    """Whether a statement itself, not one below it, writes one of `buffers`."""
-    if isinstance(statement, nodes.TileOperator):
-        return any(shown_tile(region.buffer) in buffers for region in statement.effects().writes)
-    return isinstance(statement, nodes.Store) and shown_tile(statement.buffer) in buffers
-
-
-def _copies_into(channel: Channel, role: Role) -> list[Copy]:
-    return [node for node in find(role, Copy) if node.destination.buffer in channel.buffers]
-
-
-def _readers(channel: Channel, role: Role) -> list[Statement]:
-    return [node for node in find(role, Statement) if _reads(node, channel)]
-
-
-def _reads_only(channel: Channel, role: Role, described: set[Buffer], plans: dict[Product, Any]) -> bool:
-    """Whether a role reads the slots by descriptors of asynchronous gemms alone: then the wait for them covers its warpgroup."""
-    readers = _readers(channel, role)
-    read = {one for node in readers for one in find(node, Buffer) if shown_tile(one) in channel.buffers}
-    return role.warps % 4 == 0 and read <= described and all(_is_by_descriptor(node, plans) for node in readers)
-
-
-def _is_by_descriptor(statement: Statement, plans: dict[Product, Any]) -> bool:
-    return isinstance(statement, Product) and statement in plans and plans[statement].instruction.asynchronous
-
-
-def _reads(statement: Statement, channel: Channel) -> bool:
-    """Whether a statement itself, not one below it, touches the buffers of a channel."""
-    if isinstance(statement, nodes.TileOperator):
-        return any(shown_tile(region.buffer) in channel.buffers for region in statement.effects().reads)
-    if not isinstance(statement, (nodes.Store, nodes.Let, nodes.Evaluate)):
-        return False
-    return any(shown_tile(node) in channel.buffers for node in find(statement, Buffer))
 
 
 def call(function: str, *arguments: Expr | Region) -> Evaluate:
@@ -244,7 +116,7 @@ def call(function: str, *arguments: Expr | Region) -> Evaluate:
 
 
 class _Lower(Rewriter):
-    def __init__(self, kernel: Kernel, rings: dict[str, _Ring], context: Context) -> None:
+    def __init__(self, kernel: Kernel, rings: dict[str, Ring], context: Context) -> None:
         self.kernel, self.rings = kernel, rings
         self.barriers: dict[Copy, Region] = context.facts.setdefault(FACT, {})
         self.thread = kernel.thread_vars[0]
@@ -339,7 +211,7 @@ class _Lower(Rewriter):
         assert self.role is not None
         # Warps that leave no arrival in the slot must not wait for it either: nothing would keep them from falling behind
         # by a whole turn of the ring, and a parity says nothing of a phase that is two ago.
-        wait_alone = _ways(channel, self.role) <= {BY_ENGINE}
+        wait_alone = ways_of(channel, self.role) <= {BY_ENGINE}
         made: list[Statement] = []
         if not channel.is_private:
             wait = call("mbarrier_wait", self._slot(ring.empty, channel.stages, number),
@@ -363,7 +235,7 @@ class _Lower(Rewriter):
     def visit_Publish(self, statement: Publish) -> Any:
         ring = self.rings[statement.channel]
         assert self.role is not None
-        ways = _ways(ring.channel, self.role)
+        ways = ways_of(ring.channel, self.role)
         full = self._slot(ring.full, ring.channel.stages, statement.iteration)
         made: list[Statement] = []
         if BY_ENGINE in ways and statement.channel not in self.announced:
@@ -411,7 +283,7 @@ class _Lower(Rewriter):
         first = binary("eq", index_binary("floormod", self.thread, GROUP), const(0))
         return If(first, seq(arrive), span=statement.span)
 
-    def _arrive_at(self, ring: _Ring, slot: Region, lane: Expr) -> list[Statement]:
+    def _arrive_at(self, ring: Ring, slot: Region, lane: Expr) -> list[Statement]:
         """A lane's arrival at one block: those of the first line, then those of the others but for the block itself."""
         blocks = math.prod(self.kernel.attribute("cluster"))
         if ring.lines[0] == (1, blocks):

@@ -1,0 +1,168 @@
+"""How many arrivals complete each barrier of a channel, by what its roles do with its slots."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+from tilewright.errors import ChannelMisuse
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import UINT64
+from tilewright.ir.nodes import Buffer, Channel, Kernel, Parallel, Role, Statement, Store
+from tilewright.ir.visitor import find
+from tilewright.ops.copy import Copy
+from tilewright.ops.sparse_gemm import Product
+from tilewright.passes.context import Context
+from tilewright.passes.tile.copy_ways import ENGINE
+from tilewright.passes.tile.select_async_copies import CP_ASYNC, SYNC
+from tilewright.passes.tile.select_instructions import FACT as PLANS
+from tilewright.passes.tile.select_instructions import WARP
+from tilewright.passes.tile.tile_views import shown_tile
+
+GROUP = 128
+"""Threads of a warpgroup."""
+
+BY_ENGINE = "engine"
+"""The way of tiles that the copy engine brings, in boxes or by bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """A channel and its two rows of barriers, with the arrivals that complete them."""
+
+    channel: Channel
+    full: Buffer
+    empty: Buffer
+    full_arrivals: int
+    empty_arrivals: int
+    by_group: frozenset[str]
+    """Readers of whose warpgroups one thread arrives for all: they read by descriptor alone, and the wait for that covers the group."""
+    lines: tuple[tuple[int, int], ...]
+    """Blocks of the cluster that fill one another's slots: how far apart their ranks are, and how many."""
+    fenced: frozenset[str]
+    """Ways to fill it behind which a fence stands: matrix instructions read the slots by descriptor."""
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks fill one another's slots."""
+        return 1 + sum(count - 1 for _, count in self.lines)
+
+
+def ring_of(channel: Channel, kernel: Kernel, context: Context) -> Ring:
+    """The barriers of a channel.
+
+    Raises
+    ------
+    ChannelMisuse : it joins what no barrier can, or is read by what may not read it.
+    """
+    roles = {node.name: node for node in find(kernel, Role)}
+    _check_scope(channel, roles)
+    plans = context.facts.get(PLANS, {})
+    read = [node for name in channel.readers for node in _readers(channel, roles[name])]
+    described = {
+        region.buffer
+        for node in read
+        if _is_by_descriptor(node, plans)
+        for region in ((node.b,) if plans[node].instruction.turns else (node.a, node.b))
+    }
+    fenced = frozenset(way for name in channel.writers for way in ways_of(channel, roles[name], described))
+    by_group = frozenset(name for name in channel.readers if _reads_only(channel, roles[name], described, plans))
+    lines = _lines(channel, roles, kernel)
+    blocks = 1 + sum(count - 1 for _, count in lines)
+    if blocks > 1 and not all(_is_by_descriptor(node, plans) for node in read):
+        raise ChannelMisuse(
+            f"the slots of {channel.name!r} are read by more than asynchronous gemms",
+            span=channel.span, hint='only these may read the slots of a channel of scope "cluster"',
+        )  # fmt: skip
+    slots = channel.stages * (roles[channel.readers[0]].instances if channel.is_private else 1)
+    full, empty = (Buffer(f"{channel.name}_{word}", (slots,), UINT64, "barrier") for word in ("full", "empty"))
+    of_full, of_empty = _arrivals_of_writers(channel, roles), _arrivals_of_readers(channel, roles, by_group)
+    return Ring(channel, full, empty, of_full, of_empty * blocks, by_group, lines, fenced)
+
+
+def _check_scope(channel: Channel, roles: Mapping[str, Role]) -> None:
+    if channel.scope not in ("warp", "block", "cluster"):
+        raise ChannelMisuse(
+            f"the channel {channel.name!r} joins the roles of a {channel.scope}",
+            span=channel.span, hint='only channels of scope "warp", "block" and "cluster" are lowered',
+        )  # fmt: skip
+    if channel.is_private and roles[channel.readers[0]].warps != 1:
+        raise ChannelMisuse(
+            f"each slot of {channel.name!r} is one warp's, but the role {channel.readers[0]!r} has several",
+            span=channel.span, hint="write T.role(..., warps=1, instances=n)",
+        )  # fmt: skip
+
+
+def _lines(channel: Channel, roles: Mapping[str, Role], kernel: Kernel) -> tuple[tuple[int, int], ...]:
+    everyone = 1, math.prod(kernel.attribute("cluster", (1,))) if channel.scope == "cluster" else 1
+    sent = [copy for name in channel.writers for copy in _copies_into(channel, roles[name]) if copy.multicast]
+    return tuple(dict.fromkeys(copy.peers or everyone for copy in sent)) or (everyone,)
+
+
+def _arrivals_of_writers(channel: Channel, roles: Mapping[str, Role]) -> int:
+    full = 0
+    for name in channel.writers:
+        ways = ways_of(channel, roles[name])
+        full += roles[name].instances if BY_ENGINE in ways else 0
+        full += roles[name].all_warps * ((SYNC in ways) + WARP * (CP_ASYNC in ways))
+    return 1 if channel.is_private else max(full, 1)
+
+
+def _arrivals_of_readers(channel: Channel, roles: Mapping[str, Role], by_group: Container[str]) -> int:
+    """Those of one block."""
+    empty = 0
+    for name in channel.readers:
+        warps = roles[name].warps if channel.alternate else roles[name].all_warps
+        empty += warps * WARP // (GROUP if name in by_group else WARP)
+    return empty
+
+
+def ways_of(channel: Channel, role: Role, tiles: Container[Buffer] | None = None) -> set[str]:
+    """How a role fills the slots of a channel, or those among `tiles`: by the copy engine, by cp.async, by stores of its threads."""
+    buffers = [one for one in channel.buffers if tiles is None or one in tiles]
+    ways = set()
+    flying = {store for loop in find(role, Parallel) if loop.token is not None for store in find(loop, Store)}
+    for node in find(role, Statement):
+        if isinstance(node, Copy) and node.destination.buffer in buffers:
+            by_threads = CP_ASYNC if node.token is not None else SYNC
+            ways.add(BY_ENGINE if node.prefer in ENGINE else by_threads)
+        elif _writes(node, buffers):
+            ways.add(CP_ASYNC if node in flying else SYNC)
+    return ways
+
+
+def _writes(statement: Statement, buffers: Container[Buffer]) -> bool:
+    """Whether a statement itself, not one below it, writes one of `buffers`."""
+    if isinstance(statement, nodes.TileOperator):
+        return any(shown_tile(region.buffer) in buffers for region in statement.effects().writes)
+    return isinstance(statement, nodes.Store) and shown_tile(statement.buffer) in buffers
+
+
+def _copies_into(channel: Channel, role: Role) -> list[Copy]:
+    return [node for node in find(role, Copy) if node.destination.buffer in channel.buffers]
+
+
+def _readers(channel: Channel, role: Role) -> list[Statement]:
+    return [node for node in find(role, Statement) if _reads(node, channel)]
+
+
+def _reads_only(channel: Channel, role: Role, described: set[Buffer], plans: dict[Product, Any]) -> bool:
+    """Whether a role reads the slots by descriptors of asynchronous gemms alone: then the wait for them covers its warpgroup."""
+    readers = _readers(channel, role)
+    read = {one for node in readers for one in find(node, Buffer) if shown_tile(one) in channel.buffers}
+    return role.warps % 4 == 0 and read <= described and all(_is_by_descriptor(node, plans) for node in readers)
+
+
+def _is_by_descriptor(statement: Statement, plans: dict[Product, Any]) -> TypeGuard[Product]:
+    return isinstance(statement, Product) and statement in plans and plans[statement].instruction.asynchronous
+
+
+def _reads(statement: Statement, channel: Channel) -> bool:
+    """Whether a statement itself, not one below it, touches the buffers of a channel."""
+    if isinstance(statement, nodes.TileOperator):
+        return any(shown_tile(region.buffer) in channel.buffers for region in statement.effects().reads)
+    if not isinstance(statement, (nodes.Store, nodes.Let, nodes.Evaluate)):
+        return False
+    return any(shown_tile(node) in channel.buffers for node in find(statement, Buffer))
