@@ -21,18 +21,14 @@ from tilewright.errors import LayoutConflict
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
-    Const,
-    Expr,
     Function,
     Kernel,
     Load,
     Parallel,
-    Region,
     Role,
     Seq,
     Statement,
     Store,
-    Var,
 )  # fmt: skip
 from tilewright.ir.visitor import Rewriter, find, walk
 from tilewright.layout.algebra import replicate
@@ -45,6 +41,15 @@ from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copy_ways import by_bytes, slot_buffers, tiles_by_hand
+from tilewright.passes.tile.layout_flow import (
+    Access,
+    accesses_of,
+    has_copies,
+    is_in_all,
+    overwrites,
+    reduced_layout,
+    spread_over_copies,
+)
 from tilewright.passes.tile.loose_elements import loose_fragments, share_loose
 from tilewright.passes.tile.select_instructions import FACT, WARP, GemmPlan, demanded
 from tilewright.passes.tile.stage_epilogue import FACT as STAGING
@@ -100,18 +105,6 @@ class _InferRoles(Rewriter):
 def _own(body: Seq) -> Iterator[Any]:
     """What is in a body, roles apart."""
     return walk(body, lambda node: not isinstance(node, Role))
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """A fragment in a parallel loop: for each of its dimensions the loop's dimension that indexes it.
-
-    ``axes`` is None where the index is no plain loop variable.
-    """
-
-    buffer: Buffer
-    axes: tuple[int | None, ...] | None
-    statement: Statement
 
 
 @dataclass(slots=True)
@@ -288,7 +281,7 @@ class _Inference:
             free = [axis for axis, extent in enumerate(found.shape) if axis not in access.axes and extent > 1]
             if len(free) != 1:
                 continue
-            candidate = _spread_over_copies(layout, access.axes, free[0], found.shape)
+            candidate = spread_over_copies(layout, access.axes, free[0], found.shape)
             if candidate is not None:
                 return candidate
         return None
@@ -321,7 +314,7 @@ class _Inference:
         """Fragments that loops index plainly, held by other threads than run the loop, or by several where one has to."""
         found: dict[Parallel, set[Buffer]] = {}
         for one in self.loops:
-            once = one.layout is not None and _has_copies(one.layout) and happens_once(one.loop)
+            once = one.layout is not None and has_copies(one.layout) and happens_once(one.loop)
             for access in one.accesses:
                 if access.axes is None or one.layout is None:
                     continue
@@ -332,7 +325,7 @@ class _Inference:
     def _loose(self) -> set[Buffer]:
         """Fragments of which threads outside of loops want elements that not all of them hold in their one register."""
         return {
-            one for one in loose_fragments(self.kernel.body) if one in self.known and not _is_in_all(self.known[one])
+            one for one in loose_fragments(self.kernel.body) if one in self.known and not is_in_all(self.known[one])
         }
 
     # Checks and shared tiles ---------------------------------------------------------------------
@@ -366,16 +359,6 @@ class _Inference:
         view_layouts(self.kernel, {**dict(self.kernel.layouts), **self.known})
 
 
-def _has_copies(layout: Layout) -> bool:
-    """Whether several threads have the same elements."""
-    return any(one.place == "thread" and one.extent > 1 for one in layout.replicas)
-
-
-def _is_in_all(layout: Layout) -> bool:
-    """Whether every thread has the whole of a tile in one register."""
-    return all(one.extent == 1 for dimension in layout.digits for one in dimension)
-
-
 def _access_bits(buffer: Buffer) -> int:
     """Bits of an element, but of the narrowest ones as many as keep a thread's share from filling its registers."""
     return 8 if buffer.dtype.kind == "bool" else max(buffer.dtype.bits, 4)
@@ -385,57 +368,6 @@ def _whole_bytes(loop: Parallel) -> int:
     """Neighbours that a thread takes together, so that no other writes to the bytes that it writes to."""
     stored = [node.buffer for node in find(loop.body, Store)]
     return max((one.dtype.per_byte for one in stored if one.scope in ("global", "shared")), default=1)
-
-
-def accesses_of(loop: Parallel) -> Iterator[Access]:
-    """Fragments that a loop's body touches."""
-    for node in find(loop.body, Load, Store, Region):
-        if isinstance(node, (Load, Store)) and node.buffer.scope == "fragment":
-            where = node if isinstance(node, Store) else loop
-            yield Access(node.buffer, _axes(node.indices, loop.vars), where)
-        elif isinstance(node, Region) and node.buffer.scope == "fragment":
-            yield Access(node.buffer, _axes(node.starts, loop.vars), loop)
-
-
-def _axes(indices: Sequence[Expr], vars: Sequence[Var]) -> tuple[int | None, ...] | None:
-    axes: list[int | None] = []
-    for index in indices:
-        if isinstance(index, Const) and index.value == 0:
-            axes.append(None)
-        elif any(index is var for var in vars):
-            axes.append(next(axis for axis, var in enumerate(vars) if var is index))
-        else:
-            return None
-    used = [axis for axis in axes if axis is not None]
-    return tuple(axes) if len(set(used)) == len(used) else None
-
-
-def reduced_layout(reduction: Reduce, source: Layout) -> Layout:
-    """The layout of a reduction's result, from that of its source."""
-    left = without(source, reduction.axis)
-    if reduction.destination.buffer.rank == source.rank:
-        axis = reduction.axis
-        return permuted(left, (*range(axis), None, *range(axis, left.rank)))
-    return left if left.rank else permuted(left, (None,) * reduction.destination.buffer.rank)
-
-
-def _spread_over_copies(layout: Layout, axes: Sequence[int | None], free: int, shape: Sequence[int]) -> Layout | None:
-    """`layout` with its copies counting the loop's dimension `free`, the rest of which goes to registers."""
-    copies = [one for one in layout.replicas if one.place == "thread"]
-    count = math.prod(one.extent for one in copies)
-    if shape[free] % count:
-        return None
-    reached = max((one.stride * one.extent for d in layout.digits for one in d if one.place == "register"), default=1)
-    rest = shape[free] // count
-    registers = [replace(copies[0], extent=rest, place="register", stride=reached)] if rest > 1 else []
-    dimensions: list[Any] = []
-    for axis in range(len(shape)):
-        if axis == free:
-            dimensions.append((*copies, *registers))
-        else:
-            dimensions.append(layout.digits[axes.index(axis)] if axis in axes else ())
-    candidate = Layout(tuple(dimensions))
-    return candidate if all(h >= w for h, w in zip(candidate.shape, shape, strict=True)) else None
 
 
 def conflict(buffer: Buffer, first: Statement | None, second: Statement) -> LayoutConflict:
@@ -469,17 +401,6 @@ class _Exchange(Rewriter):
     @staticmethod
     def why(loop: Parallel) -> str:
         return "what it does to memory happens once" if happens_once(loop) else "its elements are in other threads"
-
-
-def overwrites(loop: Parallel, buffer: Buffer) -> bool:
-    """Whether the loop stores to every element of a fragment."""
-    for statement in loop.body.statements:
-        if isinstance(statement, Store) and statement.buffer is buffer:
-            axes = _axes(statement.indices, loop.vars)
-            extents = [1 if axis is None else loop.extents[axis] for axis in axes or ()]
-            if axes is not None and tuple(extents) == buffer.shape:
-                return True
-    return False
 
 
 class _SetLayouts(Rewriter):

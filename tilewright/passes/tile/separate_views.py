@@ -41,7 +41,7 @@ from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, find, substitute
 from tilewright.ops.base import parallel
 from tilewright.passes.context import Context
-from tilewright.passes.tile.infer_layouts import overwrites
+from tilewright.passes.tile.layout_flow import overwrites
 
 
 class FragmentReinterpreted(TilewrightError):
