@@ -63,7 +63,11 @@ def test_what_nobody_else_writes_is_said_to_be_so():
 @pytest.mark.parametrize("tokens", [64, 256])
 def test_the_list_of_experts_tiles_is_read_after_it_was_made(tokens):
     form = FragmentRecords(4, FLOAT16, FLOAT16)
-    sizes = dict(stages=2, halves=4, weight_stages=2, records=2) if tokens < 128 else dict(stages=4, halves=1, tiles=1)
+    sizes = (
+        {"stages": 2, "halves": 4, "weight_stages": 2, "records": 2}
+        if tokens < 128
+        else {"stages": 4, "halves": 1, "tiles": 1}
+    )
     kernel = on_hopper(medium_quant_matmul.trace(512, 512, form, tokens=tokens, experts=4, **sizes))
     assert "int32_t* listed" in parameters(kernel, "rows_of_experts_kernel_1")
     for entry in ("rows_of_experts_kernel", "rows_of_experts_kernel_1"):
