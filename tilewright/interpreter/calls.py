@@ -159,7 +159,7 @@ def _lane_index(state: Evaluator, node: Call) -> np.ndarray:
 
 
 def _fma(state: Evaluator, node: Call) -> Any:
-    values = [state.value(argument) for argument in node.arguments if isinstance(argument, Expr)]
+    values = [state.value(argument) for argument in node.operands]
     return fused_multiply_add(values, node.dtype)
 
 

@@ -15,7 +15,7 @@ from tilewright.errors import DivergentThreads, ForeignFunction, InternalError, 
 from tilewright.interpreter.arithmetic import binary, carried
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.interpreter.memory import View
-from tilewright.ir.nodes import Call, Expr, Region
+from tilewright.ir.nodes import Call, Region
 from tilewright.ops.rounding import wrap
 
 WARP = 32
@@ -86,7 +86,7 @@ def _shuffled(from_lane: Callable[[np.ndarray, Any], Any]) -> Callable[[Evaluato
     """The value of another thread of the warp: `from_lane` gives its lane; the own value where there is no such lane."""
 
     def run(state: Evaluator, node: Call) -> Any:
-        value, by = (argument for argument in node.arguments if isinstance(argument, Expr))
+        value, by = node.operands
         if not state.lanes:
             raise InternalError(f"{node.function} outside threads", span=state.span)
         values = np.broadcast_to(carried(state.value(value), value.dtype), state.lanes)
@@ -108,7 +108,7 @@ def _shuffled(from_lane: Callable[[np.ndarray, Any], Any]) -> Callable[[Evaluato
 
 def _ballot(state: Evaluator, node: Call) -> Any:
     """A word a warp whose bits are the conditions of its threads."""
-    (condition,) = (argument for argument in node.arguments if isinstance(argument, Expr))
+    (condition,) = node.operands
     active = whole_warps(state, node.function)
     held = np.broadcast_to(np.asarray(state.value(condition)).astype(bool), state.lanes) & active
     warps = held.reshape(*state.lanes[:-1], -1, WARP)
@@ -120,7 +120,7 @@ def _matched(every: bool) -> Callable[[Evaluator, Call], Any]:
     """A word whose bits are the threads of the warp with the same value; of `every` thread or none."""
 
     def run(state: Evaluator, node: Call) -> Any:
-        (value,) = (argument for argument in node.arguments if isinstance(argument, Expr))
+        (value,) = node.operands
         active = whole_warps(state, node.function)
         values = np.broadcast_to(state.value(value), state.lanes).reshape(*state.lanes[:-1], -1, WARP)
         bits = values.view(f"u{values.dtype.itemsize}") if values.dtype.kind != "b" else values
@@ -146,7 +146,7 @@ def _whole_warp(kind: str) -> Callable[[Evaluator, Call], Any]:
     """The values of all lanes combined as a butterfly does, in every lane."""
 
     def run(state: Evaluator, node: Call) -> Any:
-        (value,) = (argument for argument in node.arguments if isinstance(argument, Expr))
+        (value,) = node.operands
         whole_warps(state, node.function)
         values = np.broadcast_to(carried(state.value(value), value.dtype), state.lanes)
         lanes = values.reshape(*state.lanes[:-1], -1, WARP)
@@ -161,7 +161,7 @@ def _vote_of_block(fold: Callable[..., Any]) -> Callable[[Evaluator, Call], Any]
     """All threads of the block meet, and learn something of the conditions of all."""
 
     def run(state: Evaluator, node: Call) -> Any:
-        (condition,) = (argument for argument in node.arguments if isinstance(argument, Expr))
+        (condition,) = node.operands
         if not active_threads(state).all():
             raise DivergentThreads(
                 f"only some of the block's threads reach {node.function}",

@@ -158,7 +158,7 @@ class Evaluator(State):
         intrinsic = INTRINSICS.get(node.function)
         if intrinsic is None or intrinsic.reference is None:
             raise InternalError(f"{node.function} has no meaning in NumPy", span=self.span)
-        arguments = [argument for argument in node.arguments if isinstance(argument, Expr)]
+        arguments = node.operands
         if len(arguments) != len(node.arguments):
             # A function of places, such as a prefetch, that changes nothing; others are in SPECIAL_CALLS.
             return intrinsic.reference(*node.arguments)

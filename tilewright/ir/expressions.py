@@ -6,7 +6,7 @@ What they mean is said in `nodes`, which publishes everything here beside the st
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -122,6 +122,11 @@ class Call(Expr):
     function: str
     arguments: tuple[Expr | str | Region, ...]
 
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        """The arguments that are expressions."""
+        return tuple(argument for argument in self.arguments if isinstance(argument, Expr))
+
 
 @node
 class Load(Expr):
@@ -183,6 +188,16 @@ GLOBAL_ALIGNMENT = 16
 """Bytes that addresses of global buffers are multiples of, unless a buffer says otherwise."""
 
 
+def known(extents: Iterable[Extent]) -> tuple[int, ...] | None:
+    """Sizes as ints; None where one is symbolic."""
+    found: list[int] = []
+    for extent in extents:
+        if not isinstance(extent, int):
+            return None
+        found.append(extent)
+    return tuple(found)
+
+
 @node
 class Buffer(Record):
     """A named array of elements in one memory.
@@ -217,9 +232,10 @@ class Buffer(Record):
     @property
     def static_shape(self) -> tuple[int, ...]:
         """The shape as ints.  Raises ValueError where an extent is symbolic."""
-        if not all(isinstance(extent, int) for extent in self.shape):
+        shape = known(self.shape)
+        if shape is None:
             raise ValueError(f"buffer {self.name} has a symbolic shape")
-        return self.shape  # type: ignore[return-value]
+        return shape
 
     @property
     def size(self) -> int:
@@ -242,6 +258,19 @@ class Region(Record):
     @property
     def shape(self) -> tuple[Extent, ...]:
         return self.extents
+
+    @property
+    def static_extents(self) -> tuple[int, ...]:
+        """The extents as ints.  Raises ValueError where one is symbolic."""
+        extents = known(self.extents)
+        if extents is None:
+            raise ValueError(f"a region of {self.buffer.name} has symbolic extents")
+        return extents
+
+    @property
+    def size(self) -> int:
+        """Number of elements, where the extents are static."""
+        return math.prod(self.static_extents)
 
     @property
     def tile_shape(self) -> tuple[Extent, ...]:
@@ -337,6 +366,13 @@ def index_binary(op: str, left: Extent, right: Extent) -> Expr:
         wide = a.dtype if a.dtype.bits >= b.dtype.bits else b.dtype
         a, b = cast(a, wide), cast(b, wide)
     return binary(op, a, b)
+
+
+def times(left: Extent, right: Extent) -> Extent:
+    """The product of two sizes, an int where both are known."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left * right
+    return index_binary("mul", left, right)
 
 
 def cast(value: Expr, dtype: DType) -> Expr:

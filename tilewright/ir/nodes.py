@@ -66,9 +66,11 @@ from tilewright.ir.expressions import (  # noqa: F401  (published)
     dataclass_transform,
     expr,
     index_binary,
+    known,
     load,
     node,
     result_dtype,
+    times,
     whole,
 )
 
@@ -148,6 +150,13 @@ class For(Statement):
     step: Expr
     body: Seq
     kind: str = "serial"
+
+    @property
+    def numbers(self) -> range | None:
+        """The values of `var`, where all are known."""
+        if isinstance(self.start, Const) and isinstance(self.stop, Const) and isinstance(self.step, Const):
+            return range(int(self.start.value), int(self.stop.value), int(self.step.value))
+        return None
 
 
 @node

@@ -26,6 +26,7 @@ from tilewright.ir.nodes import (
     Var,
     const,
     index_binary,
+    known,
     seq,
 )
 from tilewright.ir.visitor import fields_of, same
@@ -75,9 +76,23 @@ def shape_of_rank(region: Region, rank: int) -> tuple[Extent, ...] | None:
     return None if axes is None else tuple(region.extents[axis] for axis in axes)
 
 
+def static_shape_of_rank(region: Region, rank: int) -> tuple[int, ...] | None:
+    """The same where all extents are known."""
+    shape = shape_of_rank(region, rank)
+    return None if shape is None else known(shape)
+
+
+def matrix_shape(region: Region) -> tuple[int, int]:
+    """The region's rows and columns; only for regions that `check` accepts."""
+    shape = static_shape_of_rank(region, 2)
+    if shape is None:
+        raise ValueError(f"a region of shape {shape_text(region)} is not a matrix of known size")
+    return shape[0], shape[1]
+
+
 def static_extents(region: Region) -> tuple[int, ...] | None:
     """The region's extents where all are known."""
-    return region.extents if all(isinstance(e, int) for e in region.extents) else None  # type: ignore[return-value]
+    return known(region.extents)
 
 
 def check_known(**regions: Region | None) -> Iterator[str]:
@@ -189,5 +204,6 @@ def scalar_operands(operator: TileOperator) -> tuple[Expr, ...]:
 
 def as_shape(array: np.ndarray, shape: Sequence[Extent] | None) -> np.ndarray:
     """An operand's array, which arrives shaped as the region's extents, in another shape of as many elements."""
-    assert shape is not None
-    return np.reshape(array, tuple(int(extent) for extent in shape))  # type: ignore[arg-type]
+    sizes = None if shape is None else known(shape)
+    assert sizes is not None
+    return np.reshape(array, sizes)

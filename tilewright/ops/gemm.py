@@ -13,7 +13,6 @@ from tilewright.ir.nodes import (
     Buffer,
     Effects,
     Expr,
-    Extent,
     Region,
     Select,
     Statement,
@@ -35,11 +34,13 @@ from tilewright.ops.base import (
     compute_dtype,
     element,
     get,
+    matrix_shape,
     parallel,
     put,
     serial,
     shape_of_rank,
     shape_text,
+    static_shape_of_rank,
     store_element,
     zero,
 )
@@ -98,15 +99,15 @@ class Gemm(TileOperator):
 
     @property
     def m(self) -> int:
-        return _matrix(self.a)[1 if self.transpose_a else 0]
+        return matrix_shape(self.a)[1 if self.transpose_a else 0]
 
     @property
     def n(self) -> int:
-        return _matrix(self.b)[0 if self.transpose_b else 1]
+        return matrix_shape(self.b)[0 if self.transpose_b else 1]
 
     @property
     def k(self) -> int:
-        return _matrix(self.a)[0 if self.transpose_a else 1]
+        return matrix_shape(self.a)[0 if self.transpose_a else 1]
 
     def check(self) -> Iterator[str]:
         unknown = list(check_known(a=self.a, b=self.b, c=self.c))
@@ -122,13 +123,13 @@ class Gemm(TileOperator):
             yield f"the policy is {self.policy!r}, but should be one of {', '.join(POLICIES)}"
 
     def _check_shapes(self) -> Iterator[str]:
-        k_of_b = _matrix(self.b)[1 if self.transpose_b else 0]
+        k_of_b = matrix_shape(self.b)[1 if self.transpose_b else 0]
         if self.k != k_of_b:
             yield (
                 f"a has k = {self.k} (shape {shape_text(self.a)}{', transposed' * self.transpose_a}), "
                 f"but b has k = {k_of_b} (shape {shape_text(self.b)}{', transposed' * self.transpose_b})"
             )
-        if _matrix(self.c) != (self.m, self.n):
+        if matrix_shape(self.c) != (self.m, self.n):
             yield f"the product has shape ({self.m}, {self.n}), but c has shape {shape_text(self.c)}"
         if self.groups is not None and (self.groups <= 0 or self.k % self.groups):
             yield f"there are {self.groups} groups, which do not divide k = {self.k}"
@@ -174,20 +175,20 @@ class Gemm(TileOperator):
 
     def blocks(self, scale: Region, operand: Region, is_a: bool) -> tuple[int, int] | None:
         """Number of blocks along the operand's two axes, or None where they do not divide it."""
-        shape = _matrix(operand)
+        shape = matrix_shape(operand)
         if self.groups is not None:
             found = [shape[0], shape[1]]
             found[self.axis_of_k(is_a)] = self.groups
             size = self.m if is_a else self.n
             return (found[0], found[1]) if shape_of_rank(scale, 2) == (self.groups, size) else None
         if self.is_line(scale, is_a):
-            blocks = [int(scale.extents[-1])] * 2  # type: ignore[arg-type]
+            blocks = [scale.static_extents[-1]] * 2
             blocks[self.axis_of_k(is_a)] = 1
         else:
-            two = shape_of_rank(scale, 2)
-            if two is None or not all(isinstance(extent, int) for extent in two):
+            two = static_shape_of_rank(scale, 2)
+            if two is None:
                 return None
-            blocks = list(two)  # type: ignore[arg-type]
+            blocks = list(two)
         fits = all(count > 0 and extent % count == 0 for count, extent in zip(blocks, shape, strict=True))
         return (blocks[0], blocks[1]) if fits else None
 
@@ -343,10 +344,10 @@ class Gemm(TileOperator):
         """The factor for a row of op(a) or a column of op(b), in a block of k or in that of one k."""
         blocks, axis = self.blocks(scale, region, is_a), self.axis_of_k(is_a)
         assert blocks is not None
-        at = blocked_index(at, _matrix(region)[1 - axis], blocks[1 - axis])
+        at = blocked_index(at, matrix_shape(region)[1 - axis], blocks[1 - axis])
         if block is None:
             assert k is not None
-            block = blocked_index(k, _matrix(region)[axis], blocks[axis])
+            block = blocked_index(k, matrix_shape(region)[axis], blocks[axis])
         return element(scale, self.scale_index(scale, is_a, at, block))
 
     def _operand(self, region: Region, scale: Region | None, index: tuple[Expr, Expr], wide: DType, is_a: bool) -> Expr:
@@ -361,14 +362,6 @@ def _each(scales: np.ndarray, groups: int, size: int) -> np.ndarray:
     """The factor of each of `size` rows or columns in each group, from those of blocks of them."""
     factors = scales.reshape(groups, -1).astype(np.float64)
     return np.repeat(factors, size // factors.shape[1], axis=1)
-
-
-def _matrix(region: Region) -> tuple[int, int]:
-    """The region's rows and columns; only for regions that `check` accepts."""
-    shape: tuple[Extent, ...] | None = shape_of_rank(region, 2)
-    if shape is None or not all(isinstance(extent, int) for extent in shape):
-        raise ValueError(f"a region of shape {shape_text(region)} is not a matrix of known size")
-    return shape  # type: ignore[return-value]
 
 
 def first_value(c: Region, index: tuple[Expr, ...], clear: bool | Expr, wide: DType) -> Expr:

@@ -163,7 +163,7 @@ class Reduce(TileOperator):
     def _lower_element(self, index: dict[int, Var]) -> list[Statement]:
         """One element of the destination: a scalar accumulator over the folded dimension."""
         combine = COMBINE[self.kind]
-        length = int(self.source.extents[self.axis])  # type: ignore[arg-type]
+        length = self.source.static_extents[self.axis]
         total = accumulator("total", self.value_dtype)
         place: list[Expr] = [var for axis, var in index.items() if not is_one(self.source.extents[axis])]
 

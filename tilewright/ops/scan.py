@@ -179,7 +179,7 @@ class Scan(TileOperator):
         """The place of element `k` of a part of a line, in the order of the scan."""
         place = binary("add", binary("mul", part, const(length)), k)
         if self.reverse:
-            place = binary("sub", const(int(self.source.extents[self.axis]) - 1), place)  # type: ignore[arg-type]
+            place = binary("sub", const(self.source.static_extents[self.axis] - 1), place)
         return [line.get(axis, place) for axis in range(len(self.source.extents))]
 
     def _element(self, place: list[Expr]) -> Expr:
@@ -190,7 +190,7 @@ class Scan(TileOperator):
 
     def _lower_line(self, index: dict[int, Var]) -> list[Statement]:
         """One line along the dimension: a scalar accumulator, stored after every element."""
-        length = int(self.source.extents[self.axis])  # type: ignore[arg-type]
+        length = self.source.static_extents[self.axis]
         wide = self._wide()
         total = accumulator("total", wide)
 

@@ -30,6 +30,7 @@ from tilewright.ops.base import (
     compute_dtype,
     element,
     get,
+    matrix_shape,
     parallel,
     put,
     serial,
@@ -85,15 +86,15 @@ class SparseGemm(TileOperator):
 
     @property
     def m(self) -> int:
-        return _two(self.a)[0]
+        return matrix_shape(self.a)[0]
 
     @property
     def n(self) -> int:
-        return _two(self.b)[0 if self.transpose_b else 1]
+        return matrix_shape(self.b)[0 if self.transpose_b else 1]
 
     @property
     def k(self) -> int:
-        return _two(self.b)[1 if self.transpose_b else 0]
+        return matrix_shape(self.b)[1 if self.transpose_b else 0]
 
     def check(self) -> Iterator[str]:
         unknown = list(check_known(a=self.a, metadata=self.metadata, b=self.b, c=self.c))
@@ -118,17 +119,17 @@ class SparseGemm(TileOperator):
         step = 2 * self.group
         if self.k % step:
             yield f"k is {self.k}, but should be a multiple of {step}"
-        elif _two(self.a) != (self.m, self.k // 2):
+        elif matrix_shape(self.a) != (self.m, self.k // 2):
             yield f"b has k = {self.k}, so a should have {self.k // 2} columns, but it has shape {shape_text(self.a)}"
-        elif _two(self.metadata) != (self.m, self.k // step):
+        elif matrix_shape(self.metadata) != (self.m, self.k // step):
             yield f"the metadata should have shape ({self.m}, {self.k // step}), but has {shape_text(self.metadata)}"
         elif self.order == "lanes":
             yield from self._check_lanes()
-        if _two(self.c) != (self.m, self.n):
+        if matrix_shape(self.c) != (self.m, self.n):
             yield f"the product has shape ({self.m}, {self.n}), but c has shape {shape_text(self.c)}"
 
     def _check_lanes(self) -> Iterator[str]:
-        rows, columns = _two(self.metadata)
+        rows, columns = matrix_shape(self.metadata)
         if rows % LANE_ROWS or columns % LANE_BYTES:
             yield (
                 f"the metadata has shape {shape_text(self.metadata)}; in the order of lanes it should have a multiple of "
@@ -191,7 +192,7 @@ class SparseGemm(TileOperator):
             lane = _sum((g, 4), (index_binary("floordiv", inside, 2), 1))
             part = _sum((half, 2), (index_binary("floormod", inside, 2), 1))
         piece = index_binary("floordiv", byte, LANE_BYTES)
-        return lane_place(_two(self.metadata)[1], index_binary("floordiv", row, LANE_ROWS), piece, lane, part)
+        return lane_place(matrix_shape(self.metadata)[1], index_binary("floordiv", row, LANE_ROWS), piece, lane, part)
 
 
 def lane_place(columns: int, rows: Expr, piece: Expr, lane: Expr, part: Expr | int = 0) -> tuple[Expr, Expr]:
@@ -217,9 +218,3 @@ def _sum(*terms: tuple[Expr | int, int]) -> Expr:
 
 Product = Gemm | SparseGemm
 """What matrix instructions execute: ``c += a @ b``."""
-
-
-def _two(region: Region) -> tuple[int, int]:
-    shape = shape_of_rank(region, 2)
-    assert shape is not None and all(isinstance(extent, int) for extent in shape)
-    return shape  # type: ignore[return-value]

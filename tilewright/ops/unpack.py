@@ -22,12 +22,13 @@ from tilewright.ir.nodes import (
     cast,
     const,
     index_binary,
+    known,
     seq,
     tile_operator,
 )
 from tilewright.layout.layout import Layout
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
-from tilewright.ops.base import full_index, parallel, shape_of_rank, shape_text, store_element
+from tilewright.ops.base import full_index, parallel, shape_of_rank, shape_text, static_shape_of_rank, store_element
 from tilewright.ops.rounding import cast_array
 
 TABLE = (256, 32)
@@ -81,12 +82,12 @@ class Unpack(TileOperator):
     @property
     def columns(self) -> int:
         """Columns of codes that are unpacked."""
-        shape = None if self.codes is None else shape_of_rank(self.codes, 2)
-        return 0 if shape is None else int(shape[1])  # type: ignore[arg-type]
+        shape = None if self.codes is None else static_shape_of_rank(self.codes, 2)
+        return 0 if shape is None else shape[1]
 
     def _records(self) -> int:
-        tile = self.source.tile_shape
-        return int(tile[0]) if len(tile) == 2 else 1  # type: ignore[arg-type]
+        tile = known(self.source.tile_shape)
+        return tile[0] if tile is not None and len(tile) == 2 else 1
 
     @property
     def as_bytes(self) -> bool:

@@ -94,7 +94,7 @@ class ScopedRewriter(Rewriter):
         result = self.generic(let)
         value = let.value
         if isinstance(value, nodes.Call) and value.function == "warp_uniform":
-            value = value.arguments[0]  # type: ignore[assignment]
+            value = value.operands[0]
             self.uniform[let.var] = value
         if value.dtype.is_integer and value.dtype.lanes == 1 and reads_nothing(value):
             self.analyzer.bind(let.var, value, value)

@@ -28,7 +28,7 @@ from tilewright.ir.nodes import (
     Statement,
     Store,
     cast,
-    index_binary,
+    times,
 )
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter
@@ -131,8 +131,7 @@ class _Weights(Rewriter):
             weight = access.buffer
             size: Extent = operand.layout.size
             for extent in operand.leading:
-                both = isinstance(size, int) and isinstance(extent, int)
-                size = size * extent if both else index_binary("mul", size, extent)  # type: ignore[operator]
+                size = times(size, extent)
             self.used[weight] = Buffer(
                 f"{weight.name}_elements", (size,), weight.dtype, "register", source=root(weight)
             )

@@ -237,7 +237,7 @@ class Assign(DecidingRewriter):
         leads = index_binary("eq", number, 0)
         if call.function == "end_turns":
             return If(leads, seq(meeting), span=span)
-        alone = [self.visit(one) for one in call.arguments if isinstance(one, Expr)]
+        alone = [self.visit(one) for one in call.operands]
         if not alone or (isinstance(alone[0], nodes.Const) and not alone[0].value):
             return seq(meeting)
         free = self.analyzer.simplify(binary("all", leads, alone[0]))

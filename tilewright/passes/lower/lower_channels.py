@@ -344,14 +344,11 @@ def _announced(body: Seq, copies: Sequence[Copy]) -> int | None:
             continue
         if isinstance(statement, Copy):
             total += statement.landing_bytes
-        elif isinstance(statement, For) and all(
-            isinstance(end, nodes.Const) for end in (statement.start, statement.stop, statement.step)
-        ):
+        elif isinstance(statement, For) and statement.numbers is not None:
             below = _announced(statement.body, copies)
             if below is None:
                 return None
-            bounds = (end.value for end in (statement.start, statement.stop, statement.step))  # type: ignore[attr-defined]
-            total += len(range(*bounds)) * below
+            total += len(statement.numbers) * below
         else:
             return None
     return total

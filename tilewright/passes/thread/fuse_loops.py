@@ -121,8 +121,9 @@ class _Fuse(ScopedRewriter):
         between = position + 1
         with self.analyzer.scope():
             while between < len(statements) and self.movable(statements[between]):
-                if isinstance(statements[between], Let):
-                    super().visit_Let(statements[between])  # type: ignore[arg-type]
+                named = statements[between]
+                if isinstance(named, Let):
+                    super().visit_Let(named)
                 between += 1
             if between == len(statements):
                 return False
@@ -293,8 +294,7 @@ def _without_single_trips(statements: tuple[Statement, ...]) -> Iterator[Stateme
 
 
 def _runs_once(loop: For) -> bool:
-    ends = (loop.start, loop.stop, loop.step)
-    return all(isinstance(end, Const) for end in ends) and len(range(*(int(end.value) for end in ends))) == 1  # type: ignore[attr-defined]
+    return loop.numbers is not None and len(loop.numbers) == 1
 
 
 def _plain(loop: For) -> bool:

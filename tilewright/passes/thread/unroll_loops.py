@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir import nodes
-from tilewright.ir.nodes import Const, For, Function, Seq, Statement, const
+from tilewright.ir.nodes import For, Function, Seq, Statement, const
 from tilewright.ir.visitor import Rewriter, find, new_names, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels, with_values
@@ -42,7 +42,7 @@ def unroll_loops(function: Function, context: Context) -> Function:
 class _Unroll(Rewriter):
     def visit_For(self, loop: For) -> Any:
         loop = self.generic(loop)
-        trips = _trips(loop)
+        trips = loop.numbers
         if loop.kind != "unroll" or trips is None or _leaves(loop.body):
             return loop
         statements = list(find(loop.body, Statement))
@@ -54,14 +54,6 @@ class _Unroll(Rewriter):
             body = with_values(loop.body, {**vars, loop.var: const(value, loop.var.dtype)}, buffers)
             made += [body] if _declares(body) else body.statements
         return made
-
-
-def _trips(loop: For) -> range | None:
-    """The values of the loop's variable, where all are known."""
-    ends = (loop.start, loop.stop, loop.step)
-    if not all(isinstance(end, Const) for end in ends):
-        return None
-    return range(*(int(end.value) for end in ends))  # type: ignore[attr-defined]
 
 
 def _leaves(body: Seq) -> bool:

@@ -130,11 +130,9 @@ def filling(statement: Statement, array: Buffer) -> Filled | None:
     inner: Any = statement
     while isinstance(inner, (For, Parallel)):
         if isinstance(inner, For):
-            if not all(isinstance(end, Const) for end in (inner.start, inner.stop, inner.step)):
+            if inner.numbers is None or inner.numbers.start != 0 or inner.numbers.step != 1:
                 return None
-            if inner.start.value != 0 or inner.step.value != 1:  # type: ignore[attr-defined]
-                return None
-            extents[inner.var] = inner.stop.value  # type: ignore[attr-defined]
+            extents[inner.var] = inner.numbers.stop
         else:
             extents.update(zip(inner.vars, inner.extents, strict=True))
         *named, inner = inner.body.statements or (None,)

@@ -61,6 +61,7 @@ from tilewright.ir.nodes import (
     const,
     expr,
     index_binary,
+    times,
 )
 from tilewright.ir.visitor import Rewriter, find, substitute, walk
 from tilewright.layout.panels import PanelLayout
@@ -201,8 +202,7 @@ def _readers(kernel: Kernel, tile: _Shared) -> Extent:
     count: Extent = 1
     for var, extent in zip(kernel.block_vars, kernel.grid, strict=True):
         if var not in tile.places:
-            both = isinstance(count, int) and isinstance(extent, int)
-            count = count * extent if both else index_binary("mul", count, extent)  # type: ignore[operator]
+            count = times(count, extent)
     return count
 
 
@@ -237,8 +237,7 @@ def _shared(
     rows, columns = copy.destination.buffer.static_shape
     size: Extent = rows * (pitch or columns) if layout is None else layout.size
     for extent in places.values():
-        both = isinstance(size, int) and isinstance(extent, int)
-        size = size * extent if both else index_binary("mul", cast(expr(size), INT64), extent)  # type: ignore[operator]
+        size = times(size if isinstance(extent, int) else cast(expr(size), INT64), extent)
     return _Shared(
         copy, layout, Buffer(f"{copy.destination.buffer.name}_packed", (size,), dtype, "global"), places, pitch
     )
@@ -259,8 +258,7 @@ def _strides(shape: tuple[Extent, ...], pitch: int) -> tuple[Extent, ...]:
     """Strides of tiles whose rows are `pitch` elements apart."""
     strides: list[Extent] = [pitch, 1]
     for extent in reversed(shape[1:-1]):
-        both = isinstance(extent, int) and isinstance(strides[0], int)
-        strides.insert(0, strides[0] * extent if both else index_binary("mul", strides[0], extent))  # type: ignore[operator]
+        strides.insert(0, times(strides[0], extent))
     return tuple(strides)
 
 

@@ -29,6 +29,7 @@ from tilewright.ir.nodes import (
     const,
     expr,
     index_binary,
+    times,
 )
 from tilewright.ops.base import full_index, static_extents
 from tilewright.ops.copy import Copy
@@ -170,9 +171,7 @@ class _Packing:
 def _row_major(shape: tuple[Extent, ...]) -> list[Extent]:
     strides: list[Extent] = [1]
     for extent in reversed(shape[1:]):
-        last = strides[0]
-        both = isinstance(extent, int) and isinstance(last, int)
-        strides.insert(0, extent * last if both else index_binary("mul", last, extent))  # type: ignore[operator]
+        strides.insert(0, times(strides[0], extent))
     return strides
 
 

@@ -24,6 +24,7 @@ from tilewright.ir.nodes import (
     const,
     expr,
     index_binary,
+    times,
 )
 from tilewright.ops.base import full_index, kept_axes
 from tilewright.ops.gemm import Gemm
@@ -336,8 +337,7 @@ def _row_bytes(region: Region) -> Extent:
         return _bytes(buffer, buffer.strides[axis])
     elements: Extent = 1
     for extent in buffer.shape[axis + 1 :]:
-        both = isinstance(extent, int) and isinstance(elements, int)
-        elements = elements * extent if both else index_binary("mul", elements, extent)  # type: ignore[operator]
+        elements = times(elements, extent)
     return _bytes(buffer, elements)
 
 

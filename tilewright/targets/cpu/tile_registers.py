@@ -80,7 +80,7 @@ def _numbers(arguments: Sequence[Any]) -> list[int]:
 
 
 def _configure(state: Evaluator, node: Call) -> int:
-    first, second, words = (state.uniform(a) for a in node.arguments if isinstance(a, Expr))
+    first, second, words = (state.uniform(a) for a in node.operands)
     sizes = (
         [(first, TILE_LANES)] * 2
         + [(second, TILE_LANES)] * 2

@@ -176,7 +176,7 @@ class CudaPrinter(CFamilyPrinter):
         if call.function == "load_cluster_fragment":
             return self._load_from_peer(call)
         if call.function == "cp_async_wait":
-            return self.call(f"tw::cp_async_wait<{self.expression(call.arguments[0])}>")  # type: ignore[arg-type]
+            return self.call(f"tw::cp_async_wait<{self.expression(call.operands[0])}>")
         arguments = [self._argument(part) for part in call.arguments]
         if call.function in ("infinity", "abs") and call.dtype.is_integer:
             return self.call("tw::abs", *arguments)
@@ -455,8 +455,7 @@ def _in_bytes(buffer: Buffer) -> bool:
 
 def _runs_once(loop: nodes.For) -> bool:
     """Whether a loop has one turn: it vanishes."""
-    ends = (loop.start, loop.stop, loop.step)
-    return all(isinstance(end, nodes.Const) for end in ends) and len(range(*(int(end.value) for end in ends))) == 1  # type: ignore[attr-defined]
+    return loop.numbers is not None and len(loop.numbers) == 1
 
 
 def _meets(loop: nodes.For) -> bool:
