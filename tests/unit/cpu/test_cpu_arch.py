@@ -17,6 +17,7 @@ from tilewright.targets.cpu.arch import (
     HALVED_TRAITS,
     INTEL_TRAITS,
     PRESETS,
+    WIDE_TRAITS,
     arch,
     compiler_flags,
     host,
@@ -45,7 +46,8 @@ def test_bfloat16_is_widened_where_its_own_instruction_is_slower_than_that() -> 
 def test_what_cores_are_known_for() -> None:
     zen4 = "vendor_id : AuthenticAMD\ncpu family\t: 25\nflags : avx2 avx512f"
     assert traits_in(zen4) == AMD_TRAITS | HALVED_TRAITS
-    assert traits_in(zen4.replace("25", "26")) == traits_in(zen4.replace(" avx512f", "")) == AMD_TRAITS
+    assert traits_in(zen4.replace("25", "26")) == AMD_TRAITS | WIDE_TRAITS
+    assert traits_in(zen4.replace("25", "27")) == traits_in(zen4.replace(" avx512f", "")) == AMD_TRAITS
     assert traits_in(zen4.replace("AuthenticAMD", "GenuineIntel")) == INTEL_TRAITS
 
 

@@ -179,6 +179,7 @@ def test_scales_are_asked_for_where_weights_are(group: int, ahead: int) -> None:
 def test_weights_are_asked_for_as_suits_the_machine() -> None:
     assert requests_of() == {("tw_prefetch", 1024)}
     assert requests_of("far_requests") == {("tw_prefetch_far", 2048)}
+    assert requests_of("far_requests", "wide_first_level") == {("tw_prefetch", 2048)}
 
 
 def test_tiles_as_wide_as_each_other_share_the_columns_that_are_near() -> None:

@@ -51,6 +51,10 @@ whose line is read first."""
 HALVED_TRAITS = frozenset({"halved_vectors"})
 """What Zen 4 (family 25, where it has AVX-512) is known for: vectors of 512 bits pass its units in two halves, so that one product is
 done a cycle while other units unpack the next."""
+WIDE_TRAITS = frozenset({"wide_first_level"})
+"""What Zen 5 (family 26, where it has AVX-512) is known for: as many lines are underway to the first-level cache as to the second, and requests
+that stop in the second take a fifth off what loads get from the shared cache (`requests.py`)."""
+_FAMILIES = {25: HALVED_TRAITS, 26: WIDE_TRAITS}
 _TRAITS = {"GenuineIntel": INTEL_TRAITS, "AuthenticAMD": AMD_TRAITS}
 
 ARM_FEATURES: Mapping[str, tuple[str, str, str]] = {
@@ -176,8 +180,10 @@ def _linux(family: str) -> tuple[frozenset[str], tuple[int, int, int]]:
 def traits_in(cpuinfo: str) -> frozenset[str]:
     """What the cores that ``/proc/cpuinfo`` describes are known for."""
     found = frozenset().union(*(traits for vendor, traits in _TRAITS.items() if vendor in cpuinfo))
-    zen4 = "AuthenticAMD" in cpuinfo and "avx512f" in cpuinfo and re.search(r"cpu family\s*: 25\b", cpuinfo)
-    return found | HALVED_TRAITS if zen4 else found
+    family = re.search(r"cpu family\s*: (\d+)\b", cpuinfo)
+    if family is None or "AuthenticAMD" not in cpuinfo or "avx512f" not in cpuinfo:
+        return found
+    return found | _FAMILIES.get(int(family[1]), frozenset())
 
 
 _ARCH_PRCTL = 158

@@ -1,7 +1,8 @@
 """How lines of memory are asked for before a product reads them: how far ahead of it, and into which cache.
 
 A core has few places for lines on their way to its first-level cache.  Requests that stop in the second one wait in a longer
-queue where the machine has it (`far_requests`), and leave the places to the loads themselves.
+queue where the machine has it (`far_requests`), and leave the places to the loads themselves, unless there are as many places
+in both (`wide_first_level`).
 """
 
 from __future__ import annotations
@@ -36,10 +37,13 @@ class Requests:
 
 NEAR = Requests("prefetch", 1024)
 FAR = Requests("prefetch_far", 2048)
+NEAR_EARLY = Requests("prefetch", 2048)
 
 
 def requests_of(arch: Arch) -> Requests:
     """How this machine is best asked for streams."""
+    if arch.has("wide_first_level"):
+        return NEAR_EARLY
     return FAR if arch.has("far_requests") else NEAR
 
 
