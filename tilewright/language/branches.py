@@ -6,10 +6,11 @@ import builtins
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tilewright.ir.nodes import If, While
+from tilewright.ir.dtypes import BOOL
+from tilewright.ir.nodes import Break, Const, If, Seq, Statement, Unary, While
 from tilewright.language.buffers import TensorProxy
 from tilewright.language.builder import Builder, Frame, current
-from tilewright.language.mistakes import EffectInExpression, EscapedName, LoopExit, LoopOutsideKernel, SymbolicIteration
+from tilewright.language.mistakes import EscapedName, LoopExit, LoopOutsideKernel, SymbolicIteration
 from tilewright.language.proxies import Scalar, condition, describe
 from tilewright.language.source import statement_here
 
@@ -129,12 +130,20 @@ class WhileLoop:
         self.control = self.builder.frame.control
         if not self.symbolic:
             return bool(value)
-        if len(self.builder.frame.statements) != self.recorded:
-            raise EffectInExpression("the condition of a `while`")
         self.condition = condition(value)
+        statements = self.builder.frame.statements
+        effects, statements[self.recorded :] = statements[self.recorded :], []
         self.frame = self.builder.push("while", self.span)
         self.control = self.frame
+        if effects:
+            self._begin_with(effects)
         return True
+
+    def _begin_with(self, effects: list[Statement]) -> None:
+        """A condition that has effects (an atomic load of a flag) is statements that every iteration begins with."""
+        leave = If(Unary(BOOL, "not", self.condition), Seq((Break(span=self.span),)), None, span=self.span)
+        self.frame.statements += [*effects, leave]
+        self.condition = Const(BOOL, True)
 
 
 BUILTINS: dict[int, Callable[..., Any]] = {}

@@ -33,6 +33,7 @@ from tilewright.language.choices import Choice
 from tilewright.language.interface import mismatch
 from tilewright.language.mistakes import (
     MissingAnnotation,
+    NumberInBody,
     SizeMismatch,
     SymbolicCondition,
     SymbolicConstant,
@@ -155,6 +156,8 @@ class _DeclarationBuilder:
     types: dict[str, TensorType] = field(default_factory=dict)
 
     def __call__(self, name: str, annotation: Any, value: Any) -> Any:
+        if (number := scalar_dtype(annotation)) is not None:
+            raise NumberInBody(name, self.builder.name, number.name)
         if not isinstance(annotation, TensorType):
             raise MissingAnnotation(name, self.builder.name, describe(annotation))
         self.types[name] = annotation

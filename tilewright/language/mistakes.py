@@ -394,6 +394,16 @@ class MissingAnnotation(AuthorError):
         )
 
 
+class NumberInBody(AuthorError):
+    """A scalar parameter that the body annotates, as only tensors are there."""
+
+    def __init__(self, name: str, function: str, dtype: str) -> None:
+        super().__init__(
+            f"the parameter {name!r} is a number: the signature has to say so, before a call's arguments are sorted",
+            hint=f"write `def {function}(..., {name}: T.{dtype})`, and leave this line out",
+        )
+
+
 class UndeclaredTensor(AuthorError):
     """A tensor parameter used before its annotation in the body."""
 

@@ -25,7 +25,8 @@ from tilewright.language.mistakes import SourceChanged, SourceUnavailable
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _KERNELS = os.path.join(_PACKAGE, "kernels") + os.sep
 
-Places: TypeAlias = dict[int, tuple[int, int, "int | None"]]
+Place: TypeAlias = tuple[int, int, "int | None"]
+Places: TypeAlias = dict[int, tuple[Place, ...]]
 
 _STATEMENTS: dict[str, Places] = {}
 """The places of statements that are executed, by file: `FunctionSource.statements`."""
@@ -53,14 +54,15 @@ class FunctionSource:
             raise SourceUnavailable(self.name) from None
 
     def statements(self) -> Places:
-        """For each line within a statement, that statement's first line and its columns there (in bytes)."""
+        """For each line the innermost statements on it, from left to right: the first line of each and its columns there (in bytes)."""
         table: Places = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.stmt) and node.end_lineno is not None:
                 place = (node.lineno, node.col_offset, _header_end(node))
                 for line in range(node.lineno, node.end_lineno + 1):
-                    table[line] = place
-        return table
+                    beside = [other for other in table.get(line, ()) if other[0] == line == node.lineno]
+                    table[line] = (*beside, place)
+        return {line: tuple(sorted(places, key=lambda place: place[:2])) for line, places in table.items()}
 
     def span(self, node: ast.AST) -> Span:
         """The part of `node` that is on its first line."""
@@ -167,10 +169,22 @@ def statement_here() -> Span | None:
     if frame is None:
         return None
     file = frame.f_code.co_filename
-    place = _STATEMENTS.get(file, {}).get(frame.f_lineno)
+    place = _statement(frame.f_code, frame.f_lasti, frame.f_lineno)
     if place is None:
         return _expression(frame.f_code, frame.f_lasti, frame.f_lineno)
     return _span(file, *place)
+
+
+def _statement(code: CodeType, instruction: int, line: int) -> Place | None:
+    """The statement that an instruction belongs to; where columns are not recorded, the last one of those on its line."""
+    places = _STATEMENTS.get(code.co_filename, {}).get(line)
+    if not places:
+        return None
+    if len(places) > 1 and (positions := _positions(code)):
+        column = positions[instruction // 2][2]
+        begun = [place for place in places if column is not None and place[1] <= column]
+        return (begun or places)[-1]
+    return places[-1]
 
 
 def expression_here() -> Span | None:
@@ -200,7 +214,7 @@ def _expression(code: CodeType, instruction: int, line: int) -> Span:
         start, end, column, end_column = positions[instruction // 2]
         if start is not None and column is not None:
             return _span(code.co_filename, start, column, end_column if end == start else None)
-    place = _STATEMENTS.get(code.co_filename, {}).get(line)
+    place = _statement(code, instruction, line)
     return _span(code.co_filename, *place) if place else _whole_line(code.co_filename, line)
 
 

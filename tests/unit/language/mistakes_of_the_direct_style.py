@@ -21,6 +21,24 @@ MissingReturn: the output 'C' is never returned
   help: end the function with `return C`; T.alloc_global makes a workspace that stays inside
 """,
     ),
+    "number_in_the_body": (
+        """
+def kernel(A, n):
+    M = T.const("M")
+    A: T.Tensor((M,), "float32")
+    n: T.int32
+    with T.Kernel(n) as block:
+        T.clear(A)
+""",
+        """
+NumberInBody: the parameter 'n' is a number: the signature has to say so, before a call's arguments are sorted
+  --> kernel.py:6:8
+  |
+6 |     n: T.int32
+  |        ^^^^^^^
+  help: write `def kernel(..., n: T.int32)`, and leave this line out
+""",
+    ),
     "wrong_return": (
         """
 def kernel(A):

@@ -1,5 +1,6 @@
 """What the author's control flow becomes: the program's where values are symbolic, Python's where they are known."""
 
+import sys
 import textwrap
 from pathlib import Path
 
@@ -467,6 +468,37 @@ def test_function_runs_once_and_sees_later_globals() -> None:
                     A[i] = 0.0
 
     assert runs == ["function", "loop"]
+
+
+def test_the_condition_of_a_while_may_have_effects() -> None:
+    @T.prim_func
+    def kernel(flags: T.Tensor((4,), "int32")):
+        with T.Kernel(1):
+            while T.atomic_load(flags[0], "acquire") < 5:
+                flags[1] += T.atomic_add(flags[0], 2, return_prev=True)
+
+    flags = np.zeros(4, np.int32)
+    interpret(kernel.function, [flags])
+    assert flags.tolist() == [6, 0 + 2 + 4, 0, 0]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="columns of instructions are recorded from 3.11 on")
+def test_statements_that_share_a_line_have_their_own_spans() -> None:
+    # fmt: off
+    @T.prim_func
+    def kernel(A: T.Tensor((8,), "float32")):
+        with T.Kernel(1):
+            a = T.alloc_fragment((8,), "float32"); b = T.alloc_fragment((8,), "float32")  # noqa: E702
+            for i in T.Parallel(8): a[i] = A[i]; b[i] = 1.0  # noqa: E701, E702
+    # fmt: on
+    found = {
+        (type(node).__name__, node.span.column, node.span.end_column)
+        for node in walk(kernel.function.body)
+        if isinstance(node, (nodes.Allocate, nodes.Parallel, nodes.Store)) and node.span is not None
+    }
+    assert found == {
+        ("Allocate", 12, 49), ("Allocate", 51, 88), ("Parallel", 12, 34), ("Store", 36, 47), ("Store", 49, 59),
+    }  # fmt: skip
 
 
 def test_spans_are_the_authors_statements() -> None:

@@ -38,7 +38,7 @@ def test_found_again(on_disk):
     made = []
     first, second = (read(FunctionSource("add", "f.py", TEXT, 7), made) for _ in range(2))
     assert len(made) == 1
-    assert first[1] == second[1] and second[1][9] == (9, 8, 17)
+    assert first[1] == second[1] and second[1][9] == ((9, 8, 17),)
     assert first[0] == second[0] and second[0].co_filename == "f.py" and second[0].co_firstlineno == 7
 
 
