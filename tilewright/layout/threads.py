@@ -66,17 +66,37 @@ def spread(shape: Sequence[int], threads: int, width: int, least: int = 1) -> La
         count = -(-columns // (width * threads))
         return Layout.of([(width, REGISTER, 1), (threads, THREAD, 1), (count, REGISTER, width)])
     width = math.gcd(width, columns)
-    across = _across(columns // width, math.prod(shape[:-1]), threads)
-    rest = -(-columns // (width * across))
-    dimensions = [[(width, REGISTER, 1), (across, THREAD, 1), (rest, REGISTER, width)]]
-    register, stride, left = width * rest, across, threads // across
-    for position, extent in enumerate(reversed(shape[:-1])):
-        outermost = position == len(shape) - 2
-        here = left if outermost else math.gcd(left, extent)
-        count = -(-extent // here)
-        dimensions.append([(here, THREAD, stride), (count, REGISTER, register)])
-        register, stride, left = register * count, stride * here, left // here
+    pieces = (*shape[:-1], columns // width)
+    shares = _shares(pieces, threads)
+    dimensions: list[list[tuple[int, str, int]]] = []
+    register, stride = width, 1
+    for extent, share in zip(reversed(pieces), reversed(shares), strict=True):
+        count = -(-extent // share)
+        dimensions.append([(share, THREAD, stride), (count, REGISTER, register)])
+        register, stride = register * count, stride * share
+    dimensions[0].insert(0, (width, REGISTER, 1))
     return Layout.of(*reversed(dimensions))
+
+
+def _shares(pieces: Sequence[int], threads: int) -> list[int]:
+    """Threads along each dimension of a tile of pieces: such as divide them, and all that are left along the outermost one.
+
+    Where a thread would have many pieces and over half of all threads none, because what divides the inner dimensions is
+    little, these get more, the last one first.
+    """
+    shares = [_across(pieces[-1], math.prod(pieces[:-1]), threads)]
+    left = threads // shares[0]
+    for extent in reversed(pieces[1:-1]):
+        shares.insert(0, math.gcd(left, extent))
+        left //= shares[0]
+    shares.insert(0, left)
+    for axis in reversed(range(1, len(pieces))):
+        while shares[0] >= 2 * pieces[0] and shares[0] % 2 == 0 and shares[axis] < pieces[axis]:
+            if math.prod(-(-extent // share) for extent, share in zip(pieces, shares, strict=True)) <= FEW_PIECES:
+                return shares
+            shares[0] //= 2
+            shares[axis] *= 2
+    return shares
 
 
 FEW_PIECES = 8

@@ -43,6 +43,18 @@ def test_tiles_are_dealt_out_whole(shape: tuple[int, ...], threads: int, width: 
         assert common_vector(layout, row_major(shape), 16)[0] >= math.gcd(width, shape[-1])
 
 
+@pytest.mark.parametrize("threads", [32, 96, 128, 256])
+@pytest.mark.parametrize("shape", [(7, 11, 13), (1, 33, 64), (1, 100, 100), (3, 5, 7, 3), (12, 100), (2, 1, 33, 11)])
+def test_no_thread_has_many_pieces_where_over_half_have_none(shape: tuple[int, ...], threads: int) -> None:
+    layout = spread(shape, threads, 4)
+    assert layout.is_bijective and layout.extent(THREAD) <= threads
+    assert all(covered >= extent for covered, extent in zip(layout.shape, shape, strict=True))
+    idle = threads - np.unique([threads_of(layout, point).pop() for point in np.ndindex(shape)]).size
+    pieces = layout.extent(REGISTER) // math.gcd(4, shape[-1])
+    assert pieces <= 8 or 4 * idle <= 3 * threads, (layout, idle)
+    assert pieces <= 8 + 4 * math.prod(shape) // (threads * math.gcd(4, shape[-1])), layout
+
+
 def test_neighbouring_threads_take_neighbouring_vectors() -> None:
     layout = spread((64, 32), threads=128, width=8)
     assert str(layout) == "layout(shape=(64, 32), digits=('32:t4 2:r8', '8:r1 4:t1'))"
