@@ -18,7 +18,7 @@ has one tile only, its ring is of no use any more, and there are boxes for all o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,6 +73,9 @@ ROW_BITS = 1024
 
 MOST_COLUMNS = 128
 """Columns of an accumulator that become the rows of one box."""
+
+_TALKING = {"grid_sync", "atomic_load", "atomic_store", *(f"atomic_{kind}" for kind in ("add", "max", "min", "or"))}
+"""Calls by which blocks may tell one another that what they stored is there."""
 
 Leaving = Copy | Transpose
 """What stores a fragment."""
@@ -141,6 +144,7 @@ class _Stage(ScopedRewriter):
         self.plans: dict[Any, GemmPlan] = context.facts.get(PLANS, {})
         self.staging: dict[Leaving, Staging] = context.facts.setdefault(FACT, {})
         self.made: list[Buffer] = []
+        self.first_of_role = 0
         self.owned: set[Buffer] = set()
         self.role: Role | None = None
         self.loops: list[Var] = []
@@ -160,6 +164,8 @@ class _Stage(ScopedRewriter):
             if self._by_threads(node)
             for buffer in touched(node).writes
         }
+        self.order = list(walk(kernel.body))
+        self.blocks_talk = any(isinstance(node, Call) and node.function in _TALKING for node in self.order)
         self.made = []
         made = super().visit_Kernel(kernel)
         layouts = tuple((one, shared_rows(one.static_shape, one.dtype.stored_bits, _span(one))) for one in self.made)
@@ -182,6 +188,16 @@ class _Stage(ScopedRewriter):
             if plan is not None and made.scope == "fragment" and made.shape == (plan.m, plan.n):
                 self.accumulators.setdefault(made, plan)
 
+    def _is_read_behind(self, copy: Leaving) -> bool:
+        """Whether the kernel reads what the copy stores: after it, or anywhere where blocks tell one another how far they are."""
+        tensor = root(copy.destination.buffer)
+        behind = self.blocks_talk
+        for node in self.order:
+            behind = behind or node is copy
+            if behind and isinstance(node, (Load, TileOperator, Call)) and tensor in _read(node):
+                return True
+        return False
+
     def _by_threads(self, node: Any) -> bool:
         """Whether threads do what a statement says, whatever becomes of the accumulators' copies."""
         return not (isinstance(node, Leaving) and node.source.buffer in self.accumulators)
@@ -196,7 +212,7 @@ class _Stage(ScopedRewriter):
         self.role = role
         known = self.kernel.attribute(SPECIALIZED)  # of an author's roles nobody knows who still fills a ring
         self.behind = behind_rings(role, slot_buffers(self.kernel)) if known else ()
-        before = len(self.made)
+        before = self.first_of_role = len(self.made)
         made: Role = self.generic(role)
         self.role = None
         if role.instances == 1 or len(self.made) == before:
@@ -273,11 +289,11 @@ class _Stage(ScopedRewriter):
         return BOXES * plan.warps_m * plan.warps_n * dtype.nbytes(plan.instruction.m * width)
 
     def _like(self, copy: Leaving, plan: GemmPlan) -> Buffer | None:
-        """Boxes of another copy that serve this one too."""
+        """Boxes of another copy of the role that serve this one too: roles run side by side."""
         groups, turned = plan.warps_m * plan.warps_n, isinstance(copy, Transpose)
         shapes = {box_shape(plan, width, turned) for width in box_widths(plan, copy.destination.dtype, turned)}
         return next((
-            made for made in self.made if made.static_shape[0] % groups == 0 and made.dtype == copy.destination.dtype
+            made for made in self.made[self.first_of_role :] if made.static_shape[0] % groups == 0 and made.dtype == copy.destination.dtype
             and made.static_shape[1:] in shapes
         ), None)  # fmt: skip
 
@@ -304,6 +320,8 @@ class _Stage(ScopedRewriter):
             return f"coordinates of 32 bits do not reach all of {tensor.name}"
         if root(tensor) in self.stored:
             return f"threads store to {tensor.name} as well, and the engine does not see their stores without a fence"
+        if self._is_read_behind(copy):
+            return f"the kernel reads {tensor.name} as well, and the engine's stores land later than those of threads"
         where = {one for start in target.starts for one in variables(start)}
         if not all(where & depending(self.kernel, var) for var in self.loops):
             return f"a loop stores the same rows of {tensor.name} again, and stores of the engine are in no order"
@@ -324,6 +342,15 @@ class _Stage(ScopedRewriter):
 
     def _starts_inside(self, region: Region) -> bool:
         return all(self.analyzer.prove(index_binary("ge", start, 0)) for start in region.starts)
+
+
+def _read(node: Load | TileOperator | Call) -> Collection[Buffer]:
+    """What a node reads itself."""
+    if isinstance(node, Load):
+        return (root(node.buffer),)
+    if isinstance(node, TileOperator):
+        return {root(region.buffer) for region in node.effects().reads}
+    return {root(part.buffer) for part in node.arguments if isinstance(part, Region)}
 
 
 def _span(boxes: Buffer) -> int | None:
