@@ -240,6 +240,64 @@ def own_pieces(N=512, last=300):
     return main, (a, np.full(N, np.nan, np.float32)), np.where(np.arange(N) < last, a, 0)
 
 
+def committed_pieces(rows=40, slots=2):
+    """A ring that half of the block fills by cp.async in groups that nobody waits for: each slot's barrier has their arrivals."""
+
+    @T.prim_func
+    def main(A: T.Tensor((rows, 512), "float32"), C: T.Tensor((rows, 512), "float32")):
+        with T.Kernel(1, threads=256):
+            tile = T.alloc_shared((slots, 512), "float32")
+            full, empty = T.alloc_barrier([256] * slots), T.alloc_barrier([128] * slots)
+            tx = T.get_thread_binding()
+            with T.ws(1):
+                for k in T.serial(rows):
+                    T.mbarrier_wait_parity(empty[k % slots], k // slots % 2 ^ 1)
+                    T.async_copy(A[k, 0:512], tile[k % slots, :])
+                    T.cp_async_barrier_noinc(full[k % slots])
+                    T.mbarrier_arrive(full[k % slots])
+            with T.ws(0):
+                for k in T.serial(rows):
+                    T.mbarrier_wait_parity(full[k % slots], k // slots % 2)
+                    for i in T.serial(4):
+                        C[k, i * 128 + tx] = tile[k % slots, i * 128 + tx]
+                    T.mbarrier_arrive(empty[k % slots])
+
+    a = whole(rows, 512, dtype="float32")
+    return main, (a, np.full((rows, 512), np.nan, np.float32)), a
+
+
+def consumers_apart(M=100, N=136, K=192, block=(128, 128, 64), stages=2):
+    """Each of two consumers is a block of its own in the text, with half of the rows, which leave side by side."""
+    BM, BN, BK = block
+    half = BM // 2
+
+    @T.prim_func
+    def main(A: T.Tensor((M, K), "float16"), B: T.Tensor((N, K), "float16"), C: T.Tensor((M, N), "float16")):
+        with T.Kernel(T.ceildiv(N, BN), T.ceildiv(M, BM), threads=384) as (bx, by):
+            a = T.alloc_shared((stages, BM, BK), "float16")
+            b = T.alloc_shared((stages, BN, BK), "float16")
+            c = T.alloc_fragment((half, BN), "float32")
+            full, empty = T.alloc_barrier([128] * stages), T.alloc_barrier([256] * stages)
+            with T.ws(0):
+                for k in T.serial(K // BK):
+                    T.mbarrier_wait_parity(empty[k % stages], k // stages % 2 ^ 1)
+                    T.tma_copy(A[by * BM, k * BK], a[k % stages, :, :], barrier=full[k % stages])
+                    T.tma_copy(B[bx * BN, k * BK], b[k % stages, :, :], barrier=full[k % stages])
+                    T.mbarrier_arrive(full[k % stages])
+            for part in (0, 1):
+                with T.ws(part + 1):
+                    T.clear(c)
+                    for k in T.serial(K // BK):
+                        T.mbarrier_wait_parity(full[k % stages], k // stages % 2)
+                        own = a[k % stages, part * half : (part + 1) * half, :]
+                        T.wgmma_gemm(own, b[k % stages, :, :], c, transpose_B=True)
+                        T.wait_wgmma(0)
+                        T.mbarrier_arrive(empty[k % stages])
+                    T.copy(c, C[by * BM + part * half, bx * BN])
+
+    return main, *product(M, N, K)
+
+
 def named_barriers(N=256):
     """Half of the block fills a tile and goes on; the other half meets it by number. Warps of each meet among themselves."""
 
@@ -318,6 +376,7 @@ def meeting_in_parts(N=256):
 
 HOPPER: list[Any] = [
     warp_groups, conditions, cluster, engine_stores, rows_of_bytes, own_pieces, decoded_by_threads, meeting_in_parts,
+    committed_pieces, consumers_apart,
 ]  # fmt: skip
 """Programs for machines with a copy engine."""
 

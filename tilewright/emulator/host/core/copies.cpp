@@ -220,7 +220,8 @@ void tw_copy_arrive(tw_u32 address, tw_u32 noinc, TwSite position) {
   thread.open_copies = CopyGroup();
   const uint32_t copy = give_entry(*barrier);
   for (const CopyGroup& group : groups) {
-    if (!group.operation) continue;
+    // A group that was not waited for since stays in the list: it completes on the barrier that it was given to first.
+    if (!group.operation || cluster.operations[group.operation].entry != ~0u) continue;
     cluster.operations[group.operation].entry = barrier->entry;
     cluster.operations[group.operation].entry_clock = copy;
     thread.arrivals.push_back(group.operation);
