@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from cuda_gemm import on
 
+import tilewright
 import tilewright.language as T
+from tilewright.targets.cuda.compiler import compile_text
 
 
 def integers(*shape, seed=0):
@@ -179,3 +181,40 @@ def test_a_tile_that_only_its_alias_fills_has_no_ring():
     assert "room is also filled as a, which has fewer bytes" in kernel.explain()
     assert "test_cuda_views.py" in str(kernel.program.diagnostics[0])
     assert np.array_equal(kernel.emulate(a, b), a.astype(np.float32) @ b.astype(np.float32).T)
+
+
+def words_taken_apart(W, S):
+    """Two codes of four bits a half, put into numbers by their bits, eight at once into a shared tile."""
+    M, N = T.const("M, N")
+    W: T.Tensor((M, N), "uint32")
+    S: T.Tensor((M,), "float16")
+    C = T.empty((M, N * 8), "float16")
+    with T.Kernel(M // 32, threads=64) as block:
+        tile = T.alloc_shared((32, N * 8), "float16")
+        for i, j in T.Parallel(32, N):
+            words = T.alloc_local((4,), "uint32")
+            halves = T.view(words, (8,), "float16")
+            for p in T.unroll(4):
+                words[p] = ((W[block * 32 + i, j] >> T.uint32(4 * p)) & T.uint32(0x000F000F)) | T.uint32(0x64006400)
+            for p in T.vectorized(8):
+                tile[i, j * 8 + p] = (halves[p] - T.float16(1032)) * S[block * 32 + i]
+        T.copy(tile, C[block * 32, 0])
+    return C
+
+
+@pytest.mark.parametrize("target", ["cpu", "sm_80", "sm_90a"])
+def test_views_of_a_threads_own_array(target):
+    rng = np.random.default_rng(0)
+    words, scales = rng.integers(0, 1 << 32, (64, 8), np.uint32), integers(64, seed=1)
+    codes = np.stack([words >> np.uint32(shift) & 15 for p in range(4) for shift in (4 * p, 4 * p + 16)], axis=-1)
+    expected = ((codes.astype(np.int64) - 8) * scales[:, None, None].astype(np.int64)).reshape(64, 64)
+    if target == "cpu":
+        kernel = tilewright.jit(target="cpu")(words_taken_apart).compile(words, scales)
+        assert np.array_equal(kernel(words, scales), expected)
+        assert np.array_equal(kernel.interpret(words, scales), expected)
+        return
+    kernel = on(target, words_taken_apart).compile(words, scales)
+    for schedule in ("late", "early", "random"):
+        assert np.array_equal(kernel.emulate(words, scales, schedule=schedule), expected)
+    assert "tw::store_fragment<8>(&tile" in kernel.get_kernel_source()
+    assert compile_text(kernel.get_kernel_source(), kernel.arch).warnings == ()

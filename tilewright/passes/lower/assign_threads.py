@@ -254,7 +254,8 @@ class Assign(DecidingRewriter):
     def map_buffer(self, buffer: Buffer) -> Buffer:
         layout = self.layouts.get(buffer)
         if buffer.source is not None and self.map_buffer(buffer.source) is not buffer.source:
-            made = replace(buffer, source=self.map_buffer(buffer.source))
+            scope = "register" if buffer.scope == "local" else buffer.scope
+            made = replace(buffer, source=self.map_buffer(buffer.source), scope=scope)
             if layout is not None:
                 made = replace(made, shape=(layout.extent("memory"),))
             return self._remember(buffer, made)
@@ -305,12 +306,15 @@ class Assign(DecidingRewriter):
         """A thread's own vector loop moves vectors, as its part of a parallel loop does."""
         if self.never_runs(loop):
             return None
+        return self.vectors(self._in_role(loop)) or super().visit_For(loop)
+
+    def vectors(self, loop: For) -> Statement | None:
+        """A vector loop of one thread, as its part of a parallel loop; None for another kind of loop."""
         start, stop, step = (self.analyzer.simplify(end) for end in (loop.start, loop.stop, loop.step))
         bounds = [int(end.value) for end in (start, stop, step) if isinstance(end, nodes.Const)]
         if loop.kind != "vectorize" or len(bounds) < 3 or len(range(*bounds)) == 0 or bounds[2] != 1:
-            return super().visit_For(loop)
+            return None
         first, last, _ = bounds
-        loop = self._in_role(loop)
         body = substitute(loop.body, {loop.var: index_binary("add", loop.var, first)}) if first else loop.body
         count = int(last - first)
         alone = Parallel((loop.var,), (count,), body, row_major((count,), REGISTER), span=loop.span)

@@ -14,6 +14,7 @@ from tilewright.ir.nodes import (
     Call,
     Evaluate,
     Expr,
+    For,
     If,
     Let,
     Load,
@@ -114,6 +115,18 @@ class Registers(Rewriter):
             return result
         guard = self.work.owner.guard(buffer, indices)
         return self.work.by_first(result if guard is None else If(guard, seq(result), span=store.span))
+
+    def visit_For(self, loop: For) -> Statement:
+        """The author's vector loop in a loop of single elements moves vectors, where no tile's layout has a say in it."""
+        work = self.work
+        alone = work.width == 1 and work.first is None and not self.loads and not self.stores
+        if alone and not any(buffer.scope == "fragment" for buffer in find(loop.body, Buffer)):
+            vectors = work.owner.vectors(loop)
+            if vectors is not None:
+                self.changed |= {store.buffer for store in find(loop.body, Store)}
+                return vectors
+        made: Statement = self.generic(loop)
+        return made
 
     def visit_Evaluate(self, evaluate: Evaluate) -> Statement:
         added = sum_of(evaluate)

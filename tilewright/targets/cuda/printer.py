@@ -373,7 +373,10 @@ class CudaPrinter(CFamilyPrinter):
         buffer = allocate.buffer
         name = self.names.of(buffer)
         element = TYPES[buffer.dtype.name]
-        if buffer.source is not None:
+        if buffer.source is not None and root(buffer).scope == "register":
+            kind = f"{element}, {buffer.size}"
+            self.line(f"tw::Fragment<{kind}>& {name} = tw::viewed_as<{kind}>({self.names.of(buffer.source)});")
+        elif buffer.source is not None:
             constant = "const " if root(buffer) in self.constant else ""
             memory = constant + storage_type(buffer.dtype)
             self.line(f"{memory}* const {name} = reinterpret_cast<{memory}*>({self.names.of(buffer.source)});")

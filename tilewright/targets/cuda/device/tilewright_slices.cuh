@@ -15,6 +15,12 @@ template <int N, class T, int SIZE> TW_DEVICE const Vector<T, N>& slice_vector(c
   return *reinterpret_cast<const Vector<T, N>*>(vector.data + offset);
 }
 
+// The same registers as elements of another type.
+template <class U, int M, class T, int N> TW_DEVICE Fragment<U, M>& viewed_as(Fragment<T, N>& fragment) {
+  static_assert(sizeof(U) * M == sizeof(T) * N, "a view has the bytes of what it views");
+  return *reinterpret_cast<Fragment<U, M>*>(fragment.data);
+}
+
 // The 32-bit registers that hold a fragment of smaller elements.
 template <class T, int N> TW_DEVICE uint32_t get_word(const Fragment<T, N>& fragment, int index) {
   return reinterpret_cast<const uint32_t*>(fragment.data)[index];
