@@ -114,7 +114,8 @@ class SymbolicConstant(AuthorError):
     def __init__(self, what: str, hint: str | None = None) -> None:
         super().__init__(
             f"{what} needs a value that is known while the kernel is traced, but this one is symbolic",
-            hint=hint or "use a Python int, such as a parameter of the enclosing function or a T.const size",
+            hint=hint
+            or "use a Python int, such as a parameter of the enclosing function, a T.const size or the i of `for i in (0, 1):`",
         )
 
 

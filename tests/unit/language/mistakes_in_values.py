@@ -88,7 +88,7 @@ SymbolicConstant: an extent of T.alloc_shared needs a value that is known while 
   |
 8 |         x = T.alloc_shared((n, 64), "float32")
   |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-  help: use a Python int, such as a parameter of the enclosing function or a T.const size
+  help: use a Python int, such as a parameter of the enclosing function, a T.const size or the i of `for i in (0, 1):`
 """,
     ),
     "range_as_list_index": (
