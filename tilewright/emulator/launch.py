@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.emulator.lines import line_table
-from tilewright.emulator.reports import OPERATIONS, Report, in_order, make_report
+from tilewright.emulator.reports import OPERATIONS, Labels, Named, Report, in_order, make_report
 from tilewright.emulator.structures import SCHEDULES, Allocation, CFault, Fault, make_launch
 from tilewright.emulator.tensor_map import TensorMap, encode_map
 from tilewright.emulator.toolchain import Text, compile_text, core, warp_size
@@ -205,6 +205,8 @@ def run(
     multiprocessors: int = 132,
     registers: int | None = None,
     names: Sequence[str] | None = None,
+    named: Sequence[tuple[np.ndarray, Named]] = (),
+    tiles: Sequence[tuple[int, int, str]] = (),
     memory: Sequence[np.ndarray] = (),
     tables: Sequence[np.ndarray] = (),
     unsettled: Sequence[np.ndarray] = (),
@@ -232,7 +234,7 @@ def run(
     library = core(options().compiler)
 
     arrays = _arrays_of((*arguments, *memory))
-    labels = _array_names(arrays, arguments, names)
+    labels = Labels(_array_names(arrays, arguments, names, named), tiles)
     space = _Memory(arrays)
     try:
         space.point(tables)
@@ -296,10 +298,16 @@ def _counts(census: Sequence[Any], resolve: Callable[[int], Span | None]) -> dic
     return counts
 
 
-def _array_names(arrays: Sequence[np.ndarray], arguments: Sequence[Any], names: Sequence[str] | None) -> list[str]:
-    """What to call each array: the name of the first argument that is or describes it."""
-    labels = []
+def _array_names(
+    arrays: Sequence[np.ndarray], arguments: Sequence[Any], names: Sequence[str] | None, named: Sequence[tuple[np.ndarray, Named]]
+) -> list[str | Named]:  # fmt: skip
+    """What to call each array: as it is named, or by the first argument that is or describes it."""
+    labels: list[str | Named] = []
     for array in arrays:
+        known = next((one for given, one in named if given is array), None)
+        if known is not None:
+            labels.append(known)
+            continue
         label = "of a tensor map"
         for i, argument in enumerate(arguments):
             if argument is array or (isinstance(argument, TensorMap) and argument.array is array):
@@ -351,6 +359,8 @@ def emulate(
     multiprocessors : how many the machine has; limits the blocks that run at once.
     registers : a thread has at launch; None takes the launch bounds in the text, 0 does not check.
     names : of the arguments, for reports.
+    named : arrays among arguments and memory that are tensors, of which reports name elements.
+    tiles : of dynamic shared memory, for reports: first byte, byte behind the last one, name.
     memory : further arrays that tensor maps and tables of pointers point into.
     tables : those of the arrays that hold addresses (uint64) within others.
     unsettled : those that the kernel before, of which this one is a dependent launch, may use until griddepcontrol_wait.
@@ -395,15 +405,15 @@ def _explore(source: str, kernel: str, arguments: Sequence[Any], launch: dict[st
             continue
         for position, (array, expected) in enumerate(zip(arrays, first)):
             if array.tobytes() != expected.tobytes():
-                names = _array_names(arrays, arguments, launch.get("names"))
+                names = _array_names(arrays, arguments, launch.get("names"), launch.get("named", ()))
                 facts = {
                     "kind": "schedule-dependent",
                     "site": 0,
-                    "argument": names[position],
+                    "argument": str(names[position]),
                     "first": "late, seed 0",
                     "second": f"{schedule}, seed {seed}",
                 }
-                raise EmulationError([make_report(facts, names, lambda site: None)])
+                raise EmulationError([make_report(facts, Labels(names), lambda site: None)])
     for array, expected in zip(arrays, first):
         array[...] = expected
     return result

@@ -71,16 +71,70 @@ class Report:
         return "\n".join(parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A tensor as its author knows it.
+
+    Attributes
+    ----------
+    strides : bytes from an element to the next one along each dimension.
+    per_byte : elements that share a byte of the last dimension.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    per_byte: int = 1
+
+    def __str__(self) -> str:
+        return self.name
+
+    def element(self, offset: int) -> str:
+        """The element that a byte of the tensor's memory belongs to."""
+        index, left = [0] * len(self.shape), offset
+        for dimension in sorted(range(len(self.shape)), key=lambda one: -self.strides[one]):
+            index[dimension], left = divmod(left, max(self.strides[dimension], 1))
+        if any(not 0 <= place < extent for place, extent in zip(index, self.shape, strict=True)):
+            return f"byte {offset} of {self.name}, whose shape is {self.shape}"
+        if index:
+            index[-1] *= self.per_byte
+        return f"{self.name}[{', '.join(map(str, index))}]" if index else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What memory is called.
+
+    Attributes
+    ----------
+    arrays : of global memory, in the core's order.
+    tiles : of a block's shared memory: first byte, byte behind the last one, name.
+    """
+
+    arrays: Sequence[str | Named]
+    tiles: Sequence[tuple[int, int, str]] = ()
+
+    def at(self, argument: int, offset: int) -> str:
+        """A byte of an array."""
+        label = self.arrays[argument]
+        return label.element(offset) if isinstance(label, Named) else f"byte {offset} of argument {label}"
+
+    def tile(self, offset: int) -> str:
+        """The tiles that a byte of shared memory belongs to, in parentheses; those whose lives do not meet may share it."""
+        found = dict.fromkeys(name for first, end, name in self.tiles if first <= offset < end)
+        return f" ({' or '.join(found)})" if found else ""
+
+
 Resolve = Callable[[int], Span | None]
 """The author's place behind a site number of the core."""
 
 
-def _where(fact: Mapping[str, Any], names: Sequence[str]) -> str:
+def _where(fact: Mapping[str, Any], names: Labels) -> str:
     space, offset = fact["space"], fact["offset"]
     if space == "shared":
-        return f"byte {offset} of the shared memory of block {fact['block']}"
+        return f"byte {offset} of the shared memory of block {fact['block']}{names.tile(offset)}"
     if space == "global":
-        return f"byte {offset} of argument {names[fact['argument']]}"
+        return names.at(fact["argument"], offset)
     if space == "cluster":
         return f"cluster address {offset:#x}"
     return f"address {offset:#x}, which belongs to nothing"
@@ -101,11 +155,11 @@ def _threads(count: int) -> str:
     return f"{count} thread{'s' * (count != 1)}"
 
 
-def _race(facts: Mapping[str, Any], names: Sequence[str]) -> str:
+def _race(facts: Mapping[str, Any], names: Labels) -> str:
     return f"this {_verb(facts)}s {_where(facts['address'], names)} while {_who(facts)} may still {_verb(facts, 'other_')} it"
 
 
-KINDS: dict[str, tuple[Callable[[Mapping[str, Any], Sequence[str]], str], str]] = {
+KINDS: dict[str, tuple[Callable[[Mapping[str, Any], Labels], str], str]] = {
     "deadlock": (
         lambda f, n: f"no thread of cluster {f['cluster']} can go on",
         "make every wait meet its arrivals: counts, parities, expected bytes and who executes them",
@@ -192,23 +246,23 @@ KINDS: dict[str, tuple[Callable[[Mapping[str, Any], Sequence[str]], str], str]] 
     ),
     "barrier-in-use": (lambda f, n: "an mbarrier is initialised or invalidated while it is in use", "let all its users finish, and call mbarrier_invalidate before mbarrier_init"),
     "too-many-arrivals": (
-        lambda f, n: f"the mbarrier at byte {f['offset']} of shared memory expects {f['expected']} arrivals a phase, and more come"
+        lambda f, n: f"the mbarrier at byte {f['offset']} of shared memory{n.tile(f['offset'])} expects {f['expected']} arrivals a phase, and more come"
         + (f" (its phase still waits for {f['bytes']} bytes)" if f["bytes"] else ""),
         "count in mbarrier_init every thread that arrives in one phase",
     ),
     "bytes-out-of-range": (lambda f, n: f"an mbarrier would have to count {f['bytes']} bytes", "a phase counts less than 2^20 bytes: use several barriers"),
     "bytes-do-not-match": (
-        lambda f, n: f"the mbarrier at byte {f['offset']} of shared memory ends with "
+        lambda f, n: f"the mbarrier at byte {f['offset']} of shared memory{n.tile(f['offset'])} ends with "
         + (f"{f['bytes']} expected bytes that no copy brought" if f["bytes"] > 0 else f"{-f['bytes']} bytes that nobody expected"),
         "expect exactly the bytes of all copies that signal the barrier in a phase",
     ),
     "copy-in-flight-at-exit": (
-        lambda f, n: f"the kernel ends while {f['copies']} copies to the mbarrier at byte {f['offset']} of shared memory are under way",
+        lambda f, n: f"the kernel ends while {f['copies']} copies to the mbarrier at byte {f['offset']} of shared memory{n.tile(f['offset'])} are under way",
         "wait for every copy before leaving",
     ),
     "before-grid-wait": (
         lambda f, n: f"this {_verb(f)}s {_where(f['address'], n)}, which the kernel before may still be using",
-        "call griddepcontrol_wait() first, in this thread or in one that this thread has met since",
+        "call T.pdl_sync(), which is griddepcontrol_wait() in the text, first, in this thread or in one that this thread has met since",
     ),
     "sparse-metadata": (
         lambda f, n: "metadata of a sparse operand name no two places in ascending order",
@@ -264,7 +318,7 @@ def _rank(kind: str) -> int:
     return next((i for i, prefix in enumerate(RANK) if kind.startswith(prefix)), len(RANK))
 
 
-def _wait(fact: Mapping[str, Any], resolve: Resolve) -> str:
+def _wait(fact: Mapping[str, Any], names: Labels, resolve: Resolve) -> str:
     lanes = bin(fact["lanes"]).count("1")
     at = fact["at"]
     span = resolve(fact["site"])
@@ -282,7 +336,7 @@ def _wait(fact: Mapping[str, Any], resolve: Resolve) -> str:
                 else f"{-fact['bytes']} bytes too many have come"
             )
         return (
-            f"{who}: waits for parity {fact['parity']} of the mbarrier at byte {fact['offset']} of shared memory of block {fact['block']}, "
+            f"{who}: waits for parity {fact['parity']} of the mbarrier at byte {fact['offset']} of shared memory of block {fact['block']}{names.tile(fact['offset'])}, "
             f"which is in phase {fact['phase']}; {' and '.join(missing)}"
         )
     if reason == "barrier":
@@ -296,13 +350,13 @@ def _wait(fact: Mapping[str, Any], resolve: Resolve) -> str:
     return f"{who}: waits for {({'warpgroup': 'the other warps of its warpgroup', 'cluster': 'the cluster', 'poll': 'a flag'}).get(reason, reason)}"
 
 
-def make_report(facts: Mapping[str, Any], names: Sequence[str], resolve: Resolve) -> Report:
+def make_report(facts: Mapping[str, Any], names: Labels, resolve: Resolve) -> Report:
     """The record of one mistake from the core's facts.
 
     Parameters
     ----------
     facts : what the core wrote.
-    names : of the arguments that are arrays.
+    names : what memory is called.
     resolve : finds the author's place of a site number.
     """
     kind = facts["kind"]
@@ -316,7 +370,7 @@ def make_report(facts: Mapping[str, Any], names: Sequence[str], resolve: Resolve
         resolve(facts["site"]),
         Place(at["block"], at["warp"], at["lane"], tuple(at["thread"])) if at else None,
         resolve(other) if other else None,
-        tuple(_wait(wait, resolve) for wait in facts.get("waits", ())),
+        tuple(_wait(wait, names, resolve) for wait in facts.get("waits", ())),
         facts,
     )
 

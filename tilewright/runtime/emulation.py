@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from tilewright.compiler import Program
-from tilewright.emulator import emulate
+from tilewright.emulator import Named, emulate
 from tilewright.errors import EmulationFailed
 from tilewright.ir.nodes import Buffer, Function, TensorMap
 from tilewright.ir.signature import POINTERS, counted_workspaces, written_parameters
 from tilewright.ir.visitor import kernels
 from tilewright.passes.thread.launch_beside import waits_at_its_end
+from tilewright.passes.thread.plan_shared_memory import shared_places
 from tilewright.runtime.arguments import Binder
 from tilewright.runtime.side_by_side import SideBySide
 from tilewright.targets.cuda.emit import with_lines
@@ -38,6 +40,7 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
     blocks = [kernel.threads for kernel in kernels(program.final)]
     beside = [waits_at_its_end(kernel) for kernel in kernels(program.final)]
     dependent = [is_dependent(kernel) and not waits_at_its_end(kernel) for kernel in kernels(program.final)]
+    tiles = [shared_places(kernel) for kernel in kernels(program.final)]
     clusters = [cluster_of(kernel, program.arch) for kernel in kernels(program.final)]
     binder = Binder(program.traced, "cpu")
     pointed = _pointed_to(program.traced, values)
@@ -58,7 +61,7 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
             emulate(
                 text, program.source.entries[number], [flat.get(id(value), value) for value in given], grid=grid,
                 block=(x * y * z, 1, 1), cluster=clusters[number], shared_bytes=shared[number],
-                memory=memory, tables=tables, unsettled=unsettled, **options,
+                memory=memory, tables=tables, unsettled=unsettled, named=tensors, tiles=tiles[number], **options,
             )  # fmt: skip
 
         if beside[number]:
@@ -72,21 +75,38 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
 
     def workspace(buffer: Buffer, size: int) -> np.ndarray:
         # Numbers out of other programs are no numbers here: memory that is not the program's own is full of ones.
-        workspaces.append(np.full(size, 0 if buffer in kept else 255, np.uint8))
-        return workspaces[-1]
+        made = np.full(size, 0 if buffer in kept else 255, np.uint8)
+        workspaces.append(made)
+        tensors.append((made, Named(buffer.name, *_rows(buffer, size))))
+        return made
 
     flat = {id(value): _span(value) for value in entry if isinstance(value, np.ndarray)}
     by_author = written_parameters(program.traced)
     pairs = zip(program.traced.params, program.final.params, strict=True)
     written = [flat[id(arrays[final])] for traced, final in pairs if traced in by_author]
-    named = program.traced.attribute(POINTERS, ())
+    of_pointers = program.traced.attribute(POINTERS, ())
     tables = [
         flat[id(arrays[final])]
         for traced, final in zip(program.traced.params, program.final.params)
-        if traced.name in named
+        if traced.name in of_pointers
+    ]
+    tensors = [
+        (flat[id(array)], Named(param.name, array.shape, array.strides, param.dtype.per_byte))
+        for param, array in arrays.items()
+        if isinstance(param, Buffer) and isinstance(array, np.ndarray) and not param.packed
     ]
     HostProgram(program.final, launch, workspace, _describe).run(entry)
     return bound.outputs
+
+
+def _rows(buffer: Buffer, size: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Extents of a workspace and its strides in bytes, and the elements of a byte; one row where extents are known only at launch."""
+    bits, per_byte = buffer.dtype.stored_bits, buffer.dtype.per_byte
+    if per_byte > 1 or not all(isinstance(extent, int) for extent in buffer.shape):
+        step = max(bits // 8, 1)
+        return (size // step,), (step,), per_byte
+    extents = buffer.static_shape
+    return extents, tuple(bits // 8 * math.prod(extents[axis + 1 :]) for axis in range(len(extents))), 1
 
 
 def _pointed_to(function: Function, values: list[Any]) -> list[np.ndarray]:

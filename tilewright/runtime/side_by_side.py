@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tilewright.emulator.reports import make_report
+from tilewright.emulator.reports import Labels, make_report
 from tilewright.errors import EmulationError
 
 Run = Callable[[], None]
@@ -44,7 +44,7 @@ class SideBySide:
         self.earlier = None
         if places:
             facts = {"kind": "kernels-not-independent", "site": 0, "argument": places[0]}
-            raise EmulationError([make_report(facts, [], lambda site: None)])
+            raise EmulationError([make_report(facts, Labels(()), lambda site: None)])
 
 
 def _put(memory: Sequence[np.ndarray], values: Sequence[np.ndarray]) -> None:

@@ -74,7 +74,7 @@ TW_KERNEL(128, 1) matrices(const void* p, void* q) {
   tw::Fragment<tw::half, 2> one;
   tw::Fragment<int8_t, 8> two;
   tw::Fragment<float, 8> four;
-  tw::set_word(one, 0, tw::get_word(one, 0) ^ tw::bit_cast<uint32_t>(1.0f));
+  tw::set_word(one, 0, tw::get_word(one, 0) ^ tw::bit_cast<uint32_t>(1.0f)); tw::viewed_as<uint32_t, 1>(tw::viewed_as<uint16_t, 2>(one))[0] ^= 1;
   tw::ldmatrix_x1(one, s); keep(one, q); tw::ldmatrix_x1_trans(one, s); keep(one, q);
   tw::ldmatrix_x2(two, s); keep(two, q); tw::ldmatrix_x2_trans(two, s); keep(two, q);
   tw::ldmatrix_x4(tw::slice<4>(four, 4), s); tw::ldmatrix_x4_trans(tw::slice<4>(four, 0), s); keep(four, q);

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tilewright.emulator import Emulation, Report, TensorMap, emulate, run
+import tilewright
+import tilewright.language as T
+from tilewright.emulator import Emulation, Named, Report, TensorMap, emulate, run
 from tilewright.errors import EmulationError, EmulationFailed, InvalidTensorMap
 from tilewright.targets.cuda.tma import Swizzle
 
@@ -269,3 +272,51 @@ def test_launches_that_do_not_fit(arguments: list[Any], launch: dict[str, Any], 
 def test_limits_of_tensor_maps() -> None:
     with pytest.raises(InvalidTensorMap, match="stride"):
         TensorMap(np.zeros((8, 7), np.float32), (8, 4)).descriptor(4096)
+
+
+def test_bytes_of_tensors_are_elements() -> None:
+    rng = np.random.default_rng(0)
+    whole = rng.integers(0, 9, (7, 5, 12)).astype(np.float32)
+    for part in (whole, whole[::2, 1:, 3:9], whole.transpose(2, 0, 1), whole[:, :, ::4]):
+        called = Named("X", part.shape, part.strides)
+        for place in zip(*(rng.integers(0, extent, 20) for extent in part.shape)):
+            offset = sum(int(i) * stride for i, stride in zip(place, part.strides)) + int(rng.integers(0, 4))
+            assert called.element(offset) == f"X[{', '.join(map(str, place))}]"
+    assert Named("Q", (3, 8), (8, 1), per_byte=2).element(11) == "Q[1, 6]"
+    assert Named("n", (), ()).element(0) == "n"
+    assert Named("X", (4,), (4,)).element(16) == "byte 16 of X, whose shape is (4,)"
+    assert Named("X", (4,), (4,)).element(-1) == "byte -1 of X, whose shape is (4,)"
+
+
+def told_too_early(X, n: T.int32, waits=True):
+    """Rows of several blocks meet in one row of Y; a tile is read when its copy may be under way."""
+    X: T.Tensor((4, 128), "float32")
+    W = T.alloc_global((4, 128), "float32")
+    Y = T.empty((4, 128), "float32")
+    with T.Kernel(4, threads=128) as block:
+        for i in T.Parallel(128):
+            W[block, i] = X[block, i]
+    with T.Kernel(4, threads=128) as block:
+        tile = T.alloc_shared((128,), "float32")
+        T.async_copy(X[block, :], tile)
+        if waits:
+            T.ptx_wait_group(0)
+        for i in T.Parallel(128):
+            Y[block // n, i] = tile[i] + W[block, i]
+    return Y
+
+
+@pytest.mark.parametrize(
+    ("waits", "kind", "message"),
+    [
+        (False, "early-read", r"byte \d+ of the shared memory of block \d \(tile\) is read before the copy"),
+        (True, "race-global", r"this writes Y\[[01], \d+\] while cluster \d may still write it"),
+    ],
+)
+def test_reports_of_compiled_kernels_name_what_the_author_named(waits: bool, kind: str, message: str) -> None:
+    x = np.arange(512, dtype=np.float32).reshape(4, 128)
+    kernel = tilewright.jit(target="cuda -arch=sm_80")(told_too_early).compile(x, 1, waits=waits)
+    with pytest.raises(EmulationError) as caught:
+        kernel.emulate(x, 2)
+    said = next(report.message for report in caught.value.reports if report.kind == kind)
+    assert re.match(message, said), said

@@ -104,6 +104,13 @@ def shared_allocations(kernel: Kernel) -> list[Allocate]:
     ]
 
 
+def shared_places(kernel: Kernel) -> list[tuple[int, int, str]]:
+    """Of each tile and barrier of a kernel its first byte, the byte behind its last one, and its name."""
+    declared = [node.buffer for node in shared_allocations(kernel)]
+    placed = zip(declared, kernel.attribute(OFFSETS, ()), strict=True)
+    return [(first, first + one.dtype.nbytes(one.size), one.name) for one, first in placed]
+
+
 def _plan(kernel: Kernel, arch: Arch) -> Kernel:
     statements = kernel.body.statements
     tiles = _lives(kernel, statements)
