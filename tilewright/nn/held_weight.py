@@ -181,18 +181,21 @@ class HeldWeight(torch.nn.Module):
         if strict and about is not None:
             wanted = read_metadata(about, prefix + METADATA)["arrays"]
             missing += [prefix + name for name in wanted if prefix + name not in state_dict]
-        # Buffers take the shapes and types that the file has, so that any layer of the right size loads any format.
+        # Buffers take the shapes and types that the file has, so that any layer of the right size loads any format: what a new
+        # weight lacks is gone.  A dict without the weight leaves it alone, and a layer's bias is there before and after.
+        replaced = prefix + "qweight" in state_dict
         for name in _BUFFERS:
             found, own = state_dict.get(prefix + name), self._buffers.get(name)
             device = self.qweight.device
             if found is None:
-                self._buffers[name] = None if name != "qweight" else own
+                self._buffers[name] = None if replaced and name in OPTIONAL else own
             elif own is None or own.shape != found.shape or own.dtype != found.dtype:
                 self._buffers[name] = torch.empty_like(found, device=device)
-        self._order = None
+        if replaced:
+            self._order = None
         super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, *rest)
         self._renew()
-        if prefix + "qweight" in state_dict:
+        if replaced:
             self._gather()
 
     def _gather(self) -> None:

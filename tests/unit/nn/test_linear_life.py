@@ -146,6 +146,26 @@ def test_a_layer_without_memory_gets_it_when_it_is_loaded() -> None:
     near(other(X), source(X))
 
 
+def test_a_state_dict_without_the_layer_leaves_it_alone() -> None:
+    """What is loaded beside a quantised model, adapters for example, took its scales away."""
+    layer = torch.nn.Sequential(Linear.from_float(torch.nn.Linear(24, 9), "uint4", group=8, zeros="group"))
+    x = torch.randn(3, 24)
+    expected = layer(x)
+    found = layer.load_state_dict({}, strict=False)
+    assert "0.qweight" in found.missing_keys and "0.scales" in found.missing_keys
+    assert torch.equal(layer(x), expected)
+    layer.load_state_dict({"0.bias": layer[0].bias + 1}, strict=False)
+    torch.testing.assert_close(layer(x), expected + 1)
+
+
+def test_a_bias_that_is_not_there_is_missing() -> None:
+    layer, other = (Linear.from_float(torch.nn.Linear(24, 9, bias=bias), "int4", group=8) for bias in (True, False))
+    with pytest.raises(RuntimeError, match='Missing key.*"bias"'):
+        layer.load_state_dict(other.state_dict())
+    assert layer.load_state_dict(other.state_dict(), strict=False).missing_keys == ["bias"]
+    assert layer.bias is not None
+
+
 def test_a_state_dict_that_lacks_scales_says_so() -> None:
     state = layer().state_dict()
     del state["scales"]
