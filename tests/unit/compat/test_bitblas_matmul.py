@@ -13,6 +13,7 @@ from tilewright.compat import bitblas
 from tilewright.errors import InvalidTensor, MissingOperand, NotRepresentable, WrongArgumentShape
 from tilewright.formats import number_format
 from tilewright.matmul.tiers import ladder
+from tilewright.quant.importers import from_bitblas
 
 pytestmark = pytest.mark.sampled(3)
 
@@ -140,15 +141,29 @@ def test_any_number_of_rows_is_served(M: Any, rows: int) -> None:
     check("float16", "int4", M=M, rows=rows, scaled=True, propagate_b=0)
 
 
-def test_without_propagation_any_size_is_served() -> None:
-    config = bitblas.MatmulConfig(
-        M=3, N=7, K=40, A_dtype="int8", W_dtype="int4", out_dtype="int32", accum_dtype="int32"
-    )
-    assert config.propagate_b == 0
-    matmul = bitblas.Matmul(config)
-    weight = torch.randint(-8, 8, (7, 40), dtype=torch.int8)
-    A = torch.randint(-128, 128, (3, 40), dtype=torch.int8)
-    assert (matmul(A, matmul.transform_weight(weight)) == A.int() @ weight.int().T).all()
+@pytest.mark.parametrize(
+    ("A_dtype", "W_dtype", "K"),
+    [
+        ("int8", "int4", 40), ("int8", "int4", 43), ("int8", "uint2", 24), ("int8", "uint1", 17), ("float16", "uint4", 61),
+        ("float32", "uint4", 33), ("uint8", "int2", 9),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", [torch.as_tensor, np.asarray])
+def test_without_propagation_any_size_is_served(kind: Any, A_dtype: str, W_dtype: str, K: int) -> None:
+    """A row that ends within a byte is padded; only fast decoding that is asked for wants whole words."""
+    of, out = number_format(W_dtype), "int32" if "int" in A_dtype else "float32"
+    config = bitblas.MatmulConfig(M=3, N=8, K=K, A_dtype=A_dtype, W_dtype=W_dtype, out_dtype=out, accum_dtype=None)
+    assert config.propagate_b == 0 and not config.fast_decoding
+    matmul = bitblas.Matmul(config, target="cpu")
+    weight = torch.randint(int(of.minimum), int(of.maximum) + 1, (8, K), dtype=torch.int8)
+    A = torch.randint(0, 128, (3, K)).to(getattr(torch, A_dtype))
+    packed = matmul.transform_weight(weight)
+    assert list(packed.shape) == matmul.retrieve_weight_shape() == [8, -(-K * of.bits // 8)]
+    assert (torch.as_tensor(matmul(kind(A), kind(packed))).int() == A.int() @ weight.int().T).all()
+    read = from_bitblas(packed, W_dtype=W_dtype, A_dtype=A_dtype, N=8, K=K)
+    assert (read.dequantize() == weight.double().numpy()).all()
+    with pytest.raises(InvalidTensor, match=r"interleaves codes in words of 32 bits|BitBLAS does not interleave"):
+        bitblas.Matmul(bitblas.MatmulConfig(M=3, N=8, K=K, A_dtype=A_dtype, W_dtype=W_dtype, fast_decoding=True))
 
 
 @pytest.mark.parametrize(

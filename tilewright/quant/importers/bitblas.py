@@ -21,7 +21,8 @@ from tilewright.quant.weight import QuantizedWeight
 class BitblasOrder:
     """Where BitBLAS keeps the code of an element.
 
-    In rows (stage 0) the place of element (n, k) in the sequence of codes is ``n * K + k``; in tiles of 16 rows it is, with the
+    In rows (stage 0) the place of element (n, k) in the sequence of codes is ``n * K + k``, and a row that ends within a byte is
+    padded; in tiles of 16 rows it is, with the
     formulas of `kernels.recipe.tile_place` for the places inside one::
 
         (n // 16 * (K / columns) + k // columns) * 16 * columns + tile_place(n % 16, k % columns)
@@ -64,22 +65,25 @@ class BitblasOrder:
                 f"which N = {N}, K = {K} does not fill",
                 hint="use propagate_b=0",
             )
-        whole = 32 if self.order else 8
-        if self.bits * (N * K if self.order else K) % whole:
+        if self.order and self.bits * (N * K if self.stage else K) % 32:
             raise InvalidTensor(
-                f"{name}: codes of {self.bits} bits do not fill words of {whole} bits with N = {N}, K = {K}"
+                f"{name}: fast decoding interleaves codes in words of 32 bits, which a row of {K} codes of {self.bits} bits does not fill",
+                hint="use fast_decoding=False",
             )
 
     def shape(self, N: int, K: int) -> list[int]:
         """Shape of the packed weight, in bytes along the last dimension (in elements from 8 bits up)."""
         self.check(N, K)
-        share = max(1, 8 // self.bits)
         if not self.stage:
-            return [N, K // share]
-        return [N // ROWS, K // self.columns, ROWS, self.columns // share]
+            return [N, self._stored(K)]
+        return [N // ROWS, K // self.columns, ROWS, self._stored(self.columns)]
+
+    def _stored(self, count: int) -> int:
+        """Bytes that so many codes of a row take; elements from 8 bits up."""
+        return count if self.bits >= 8 else -(-count * self.bits // 8)
 
     def pack(self, codes: np.ndarray) -> np.ndarray:
-        """Codes ``[N, K]`` (uint8, or elements of 8 bits or more) to ``[N, K * bits / 8]`` bytes (or elements)."""
+        """Codes ``[N, K]`` (uint8, or elements of 8 bits or more) to ``[N, ceil(K * bits / 8)]`` bytes (or elements)."""
         N, K = codes.shape
         self.check(N, K)
         if self.stage:
@@ -151,14 +155,21 @@ def bitblas_order(bits: int, activations: str, stage: int, fast_decoding: bool) 
         raise InvalidTensor(f"propagate_b is {stage!r}, where 0 to 3 is due")
     order = None
     if fast_decoding:
-        target = (
-            "int8" if activations in ("int8", "uint8") else "int4" if activations in ("int4", "uint4") else activations
-        )
-        if (target, bits) not in WORD_ORDERS:
+        if not is_interleaved(bits, activations):
             known = ", ".join(f"{b} bits beside {a}" for a, b in WORD_ORDERS)
             raise InvalidTensor(f"BitBLAS does not interleave codes of {bits} bits beside {activations}", hint=known)
-        order = WORD_ORDERS[target, bits]
+        order = WORD_ORDERS[_target(activations), bits]
     return BitblasOrder(bits, stage, 16 if activations in ("float16", "bfloat16") else 32, order)
+
+
+def is_interleaved(bits: int, activations: str) -> bool:
+    """Whether BitBLAS has an order for fast decoding of codes of some bits beside activations of some type."""
+    return (_target(activations), bits) in WORD_ORDERS
+
+
+def _target(activations: str) -> str:
+    """The type that codes are decoded to in registers."""
+    return activations.removeprefix("u") if activations in ("uint8", "uint4") else activations
 
 
 def stored_codes(codes: np.ndarray, of: Format) -> np.ndarray:
@@ -203,10 +214,11 @@ def from_bitblas(
     of = number_format(W_dtype)
     order = bitblas_order(of.bits, A_dtype, propagate_b, fast_decoding)
     order.check(N, K, name)
-    share = max(1, 8 // of.bits)
     flat = np.reshape(as_array(qweight), -1)
     kinds = ["int8", "uint8", "float8_e4m3fn", "float8_e5m2"]
-    packed = expect(f"{name}.qweight", flat, kinds, [N * K // share], "[N * K * bits / 8]").view(np.uint8)
+    packed = expect(f"{name}.qweight", flat, kinds, [int(np.prod(order.shape(N, K)))], "[N * K * bits / 8]").view(
+        np.uint8
+    )
     codes = order.unpack(packed, N, K)
     codes = codes if native else stored_codes(codes, of)
     group = K if group_size == -1 else group_size
@@ -216,7 +228,9 @@ def from_bitblas(
         factors = expect(f"{name}.scales", scales, FLOATS, [N, groups], "[N, K / group_size]")
     points = None
     if zeros is not None and zeros_mode == "quantized":
-        wide = expect(f"{name}.zeros", zeros, ["int8", "uint8"], [groups, N // share], "[K / group_size, N * bits / 8]")
+        wide = expect(
+            f"{name}.zeros", zeros, ["int8", "uint8"], [groups, -(-N * of.bits // 8)], "[K / group_size, N * bits / 8]"
+        )
         points = plain_zeros(np.ascontiguousarray(fields(wide, of.bits, N).T))
     elif zeros is not None:
         points = expect(f"{name}.zeros", zeros, FLOATS, [N, groups], "[N, K / group_size]")

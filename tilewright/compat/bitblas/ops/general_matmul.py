@@ -25,7 +25,7 @@ from tilewright.matmul.random_operands import random_operands
 from tilewright.matmul.tiers import ladder
 from tilewright.matmul.tiers.base import Machine, Ready
 from tilewright.matmul.tuning import check
-from tilewright.quant.importers.bitblas import BitblasOrder, bitblas_order, stored_codes
+from tilewright.quant.importers.bitblas import BitblasOrder, bitblas_order, is_interleaved, stored_codes
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import is_torch
 from tilewright.tuning import Candidate, Database, Outcome, search, time_call
@@ -62,8 +62,8 @@ class MatmulConfig(OwnConfig):
         if self.M is None:
             put("M", DYNAMIC_M[1:] if batching else DYNAMIC_M)
         super().__post_init__()
-        put("fast_decoding", self._fast_decoding() if self.fast_decoding is None else bool(self.fast_decoding))
         put("propagate_b", self._propagate_b(batching))
+        put("fast_decoding", self._fast_decoding() if self.fast_decoding is None else bool(self.fast_decoding))
         put("propagate_a", TransformKind.NonTransform)
         if self.native and self.A_dtype not in ("int4", "uint4", "uint8", "float32", "float64"):
             put("storage_dtype", self.W_dtype)
@@ -77,7 +77,12 @@ class MatmulConfig(OwnConfig):
         """BitBLAS interleaves integers of less than 8 bits, but for bfloat16 and for 4 beside 8 bits."""
         no_integer = "int" not in self.W_dtype or self.W_dtype in ("int8", "uint8")
         four_by_eight = self.W_dtype in ("int4", "uint4") and self.A_dtype == "int8"
-        return not (no_integer or self.native or four_by_eight or self.A_dtype == "bfloat16")
+        if no_integer or self.native or four_by_eight or self.A_dtype == "bfloat16":
+            return False
+        # Where it has no order, or rows do not fill words, it fails.
+        assert isinstance(self.N, int) and isinstance(self.K, int)
+        run = self.N * self.K if self.propagate_b else self.K
+        return is_interleaved(self.format.bits, self.A_dtype) and run * self.format.bits % 32 == 0
 
     def _propagate_b(self, batching: bool) -> TransformKind:
         """BitBLAS's choice where none is given, and where it overrules one."""
@@ -304,8 +309,8 @@ class Matmul(OwnMatmul):
         facts, request, machine = self.config.facts(), known.request, Machine(self.target, self.arch)
 
         def build(chosen: Candidate) -> Product:
-            given, operands = self._checked(A, W, *rest)
-            made = Product(self._prepared(given, A, request, chosen), operands, operands.out, request, self.arch)
+            given, operands, result = self._checked(A, W, *rest)
+            made = Product(self._prepared(given, A, request, chosen), operands, result, request, self.arch)
             made.run()
             check(made.result, known.operands.out, chosen)
             return made
