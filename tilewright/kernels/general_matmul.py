@@ -64,7 +64,8 @@ def general_matmul(
     N, K, bits, groups = r.N, r.K, r.format.bits, r.groups
     period = r.period
     span = period or K
-    block_K = next(size for size in (64, 32, 16) if size == 16 or span % size == 0) if period else 64
+    sizes = (32, 16) if r.left == "float64" else (64, 32, 16)
+    block_K = next(size for size in sizes if size == 16 or span % size == 0) if period else sizes[0]
     tile_bytes = block_K * bits // 8
     per_word = 32 // bits if r.slots else 1
     dense, own = r.format.is_dense, r.format.dtype
@@ -74,6 +75,7 @@ def general_matmul(
     copied = r.left == r.activations and not (r.gather or r.divisors or r.activation_scales == "element")
     native, tiled = r.is_native, r.tiles[1] > 0
     as_stored = own is not None and (dense or native)
+    copies = copied or native or tiled or not dense
     code_type = own.name if own is not None and as_stored else "uint8"
     code_tile: tuple[int, ...] = (block_N, tile_bytes)
     if tiled:
@@ -168,7 +170,7 @@ def general_matmul(
                 T.clear(total)
             for span_index in T.serial(T.ceildiv(K, span)):
                 T.clear(partial)
-                for step in T.Pipelined(T.ceildiv(span, block_K), num_stages=num_stages):
+                for step in T.Pipelined(T.ceildiv(span, block_K), num_stages=num_stages if copies else 1):
                     first = span_index * span + step * block_K
                     if copied:
                         T.copy(A[by * block_M, first], A_shared)

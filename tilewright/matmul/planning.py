@@ -105,6 +105,9 @@ def operand_types(
     source: DType, facts: WeightFacts, numbers: np.ndarray | None, arch: Arch
 ) -> tuple[str, str, int]:  # fmt: skip
     """Types that are multiplied, and the factor that makes the weight's numbers whole."""
+    if facts.format.is_dense:
+        operand = _dense_operand(source, facts, arch)
+        return operand, operand, 1
     if source.is_integer:
         whole = facts.format.whole_factor
         if whole != 1 and facts.zeros in ("groups", "packed"):
@@ -119,14 +122,31 @@ def operand_types(
         return (source.name, source.name, 1) if native else (other, other, 1)
     if not arch.has_threads and source.bits <= 16:
         return "float32", "float32", 1
-    return source.name, source.name, 1
+    operand = source.name if source.name != "float16" or _in_range(numbers, "float16") else "float32"
+    return operand, operand, 1
+
+
+def _dense_operand(source: DType, facts: WeightFacts, arch: Arch) -> str:
+    """A type that holds activations and a weight of 16 bits and more exactly; float32 where one of them is wider, float64 for such activations."""
+    own = facts.format.dtype
+    assert own is not None
+    if source.bits > 32 or not arch.has_threads:
+        return "float64" if source.bits > 32 else "float32"
+    narrow = source.bits <= 8 and (own.name == "float16" or not facts.divisors)  # divided ones are no small integers
+    return own.name if own.bits == 16 and (narrow or source == own) else "float32"
 
 
 def _float_operand(arch: Arch, numbers: np.ndarray | None) -> str:
-    """A type that holds small integers and all 8-bit floats exactly, and that the machine multiplies fast; float32 for large numbers."""
+    """A type that holds small integers and all 8-bit floats exactly, and that the machine multiplies fast; float32 for numbers out of its range."""
+    return "float16" if arch.has_threads and _in_range(numbers, "float16") else "float32"
+
+
+def _in_range(numbers: np.ndarray | None, name: str) -> bool:
+    """Whether no number becomes infinite or 0 in a float type, nor loses more than a rounding does; None are moderate ones."""
     finite = np.zeros(1) if numbers is None else numbers[np.isfinite(numbers)]
-    small = np.abs(finite).max(initial=0.0) <= dtype("float16").maximum
-    return "float16" if arch.has_threads and small else "float32"
+    record = dtype(name)
+    errors = np.abs(round_float(finite, record).astype(np.float64) - finite)
+    return bool((errors <= np.abs(finite) * 0.5 ** (record.mantissa_bits + 1)).all())
 
 
 def _wider(name: str) -> str:

@@ -76,3 +76,24 @@ def test_packed_activations_of_any_width(name: str, columns: int, target: str) -
         raw = operator.transform_weight(weight.dequantize().astype(np.int8))
         np.testing.assert_array_equal(operator(x, raw), expected)
         np.testing.assert_array_equal(quant_matmul((x, name), PackedWeight.pack(weight)), expected)
+
+
+ACTIVATIONS = ("float8_e4m3fn", "float8_e5m2", "int8", "float16", "bfloat16", "float32", "float64")
+
+
+@pytest.mark.parametrize("activations", ACTIVATIONS)
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+def test_weights_that_are_no_codes_keep_their_numbers(name: str, activations: str) -> None:
+    """They were rounded to the activations' type, 8 bits too, and overflowed there."""
+    numbers = RNG.standard_normal((N, K)) * (1.0 if name == "float16" else 1e5)
+    weight = QuantizedWeight(numbers.astype(dtype(name).numpy), name)
+    x = (RNG.standard_normal((3, K)) * 9).astype(dtype(activations).numpy)
+    found = product(x, weight, "cuda -arch=sm_80", out_dtype="float64")
+    close(found, x, weight.dequantize(), "float32" if name != "float64" else "float64")
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda -arch=sm_90a"])
+def test_codes_out_of_the_range_of_half_precision(target: str) -> None:
+    weight = random_weight(RNG, "e6m1", (N, K))
+    x = RNG.standard_normal((3, K)).astype(np.float16)
+    close(product(x, weight, target, out_dtype="float64"), x, weight.dequantize())
