@@ -59,11 +59,11 @@ def runs(M: int, N: int, K: int, ways: bool, tune: bool) -> dict[str, Callable[[
     found["raw"] = made._raw(a, raw, None, None, None, out, None, None).run
     if ways:
         facts, request = made.config.facts(), replace(made.config.request(), rows=bucket(M))
-        given, operands = made._checked(a, raw, None, None, None, out, None, None)
+        given, operands, result = made._checked(a, raw, None, None, None, out, None, None)
         for chosen in ladder.candidates(facts, request):
             prepared = made._prepared(given, a, request, chosen)
             label = " ".join(f"{name}={value}" for name, value in chosen.items() if name not in ("ahead", "turns"))
-            found[label] = Product(prepared, operands, out, request, made.arch).run
+            found[label] = Product(prepared, operands, result, request, made.arch).run
     return found
 
 

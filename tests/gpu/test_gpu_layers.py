@@ -44,10 +44,10 @@ def test_propagated_int8_as_it_lies(M, K):
     with torch.inference_mode():
         assert torch.equal(matmul(a, raw.clone()), expected)
     request = replace(config.request(), rows=bucket(M))
-    given, operands = matmul._checked(a, raw, None, None, None, None, None, None)
+    given, operands, made = matmul._checked(a, raw, None, None, None, None, None, None)
     for chosen in ladder.candidates(config.facts(), request)[:6]:
         operands.out.fill_(77)
-        Product(matmul._prepared(given, a, request, chosen), operands, operands.out, request, matmul.arch).run()
+        Product(matmul._prepared(given, a, request, chosen), operands, made, request, matmul.arch).run()
         assert torch.equal(operands.out, expected), chosen
 
 

@@ -134,17 +134,23 @@ def viewed(array: Any, of: DType) -> Any:
 def contiguous(array: Any) -> Any:
     """The array itself where it is row-major and aligned, else a copy that is."""
     if isinstance(array, np.ndarray):
-        return np.ascontiguousarray(array)
+        array = np.ascontiguousarray(array)
+        return array if array.flags.aligned else array.copy()
     array = array.contiguous()
-    return array.clone() if array.data_ptr() % ALIGNMENT and array.device.type != "cpu" else array
+    return array.clone() if array.data_ptr() % _alignment(array) else array
 
 
 def is_row_major(array: Any) -> bool:
     """Whether a kernel can write to an array as it is."""
     if isinstance(array, np.ndarray):
-        return array.flags.c_contiguous
-    aligned = array.device.type == "cpu" or array.data_ptr() % ALIGNMENT == 0
+        return array.flags.c_contiguous and array.flags.aligned
+    aligned = array.data_ptr() % _alignment(array) == 0
     return tuple(array.stride()) == tuple(row_major_strides(tuple(array.shape))) and aligned
+
+
+def _alignment(array: Any) -> int:
+    """Bytes at multiples of which kernels take a tensor's elements."""
+    return array.itemsize if array.device.type == "cpu" else ALIGNMENT
 
 
 def is_capturing(array: Any) -> bool:

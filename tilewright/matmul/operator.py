@@ -15,15 +15,15 @@ from tilewright.matmul.arrays import (
     contiguous,
     device_of,
     element_type,
-    empty_like,
 )
 from tilewright.matmul.config import MatmulConfig
 from tilewright.matmul.facts import Request, bucket
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import recipe_for
-from tilewright.matmul.product import Product, explain
+from tilewright.matmul.product import Product, explain, quant_matmul, wants_gradients
 from tilewright.matmul.random_operands import random_operands
 from tilewright.matmul.raw_weights import RawWeights
+from tilewright.matmul.results import Result, result_for
 from tilewright.matmul.shaped import Shaped
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Ready
 from tilewright.matmul.tiers.dispatch import after_quantisation, quantizing, tuning_key
@@ -32,6 +32,7 @@ from tilewright.matmul.tiers.scaled import as_float32
 from tilewright.matmul.tuning import tune
 from tilewright.matmul.weight_forms import WeightForms
 from tilewright.runtime.kernel import Kernel
+from tilewright.runtime.tensors import is_torch
 from tilewright.targets.registry import resolve
 from tilewright.tuning import Candidate, Outcome, time_call
 
@@ -126,6 +127,8 @@ class Matmul(WeightForms):
         ------
         ArgumentError, MissingOperand : what does not fit, named.
         """
+        if is_torch(A) and wants_gradients(A, bias, residual):
+            return self._differentiable(A, W, scale, zeros, bias, output, a_scale, residual)
         return self._product(A, W, scale, zeros, bias, output, a_scale, residual).run()
 
     __call__ = forward
@@ -139,24 +142,42 @@ class Matmul(WeightForms):
     def _product(
         self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
     ) -> Product:
-        config = self.config
-        device_of(A, "A")  # which says what is no array
-        if not dtype(config.A_dtype).is_packed and element_type(A).name != dtype(config.A_dtype).name:
-            raise WrongArgumentDType(f"A is {element_type(A)}, but the config's A_dtype is {config.A_dtype}")
         A = self._rows_of(A)
+        self._check_operands(W, scale, zeros, bias=bias, a_scale=a_scale, residual=residual)
         if isinstance(W, PackedWeight):
-            self._need(bias=bias, a_scale=a_scale, residual=residual)
-            self._check_packed(W, scale, zeros)
             return self._with_packed(A, W, bias, output, a_scale, residual)
-        self._need(scale=scale, zeros=zeros, bias=bias, a_scale=a_scale, residual=residual)
         if not self._is_fast_as_it_lies(A) and self._emulated(A) is None and hasattr(W, "shape"):
             packed = self.raw_weights.find((W, scale, zeros), lambda: self._packed(A, W, scale, zeros))
             if packed is not None:
                 return self._with_packed(A, packed, bias, output, a_scale, residual)
         return self._raw(A, W, scale, zeros, bias, output, a_scale, residual)
 
+    def _differentiable(
+        self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
+    ) -> Any:
+        """The result where torch will ask for gradients of A, bias or residual: that of an operator which it knows."""
+        A = self._rows_of(A)
+        self._check_operands(W, scale, zeros, bias=bias, a_scale=a_scale, residual=residual)
+        packed = W
+        if not isinstance(W, PackedWeight):
+            packed = self.raw_weights.find((W, scale, zeros), lambda: self._packed(A, W, scale, zeros))
+            packed = self._packed(A, W, scale, zeros) if packed is None else packed
+        return quant_matmul(A, packed, **self._options(bias, output, a_scale, residual))
+
+    def _check_operands(self, W: Any, scale: Any, zeros: Any, **others: Any) -> None:
+        """A call has the operands that the config says, and no others.  Raises MissingOperand."""
+        if isinstance(W, PackedWeight):
+            self._need(**others)
+            self._check_packed(W, scale, zeros)
+        else:
+            self._need(scale=scale, zeros=zeros, **others)
+
     def _rows_of(self, A: Any) -> Any:
-        """Activations ``[..., M, K]``, whichever way the config's layout has them.  Raises WrongArgumentShape."""
+        """Activations ``[..., M, K]``, whichever way the config's layout has them.  Raises WrongArgumentDType, WrongArgumentShape."""
+        device_of(A, "A")  # which says what is no array
+        expects = dtype(self.config.A_dtype)
+        if not expects.is_packed and element_type(A).name != expects.name:
+            raise WrongArgumentDType(f"A is {element_type(A)}, but the config's A_dtype is {self.config.A_dtype}")
         turned = self.config.layout[0] == "t" and len(A.shape) > 1
         rows = A.swapaxes(-1, -2) if turned else A
         packed = dtype(self.config.A_dtype).per_byte
@@ -172,15 +193,20 @@ class Matmul(WeightForms):
         return rows
 
     def _with_packed(
-        self, A: Any, W: PackedWeight, bias: Any, output: Any, a_scale: Any, residual: Any
+        self, A: Any, W: Any, bias: Any, output: Any, a_scale: Any, residual: Any
     ) -> Product:  # fmt: skip
         """A product of activations ``[..., M, K]`` with a weight in our order."""
-        config = self.config
-        return Product.of(
-            (A, config.A_dtype) if dtype(config.A_dtype).is_packed else A, W, activation_scales=a_scale,
-            quantize=config.request().quantize, bias=bias, function=config.function, residual=residual,
-            out_dtype=config.out_dtype if output is None else None, out=output, target=self._emulated(A),
-        )  # fmt: skip
+        x = (A, self.config.A_dtype) if dtype(self.config.A_dtype).is_packed else A
+        return Product.of(x, W, target=self._emulated(A), **self._options(bias, output, a_scale, residual))
+
+    def _options(self, bias: Any, output: Any, a_scale: Any, residual: Any) -> dict[str, Any]:
+        """What the config and the operands of a call are to `quant_matmul`."""
+        request = self.config.request()
+        return {
+            "activation_scales": a_scale, "activation_group": request.activation_group or None,
+            "quantize": request.quantize, "bias": bias, "function": request.function, "residual": residual,
+            "out_dtype": request.out, "out": output,
+        }  # fmt: skip
 
     def _is_fast_as_it_lies(self, A: Any) -> bool:
         """Whether no order is faster for such activations than that of raw weights, so that no other is made of them."""
@@ -194,16 +220,14 @@ class Matmul(WeightForms):
         self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
     ) -> Product:
         """A product with raw tensors in the order that they have: nothing of them is remembered."""
-        given, operands = self._checked(A, W, scale, zeros, bias, output, a_scale, residual)
-        shape = (*A.shape[:-1], self.config.N)
-        result = operands.out.reshape(shape) if output is None else output
+        given, operands, result = self._checked(A, W, scale, zeros, bias, output, a_scale, residual)
         request = replace(self.config.request(), rows=bucket(operands.activations.shape[0]))
         return Product(self._prepared(given, A, request), operands, result, request, self.arch)
 
     def _checked(
         self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
-    ) -> tuple[dict[str, Any], Operands]:
-        """The weight's tensors by name and the operands of the call, each of the shape and type that the config says."""
+    ) -> tuple[dict[str, Any], Operands, Result]:
+        """The weight's tensors by name, the operands of the call, each of the shape and type that the config says, and its result."""
         facts, request = self.config.facts(), self.config.request()
         given = self._weight_tensors(A, W, scale, zeros)
         if a_scale is not None:
@@ -213,17 +237,16 @@ class Matmul(WeightForms):
         a_scales = {"tensor": (1, 1), "token": (rows, 1)}.get(request.activation_scales)
         if request.activation_scales == "group":
             a_scales = (rows, -(-facts.K // request.activation_group))
-        result = (
-            empty_like(A, (rows, facts.N), dtype(request.out))
-            if output is None
-            else shaped("output", output, (rows, facts.N), dtype(request.out), in_place=True)
-        )
-        operands = Operands(
+        shape = (*A.shape[:-1], facts.N)
+        if output is not None and element_type(output) != dtype(request.out):
+            raise WrongArgumentDType(f"output is {element_type(output)}, expected {request.out}")
+        read = (
             contiguous(A.reshape(rows, A.shape[-1])), shaped("a_scale", a_scale, a_scales, None),
             shaped("bias", bias, (facts.N,), request.bias and dtype(request.bias)),
-            shaped("residual", residual, (rows, facts.N), dtype(request.out)), result,
+            shaped("residual", residual, (rows, facts.N), dtype(request.out), also=shape),
         )  # fmt: skip
-        return given, operands
+        made = result_for(A, shape, dtype(request.out), output, read, "output")
+        return given, Operands(*read, made.written), made
 
     def _prepared(self, given: dict[str, Any], example: Any, request: Request) -> Ready:
         """The product with a weight's tensors as they lie."""

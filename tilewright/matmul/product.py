@@ -8,12 +8,10 @@ from typing import Any
 
 from tilewright.errors import (
     NotPrepared,
-    ReadOnlyArgument,
     Unsupported,
     WrongArgumentDType,
     WrongArgumentKind,
     WrongArgumentShape,
-    WrongArgumentStrides,
 )
 from tilewright.ir.dtypes import dtype
 from tilewright.matmul.arrays import (
@@ -23,14 +21,14 @@ from tilewright.matmul.arrays import (
     contiguous,
     device_of,
     element_type,
-    empty_like,
     is_capturing,
-    is_row_major,
 )
+from tilewright.matmul.config import is_size, whole
 from tilewright.matmul.facts import Request, WeightFacts, bucket
 from tilewright.matmul.packed import PackedWeight, named
 from tilewright.matmul.planning import check_request
 from tilewright.matmul.replay import is_watched
+from tilewright.matmul.results import Result, result_for
 from tilewright.matmul.tiers.base import Machine, Operands, Ready
 from tilewright.matmul.tiers.dispatch import choose, prepare
 from tilewright.runtime.tensors import is_torch
@@ -43,6 +41,7 @@ def quant_matmul(
     weight: PackedWeight,
     *,
     activation_scales: Any = None,
+    activation_group: int | None = None,
     quantize: str | None = None,
     bias: Any = None,
     function: str | None = None,
@@ -58,7 +57,9 @@ def quant_matmul(
         first, ``[..., K * bits / 8]`` uint8: pass `tilewright.pack`'s result as ``(array, "int4")``).
     weight : on the device of `x`.
     activation_scales : what `x` is multiplied by: one number ``[1]``, one a token ``[..., 1]``, or one for each run of columns,
-        ``[..., K / g]`` (fastest in the order of memory in which tokens lie side by side, where the weight has 128 x 128 blocks).
+        ``[..., ceil(K / g)]`` (fastest in the order of memory in which tokens lie side by side, where the weight has 128 x 128 blocks).
+    activation_group : g, where the shape of the scales does not say it: the weight's group is understood where there are as many,
+        else what divides K, else a power of two.
     quantize : ``"int8"``, ``"float8_e4m3fn"`` or ``"float8_e5m2"``: quantise float `x` first, one scale a token; then there
         are no `activation_scales`.
     bias : ``[N]`` of any float type.
@@ -66,7 +67,8 @@ def quant_matmul(
     residual : ``[..., N]`` of the result's type, added last.
     out_dtype : of the result; by default that of float `x`, int32 for integers without any scale, else float32.  Integer
         results are rounded to nearest and saturate.
-    out : the result's array, written in place.
+    out : the result's array, written in place; of any strides, and it may share memory with `x` and `residual`, which are read
+        before: kernels write beside it then, and the result is copied.
 
     Returns
     -------
@@ -78,10 +80,11 @@ def quant_matmul(
     Unsupported : a combination that no kernel computes; says what there is.
     """
     if is_followed(x, bias, residual):
-        return _traced(x, weight, activation_scales, quantize, bias, function, residual, out_dtype, out)
+        scales = activation_scales, activation_group
+        return _traced(x, weight, scales, quantize, bias, function, residual, out_dtype, out)
     product = Product.of(
-        x, weight, activation_scales=activation_scales, quantize=quantize, bias=bias, function=function,
-        residual=residual, out_dtype=out_dtype, out=out,
+        x, weight, activation_scales=activation_scales, activation_group=activation_group, quantize=quantize, bias=bias,
+        function=function, residual=residual, out_dtype=out_dtype, out=out,
     )  # fmt: skip
     return product.run()
 
@@ -89,16 +92,17 @@ def quant_matmul(
 def is_followed(*tensors: Any) -> bool:
     """Whether torch follows what is computed: its compiler, a tracer, a transform, or one who will ask for gradients."""
     torch = sys.modules.get("torch")
-    return torch is not None and (torch.compiler.is_compiling() or is_watched() or _trains(*tensors))
+    return torch is not None and (torch.compiler.is_compiling() or is_watched() or wants_gradients(*tensors))
 
 
-def _trains(*tensors: Any) -> bool:
+def wants_gradients(*tensors: Any) -> bool:
     """Whether somebody will ask for gradients of these."""
     return sys.modules["torch"].is_grad_enabled() and any(is_torch(t) and t.requires_grad for t in tensors)
 
 
 def _traced(
-    x: Any, weight: PackedWeight, scales: Any, quantize: Any, bias: Any, function: Any, residual: Any, out_dtype: Any, out: Any
+    x: Any, weight: PackedWeight, scales: tuple[Any, int | None], quantize: Any, bias: Any, function: Any, residual: Any,
+    out_dtype: Any, out: Any,
 ) -> Any:  # fmt: skip
     """The call as an operator of torch (`torch_operators`); what is behind the sums by torch itself where gradients of it are wanted."""
     import torch
@@ -116,14 +120,28 @@ def _traced(
         raise Unsupported(
             f"a call that torch follows with activations of {x.dtype} and no out_dtype", ("out_dtype=torch.float32",)
         )
-    of = x.dtype if out_dtype is None else getattr(torch, out_dtype) if isinstance(out_dtype, str) else out_dtype
-    run = functools.partial(torch.ops.tilewright.quant_matmul, x, weight.shape[0], weight.handle, scales, bias)
-    if _trains(x, bias, residual):
+    of = x.dtype if out_dtype is None else out_dtype
+    of = of if isinstance(of, torch.dtype) else getattr(torch, dtype(of).name)
+    scales = scales[0], _known_group(x, weight, *scales)
+    run = functools.partial(torch.ops.tilewright.quant_matmul, x, weight.shape[0], weight.handle, *scales, bias)
+    if wants_gradients(x, bias, residual):
         found = apply_function(function, run(None, quantize, None, of))
         found = found if residual is None else found + residual
     else:
         found = run(residual, quantize, function, of)
-    return found if out is None else out.copy_(found)
+    if out is None:
+        return found
+    if out.shape != found.shape:
+        raise WrongArgumentShape(f"out has shape {list(out.shape)}, expected {list(found.shape)}")
+    return out.copy_(found)
+
+
+def _known_group(x: Any, weight: PackedWeight, scales: Any, group: int | None) -> int | None:
+    """The group of activation scales that operators of torch are given: what the weight says is worked out before."""
+    tokens = x.shape[:-1].numel()
+    if scales is None or group is not None or scales.numel() in (1, tokens):
+        return group
+    return _group_of(scales.shape[-1], weight.facts) or None
 
 
 def apply_function(name: str | None, values: Any) -> Any:
@@ -138,9 +156,14 @@ def apply_function(name: str | None, values: Any) -> Any:
 class Product:
     """One checked call: its prepared kernel and its operands."""
 
-    def __init__(self, prepared: Ready, operands: Operands, result: Any, request: Request, where: Any) -> None:
-        self.prepared, self.operands, self.result = prepared, operands, result
+    def __init__(self, prepared: Ready, operands: Operands, made: Result, request: Request, where: Any) -> None:
+        self.prepared, self.operands, self._made = prepared, operands, made
         self.request, self._where = request, where
+
+    @property
+    def result(self) -> Any:
+        """What the call gives back, filled by `run`."""
+        return self._made.given
 
     @property
     def machine(self) -> Machine:
@@ -151,12 +174,12 @@ class Product:
         """Launch; returns the result."""
         if self.operands.activations.shape[0]:
             self.prepared(self.operands)
-        return self.result
+        return self._made.settle()
 
     def emulate(self, **options: Any) -> Any:
         """Run the device text under the emulator; returns the result."""
         self.prepared.emulate(self.operands, **options)
-        return self.result
+        return self._made.settle()
 
     @staticmethod
     def of(
@@ -164,6 +187,7 @@ class Product:
         weight: PackedWeight,
         *,
         activation_scales: Any = None,
+        activation_group: int | None = None,
         quantize: str | None = None,
         bias: Any = None,
         function: str | None = None,
@@ -194,7 +218,7 @@ class Product:
         facts = weight.facts
         activations = element_type(x).name if source is None else dtype(source).name
         leading, flat = _flattened(x, facts, activations)
-        kind, group, scales = _activation_scales(activation_scales, leading, facts, device)
+        kind, group, scales = _activation_scales(activation_scales, leading, facts, device, activation_group)
         result = _result_type(out, out_dtype, activations, facts, kind, quantize)
         for what, values, expected in (("bias", bias, (facts.N,)), ("residual", residual, (*leading, facts.N))):
             _check_array(what, values, expected, device)
@@ -206,13 +230,12 @@ class Product:
             raise WrongArgumentDType(f"residual is {element_type(residual)}, but the result is {result}")
         prepared = _prepared(weight, request, target or device, x, chosen)
         rows = flat.shape[0]
-        shape = (*leading, facts.N)
-        made = empty_like(x, (rows, facts.N), dtype(result)) if out is None else _given(out, shape, rows, device)
-        operands = Operands(
+        read = (
             flat, scales, None if bias is None else contiguous(bias),
-            None if residual is None else contiguous(residual.reshape(rows, facts.N)), made,
+            None if residual is None else contiguous(residual.reshape(rows, facts.N)),
         )  # fmt: skip
-        return Product(prepared, operands, made.reshape(shape) if out is None else out, request, target or device)
+        made = result_for(x, (*leading, facts.N), dtype(result), out, read)
+        return Product(prepared, Operands(*read, made.written), made, request, target or device)
 
 
 def _prepared(weight: PackedWeight, request: Request, where: Any, example: Any, chosen: Candidate | None) -> Ready:
@@ -272,7 +295,9 @@ def _flattened(x: Any, facts: WeightFacts, activations: str) -> tuple[tuple[int,
     return leading, contiguous(x.reshape(rows, width))
 
 
-def _activation_scales(scales: Any, leading: tuple[int, ...], facts: WeightFacts, device: str) -> tuple[str, int, Any]:
+def _activation_scales(
+    scales: Any, leading: tuple[int, ...], facts: WeightFacts, device: str, group: Any
+) -> tuple[str, int, Any]:  # fmt: skip
     """Their kind, the columns of a group, and the scales as a matrix of rows and groups."""
     if scales is None:
         return "none", 0, None
@@ -286,22 +311,26 @@ def _activation_scales(scales: Any, leading: tuple[int, ...], facts: WeightFacts
     if shape in (leading, (*leading, 1), (rows,), (rows, 1)):
         return "token", 0, contiguous(scales.reshape(rows, 1))
     if shape[:-1] in (leading, (rows,)) and shape[-1] > 1:
-        group = _group_of(shape[-1], facts)
-        if -(-columns // group) == shape[-1]:
+        group = _group_of(shape[-1], facts) if group is None else whole(group)
+        if is_size(group) and -(-columns // group) == shape[-1]:
             return "group", group, scales.reshape(rows, shape[-1])
     raise WrongArgumentShape(
-        f"activation_scales have shape {list(shape)}, but there are {rows} tokens of {columns} elements",
-        hint=f"one number [1], one a token [{rows}, 1], or one a group of columns [{rows}, {columns} / group]",
+        f"activation_scales have shape {list(shape)}, but there are {rows} tokens of {columns} elements"
+        + (f" in groups of {group}" if group else ""),
+        hint=f"one number [1], one a token [{rows}, 1], or one a group of columns [{rows}, {columns} / group], "
+        "with activation_group where that does not come out even",
     )
 
 
 def _group_of(groups: int, facts: WeightFacts) -> int:
-    """Columns that share a scale: as many as in the weight, else the least multiple of 16 (or number) that makes so many groups."""
+    """Columns that share a scale, where so many groups say it: the weight's, what divides K, or a power of two; else 0."""
+    columns = facts.columns
     if facts.groups == groups and not facts.gather:
         return facts.group
-    least = -(-facts.columns // groups)
-    rounded = -(-least // 16) * 16
-    return rounded if -(-facts.columns // rounded) == groups else least
+    if columns % groups == 0:
+        return columns // groups
+    rounded = 1 << (-(-columns // groups) - 1).bit_length()
+    return rounded if -(-columns // rounded) == groups else 0
 
 
 def _result_type(out: Any, out_dtype: Any, activations: str, facts: WeightFacts, kind: str, quantize: Any) -> str:
@@ -330,17 +359,3 @@ def _check_array(what: str, values: Any, expected: tuple[int, ...], device: str)
         check_device(what, values, "the activations are", device)
     if tuple(values.shape) != expected:
         raise WrongArgumentShape(f"{what} has shape {list(values.shape)}, expected {list(expected)}")
-
-
-def _given(out: Any, expected: tuple[int, ...], rows: int, device: str) -> Any:
-    """The caller's result array as a matrix."""
-    if isinstance(out, tuple):
-        raise WrongArgumentKind("out is a tuple, expected one array")
-    _check_array("out", out, expected, device)
-    if not is_row_major(out):
-        raise WrongArgumentStrides(
-            "out is not row-major, or not at a multiple of 16 bytes", hint="let the call allocate it, and copy"
-        )
-    if not is_torch(out) and not out.flags.writeable:
-        raise ReadOnlyArgument("out is written by the call and is read-only")
-    return out.reshape(rows, expected[-1])

@@ -16,7 +16,9 @@ class Shaped:
     def __init__(self, device: str) -> None:
         self.device = device
 
-    def __call__(self, what: str, array: Any, expected: tuple[int, ...] | None, of: Any, in_place: bool = False) -> Any:
+    def __call__(
+        self, what: str, array: Any, expected: tuple[int, ...] | None, of: Any, also: tuple[int, ...] = ()
+    ) -> Any:
         if array is None or expected is None:
             return None
         if not hasattr(array, "shape"):
@@ -24,11 +26,11 @@ class Shaped:
         check_device(what, array, "A is", self.device)
         shape = tuple(array.shape)
         flat = int(np.prod(shape, dtype=np.int64))
-        if shape != expected and not (what in ("output", "residual", "a_scale") and flat == int(np.prod(expected))):
+        if shape not in (expected, also) and not (what == "a_scale" and flat == int(np.prod(expected))):
             raise WrongArgumentShape(f"{what} has shape {list(shape)}, expected {list(expected)}")
         if of is not None and element_type(array) != of:
             raise WrongArgumentDType(f"{what} is {element_type(array)}, expected {of}")
-        array = array if in_place else contiguous(array)
+        array = contiguous(array)
         if of is None and element_type(array).name == "int8":
             array = array.view(np.uint8) if isinstance(array, np.ndarray) else array.view(_torch_uint8(array))
         return array.reshape(expected)

@@ -14,6 +14,7 @@ from tilewright.matmul.handles import owner_of
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.packed_experts import PackedExperts
 from tilewright.matmul.product import quant_matmul
+from tilewright.matmul.replay import is_watched
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +41,17 @@ def autocast(x: "torch.Tensor") -> "torch.Tensor":
     return x.to(torch.get_autocast_dtype(kind))
 
 
+def by_column(scales: "torch.Tensor", group: int | None, x: "torch.Tensor") -> "torch.Tensor":
+    """Activation scales with one number for each of the activations, or for several that share it."""
+    if scales.numel() == 1:
+        return scales.reshape(())
+    if scales.numel() == x.shape[:-1].numel():
+        return scales.reshape(*x.shape[:-1], 1)
+    assert group is not None
+    spread = scales.reshape(*x.shape[:-1], scales.shape[-1]).repeat_interleave(group, -1)
+    return spread[..., : x.shape[-1]]
+
+
 @functools.cache
 def register_operators() -> None:
     """Make ``torch.ops.tilewright.quant_matmul`` and the gradient of its activations known to torch."""
@@ -51,6 +63,7 @@ def register_operators() -> None:
         out_features: int,
         handle: torch.Tensor,
         activation_scales: torch.Tensor | None,
+        activation_group: int | None,
         bias: torch.Tensor | None,
         residual: torch.Tensor | None,
         quantize: str | None,
@@ -58,8 +71,8 @@ def register_operators() -> None:
         out_dtype: torch.dtype,
     ) -> torch.Tensor:
         return quant_matmul(
-            x, weight_of(handle), activation_scales=activation_scales, bias=bias, residual=residual, quantize=quantize,
-            function=function, out_dtype=out_dtype,
+            x, weight_of(handle), activation_scales=activation_scales, activation_group=activation_group, bias=bias,
+            residual=residual, quantize=quantize, function=function, out_dtype=out_dtype,
         )  # fmt: skip
 
     @run.register_fake
@@ -68,6 +81,7 @@ def register_operators() -> None:
         out_features: int,
         handle: torch.Tensor,
         activation_scales: Any,
+        activation_group: Any,
         bias: Any,
         residual: Any,
         quantize: Any,
@@ -85,8 +99,11 @@ def register_operators() -> None:
         return grad.new_empty((*grad.shape[:-1], in_features))
 
     def keep(ctx: Any, inputs: Any, output: Any) -> None:
-        x, _, handle, scales, ctx.bias, residual, _, ctx.function, _ = inputs
+        x, _, handle, scales, ctx.group, ctx.bias, residual, _, ctx.function, _ = inputs
         ctx.save_for_backward(handle)
+        ctx.owner = (
+            None if is_watched() or handle.is_meta else owner_of(handle)
+        )  # lives until the gradient was asked for
         ctx.width, ctx.dtype, ctx.others = x.shape[-1], x.dtype, (scales, residual)
 
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
@@ -95,11 +112,15 @@ def register_operators() -> None:
                 "gradients through an epilogue's function, residual or scales", ("gradients of x and of the bias",)
             )
         (handle,) = ctx.saved_tensors
-        of_x = gradient(grad.contiguous(), ctx.width, handle).to(ctx.dtype) if ctx.needs_input_grad[0] else None
-        of_bias = None
-        if ctx.needs_input_grad[4]:
+        of_x, of_bias = None, None
+        if ctx.needs_input_grad[0]:
+            of_x = gradient(grad.contiguous(), ctx.width, handle)
+            if ctx.others[0] is not None:
+                of_x = of_x * by_column(ctx.others[0], ctx.group, of_x)
+            of_x = of_x.to(ctx.dtype)
+        if ctx.needs_input_grad[5]:
             of_bias = grad.sum(tuple(range(grad.ndim - 1))).to(ctx.bias.dtype)
-        return of_x, None, None, None, of_bias, None, None, None, None
+        return of_x, None, None, None, None, of_bias, None, None, None, None
 
     run.register_autograd(backward, setup_context=keep)
 
@@ -110,7 +131,7 @@ def register_operators() -> None:
 
     def backward_gradient(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
         return (
-            run(grad.contiguous(), ctx.columns, *ctx.saved_tensors, None, None, None, None, None, grad.dtype),
+            run(grad.contiguous(), ctx.columns, *ctx.saved_tensors, *[None] * 6, grad.dtype),
             None,
             None,
         )

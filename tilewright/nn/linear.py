@@ -231,7 +231,7 @@ class Linear(HeldWeight):
         out = x.dtype if self.out_dtype is None else getattr(torch, self.out_dtype)
         function = None if self._trains(x) else self.function  # the gradient of a function is torch's own
         result = torch.ops.tilewright.quant_matmul(
-            x, self.out_features, self.handle, None, self.bias, None, self.quantize, function, out
+            x, self.out_features, self.handle, None, None, self.bias, None, self.quantize, function, out
         )
         if function is not self.function:
             result = apply_function(self.function, result)

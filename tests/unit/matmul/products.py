@@ -41,7 +41,7 @@ def interpreted(operator: Matmul, *arguments: Any, **named: Any) -> np.ndarray:
     names = ("A", "W", "scale", "zeros", "bias", "output", "a_scale", "residual")
     given = {**dict.fromkeys(names), **dict(zip(names, arguments)), **named}
     A, W, *rest = (given[name] for name in names)
-    held, operands = operator._checked(A.T if operator.layout[0] == "t" else A, W, *rest)
+    held, operands, _ = operator._checked(A.T if operator.layout[0] == "t" else A, W, *rest)
     operands.out[...] = 77
     recipe = operator._recipe
     call = GeneralCall(recipe, Machine(operator.target, operator.arch), A, {})

@@ -74,7 +74,7 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "activation scales": (
         lambda: Product.of(np.zeros((3, K), np.int8), PACKED, activation_scales=np.ones((2, 1), np.float32)),
-        "activation_scales have shape [2, 1], but there are 3 tokens of 64 elements\n  help: one number [1], one a token [3, 1], or one a group of columns [3, 64 / group]",
+        "activation_scales have shape [2, 1], but there are 3 tokens of 64 elements\n  help: one number [1], one a token [3, 1], or one a group of columns [3, 64 / group], with activation_group where that does not come out even",
     ),
     "a kind of activation scales": (
         lambda: operator(a_scale="row"),

@@ -160,12 +160,12 @@ def test_compiled_graphs_call_an_operator(layer: Linear, x: torch.Tensor) -> Non
     compiled = torch.compile(lambda v: torch.relu(layer(v)) + 1, fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(x), torch.relu(layer(x)) + 1)
     found = torch.ops.tilewright.quant_matmul(
-        x, layer.out_features, layer.handle, None, layer.bias, None, None, None, torch.float32
+        x, layer.out_features, layer.handle, None, None, layer.bias, None, None, None, torch.float32
     )
     assert torch.equal(found, layer(x))
     torch.library.opcheck(
         torch.ops.tilewright.quant_matmul,
-        (x, layer.out_features, layer.handle, None, None, None, None, None, torch.float32),
+        (x, layer.out_features, layer.handle, None, None, None, None, None, None, torch.float32),
         test_utils=("test_schema", "test_faketensor"),
     )
 

@@ -1,0 +1,94 @@
+"""Where the result of a call is written: a new array, the caller's own, or one beside that which is copied to it at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import ReadOnlyArgument, WrongArgumentKind, WrongArgumentShape, WrongArgumentStrides
+from tilewright.ir.dtypes import DType
+from tilewright.matmul.arrays import check_device, device_of, empty_like, is_row_major
+from tilewright.runtime.tensors import is_torch
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result of a call.
+
+    Attributes
+    ----------
+    written : the matrix that kernels write.
+    given : what the call gives back.
+    copied : whether that gets its elements from `written` when they are there.
+    """
+
+    written: Any
+    given: Any
+    copied: bool = False
+
+    def settle(self) -> Any:
+        """Give back the result of kernels that were launched."""
+        if self.copied:
+            found = self.written.reshape(self.given.shape)
+            if is_torch(found):
+                self.given.detach().copy_(found)
+            else:
+                self.given[...] = found
+        return self.given
+
+
+def result_for(
+    x: Any, shape: tuple[int, ...], of: DType, out: Any, read: Iterable[Any], what: str = "out"
+) -> Result:  # fmt: skip
+    """The result of a call with activations `x`: ``[rows, N]`` for its kernels, `shape` for the caller.
+
+    Kernels write rows one after another, to addresses that they can copy to, and nothing that they read meanwhile: for any other
+    `out` (a slice of a wider tensor, the residual itself, ``out=x``) they write beside it.
+
+    Parameters
+    ----------
+    shape : of the result, ``[..., N]``; `out` may have one dimension for all rows too.
+    out : the caller's array; None makes one.
+    read : the call's operands, row-major; None for those that there are not.
+    what : the name of `out` where the caller knows it.
+
+    Raises
+    ------
+    WrongArgumentShape, WrongArgumentDevice, WrongArgumentStrides, ReadOnlyArgument : nothing can be written to `out`.
+    """
+    rows = 1
+    for extent in shape[:-1]:
+        rows *= int(extent)
+    matrix = (rows, shape[-1])
+    if out is None:
+        made = empty_like(x, matrix, of)
+        return Result(made, made.reshape(shape))
+    if isinstance(out, tuple):
+        raise WrongArgumentKind(f"{what} is a tuple, expected one array")
+    check_device(what, out, "the activations are", device_of(x))
+    if tuple(out.shape) not in (shape, matrix):
+        raise WrongArgumentShape(f"{what} has shape {list(out.shape)}, expected {list(shape)}")
+    if not is_torch(out) and not out.flags.writeable:
+        raise ReadOnlyArgument(f"{what} is written by the call and is read-only")
+    if is_torch(out) and any(step == 0 for extent, step in zip(out.shape, out.stride()) if extent > 1):
+        raise WrongArgumentStrides(
+            f"{what} is expanded: several of its elements lie at one address", hint="pass one with memory of its own"
+        )
+    if is_row_major(out) and not any(share_memory(out, other) for other in read if other is not None):
+        return Result(out.reshape(matrix), out)
+    return Result(empty_like(x, matrix, of), out, copied=True)
+
+
+def share_memory(one: Any, other: Any) -> bool:
+    """Whether two row-major arrays have bytes in common."""
+    first, second = _address(one), _address(other)
+    return first < second + other.nbytes and second < first + one.nbytes
+
+
+def _address(array: Any) -> int:
+    if isinstance(array, np.ndarray):
+        return int(array.ctypes.data)
+    return int(array.data_ptr())
