@@ -30,17 +30,28 @@ class Ending:
     C: Any
 
 
+def row_scale(plan: BytePlan, ending: Ending, m: Any) -> Any:
+    """What the sums of a row of A are multiplied by, or None."""
+    if plan.of_rows is None:
+        return None
+    return ending.scales_A[T.min(m, ending.C.shape[0] - 1) if plan.of_rows == "token" else 0]
+
+
+def column_scale(plan: BytePlan, ending: Ending, n: Any) -> Any:
+    """What the sums of a row of W are multiplied by, or None."""
+    return T.cast(ending.scales_W[T.min(n, ending.C.shape[1] - 1)], "float32") if plan.by_channel else None
+
+
 @T.macro
-def finish(plan: BytePlan, value: Any, m: Any, n: Any, ending: Ending) -> None:
-    """An element of the result out of its sum."""
+def finish(plan: BytePlan, value: Any, m: Any, n: Any, factors: Any, ending: Ending) -> None:
+    """An element of the result out of its sum, multiplied by `factors` of its row and its column."""
     M, N = ending.C.shape
     epilogue, unit = plan.epilogue, plan.unit
     if plan.scaled:
         value = T.cast(value, "float32") * (1.0 / unit)
-        if plan.of_rows is not None:
-            value = value * ending.scales_A[T.min(m, M - 1) if plan.of_rows == "token" else 0]
-        if plan.by_channel:
-            value = value * T.cast(ending.scales_W[T.min(n, N - 1)], "float32")
+        for factor in list(factors):
+            if factor is not None:
+                value = value * factor
         bias = None if epilogue.bias is None else T.cast(ending.shift[T.min(n, N - 1)], "float32")
         value = epilogue.before_residual(value, None, bias)
         if epilogue.residual:
@@ -54,20 +65,34 @@ def finish(plan: BytePlan, value: Any, m: Any, n: Any, ending: Ending) -> None:
 
 @T.macro
 def store(plan: BytePlan, totals: Any, staged: Any, of_tokens: Any, block: Any, ending: Ending) -> None:
-    """Sums of a tile into C."""
+    """Sums of a tile into C.  All scales are asked for before the first sums are staged: they arrive meanwhile."""
     slab, part, piece = plan.slab, plan.part, plan.piece
+    pieces = part // piece
     for t in list(range(plan.tiles)):
+        column = block * plan.rows + t * slab
+        of_columns = T.alloc_fragment((slab,), "float32")
+        if plan.by_channel:
+            for j in T.Parallel(slab):
+                of_columns[j] = column_scale(plan, ending, column + j)
         for half in list(range(plan.halves)):
-            for p in list(range(part // piece)):
+            row = of_tokens * plan.tokens + half * part
+            of_rows = [T.alloc_fragment((piece,), "float32") for _ in range(pieces)]
+            if plan.of_rows is not None:
+                for p in list(range(pieces)):
+                    for i in T.Parallel(piece):
+                        of_rows[p][i] = row_scale(plan, ending, row + p * piece + i)
+            for p in list(range(pieces)):
                 T.sync_threads()
                 for i, j in T.Parallel(slab, part):
                     if j // piece == p:
                         staged[j - p * piece, i] = totals[t][half][i, j]
                 T.sync_threads()
-                row = of_tokens * plan.tokens + half * part + p * piece
-                column = block * plan.rows + t * slab
                 for i, j in T.Parallel(piece, slab):
-                    finish(plan, staged[i, j], row + i, column + j, ending)
+                    factors = (
+                        None if plan.of_rows is None else of_rows[p][i],
+                        of_columns[j] if plan.by_channel else None,
+                    )
+                    finish(plan, staged[i, j], row + p * piece + i, column + j, factors, ending)
 
 
 @T.macro
@@ -92,5 +117,7 @@ def store_parts(
                 for i, j in T.Parallel(part, share):
                     result[i, j] += other[i, j]
             for i, j in T.Parallel(part, share):
-                finish(plan, result[i, j], row + i, column + j, ending)
+                m, n = row + i, column + j
+                factors = row_scale(plan, ending, m), column_scale(plan, ending, n)
+                finish(plan, result[i, j], m, n, factors, ending)
             T.sync_cluster()
