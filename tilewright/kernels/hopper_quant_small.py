@@ -145,8 +145,7 @@ def small_quant_matmul(
                     a = [T.alloc_fragment((tokens, step), dtype) for _ in range(groups_of_a * steps)]
                     for piece in list(range(groups_of_a * steps)):
                         T.copy(A[0, first * COLUMNS + piece * step], a[piece])
-                        begin(*mine, walk, range(stages)[ahead + piece : ahead + piece + 1])
-                    begin(*mine, walk, range(stages)[ahead + groups_of_a * steps :])
+                    begin(*mine, walk, range(stages)[ahead:])
                     of_a = [T.alloc_fragment((tokens,), "float32") for _ in range(groups_of_a)] if added else []
                     add_columns(a, of_a)
                     codes = T.alloc_fragment((rows, step), dtype)
