@@ -110,6 +110,8 @@ class Assign(DecidingRewriter):
         self.cluster = 1
         self.asynchronous: list[TileOperator] = []
         self.endings: dict[Any, Statement] = {}
+        self.open: list[set[Buffer]] = []
+        """Buffers allocated in each Seq around the statement at hand."""
 
     def visit_Kernel(self, kernel: Kernel) -> Any:
         self.thread_var = kernel.thread_vars[0]
@@ -286,6 +288,13 @@ class Assign(DecidingRewriter):
         indices = tuple(self.visit(index) for index in store.indices)
         buffer, places = self.physical(store.buffer, indices)
         return replace(store, buffer=buffer, indices=places, value=self.visit(store.value))
+
+    def visit_Seq(self, body: Seq) -> Any:
+        self.open.append({one.buffer for one in body.statements if isinstance(one, Allocate)})
+        try:
+            return self.generic(body)
+        finally:
+            self.open.pop()
 
     def visit_Allocate(self, allocate: Allocate) -> Any:
         made = self.generic(allocate)

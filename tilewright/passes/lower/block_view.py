@@ -79,6 +79,10 @@ class BlockView:
         groups = index_binary("add", self.owner.groups_before, self.warpgroup)
         return self.simplify(index_binary("add", groups, self.owner.barriers.operators))
 
+    def lives(self, buffer: Buffer) -> bool:
+        """Whether a buffer that the kernel allocates is still there where the operator stands."""
+        return any(buffer in here for here in self.owner.open)
+
     def operators(self, token: str) -> list[TileOperator]:
         """The asynchronous operators of the role, or block, that a token stands for."""
         return [node for node in self.owner.asynchronous if node.token == token]

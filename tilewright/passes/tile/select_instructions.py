@@ -57,6 +57,7 @@ class GemmPlan:
     k : of the gemm's operands.
     words : registers that keep a sparse gemm's metadata while its products run; None where these are waited for at once.
     copies : groups of ``warps_m * warps_n`` warps that all do the same, where the tile divides among no more.
+    across : columns of the accumulator, of which the gemm has the first `n`; warps have rows of their own then.
     """
 
     instruction: MatrixInstruction
@@ -67,6 +68,7 @@ class GemmPlan:
     k: int
     copies: int = 1
     words: Buffer | None = None
+    across: int = 0
 
     @property
     def tiles_m(self) -> int:
@@ -86,10 +88,29 @@ class GemmPlan:
         """Words of metadata of a lane."""
         return self.tiles_m * -(-self.tiles_k // self.instruction.metadata_steps)
 
+    @property
+    def is_part(self) -> bool:
+        """Whether the accumulator has columns that are not the gemm's."""
+        return self.across not in (0, self.n)
+
+    @property
+    def row_registers(self) -> int:
+        """Registers of the accumulator for one instruction tile's rows."""
+        instruction, tiles = self._across()
+        return instruction.d_fragment.registers * tiles
+
+    def _across(self) -> tuple[MatrixInstruction, int]:
+        """The instruction whose tiles cover a warp's part of the accumulator, and how many of them do so along columns."""
+        if not self.is_part:
+            return self.instruction, self.tiles_n
+        n = max(n for n in self.instruction.n_choices if self.across % n == 0)
+        return self.instruction.sized(n), self.across // n
+
     def accumulator(self) -> Layout:
         """Layout of c: registers of a warp's tiles row by row."""
-        atom = Layout.from_digits((self.instruction.m, self.instruction.n), self.instruction.d_fragment.digits)
-        tile = repeat(repeat(atom, 1, self.tiles_n, REGISTER), 0, self.tiles_m, REGISTER)
+        instruction, tiles_n = self._across()
+        atom = Layout.from_digits((instruction.m, instruction.n), instruction.d_fragment.digits)
+        tile = repeat(repeat(atom, 1, tiles_n, REGISTER), 0, self.tiles_m, REGISTER)
         tile = repeat(tile, 0, self.warps_m, THREAD, self.instruction.threads)
         tile = repeat(tile, 1, self.warps_n, THREAD, self.instruction.threads * self.warps_m)
         return copies(tile, self.copies, self.instruction.threads * self.warps_m * self.warps_n)
@@ -318,8 +339,8 @@ def _misfit(gemm: Product, instruction: MatrixInstruction, tiles: Mapping[Buffer
             return reason
     elif any(more is not None for more in (gemm.scale_a, gemm.scale_b, gemm.shift, gemm.promote_every)):
         return "the product is scaled, shifted or promoted"
-    if gemm.c.buffer.scope != "fragment" or not gemm.c.is_whole:
-        return "the accumulator is not a whole fragment"
+    if gemm.c.buffer.scope != "fragment" or not (gemm.c.is_whole or (instruction.asynchronous and _begins(gemm.c))):
+        return "the accumulator is not a whole fragment" + (" nor its first columns" * instruction.asynchronous)
     for name, region in (("a", gemm.a), ("b", gemm.b)):
         if _in_registers(region) and not region.is_whole:
             return f"{name} is part of a fragment"
@@ -328,6 +349,12 @@ def _misfit(gemm: Product, instruction: MatrixInstruction, tiles: Mapping[Buffer
     if gemm.k % instruction.k:
         return f"k = {gemm.k} is no multiple of {instruction.k}"
     return None
+
+
+def _begins(region: Region) -> bool:
+    """Whether a region is the first columns of its buffer."""
+    first = all(isinstance(start, Const) and start.value == 0 for start in region.starts)
+    return first and region.extents[:-1] == region.buffer.shape[:-1]
 
 
 def _sparse_misfit(gemm: SparseGemm, instruction: MatrixInstruction) -> str | None:
@@ -385,10 +412,13 @@ def _group_plans(
         columns = groups // rows
         if rows * columns != groups or gemm.m % (rows * instruction.m) or gemm.n % columns:
             continue
+        across = gemm.n if gemm.c.is_whole else gemm.c.buffer.static_shape[-1]
+        if across != gemm.n and (columns > 1 or all(across % n for n in instruction.n_choices)):
+            continue
         n = next((n for n in _widths(gemm, instruction, tiles) if gemm.n // columns % n == 0), None)
         if n is None:
             continue
-        plan = GemmPlan(instruction.sized(n), rows, columns, gemm.m, gemm.n, gemm.k)
+        plan = GemmPlan(instruction.sized(n), rows, columns, gemm.m, gemm.n, gemm.k, across=across)
         registers = plan.tiles_m * plan.tiles_n * plan.instruction.accumulator_registers
         if registers <= MAXIMUM_ACCUMULATOR:
             found.append((plan.tiles_m * plan.tiles_n * (instruction.m + n), rows, plan))

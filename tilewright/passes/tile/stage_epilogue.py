@@ -154,7 +154,9 @@ class _Stage(ScopedRewriter):
         self.room = shared_room(kernel, self.context.arch) - shared_bytes(kernel)
         self.ring_room = sum(-(-one.dtype.nbytes(one.size) // 1024) * 1024 for one in slot_buffers(kernel))
         self.accumulators = {
-            gemm.c.buffer: plan for gemm, plan in self.plans.items() if plan.instruction.asynchronous
+            gemm.c.buffer: plan
+            for gemm, plan in self.plans.items()
+            if plan.instruction.asynchronous and not plan.is_part
         }  # fmt: skip
         for node in find(kernel.body, Copy, Parallel):
             self._follow(node)

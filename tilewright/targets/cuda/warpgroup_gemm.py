@@ -64,7 +64,8 @@ def lower_group_wait(wait: Wait, context: Context) -> Statement | None:
     made += _held(gemms, context)
     if wait.pending == 0:
         block: BlockView = context.facts[BLOCK]
-        made += [_settled(block, buffer) for buffer in dict.fromkeys(gemm.c.buffer for gemm in gemms)]
+        accumulators = dict.fromkeys(gemm.c.buffer for gemm in gemms)
+        made += [_settled(block, buffer) for buffer in accumulators if block.lives(buffer)]
     return seq(*made)
 
 
@@ -225,7 +226,7 @@ class _GroupGemm:
 
     def _target(self, row: int, column: int) -> Region:
         size = self.plan.instruction.d_fragment.registers
-        first = const((row * self.plan.tiles_n + column) * size)
+        first = const(row * self.plan.row_registers + column * size)
         return Region(self.block.registers(self.gemm.c.buffer), (first,), (size,))
 
     def _left(self, a: tuple[Var, _Tile] | None, row: int, step: int, count: int) -> Region | Expr:
