@@ -7,6 +7,7 @@ runs turn the problem around: rows of the weight are the instruction's rows, the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,21 +73,27 @@ def group_tiles(rows: int, N: int, cores: int = CORES) -> GroupTiles:
 
 
 @T.macro
-def list_tiles(sizes: Any, count: Any, of: Any, firsts: Any, ends: Any, rows: int) -> None:
+def list_tiles(sizes: Any, count: Any, of: Any, firsts: Any, ends: Any, rows: int, lower: tuple[int, ...] = ()) -> None:
     """Cut runs of ``sizes[experts]`` rows into tiles: how many, the expert of each, its first row, and its run's end.
 
-    Entries behind the last tile have no rows.
+    Entries behind the last tile have no rows.  With `lower`, heights below `rows` from the greatest down, the tiles that end runs
+    and need no more than these stand behind the others, the lowest last: who walks along the list works on tiles
+    of one height, then on those of the next.
     """
     experts = sizes.shape[0]
+    heights = [rows, *lower]
+    least = [*(height + 1 for height in lower), 1]
+    kinds = len(heights)
     with T.Kernel(1, threads=256):
         T.pdl_sync()
         T.pdl_trigger()
-        # Running sums in steps of 1, 2, 4, ...: of rows, and of tiles.
+        # Running sums in steps of 1, 2, 4, ...: of rows, and of tiles of each height.
         run_ends = T.alloc_shared((2, experts), "int32")
-        tile_ends = T.alloc_shared((2, experts), "int32")
+        tile_ends = T.alloc_shared((2, kinds, experts), "int32")
         for e in T.Parallel(experts):
             run_ends[0, e] = sizes[e]
-            tile_ends[0, e] = T.ceildiv(sizes[e], rows)
+            for kind in list(range(kinds)):
+                tile_ends[0, kind, e] = tiles_of_run(sizes[e], kind, heights, least)
         steps = (experts - 1).bit_length()
         for step in list(range(steps)):
             for e in T.Parallel(experts):
@@ -94,22 +101,37 @@ def list_tiles(sizes: Any, count: Any, of: Any, firsts: Any, ends: Any, rows: in
                 counts = e >= 1 << step
                 now, then = (step + 1) % 2, step % 2
                 run_ends[now, e] = run_ends[then, e] + T.if_then_else(counts, run_ends[then, before], 0)
-                tile_ends[now, e] = tile_ends[then, e] + T.if_then_else(counts, tile_ends[then, before], 0)
+                for kind in list(range(kinds)):
+                    added = T.if_then_else(counts, tile_ends[then, kind, before], 0)
+                    tile_ends[now, kind, e] = tile_ends[then, kind, e] + added
         last = steps % 2
+        begins = [0]
+        for kind in list(range(kinds)):
+            begins.append(begins[kind] + tile_ends[last, kind, experts - 1])
         for one in T.Parallel(1):
-            count[one] = tile_ends[last, experts - 1]
+            count[one] = begins[kinds]
         for t in T.Parallel(of.shape[0]):
-            if t >= tile_ends[last, experts - 1]:
+            if t >= begins[kinds]:
                 of[t] = 0
                 firsts[t] = 0
                 ends[t] = 0
-        for e in T.Parallel(experts):
-            own = T.ceildiv(sizes[e], rows)
-            for number in T.serial(own):
-                tile = tile_ends[last, e] - own + number
-                of[tile] = e
-                firsts[tile] = run_ends[last, e] - sizes[e] + number * rows
-                ends[tile] = run_ends[last, e]
+        for kind in list(range(kinds)):
+            for e in T.Parallel(experts):
+                own = tiles_of_run(sizes[e], kind, heights, least)
+                start = run_ends[last, e] - sizes[e] + (0 if kind == 0 else sizes[e] // rows * rows)
+                for number in T.serial(own):
+                    tile = begins[kind] + tile_ends[last, kind, e] - own + number
+                    of[tile] = e
+                    firsts[tile] = start + number * rows
+                    ends[tile] = run_ends[last, e]
+
+
+def tiles_of_run(size: Any, kind: int, heights: Sequence[int], least: Sequence[int]) -> Any:
+    """How many tiles of a kind a run has: of the first as many as it fills, and what is left in the lowest that holds it."""
+    full, rest = size // heights[0], size % heights[0]
+    if kind == 0:
+        return full + T.if_then_else(rest >= least[0], 1, 0)
+    return T.if_then_else((rest >= least[kind]) & (rest <= heights[kind]), 1, 0)
 
 
 @tilewright.jit

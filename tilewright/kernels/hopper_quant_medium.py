@@ -63,6 +63,7 @@ def medium_quant_matmul(
     promoted: bool = False,
     lifted: bool = False,
     experts: int = 0,
+    lower: tuple[int, ...] = (),
 ) -> Any:
     """Product of any number of rows with ``(codes - offset) * scales``, or with the zeros of groups instead of the offset.
 
@@ -85,6 +86,8 @@ def medium_quant_matmul(
     lifted : codes are scaled by one operation instead of two (`T.unpack`), for scales near one another; not with zeros.
     experts : weights that runs of A's rows are multiplied by, one after the other (see `grouped_matmul`); 0 for one weight and
         all rows.
+    lower : heights below `tokens`, the greatest first, that tiles of experts have where a run's last rows need no more: products
+        of few rows take less time.
 
     Returns
     -------
@@ -95,6 +98,7 @@ def medium_quant_matmul(
     of pairs leave ``C[M, N / 2]``.
     """
     assert not experts or not epilogue.residual
+    assert not lower or (experts and not promoted)
     M = T.dynamic("M")
     dtype = str(form.operand)
     down, across, words = form.shape(N, K)
@@ -105,12 +109,13 @@ def medium_quant_matmul(
     groups = blocks // sharing
     kept = out if staged_bytes(out, epilogue) < 4 else "float32"
     piece = min(tokens, SLAB)
+    heights = (tokens, *lower)
     in_turns = warpgroups == 2 and not promoted and tokens >= 64
     unit = form.lifted_unit if lifted and not promoted else 1.0
 
     @T.macro
-    def multiply(which: Any, rings: Any, codes: Any, total: Any, before: Any, count: Any) -> None:
-        """Codes are scaled in registers; one accumulator takes all products."""
+    def multiply(which: Any, rings: Any, codes: Any, total: Any, before: Any, count: Any, left: Any) -> None:
+        """Codes are scaled in registers; one accumulator takes all products, of as many rows of A as are left."""
         a_ring, w_ring, activations, weights, table = rings
         T.clear(total)
         for step in T.serial(count):
@@ -126,17 +131,33 @@ def medium_quant_matmul(
                 )  # fmt: skip
                 if half % halves == 0:
                     activations.receive(number)
-                if in_turns:
-                    T.take_turn(chunk == 0 if half == 0 else False)
-                T.wgmma_gemm(operand, a_ring[number % stages, half % halves, :, :], total, transpose_B=True)
-                if in_turns:
-                    T.pass_turn()
+                begins = chunk == 0 if half == 0 else False
+                multiply_rows(operand, a_ring, (number % stages, half % halves), total, left, heights, begins)
                 T.wait_wgmma(1)
                 if half % halves == 0 and (half > 0 or step > 0):
                     activations.release(number - 1)
             weights.release(chunk)
         T.wait_wgmma(0)
         activations.release((before + count) * slots - 1)
+
+    @T.macro
+    def multiply_rows(
+        operand: Any, a_ring: Any, slot: Any, total: Any, left: Any, among: tuple[int, ...], begins: Any
+    ) -> None:
+        """A product with the rows of A in one slot: as many as the lowest of some heights that holds what is left."""
+        if len(among) == 1 or left > among[1]:
+            multiply_slot(operand, a_ring, slot, total, among[0], begins)
+        else:
+            multiply_rows(operand, a_ring, slot, total, left, among[1:], begins)
+
+    @T.macro
+    def multiply_slot(operand: Any, a_ring: Any, slot: Any, total: Any, height: int, begins: Any) -> None:
+        """A product with so many rows of A, in this warpgroup's turn."""
+        if in_turns:
+            T.take_turn(begins)
+        T.wgmma_gemm(operand, a_ring[slot[0], slot[1], 0:height, :], total[0:own, 0:height], transpose_B=True)
+        if in_turns:
+            T.pass_turn()
 
     @T.macro
     def multiply_by_groups(which: Any, rings: Any, codes: Any, total: Any, before: Any, count: Any) -> None:
@@ -188,15 +209,16 @@ def medium_quant_matmul(
             T.copy(bias[first], shift)
         for t in list(range(tiles)):
             for p in list(range(tokens // piece)):
-                T.sync_threads()
-                for i, j in T.Parallel(own, tokens):
-                    if (i // SLAB == t) & (j // piece == p):
-                        value = total[i, j] * (1 / unit) if unit != 1.0 else total[i, j]
-                        if not epilogue.is_plain:
-                            value = epilogue.before_residual(value, factor[expert], shift[i])
-                        staged[which, j - p * piece, i - t * SLAB] = stored(value, kept)
-                T.sync_threads()
-                put(which, staged, residual, C, first_token + p * piece, end, first + t * SLAB)
+                if first_token + p * piece < end if lower else True:
+                    T.sync_threads()
+                    for i, j in T.Parallel(own, tokens):
+                        if (i // SLAB == t) & (j // piece == p):
+                            value = total[i, j] * (1 / unit) if unit != 1.0 else total[i, j]
+                            if not epilogue.is_plain:
+                                value = epilogue.before_residual(value, factor[expert], shift[i])
+                            staged[which, j - p * piece, i - t * SLAB] = stored(value, kept)
+                    T.sync_threads()
+                    put(which, staged, residual, C, first_token + p * piece, end, first + t * SLAB)
 
     @T.macro
     def put(which: Any, staged: Any, residual: Any, C: Any, first_token: Any, end: Any, first: Any) -> None:
@@ -237,7 +259,8 @@ def medium_quant_matmul(
                 if promoted:
                     multiply_by_groups(which, rings, codes, total, before, count)
                 else:
-                    multiply(which, rings, codes, total, before, count)
+                    left = left_of(tile, shares, runs, rank)
+                    multiply(which, rings, codes, total, before, count, left)
                 T.pdl_sync()
                 if begin > 0:
                     place = (shares.own * sharing + rank) * warpgroups + which
@@ -254,6 +277,13 @@ def medium_quant_matmul(
                     store(which, total, staged, others, C, (expert, first_token, end), row * rows + which * own)
         if in_turns and worked > 0:
             T.end_turns()
+
+    def left_of(tile: Any, shares: Any, runs: Any, rank: Any) -> Any:
+        """Rows of A from a tile's first to its run's end, where that makes a difference."""
+        if not lower:
+            return None
+        _, _, first_token, end = place_of(tile, shares.tiles, runs, rank)
+        return end - first_token
 
     def place_of(tile: Any, listed: Any, runs: Any, rank: Any) -> tuple[Any, Any, Any, Any]:
         """A tile's number of rows of W, its expert, its first row of A, and the end of that expert's."""
@@ -292,12 +322,31 @@ def medium_quant_matmul(
             if count > 0:
                 _, _, first_token, _ = place_of(tile, shares.tiles, runs, rank)
                 T.assume(first_token >= 0)
-                for step in T.serial(count * slots):
-                    slot = activations.acquire(before * slots + step)
-                    column = begin * records * COLUMNS + step * halves * HALF
-                    for half in list(range(halves)):
-                        T.copy(A[first_token, column + half * HALF], a_ring[slot, half, :, :], multicast=sharing > 1)
-                    activations.publish(before * slots + step)
+                left = left_of(tile, shares, runs, rank)
+                bring_rows(A, a_ring, activations, first_token, left, heights, begin, count, before)
+
+    @T.macro
+    def bring_rows(
+        A: Any, a_ring: Any, activations: Any, first_token: Any, left: Any, among: tuple[int, ...],
+        begin: Any, count: Any, before: Any,
+    ) -> None:  # fmt: skip
+        """The columns of a stretch's rows of A: as many rows as the lowest of some heights that holds what is left."""
+        if len(among) == 1 or left > among[1]:
+            bring_columns(A, a_ring, activations, first_token, among[0], begin, count, before)
+        else:
+            bring_rows(A, a_ring, activations, first_token, left, among[1:], begin, count, before)
+
+    @T.macro
+    def bring_columns(
+        A: Any, a_ring: Any, activations: Any, first_token: Any, height: int, begin: Any, count: Any, before: Any
+    ) -> None:
+        """The columns of a stretch, of so many rows of A."""
+        for step in T.serial(count * slots):
+            slot = activations.acquire(before * slots + step)
+            column = begin * records * COLUMNS + step * halves * HALF
+            for half in list(range(halves)):
+                T.copy(A[first_token, column + half * HALF], a_ring[slot, half, 0:height, :], multicast=sharing > 1)
+            activations.publish(before * slots + step)
 
     @T.macro
     def product(W: Any, A: Any, factor: Any, bias: Any, residual: Any, runs: Any, C: Any) -> None:
@@ -351,7 +400,7 @@ def medium_quant_matmul(
             of = T.alloc_global((length,), "int32")
             firsts = T.alloc_global((length,), "int32")
             ends = T.alloc_global((length,), "int32")
-            list_tiles(sizes, listed, of, firsts, ends, tokens)
+            list_tiles(sizes, listed, of, firsts, ends, tokens, lower)
             product(W, A, factor, bias, None, (of, firsts, ends, listed), C)
 
         return rows_of_experts

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tilewright.kernels.code_table import table_bytes
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.hopper_quant_medium import HALF, PADDING, SLAB, staged_bytes
@@ -31,6 +33,29 @@ def medium_quant_choice(
     """The sizes that `medium_quant_matmul` is called with for a problem."""
     tokens, tiles, blocks = _tiles(N, K, M)
     return {**fitted(form, tokens, tiles, out, epilogue), "blocks": blocks}
+
+
+RUNS: dict[int, tuple[int, tuple[int, ...]]] = {8: (16, ()), 16: (32, (16,)), 64: (64, (32,))}
+"""Rows of A of a tile of experts, and the lower heights, for runs of up to so many rows on average; for others `LONG_RUNS`.
+
+Runs differ: where some of them need two tiles, their weights are decoded twice, and rows of a tile that are not there cost as much as others.
+Of heights that serve runs that are all alike as well as runs that are not, these lose least (both measured).
+"""
+
+LONG_RUNS: tuple[int, tuple[int, ...]] = (128, (64, 32))
+
+
+def expert_quant_choices(
+    rows: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN
+) -> list[dict[str, Any]]:
+    """Sizes of `medium_quant_matmul` for experts whose runs have about so many rows; the first ones for these, then those for others."""
+    first = next((RUNS[most] for most in RUNS if rows <= most), LONG_RUNS)
+    whole: list[tuple[int, tuple[int, ...]]] = [(tokens, ()) for tokens in (16, 32, 64, 128)]
+    found: list[dict[str, Any]] = []
+    for tokens, lower in dict.fromkeys([first, *RUNS.values(), LONG_RUNS, *whole]):
+        sizes = fitted(form, tokens, 2, out, epilogue)
+        found.append({**sizes, "promoted": sizes["promoted"] and not lower, "lower": lower, "blocks": RESIDENT})
+    return found
 
 
 def fitted(

@@ -17,7 +17,7 @@ from tilewright.kernels.expert_epilogue import expert_epilogue
 from tilewright.kernels.grouped_matmul import GroupTiles, group_tiles
 from tilewright.kernels.grouped_matmul import grouped_matmul as grouped_kernel
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
-from tilewright.kernels.hopper_quant_medium_choice import medium_quant_choice
+from tilewright.kernels.hopper_quant_medium_choice import expert_quant_choices
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.arrays import (
@@ -41,7 +41,7 @@ from tilewright.specialization import compile
 from tilewright.targets.registry import resolve
 from tilewright.tuning import Candidate, Database
 
-VERSION = 1
+VERSION = 2
 """Changes when what was tuned says nothing of the kernels any more."""
 
 
@@ -187,11 +187,7 @@ def _candidates(tier: str, experts: int, facts: WeightFacts, request: Request, a
     else:
         form = form_of(facts, request.activations)
         assert form is not None
-        for columns in (facts.N * experts, 4 * facts.N * experts):
-            # There are blocks for all multiprocessors: those of many experts run at once.
-            most = max(columns, 256 * arch.cores)
-            for each in (rows, 16, 32, 64, 128, 256):
-                found.append(medium_quant_choice(most, facts.K, each, form, request.out, _epilogue(request)))
+        found += expert_quant_choices(rows, form, request.out, _epilogue(request))
     return list({repr(options): options for options in found}.values())
 
 
@@ -258,7 +254,8 @@ def _fragment_call(
     mode = None if form.zero is None else "rescale" if facts.zeros == "rescale" else "original"
     offset = coding.offset if point is None else point
     plain = form.zero is None and not options["promoted"] and form.is_liftable(offset)
-    ways = (*options.items(), ("lifted", plain and weights.can_be_lifted(form)))
+    chosen = {**options, "lower": tuple(options.get("lower", ()))}  # files give lists
+    ways = (*chosen.items(), ("lifted", plain and weights.can_be_lifted(form)))
     kernel = _fragment_kernel(
         experts, facts.N, facts.K, form, request.out, offset, mode, _epilogue(request), ways, arch
     )

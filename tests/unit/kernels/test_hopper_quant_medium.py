@@ -150,3 +150,48 @@ def test_text_is_asynchronous_and_keeps_its_registers(N: int, K: int, M: int) ->
     assert "thread = tx & 127;" in text  # what the device's compiler folds conditions on rows with
     resources = kernel.resources()["some_rows_kernel"]
     assert resources["spill_store_bytes"] == 0
+
+
+RUNS = {
+    "tiles of three heights": ([0, 5, 64, 65, 130, 32, 33, 300, 1], {"tokens": 128, "lower": (96, 64, 32)}),
+    "of two, and shared ones": ([16, 17, 0, 40, 3], {"tokens": 32, "lower": (16,), "blocks": 5}),
+    "runs without rows": ([0, 0, 0], {"tokens": 64, "lower": (32,)}),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_runs_end_in_tiles_of_their_height(name: str) -> None:
+    check_runs(name, "interpret")
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", RUNS)
+def test_emulated_runs_end_in_tiles_of_their_height(name: str) -> None:
+    check_runs(name, "emulate")
+
+
+def check_runs(name: str, how: str) -> None:
+    """Experts' products, each run against float64."""
+    sizes, options = RUNS[name]
+    N, K, M, experts = 160, 384, sum(sizes) + 2, len(sizes)
+    form = FragmentRecords(4, ALL["float16"], ALL["float16"])
+    rng = np.random.default_rng(M)
+    a = rng.standard_normal((M, K)).astype(np.float16)
+    words, weights = [], []
+    for _ in sizes:
+        codes = rng.integers(0, 16, (N, K)).astype(np.uint8)
+        scales = (rng.random((N, K // 128)) * 0.1).astype(np.float16)
+        words.append(form.pack({"codes": codes, "scales": scales}))
+        weights.append((codes - 8.0) * np.repeat(scales.astype(np.float64), 128, axis=1))
+    program = medium_quant_matmul.trace(N, K, form, experts=experts, tiles=1, records=1, **options)
+    kernel = tilewright.compile(program, target=TARGET)
+    found = np.full((M, N), np.nan, np.float16)
+    factor, bias = np.ones(experts, np.float32), np.zeros((1, 1), np.float32)
+    getattr(kernel, how)(np.concatenate(words), a, factor, bias, np.array(sizes, np.int32), found)
+    start = 0
+    for size, weight in zip(sizes, weights, strict=True):
+        rows = a[start : start + size].astype(np.float64)
+        bound = np.abs(rows @ weight.T) * 2.0**-11 + np.abs(rows) @ np.abs(weight).T * (2.0**-11 + K * 2.0**-22)
+        assert np.all(np.abs(found[start : start + size] - rows @ weight.T) <= bound)
+        start += size
+    assert np.isnan(found[start:]).all()
