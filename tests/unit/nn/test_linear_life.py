@@ -160,7 +160,7 @@ def test_a_state_dict_without_the_layer_leaves_it_alone() -> None:
 
 def test_a_bias_that_is_not_there_is_missing() -> None:
     layer, other = (Linear.from_float(torch.nn.Linear(24, 9, bias=bias), "int4", group=8) for bias in (True, False))
-    with pytest.raises(RuntimeError, match='Missing key.*"bias"'):
+    with pytest.raises(RuntimeError, match=r'Missing key.*"bias"'):
         layer.load_state_dict(other.state_dict())
     assert layer.load_state_dict(other.state_dict(), strict=False).missing_keys == ["bias"]
     assert layer.bias is not None
