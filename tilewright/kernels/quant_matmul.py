@@ -50,12 +50,14 @@ class InvalidOption(TilewrightError):
 
 
 def _check_options(
-    weights: str, zero: Any, activations: str, out: str, arithmetic: str, codebook: tuple[int, ...] | None
+    weights: str, zero: Any, activations: str, out: str, arithmetic: str, codebook: tuple[float, ...] | None
 ) -> None:
     """Raise InvalidOption for the first option that has an impossible value."""
     codes = tilewright.dtype(weights)
-    if not codes.is_integer or codes.bits > 8:
-        raise InvalidOption("weights", weights, "an integer type of at most 8 bits")
+    if codes.bits > 8 or not (codes.is_integer or (codes.is_float and not codes.is_packed)):
+        raise InvalidOption("weights", weights, "an integer type of at most 8 bits, or a float type of 8")
+    if codes.is_float and arithmetic != "float32":
+        raise InvalidOption("arithmetic", arithmetic, f"'float32', in which {weights} are multiplied")
     number = isinstance(zero, (int, float)) and not isinstance(zero, bool) and math.isfinite(zero)
     if zero is not None and not number:
         raise InvalidOption("zero", zero, "a number, or None where the kernel takes a tensor of zero points")
@@ -64,15 +66,32 @@ def _check_options(
     if not tilewright.dtype(out).is_float:
         raise InvalidOption("out", out, "a float type")
     if codebook is not None and not _is_table(codebook, codes.bits, activations, arithmetic):
-        expected = f"{1 << codes.bits} whole numbers, at most 255 apart, multiplied in int8"
+        expected = (
+            f"{1 << codes.bits} whole numbers, at most 255 apart, multiplied in int8, or as many floats in float32"
+        )
         raise InvalidOption("codebook", codebook, expected)
+    if codebook is not None and _has_fractions(codebook) and zero != 0:
+        raise InvalidOption("zero", zero, "0 where a codebook holds floats")
     if arithmetic not in ("int8", "float32"):
         raise InvalidOption("arithmetic", arithmetic, "'int8' or 'float32'")
 
 
-def _is_table(codebook: tuple[int, ...], bits: int, activations: str, arithmetic: str) -> bool:
-    whole_numbers = all(isinstance(value, int) for value in codebook) and max(codebook) - min(codebook) <= 255
-    return len(codebook) == 1 << bits <= 16 and whole_numbers and (activations == "int8" or arithmetic == "int8")
+def _is_table(codebook: tuple[float, ...], bits: int, activations: str, arithmetic: str) -> bool:
+    if len(codebook) != 1 << bits or bits > 4:
+        return False
+    if _has_fractions(codebook):
+        return arithmetic == "float32" and all(math.isfinite(value) for value in codebook)
+    return max(codebook) - min(codebook) <= 255 and (activations == "int8" or arithmetic == "int8")
+
+
+def _has_fractions(codebook: tuple[float, ...]) -> bool:
+    """Whether a codebook holds floats, which are multiplied as such, whole or not."""
+    return not all(isinstance(value, int) for value in codebook)
+
+
+def run_of_floats(group: int) -> int:
+    """Elements of K for which a tile holds floats of a codebook: as few as a group has, and as leave it in the first-level cache."""
+    return next((run for run in range(min(RUN, group), 7, -1) if group % run == 0 and run % 8 == 0), group)
 
 
 def columns(arch: Arch | None) -> int:
@@ -116,22 +135,22 @@ def quant_matmul(
     out: str = "float32",
     arithmetic: str = "int8",
     block_N: int | None = None,
-    codebook: tuple[int, ...] | None = None,
+    codebook: tuple[float, ...] | None = None,
 ) -> Any:
     """The product with a quantised weight ``[N, K]``.
 
     Parameters
     ----------
-    weights : type of the codes, a signed or unsigned integer of at most 8 bits.
+    weights : type of the codes, a signed or unsigned integer of at most 8 bits, or a float of 8 bits (in float32 arithmetic).
     group : elements of K that share a scale; K for one scale a column.
     zero : the one zero point of all groups (0 for signed codes, 8 for offset uint4), or None where the kernel
         takes a tensor of them.
     activations : float type of A, or ``"int8"`` for activations already quantised, which come with a scale a token.
     out : float type of C.
     arithmetic : ``"int8"``: float activations are quantised, one scale a token, as part of the call; ``"float32"``:
-        they are multiplied as they are.
-    codebook : the whole numbers that unsigned codes of at most four bits stand for, where they are not their own; from these
-        `zero` is taken off.  Only for int8 arithmetic.
+        they are multiplied as they are, and so are int8 activations by codes that are floats.
+    codebook : the numbers that unsigned codes of at most four bits stand for, where they are not their own; from these `zero` is
+        taken off.  Whole ones in int8 arithmetic; in float32 arithmetic any, with `zero` 0.
 
     Returns
     -------
@@ -153,12 +172,14 @@ def quant_matmul(
         raise InvalidGroup(group, K)
     columns_given = block_N
     groups = K // group
-    least = min(codebook) if codebook is not None else 0
+    fractions = codebook is not None and _has_fractions(codebook)
+    least = 0 if codebook is None or fractions else int(min(codebook))
     table = None if codebook is None else tuple(value - least for value in codebook)
     zero = zero if zero is None else zero - least
     has_zeros = zero is None or zero != 0
     quantise = activations != "int8" and arithmetic == "int8"
-    operand = "int8" if quantise or activations == "int8" else "float32"
+    floats = tilewright.dtype(weights).is_float or fractions
+    operand = "int8" if not floats and (quantise or activations == "int8") else "float32"
     whole_zero = zero is not None and zero == int(zero)
     begins_shifted = (
         has_zeros and (whole_zero or (zero is not None and operand == "float32")) and _is_processor(T.machine())
@@ -166,7 +187,7 @@ def quant_matmul(
     sum_type = "int32" if begins_shifted and operand == "int8" else "float32"
     tiles = by_tiles(T.machine(), operand)
     together = 1 if tiles or operand != "int8" else groups_together(T.machine(), groups, group)
-    run = group * together
+    run = run_of_floats(group) if fractions else group * together
     M = T.dynamic("M")
 
     @T.macro
@@ -211,17 +232,22 @@ def quant_matmul(
     ) -> None:
         # A matrix unit is done with a group so fast that sums in the second-level cache would keep it waiting.
         block_N = columns_given or (beside_tiles if tiles and beside_tiles else columns(T.machine()))
+        if fractions and not columns_given:
+            block_N //= 2  # a tile of floats is as large as four of codes
         with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=1) as (bn, bm):
             tile = T.alloc_shared((block_M, run), operand)
             # Few rows are multiplied by codes as they come out of the registers, many by a tile of what is multiplied.
-            codes = "uint8" if weights.startswith("u") else "int8"
+            codes = "float32" if fractions else weights if floats else "uint8" if weights.startswith("u") else "int8"
             weight = T.alloc_fragment((block_N, run), codes)
             result = T.alloc_fragment((block_M, block_N), "float32")
             T.clear(result)
-            for part in T.serial(groups // together):
-                k, g = part * run, part * together
+            for part in T.serial(K // run):
+                k, g = part * run, part * run // group
                 T.copy(A[bm * block_M, k], tile)
-                T.decode(W[bn * block_N : bn * block_N + block_N, k : k + run], weight, codebook=table)
+                if floats and not fractions:
+                    T.copy(W[bn * block_N : bn * block_N + block_N, k : k + run], weight)
+                else:
+                    T.decode(W[bn * block_N : bn * block_N + block_N, k : k + run], weight, codebook=table)
                 scale = scales[g : g + together, bn * block_N : bn * block_N + block_N]
                 shift = sums[g : g + together, bm * block_M : bm * block_M + block_M] if begins_shifted else None
                 T.gemm(tile, weight, result, transpose_B=True, scale_B=scale, shift=shift, groups=together)
@@ -232,7 +258,7 @@ def quant_matmul(
                     shift[g, n] = point * scales[g, bn * block_N + n]
                 T.gemm(sums[bm * block_M : bm * block_M + block_M, 0:groups], shift, result)
             for m, n in T.Parallel(block_M, block_N):
-                factor = token_scales[bm * block_M + m] if operand == "int8" else 1.0
+                factor = token_scales[bm * block_M + m] if quantise or activations == "int8" else 1.0
                 C[bm * block_M + m, bn * block_N + n] = T.cast(result[m, n] * factor, out)
 
     @T.macro
@@ -248,7 +274,9 @@ def quant_matmul(
         if has_zeros or operand != activations:
             prepare(A, operands, token_scales, sums)
         # Codes become floats in registers as fast as a tile of floats is read.
-        if operand == "float32" or _multiplies_codes_faster(T.machine(), weights):
+        if fractions and M > FEW_ROWS:
+            multiply(operands, token_scales, sums, W, scales, zeros, C, 64)
+        elif operand == "float32" or _multiplies_codes_faster(T.machine(), weights):
             multiply(operands, token_scales, sums, W, scales, zeros, C, 16)
         elif tiles and M < LEAST_ROWS:
             multiply(operands, token_scales, sums, W, scales, zeros, C, LEAST_ROWS - 1)

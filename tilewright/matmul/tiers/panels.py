@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.formats import Format
+from tilewright.formats import Format, number_format
 from tilewright.ir.dtypes import DType, dtype, pack
 from tilewright.kernels.quant_matmul import quant_matmul
 from tilewright.machine.arch import Arch
@@ -35,10 +35,11 @@ class Panels:
             (arch.has_threads, f"it is for processors, not {arch.target}"),
             (
                 panel_codes(facts.format, request) is None,
-                f"it unpacks whole numbers of at most 8 bits, which {facts.format}'s are no multiples of",
+                f"it unpacks whole numbers and floats of at most 8 bits, which {facts.format}'s are no multiples of",
             ),
             (facts.gather or facts.K % facts.group != 0, "groups are not whole runs of columns"),
             (facts.zeros not in ("none", "one", "groups"), f"zeros of mode {facts.zeros}"),
+            (facts.zeros != "none" and panel_codes(facts.format, request) == panel_table(facts.format), "zeros beside a table of floats"),
             (facts.multiplier or facts.divisors or facts.slots or facts.tiles[1], "second-level scales or divisors"),
             (bool(epilogue), "the call has an epilogue"),
             (not dtype(request.out).is_float, f"results of {request.out}"),
@@ -67,7 +68,8 @@ class Panels:
         zero = None if facts.zeros == "groups" else facts.zero * codes.factor
         kernel = quant_matmul.for_target(
             machine.arch, facts.N, facts.K, weights=codes.dtype.name, codebook=codes.table, group=facts.group, zero=zero,
-            activations=request.activations, out=request.out, arithmetic="int8" if request.quantize else "float32",
+            activations=request.activations, out=request.out,
+            arithmetic="float32" if codes.dtype.is_float or not request.quantize else "int8",
             **options,
         )  # fmt: skip
 
@@ -97,16 +99,20 @@ class PanelCodes:
     dtype : of what is held.
     factor : what is multiplied is the format's value times this one, which the scales take off again.
     table : the number that each code of `dtype` stands for, or None where it stands for itself.
+    floats : for each code of the format, the code of `dtype`, a float type; empty where that is none.
     """
 
     dtype: DType
     factor: float
-    table: tuple[int, ...] | None = None
+    table: tuple[float, ...] | None = None
+    floats: bytes = b""
 
     def of(self, weight: QuantizedWeight) -> np.ndarray:
         """A weight's codes as a kernel packs them."""
         if self.table is not None:
             return pack(weight.codes, self.dtype)
+        if self.floats:
+            return np.frombuffer(self.floats, np.uint8)[weight.codes].view(self.dtype.numpy)
         if weight.format.dtype == self.dtype:
             return weight.packed
         values = weight.format.decode(weight.codes) * self.factor
@@ -125,10 +131,12 @@ def panel_codes(format: Format, request: Request) -> PanelCodes | None:
     if int8 and short and format.bits <= 4 and np.isfinite(format.table).all() and (plain or request.quantize):
         steps = float(factor) if factor is not None else byte_factor(format)
         return PanelCodes(dtype("uint4"), steps, _padded(tuple(int(v) for v in np.rint(format.table * steps))))
-    return None if plain is None or factor is None else PanelCodes(plain, float(factor))
+    if plain is None or factor is None:
+        return None if request.quantize else panel_floats(format) or panel_table(format)
+    return PanelCodes(plain, float(factor))
 
 
-def _padded(values: tuple[int, ...]) -> tuple[int, ...]:
+def _padded(values: tuple[float, ...]) -> tuple[float, ...]:
     """A table for codes of four bits; codes beyond the format's are in no weight."""
     return values + values[:1] * (16 - len(values))
 
@@ -140,6 +148,39 @@ def byte_factor(format: Format) -> float:
     factors = np.arange(64.0, 127.0 + 1 / 64, 1 / 64)[:, None] / largest
     errors = np.abs(np.rint(format.table * factors) / factors - format.table).max(axis=1)
     return float(factors[errors.argmin(), 0])
+
+
+@functools.cache
+def panel_floats(format: Format) -> PanelCodes | None:
+    """The float type of 8 bits that holds a format's values, or their doubles, exactly; None where there is none."""
+    if not format.values or format.unused:
+        return None
+    for name in FLOAT_TYPES:
+        of = number_format(name)
+        assert of.dtype is not None
+        known = {_bits(value): code for code, value in reversed(list(enumerate(of.values)))}
+        for factor in (1.0, 2.0):
+            found = [known.get(_bits(value * factor)) for value in format.values]
+            if None not in found:
+                return PanelCodes(of.dtype, factor, floats=bytes(code for code in found if code is not None))
+    return None
+
+
+@functools.cache
+def panel_table(format: Format) -> PanelCodes | None:
+    """A table of the floats that codes of at most four bits stand for; None where there are more, or some are not finite."""
+    if format.bits > 4 or not format.values or not np.isfinite(format.table).all():
+        return None
+    return PanelCodes(dtype("uint4"), 1.0, _padded(tuple(float(value) for value in format.table)))
+
+
+def _bits(value: float) -> bytes:
+    """What tells numbers apart, the zeros too; NaN is one."""
+    return np.float64(np.nan if np.isnan(value) else value).tobytes()
+
+
+FLOAT_TYPES = ("e4m3", "e5m2")
+"""Formats whose codes a kernel makes floats of in registers."""
 
 
 @functools.cache

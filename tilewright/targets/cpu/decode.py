@@ -1,29 +1,30 @@
 """`Decode` of packed codes into a tile in panel order: loads, shifts and masks, and whole vectors stored.
 
 Where few rows are multiplied, gemms unpack codes themselves (`forward_operands`); a tile pays when many do.  Codes that stand
-for other whole numbers (nf4, e2m1) become bytes by a shuffle, whose table is the codebook.
+for other whole numbers (nf4, e2m1) become bytes by a shuffle, whose table is the codebook; where they become floats, the shuffle
+is one of words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir.dtypes import UINT8, UINT64
-from tilewright.ir.nodes import Call, Expr, Let, Seq, Statement, Store, Var, const, index_binary
+from tilewright.ir.dtypes import FLOAT32, UINT8, UINT64, dtype
+from tilewright.ir.nodes import Call, Expr, Let, Load, Seq, Statement, Store, Var, binary, const, index_binary
 from tilewright.machine.dot import OperandPlan
 from tilewright.ops.base import static_extents
 from tilewright.ops.decode import Decode
 from tilewright.passes.context import Context
 from tilewright.passes.tile.beginnings import unproven_beginning
-from tilewright.passes.tile.choose_products import dot_instructions
+from tilewright.passes.tile.choose_products import dot_instructions, first_match
 from tilewright.passes.tile.plan_operand_layouts import PhysicalOperand, physical_operand
 from tilewright.targets.cpu.multiplicands import PanelRight
 from tilewright.targets.cpu.operands import inside
 from tilewright.targets.cpu.requests import Requests, requests_of
-from tilewright.targets.cpu.vectors import add, is_multiple, loop, mul, reinterpret
+from tilewright.targets.cpu.vectors import add, is_multiple, loop, mul, reinterpret, splat_const
 
 TABLE = 16
-"""Bytes among which a shuffle chooses: codes of at most four bits."""
+"""Numbers among which a shuffle chooses: codes of at most four bits."""
 
 
 def lower_decode(op: Decode, context: Context) -> Statement | None:
@@ -38,6 +39,8 @@ def lower_decode(op: Decode, context: Context) -> Statement | None:
         or unproven_beginning(op.source, context.analyzer)
     ):
         return None
+    if tile.memory.dtype == FLOAT32:
+        return _unpack_floats(op, source, tile, context) if op.codebook is not None else None
     for instruction in dot_instructions(context.arch):
         if instruction.vector.bits == 8 and instruction.depth == tile.layout.run:
             return _unpack(op, source, tile, OperandPlan(instruction), requests_of(context.arch))
@@ -52,6 +55,12 @@ def looked_up(codes: Expr, values: Sequence[float]) -> Expr:
     return Call(codes.dtype, "cpu.look_up", (codes, *halves))
 
 
+def chosen(codes: Expr, values: Sequence[float]) -> Expr:
+    """The float that each lane's code stands for; codes of four bits may have others above them."""
+    table = [const(float(value), FLOAT32) for value in values] + [const(0.0, FLOAT32)] * (TABLE - len(values))
+    return Call(FLOAT32.with_lanes(codes.dtype.lanes), "cpu.choose", (codes, *table))
+
+
 def _alike(op: Decode, source: PhysicalOperand, tile: PhysicalOperand) -> bool:
     """Whether every load of the source becomes whole vectors of the tile, none beyond the end of k."""
     codes, bytes_ = source.layout, tile.layout
@@ -60,11 +69,13 @@ def _alike(op: Decode, source: PhysicalOperand, tile: PhysicalOperand) -> bool:
         return False
     n_axis, k_axis = (0, 1) if codes.transposed else (1, 0)
     starts, k = op.source.starts[-2:], extents[-2:][k_axis]
+    floats = tile.memory.dtype == FLOAT32
     return (
-        (codes.transposed, codes.lanes, codes.run) == (bytes_.transposed, bytes_.lanes, bytes_.run)
+        (codes.transposed, codes.lanes) == (bytes_.transposed, bytes_.lanes)
+        and bytes_.run == (1 if floats else codes.run)
         and bytes_.share == 1
         and op.source.dtype.is_packed
-        and tile.memory.dtype.bits == 8
+        and (floats or tile.memory.dtype.bits == 8)
         and op.destination.is_whole
         and k % codes.step == 0
         and inside(op.source, k_axis) == k
@@ -73,18 +84,52 @@ def _alike(op: Decode, source: PhysicalOperand, tile: PhysicalOperand) -> bool:
     )
 
 
-def _unpack(
+def _source(
     op: Decode, source: PhysicalOperand, tile: PhysicalOperand, plan: OperandPlan, requests: Requests
-) -> Statement:
-    codes, bytes_ = source.layout, tile.layout
+) -> tuple[PanelRight, Expr]:
+    """The codes as micro-kernels read them, and how many of the tile's panels exist."""
+    codes = source.layout
     n_axis, k_axis = (0, 1) if codes.transposed else (1, 0)
     starts = op.source.starts[-2:]
     panel = index_binary("floordiv", starts[n_axis], codes.lanes)
     first = index_binary("floordiv", starts[k_axis], codes.step)
     right = PanelRight(source.memory, codes, op.source.dtype, plan, panel, first, requests)
-    exist = index_binary(
-        "min", index_binary("floordiv", add(inside(op.source, n_axis), codes.lanes - 1), codes.lanes), bytes_.panels
-    )
+    whole = index_binary("floordiv", add(inside(op.source, n_axis), codes.lanes - 1), codes.lanes)
+    return right, index_binary("min", whole, tile.layout.panels)
+
+
+def _unpack_floats(op: Decode, source: PhysicalOperand, tile: PhysicalOperand, context: Context) -> Statement | None:
+    """Codes by their number in a codebook of floats: a word of each load holds those of one column, which shifts bring down in turn."""
+    codes, floats, bits = source.layout, tile.layout, op.source.dtype.bits
+    plan = first_match(FLOAT32, FLOAT32, context.arch)
+    if plan is None or codes.step * bits != 32 or op.codebook is None:
+        return None
+    right, exist = _source(op, source, tile, plan, requests_of(context.arch))
+    words, values = dtype("uint32").with_lanes(codes.lanes), op.codebook
+
+    def one(vector: Expr, position: Expr) -> list[Statement]:
+        loaded = Var(words, "loaded")
+        whole = Load(right.loaded, source.memory, (right.place(vector, position),))
+        statements: list[Statement] = [*right.ahead(vector, position), Let(loaded, reinterpret(whole, words))]
+        for k in range(codes.step):
+            shift = k % codes.run * 8 + k // codes.run * bits
+            number = binary("shr", loaded, splat_const(shift, words)) if shift else loaded
+            if 1 << bits < TABLE:
+                number = binary("and", number, splat_const((1 << bits) - 1, words))
+            place = add(mul(add(mul(vector, floats.loads), mul(position, codes.step)), codes.lanes), k * codes.lanes)
+            statements.append(Store(tile.memory, (place,), chosen(number, values)))
+        return [Seq(tuple(statements))]
+
+    loads = floats.loads // codes.step
+    body = loop("vector", 0, exist, lambda vector: loop("position", 0, loads, lambda position: one(vector, position)))
+    return Seq((*source.declare, *body), span=op.span)
+
+
+def _unpack(
+    op: Decode, source: PhysicalOperand, tile: PhysicalOperand, plan: OperandPlan, requests: Requests
+) -> Statement:
+    codes, bytes_ = source.layout, tile.layout
+    right, exist = _source(op, source, tile, plan, requests)
 
     def one(vector: Expr, position: Expr) -> list[Statement]:
         loaded = Var(right.loaded, "loaded")

@@ -113,6 +113,14 @@ def _look_up_reference(codes: np.ndarray, low: np.ndarray, high: np.ndarray) -> 
 
 # Bytes by their number, below 16, in a table of two words.
 _machine_function("cpu.look_up", "tw_look_up_{code}{lanes}", _look_up_reference)
+
+
+def _choose_reference(codes: np.ndarray, *values: np.ndarray) -> np.ndarray:
+    return np.array(values, np.float32)[np.asarray(codes) & len(values) - 1]
+
+
+# Floats by the lowest four bits of each lane, among sixteen.
+_machine_function("cpu.choose", "tw_choose_{code}{lanes}", _choose_reference, 17)
 register(Intrinsic("cpu.total", 1, lambda values: np.asarray(values).sum(axis=-1)))
 DEVICE_FUNCTIONS["cpu.total"] = DeviceFunction(_spell_total, HEADER)
 _machine_function("cpu.dot2_bf16", "tw_dot2_bf16_{code}{lanes}", _dot_reference(2))

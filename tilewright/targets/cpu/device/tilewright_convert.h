@@ -199,17 +199,30 @@ TW_INLINE V(f32) FN(tf32_from_f32)(V(f32) x) {
 }
 
 /* The eight-bit formats. */
+#if LANES == 16 && defined(__AVX512BW__) && defined(__AVX512VL__)
+/* As float16 with exponents 8 too small; what would be the largest number is NaN. */
+TW_INLINE V(f32) FN(f32_from_e4m3fn)(V(u8) x) {
+  __m256i half = _mm256_slli_epi16(_mm256_cvtepi8_epi16((__m128i)x), 7);
+  __m512 value = _mm512_mul_ps(_mm512_cvtph_ps(_mm256_and_si256(half, _mm256_set1_epi16((short)0xbfff))), _mm512_set1_ps(256));
+  __mmask16 nan = _mm512_cmpeq_epi32_mask(_mm512_slli_epi32(_mm512_castps_si512(value), 1), _mm512_set1_epi32(0x43f00000 << 1));
+  return (V(f32))_mm512_mask_blend_ps(nan, value, _mm512_set1_ps(NAN));
+}
+TW_INLINE V(f32) FN(f32_from_e5m2)(V(u8) x) {
+  return (V(f32))_mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16((__m128i)x), 8));
+}
+#else
 TW_INLINE V(f32) FN(f32_from_e4m3fn)(V(u8) x) {
   V(u32) wide = FN(u32_of_u8)(x), sign = wide >> 7, code = wide & 0x7f;
   TW_DECODE(3, 7)
   return FN(float_u32)(SELECT(code == 0x7f, SPLAT(0x7fc00000, u32), magnitude, u32) | sign << 31);
 }
+TW_INLINE V(f32) FN(f32_from_e5m2)(V(u8) x) { return FN(f32_from_f16)(CONVERT(x, u16) << 8); }
+#endif
 TW_INLINE V(u8) FN(e4m3fn_from_f32)(V(f32) x) {
   TW_ENCODE(3, 7, 0x7eu)
   code = SELECT(magnitude > 0x7f800000, SPLAT(0x7f, u32), code, u32);
   return TW_STORE_CODE(code | sign << 7, u8);
 }
-TW_INLINE V(f32) FN(f32_from_e5m2)(V(u8) x) { return FN(f32_from_f16)(CONVERT(x, u16) << 8); }
 TW_INLINE V(u8) FN(e5m2_from_f32)(V(f32) x) {
   TW_ENCODE(2, 15, 0x7cu)
   code = SELECT(magnitude > 0x7f800000, SPLAT(0x7e, u32), code, u32);

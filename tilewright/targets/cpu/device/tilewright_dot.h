@@ -121,6 +121,26 @@ TW_LOOK_UP(16, uint8x16_t table = vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(
 TW_LOOK_UP_ONE_BY_ONE(16)
 #endif
 
+/* Floats of a table of sixteen by the lowest four bits of each lane. */
+#define TW_CHOOSE(lanes, ...)                                                                  \
+  typedef uint32_t tw_codes##lanes __attribute__((vector_size(4 * lanes)));                    \
+  typedef float tw_chosen##lanes __attribute__((vector_size(4 * lanes)));                      \
+  TW_INLINE tw_chosen##lanes tw_choose_f32x##lanes(tw_codes##lanes codes, float a, float b, float c, float d, float e, \
+      float f, float g, float h, float i, float j, float k, float l, float m, float n, float o, float p) { __VA_ARGS__ }
+#if defined(__AVX512F__)
+TW_CHOOSE(16, return (tw_chosen16)_mm512_permutexvar_ps((__m512i)codes,
+                  _mm512_setr_ps(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));)
+#endif
+#if defined(__AVX2__)
+TW_CHOOSE(8, __m256 low = _mm256_permutevar8x32_ps(_mm256_setr_ps(a, b, c, d, e, f, g, h), (__m256i)codes);
+             __m256 high = _mm256_permutevar8x32_ps(_mm256_setr_ps(i, j, k, l, m, n, o, p), (__m256i)codes);
+             return (tw_chosen8)_mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32((__m256i)codes, 28)));)
+#endif
+TW_CHOOSE(4, const float table[16] = {a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p};
+             tw_chosen4 r;
+             for (int lane = 0; lane < 4; lane++) r[lane] = table[codes[lane] & 15];
+             return r;)
+
 /* Packing: words of L rows become the L lanes of L consecutive vectors, to[t * L + n] = row n [t]. */
 #if defined(__AVX512F__)
 /* Sixteen rows of sixteen words: four rounds of exchanges, within pairs, quarters and halves of a register. */
