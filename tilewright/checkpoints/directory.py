@@ -141,11 +141,15 @@ def _what_else(path: Path) -> str:
 
 
 def _config(directory: Path) -> dict[str, Any]:
-    """``config.json``; older quantisers write ``quantize_config.json`` beside it, modelopt ``hf_quant_config.json``."""
+    """``config.json``; older quantisers write their own beside it: GPTQ's ``quantize_config.json``, AWQ's ``quant_config.json``, modelopt ``hf_quant_config.json``."""
     config = _json(directory / "config.json") if (directory / "config.json").is_file() else {}
     beside = directory / "quantize_config.json"
     if "quantization_config" not in config and beside.is_file():
         config = {**config, "quantization_config": {"quant_method": "gptq", **_json(beside)}}
+    of_awq = directory / "quant_config.json"
+    if "quantization_config" not in config and of_awq.is_file():
+        said = {_AWQ_KEYS.get(key, key): value for key, value in _json(of_awq).items()}
+        config = {**config, "quantization_config": {"quant_method": "awq", **said}}
     of_modelopt = directory / "hf_quant_config.json"
     if "quantization_config" not in config and of_modelopt.is_file():
         said = _json(of_modelopt).get("quantization")
@@ -154,6 +158,12 @@ def _config(directory: Path) -> dict[str, Any]:
             "quantization_config": {**(said if isinstance(said, dict) else {}), "quant_method": "modelopt"},
         }
     return config
+
+
+QUANTISERS_OWN = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
+"""What says beside a configuration how weights are quantised: GPTQ's, AWQ's and modelopt's."""
+
+_AWQ_KEYS = {"w_bit": "bits", "q_group_size": "group_size"}
 
 
 def _json(path: Path) -> dict[str, Any]:

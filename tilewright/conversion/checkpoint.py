@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.checkpoints import Checkpoint, open_checkpoint, save_safetensors
-from tilewright.checkpoints.directory import INDEX
+from tilewright.checkpoints.directory import INDEX, QUANTISERS_OWN
 from tilewright.checkpoints.whole import clear_leftovers, whole_directory
 from tilewright.conversion.experts import dense_stacks, each_bias, each_expert
 from tilewright.conversion.layers import (
@@ -97,7 +97,7 @@ def convert_checkpoint(
     destination: str | Path,
     scheme: str | QuantizationScheme | None = None,
     *,
-    skip: str = SKIPPED,
+    skip: str | Iterable[str] = SKIPPED,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Converted:
@@ -111,7 +111,8 @@ def convert_checkpoint(
     source : a safetensors or GGUF file, or a directory of safetensors shards.
     destination : the directory to make; a file name that ends in ``.safetensors`` for a single file.
     scheme : for dense weights, as in `quantization_scheme`; None leaves them as they are.
-    skip : a regular expression; dense layers with a match in their name are left as they are.
+    skip : a regular expression; dense layers with a match in their name are left as they are.  Or a list of names: those of
+        layers, or of what layers are in.
     overwrite : whether a checkpoint of that name may be replaced.
     progress : a bar to move on, one step a tensor; by default one of its own.
 
@@ -163,11 +164,11 @@ def _check_destination(path: Path, source: Path, overwrite: bool) -> None:
         )
 
 
-def _plan(path: str | Path, scheme: QuantizationScheme | None, skip: str) -> _Plan:
+def _plan(path: str | Path, scheme: QuantizationScheme | None, skip: str | Iterable[str]) -> _Plan:
     source = open_checkpoint(path)
     settings = quantization_settings(source.config)
     layers = {layer.main: layer for layer in recognise(source, settings)}
-    pattern = check_pattern("--skip", skip)
+    pattern = skipping("skip", skip, source)
     taken = {name for layer in layers.values() for name in layer.tensors}
     free = [name for name in source if name not in taken]
 
@@ -182,12 +183,37 @@ def _plan(path: str | Path, scheme: QuantizationScheme | None, skip: str) -> _Pl
     return _Plan(source, settings, layers, frozenset(dense), stacks, scheme)
 
 
-def check_pattern(what: str, pattern: str) -> re.Pattern[str]:
-    """A regular expression.  Raises CannotQuantize."""
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise CannotQuantize(f"{what} {pattern!r} is no regular expression: {error}") from None
+def skipping(what: str, skip: str | Iterable[str], layers: Iterable[str]) -> re.Pattern[str]:
+    """The pattern of names of layers that stay: a regular expression, or names of layers and of what they are in.
+
+    Parameters
+    ----------
+    layers : names that there are.
+
+    Raises
+    ------
+    CannotQuantize : no regular expression, a name that no layer has.
+    WrongArgumentKind : neither a string nor several.
+    """
+    if isinstance(skip, str):
+        try:
+            return re.compile(skip)
+        except re.error as error:
+            raise CannotQuantize(f"{what} {skip!r} is no regular expression: {error}") from None
+    names = list(skip) if isinstance(skip, Iterable) else [skip]
+    if not all(isinstance(name, str) for name in names):
+        raise WrongArgumentKind(
+            f"{what} is {skip!r}", hint="a regular expression, or a list of names: 'lm_head', 'model.layers.0'"
+        )
+    # Whole parts of a dotted name, wherever they are in it, as transformers has it.
+    patterns = {name: rf"(?:^|\.){re.escape(name)}(?:\.|$)" for name in names}
+    there = list(layers)
+    for name, pattern in patterns.items():
+        if not any(re.search(pattern, layer) for layer in there):
+            raise CannotQuantize(
+                f"{what} names {name!r}, which no layer is called", hint=f"there are {', '.join(there[:3])}"
+            )
+    return re.compile("|".join(patterns.values()) or r"(?!)")
 
 
 def _shard(plan: _Plan, names: Iterable[str], bar: Progress) -> tuple[dict[str, np.ndarray], int]:
@@ -261,7 +287,7 @@ def _write_json(path: Path, value: Any) -> None:
 def _copy_companions(source: Path, room: Path) -> None:
     """Tokenizers, templates and licences: every small file that holds no weights and is not written anew."""
     for file in sorted(source.iterdir()) if source.is_dir() else []:
-        written = (room / file.name).exists() or file.name in (INDEX, "quantize_config.json", "hf_quant_config.json")
+        written = (room / file.name).exists() or file.name in (INDEX, *QUANTISERS_OWN)
         if file.is_file() and not written and file.suffix not in _NOT_COPIED and file.stat().st_size <= _BIGGEST_COPY:
             try:
                 shutil.copyfile(file, room / file.name)

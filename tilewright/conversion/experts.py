@@ -146,12 +146,12 @@ def _multiplies_runs(module: Any) -> bool:
     return found.shape == expected.shape and bool((found - expected).abs().max() <= 1e-4 * expected.abs().max())
 
 
-def stacks_to_quantize(model: Any, skip: str) -> dict[str, Stack]:
+def stacks_to_quantize(model: Any, skip: re.Pattern[str]) -> dict[str, Stack]:
     """`stacks_of`, without those that `skip` names."""
     return {
         name: stack
         for name, stack in stacks_of(model).items()
-        if not any(re.search(skip, f"{name}.{one}") for one in stack.names)
+        if not any(skip.search(f"{name}.{one}") for one in stack.names)
     }
 
 

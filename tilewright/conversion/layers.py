@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.conversion import readers
 from tilewright.conversion.readers import Settings, Tensors
-from tilewright.errors import InvalidTensor
+from tilewright.errors import InvalidTensor, MissingTensor
 from tilewright.quant.files import CODES, METADATA, SUFFIXES
 from tilewright.quant.importers.bitsandbytes import STATES
 from tilewright.quant.importers.torchao import PARTS
@@ -94,7 +94,8 @@ def recognise(tensors: Tensors, settings: Settings) -> list[Layer]:
 
     Raises
     ------
-    InvalidTensor : the settings name a way of quantising that cannot be read.
+    InvalidTensor : the settings name a way of quantising that cannot be read, or codes belong to no form.
+    MissingTensor : scales or zero points belong to no codes.
     """
     method = settings.get("quant_method")
     if method is not None and not any(method in form.methods for form in FORMS.values()):
@@ -110,6 +111,7 @@ def recognise(tensors: Tensors, settings: Settings) -> list[Layer]:
                 found.append(Layer(layer, form_name, name, belonging))
                 break
     _no_codes_are_left(tensors, found, settings)
+    _no_parts_are_left(tensors, found)
     return found
 
 
@@ -137,12 +139,36 @@ def _no_codes_are_left(tensors: Tensors, found: list[Layer], settings: Settings)
         if name in taken or name in readers.blocks_of(tensors):
             continue
         tensor, method = tensors[name], settings.get("quant_method")
-        codes = tensor.dtype.name in ("int8", "uint8", "int16", "int32") and name.endswith(_ENDINGS)
+        codes = tensor.dtype.kind in "iu" and name.endswith(_ENDINGS)
         if tensor.ndim in (2, 3, 4) and (codes or tensor.dtype.name in _FLOAT8):
             said = f"the configuration says {method}" if method else "the configuration says nothing of quantisation"
             raise InvalidTensor(
                 f"{name} is {tensor.dtype.name} {list(tensor.shape)}: codes, but what belongs to them is not there",
                 hint=f"{said}; forms that can be read: {', '.join(FORMS)}",
+            )
+
+
+_PARTS = (
+    ".qzeros", ".g_idx", ".scaled_zeros", ".SCB", ".nbits", ".weight.absmax", ".weight.quant_map", ".weight_scale", ".weight_scale_inv",
+    ".weight_scale_2", ".weight_global_scale", ".weight_zero_point", ".weight_g_idx", "._weight_scale", *(".weight" + state for state in STATES.values()),
+)  # fmt: skip
+"""Ends of names of tensors that go with codes, and mean nothing alone."""
+
+
+def _no_parts_are_left(tensors: Tensors, found: list[Layer]) -> None:
+    """Whether there are codes to every part of a weight: a layer would be gone in silence."""
+    taken = {name for layer in found for name in layer.tensors}
+    for name in tensors:
+        part = next((ending for ending in _PARTS if name.endswith(ending)), None)
+        if part is None and name.endswith("_scales") and tensors[name].dtype.name in ("uint8", "float8_e8m0fnu"):
+            part = "_scales"
+        if part is None or name in taken:
+            continue
+        layer = name.removesuffix(part)
+        if not any(layer + ending in tensors for ending in _ENDINGS):
+            raise MissingTensor(
+                f"{name} is there, but no codes are: {layer} has neither {_ENDINGS[0]} nor {', '.join(_ENDINGS[1:])}",
+                hint="a shard is missing, or the checkpoint is of another kind",
             )
 
 

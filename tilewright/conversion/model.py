@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.checkpoints import open_checkpoint
 from tilewright.conversion.calibration import Calibrated, blocks_of
-from tilewright.conversion.checkpoint import SKIPPED, check_pattern
+from tilewright.conversion.checkpoint import SKIPPED, skipping
 from tilewright.conversion.experts import GatheredExperts, quantize_stack, stacks_to_quantize
 from tilewright.conversion.layers import (
     declared_activations,
@@ -45,7 +45,7 @@ def quantize(
     method: str | None = None,
     act_order: bool = False,
     damping: float = 0.01,
-    skip: str = SKIPPED,
+    skip: str | Iterable[str] = SKIPPED,
     run: Callable[[Any, Any], Any] | None = None,
     progress: Progress | None = None,
 ) -> Any:
@@ -58,7 +58,8 @@ def quantize(
     calibration : inputs of the model, one batch at a time; with them weights are rounded by GPTQ.
     method : ``"nearest"`` or ``"gptq"``; by default GPTQ with calibration, to nearest without.
     act_order, damping : of GPTQ, see `quant.gptq.gptq_quantize`.
-    skip : a regular expression; layers with a match in their name stay as they are.
+    skip : a regular expression; layers with a match in their name stay as they are.  Or a list of names: those of layers, or of
+        what layers are in.
     run : how a batch is given to the model; by default ``model(**batch)`` for mappings, ``model(*batch)`` for tuples
         and lists, ``model(batch)`` else.
     progress : a bar to move on, one step a layer and an expert; by default one of its own.
@@ -82,7 +83,6 @@ def quantize(
     rounded with the tokens that are sent to it; one that gets fewer than its weights have columns learns from others' as well.
     """
     how = quantization_scheme(scheme)
-    check_pattern("skip", skip)
     if model_or_weight is None or isinstance(model_or_weight, (str, Path)):
         raise WrongArgumentKind(
             f"a {type(model_or_weight).__name__} was given for a model or a weight",
@@ -99,8 +99,9 @@ def quantize(
         )
     if is_linear(model_or_weight) and calibration is None:
         return made_layer(model_or_weight, how.quantize(numbers_of("the layer", model_or_weight)), how.activations)
-    stacks = stacks_to_quantize(model_or_weight, skip)
-    layers = layers_to_quantize(model_or_weight, skip, bool(stacks))
+    stays = skipping("skip", skip, (name for name, _ in model_or_weight.named_modules() if name))
+    stacks = stacks_to_quantize(model_or_weight, stays)
+    layers = layers_to_quantize(model_or_weight, stays, bool(stacks))
     with progress or Progress(len(layers) + sum(stack.count for stack in stacks.values())) as bar:
         if calibration is None:
             for name, linear in layers.items():

@@ -55,7 +55,7 @@ def numbers_of(name: str, module: Any) -> np.ndarray:
     return finite_weight(f"{name}.weight", wide.T if _is_transposed(module) else wide)
 
 
-def layers_to_quantize(model: Any, skip: str, others: bool = False) -> dict[str, Any]:
+def layers_to_quantize(model: Any, skip: re.Pattern[str], others: bool = False) -> dict[str, Any]:
     """The linear layers of a model by name, without those that `skip` names and those whose weight is an embedding's.
 
     `others` says that there are experts to quantise, so that a model without linear layers is none that has nothing.
@@ -72,7 +72,7 @@ def layers_to_quantize(model: Any, skip: str, others: bool = False) -> dict[str,
     embedded = {id(module.weight) for module in modules.values() if isinstance(module, torch.nn.Embedding)}
     linear = {name: module for name, module in modules.items() if name and is_linear(module)}
     untied = {name: module for name, module in linear.items() if id(module.weight) not in embedded}
-    found = {name: module for name, module in untied.items() if not re.search(skip, name)}
+    found = {name: module for name, module in untied.items() if not skip.search(name)}
     if found or others:
         return found
     if any(isinstance(module, Linear) for module in modules.values()):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.checkpoints.gguf import GGUFTensor
-from tilewright.errors import InvalidTensor
+from tilewright.errors import InvalidTensor, MissingTensor
 from tilewright.quant.files import read_weight
 from tilewright.quant.importers import (
     from_awq,
@@ -61,6 +61,8 @@ def gptq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     order = order if order is not None and order.size else None  # some writers leave an empty one
     zeros, scales = take(tensors, layer, ".qzeros", "GPTQ"), take(tensors, layer, ".scales", "GPTQ")
     bits, group = int(settings.get("bits", 4)), _group(settings)
+    if order is None and settings.get("desc_act") and scales.ndim == 2 and len(scales) > 1:
+        raise MissingTensor(f"{layer}.g_idx is missing: the configuration says desc_act", hint="a shard may be missing")
     if order is not None and words.shape[0] * 32 % order.size == 0:
         bits = words.shape[0] * 32 // order.size
     elif zeros.ndim == scales.ndim == 2 and (zeros.shape[1], words.shape[0] * 32 % bits) != (_words(scales, bits), 0):
@@ -148,9 +150,24 @@ def weights_settings(settings: Settings) -> list[Mapping[str, Any]]:
     return [group["weights"] for group in groups.values() if isinstance(group, Mapping) and group.get("weights")]
 
 
+def _check_said(tensors: Tensors, layer: str, settings: Settings) -> None:
+    """Whether compressed-tensors' zero points and orders of columns are there, where all groups of layers have some.  Raises MissingTensor."""
+    said = weights_settings(settings)
+    several = tensors[f"{layer}.weight_scale"].shape[-1:] not in ((), (1,))
+    for part, what, there in (
+        (".weight_zero_point", "that no weight is symmetric", all(entry.get("symmetric") is False for entry in said)),
+        (".weight_g_idx", "actorder: group", several and all(entry.get("actorder") == "group" for entry in said)),
+    ):
+        if said and there and layer + part not in tensors:
+            raise MissingTensor(
+                f"{layer}{part} is missing: the configuration says {what}", hint="a shard may be missing"
+            )
+
+
 def pack_quantized(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """compressed-tensors' packed integers; how many bits they have is told by their shape."""
     packed, shape = tensors[f"{layer}.weight_packed"], take(tensors, layer, ".weight_shape", "packed")
+    _check_said(tensors, layer, settings)
     said = [int(entry.get("num_bits", 4)) for entry in weights_settings(settings)]
     columns = int(shape[1]) if shape.size == 2 else 0
     known = (*said, 4, 8, 2, 3, 5, 6, 7, 1)
@@ -164,6 +181,7 @@ def pack_quantized(tensors: Tensors, layer: str, settings: Settings) -> Weights:
 
 def int8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """compressed-tensors' int8."""
+    _check_said(tensors, layer, settings)
     scale, zero = tensors[f"{layer}.weight_scale"], tensors.get(f"{layer}.weight_zero_point")
     return {layer: from_int_quantized(tensors[f"{layer}.weight"], scale, zero, name=layer)}
 

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 import tilewright  # noqa: E402
 from tilewright.checkpoints import save_safetensors  # noqa: E402
 from tilewright.conversion import load_quantized  # noqa: E402
-from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentShape  # noqa: E402
+from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentKind, WrongArgumentShape  # noqa: E402
 
 K, N = 32, 24
 
@@ -101,6 +101,26 @@ def test_heads_stay_and_layers_called_output_do_not() -> None:
         parent.add_module(last, torch.nn.Linear(K, N))
     tilewright.quantize(model, "w8a16")
     assert [name for name in names if ours(model.get_submodule(name))] == [names[0], names[1], "mlp.gate_proj"]
+
+
+def test_layers_to_skip_by_name() -> None:
+    """Whole parts of names, as transformers has it: ``layers.1`` is not ``layers.10``."""
+    names = ["layers.1.up", "layers.10.up", "layers.10.down", "head"]
+    model = torch.nn.Module()
+    for name in names:
+        parent: Any = model
+        *path, last = name.split(".")
+        for part in path:
+            parent = parent._modules.setdefault(part, torch.nn.Module())
+        parent.add_module(last, torch.nn.Linear(K, N))
+    with pytest.raises(CannotQuantize, match="skip names 'heads', which no layer is called"):
+        tilewright.quantize(model, "w8a16", skip=["heads"])
+    with pytest.raises(WrongArgumentKind, match="skip is 3"):
+        tilewright.quantize(model, "w8a16", skip=3)
+    tilewright.quantize(model, "w8a16", skip=["layers.1", "down", "head"])
+    assert [name for name in names if ours(model.get_submodule(name))] == ["layers.10.up"]
+    tilewright.quantize(model, "w8a16", skip=())
+    assert all(ours(model.get_submodule(name)) for name in names)
 
 
 def test_the_model_may_be_a_layer() -> None:

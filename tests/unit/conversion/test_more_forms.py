@@ -17,11 +17,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "checkpoints"))
 from checkpoint_writers import (
     Written,
     write_awq_gemm,
+    write_awq_gemv,
+    write_bitsandbytes,
     write_float8,
     write_gguf_blocks,
     write_gptq,
     write_int8,
     write_mxfp4,
+    write_pack_quantized,
 )
 from more_writers import (
     write_awq_fast,
@@ -37,7 +40,7 @@ from test_safetensors import gguf_of
 
 from tilewright.checkpoints import open_checkpoint, save_safetensors
 from tilewright.conversion import convert_checkpoint
-from tilewright.errors import InvalidCheckpoint, InvalidTensor
+from tilewright.errors import InvalidCheckpoint, InvalidTensor, MissingTensor
 from tilewright.quant.files import read_weight
 
 Settings = dict[str, Any]
@@ -211,6 +214,79 @@ def test_what_is_of_no_form_is_refused(tmp_path: Path, case: str) -> None:
     with pytest.raises(InvalidTensor, match=words):
         converted(tmp_path / "from", tensors, settings)
     assert not (tmp_path / "from" / "ours").exists()
+
+
+def put(directory: Path, settings: dict[str, Any], tensors: dict[str, np.ndarray], beside: str = "config.json") -> None:
+    directory.mkdir()
+    said = {"quantization_config": settings} if beside == "config.json" else settings
+    (directory / beside).write_text(json.dumps(said))
+    save_safetensors(directory / "model.safetensors", tensors)
+
+
+PARTS = {
+    "gptq": ({"quant_method": "gptq", "bits": 4}, ".", lambda r: write_gptq(r, 8, 64, 4, 32, 1, False), "qweight"),
+    "pack-quantized": (
+        {"quant_method": "compressed-tensors"}, ".", lambda r: write_pack_quantized(r, 8, 64, 4, 32, True, False), "weight_packed",
+    ),
+    "bitsandbytes": ({"quant_method": "bitsandbytes"}, ".weight", lambda r: write_bitsandbytes(r, 8, 64, 64, True), ""),
+    "mxfp4": ({"quant_method": "mxfp4"}, "", lambda r: write_mxfp4(r, 8, 64), "_blocks"),
+    "fp8": ({"quant_method": "fp8"}, ".", lambda r: write_float8(r, 8, 64, (1, 64)), "weight"),
+    "hqq": ({"quant_method": "hqq"}, ".", lambda r: write_hqq(r, 8, 64, 4, 32), "W_q"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", PARTS)
+def test_scales_without_codes_are_no_layer_that_is_gone(tmp_path: Path, form: str) -> None:
+    settings, dot, write, main = PARTS[form]
+    tensors = {
+        f"{layer}{dot}{ending}": tensor
+        for layer in ("first", "second")
+        for ending, tensor in write(np.random.default_rng(0)).tensors.items()
+    }
+    del tensors[f"second{dot}{main}"]
+    put(tmp_path / "from", settings, tensors)
+    with pytest.raises(MissingTensor, match=r"second.* is there, but no codes are"):
+        convert_checkpoint(tmp_path / "from", tmp_path / "to")
+    assert not (tmp_path / "to").exists()
+
+
+SAID = {
+    "g_idx": ({"quant_method": "gptq", "bits": 4, "desc_act": True}, lambda r: write_gptq(r, 8, 64, 4, 32, 1, True)),
+    "weight_zero_point": (
+        {"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 4, "symmetric": False}}}},
+        lambda r: write_pack_quantized(r, 8, 64, 4, 32, True, False),
+    ),
+    "weight_g_idx": (
+        {"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 4, "actorder": "group"}}}},
+        lambda r: write_pack_quantized(r, 8, 64, 4, 32, False, True),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("part", SAID)
+def test_what_the_configuration_speaks_of_is_there(tmp_path: Path, part: str) -> None:
+    settings, write = SAID[part]
+    made = write(np.random.default_rng(0))
+    put(tmp_path / "from", settings, {f"proj.{ending}": tensor for ending, tensor in made.tensors.items()})
+    convert_checkpoint(tmp_path / "from", tmp_path / "whole")
+    np.testing.assert_allclose(
+        read_weight(open_checkpoint(tmp_path / "whole"), "proj").dequantize(), made.weight, rtol=1e-14
+    )
+    del made.tensors[part]
+    put(tmp_path / "less", settings, {f"proj.{ending}": tensor for ending, tensor in made.tensors.items()})
+    with pytest.raises(MissingTensor, match=rf"proj\.{part} is missing: the configuration says"):
+        convert_checkpoint(tmp_path / "less", tmp_path / "to")
+
+
+def test_old_checkpoints_of_awq_say_what_they_are_beside(tmp_path: Path) -> None:
+    made = write_awq_gemv(np.random.default_rng(0), 16, 128, 64)
+    settings = {"zero_point": True, "q_group_size": 64, "w_bit": 4, "version": "GEMV"}
+    put(tmp_path / "from", settings, {f"proj.{ending}": t for ending, t in made.tensors.items()}, "quant_config.json")
+    convert_checkpoint(tmp_path / "from", tmp_path / "to")
+    np.testing.assert_allclose(
+        read_weight(open_checkpoint(tmp_path / "to"), "proj").dequantize(), made.weight, rtol=1e-14
+    )
+    assert not (tmp_path / "to" / "quant_config.json").exists()
 
 
 def test_pickles_are_named(tmp_path: Path) -> None:
