@@ -148,8 +148,8 @@ def _config(directory: Path) -> dict[str, Any]:
         config = {**config, "quantization_config": {"quant_method": "gptq", **_json(beside)}}
     of_awq = directory / "quant_config.json"
     if "quantization_config" not in config and of_awq.is_file():
-        said = {_AWQ_KEYS.get(key, key): value for key, value in _json(of_awq).items()}
-        config = {**config, "quantization_config": {"quant_method": "awq", **said}}
+        named = {_AWQ_KEYS.get(key, key): value for key, value in _json(of_awq).items()}
+        config = {**config, "quantization_config": {"quant_method": "awq", **named}}
     of_modelopt = directory / "hf_quant_config.json"
     if "quantization_config" not in config and of_modelopt.is_file():
         said = _json(of_modelopt).get("quantization")

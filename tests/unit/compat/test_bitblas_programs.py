@@ -199,6 +199,8 @@ def test_permutations_one_by_one() -> None:
     matmul = bitblas.Matmul(bitblas.MatmulConfig(M=16, N=32, K=64, W_dtype="uint4", propagate_b=3), enable_tuning=False)
     steps = lop3(compress(ladder(weight).reshape(32, 64)))
     assert (steps == matmul.transform_weight(weight)).all()
+    words = compress(ladder(weight).reshape(32, 64)).view(torch.int32)
+    assert torch.equal(lop3(words), steps.view(torch.int32))
     out = torch.empty(32, 32, dtype=torch.int8)
     assert compress.forward(weight, out) is out
     assert all(step.profile_latency() > 0 for step in (ladder, compress, lop3))
@@ -314,6 +316,7 @@ def test_targets_by_the_environment_and_by_tvms_names(monkeypatch: pytest.Monkey
         ("nvidia/nvidia-h100", "sm_90a"),
         ("nvidia/geforce-rtx-4090", "sm_89"),
     ):
-        assert bitblas.Matmul(config, target=bitblas.tvm.target.Target(name)).arch.name == arch
+        target = bitblas.tvm.target.Target(name)
+        assert bitblas.Matmul(config, target=target).arch.name == target.arch == arch and target.kind.name == "cuda"
     with pytest.raises(Unsupported, match="the transform 7 is not supported"):
         bitblas.MatmulConfig(M=1, N=16, K=32, propagate_b=7)

@@ -7,21 +7,23 @@ import tempfile
 import types
 from pathlib import Path
 
+from tilewright.compat.bitblas.utils import target_name
+
 
 class Target:
     """A target by its name, ``"cuda -arch=sm_80"`` for example.
 
     Attributes
     ----------
-    arch : what follows ``-arch=``, empty without.
+    arch : what follows ``-arch=``, or that of a device that TVM has a name for (``"nvidia/nvidia-a100"``); empty where neither says it.
     kind : an object whose ``name`` is the first word.
     """
 
     def __init__(self, name: object) -> None:
         self.text = str(name)
-        words = self.text.split() or [""]
+        words = target_name(self.text).split() or [""]
         self.kind = types.SimpleNamespace(name=words[0])
-        found = re.search(r"-arch=(\S+)", self.text)
+        found = re.search(r"-arch=(\S+)", target_name(self.text))
         self.arch = found[1] if found else ""
 
     def __str__(self) -> str:

@@ -162,11 +162,12 @@ class LOP3Permutate(_Step):
     config: LOP3PermutateConfig
 
     def step(self, array: np.ndarray) -> np.ndarray:
-        """Bytes to bytes of the same shape."""
-        if array.dtype.itemsize != 1:
-            raise InvalidTensor(f"packed weights are bytes, not {array.dtype}")
+        """Bytes, or words of 32 bits, to as many of the same type."""
+        if array.dtype.kind not in "iu" or array.dtype.itemsize not in (1, 4):
+            raise InvalidTensor(f"packed weights are bytes or words of 32 bits, not {array.dtype}")
         target = "int8" if self.config.datatype == "uint8" else self.config.datatype
-        return interleave_weight(array, self.config.dequantize_bits, target).reshape(array.shape)
+        made = interleave_weight(np.ascontiguousarray(array).view(np.int8), self.config.dequantize_bits, target)
+        return made.view(array.dtype).reshape(array.shape)
 
     def retrieve_weight_shape(self) -> list[int]:
         """Shape of the result."""
