@@ -5,6 +5,7 @@ Passes and targets meet here.  Nothing in this file knows of Python functions, a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.arith import common_knowledge
@@ -31,7 +32,7 @@ class Program:
 
     traced: Function
     final: Function
-    traces: tuple[Trace, ...]
+    traces: Sequence[Trace]
     source: Source
     target: Target
     arch: Arch

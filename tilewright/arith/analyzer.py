@@ -332,9 +332,8 @@ def _is_same(a: Expr, b: Expr) -> bool:
     """`same`, quick on what index expressions are made of."""
     if a is b:
         return True
-    kind = type(a)
-    if kind is not type(b):
+    if type(a) is not type(b):
         return False
-    if kind is Binary:
-        return a.op == b.op and _is_same(a.left, b.left) and _is_same(a.right, b.right)  # type: ignore[attr-defined]
+    if isinstance(a, Binary) and isinstance(b, Binary):
+        return a.op == b.op and _is_same(a.left, b.left) and _is_same(a.right, b.right)
     return same(a, b)

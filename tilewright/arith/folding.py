@@ -108,11 +108,9 @@ def fold_unary(op: str, value: Value, dtype: DType) -> Value | None:
     """The value of ``op value``, None where it is better left to the machine."""
     if op == "not":
         return not value
-    if op == "neg" and (dtype.is_integer or dtype.name in _ROUNDED):
-        return wrapped(-value, dtype) if dtype.is_integer else -value  # type: ignore[arg-type]
-    if op == "invert" and dtype.is_integer:
-        return wrapped(~value, dtype)  # type: ignore[operator]
-    return None
+    if dtype.is_integer and isinstance(value, int):
+        return wrapped(-value if op == "neg" else ~value, dtype)
+    return -value if op == "neg" and dtype.name in _ROUNDED else None
 
 
 def fold_cast(value: Value, source: DType, target: DType) -> Value | None:

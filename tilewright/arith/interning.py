@@ -29,6 +29,8 @@ class Interner:
 
     def __init__(self) -> None:
         self._nodes: dict[Hashable, Expr] = {}
+        self._binaries: dict[tuple[str, Expr, Expr], Binary] = {}
+        self._literals: dict[Hashable, Const] = {}
         self._rank: dict[Expr, int] = {}
         self._text: dict[Expr, str] = {}
         self._variables: dict[Expr, frozenset[Var]] = {}
@@ -52,18 +54,18 @@ class Interner:
 
     def binary(self, dtype: DType, op: str, left: Expr, right: Expr) -> Binary:
         key = (op, left, right)  # the operands decide the type
-        found = self._nodes.get(key)
+        found = self._binaries.get(key)
         if found is None:
-            found = self._nodes[key] = Binary(dtype, op, left, right)
-        return found  # type: ignore[return-value]
+            found = self._binaries[key] = Binary(dtype, op, left, right)
+        return found
 
     def literal(self, dtype: DType, value: int | float | bool) -> Const:
         # repr tells -0.0 from 0.0, and a NaN equals itself in it
         key = (dtype.name, dtype.lanes, value if dtype.kind != "float" else repr(value))
-        found = self._nodes.get(key)
+        found = self._literals.get(key)
         if found is None:
-            found = self._nodes[key] = Const(dtype, value)
-        return found  # type: ignore[return-value]
+            found = self._literals[key] = Const(dtype, value)
+        return found
 
     def rank(self, atom: Expr) -> int:
         """The place of an atom in products."""

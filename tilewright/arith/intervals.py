@@ -33,13 +33,13 @@ def scale(a: Interval, factor: int) -> Interval:
 
 def multiply(a: Interval, b: Interval) -> Interval:
     """Products of one value from each."""
-    if None not in a and None not in b:
-        products = [x * y for x in a for y in b]  # type: ignore[operator]
+    low_a, low_b, high_a, high_b = a[0], b[0], a[1], b[1]
+    if low_a is not None and low_b is not None and high_a is not None and high_b is not None:
+        products = (low_a * low_b, low_a * high_b, high_a * low_b, high_a * high_b)
         return min(products), max(products)
     if a == (0, 0) or b == (0, 0):
         return (0, 0)
     # One side open: the sign of the other decides which end of the product stays known.
-    low_a, low_b, high_a, high_b = a[0], b[0], a[1], b[1]
     if low_a is not None and low_a >= 0 and low_b is not None and low_b >= 0:
         return (low_a * low_b, None if high_a is None or high_b is None else high_a * high_b)
     if high_a is not None and high_a <= 0:
@@ -66,8 +66,10 @@ def floordiv(a: Interval, b: Interval) -> Interval:
     if b[0] is None or b[0] <= 0:
         if b[1] is not None and b[1] < 0:
             return floordiv(negate(a), negate(b))
-        magnitude = None if None in a else max(abs(a[0]), abs(a[1]))  # type: ignore[arg-type]
-        return UNKNOWN if magnitude is None else (-magnitude, magnitude)
+        if a[0] is None or a[1] is None:
+            return UNKNOWN
+        magnitude = max(abs(a[0]), abs(a[1]))
+        return -magnitude, magnitude
     low = high = None
     if a[0] is not None:
         low = a[0] // b[0] if a[0] < 0 else (0 if b[1] is None else a[0] // b[1])
@@ -86,9 +88,9 @@ def floormod(a: Interval, b: Interval) -> Interval:
         return 0, None if b[1] is None else b[1] - 1
     if b[1] is not None and b[1] < 0:
         return negate(floormod(negate(a), negate(b)))
-    if None in b:
+    if b[0] is None or b[1] is None:
         return UNKNOWN
-    return min(0, b[0] + 1), max(0, b[1] - 1)  # type: ignore[operator]
+    return min(0, b[0] + 1), max(0, b[1] - 1)
 
 
 def minimum(a: Interval, b: Interval) -> Interval:
@@ -113,9 +115,9 @@ def bitwise_and(a: Interval, b: Interval) -> Interval:
 
 def bitwise_or_xor(a: Interval, b: Interval) -> Interval:
     """Of non-negative operands: no bit above the highest of either."""
-    if None in a or None in b or a[0] < 0 or b[0] < 0:  # type: ignore[operator]
+    if a[0] is None or b[0] is None or a[1] is None or b[1] is None or a[0] < 0 or b[0] < 0:
         return UNKNOWN
-    return 0, (1 << max(a[1].bit_length(), b[1].bit_length())) - 1  # type: ignore[union-attr]
+    return 0, (1 << max(a[1].bit_length(), b[1].bit_length())) - 1
 
 
 def union(a: Interval, b: Interval) -> Interval:

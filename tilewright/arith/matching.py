@@ -57,8 +57,8 @@ def _read(tree: ast.expr) -> Pattern:
             return ("literal" if name in "cd" else "any", name)
         case ast.Constant(value=value):
             return ("value", value)
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=value)):
-            return ("value", -value)  # type: ignore[operator]
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            return ("value", -value)
         case ast.UnaryOp(op=op, operand=operand):
             return (Unary, _UNARY[type(op)], _read(operand))
         case ast.BinOp(left=left, op=op, right=right):
@@ -128,12 +128,15 @@ def _matches(pattern: Pattern, expr: Expr, bindings: dict[str, Expr]) -> bool:
         return type(expr) is Const and _is_literal(expr, pattern[1])
     if type(expr) is not kind:
         return False
-    if kind is Select:
-        parts: tuple[Expr, ...] = (expr.condition, expr.then, expr.otherwise)  # type: ignore[attr-defined]
-    elif expr.op != pattern[1]:  # type: ignore[attr-defined]
-        return False
+    parts: tuple[Expr, ...]
+    if isinstance(expr, Binary) and expr.op == pattern[1]:
+        parts = (expr.left, expr.right)
+    elif isinstance(expr, Unary) and expr.op == pattern[1]:
+        parts = (expr.value,)
+    elif isinstance(expr, Select):
+        parts = (expr.condition, expr.then, expr.otherwise)
     else:
-        parts = (expr.left, expr.right) if kind is Binary else (expr.value,)  # type: ignore[attr-defined]
+        return False
     return all(_matches(inner, part, bindings) for inner, part in zip(pattern[2:], parts))
 
 

@@ -79,16 +79,22 @@ def _within_type(bounds: Interval, dtype: DType) -> Interval:
     return _range_of_type(dtype)
 
 
+def _power(exponent: Interval) -> Interval | None:
+    """Powers of two; None where shifts by such amounts are not understood."""
+    low, high = exponent
+    if low is None or high is None or low < 0 or high > 64:
+        return None
+    return 1 << low, 1 << high
+
+
 def _shift_left(a: Interval, b: Interval) -> Interval:
-    if None in b or b[0] < 0 or b[1] > 64:  # type: ignore[operator]
-        return intervals.UNKNOWN
-    return intervals.multiply(a, (1 << b[0], 1 << b[1]))  # type: ignore[operator]
+    factor = _power(b)
+    return intervals.UNKNOWN if factor is None else intervals.multiply(a, factor)
 
 
 def _shift_right(a: Interval, b: Interval) -> Interval:
-    if None in b or b[0] < 0 or b[1] > 64:  # type: ignore[operator]
-        return intervals.UNKNOWN
-    return intervals.floordiv(a, (1 << b[0], 1 << b[1]))  # type: ignore[operator]
+    divisor = _power(b)
+    return intervals.UNKNOWN if divisor is None else intervals.floordiv(a, divisor)
 
 
 _OPERATIONS: dict[str, Callable[[Interval, Interval], Interval]] = {

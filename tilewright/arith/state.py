@@ -66,7 +66,7 @@ class State:
         known = self.interner.forms.get(expr)
         if known is not None:
             return known
-        return linear.constant(expr.value) if isinstance(expr, Const) else linear.of_atom(expr)  # type: ignore[arg-type]
+        return linear.constant(int(expr.value)) if isinstance(expr, Const) else linear.of_atom(expr)
 
     @contextmanager
     def scope(self) -> Iterator[None]:

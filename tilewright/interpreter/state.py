@@ -167,7 +167,7 @@ class State:
         self.memories[buffer] = memory
         self._add_view(buffer, shape, strides)
 
-    def _add_view(self, buffer: Buffer, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    def _add_view(self, buffer: Buffer, shape: tuple[int, ...], strides: tuple[int, ...]) -> View:
         memory = self.memories[root(buffer)]
         # A view of a tensor in another scope promises that every access is in bounds.
         guarded = buffer.scope == "global" and not self.strict
@@ -176,7 +176,9 @@ class State:
         if self.flat:
             length = memory.nbytes * 8 // buffer.dtype.bits if buffer.packed else flat_length(shape, strides)
             shape, strides = (length,), (1,)
-        self.places[buffer] = View(buffer.name, buffer.dtype, shape, strides, memory, guarded)
+        view = View(buffer.name, buffer.dtype, shape, strides, memory, guarded)
+        self.places[buffer] = view
+        return view
 
     def _view(self, buffer: Buffer) -> View:
         shape = tuple(self.extent(extent) for extent in buffer.shape)
@@ -185,8 +187,7 @@ class State:
             strides = tuple(self.extent(stride) for stride in buffer.strides)
         if root(buffer) not in self.memories:
             raise InternalError(f"buffer {root(buffer).name} is used but not allocated", span=self.span)
-        self._add_view(buffer, shape, strides)
-        return self.places[buffer]  # type: ignore[return-value]
+        return self._add_view(buffer, shape, strides)
 
     def extent(self, extent: Any) -> int:
         """A size as an int."""

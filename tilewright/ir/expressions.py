@@ -38,7 +38,7 @@ def node(cls: type[N]) -> type[N]:
         for name, value in zip(names, values, strict=True):
             object.__setattr__(self, name, value)
 
-    made.__getstate__, made.__setstate__ = state, restore  # type: ignore[method-assign,attr-defined]
+    made.__getstate__, made.__setstate__ = state, restore  # type: ignore[attr-defined]
     return made
 
 
@@ -277,6 +277,11 @@ class Region(Record):
         """The extents without dimensions of extent 1 (all of them kept where every one is 1)."""
         kept = tuple(extent for extent in self.extents if not (isinstance(extent, int) and extent == 1))
         return kept or (1,)
+
+    @property
+    def static_tile_shape(self) -> tuple[int, ...]:
+        """The same as ints.  Raises ValueError where one is symbolic."""
+        return tuple(extent for extent in self.static_extents if extent != 1) or (1,)
 
     @property
     def is_whole(self) -> bool:

@@ -63,8 +63,10 @@ def _atomic(kind: str) -> Callable[..., Any]:
             if isinstance(value, TensorProxy)
             else as_expr(value, what=f"the value of {what}")
         )
-        head = isinstance(dst, Element) and isinstance(operand, Region)
-        destination = borrow_extents(dst, operand) if head else region_of(dst, f"the destination of {what}")  # type: ignore[arg-type]
+        if isinstance(dst, Element) and isinstance(operand, Region):
+            destination = borrow_extents(dst, operand)
+        else:
+            destination = region_of(dst, f"the destination of {what}")
         if use_tma:
             _by_engine(destination, operand, kind, what)
             return None

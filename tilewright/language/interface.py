@@ -5,20 +5,21 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from tilewright.errors import TilewrightError, near
 from tilewright.language.mistakes import WrongArguments
 from tilewright.language.source import expression_here
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def author_facing(function: F) -> F:
+def author_facing(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator: a call that does not fit the signature, or a mistake found inside, is shown at the author's line."""
 
     @functools.wraps(function)
-    def call(*arguments: Any, **keywords: Any) -> Any:
+    def call(*arguments: P.args, **keywords: P.kwargs) -> R:
         try:
             return function(*arguments, **keywords)
         except TypeError as error:
@@ -29,7 +30,7 @@ def author_facing(function: F) -> F:
         except TilewrightError as error:
             raise error.at(expression_here()) from None
 
-    return call  # type: ignore[return-value]
+    return call
 
 
 def mismatch(function: Callable[..., Any], arguments: Any, keywords: Any, name: str = "") -> WrongArguments | None:

@@ -56,10 +56,12 @@ def Fragment(
     InvalidLayout : threads or registers that are no integers from 0 up, or copies at uneven distances.
     """
     sizes, copies = _shape(shape, "T.Fragment"), constant(replicate, "replicate of T.Fragment")
+    thread: Map
+    register: Map | None
     if forward_fn is not None:
         thread, register = functools.partial(_part, forward_fn, 0), functools.partial(_part, forward_fn, 1)
     elif forward_thread_fn is not None:
-        thread, register = forward_thread_fn, forward_index_fn  # type: ignore[assignment]
+        thread, register = forward_thread_fn, forward_index_fn
     else:
         raise NumberExpected("T.Fragment", "forward_fn or forward_thread_fn", "neither")
     if copies > 1 and forward_fn is None and len(inspect.signature(thread).parameters) == len(sizes) + 1:

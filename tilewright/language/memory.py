@@ -6,11 +6,17 @@ import math
 from typing import Any
 
 from tilewright.ir import dtypes
-from tilewright.ir.nodes import Allocate, Buffer, Extent
+from tilewright.ir.nodes import Allocate, Buffer, Extent, known
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.interface import author_facing
-from tilewright.language.mistakes import NumberExpected, TileExpected, TileOperatorInParallel, ViewMismatch
+from tilewright.language.mistakes import (
+    NumberExpected,
+    SymbolicExtent,
+    TileExpected,
+    TileOperatorInParallel,
+    ViewMismatch,
+)
 from tilewright.language.proxies import Variable, as_expr, constant, describe
 from tilewright.language.source import statement_here
 from tilewright.language.tensors import TensorAnnotation, shape_of
@@ -119,9 +125,9 @@ def view(buffer: Any, shape: Any = None, dtype: Any = None) -> BufferProxy:
         raise ViewMismatch(base.name, "is not row-major")
     if shape is None and record.stored_bits != base.dtype.stored_bits:
         sizes = (*base.shape[:-1], _converted(base, record))
-    known = all(isinstance(size, int) for size in (*base.shape, *sizes))
-    if known:
-        old, new = base.dtype.nbytes(math.prod(base.static_shape)), record.nbytes(math.prod(sizes))  # type: ignore[arg-type]
+    there, wanted = known(base.shape), known(sizes)
+    if there is not None and wanted is not None:
+        old, new = base.dtype.nbytes(math.prod(there)), record.nbytes(math.prod(wanted))
         if old != new:
             raise ViewMismatch(base.name, f"has {old} bytes, but the view needs {new}")
     name = current("T.view").take_name(f"{base.name}_view")
@@ -149,8 +155,10 @@ def alias(buffer: Any, shape: Any, dtype: Any) -> BufferProxy:
     ViewMismatch : the tile has fewer bytes.
     """
     base = _whole_buffer(buffer, "T.alias")
-    record, sizes = dtypes.dtype(dtype), shape_of(shape, "T.alias")
-    needed = record.nbytes(math.prod(sizes))  # type: ignore[arg-type]
+    record, sizes = dtypes.dtype(dtype), known(shape_of(shape, "T.alias"))
+    if sizes is None:
+        raise SymbolicExtent("T.alias", "shape", base.name)
+    needed = record.nbytes(math.prod(sizes))
     there = base.dtype.nbytes(math.prod(base.static_shape))
     if needed > there:
         raise ViewMismatch(base.name, f"has {there} bytes, but the view needs {needed}")

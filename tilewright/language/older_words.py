@@ -106,7 +106,7 @@ def ldg(value: Any) -> Any:
 def _rounded(name: str, arity: int, function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*values: Any, mode: str = "rn") -> Any:
         if len(values) == arity + 1 and isinstance(values[-1], str):
-            *values, mode = values  # type: ignore[assignment]
+            values, mode = values[:-1], values[-1]
         if len(values) != arity:
             raise NumberExpected(f"T.{name}", f"{arity} number{'s' * (arity > 1)}", str(len(values)))
         if mode != "rn":

@@ -70,12 +70,13 @@ class PrimFunc:
         """
         if indices is None:
             return self
-        outputs = []
+        outputs: list[Buffer] = []
         for index in [indices] if isinstance(indices, int) else indices:
-            if not -len(self.params) <= index < len(self.params) or not isinstance(self.params[index], Buffer):
+            found = self.params[index] if -len(self.params) <= index < len(self.params) else None
+            if not isinstance(found, Buffer):
                 raise UnknownOutput(index, self.name, len(self.params), span=self.span)
-            outputs.append(self.params[index])
-        return PrimFunc(replace(self.function, outputs=tuple(outputs)), self.span)  # type: ignore[arg-type]
+            outputs.append(found)
+        return PrimFunc(replace(self.function, outputs=tuple(outputs)), self.span)
 
     def show(self) -> str:
         """The program as text."""

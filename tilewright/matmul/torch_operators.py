@@ -161,7 +161,7 @@ def _register_grouped() -> None:
         x: torch.Tensor, sizes: torch.Tensor, columns: int, handle: torch.Tensor, bias: torch.Tensor | None, quantize: str | None,
         function: str | None,
     ) -> torch.Tensor:  # fmt: skip
-        return grouped_matmul(x, weight_of(handle), sizes, bias=bias, quantize=quantize, function=function)  # type: ignore[arg-type]
+        return grouped_matmul(x, weight_of(handle), sizes, bias=bias, quantize=quantize, function=function)
 
     @run.register_fake
     def shaped(
@@ -172,7 +172,7 @@ def _register_grouped() -> None:
     @torch.library.custom_op("tilewright::grouped_matmul_gradient", mutates_args=())
     def gradient(grad: torch.Tensor, sizes: torch.Tensor, width: int, handle: torch.Tensor) -> torch.Tensor:
         found, start = grad.new_zeros(len(grad), width), 0
-        for weight, size in zip(weight_of(handle), sizes.tolist()):  # type: ignore[call-overload]
+        for weight, size in zip(weight_of(handle), sizes.tolist()):
             if size:
                 rows = slice(start, start + size)
                 found[rows] = grad[rows] @ dense_tensor(weight, grad.dtype)

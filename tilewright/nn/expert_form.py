@@ -52,7 +52,7 @@ class ExpertForm:
         gate, up = (both[..., ::2], both[..., 1::2]) if self.neighbours else both.chunk(2, dim=-1)
         if not self.clamped:
             assert act_fn is not None
-            return act_fn(gate) * up  # type: ignore[no-any-return]
+            return act_fn(gate) * up
         gate, up = gate.clamp(max=LIMIT), up.clamp(-LIMIT, LIMIT)
         return gate * torch.sigmoid(gate * ALPHA) * (up + 1)
 
@@ -67,7 +67,7 @@ class ExpertForm:
         """
         rows = hidden.reshape(-1, hidden.shape[-1])
         if self.call == "even":
-            return products(rows, self._even(rows, experts)).reshape(-1, hidden.shape[-1])  # type: ignore[no-any-return]
+            return products(rows, self._even(rows, experts)).reshape(-1, hidden.shape[-1])
         index, factors = _told(routing)
         if self.call == "scores":
             factors = factors.gather(1, index)

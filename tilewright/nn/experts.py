@@ -58,7 +58,7 @@ class ExpertWeights(torch.nn.Module):
         return len(self.weight)
 
     def __getitem__(self, expert: Any) -> PackedWeight:
-        return self.weight[int(expert)]  # type: ignore[no-any-return]
+        return self.weight[int(expert)]
 
     def __iter__(self) -> Iterator[PackedWeight]:
         return iter(self.weight)
@@ -74,12 +74,10 @@ class ExpertWeights(torch.nn.Module):
             sizes = torch.tensor(sizes, dtype=torch.int32, device=x.device)
         x, trains = autocast(x), x.requires_grad and torch.is_grad_enabled()
         if trains or is_compiling() or is_watched():
-            return torch.ops.tilewright.grouped_matmul(  # type: ignore[no-any-return]
+            return torch.ops.tilewright.grouped_matmul(
                 x, sizes, self._columns(function), self.handle, self.bias, self.activations, function
             )
-        return grouped_matmul(  # type: ignore[no-any-return]
-            x, self.weight, sizes, bias=self.bias, quantize=self.activations, function=function
-        )
+        return grouped_matmul(x, self.weight, sizes, bias=self.bias, quantize=self.activations, function=function)
 
     def _columns(self, function: str | None) -> int:
         return self.weight.shape[0] // (2 if function == CLAMPED else 1)
@@ -188,7 +186,7 @@ class Experts(torch.nn.Module):
 
         def products(rows: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
             if self.form.is_fused and not trains:
-                return second(first(rows, sizes, CLAMPED), sizes)  # type: ignore[no-any-return]
-            return second(self.form.passed(first(rows, sizes), self.act_fn), sizes)  # type: ignore[no-any-return]
+                return second(first(rows, sizes, CLAMPED), sizes)
+            return second(self.form.passed(first(rows, sizes), self.act_fn), sizes)
 
         return self.form.routed(hidden_states, (*routing, *named.values()), self.num_experts, products)

@@ -77,7 +77,7 @@ class HeldWeight(torch.nn.Module):
             zeros_mode=self.zeros_mode,
             tensor_scale=self.tensor_scale,
             **arrays,
-        )  # type: ignore[arg-type]
+        )
 
     def _hold(self, packed: PackedWeight, device: Any = None) -> None:
         """Make the weight's arrays the module's buffers."""
@@ -149,7 +149,7 @@ class HeldWeight(torch.nn.Module):
 
     def get_extra_state(self) -> torch.Tensor:
         """What buffers do not say of the weight, as bytes: a state dict holds nothing but tensors."""
-        return as_torch(metadata_bytes(self.weight), "cpu")  # type: ignore[no-any-return]
+        return as_torch(metadata_bytes(self.weight), "cpu")
 
     def set_extra_state(self, state: torch.Tensor) -> None:
         """Inverse of `get_extra_state`.

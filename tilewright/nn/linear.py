@@ -217,7 +217,7 @@ class Linear(HeldWeight):
         if output is None and self._seen is not None and type(x) in _PLAIN and self._seen.holds(self._buffers):
             result = self._replays(x) if forward_ad._current_level < 0 and not _modes() else None
             if result is not None:
-                return result  # type: ignore[no-any-return]
+                return result
         return self._checked(x, output)
 
     def _trains(self, x: torch.Tensor) -> bool:
@@ -254,7 +254,7 @@ class Linear(HeldWeight):
         self._settle()
         if output is None and x is given and x.numel() and not self._parameters:  # whose gradients replays do not know
             self._replays.met(x, product.prepared, product.operands, product.result.shape)
-        return result  # type: ignore[no-any-return]
+        return result
 
     def tune(
         self, rows: Sequence[int] = (1, 16, 64, 256, 1024, 4096), dtype: Any = torch.float16, topk: int = 20

@@ -22,7 +22,6 @@ from tilewright.ir.nodes import (
     cast,
     const,
     index_binary,
-    known,
     seq,
     tile_operator,
 )
@@ -86,8 +85,8 @@ class Unpack(TileOperator):
         return 0 if shape is None else shape[1]
 
     def _records(self) -> int:
-        tile = known(self.source.tile_shape)
-        return tile[0] if tile is not None and len(tile) == 2 else 1
+        tile = self.source.static_tile_shape
+        return tile[0] if len(tile) == 2 else 1
 
     @property
     def as_bytes(self) -> bool:

@@ -81,7 +81,7 @@ def _lowered(function: Function, target: Target, arch: Arch, schedule: Schedule)
         )
         return compile_function(function, target, arch, schedule)
     traces = _Traces(lambda: compile_function(function, target, arch, schedule).traces)
-    return Program(traced, final, traces, source, target, arch, diagnostics, choices)  # type: ignore[arg-type]
+    return Program(traced, final, traces, source, target, arch, diagnostics, choices)
 
 
 def _signature(function: Function) -> list[tuple[str, str]]:

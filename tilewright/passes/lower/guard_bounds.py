@@ -70,7 +70,7 @@ class _Bound:
 
     index: Expr
     extent: Expr | None
-    name: Hashable
+    name: tuple[Hashable, Hashable]
 
     @property
     def condition(self) -> Expr:
@@ -323,7 +323,8 @@ class _Decisions:
     """While entered, bounds are taken to hold or to fail."""
 
     def __init__(self, guard: _Guard, bounds: list[_Bound], value: bool) -> None:
-        self.guard, self.added = guard, {bound.name: value for bound in bounds}
+        self.guard = guard
+        self.added: dict[Hashable, bool] = {bound.name: value for bound in bounds}
 
     def __enter__(self) -> None:
         self.before = self.guard.decided
@@ -335,7 +336,7 @@ class _Decisions:
 
 def _renamed(bound: _Bound, old: Var, new: Var) -> _Bound:
     index = substitute(bound.index, {old: new})
-    return _Bound(index, bound.extent, (key(index), bound.name[1]))  # type: ignore[index]
+    return _Bound(index, bound.extent, (key(index), bound.name[1]))
 
 
 def zero(dtype: nodes.DType) -> Expr:

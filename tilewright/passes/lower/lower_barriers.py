@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -152,9 +152,10 @@ class _Lower(Rewriter):
                 made += self._meeting()
             if isinstance(statement, Copy) and statement.barrier is not None and statement.rank is None:
                 together = [statement]
-                while waiting and _joins(waiting[0], statement):
-                    together.append(waiting.pop(0))  # type: ignore[arg-type]
-                made += self._loads(together)
+                while waiting and _joins(following := waiting[0], statement):
+                    together.append(following)
+                    waiting.pop(0)
+                made += self._loads(together, statement.barrier)
                 continue
             result = self.visit(statement)
             made += result if isinstance(result, list) else [] if result is None else [result]
@@ -187,13 +188,12 @@ class _Lower(Rewriter):
 
     # Copies ---------------------------------------------------------------------------------------
 
-    def _loads(self, copies: Sequence[Copy]) -> list[Statement]:
+    def _loads(self, copies: Sequence[Copy], barrier: Region) -> list[Statement]:
         """Loads that signal one barrier: announced, then started."""
         total = sum(copy.landing_bytes for copy in copies)
         for copy in copies:
-            assert copy.barrier is not None
-            self.signals[copy] = copy.barrier
-        announced = call("mbarrier_expect_tx", copies[0].barrier, const(total))  # type: ignore[arg-type]
+            self.signals[copy] = copy.barrier or barrier
+        announced = call("mbarrier_expect_tx", barrier, const(total))
         started = [part for copy in copies for part in self._started(copy)]
         return self._leader(replace(announced, span=copies[0].span), *started, span=copies[0].span)
 
@@ -258,7 +258,7 @@ def _begins(statement: Statement) -> bool:
     return isinstance(value, Call) and value.function == "begin_barriers"
 
 
-def _joins(statement: Statement, first: Copy) -> bool:
+def _joins(statement: Statement, first: Copy) -> TypeGuard[Copy]:
     """Whether a statement is a load that signals the same barrier."""
     if not isinstance(statement, Copy) or statement.barrier is None or statement.rank is not None:
         return False

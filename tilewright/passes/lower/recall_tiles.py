@@ -36,7 +36,6 @@ is read more than once by one statement, an operand of products for example, is 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 from tilewright.arith import Analyzer
@@ -172,7 +171,7 @@ def _operands(value: Expr) -> tuple[Expr, ...]:
         return value.left, value.right
     if isinstance(value, Unary):
         return (value.value,)
-    return value.arguments if isinstance(value, Call) and value.function == "abs" else ()  # type: ignore[return-value]
+    return value.operands if isinstance(value, Call) and value.function == "abs" else ()
 
 
 def _mentions(statement: Statement, tile: Buffer) -> bool:
@@ -189,14 +188,11 @@ def _reads_once(statement: Statement, tile: Buffer) -> bool:
     waiting: list[tuple[Any, int]] = [(statement, 1)]
     while waiting:
         node, times = waiting.pop()
-        if isinstance(node, Load) and node.buffer is tile and times > prod(tile.shape):  # type: ignore[arg-type]
+        if isinstance(node, Load) and node.buffer is tile and times > tile.size:
             return False
         if isinstance(node, (For, While)):
-            counted = isinstance(node, For) and isinstance(node.start, Const) and isinstance(node.stop, Const)
-            if not counted:
-                times = prod(tile.shape) + 1  # type: ignore[arg-type]
-            else:
-                times *= node.stop.value - node.start.value  # type: ignore[union-attr]
+            numbers = node.numbers if isinstance(node, For) else None
+            times = tile.size + 1 if numbers is None else times * len(numbers)
         waiting += [(below, times) for below in children(node) if not isinstance(below, Buffer)]
     return True
 

@@ -272,9 +272,9 @@ class Lanes:
 
     def call(self, call: Call) -> Expr:
         record = INTRINSICS[call.function]
-        if not all(isinstance(argument, Expr) for argument in call.arguments):
+        if len(call.operands) < len(call.arguments):
             raise NotVectorizable
-        values = [self.expression(argument) for argument in call.arguments]  # type: ignore[arg-type]
+        values = [self.expression(operand) for operand in call.operands]
         if not record.pure or record.reference is None:
             raise NotVectorizable
         if all(value.dtype.lanes == 1 for value in values):

@@ -240,9 +240,9 @@ class _Stream(ScopedRewriter):
 
 def _in_lines(loop: For, together: int) -> For:
     """A loop that streams a part of a line in each iteration as one that streams lines."""
-    if together == 1:
+    if together == 1 or not isinstance(loop.step, Const):
         return loop
-    step = int(loop.step.value)  # type: ignore[attr-defined]
+    step = int(loop.step.value)
     statements: list[Statement] = []
     stream, vectors = None, []
     for copy in range(together):

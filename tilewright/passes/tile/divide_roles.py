@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes
@@ -306,13 +306,13 @@ class _Slice:
             otherwise = None if statement.otherwise is None else self.sequence(statement.otherwise)
             return [replace(statement, then=self.sequence(statement.then), otherwise=otherwise)]
         if self._is_planned(statement):
-            return self._planned(statement)  # type: ignore[arg-type]
+            return self._planned(statement)
         made = replace(statement, body=self.sequence(statement.body))  # type: ignore[attr-defined, call-arg]
         if isinstance(made, Pipelined) and (self.moves or statement in self.division.wanted):
             return [plain_loop(made)]
         return [made]
 
-    def _is_planned(self, statement: Statement) -> bool:
+    def _is_planned(self, statement: Statement) -> TypeGuard[Pipelined]:
         """Whether a role keeps to the stages and the order that the author gave a loop."""
         planned = isinstance(statement, Pipelined) and (statement.order is not None or statement.stage is not None)
         return planned and not self.moves and statement in self.division.wanted

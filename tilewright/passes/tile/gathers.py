@@ -60,7 +60,7 @@ class Gather:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(int(extent) for extent in self.loop.extents)  # type: ignore[arg-type]
+        return tuple(extent for extent in self.loop.extents if isinstance(extent, int))
 
     @property
     def destination(self) -> Region:

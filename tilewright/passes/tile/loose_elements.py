@@ -88,8 +88,7 @@ class _Share(Rewriter):
         if not wanted & set(_of_the_block(statement)):
             apart = _Apart(wanted)(Seq((statement,)))
             alone = apart.statements[0] if len(apart.statements) == 1 else apart
-            made: Seq = through_shared(alone, wanted, ())  # type: ignore[assignment]
-            return list(made.statements)
+            return list(through_shared(alone, wanted, ()).statements)
         if isinstance(statement, If):
             return self._headed(statement, "condition")
         if isinstance(statement, For):

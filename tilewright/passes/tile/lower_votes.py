@@ -107,7 +107,7 @@ class _Votes(Rewriter):
                 f"single elements of a T.Parallel cannot ask about the fragment {region.buffer.name!r}, which lies in many threads",
                 hint=f"ask before the loop: `found = T.{kind}_of({region.buffer.name})`",
             )  # fmt: skip
-        shape = tuple(int(size) for size in region.extents if size != 1) or (1,)  # type: ignore[arg-type]
+        shape = region.static_tile_shape
         source = Buffer(f"{region.buffer.name}_part", shape, region.dtype, "fragment")
         self.before += [Allocate(source), Copy(region, whole(source))]
         while True:

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tilewright.ir.dtypes import INT32, UINT32
-from tilewright.ir.nodes import Allocate, Buffer, Const, Expr, For, Seq, Statement, Store, Var, const, index_binary, seq
+from tilewright.ir.nodes import Allocate, Buffer, Expr, For, Seq, Statement, Store, Var, const, index_binary, seq
 from tilewright.ir.visitor import find, substitute
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.scoped import fresh
@@ -39,11 +39,8 @@ FIRST_TWO = 0x44444444
 
 def trips_of(loop: For) -> int | None:
     """How often a loop runs, where that is known."""
-    ends = (loop.start, loop.stop, loop.step)
-    if not all(isinstance(end, Const) for end in ends):
-        return None
-    start, stop, step = (int(end.value) for end in ends)  # type: ignore[attr-defined]
-    return len(range(start, stop, step)) if step == 1 else None
+    numbers = loop.numbers
+    return len(numbers) if numbers is not None and numbers.step == 1 else None
 
 
 def pair_turns(turned: Callable[[Product], For], gemm: SparseGemm, plans: dict[Product, GemmPlan]) -> list[Statement]:

@@ -14,6 +14,7 @@ from tilewright.ir.nodes import (
     Load,
     Parallel,
     Region,
+    Seq,
     Statement,
     Store,
     seq,
@@ -24,7 +25,7 @@ from tilewright.ir.visitor import find, substitute, walk
 from tilewright.ops.copy import Copy
 
 
-def through_shared(statement: Statement, fragments: Collection[Buffer], fresh: Collection[Buffer]) -> Statement:
+def through_shared(statement: Statement, fragments: Collection[Buffer], fresh: Collection[Buffer]) -> Seq:
     """`statement` with shared tiles in the place of `fragments`, which are copied there before and back after.
 
     Parameters

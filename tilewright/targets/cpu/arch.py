@@ -8,7 +8,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tilewright.errors import near
@@ -85,12 +85,13 @@ PRESETS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 def make_arch(family: str, features: frozenset[str], name: str = "", **facts: int) -> Arch:
     """The `Arch` of a CPU family (``"x86_64"``, ``"aarch64"`` or another, which gets plain C) with features."""
     vector_bytes, registers = 16, 16
+    known: Iterable[str] = ARM_FEATURES
     if family == "x86_64":
         wide = {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= features
         vector_bytes, registers = (64, 32) if wide else (32, 16) if {"avx2", "fma"} <= features else (16, 16)
         known = X86_FLAGS
     else:
-        registers, known = 32, ARM_FEATURES  # type: ignore[assignment]
+        registers = 32
     every = frozenset(features) | {family} | ({"neon"} if family == "aarch64" else frozenset())
     if not name:
         name = "-".join([family, *(feature for feature in known if feature in features)])

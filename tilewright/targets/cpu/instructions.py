@@ -126,8 +126,16 @@ DEVICE_FUNCTIONS["cpu.total"] = DeviceFunction(_spell_total, HEADER)
 _machine_function("cpu.dot2_bf16", "tw_dot2_bf16_{code}{lanes}", _dot_reference(2))
 
 
-def _bytes(function: str, vector: DType, broadcast: DType, lanes: int, **more: float) -> DotInstruction:
-    return DotInstruction(function, INT32, vector, broadcast, 4, lanes, **more)  # type: ignore[arg-type]
+def _bytes(
+    function: str,
+    vector: DType,
+    broadcast: DType,
+    lanes: int,
+    uops: float = 1.0,
+    latency: int = 4,
+    largest: int | None = None,
+) -> DotInstruction:
+    return DotInstruction(function, INT32, vector, broadcast, 4, lanes, uops, latency, largest)
 
 
 def _multiply_adds(vector_bytes: int) -> tuple[list[DotInstruction], list[DotInstruction]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tilewright.ir.nodes import (
     Allocate,
@@ -324,7 +325,7 @@ class TileProduct(VectorProduct):
             if isinstance(self.exist, Expr):
                 left = index_binary("sub", self.exist, add(row, ROWS * i))
                 height = index_binary("min", left, height)
-            lines += loop("line", 0, height, lambda line, i=i: finish(i, line))  # type: ignore[misc]
+            lines += loop("line", 0, height, partial(finish, i))
         return lines
 
 

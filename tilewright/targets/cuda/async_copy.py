@@ -17,7 +17,6 @@ from tilewright.ir.nodes import (
     Const,
     Evaluate,
     Expr,
-    Extent,
     For,
     If,
     Region,
@@ -50,7 +49,7 @@ def lower_copy(copy: Copy, context: Context) -> Statement | None:
     size = piece_bytes(copy, instruction, block.analyzer, block.memory_layout(copy.destination.buffer))
     assert isinstance(size, int), size
     started = _CopyPieces(
-        copy.destination.tile_shape, size * 8 // copy.source.dtype.stored_bits, block, copy.span, copy
+        copy.destination.static_tile_shape, size * 8 // copy.source.dtype.stored_bits, block, copy.span, copy
     )
     return started.statement() if copy.token is not None else seq(started.statement(), _commit(), _wait(0))
 
@@ -81,7 +80,7 @@ def _wait(pending: int) -> Evaluate:
 class Pieces:
     """The pieces of `width` elements that make up a tile, dealt out to the threads."""
 
-    tile_shape: Sequence[Extent]
+    tile_shape: Sequence[int]
     width: int
     block: BlockView
     span: Span | None
@@ -91,7 +90,7 @@ class Pieces:
         raise NotImplementedError
 
     def statement(self) -> Statement:
-        *rows, columns = (int(extent) for extent in self.tile_shape)  # type: ignore[arg-type]
+        *rows, columns = self.tile_shape
         shape = (*rows, columns // self.width)
         layout = spread(shape, self.block.threads, 1)
         count = layout.extent(REGISTER)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import reduce
 
@@ -64,9 +63,8 @@ def lower_cluster_send(copy: Copy, context: Context) -> Statement:
     barrier = replace(signalled, starts=tuple(block.visited(signalled.starts)))
     (rank,) = block.visited([copy.rank])
     to, source = (block.shared(one, [const(0)] * len(one.extents)) for one in (copy.destination, copy.source))
-    extents: list[int] = [int(extent) for extent in copy.source.extents]  # type: ignore[arg-type]
     there = [Call(UINT32, "mapa", (place, rank)) for place in (to, barrier)]
-    size = const(copy.source.dtype.nbytes(math.prod(extents)))
+    size = const(copy.source.dtype.nbytes(copy.source.size))
     return Evaluate(Call(BOOL, "bulk_copy_cluster", (there[0], source, size, there[1])), span=copy.span)
 
 

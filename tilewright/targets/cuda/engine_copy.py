@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,8 +57,7 @@ def lower_engine_tile_store(copy: Copy, context: Context) -> Statement:
         place = block.shared(copy.source, [const(0)] * len(copy.source.extents))
         starts = tuple(block.simplify(start) for start in block.visited(copy.destination.starts))
         target = Region(copy.destination.buffer, starts, (1,) * len(starts))
-        extents: list[int] = [int(extent) for extent in copy.source.extents]  # type: ignore[arg-type]
-        size = copy.source.dtype.nbytes(math.prod(extents))
+        size = copy.source.dtype.nbytes(copy.source.size)
         return Evaluate(Call(BOOL, "bulk_store", (target, place, const(size))), span=copy.span)
     return _Boxes(copy, copy.destination, copy.source, block, None).statement()
 
@@ -69,9 +67,8 @@ def _bytes(copy: Copy, block: BlockView, barrier: Region) -> Statement:
     source = copy.source
     place = block.shared(copy.destination, [const(0)] * len(copy.destination.extents))
     starts = tuple(block.simplify(start) for start in block.visited(source.starts))
-    extents: list[int] = [int(extent) for extent in copy.destination.extents]  # type: ignore[arg-type]
-    count = math.prod(extents)
-    arguments = (place, Region(source.buffer, starts, (1,) * len(starts)), const(source.dtype.nbytes(count)), barrier)
+    size = const(source.dtype.nbytes(copy.destination.size))
+    arguments = (place, Region(source.buffer, starts, (1,) * len(starts)), size, barrier)
     if copy.eviction is None:
         return Evaluate(Call(BOOL, "bulk_load", arguments), span=copy.span)
     return Evaluate(Call(BOOL, "bulk_load_hint", (*arguments, POLICIES[copy.eviction])), span=copy.span)

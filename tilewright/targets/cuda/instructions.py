@@ -209,15 +209,15 @@ def copy_instructions(arch: Arch) -> tuple[CopyInstruction, ...]:
         ]
     if arch.has("cp_async"):
         found.append(CopyInstruction("cp_async", GLOBAL, SHARED, (16, 8, 4), completion="group", zero_fill=True))
-    matrix = {"threads": WARP, "alignment": 16, "element_bits": 16}
+    matrix = functools.partial(CopyInstruction, bytes=(16, 8, 4), threads=WARP, alignment=16, element_bits=16)
     found += [
-        CopyInstruction("ldmatrix", SHARED, REGISTERS, (16, 8, 4), matrix=MATRIX_8X8, **matrix),  # type: ignore[arg-type]
-        CopyInstruction("ldmatrix_trans", SHARED, REGISTERS, (16, 8, 4), matrix=MATRIX_8X8_TRANSPOSED, **matrix),  # type: ignore[arg-type]
+        matrix("ldmatrix", SHARED, REGISTERS, matrix=MATRIX_8X8),
+        matrix("ldmatrix_trans", SHARED, REGISTERS, matrix=MATRIX_8X8_TRANSPOSED),
     ]
     if arch.has("stmatrix"):
         found += [
-            CopyInstruction("stmatrix", REGISTERS, SHARED, (16, 8, 4), matrix=MATRIX_8X8, **matrix),  # type: ignore[arg-type]
-            CopyInstruction("stmatrix_trans", REGISTERS, SHARED, (16, 8, 4), matrix=MATRIX_8X8_TRANSPOSED, **matrix),  # type: ignore[arg-type]
+            matrix("stmatrix", REGISTERS, SHARED, matrix=MATRIX_8X8),
+            matrix("stmatrix_trans", REGISTERS, SHARED, matrix=MATRIX_8X8_TRANSPOSED),
         ]
     wide = (32,) if arch.has("access_32_bytes") else ()
     found += [

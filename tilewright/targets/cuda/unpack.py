@@ -338,14 +338,11 @@ class _Unpack:
             if self.unpack.zeros_mode is not None:
                 zeros = [Call(UINT32, f"neg_{kind}", (zero,)) for zero in self._pairs(row, "zeros", group, made)]
                 original = self.unpack.zeros_mode == "original"
-                less = [
+                values = [
                     Call(UINT32, f"mul_{kind}", (zero, scale)) if original else zero
                     for zero, scale in zip(zeros, scales, strict=True)
                 ]
-                for h, value in enumerate(less):
-                    name = Var(UINT32, "less")
-                    made.append(Let(name, value, span=self.unpack.span))  # type: ignore[arg-type]
-                    less[h] = name
+                less = [self._named("less", value, made) for value in values]
             found.append(list(zip(scales, less, strict=True)))
         return found
 

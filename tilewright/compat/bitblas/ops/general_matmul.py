@@ -154,7 +154,7 @@ class Matmul(OwnMatmul):
         return facts.N, facts.K
 
     @property
-    def source_format(self) -> str:  # type: ignore[override]
+    def source_format(self) -> str:
         """BitBLAS's kind of the weight's numbers: ``"int"``, ``"uint"``, ``"nf"``, ``"fp"``, ``"fp_e4m3"``, ..."""
         return BITBLAS_TRICK_DTYPE_MAP.get(self.config.W_dtype, (self.config.format.kind, 0))[0]
 
