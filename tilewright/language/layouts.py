@@ -12,6 +12,7 @@ from tilewright.ir.nodes import Buffer
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import constant, describe
+from tilewright.language.tensors import static_shape_of
 from tilewright.layout.digits import REGISTER, THREAD, Digit
 from tilewright.layout.tables import from_function, from_tables, from_thread_and_index
 
@@ -32,7 +33,7 @@ def Layout(shape: Any, forward_fn: Map) -> Any:
     ------
     InvalidLayout : offsets that are no integers from 0 up.
     """
-    return from_function(_shape(shape, "T.Layout"), forward_fn)
+    return from_function(static_shape_of(shape, "T.Layout"), forward_fn)
 
 
 @author_facing
@@ -55,7 +56,7 @@ def Fragment(
     ------
     InvalidLayout : threads or registers that are no integers from 0 up, or copies at uneven distances.
     """
-    sizes, copies = _shape(shape, "T.Fragment"), constant(replicate, "replicate of T.Fragment")
+    sizes, copies = static_shape_of(shape, "T.Fragment"), constant(replicate, "replicate of T.Fragment")
     thread: Map
     register: Map | None
     if forward_fn is not None:
@@ -85,11 +86,6 @@ def _with_copies(sizes: tuple[int, ...], thread: Map, register: Map | None, copi
         )
     tables = {THREAD: threads[0], REGISTER: made[0].table(REGISTER)}
     return from_tables(sizes, tables, [Digit(copies, THREAD, stride)])
-
-
-def _shape(sizes: Any, what: str) -> tuple[int, ...]:
-    given = sizes if isinstance(sizes, (tuple, list)) else (sizes,)
-    return tuple(constant(size, f"an extent of {what}") for size in given)
 
 
 def layout_of(layout: Any, buffer: Buffer) -> Any:

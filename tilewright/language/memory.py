@@ -12,14 +12,13 @@ from tilewright.language.builder import current, in_kernel
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import (
     NumberExpected,
-    SymbolicExtent,
     TileExpected,
     TileOperatorInParallel,
     ViewMismatch,
 )
-from tilewright.language.proxies import Variable, as_expr, constant, describe
+from tilewright.language.proxies import Variable, as_expr, describe
 from tilewright.language.source import statement_here
-from tilewright.language.tensors import TensorAnnotation, shape_of
+from tilewright.language.tensors import TensorAnnotation, shape_of, static_shape_of
 
 
 def _allocate(shape: Any, dtype: Any, scope: str, what: str) -> BufferProxy:
@@ -28,9 +27,7 @@ def _allocate(shape: Any, dtype: Any, scope: str, what: str) -> BufferProxy:
     loop = builder.enclosing("T.Parallel", "T.vectorized")
     if loop is not None and scope in ("shared", "fragment"):
         raise TileOperatorInParallel(what, loop.describe())
-    sizes = tuple(
-        constant(size, f"an extent of {what}") for size in (shape if isinstance(shape, (tuple, list)) else (shape,))
-    )
+    sizes = static_shape_of(shape, what)
     for size in sizes:
         if size < 1:
             raise NumberExpected(f"an extent of {what}", "a positive integer", str(size))
@@ -155,9 +152,7 @@ def alias(buffer: Any, shape: Any, dtype: Any) -> BufferProxy:
     ViewMismatch : the tile has fewer bytes.
     """
     base = _whole_buffer(buffer, "T.alias")
-    record, sizes = dtypes.dtype(dtype), known(shape_of(shape, "T.alias"))
-    if sizes is None:
-        raise SymbolicExtent("T.alias", "shape", base.name)
+    record, sizes = dtypes.dtype(dtype), static_shape_of(shape, "T.alias")
     needed = record.nbytes(math.prod(sizes))
     there = base.dtype.nbytes(math.prod(base.static_shape))
     if needed > there:

@@ -229,6 +229,19 @@ TileExpected: the source of T.copy is 3.0
   help: expected a tensor, a tile, a slice or an element of one
 """,
     ),
+    "alias_of_a_size_known_at_launch": (
+        """
+x = T.alias(T.alloc_shared((64, 64), "float32"), (n, 64), "float32")
+""",
+        """
+SymbolicConstant: an extent of T.alias needs a value that is known while the kernel is traced, but this one is symbolic
+  --> kernel.py:8:13
+  |
+8 |         x = T.alias(T.alloc_shared((64, 64), "float32"), (n, 64), "float32")
+  |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  help: use a Python int, such as a parameter of the enclosing function, a T.const size or the i of `for i in (0, 1):`
+""",
+    ),
     "view_size": (
         """
 x = T.view(tile, (32, 64))
