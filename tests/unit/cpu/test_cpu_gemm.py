@@ -318,6 +318,33 @@ def test_scales_and_shifts_that_end_with_their_tensors() -> None:
     np.testing.assert_array_equal(c, exact)
 
 
+@pytest.mark.parametrize("rows", [1, 5])
+def test_scales_that_end_with_their_tensor_beside_few_rows(rows: int) -> None:
+    """The tile that scales are copied to is read by vectors: it is no repetition of single elements of the tensor."""
+    N, K, groups = 48, 64, 2
+
+    @T.prim_func
+    def main(A: T.Tensor((rows, K), "int8"), B: T.Tensor((N, K), "int8"), scales: T.Tensor((groups, N), "float32"),
+             C: T.Tensor((rows, N), "float32")):  # fmt: skip
+        with T.Kernel(1, threads=1):
+            a, b = T.alloc_shared((rows, 32), "int8"), T.alloc_shared((N, 32), "int8")
+            c = T.alloc_fragment((rows, N), "float32")
+            T.clear(c)
+            for g in T.serial(groups + 1):
+                T.copy(A[0, g * 32], a)
+                T.copy(B[0, g * 32], b)
+                T.gemm(a, b, c, transpose_B=True, scale_B=scales[g, 0:N])
+            T.copy(c, C)
+
+    rng = np.random.default_rng(rows)
+    a, b = rng.integers(-9, 9, (rows, K), np.int8), rng.integers(-9, 9, (N, K), np.int8)
+    scales, c = rng.integers(1, 4, (groups, N)).astype(np.float32), np.full((rows, N), np.nan, np.float32)
+    tilewright.compile(main, target="cpu")(a, b, scales, c)
+    steps = [slice(g * 32, g * 32 + 32) for g in range(groups)]
+    exact = sum((a[:, step].astype(int) @ b[:, step].T.astype(int)) * scales[g] for g, step in enumerate(steps))
+    np.testing.assert_array_equal(c, exact)
+
+
 @pytest.mark.parametrize("machine", ["native", "avx2", "x86_64"])
 @pytest.mark.parametrize("operand", ["int8", "float32"])
 def test_groups_of_a_product_are_summed_in_registers(machine: str, operand: str) -> None:

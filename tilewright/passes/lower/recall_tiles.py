@@ -184,11 +184,11 @@ def _writes(statement: Statement, tile: Buffer) -> bool:
 
 
 def _reads_once(statement: Statement, tile: Buffer) -> bool:
-    """Whether loops around each load of `tile` have no more iterations than it has elements."""
+    """Whether `tile` is read by elements, in loops that have no more iterations than it has elements."""
     waiting: list[tuple[Any, int]] = [(statement, 1)]
     while waiting:
         node, times = waiting.pop()
-        if isinstance(node, Load) and node.buffer is tile and times > tile.size:
+        if isinstance(node, Load) and node.buffer is tile and (node.dtype.lanes > 1 or times > tile.size):
             return False
         if isinstance(node, (For, While)):
             numbers = node.numbers if isinstance(node, For) else None
