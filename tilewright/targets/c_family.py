@@ -113,6 +113,27 @@ class CFamilyPrinter:
         self.lines: list[str] = []
         self.depth = indent
         self._span: Span | None = None
+        self.nonnegative: set[Var] = set()
+        """Variables that are known not to be negative."""
+
+    def is_nonnegative(self, expr: Expr) -> bool:
+        """Whether an integer cannot be negative, by its structure alone: C then divides as we do."""
+        if isinstance(expr, nodes.Const):
+            return expr.value >= 0
+        if expr.dtype.kind == "uint":
+            return True
+        if isinstance(expr, Var):
+            return expr in self.nonnegative
+        if isinstance(expr, nodes.Binary):
+            both = self.is_nonnegative(expr.left), self.is_nonnegative(expr.right)
+            if expr.op in ("add", "mul", "floordiv", "shr", "and", "or", "xor", "min"):
+                return all(both)
+            return any(both) if expr.op == "max" else expr.op == "floormod" and both[1]
+        if isinstance(expr, (nodes.Cast, nodes.Broadcast)):
+            given = expr.value.dtype
+            fits = given.kind == "int" or (given.kind == "uint" and given.bits < expr.dtype.bits)
+            return expr.dtype.is_integer and fits and self.is_nonnegative(expr.value)
+        return False
 
     # Statements ---------------------------------------------------------------------------------
 

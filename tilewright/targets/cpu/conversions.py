@@ -29,13 +29,12 @@ class CpuConversions(CFamilyPrinter):
     (`mask_bits`); it is converted where two widths meet.
     """
 
-    def __init__(self, names: Names, nonnegative: frozenset[nodes.Var] = frozenset()) -> None:
+    def __init__(self, names: Names) -> None:
         super().__init__(SPELLINGS, names)
         self.lanes_used: set[int] = set()
         self.headers: set[str] = set()
         self.promoted: dict[Buffer, int] = {}
         """Register buffers that are C variables, one for each vector; the lanes of each."""
-        self.nonnegative = set(nonnegative)
 
     # Types and literals ---------------------------------------------------------------------------
 

@@ -95,21 +95,6 @@ class CpuExpressions(CpuConversions):
             raise InternalError(f"a vector of {dtype} cannot be divided by {right} in C")
         return self.call(f"tw_{node.op}_{carrier(dtype)}", left, right)
 
-    def is_nonnegative(self, expr: Expr) -> bool:
-        """Whether an index expression cannot be negative, by its structure alone."""
-        if isinstance(expr, nodes.Const):
-            return expr.value >= 0
-        if isinstance(expr, nodes.Var):
-            return expr in self.nonnegative or expr.dtype.kind == "uint"
-        if isinstance(expr, nodes.Binary):
-            both = self.is_nonnegative(expr.left), self.is_nonnegative(expr.right)
-            if expr.op in ("add", "mul", "floordiv", "shr", "and", "or", "min"):
-                return all(both)
-            return any(both) if expr.op == "max" else expr.op == "floormod" and both[1]
-        if isinstance(expr, (nodes.Cast, nodes.Broadcast)):
-            return expr.dtype.is_integer and expr.value.dtype.is_integer and self.is_nonnegative(expr.value)
-        return expr.dtype.kind == "uint"
-
     def expression_Unary(self, node: nodes.Unary) -> Text:
         dtype = node.dtype
         if node.op == "not":

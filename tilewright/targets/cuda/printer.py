@@ -42,7 +42,6 @@ class CudaPrinter(CFamilyPrinter):
 
     def __init__(self, names: Names, launch_registers: int = 255) -> None:
         super().__init__(SPELLINGS, names)
-        self.nonnegative: set[nodes.Var] = set()
         self.shared_offsets: dict[nodes.Allocate, int] = {}
         self.launch_registers = launch_registers
         self.map_names: dict[Any, str] = {}
@@ -93,23 +92,6 @@ class CudaPrinter(CFamilyPrinter):
         if dtype.kind == "int":
             return Text(f"(int8_t)((int32_t)((uint32_t)({text}) << {shift}) >> {shift})", UNARY)
         return Text(f"(uint8_t)(({text}) & {(1 << dtype.bits) - 1})", UNARY)
-
-    def is_nonnegative(self, expr: Expr) -> bool:
-        """Whether an index cannot be negative, by its structure alone."""
-        if isinstance(expr, nodes.Const):
-            return expr.value >= 0
-        if isinstance(expr, nodes.Var):
-            return expr in self.nonnegative or expr.dtype.kind == "uint"
-        if isinstance(expr, nodes.Cast):
-            return self.is_nonnegative(expr.value)
-        if isinstance(expr, nodes.Binary):
-            both = self.is_nonnegative(expr.left), self.is_nonnegative(expr.right)
-            if expr.op in ("add", "mul", "floordiv", "shr", "and", "or", "xor", "min"):
-                return all(both)
-            if expr.op == "max":
-                return any(both)
-            return expr.op == "floormod" and both[1]
-        return False
 
     def expression_Unary(self, node: nodes.Unary) -> Text:
         value = self.operand(self.expression(node.value), UNARY)
