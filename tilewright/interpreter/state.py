@@ -139,10 +139,7 @@ class State:
 
     def point(self, buffer: Buffer, address: int) -> None:
         """Give a placed buffer the memory of the array in which its address lies."""
-        shape = tuple(self.extent(extent) for extent in buffer.shape)
-        strides = row_major(shape, buffer.dtype)
-        if buffer.strides is not None:
-            strides = tuple(self.extent(stride) for stride in buffer.strides)
+        shape, strides = self._shape_and_strides(buffer)
         needed = buffer.dtype.nbytes(flat_length(shape, strides))
         for other in [other for other in self.places if root(other) is buffer]:
             del self.places[other]
@@ -181,13 +178,16 @@ class State:
         return view
 
     def _view(self, buffer: Buffer) -> View:
-        shape = tuple(self.extent(extent) for extent in buffer.shape)
-        strides = row_major(shape, buffer.dtype)
-        if buffer.strides is not None:
-            strides = tuple(self.extent(stride) for stride in buffer.strides)
+        shape, strides = self._shape_and_strides(buffer)
         if root(buffer) not in self.memories:
             raise InternalError(f"buffer {root(buffer).name} is used but not allocated", span=self.span)
         return self._add_view(buffer, shape, strides)
+
+    def _shape_and_strides(self, buffer: Buffer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        shape = tuple(self.extent(extent) for extent in buffer.shape)
+        if buffer.strides is None:
+            return shape, row_major(shape, buffer.dtype)
+        return shape, tuple(self.extent(stride) for stride in buffer.strides)
 
     def extent(self, extent: Any) -> int:
         """A size as an int."""

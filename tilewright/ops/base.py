@@ -153,6 +153,15 @@ def parallel(
     return Parallel(vars, tuple(shape), seq(body(*vars)), span=span)
 
 
+def along_lines(
+    source: Region, axis: int, body: Callable[[dict[int, Var]], Sequence[Statement]], span: Span | None
+) -> Statement:
+    """`body` for each line of a region along an axis, given the indices of the other axes."""
+    extents = source.static_extents
+    kept = [other for other in range(len(extents)) if other != axis]
+    return parallel([extents[other] for other in kept] or [1], lambda *index: body(dict(zip(kept, index))), span=span)
+
+
 def serial(name: str, start: Extent, stop: Extent, body: Callable[[Var], Sequence[Statement]]) -> For:
     """``for name in range(start, stop)``."""
     var = Var(INT32, name)

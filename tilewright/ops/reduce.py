@@ -23,6 +23,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ops.base import (
     accumulator,
+    along_lines,
     begin,
     check_known,
     compute_dtype,
@@ -30,12 +31,10 @@ from tilewright.ops.base import (
     full_index,
     get,
     is_one,
-    parallel,
     put,
     same_shape,
     serial,
     shape_text,
-    static_extents,
     zero,
 )
 from tilewright.ops.rounding import cast_array, round_float, wrap
@@ -154,11 +153,7 @@ class Reduce(TileOperator):
         return round_float(wide, destination)
 
     def lower(self) -> Statement:
-        extents = static_extents(self.source)
-        assert extents is not None
-        kept = [axis for axis in range(len(extents)) if axis != self.axis]
-        shape = [extents[axis] for axis in kept]
-        return parallel(shape or [1], lambda *index: self._lower_element(dict(zip(kept, index))), span=self.span)
+        return along_lines(self.source, self.axis, self._lower_element, self.span)
 
     def _lower_element(self, index: dict[int, Var]) -> list[Statement]:
         """One element of the destination: a scalar accumulator over the folded dimension."""

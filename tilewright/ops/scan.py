@@ -30,6 +30,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ops.base import (
     accumulator,
+    along_lines,
     begin,
     check_known,
     compute_dtype,
@@ -108,11 +109,7 @@ class Scan(TileOperator):
             return round_float(np.add.accumulate(values.astype(np.float64), axis=self.axis), destination)
 
     def lower(self) -> Statement:
-        extents = static_extents(self.source)
-        assert extents is not None
-        kept = [axis for axis in range(len(extents)) if axis != self.axis]
-        shape = [extents[axis] for axis in kept]
-        return parallel(shape or [1], lambda *index: self._lower_line(dict(zip(kept, index))), span=self.span)
+        return along_lines(self.source, self.axis, self._lower_line, self.span)
 
     def lower_divided(self, threads: int) -> Statement | None:
         """The same where a block's threads share memory and lines are few: each line in parts, and a scan of what they add up to.

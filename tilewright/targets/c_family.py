@@ -185,6 +185,8 @@ class CFamilyPrinter:
         return any(isinstance(s, (nodes.Let, nodes.Allocate)) for s in seq.statements)
 
     def statement_Let(self, let: nodes.Let) -> None:
+        if let.var.dtype.is_integer and self.is_nonnegative(let.value):
+            self.nonnegative.add(let.var)
         value = self.value(let.value)
         self.line(f"const {self.type_name(let.var.dtype)} {self.names.of(let.var)} = {value};")
 
@@ -206,6 +208,8 @@ class CFamilyPrinter:
         self.depth -= 1
 
     def statement_For(self, loop: nodes.For) -> None:
+        if self.is_nonnegative(loop.start):
+            self.nonnegative.add(loop.var)
         if loop.kind == "unroll":
             self.lines.append("  " * self.depth + self.spellings.unroll)
         start, step = self.value(loop.start), self.expression(loop.step)

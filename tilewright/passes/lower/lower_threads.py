@@ -61,7 +61,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import Rewriter, find, holds, substitute, walk
 from tilewright.passes.context import Context
-from tilewright.passes.scoped import fresh, map_kernels, reads_nothing
+from tilewright.passes.scoped import fresh, map_kernels, reads_nothing, redirected
 
 PRIVATE = ("local", "scalar")
 
@@ -356,7 +356,8 @@ class _Threads:
             running = Load(BOOL, self.running, (self._thread_number(),))
             statements = [If(running, Seq(tuple(_Leave(self.running, self._thread_number()).top(statements))))]
         made = Seq(tuple(statements))
-        made = _Expanded(self.expanded, self._thread_number())(made)
+        number = self._thread_number()
+        made = redirected(made, {one: (wide, number) for one, wide in self.expanded.items()})
         kind = "serial" if holds(made, Return, nodes.Continue) else "vectorize"
         return self._nest(made, kind)
 
@@ -406,25 +407,6 @@ class _Threads:
         for var, count in reversed(list(zip(self.kernel_node.thread_vars, self.kernel_node.threads, strict=True))):
             number = binary("add", binary("mul", number, const(count)), nodes.cast(var, INT32))
         return number
-
-
-class _Expanded(Rewriter):
-    """Accesses of private memory that has got a dimension of threads."""
-
-    def __init__(self, buffers: dict[Buffer, Buffer], thread: Expr) -> None:
-        self.buffers, self.thread = buffers, thread
-
-    def _moved(self, access: Any) -> Any:
-        made = self.generic(access)
-        if access.buffer not in self.buffers:
-            return made
-        return replace(made, buffer=self.buffers[access.buffer], indices=(self.thread, *made.indices))
-
-    def visit_Load(self, load: Load) -> Any:
-        return self._moved(load)
-
-    def visit_Store(self, store: Store) -> Any:
-        return self._moved(store)
 
 
 class _Leave:

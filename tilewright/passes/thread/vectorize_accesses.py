@@ -24,9 +24,9 @@ end; sums of floats are thereby taken in another order.  What cannot be expresse
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes
@@ -62,6 +62,8 @@ FEWEST_LANES = 4
 """Shorter vectors are no better than some lanes of a longer one."""
 CHAINS = 4
 """Vectors of partial results of a fold: an operation takes four cycles, and the next may start while it runs."""
+
+V = TypeVar("V")
 
 
 def vectorize_accesses(function: Function, context: Context) -> Function:
@@ -104,12 +106,16 @@ class _Vectorize(ScopedRewriter):
         return [*named, main, *self.rest(loop, body, end, extent, lanes)]
 
     def vector_body(self, loop: For, lanes: int) -> Seq | None:
+        return self.in_lanes(loop, lanes, lambda made: made.body(loop.body))
+
+    def in_lanes(self, loop: For, lanes: int, make: Callable[[Lanes], V]) -> V | None:
+        """What `make` makes of a part of a loop whose variable is a multiple of `lanes`; None where no vectors do that."""
         with self.analyzer.scope():
             bind_loop(self.analyzer, loop)
             offset = index_binary("sub", loop.var, loop.start)
             self.analyzer.assume(binary("eq", index_binary("floormod", offset, lanes), const(0, loop.var.dtype)))
             try:
-                return Lanes(loop, lanes, self.analyzer).body(loop.body)
+                return make(Lanes(loop, lanes, self.analyzer))
             except NotVectorizable:
                 return None
 
@@ -204,15 +210,8 @@ class _Vectorize(ScopedRewriter):
         return [super().visit_For(tail)]
 
     def vector_value(self, loop: For, value: Expr, lanes: int) -> Expr | None:
-        with self.analyzer.scope():
-            bind_loop(self.analyzer, loop)
-            offset = index_binary("sub", loop.var, loop.start)
-            self.analyzer.assume(binary("eq", index_binary("floormod", offset, lanes), const(0, loop.var.dtype)))
-            try:
-                made = Lanes(loop, lanes, self.analyzer).expression(value)
-            except NotVectorizable:
-                return None
-        return made if made.dtype.lanes > 1 else None
+        made = self.in_lanes(loop, lanes, lambda made: made.expression(value))
+        return made if made is not None and made.dtype.lanes > 1 else None
 
     def _partial_results(
         self, loop: For, store: Store, op: str, value: Expr, end: Expr, lanes: int, rest: list[_Rest]

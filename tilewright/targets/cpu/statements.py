@@ -77,14 +77,7 @@ class CpuStatements(CpuExpressions):
         if let.var.dtype.lanes > 1 and let.var.dtype.kind == "bool":
             self.line(f"const {self.type_name(let.var.dtype)} {self.names.of(let.var)} = {self.mask(let.value, 32)};")
             return
-        if let.var.dtype.is_integer and self.is_nonnegative(let.value):
-            self.nonnegative.add(let.var)
         super().statement_Let(let)
-
-    def statement_For(self, loop: nodes.For) -> None:
-        if self.is_nonnegative(loop.start):
-            self.nonnegative.add(loop.var)
-        super().statement_For(loop)
 
     def statement_Allocate(self, allocate: nodes.Allocate) -> None:
         buffer = allocate.buffer

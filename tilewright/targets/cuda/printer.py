@@ -326,17 +326,10 @@ class CudaPrinter(CFamilyPrinter):
     # Statements ---------------------------------------------------------------------------------
 
     def statement_For(self, loop: nodes.For) -> None:
-        if self.is_nonnegative(loop.start):
-            self.nonnegative.add(loop.var)
         if loop.kind == "serial" and not _runs_once(loop) and _meets(loop) and not _counts_registers(loop):
             # Several turns at once cost registers, and the assembler's view of asynchronous products.
             self.line("#pragma unroll 1")
         super().statement_For(loop)
-
-    def statement_Let(self, let: nodes.Let) -> None:
-        if let.var.dtype.is_integer and self.is_nonnegative(let.value):
-            self.nonnegative.add(let.var)
-        super().statement_Let(let)
 
     def statement_Assume(self, assume: nodes.Assume) -> None:
         """Says nothing, but that a thread of a role does not count below zero."""
