@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from tilewright.ir.dtypes import BOOL, INT32, UINT32
+from tilewright.ir.dtypes import INT32, UINT32
 from tilewright.ir.nodes import (
     Allocate,
-    Buffer,
-    Call,
-    Evaluate,
     Expr,
     For,
     Let,
-    Region,
     Seq,
     Statement,
     Var,
@@ -21,27 +17,17 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.passes.context import Context
-from tilewright.passes.lower.block_view import BLOCK
-from tilewright.passes.tile.select_instructions import FACT, GemmPlan
-from tilewright.targets.cuda.gemm import Operand, WarpGemm
 from tilewright.targets.cuda.sparse_metadata import STEP_BYTES, lane_word
-from tilewright.targets.cuda.warpgroup_gemm import lower_warpgroup_gemm
+from tilewright.targets.cuda.warp_product import Operand, WarpProduct
 
 
 def lower_sparse_gemm(gemm: SparseGemm, context: Context) -> Statement | None:
     """The thread code of a sparse gemm that has a plan."""
-    plan: GemmPlan | None = context.facts.get(FACT, {}).get(gemm)
-    if plan is None:
-        return None
-    if plan.instruction.asynchronous:
-        return lower_warpgroup_gemm(gemm, plan, context)
-    return _SparseWarpGemm(gemm, plan, context.facts[BLOCK]).statements()  # type: ignore[arg-type]
+    return _SparseWarpGemm.lower(gemm, context)
 
 
-class _SparseWarpGemm(WarpGemm):
+class _SparseWarpGemm(WarpProduct[SparseGemm]):
     """A warp's gemm whose left operand is half as deep."""
-
-    gemm: SparseGemm  # type: ignore[assignment]
 
     def statements(self) -> Seq:
         gemm, plan = self.gemm, self.plan
@@ -61,23 +47,10 @@ class _SparseWarpGemm(WarpGemm):
         loop = For(step, const(0), const(plan.tiles_k), const(1), body, "unroll", span=gemm.span)
         return seq(self._clear(), [Allocate(part, span=gemm.span) for part in (a, b)], loop)
 
-    @property
-    def _sets(self) -> int:
-        return 1
-
-    def _multiply(self, left: Operand, right: Operand, a: Buffer, b: Buffer, step: Expr) -> Statement:
-        plan, accumulator = self.plan, self.block.registers(self.gemm.c.buffer)
-        row, column, word = Var(INT32, "m_tile"), Var(INT32, "n_tile"), Var(UINT32, "places")
-        self.block.bind(row, plan.tiles_m)
-        size = plan.instruction.d_fragment.registers
-        place = index_binary("mul", index_binary("add", index_binary("mul", row, plan.tiles_n), column), size)
-        arguments = (
-            Region(accumulator, (place,), (size,)), self._fragment(left, a, row, step), self._fragment(right, b, column, step), word,
-        )  # fmt: skip
-        call = Evaluate(Call(BOOL, plan.instruction.function, arguments), span=self.gemm.span)
-        inner = For(column, const(0), const(plan.tiles_n), const(1), seq(call), "unroll", span=self.gemm.span)
-        body = seq(Let(word, self._word(row, step), span=self.gemm.span), inner)
-        return For(row, const(0), const(plan.tiles_m), const(1), body, "unroll", span=self.gemm.span)
+    def _beside(self, row: Var, step: Expr) -> tuple[list[Statement], tuple[Expr, ...]]:
+        self.block.bind(row, self.plan.tiles_m)
+        word = Var(UINT32, "places")
+        return [Let(word, self._word(row, step), span=self.gemm.span)], (word,)
 
     def _word(self, tile: Var, step: Expr) -> Expr:
         """This lane's word of metadata for a tile of rows at a step of k."""
