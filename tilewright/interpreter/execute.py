@@ -7,43 +7,31 @@ lanes out of the mask until the loop, or the block, ends.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from tilewright.errors import (
-    AssertionFailed,
-    InternalError,
-    RolesDeadlocked,
-    TilewrightError,
-    WrongAssumption,
-)
+from tilewright.errors import AssertionFailed, InternalError, TilewrightError, WrongAssumption
 from tilewright.interpreter import calls, collectives
-from tilewright.interpreter.arithmetic import binary, convert
+from tilewright.interpreter.arithmetic import binary
 from tilewright.interpreter.barriers import WAITING_CALLS
 from tilewright.interpreter.channels import Ring
 from tilewright.interpreter.cluster_copies import copy_between_blocks, copy_for_blocks
-from tilewright.interpreter.clusters import cluster_of
-from tilewright.interpreter.evaluate import Evaluator
+from tilewright.interpreter.lines import Lines, Steps
 from tilewright.interpreter.memory import Cell
 from tilewright.interpreter.show import show
 from tilewright.interpreter.state import NOBODY, Mask, any_active, both, either, without
 from tilewright.interpreter.tiles import run_operator
-from tilewright.interpreter.varying import Varying, find_varying
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Expr, Seq, Statement, TileOperator, Var
-from tilewright.ir.signature import root
 from tilewright.ops.copy import Copy
-
-Steps: TypeAlias = "Generator[None, None, None]"
 
 assert calls and collectives  # their functions are registered on import
 
 
-class Executor(Evaluator):
+class Executor(Lines):
     """An evaluator that can run statements."""
 
     def run(self, statement: Statement) -> Steps:
@@ -257,7 +245,7 @@ class Executor(Evaluator):
         self.returned = np.logical_or(self.returned, np.True_ if self.mask is None else self.mask)
         self.mask = NOBODY
 
-    # Asynchrony and roles -----------------------------------------------------------------------
+    # Channels -----------------------------------------------------------------------------------
 
     def _landed(self, node: nodes.Commit | nodes.Wait) -> None:
         """Asynchronous operators have their effects where they are issued, the earliest that is allowed."""
@@ -285,63 +273,6 @@ class Executor(Evaluator):
         self.channels[node.channel].pass_on(self.role, self.uniform(node.iteration), "release")
         self.woken += 1
 
-    def _roles(self, node: nodes.Roles) -> Steps:
-        """Run all roles in turn, each until it waits for another."""
-        outside = self._line()
-        running = [
-            (role, self.run(role.body), self._line_of(role, instance))
-            for role in node.roles
-            for instance in range(role.instances)
-        ]
-        before = {var: self.values[var] for var in self.thread_vars}
-        while running:
-            waiting, woken = [], self.woken
-            for role, steps, line in running:
-                self._enter(line)
-                self._bind_threads(role.warps * 32)
-                if next(steps, _DONE) is _DONE:
-                    self.woken += 1
-                else:
-                    waiting.append((role, steps, self._line()))
-            if len(waiting) == len(running) and woken == self.woken and self._alone():
-                names = ", ".join(dict.fromkeys(role.name for role, _, _ in waiting))
-                awaited = {role.name: line["awaited"] for role, _, line in waiting if line["awaited"]}
-                raise RolesDeadlocked(
-                    f"the roles {names} wait for one another for ever" if len(running) > 1 else f"the role {names} waits for ever",
-                    span=waiting[0][2]["span"] or waiting[0][0].span,
-                    hint="; ".join(f"{name} waits for {what}" for name, what in awaited.items()) or None,
-                )  # fmt: skip
-            running = waiting
-            yield
-        self._enter(outside)
-        self.values.update(before)
-
-    def _alone(self) -> bool:
-        """Whether no other block can end a wait."""
-        return len(self.peers) <= 1
-
-    def _line(self) -> dict[str, Any]:
-        """What belongs to one line of execution alone."""
-        return {name: getattr(self, name) for name in _LINE}
-
-    def _line_of(self, role: nodes.Role, instance: int) -> dict[str, Any]:
-        """A role's own line, with names and tiles of its own where it has several instances."""
-        line = {**self._line(), "threads": (role.warps * 32,), "role": (role.name, instance)}
-        if role.index is not None:
-            line["values"] = {**self.values, role.index: instance}
-            line["places"], line["memories"] = dict(self.places), dict(self.memories)
-        return line
-
-    def _enter(self, line: Mapping[str, Any]) -> None:
-        for name, value in line.items():
-            setattr(self, name, value)
-
-    def _bind_threads(self, count: int) -> None:
-        """In a role, threads count from its own first one."""
-        for position, var in enumerate(self.thread_vars):
-            index = np.arange(count) if position == 0 else np.zeros(count)
-            self.values[var] = index.astype(var.dtype.numpy)
-
     # Facts and messages -------------------------------------------------------------------------
 
     def _fails(self, condition: Expr) -> bool:
@@ -362,7 +293,7 @@ class Executor(Evaluator):
     def _print(self, node: nodes.Print) -> None:
         show(self, node)
 
-    # Kernels ------------------------------------------------------------------------------------
+    # Operators and calls ------------------------------------------------------------------------
 
     def _operator(self, node: TileOperator) -> Steps:
         if isinstance(node, Copy) and node.rank is not None:
@@ -374,79 +305,6 @@ class Executor(Evaluator):
             if isinstance(node, Copy) and node.mask is not None:
                 copy_for_blocks(self, node)
 
-    def _kernel(self, node: nodes.Kernel) -> Steps:
-        grid = tuple(map(self.extent, node.grid))
-        guarded = [(self.view(root(b)), b, value) for b, value in node.safe_values if root(b).scope == "global"]
-        safe_before = [(view, view.safe) for view, _, _ in guarded]
-        for view, buffer, value in guarded:
-            view.safe = convert(self.value(value), value.dtype, buffer.dtype)
-        self.varying = find_varying(node)
-        self.thread_vars, self.block_vars = node.thread_vars, node.block_vars
-        self.threads = (node.num_threads,)
-        flat = np.arange(node.num_threads, dtype=np.int32)
-        for var, extent in zip(node.thread_vars, node.threads, strict=True):
-            self.values[var] = (flat % extent).astype(var.dtype.numpy)
-            flat = flat // extent
-        cluster = cluster_of(node, grid)
-        for block in self.block_order(math.prod(grid)):
-            ranks = cluster.ranks(block) if cluster is not None else (block,)
-            if ranks and len(ranks) == 1:
-                self._bind_block(node, grid, block)
-                yield from self._to_its_end(node)
-            elif ranks:
-                yield from self._blocks_at_once(node, grid, ranks)
-        self.mask, self.returned, self.threads, self.block_vars = None, NOBODY, (), ()
-        self.varying = Varying()
-        for view, safe in safe_before:
-            view.safe = safe
-
-    def _to_its_end(self, node: nodes.Kernel) -> Steps:
-        """Run the one block there is, which nothing outside can wake."""
-        steps = self.run(node.body)
-        while True:
-            before = self.woken
-            if next(steps, _DONE) is _DONE:
-                return
-            if self.woken == before:
-                raise RolesDeadlocked(f"the block waits for ever for {self.awaited or 'itself'}", span=self.span)
-            yield
-
-    def _bind_block(self, node: nodes.Kernel, grid: tuple[int, ...], block: int) -> None:
-        for var, extent in zip(node.block_vars, grid, strict=True):
-            self.values[var] = block % extent
-            block //= extent
-        self.mask, self.returned, self.lanes = None, NOBODY, ()
-        self.barriers = {}
-
-    def _blocks_at_once(self, node: nodes.Kernel, grid: tuple[int, ...], blocks: Sequence[int]) -> Steps:
-        """Run the blocks of a cluster in turn, each until it waits for another."""
-        outside = self._line()
-        self.meetings = {}
-        running = []
-        for rank, block in enumerate(blocks):
-            self._enter({**outside, "values": dict(self.values), "places": dict(self.places),
-                         "memories": dict(self.memories), "channels": {}, "rank": rank})  # fmt: skip
-            self._bind_block(node, grid, block)
-            running.append((self.run(node.body), self._line()))
-        self.peers = [line["places"] for _, line in running]
-        self.peer_barriers = [line["barriers"] for _, line in running]
-        while running:
-            before, waiting = self.woken, []
-            for steps, line in running:
-                self._enter(line)
-                if next(steps, _DONE) is not _DONE:
-                    waiting.append((steps, self._line()))
-            if len(waiting) == len(running) and before == self.woken:
-                awaited = dict.fromkeys(line["awaited"] for _, line in waiting if line["awaited"])
-                raise RolesDeadlocked(
-                    "the blocks of a cluster wait for one another for ever", span=node.span,
-                    hint=f"they wait for {'; '.join(awaited)}" if awaited else None,
-                )  # fmt: skip
-            running = waiting
-            yield
-        self._enter(outside)
-        self.peers, self.peer_barriers = [self.places], [self.barriers]
-
     def _evaluate_in_steps(self, node: nodes.Evaluate) -> Steps:
         """A call for its effect; one in which others are waited for hands over to them."""
         waits = WAITING_CALLS.get(node.value.function) if isinstance(node.value, nodes.Call) else None
@@ -456,22 +314,6 @@ class Executor(Evaluator):
             assert isinstance(node.value, nodes.Call)
             yield from waits(self, node.value)
 
-    def others_in_block(self) -> list[tuple[str, int]]:
-        """The lines of execution that make up a block: this one alone, or all roles."""
-        if not self.role[0]:
-            return [self.role]
-        return [(name, i) for name, count in self.varying.instances.items() for i in range(count)]
-
-    def block_order(self, count: int) -> Iterator[int]:
-        """The order in which blocks run."""
-        return iter(range(count))
-
-
-_LINE = (
-    "lanes", "mask", "apart", "parallel", "returned", "broken", "threads", "span", "role", "values", "places", "memories",
-    "channels", "rank", "barriers", "awaited",
-)  # fmt: skip
-_DONE = object()
 
 _Simple: TypeAlias = "Callable[[Executor, Any], None]"
 _Compound: TypeAlias = "Callable[[Executor, Any], Steps]"
