@@ -1,329 +1,26 @@
-"""Final programs as CUDA text: expressions and statements of one kernel, in the device vocabulary."""
+"""Final programs as CUDA text: statements of one kernel, in the device vocabulary."""
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 from tilewright.errors import InternalError, Span
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import UINT32, DType
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import Buffer, Expr, Region, const, index_binary
+from tilewright.ir.nodes import Buffer, Expr, Region
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import find, key
-from tilewright.ops.prints import c_format, in_c
-from tilewright.targets.c_family import UNARY, CFamilyPrinter, Names, Text
-from tilewright.targets.cuda.instructions import PTX_NAMES
-from tilewright.targets.cuda.spellings import SPELLINGS, TYPES, storage_type
-
-_ASYNC_COPIES = frozenset(
-    f"{copy}{hint}" for copy in ("cp_async", "cp_async_zfill") for hint in ("", "_hint", "_prefetch")
-)
-_ATOMICS = frozenset(
-    f"atomic_{kind}" for kind in ("add", "max", "min", "and", "or", "xor", "exchange", "load", "store")
-)
-TEMPLATES = {
-    "wgmma_sparse_ss": 4, "wgmma_sparse_rs": 4, "wgmma_wait": 1, "bulk_wait": 1,
-    "bulk_wait_read": 1, "setmaxnreg": 1, "lop3": 1,
-}  # fmt: skip
-"""Functions with template parameters: how many of a call's arguments those are."""
-
-_FLAGS = {("atomic_load", "acquire"): "load_acquire", ("atomic_store", "release"): "store_release"}
-"""What a word that blocks tell one another by has functions of its own for."""
-
-_ELEMENTS = {name: TYPES[dtype.name] for dtype, name in PTX_NAMES.items()}
-
-_MATRIX_LOADS = ("ldmatrix", "ldmatrix_trans")
+from tilewright.ir.visitor import find
+from tilewright.ops.prints import in_c
+from tilewright.targets.cuda.expressions import CudaExpressions, in_bytes
+from tilewright.targets.cuda.spellings import TYPES, storage_type
 
 
-class CudaPrinter(CFamilyPrinter):
+class CudaPrinter(CudaExpressions):
     """Prints the body of one kernel; `shared` collects its shared tiles."""
-
-    def __init__(self, names: Names, launch_registers: int = 255) -> None:
-        super().__init__(SPELLINGS, names)
-        self.shared_offsets: dict[nodes.Allocate, int] = {}
-        self.launch_registers = launch_registers
-        self.map_names: dict[Any, str] = {}
-        """Parameters that are tensor maps, by the key of the expression."""
-        self.constant: set[Buffer] = set()
-        """Parameters that the kernel does not write."""
-        self.marks: list[tuple[int, Span]] = []
-        """For each comment that names the author's line: its place among `lines`."""
 
     def origin(self, span: Span) -> None:
         count = len(self.lines)
         super().origin(span)
         if len(self.lines) > count:
             self.marks.append((count, span))
-
-    # Expressions --------------------------------------------------------------------------------
-
-    def literal(self, value: int | float | bool, dtype: DType) -> Text:
-        if dtype.is_float and dtype.name not in ("float32", "float64"):
-            number = self.literal(value, nodes.dtypes.FLOAT32)
-            return self.call(f"tw::convert<{TYPES[dtype.name]}>", number)
-        if dtype.is_float and not math.isfinite(value):
-            bits = "0x7fc00000u" if math.isnan(value) else "0x7f800000u" if value > 0 else "0xff800000u"
-            number = self.call("tw::bits_float", Text(bits))
-            return number if dtype.bits == 32 else Text(f"(double){number}", UNARY)
-        return super().literal(value, dtype)
-
-    def expression_Binary(self, node: nodes.Binary) -> Text:
-        dtype = node.left.dtype
-        left, right = self.expression(node.left), self.expression(node.right)
-        # A literal of a narrow type is written as an int, one of a wide type is a long long, which int64_t need not be:
-        # the type of the result decides.
-        of_type = f"<{TYPES[dtype.name]}>" if dtype.is_integer and dtype.bits != 32 else ""
-        if node.op in ("min", "max"):
-            return self.call(f"tw::{node.op}imum{of_type}", left, right)
-        if node.op in ("floordiv", "floormod"):
-            unsigned = dtype.kind == "uint" or (self.is_nonnegative(node.left) and self.is_nonnegative(node.right))
-            return self.infix(node.op, left, right) if unsigned else self.call(f"tw::{node.op}{of_type}", left, right)
-        result = self.infix(node.op, left, right)
-        wraps = dtype.is_integer and dtype.bits < 32 and node.op not in nodes.COMPARISONS
-        return self._wrapped(result, dtype) if wraps else result
-
-    def _wrapped(self, text: Text, dtype: DType) -> Text:
-        """An int back in its narrow type."""
-        if dtype.bits >= 8:
-            return Text(f"({TYPES[dtype.name]})({text})", UNARY)
-        shift = 32 - dtype.bits
-        if dtype.kind == "int":
-            return Text(f"(int8_t)((int32_t)((uint32_t)({text}) << {shift}) >> {shift})", UNARY)
-        return Text(f"(uint8_t)(({text}) & {(1 << dtype.bits) - 1})", UNARY)
-
-    def expression_Unary(self, node: nodes.Unary) -> Text:
-        value = self.operand(self.expression(node.value), UNARY)
-        return Text({"neg": "-", "not": "!", "invert": "~"}[node.op] + value, UNARY)
-
-    def expression_Cast(self, cast: nodes.Cast) -> Text:
-        value, source, target = self.expression(cast.value), cast.value.dtype, cast.dtype
-        if target.is_packed and target.is_integer:
-            return self._wrapped(self._convert("int32_t", value, source), target)
-        return self._convert(TYPES[target.name], value, source)
-
-    def _convert(self, to: str, value: Text, source: DType) -> Text:
-        plain = source.is_integer and to in ("int32_t", "int64_t", "uint32_t", "uint64_t")
-        if plain:
-            return Text(f"({to}){self.operand(value, UNARY)}", UNARY)
-        return self.call(f"tw::convert<{to}>", value)
-
-    def expression_Reinterpret(self, node: nodes.Reinterpret) -> Text:
-        return self.call(f"tw::bit_cast<{TYPES[node.dtype.name]}>", self.expression(node.value))
-
-    def expression_Load(self, load: nodes.Load) -> Text:
-        name = self.names.of(load.buffer)
-        if load.buffer.scope == "scalar":
-            return Text(name)
-        if load.dtype.lanes > 1:
-            raise InternalError(f"a vector of {load.buffer.name} is no operand in CUDA")
-        index = self.expression(load.indices[0])
-        if _in_bytes(load.buffer):
-            return self._unpacked(name, index, load.buffer.dtype)
-        return Text(f"{name}[{index}]")
-
-    def _unpacked(self, name: str, index: Text, dtype: DType) -> Text:
-        """One element of bytes that hold several."""
-        per_byte = dtype.per_byte
-        per = Text(str(per_byte))
-        byte = f"{name}[{self.infix('floordiv', index, per)}]"
-        shift = f"{self.infix('floormod', index, per)} * {dtype.bits}"
-        code = Text(f"({byte} >> ({shift}) & {(1 << dtype.bits) - 1})")
-        if dtype.is_float:
-            return Text(f"{TYPES[dtype.name]}{{(uint8_t){code}}}")
-        return self._wrapped(code, dtype) if dtype.kind == "int" else Text(f"(uint8_t){code}", UNARY)
-
-    def expression_Call(self, call: nodes.Call) -> Text:
-        if call.function in _MATRIX_LOADS:
-            return self._matrix_load(call)
-        if call.function in TEMPLATES:
-            return self._template(call)
-        if call.function in ("wgmma_ss", "wgmma_rs"):
-            return self._warpgroup(call)
-        if call.function in _ASYNC_COPIES:
-            return self._async_copy(call)
-        if call.function in _ATOMICS:
-            return self._atomic(call)
-        if call.function == "sparse_places":
-            return self._pointers(call)
-        if call.function == "dp4a":
-            return self._dot(call)
-        if call.function == "call_extern":
-            return self._foreign(call)
-        if call.function == "print_line":
-            return self._printed(call)
-        if call.function == "atomic_add_fragment":
-            return self._vector_atomic(call)
-        if call.function == "load_cluster_fragment":
-            return self._load_from_peer(call)
-        if call.function == "cp_async_wait":
-            return self.call(f"tw::cp_async_wait<{self.expression(call.operands[0])}>")
-        arguments = [self._argument(part) for part in call.arguments]
-        if call.function in ("infinity", "abs") and call.dtype.is_integer:
-            return self.call("tw::abs", *arguments)
-        narrow = call.dtype.is_float and call.dtype.bits < 32
-        if (
-            narrow
-            and call.arguments
-            and isinstance(call.arguments[0], Expr)
-            and not call.function.startswith("shuffle")
-        ):
-            wide = [self.call("tw::to_float", text) for text in arguments]
-            return self.call(f"tw::convert<{TYPES[call.dtype.name]}>", self.call(f"tw::{call.function}", *wide))
-        return self.call(f"tw::{call.function}", *arguments)
-
-    def _matrix_load(self, call: nodes.Call) -> Text:
-        fragment, address, count = call.arguments
-        assert isinstance(count, nodes.Const)
-        trans = "_trans" if call.function.endswith("_trans") else ""
-        return self.call(f"tw::ldmatrix_x{count.value}{trans}", self._argument(fragment), self._argument(address))
-
-    def _template(self, call: nodes.Call) -> Text:
-        """A function whose first arguments are its template's."""
-        count = TEMPLATES[call.function]
-        first, rest = call.arguments[:count], call.arguments[count:]
-        name, parameters = call.function, [str(self._argument(part)) for part in first]
-        if name == "setmaxnreg":
-            register = int(parameters[0])
-            name = "setmaxnreg_inc" if register > self.launch_registers else "setmaxnreg_dec"
-        elif name.startswith("wgmma") and name != "wgmma_wait":
-            _, left, right = parameters[1].split("_")
-            types = [_ELEMENTS[right]] if name.endswith("_rs") else [_ELEMENTS[left], _ELEMENTS[right]]
-            parameters = [parameters[0], *types, *parameters[2:]]
-        return self.call(f"tw::{name}<{', '.join(parameters)}>", *(self._argument(part) for part in rest))
-
-    def _warpgroup(self, call: nodes.Call) -> Text:
-        """The steps of a product of warpgroups."""
-        n, types, majors, steps, *rest = call.arguments
-        assert isinstance(steps, nodes.Const)
-        count = int(steps.value)
-        places, operands = [str(self._argument(part)) for part in rest[:-4]], rest[-4:]
-        _, left, right = str(types).split("_")
-        elements = [_ELEMENTS[right]] if call.function == "wgmma_rs" else [_ELEMENTS[left], _ELEMENTS[right]]
-        parameters = [str(self._argument(n)), *elements, str(majors)]
-        if count > 1:
-            parameters += [f"tw::Steps<{', '.join(places[i : i + count])}>" for i in range(0, len(places), count)]
-        return self.call(f"tw::{call.function}<{', '.join(parameters)}>", *(self._argument(part) for part in operands))
-
-    def expression_TensorMap(self, node: nodes.TensorMap) -> Text:
-        return Text(self.map_names[key(node)])
-
-    def _async_copy(self, call: nodes.Call) -> Text:
-        place, source = call.arguments[:2]
-        assert isinstance(place, Region) and isinstance(source, Region) and isinstance(place.extents[-1], int)
-        size = str(place.dtype.nbytes(place.extents[-1]))
-        name, arguments = call.function, call.arguments
-        if name.endswith("_prefetch"):
-            name, size = name.removesuffix("_prefetch"), f"{size}, {self._argument(arguments[-1])}"
-            arguments = arguments[:-1]
-        return self.call(f"tw::{name}<{size}>", *(self._argument(part) for part in arguments))
-
-    def _atomic(self, call: nodes.Call) -> Text:
-        """An update of one element; an order stronger than relaxed puts fences where it wants them."""
-        place, *values, order = call.arguments
-        assert isinstance(place, Region)
-        at = self.expression(place.starts[0]) if place.starts else Text("0")
-        address = Text(f"&{self.names.of(place.buffer)}[{at}]")
-        update = self.call(f"tw::{call.function}", address, *(self._argument(value) for value in values))
-        if order == "relaxed":
-            return update
-        flag = _FLAGS.get((call.function, str(order)))
-        if place.dtype == UINT32 and flag is not None:
-            return self.call(f"tw::{flag}", address, *(self._argument(value) for value in values))
-        fence = "tw::fence_device(); "
-        before, after = fence if order != "acquire" else "", fence if order != "release" else ""
-        return Text(f"[&] {{ {before}const auto old = {update}; {after}return old; }}()")
-
-    def _vector_atomic(self, call: nodes.Call) -> Text:
-        """Several neighbours of a tensor get what as many registers hold."""
-        place, part = call.arguments
-        assert isinstance(place, Region) and isinstance(part, Region)
-        arguments = (self._pointer(place), Text(self.names.of(part.buffer)), self.expression(part.starts[0]))
-        return self.call(f"tw::atomic_add_fragment<{part.extents[0]}>", *arguments)
-
-    def _dot(self, call: nodes.Call) -> Text:
-        """Bytes as words, wherever they lie."""
-        left, right, total = (part for part in call.arguments if isinstance(part, Region))
-        if (left.dtype.kind, right.dtype.kind) == ("int", "uint"):
-            left, right = right, left
-        kinds = "".join(f"{part.dtype.kind[0]}8" for part in (left, right)).replace("i", "s")
-        words = []
-        for part in (left, right):
-            name = Text(self.names.of(part.buffer))
-            if part.buffer.scope == "register":
-                words.append(
-                    self.call("tw::get_word", name, self.expression(index_binary("floordiv", part.starts[0], 4)))
-                )
-            else:
-                words.append(self.call("tw::bit_cast<uint32_t>", self.call("tw::load<4>", self._pointer(part))))
-        place = Text(
-            f"{self.names.of(total.buffer)}"
-            + ("" if total.buffer.scope == "scalar" else f"[{self.expression(total.starts[0])}]")
-        )
-        return Text(f"{place} = {self.call(f'tw::dp4a_{kinds}', *words, place)}")
-
-    def _printed(self, call: nodes.Call) -> Text:
-        """A line of the program's; numbers go as C prints them."""
-        text, *numbers = call.arguments
-        dtypes = [number.dtype for number in numbers if isinstance(number, Expr)]
-        shown = [self._convert("float", self.expression(number), number.dtype) if number.dtype.is_float and number.dtype.bits < 32
-                 else self.expression(number) for number in numbers if isinstance(number, Expr)]  # fmt: skip
-        return self.call("tw::print", Text(f'"{c_format(str(text), dtypes)}"'), *shown)
-
-    def _foreign(self, call: nodes.Call) -> Text:
-        """A function of the author's own text, whose pointers are plain ones."""
-        name, *arguments = call.arguments
-        given = [self._pointer(part) if isinstance(part, Region) else self._argument(part) for part in arguments]
-        return self.call(str(name), *given)
-
-    def _pointer(self, region: Region) -> Text:
-        name = self.names.of(region.buffer)
-        place = self.expression(region.starts[0]) if region.starts else Text("0")
-        if region.buffer.scope == "register":
-            return self.call("tw::pointer", name, place)
-        packed = region.buffer.dtype.per_byte
-        return Text(
-            f"&{name}"
-            + (
-                ""
-                if region.buffer.scope == "scalar"
-                else f"[{place}]"
-                if packed == 1
-                else f"[{self.operand(place, 13, 'mul')} / {packed}]"
-            )
-        )
-
-    def _load_from_peer(self, call: nodes.Call) -> Text:
-        width, target, address = call.arguments
-        assert isinstance(width, nodes.Const) and isinstance(target, Region)
-        fragment, place = Text(self.names.of(target.buffer)), self.expression(target.starts[0])
-        return self.call(f"tw::{call.function}<{width.value}>", fragment, place, self._argument(address))
-
-    def _pointers(self, call: nodes.Call) -> Text:
-        """A function of places in memory that it reads by itself."""
-        places = [(part.buffer, part.starts[0]) for part in call.arguments if isinstance(part, Region)]
-        texts = [Text(f"&{self.names.of(buffer)}[{self.expression(start)}]") for buffer, start in places]
-        return self.call(f"tw::{call.function}", *texts)
-
-    def _argument(self, part: Expr | str | Region) -> Text:
-        if isinstance(part, str):
-            return Text(part)
-        if isinstance(part, Expr):
-            return self.expression(part)
-        buffer = part.buffer
-        start = part.starts[0] if part.starts else const(0)
-        place = self.expression(start)
-        if buffer.scope == "register":
-            return self.call(f"tw::slice<{part.extents[0]}>", self.names.of(buffer), place)
-        if buffer.scope == "barrier":
-            offset = index_binary("mul", part.starts[0], const(buffer.dtype.nbytes(1)))
-            return self.infix("add", Text(self.names.of(buffer)), self.expression(offset))
-        if buffer.scope == "shared":
-            return self.call("tw::shared_address", Text(f"&{self._place(buffer, start)}"))
-        return Text(f"&{self.names.of(buffer)}" if buffer.scope == "scalar" else f"&{self._place(buffer, start)}")
-
-    # Statements ---------------------------------------------------------------------------------
 
     def statement_For(self, loop: nodes.For) -> None:
         if loop.kind == "serial" and not _runs_once(loop) and _meets(loop) and not _counts_registers(loop):
@@ -381,7 +78,7 @@ class CudaPrinter(CFamilyPrinter):
             self.line(f"{name} = {self.value(value)};")
         elif value.dtype.lanes > 1:
             self._move(store)
-        elif _in_bytes(buffer):
+        elif in_bytes(buffer):
             arguments = f"{name}, {self.value(store.indices[0])}, {self.value(value)}"
             self.line(f"tw::set_packed<{buffer.dtype.bits}>({arguments});")
         else:
@@ -404,13 +101,6 @@ class CudaPrinter(CFamilyPrinter):
             memory = f"&{self._place(store.buffer, store.indices[0])}"
             self.line(f"tw::store_{kind}<{parameters}>({memory}, {fragment}, {place});")
 
-    def _place(self, buffer: Buffer, index: Expr) -> str:
-        """An element in memory as it is named in C++, or the byte that begins with it."""
-        at = self.expression(index)
-        if _in_bytes(buffer):
-            at = self.infix("floordiv", at, Text(str(buffer.dtype.per_byte)))
-        return f"{self.names.of(buffer)}[{at}]"
-
     def statement_Return(self, _: nodes.Return) -> None:
         self.line("TW_RETURN;")
 
@@ -424,11 +114,6 @@ class CudaPrinter(CFamilyPrinter):
         """A global buffer as a parameter of the kernel; `settled` where nobody else writes what the kernel reads there."""
         constant, restrict = "" if written else "const ", "TW_RESTRICT " if settled else ""
         return f"{constant}{storage_type(buffer.dtype)}* {restrict}{self.names.of(buffer)}"
-
-
-def _in_bytes(buffer: Buffer) -> bool:
-    """Whether several elements share a byte: in memory; registers hold one each."""
-    return buffer.dtype.is_packed and buffer.scope not in ("register", "scalar")
 
 
 def _runs_once(loop: nodes.For) -> bool:
