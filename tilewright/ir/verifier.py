@@ -5,17 +5,16 @@ Every violation is reported at once, beside the statement it concerns in the pri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.errors import InvalidProgram, near
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import UINT64, DType
-from tilewright.ir.expression_rules import counted, expression_problems, extent_problems, index_problems
-from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import Buffer, Const, Expr, Function, Kernel, Region, Seq, Statement, TileOperator, Var
+from tilewright.ir.dtypes import UINT64
+from tilewright.ir.expression_rules import counted, extent_problems, index_problems
+from tilewright.ir.nodes import Buffer, Const, Expr, Function, Kernel, Region, Seq, Statement, TileOperator
 from tilewright.ir.printer import print_program
+from tilewright.ir.scope_rules import ScopeRules
 from tilewright.ir.signature import root, size_variables
 from tilewright.ir.stages import HOST_STATEMENTS, STAGES
 from tilewright.ir.visitor import children, find, walk
@@ -50,43 +49,7 @@ def violations(function: Function) -> list[tuple[Statement | Function, str]]:
     return verifier.found
 
 
-class _Verifier:
-    def __init__(self, function: Function) -> None:
-        self.program = function
-        self.stage = STAGES.get(function.stage, STAGES["traced"])
-        self.found: list[tuple[Statement | Function, str]] = []
-        self.visible: set[Var | Buffer] = set()
-        self.allocated = {found.buffer for found in find(function, nodes.Allocate)}
-        self.bound: set[Var | Buffer] = set()
-        self.kernel: Kernel | None = None
-        self.role: nodes.Role | None = None
-        self.channels: dict[str, nodes.Channel] = {}
-        self.in_parallel = False
-        self.in_loop = False
-
-    def report(self, where: Statement | Function, problem: str) -> None:
-        if (where, problem) not in self.found:
-            self.found.append((where, problem))
-
-    @contextmanager
-    def scope(self, **context: Any) -> Iterator[None]:
-        """Names bound inside are out of scope at the end; `context` holds inside only."""
-        visible = set(self.visible)
-        before = {name: getattr(self, name) for name in context}
-        for name, value in context.items():
-            setattr(self, name, value)
-        yield
-        self.visible = visible
-        for name, value in before.items():
-            setattr(self, name, value)
-
-    def bind(self, where: Statement | Function, owner: Var | Buffer) -> None:
-        kind = "variable" if isinstance(owner, Var) else "buffer"
-        if owner in self.bound:
-            self.report(where, f"the {kind} {owner.name} is bound a second time")
-        self.bound.add(owner)
-        self.visible.add(owner)
-
+class _Verifier(ScopeRules):
     # Functions
 
     def function(self) -> None:
@@ -111,94 +74,6 @@ class _Verifier:
             if output not in function.params:
                 self.report(function, f"the output {output.name} is not a parameter")
         self.body(function.body)
-
-    def buffer(self, where: Statement | Function, buffer: Buffer) -> None:
-        """Check the declaration of a buffer."""
-        if buffer.scope not in nodes.SCOPES:
-            self.report(where, f"{buffer.name} has the unknown scope {buffer.scope!r}")
-        for extent in (*buffer.shape, *(buffer.strides or ())):
-            for problem in extent_problems(extent, f"an extent of {buffer.name}"):
-                self.report(where, problem)
-            if isinstance(extent, Expr):
-                if buffer.scope != "global" and (buffer.source is None or buffer.source.scope != "global"):
-                    self.report(where, f"the {buffer.scope} buffer {buffer.name} has a symbolic shape")
-                self.expression(where, extent)
-        seen = buffer.source if buffer.scope in ("local", "register") and buffer.source is not None else buffer
-        if buffer.strides is not None and (seen.scope != "global" or len(buffer.strides) != buffer.rank):
-            self.report(
-                where, f"{buffer.name}: strides belong to a global buffer or a local view of one, one a dimension"
-            )
-        by_host = buffer.source is not None and buffer not in self.allocated  # the host describes it to the copy engine
-        if self.kernel is not None and self.stage.flat and buffer.rank > 1 and not by_host:
-            self.report(where, f"{buffer.name} has {buffer.rank} dimensions; at stage {self.stage.name} it has one")
-        if buffer.source is not None:
-            self.view(where, buffer, buffer.source)
-
-    def view(self, where: Statement | Function, buffer: Buffer, source: Buffer) -> None:
-        self.use(where, source)
-        promised = source.scope == "global" and buffer.scope in ("local", "register")
-        if buffer.scope != source.scope and not promised:
-            self.report(where, f"{buffer.name} is {buffer.scope}, but the buffer it views is {source.scope}")
-        sizes = [b.dtype.nbytes(b.size) if all(isinstance(e, int) for e in b.shape) else None for b in (buffer, source)]
-        # A packed buffer is as large as its layout, which may pad it.
-        if not source.packed and sizes[0] is not None and sizes[1] is not None and sizes[0] > sizes[1]:
-            self.report(where, f"{buffer.name} has {sizes[0]} bytes, the buffer it views {sizes[1]}")
-
-    # Uses
-
-    def use(self, where: Statement | Function, owner: Var | Buffer) -> None:
-        """`owner` is mentioned: it must be in scope (a view, through what it is a view of)."""
-        if owner in self.visible:
-            return
-        if isinstance(owner, Buffer) and owner.source is not None and owner not in self.allocated:
-            if owner in self.bound:
-                self.use(where, owner.source)
-            else:
-                self.bound.add(owner)
-                self.buffer(where, owner)
-            return
-        kind = "variable" if isinstance(owner, Var) else "buffer"
-        self.report(where, f"the {kind} {owner.name} is not in scope")
-
-    def expression(self, where: Statement | Function, root: Any, *, effect: bool = False) -> None:
-        """Check an expression or region and all below it; `effect` allows a call for its effect at the root."""
-        for node in walk(root):
-            if isinstance(node, (Var, Buffer)):
-                self.use(where, node)
-            if isinstance(node, Buffer):
-                self.placed(where, node)
-                continue
-            for problem in expression_problems(node, self.stage):
-                self.report(where, problem)
-            if isinstance(node, nodes.Call):
-                self.call(where, node, effect and node is root)
-
-    def placed(self, where: Statement | Function, buffer: Buffer) -> None:
-        """A buffer's scope must exist at this stage, and be reachable from here."""
-        if self.kernel is None:
-            if buffer.scope != "global":
-                self.report(where, f"the host program uses the {buffer.scope} buffer {buffer.name}")
-        elif buffer.scope not in self.stage.scopes:
-            self.report(where, f"{buffer.name} is {buffer.scope}, which stage {self.stage.name} does not have")
-
-    def call(self, where: Statement | Function, call: nodes.Call, at_root: bool) -> None:
-        record = INTRINSICS.get(call.function)
-        if record is None:
-            return
-        if not record.pure and not at_root:
-            self.report(where, f"{call.function} has an effect, so it stands alone, in a binding or in a store")
-        if record.collective and self.in_parallel:
-            self.report(where, f"{call.function} is a meeting of threads and cannot stand in a parallel loop")
-
-    def typed(self, where: Statement, value: Expr, of: DType, what: str, *, effect: bool = False) -> None:
-        self.expression(where, value, effect=effect)
-        if value.dtype != of:
-            self.report(where, f"{what} is {value.dtype}, not {of}")
-
-    def condition(self, where: Statement, value: Expr) -> None:
-        self.expression(where, value)
-        if value.dtype.kind != "bool" or value.dtype.lanes != 1:
-            self.report(where, f"the condition is {value.dtype}, not bool")
 
     # Statements
 
