@@ -61,9 +61,8 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import Rewriter, find, holds, substitute, walk
 from tilewright.passes.context import Context
+from tilewright.passes.lower.thread_differences import ThreadDifferences
 from tilewright.passes.scoped import fresh, map_kernels, reads_nothing, redirected
-
-PRIVATE = ("local", "scalar")
 
 
 class NeedsWarps(TilewrightError):
@@ -102,7 +101,7 @@ def _is_collective_call(node: Any) -> bool:
     return isinstance(node, Call) and INTRINSICS[node.function].collective
 
 
-class _Threads:
+class _Threads(ThreadDifferences):
     """One kernel.
 
     Attributes
@@ -113,9 +112,8 @@ class _Threads:
     """
 
     def __init__(self, kernel: Kernel) -> None:
+        super().__init__(kernel)
         self.kernel_node = kernel
-        self.vars: set[Var] = set(kernel.thread_vars)
-        self.buffers: set[Buffer] = set()
         self.expanded: dict[Buffer, Buffer] = {}
         self.kept: dict[Var, Buffer] = {}
         self.repeated: dict[Var, Let] = {}
@@ -124,8 +122,8 @@ class _Threads:
     def kernel(self) -> Seq:
         body = self.kernel_node.body
         self._check(body)
-        self._find_varying(body)
-        if holds(body, Return) and self._returns_vary(body):
+        self.find_varying(body)
+        if holds(body, Return) and self.returns_vary(body):
             self.running = Buffer("running", (self.kernel_node.num_threads,), BOOL, "local")
         made = self.sequence(body)
         if self.running is not None:
@@ -142,59 +140,6 @@ class _Threads:
                     raise NeedsWarps(
                         f"{node.function} exchanges values between the threads of a warp, which this machine does not have",
                         span=statement.span, hint="run the kernel on a GPU, or on this machine with kernel.emulate(...)")  # fmt: skip
-
-    # What differs between threads
-
-    def _find_varying(self, body: Seq) -> None:
-        before = -1
-        while before != len(self.vars) + len(self.buffers):
-            before = len(self.vars) + len(self.buffers)
-            self._mark(body, False)
-
-    def _mark(self, statement: Statement, divergent: bool) -> None:
-        if isinstance(statement, Let):
-            if divergent or self.varies(statement.value):
-                self.vars.add(statement.var)
-        elif isinstance(statement, Allocate):
-            if statement.initial is not None and self.varies(statement.initial):
-                self.buffers.add(statement.buffer)
-        elif isinstance(statement, Store):
-            if statement.buffer.scope in PRIVATE and (divergent or self.varies((*statement.indices, statement.value))):
-                self.buffers.add(statement.buffer)
-        elif isinstance(statement, (If, While)):
-            divergent = divergent or self.varies(statement.condition)
-        elif isinstance(statement, For) and self.varies((statement.start, statement.stop, statement.step)):
-            self.vars.add(statement.var)
-            divergent = True
-        elif isinstance(statement, For) and divergent:
-            self.vars.add(statement.var)
-        if isinstance(statement, (For, While)) and self._jumps_vary(statement.body, False):
-            divergent = True  # threads leave the loop, or skip its rest, at different times
-        for child in _statements_under(statement):
-            self._mark(child, divergent)
-
-    def _jumps_vary(self, statement: Statement, divergent: bool) -> bool:
-        """Whether a loop with this body is left, or goes on, at the word of some threads only."""
-        if isinstance(statement, (nodes.Break, nodes.Continue)):
-            return divergent
-        if isinstance(statement, (For, While)):
-            return False
-        if isinstance(statement, If):
-            divergent = divergent or self.varies(statement.condition)
-        return any(self._jumps_vary(child, divergent) for child in _statements_under(statement))
-
-    def varies(self, node: Any) -> bool:
-        """Whether `node` mentions something that differs between threads."""
-        if isinstance(node, tuple):
-            return any(self.varies(item) for item in node)
-        return any(found in self.vars or found in self.buffers for found in find(node, Var, Buffer))
-
-    def _returns_vary(self, body: Statement, divergent: bool = False) -> bool:
-        if isinstance(body, Return):
-            return divergent
-        if isinstance(body, (If, While)):
-            divergent = divergent or self.varies(body.condition)
-        return any(self._returns_vary(child, divergent) for child in _statements_under(body))
 
     # Splitting
 
@@ -444,16 +389,6 @@ def _own_expressions(statement: Statement) -> Iterator[Any]:
         for node in walk(statement, lambda n: n is statement or not isinstance(n, Statement))
         if isinstance(node, Expr)
     )
-
-
-def _statements_under(statement: Statement) -> Iterator[Statement]:
-    if isinstance(statement, Seq):
-        yield from statement.statements
-    elif isinstance(statement, If):
-        yield from statement.then.statements
-        yield from statement.otherwise.statements if statement.otherwise is not None else ()
-    elif isinstance(statement, (For, While, Parallel)):
-        yield from statement.body.statements
 
 
 class _Barriers(Rewriter):

@@ -1,0 +1,95 @@
+"""What differs between the threads of a kernel: names, private memory, and the turns in which they leave loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tilewright.ir import nodes
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    For,
+    If,
+    Kernel,
+    Let,
+    Parallel,
+    Return,
+    Seq,
+    Statement,
+    Store,
+    Var,
+    While,
+)
+from tilewright.ir.visitor import find
+
+PRIVATE = ("local", "scalar")
+
+
+def statements_under(statement: Statement) -> Iterator[Statement]:
+    if isinstance(statement, Seq):
+        yield from statement.statements
+    elif isinstance(statement, If):
+        yield from statement.then.statements
+        yield from statement.otherwise.statements if statement.otherwise is not None else ()
+    elif isinstance(statement, (For, While, Parallel)):
+        yield from statement.body.statements
+
+
+class ThreadDifferences:
+    """Names and private memory of a kernel that differ between its threads."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.vars: set[Var] = set(kernel.thread_vars)
+        self.buffers: set[Buffer] = set()
+
+    def find_varying(self, body: Seq) -> None:
+        before = -1
+        while before != len(self.vars) + len(self.buffers):
+            before = len(self.vars) + len(self.buffers)
+            self._mark(body, False)
+
+    def _mark(self, statement: Statement, divergent: bool) -> None:
+        if isinstance(statement, Let):
+            if divergent or self.varies(statement.value):
+                self.vars.add(statement.var)
+        elif isinstance(statement, Allocate):
+            if statement.initial is not None and self.varies(statement.initial):
+                self.buffers.add(statement.buffer)
+        elif isinstance(statement, Store):
+            if statement.buffer.scope in PRIVATE and (divergent or self.varies((*statement.indices, statement.value))):
+                self.buffers.add(statement.buffer)
+        elif isinstance(statement, (If, While)):
+            divergent = divergent or self.varies(statement.condition)
+        elif isinstance(statement, For) and self.varies((statement.start, statement.stop, statement.step)):
+            self.vars.add(statement.var)
+            divergent = True
+        elif isinstance(statement, For) and divergent:
+            self.vars.add(statement.var)
+        if isinstance(statement, (For, While)) and self._jumps_vary(statement.body, False):
+            divergent = True  # threads leave the loop, or skip its rest, at different times
+        for child in statements_under(statement):
+            self._mark(child, divergent)
+
+    def _jumps_vary(self, statement: Statement, divergent: bool) -> bool:
+        """Whether a loop with this body is left, or goes on, at the word of some threads only."""
+        if isinstance(statement, (nodes.Break, nodes.Continue)):
+            return divergent
+        if isinstance(statement, (For, While)):
+            return False
+        if isinstance(statement, If):
+            divergent = divergent or self.varies(statement.condition)
+        return any(self._jumps_vary(child, divergent) for child in statements_under(statement))
+
+    def varies(self, node: Any) -> bool:
+        """Whether `node` mentions something that differs between threads."""
+        if isinstance(node, tuple):
+            return any(self.varies(item) for item in node)
+        return any(found in self.vars or found in self.buffers for found in find(node, Var, Buffer))
+
+    def returns_vary(self, body: Statement, divergent: bool = False) -> bool:
+        if isinstance(body, Return):
+            return divergent
+        if isinstance(body, (If, While)):
+            divergent = divergent or self.varies(body.condition)
+        return any(self.returns_vary(child, divergent) for child in statements_under(body))
