@@ -41,7 +41,11 @@ class TensorProxy:
     """Base of what has elements: whole buffers and parts of them."""
 
     __slots__ = ()
-    description = "a tensor"
+
+    @property
+    def description(self) -> str:
+        """What it is called in messages."""
+        return "a tensor"
 
     def _refuse(self, what: str) -> NoReturn:
         raise TensorOperand(what, self.description)
@@ -113,7 +117,7 @@ class BufferProxy(TensorProxy):
         return self._buffer.name
 
     @property
-    def description(self) -> str:  # type: ignore[override]
+    def description(self) -> str:
         return f"the {'tensor' if self._buffer.scope == 'global' else 'tile'} {self._buffer.name!r}"
 
     @property
@@ -262,7 +266,7 @@ class RegionProxy(TensorProxy):
         return self._region
 
     @property
-    def description(self) -> str:  # type: ignore[override]
+    def description(self) -> str:
         return f"a slice of {self._region.buffer.name!r}"
 
     @property

@@ -97,7 +97,7 @@ class Rewrite(ast.NodeTransformer):
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         known = UNSUPPORTED.get(type(node).__name__)
-        if known is not None:
+        if known is not None and isinstance(node, (ast.expr, ast.stmt)):
             raise UnsupportedStatement(*known, span=self.source.span(node))
         return super().generic_visit(node)
 

@@ -27,6 +27,8 @@ _KERNELS = os.path.join(_PACKAGE, "kernels") + os.sep
 
 Place: TypeAlias = tuple[int, int, "int | None"]
 Places: TypeAlias = dict[int, tuple[Place, ...]]
+Placed: TypeAlias = "ast.expr | ast.stmt"
+"""Syntax that has a place."""
 
 _STATEMENTS: dict[str, Places] = {}
 """The places of statements that are executed, by file: `FunctionSource.statements`."""
@@ -64,10 +66,10 @@ class FunctionSource:
                     table[line] = (*beside, place)
         return {line: tuple(sorted(places, key=lambda place: place[:2])) for line, places in table.items()}
 
-    def span(self, node: ast.AST) -> Span:
+    def span(self, node: Placed) -> Span:
         """The part of `node` that is on its first line."""
-        line, column = node.lineno, node.col_offset  # type: ignore[attr-defined]
-        end = node.end_col_offset if node.end_lineno == line else None  # type: ignore[attr-defined]
+        line, column = node.lineno, node.col_offset
+        end = node.end_col_offset if node.end_lineno == line else None
         return _span(self.file, line, column, end)
 
 
@@ -122,7 +124,9 @@ def _parse(text: str, first_line: int) -> ast.FunctionDef:
     indented = text[:1].isspace()
     tree = ast.parse(("if 1:\n" if indented else "") + text)
     ast.increment_lineno(tree, first_line - 1 - indented)
-    found = tree.body[0].body[0] if indented else tree.body[0]  # type: ignore[attr-defined]
+    found = tree.body[0]
+    if indented and isinstance(found, ast.If):
+        found = found.body[0]
     if not isinstance(found, ast.FunctionDef):
         raise SyntaxError("not a def statement")
     return found
@@ -135,14 +139,14 @@ def enter_statements(file: str, places: Places) -> None:
 
 def _header_end(node: ast.stmt) -> int | None:
     """Last column of a statement's first line; of a compound statement, of its header."""
-    header: ast.AST = node
+    header: Placed = node
     if isinstance(node, (ast.If, ast.While)):
         header = node.test
     elif isinstance(node, ast.For):
         header = node.iter
     elif isinstance(node, ast.With):
         header = node.items[-1].optional_vars or node.items[-1].context_expr
-    return header.end_col_offset if header.end_lineno == node.lineno else None  # type: ignore[attr-defined]
+    return header.end_col_offset if header.end_lineno == node.lineno else None
 
 
 def parameters_span(function: FunctionType) -> Span | None:

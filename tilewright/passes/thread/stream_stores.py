@@ -244,20 +244,23 @@ def _in_lines(loop: For, together: int) -> For:
         return loop
     step = int(loop.step.value)
     statements: list[Statement] = []
-    stream, vectors = None, []
+    streams: list[tuple[Evaluate, Region, Expr]] = []
+    vectors: list[Var] = []
     for copy in range(together):
         place = index_binary("add", loop.var, copy * step)
         for part in _statements(with_values(fresh(loop.body) if copy else loop.body, {loop.var: place})):
-            if isinstance(part, Evaluate) and isinstance(part.value, Call) and part.value.function == "stream":
-                stream = stream or part
-                vectors.append(Var(part.value.dtype, part.value.arguments[0].buffer.name))  # type: ignore[union-attr]
-                statements.append(Let(vectors[-1], part.value.arguments[1]))  # type: ignore[arg-type]
-            else:
-                statements.append(part)
-    assert isinstance(stream, Evaluate) and isinstance(stream.value, Call)
-    region, _, large = stream.value.arguments
-    line = replace(region, extents=(step * together,))  # type: ignore[type-var]
-    whole = replace(stream, value=replace(stream.value, arguments=(line, *vectors, large)))
+            match part:
+                case Evaluate(
+                    value=Call(function="stream", arguments=(Region() as region, Expr() as value, Expr() as large))
+                ):
+                    streams.append((part, region, large))
+                    vectors.append(Var(value.dtype, region.buffer.name))
+                    statements.append(Let(vectors[-1], value))
+                case _:
+                    statements.append(part)
+    first, region, large = streams[0]
+    line = replace(region, extents=(step * together,))
+    whole = replace(first, value=Call(first.value.dtype, "stream", (line, *vectors, large)))
     return replace(loop, step=const(step * together, loop.var.dtype), body=Seq((*statements, whole)), kind="serial")
 
 
