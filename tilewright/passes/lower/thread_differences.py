@@ -24,9 +24,11 @@ from tilewright.ir.nodes import (
 from tilewright.ir.visitor import find
 
 PRIVATE = ("local", "scalar")
+"""Scopes of memory that each thread has for itself."""
 
 
 def statements_under(statement: Statement) -> Iterator[Statement]:
+    """The statements of a statement's own bodies."""
     if isinstance(statement, Seq):
         yield from statement.statements
     elif isinstance(statement, If):
