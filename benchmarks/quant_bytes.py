@@ -3,7 +3,8 @@
     PYTHONPATH=.:tests/gpu python benchmarks/quant_bytes.py [--cases w4-int8:4096x28672x8192,...] [--rounds 12]
 
 A case is a kind and a size M x N x K.  Kinds: bits of the weight, then the activations' type, ``int8`` or ``e4m3``, then
-``-channel`` where scales are those of channels and not of groups of 128.  Activations come quantised, with a scale a token.
+``-channel`` where scales are those of channels and not of groups of 128, ``-levels`` where those of groups are int8 below one of
+each channel.  Activations come quantised, with a scale a token.
 *paced* and *sustained* are those of `benchmarks/gemm.py`; peers have neither groups nor, in int8, any scales.
 """
 
@@ -31,6 +32,7 @@ CASES = ",".join(
         ("w4-e4m3", (64, 128, 256, 1024, 4096), ("28672x8192", "8192x28672", "7168x16384")),
         ("w2-int8-channel", (1, 16, 64, 128, 256, 4096), ("28672x8192",)),
         ("w4-int8-channel", (1, 64, 4096), ("28672x8192",)),
+        ("w4-int8-levels", (64, 128, 256, 1024, 4096), ("28672x8192",)),
     )
     for size in sizes
     for M in rows
@@ -50,14 +52,20 @@ def form_of(kind: str) -> FragmentRecords:
     """The records of a kind."""
     of_weight, activations, *rest = kind.split("-")
     name = {"int8": "int8", "e4m3": "float8_e4m3fn"}[activations]
-    return FragmentRecords(int(of_weight[1:]), ALL[name], None if rest else ALL["float16"])
+    scale = {"": ALL["float16"], "channel": None, "levels": ALL["int8"]}["".join(rest)]
+    return FragmentRecords(int(of_weight[1:]), ALL[name], scale)
+
+
+def has_channels(form: FragmentRecords) -> bool:
+    """Whether there are scales of channels."""
+    return form.scale is None or form.scale.is_integer
 
 
 def made(kind: str, N: int, K: int, choice: dict[str, Any]) -> Any:
     """A kernel of ours."""
     form = form_of(kind)
     program = byte_quant_matmul.trace(
-        N, K, form, activations=str(form.operand), out="bfloat16", by_channel=form.scale is None, **choice
+        N, K, form, activations=str(form.operand), out="bfloat16", by_channel=has_channels(form), **choice
     )
     return tilewright.compile(program, target="cuda -arch=sm_90a")
 
@@ -65,23 +73,26 @@ def made(kind: str, N: int, K: int, choice: dict[str, Any]) -> Any:
 def case(kind: str, M: int, N: int, K: int, choices: list[dict[str, Any]]) -> Runs:
     """Peers, our choice, and other sizes of ours."""
     form = form_of(kind)
-    bits, name, by_channel = form.bits, str(form.operand), form.scale is None
+    bits, name, by_channel = form.bits, str(form.operand), has_channels(form)
     half = 1 << (bits - 1)
     numbers = torch.randint(-half, half, (N, K), device="cuda", dtype=torch.int8)
     scales = (torch.rand(N, 1 if by_channel else K // 128, device="cuda") * 0.01 + 0.01).half()
+    levels = torch.randint(1, 16, (N, K // 128), device="cuda", dtype=torch.int8) if form.scale == ALL["int8"] else None
     of_tokens = torch.rand(M, device="cuda") * 0.01 + 0.01
     a = torch.randint(-127, 128, (M, K), device="cuda", dtype=torch.int8)
     if name != "int8":
         a = torch.randn(M, K, device="cuda").to(torch.float8_e4m3fn)
-    words = packed(form, encoded(form, numbers), scales)
+    words = packed(form, encoded(form, numbers), scales if levels is None else levels)
     dense = numbers.float() * scales.float().repeat_interleave(K // scales.shape[1], 1)
+    if levels is not None:
+        dense *= levels.float().repeat_interleave(128, 1)
     expected = (a.float() @ dense.T) * of_tokens[:, None]
     left, right = a.to(torch.bfloat16), dense.to(torch.bfloat16)
     del dense
     runs: Runs = {"cublas bf16": lambda: torch.mm(left, right.T)}
     runs["cublas bf16"].expected = expected.to(torch.bfloat16)
     peers = eight_bits(a, numbers, of_tokens)
-    if HUMMING:
+    if HUMMING and levels is None:
         codes = (numbers + half).to(torch.uint8)
         humming = Humming(f"uint{bits}", codes, scales.to(torch.bfloat16), a.dtype, torch.bfloat16)
         result = torch.empty(M, N, device="cuda", dtype=torch.bfloat16)

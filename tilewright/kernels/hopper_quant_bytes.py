@@ -18,7 +18,7 @@ import tilewright.language as T
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.even_shares import EvenShares, OneTile, announce, hand_over, own_stretch, take_over, workspaces
 from tilewright.kernels.hopper_quant_bytes_plan import BytePlan
-from tilewright.kernels.hopper_quant_bytes_results import PADDING, Ending, store, store_parts
+from tilewright.kernels.hopper_quant_bytes_results import PADDING, Ending, Factors, ask, factors_of, store, store_parts
 from tilewright.kernels.hopper_quant_bytes_rings import Rings, SumsOfA, bring_activations, bring_weights, sum_groups
 from tilewright.kernels.hopper_quant_bytes_sums import (
     multiply,
@@ -193,6 +193,10 @@ def consume(
             T.assume(before >= 0)
             T.assume(of_rows >= 0)
             T.assume(of_tokens >= 0)
+            block, factors = of_rows * plan.sharing + rank, factors_of(plan)
+            if plan.asks_early:
+                T.pdl_sync()
+                ask(plan, factors, of_tokens, block, ending)
             for some in totals:
                 for total in some:
                     T.clear(total)
@@ -204,18 +208,20 @@ def consume(
             else:
                 multiply(plan, rings, codes, totals, before, count)
             T.pdl_sync()
-            end_stretch(plan, (tile, begin, count), shares, rank, space, totals, staged, (of_tokens, of_rows), ending)
+            stretch, where = (tile, begin, count), (of_tokens, of_rows, block)
+            end_stretch(plan, stretch, shares, rank, space, totals, staged, where, factors, ending)
     if plan.turns:
         T.end_turns()
 
 
 @T.macro
 def end_stretch(
-    plan: BytePlan, stretch: Any, shares: Any, rank: Any, space: Any, totals: Any, staged: Any, place: Any, ending: Any
-) -> None:
+    plan: BytePlan, stretch: Any, shares: Any, rank: Any, space: Any, totals: Any, staged: Any, place: Any,
+    factors: Factors, ending: Ending,
+) -> None:  # fmt: skip
     """Sums of a stretch become results, or go where the block that has the tile's first steps finds them."""
     tile, begin, count = stretch
-    of_tokens, of_rows = place
+    of_tokens, of_rows, block = place
     partial, done = space
     if plan.blocks:
         every = [total for some in totals for total in some]
@@ -226,8 +232,18 @@ def end_stretch(
                 following, behind = shares.peers(tile)
                 first = following * plan.sharing + rank
                 take_over(every, partial, done, first, behind - following, plan.sharing)
-            store(plan, totals, staged, of_tokens, of_rows * plan.sharing + rank, ending)
+            finish_tile(plan, totals, staged, of_tokens, block, factors, ending)
     elif plan.cluster > 1:
         store_parts(plan, totals, staged, of_tokens, of_rows, rank, ending)
     else:
-        store(plan, totals, staged, of_tokens, of_rows * plan.sharing + rank, ending)
+        finish_tile(plan, totals, staged, of_tokens, block, factors, ending)
+
+
+@T.macro
+def finish_tile(
+    plan: BytePlan, totals: Any, staged: Any, of_tokens: Any, block: Any, factors: Factors, ending: Ending
+) -> None:
+    """A tile's results, with factors asked for now where registers had no room for them before."""
+    if not plan.asks_early:
+        ask(plan, factors, of_tokens, block, ending)
+    store(plan, totals, staged, of_tokens, block, factors, ending)

@@ -22,6 +22,10 @@ BLOCKS = 132
 BAND = 4
 """Tiles of A's rows that are walked before the next rows of W."""
 
+HEIGHTS = (80, 96, 112, 160, 192, 224)
+"""Rows of A of a tile, beside 128 and 256, where scales of groups are none or in the codes: what M leaves of a tile costs as much as rows
+that are there."""
+
 RUNNING = {128: False, 192: True}
 """Whether warpgroups take turns, by the rows of A of a tile whose sums run on: a thread holds a total beside each sum."""
 
@@ -50,6 +54,10 @@ def byte_quant_choice(
         for tokens, turns in RUNNING.items() if running else ():
             choices.append({**stay, "tokens": tokens, "part": tokens, "sharing": 1, "turns": turns, "running": True})
         choices = [sizes for sizes in choices if sizes is alone or _tiles(N, M, sizes) >= BLOCKS // sizes["sharing"]]
+    if not promoted and alone["tokens"] >= 128 and alone["cluster"] == 1 and alone["warpgroups"] == 2:
+        # Few rows of A beside many of W ask the second-level cache for more than it gives, where they are not the only ones.
+        sharing = {tokens: 2 if tokens > 128 else 1 for tokens in HEIGHTS if tokens > 128 or 2 * tokens >= M}
+        choices += [{**alone, "tokens": n, "part": n, "tiles": 1, "sharing": sharing[n]} for n in sharing]
     best = min(choices, key=lambda sizes: _microseconds(N, across, M, form, promoted, sizes))
     if best["blocks"]:
         best["band"] = min(BAND, -(-M // best["tokens"]))

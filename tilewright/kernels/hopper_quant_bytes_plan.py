@@ -15,6 +15,10 @@ PIECE = 32
 """Rows of A whose sums leave at once, where a block has more tiles to come."""
 
 
+FEW = 64
+"""Rows of A of a tile beside whose products there are registers for the scales of its results."""
+
+
 @dataclass(frozen=True, slots=True)
 class BytePlan:
     """The options of `byte_quant_matmul` that its macros need, under their names there."""
@@ -91,6 +95,11 @@ class BytePlan:
     def piece(self) -> int:
         """Rows of A whose sums leave at once."""
         return math.gcd(self.part, PIECE) if self.cluster == 1 else self.part
+
+    @property
+    def asks_early(self) -> bool:
+        """Whether factors of results are loaded before the products: of a block's only tile, where registers hold them."""
+        return not self.blocks and self.cluster == 1 and self.tokens <= FEW and not self.promoted
 
     @property
     def together(self) -> int:

@@ -63,36 +63,64 @@ def finish(plan: BytePlan, value: Any, m: Any, n: Any, factors: Any, ending: End
     ending.C[m, n] = stored(value, plan.out)
 
 
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """Registers for what a tile's sums are multiplied by.
+
+    Attributes
+    ----------
+    of_rows : scales of rows of A, for each half and each piece of it.
+    of_columns : scales of rows of W, for each slab.
+    """
+
+    of_rows: list[list[Any]]
+    of_columns: list[Any]
+
+
+def factors_of(plan: BytePlan) -> Factors:
+    """Registers, still empty."""
+    pieces = range(plan.part // plan.piece)
+    rows = [[T.alloc_fragment((plan.piece,), "float32") for _ in pieces] for _ in range(plan.halves)]
+    return Factors(rows, [T.alloc_fragment((plan.slab,), "float32") for _ in range(plan.tiles)])
+
+
 @T.macro
-def store(plan: BytePlan, totals: Any, staged: Any, of_tokens: Any, block: Any, ending: Ending) -> None:
-    """Sums of a tile into C.  All scales are asked for before the first sums are staged: they arrive meanwhile."""
+def ask(plan: BytePlan, factors: Factors, of_tokens: Any, block: Any, ending: Ending) -> None:
+    """Load a tile's factors, behind the wait for the kernel ahead: they arrive while others work."""
+    if plan.by_channel:
+        for t in list(range(plan.tiles)):
+            for j in T.Parallel(plan.slab):
+                factors.of_columns[t][j] = column_scale(plan, ending, block * plan.rows + t * plan.slab + j)
+    if plan.of_rows is not None:
+        for half in list(range(plan.halves)):
+            for p in list(range(plan.part // plan.piece)):
+                row = of_tokens * plan.tokens + half * plan.part + p * plan.piece
+                for i in T.Parallel(plan.piece):
+                    factors.of_rows[half][p][i] = row_scale(plan, ending, row + i)
+
+
+@T.macro
+def store(
+    plan: BytePlan, totals: Any, staged: Any, of_tokens: Any, block: Any, factors: Factors, ending: Ending
+) -> None:
+    """Sums of a tile into C, multiplied by factors that were asked for."""
     slab, part, piece = plan.slab, plan.part, plan.piece
-    pieces = part // piece
     for t in list(range(plan.tiles)):
         column = block * plan.rows + t * slab
-        of_columns = T.alloc_fragment((slab,), "float32")
-        if plan.by_channel:
-            for j in T.Parallel(slab):
-                of_columns[j] = column_scale(plan, ending, column + j)
         for half in list(range(plan.halves)):
             row = of_tokens * plan.tokens + half * part
-            of_rows = [T.alloc_fragment((piece,), "float32") for _ in range(pieces)]
-            if plan.of_rows is not None:
-                for p in list(range(pieces)):
-                    for i in T.Parallel(piece):
-                        of_rows[p][i] = row_scale(plan, ending, row + p * piece + i)
-            for p in list(range(pieces)):
+            for p in list(range(part // piece)):
                 T.sync_threads()
                 for i, j in T.Parallel(slab, part):
                     if j // piece == p:
                         staged[j - p * piece, i] = totals[t][half][i, j]
                 T.sync_threads()
                 for i, j in T.Parallel(piece, slab):
-                    factors = (
-                        None if plan.of_rows is None else of_rows[p][i],
-                        of_columns[j] if plan.by_channel else None,
+                    of_both = (
+                        None if plan.of_rows is None else factors.of_rows[half][p][i],
+                        factors.of_columns[t][j] if plan.by_channel else None,
                     )
-                    finish(plan, staged[i, j], row + p * piece + i, column + j, factors, ending)
+                    finish(plan, staged[i, j], row + p * piece + i, column + j, of_both, ending)
 
 
 @T.macro

@@ -108,7 +108,7 @@ def medium_quant_matmul(
     chunks, slots = across // records, 2 * records // halves
     groups = blocks // sharing
     kept = out if staged_bytes(out, epilogue) < 4 else "float32"
-    piece = min(tokens, SLAB)
+    piece = next(rows for rows in range(min(tokens, SLAB), 0, -8) if tokens % rows == 0)
     heights = (tokens, *lower)
     in_turns = warpgroups == 2 and not promoted and tokens >= 64
     unit = form.lifted_unit if lifted and not promoted else 1.0

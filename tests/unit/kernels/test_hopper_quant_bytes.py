@@ -38,6 +38,7 @@ CASES: dict[str, tuple[FragmentRecords, tuple[int, int, int], dict[str, Any]]] =
     "two sums at once, zeros, unsigned activations": (FragmentRecords(4, INT8, HALF, WIDE, 64), (150, 496, 20), {**SMALL, "zeros": "original", "ahead": 2, "tiles": 2, "records": 1, "stages": 6, "activations": "uint8"}),
     "bytes, blocks that send one another activations": (FragmentRecords(8, INT8, HALF), (150, 512, 20), {**SMALL, "records": 1, "sharing": 2}),
     "one copy after the other with both sets of registers": (FragmentRecords(8, INT8, ladder=True), (144, 640, 20), {**SMALL, "records": 1, "by_channel": True, "sharing": 2, "by_tokens": True}),
+    "rows of A that are no power of two, sent to one another": (FragmentRecords(4, INT8), (300, 640, 100), {"tokens": 48, "part": 48, "records": 1, "by_channel": True, "sharing": 2}),
     "blocks that stay share tiles, in turns": (FragmentRecords(4, INT8, HALF), (500, 1008, 70), {**SMALL, "turns": True, "blocks": 5}),
     "sums that run on": (FragmentRecords(4, INT8, HALF), (150, 5000, 40), {**SMALL, "running": True}),
     "sums that run on, in turns, blocks that stay": (FragmentRecords(4, INT8, HALF), (200, 4096, 70), {**SMALL, "running": True, "turns": True, "blocks": 4, "sharing": 2}),

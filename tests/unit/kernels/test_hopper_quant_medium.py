@@ -155,6 +155,7 @@ def test_text_is_asynchronous_and_keeps_its_registers(N: int, K: int, M: int) ->
 RUNS = {
     "tiles of three heights": ([0, 5, 64, 65, 130, 32, 33, 300, 1], {"tokens": 128, "lower": (96, 64, 32)}),
     "of two, and shared ones": ([16, 17, 0, 40, 3], {"tokens": 32, "lower": (16,), "blocks": 5}),
+    "rows that leave in pieces of 48": ([90, 0, 97, 30], {"tokens": 96, "lower": (64, 32), "stages": 2}),
     "runs without rows": ([0, 0, 0], {"tokens": 64, "lower": (32,)}),
 }
 
