@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from tilewright.ir import nodes
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import Buffer, Call, Expr, Kernel, Region, Statement, TileOperator, Var
-from tilewright.ir.signature import root
+from tilewright.ir.nodes import Buffer, Call, Expr, Kernel, Statement, TileOperator, Var
+from tilewright.ir.signature import own_writes, root
 from tilewright.ir.visitor import children, find
 
 PRIVATE = frozenset({"scalar", "local", "register"})
@@ -114,21 +114,11 @@ class _Analysis:
         elif isinstance(statement, nodes.Allocate) and varies and statement.buffer.scope in PRIVATE:
             names.add(statement.buffer)
         elif apart:
-            names.update(root(buffer) for buffer in _written(statement) if root(buffer).scope in PRIVATE)
+            names.update(root(buffer) for buffer in own_writes(statement) if root(buffer).scope in PRIVATE)
 
 
 def _is_impure(value: Expr) -> bool:
     return any(not INTRINSICS[found.function].pure for found in find(value, Call))
-
-
-def _written(statement: Statement) -> Iterator[Buffer]:
-    """Buffers that a statement itself may write."""
-    if isinstance(statement, nodes.Store):
-        yield statement.buffer
-    elif isinstance(statement, TileOperator):
-        yield from (region.buffer for region in statement.effects().writes)
-    elif isinstance(statement, nodes.Evaluate):
-        yield from (found.buffer for found in find(statement.value, Region))
 
 
 def _leaves_apart(loop: Statement, lanes: set[Statement]) -> bool:

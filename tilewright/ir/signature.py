@@ -5,8 +5,10 @@ Every room that passes or receives arguments (interpreter, emitters, launchers) 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import Buffer, Call, Expr, Function, Region, Store, TileOperator, Var
+from tilewright.ir.nodes import Buffer, Call, Evaluate, Expr, Function, Region, Statement, Store, TileOperator, Var
 from tilewright.ir.visitor import find
 
 POINTERS = "pointers"
@@ -41,6 +43,16 @@ def written_parameters(function: Function) -> frozenset[Buffer]:
             regions = [part for part in node.arguments if isinstance(part, Region)]
             written.update(root(part.buffer) for part in regions if part is not only_read(node))
     return frozenset(param for param in function.params if isinstance(param, Buffer) and param in written)
+
+
+def own_writes(statement: Statement) -> Iterator[Buffer]:
+    """Buffers that a statement itself, not one below it, may write."""
+    if isinstance(statement, Store):
+        yield statement.buffer
+    elif isinstance(statement, TileOperator):
+        yield from (region.buffer for region in statement.effects().writes)
+    elif isinstance(statement, Evaluate):
+        yield from (found.buffer for found in find(statement.value, Region))
 
 
 def counted_workspaces(function: Function) -> frozenset[Buffer]:

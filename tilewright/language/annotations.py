@@ -12,7 +12,7 @@ from tilewright.language.builder import current, in_kernel
 from tilewright.language.interface import author_facing
 from tilewright.language.layouts import layout_of
 from tilewright.language.mistakes import NumberExpected, TileExpected
-from tilewright.language.proxies import as_expr, condition, constant, describe
+from tilewright.language.proxies import as_expr, condition, constant, constant_within, describe
 from tilewright.language.source import statement_here
 
 MOST_BLOCKS = 32
@@ -80,11 +80,8 @@ def annotate_min_blocks_per_sm(count: Any) -> None:
 
     Where the compiler divides such a kernel into roles, all keep the share of registers that they start with.
     """
-    what = "the count of T.annotate_min_blocks_per_sm"
     context = in_kernel("T.annotate_min_blocks_per_sm").kernel
-    number = constant(count, what)
-    if not 1 <= number <= MOST_BLOCKS:
-        raise NumberExpected(what, f"1 to {MOST_BLOCKS}", str(number))
+    number = constant_within(count, "the count of T.annotate_min_blocks_per_sm", 1, MOST_BLOCKS)
     context.attributes["min_blocks_per_sm"] = number
     if number > 1:
         context.attributes.setdefault("registers", ())

@@ -47,7 +47,6 @@ from tilewright.ir.nodes import (
     Let,
     Load,
     Parallel,
-    Region,
     Role,
     Roles,
     Seq,
@@ -58,7 +57,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.signature import root
+from tilewright.ir.signature import own_writes, root
 from tilewright.ir.visitor import Rewriter, find, fresh, holds, substitute, walk
 from tilewright.language.mistakes import MisplacedRole
 
@@ -423,13 +422,8 @@ def _made(statement: Statement) -> set[Any]:
 
 
 def _written(statement: Statement) -> Iterator[Buffer]:
-    for node in walk(statement):
-        if isinstance(node, Store):
-            yield node.buffer
-        elif isinstance(node, TileOperator):
-            yield from (region.buffer for region in node.effects().writes)
-        elif isinstance(node, Evaluate):
-            yield from (part.buffer for part in find(node.value, Region))
+    for node in find(statement, Statement):
+        yield from own_writes(node)
 
 
 def _all_written(body: Seq) -> list[Buffer]:

@@ -272,6 +272,14 @@ def constant(value: Any, what: str) -> int:
     return value
 
 
+def constant_within(value: Any, what: str, low: int, high: int) -> int:
+    """The same, from `low` to `high`."""
+    number = constant(value, what)
+    if not low <= number <= high:
+        raise NumberExpected(what, f"{low} to {high}", str(number))
+    return number
+
+
 def from_extent(size: Extent, frame: Frame | None = None) -> int | Scalar:
     """A size as authors see it."""
     return size if isinstance(size, int) else Scalar(size, frame)

@@ -29,7 +29,7 @@ from tilewright.language.buffers import BufferProxy, region_of
 from tilewright.language.builder import Builder, Frame, current, in_kernel, record
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import MisplacedRole, NumberExpected, TileExpected
-from tilewright.language.proxies import Scalar, as_expr, constant, describe
+from tilewright.language.proxies import Scalar, as_expr, constant, constant_within, describe
 from tilewright.language.source import statement_here
 from tilewright.language.tile_ops import gemm
 
@@ -230,9 +230,7 @@ def wait_wgmma(pending: Any = 0, *finished: Any) -> None:
     finished : accumulators of none of these, which are read or written while they run.
     """
     builder = in_kernel("T.wait_wgmma")
-    count = constant(pending, "the argument of T.wait_wgmma")
-    if not 0 <= count <= 7:
-        raise NumberExpected("the argument of T.wait_wgmma", "0 to 7", str(count))
+    count = constant_within(pending, "the argument of T.wait_wgmma", 0, 7)
     record(nodes.Wait(WGMMA, count, span=statement_here()))
     for fragment in finished if count else ():
         region = region_of(fragment, "an accumulator of T.wait_wgmma")

@@ -13,7 +13,16 @@ from tilewright.language.buffers import RegionProxy
 from tilewright.language.builder import in_kernel, record
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected, TileExpected
-from tilewright.language.proxies import Element, Scalar, as_expr, check_scope, condition, constant, describe
+from tilewright.language.proxies import (
+    Element,
+    Scalar,
+    as_expr,
+    check_scope,
+    condition,
+    constant,
+    constant_within,
+    describe,
+)
 from tilewright.language.source import statement_here
 from tilewright.language.tile_ops import EVICTIONS, choice, pair, record_tiles
 from tilewright.language.warps import linear_thread
@@ -206,10 +215,7 @@ def ptx_wait_group(num: Any = 0) -> None:
 
 
 def _pending(count: Any, what: str) -> int:
-    number = constant(count, f"the argument of {what}")
-    if not 0 <= number <= 7:
-        raise NumberExpected(f"the argument of {what}", "0 to 7", str(number))
-    return number
+    return constant_within(count, f"the argument of {what}", 0, 7)
 
 
 @author_facing

@@ -13,7 +13,7 @@ from typing import Any
 
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected
-from tilewright.language.proxies import constant, describe, is_number
+from tilewright.language.proxies import constant_within, describe, is_number
 
 
 class Vector:
@@ -69,10 +69,7 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "and_", "or_", 
 
 
 def _lanes(count: Any, what: str) -> int:
-    number = constant(count, f"the lanes of {what}")
-    if not 1 <= number <= 32:
-        raise NumberExpected(f"the lanes of {what}", "1 to 32", str(number))
-    return number
+    return constant_within(count, f"the lanes of {what}", 1, 32)
 
 
 @author_facing

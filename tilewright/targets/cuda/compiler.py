@@ -206,13 +206,7 @@ def _refused(text: str, log: str, assembly: Callable[[], str]) -> DeviceCompilat
     span = None if first.file == NAME else Span(first.file, first.line)
     where = f" (line {first.line} of the emitted text)" if span is None else ""
     operator = operator_at(text, "" if span is None else first.file, first.line)
-    emitted = f" in the code of `{operator}`" if operator else ""
-    more = f"; {len(errors) - 1} more errors follow it" if len(errors) > 1 else ""
-    return DeviceCompilationFailed(
-        f"the CUDA compiler refused the text{emitted}{where}: {first.text}{more}",
-        span=span,
-        hint="kernel.get_kernel_source() shows the text",
-    )
+    return _first_of([error.text for error in errors], "the CUDA compiler refused the text", operator, where, span)
 
 
 def _refused_by_assembler(text: str, log: str, assembly: Callable[[], str]) -> DeviceCompilationFailed:
@@ -223,13 +217,16 @@ def _refused_by_assembler(text: str, log: str, assembly: Callable[[], str]) -> D
     first = errors[0]
     span = None if first.line is None else SourceMap.of(assembly()).at(first.line)
     operator = operator_at(text, span.file, span.line) if span is not None else None
+    return _first_of([error.text for error in errors], "the assembler refused the kernel", operator, "", span)
+
+
+def _first_of(
+    errors: Sequence[str], what: str, operator: str | None, where: str, span: Span | None
+) -> DeviceCompilationFailed:
     emitted = f" in the code of `{operator}`" if operator else ""
     more = f"; {len(errors) - 1} more errors follow it" if len(errors) > 1 else ""
-    return DeviceCompilationFailed(
-        f"the assembler refused the kernel{emitted}: {first.text}{more}",
-        span=span,
-        hint="kernel.get_kernel_source() shows the text",
-    )
+    said = f"{what}{emitted}{where}: {errors[0]}{more}"
+    return DeviceCompilationFailed(said, span=span, hint="kernel.get_kernel_source() shows the text")
 
 
 def _placed(warning: CompilerWarning, cubin: bytes) -> CompilerWarning:
