@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tilewright.collection import no_collection
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
@@ -64,7 +66,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
     try:
-        value = getattr(importlib.import_module(_HOMES[name]), name)
+        with no_collection():
+            value = getattr(importlib.import_module(_HOMES[name]), name)
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

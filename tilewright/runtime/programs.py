@@ -6,9 +6,7 @@ of this package's own files.  What the passes went through is not kept: it is ma
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import gc
 import pickle
 import sys
 import warnings
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import overload
 
 from tilewright.cache import cached, digest, package_state
+from tilewright.collection import no_collection
 from tilewright.compiler import Program, compile_function
 from tilewright.errors import TilewrightWarning
 from tilewright.ir.nodes import Function
@@ -37,20 +36,8 @@ def lowered(function: Function, target: Target, arch: Arch, schedule: Schedule) 
     ------
     TilewrightError : the program asks for something that the machine or the language does not have.
     """
-    with _no_collection():
+    with no_collection():
         return _lowered(function, target, arch, schedule)
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Programs are many small objects without cycles: looking for cycles among them costs a third of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _lowered(function: Function, target: Target, arch: Arch, schedule: Schedule) -> Program:
