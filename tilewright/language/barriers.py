@@ -57,7 +57,7 @@ def call(function: str, *arguments: Expr | Region | str) -> None:
     builder = in_kernel(f"T.{function}")
     loop = builder.enclosing("T.Parallel", "T.vectorized")
     if loop is not None:
-        from tilewright.language.mistakes import TileOperatorInParallel
+        from tilewright.language.mistakes_of_scopes import TileOperatorInParallel
 
         raise TileOperatorInParallel(f"T.{function}", loop.describe())
     builder.append(Evaluate(Call(BOOL, function, arguments), span=statement_here()))

@@ -10,7 +10,8 @@ from tilewright.ir.dtypes import BOOL
 from tilewright.ir.nodes import Break, Const, If, Seq, Statement, Unary, While
 from tilewright.language.buffers import TensorProxy
 from tilewright.language.builder import Builder, Frame, current
-from tilewright.language.mistakes import EscapedName, LoopExit, LoopOutsideKernel, SymbolicIteration
+from tilewright.language.mistakes import LoopOutsideKernel, SymbolicIteration
+from tilewright.language.mistakes_of_scopes import EscapedName, LoopExit
 from tilewright.language.proxies import Scalar, condition, describe
 from tilewright.language.source import statement_here
 

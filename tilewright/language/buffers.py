@@ -18,9 +18,9 @@ from tilewright.language.mistakes import (
     SymbolicIteration,
     TensorCondition,
     TensorOperand,
-    ValueOutOfScope,
     WrongRank,
 )
+from tilewright.language.mistakes_of_scopes import ValueOutOfScope
 from tilewright.language.proxies import (
     Element,
     Scalar,

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from tilewright.errors import Span
 from tilewright.ir.nodes import Allocate, Buffer, Seq, Statement, TileOperator, Var
-from tilewright.language.mistakes import OutsideFunction, OutsideKernel
+from tilewright.language.mistakes_of_scopes import OutsideFunction, OutsideKernel
 from tilewright.language.source import statement_here
 
 
@@ -168,7 +168,7 @@ def record_operator(operator: TileOperator, what: str) -> None:
 
 def check_tile_place(builder: Builder, what: str) -> None:
     """Refuse work of the whole block inside a loop over its elements."""
-    from tilewright.language.mistakes import TileOperatorInParallel
+    from tilewright.language.mistakes_of_scopes import TileOperatorInParallel
 
     loop = builder.enclosing("T.Parallel", "T.vectorized")
     if loop is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.ir.nodes import Var
 from tilewright.language.builder import current
 from tilewright.language.interface import author_facing
-from tilewright.language.mistakes import ChoiceNotKnown, ConstOutsideDirect
+from tilewright.language.mistakes_of_scopes import ChoiceNotKnown, ConstOutsideDirect
 from tilewright.language.proxies import Scalar, describe
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, If, Let, Load, Seq, Statement, Store, Var
 from tilewright.ir.visitor import children, find, walk
-from tilewright.language.mistakes import IterationsCollide
+from tilewright.language.mistakes_of_scopes import IterationsCollide
 
 OF_THE_BLOCK = ("global", "shared", "fragment")
 """Scopes of what all iterations share."""

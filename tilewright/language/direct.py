@@ -31,12 +31,11 @@ from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import Builder
 from tilewright.language.choices import Choice
 from tilewright.language.interface import mismatch
-from tilewright.language.mistakes import (
+from tilewright.language.mistakes import SymbolicCondition, SymbolicConstant
+from tilewright.language.mistakes_of_scopes import (
     MissingAnnotation,
     NumberInBody,
     SizeMismatch,
-    SymbolicCondition,
-    SymbolicConstant,
     UnboundSize,
     UndeclaredTensor,
     WrongReturn,

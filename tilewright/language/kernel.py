@@ -13,7 +13,8 @@ from tilewright.language.builder import Builder, current, in_kernel
 from tilewright.language.divisions import divide
 from tilewright.language.external import import_source
 from tilewright.language.interface import author_facing
-from tilewright.language.mistakes import NestedKernel, NumberExpected, WrongUnpacking
+from tilewright.language.mistakes import NumberExpected, WrongUnpacking
+from tilewright.language.mistakes_of_scopes import NestedKernel
 from tilewright.language.own_fragments import own_fragments
 from tilewright.language.proxies import Scalar, check_scope, constant, extent, frame_of
 from tilewright.language.source import statement_here

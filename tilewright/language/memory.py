@@ -10,12 +10,8 @@ from tilewright.ir.nodes import Allocate, Buffer, Extent, known
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.interface import author_facing
-from tilewright.language.mistakes import (
-    NumberExpected,
-    TileExpected,
-    TileOperatorInParallel,
-    ViewMismatch,
-)
+from tilewright.language.mistakes import NumberExpected, TileExpected, ViewMismatch
+from tilewright.language.mistakes_of_scopes import TileOperatorInParallel
 from tilewright.language.proxies import Variable, as_expr, describe
 from tilewright.language.source import statement_here
 from tilewright.language.tensors import TensorAnnotation, shape_of, static_shape_of

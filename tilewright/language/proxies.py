@@ -24,8 +24,8 @@ from tilewright.language.mistakes import (
     SymbolicConstant,
     SymbolicIteration,
     SymbolicKey,
-    ValueOutOfScope,
 )
+from tilewright.language.mistakes_of_scopes import ValueOutOfScope
 from tilewright.language.promotion import literal_dtype
 from tilewright.language.source import statement_here
 

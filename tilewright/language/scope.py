@@ -44,15 +44,8 @@ from tilewright.language.branches import (
 )
 from tilewright.language.buffers import BufferProxy, TensorProxy
 from tilewright.language.builder import Builder, Frame, current
-from tilewright.language.mistakes import (
-    EffectInExpression,
-    ImmutableName,
-    SymbolicExit,
-    SymbolicIteration,
-    UnsupportedContext,
-    UnsupportedStatement,
-    WrongReturn,
-)  # fmt: skip
+from tilewright.language.mistakes import SymbolicIteration, UnsupportedContext, UnsupportedStatement
+from tilewright.language.mistakes_of_scopes import EffectInExpression, ImmutableName, SymbolicExit, WrongReturn
 from tilewright.language.operators import COMPARE, select
 from tilewright.language.proxies import (
     Element,

@@ -12,7 +12,8 @@ from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Allocate, Buffer, Extent, Let,
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.interface import author_facing
-from tilewright.language.mistakes import ConstOutsideDirect, NumberExpected, OutputOutsideDirect, UnboundSize
+from tilewright.language.mistakes import NumberExpected
+from tilewright.language.mistakes_of_scopes import ConstOutsideDirect, OutputOutsideDirect, UnboundSize
 from tilewright.language.proxies import Scalar, as_expr, constant, describe, extent
 from tilewright.language.source import statement_here
 

@@ -21,13 +21,13 @@ from tilewright.language.builder import Builder, activate
 from tilewright.language.control_flow import rewritten
 from tilewright.language.interface import author_facing
 from tilewright.language.launches import close_launch
-from tilewright.language.mistakes import (
+from tilewright.language.mistakes import WrongArguments
+from tilewright.language.mistakes_of_scopes import (
     MissingAnnotation,
     MissingKernel,
     MissingReturn,
     UnboundDynamicSize,
     UnknownOutput,
-    WrongArguments,
     WrongReturn,
 )
 from tilewright.language.proxies import Scalar, describe

@@ -3,7 +3,7 @@
 import pytest
 
 import tilewright.language as T
-from tilewright.language.mistakes import IterationsCollide
+from tilewright.language.mistakes_of_scopes import IterationsCollide
 
 
 def traced(how):

@@ -15,7 +15,8 @@ import tilewright.language as T
 from tilewright.interpreter import interpret
 from tilewright.ir.nodes import Var
 from tilewright.language.direct import DirectFunction, is_factory
-from tilewright.language.mistakes import ChoiceNotKnown, MissingAnnotation, SizeMismatch, UnboundSize, WrongArguments
+from tilewright.language.mistakes import WrongArguments
+from tilewright.language.mistakes_of_scopes import ChoiceNotKnown, MissingAnnotation, SizeMismatch, UnboundSize
 from tilewright.language.tensors import TensorType
 from tilewright.specialization import JITFunction
 
