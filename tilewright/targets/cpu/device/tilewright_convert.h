@@ -200,6 +200,23 @@ TW_INLINE V(f32) FN(tf32_from_f32)(V(f32) x) {
 
 /* The eight-bit formats. */
 #if LANES == 16 && defined(__AVX512BW__) && defined(__AVX512VL__)
+/* TW_ENCODE and the sign with masks in their own registers, from which GCC 12 would bring them into vectors. */
+TW_INLINE V(u8) FN(code_from_f32)(V(f32) x, int mantissa, u32 bias, int largest, int nan) {
+  const int shift = 23 - mantissa;
+  const __m512i magic = _mm512_set1_epi32((int)((127u + 24 - bias - (u32)mantissa) << 23));
+  __m512i bits = (__m512i)x, size = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
+  __m512i odd = _mm512_and_si512(_mm512_srli_epi32(size, (u32)shift), _mm512_set1_epi32(1));
+  __m512i half = _mm512_set1_epi32((int)((1u << (shift - 1)) - 1 - ((127u - bias) << 23)));
+  __m512i code = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(size, odd), half), (u32)shift);
+  __m512i shifted = _mm512_castps_si512(_mm512_add_ps(_mm512_castsi512_ps(size), _mm512_castsi512_ps(magic)));
+  __mmask16 small = _mm512_cmplt_epu32_mask(size, _mm512_set1_epi32((int)((128u - bias) << 23)));
+  code = _mm512_min_epu32(_mm512_mask_sub_epi32(code, small, shifted, magic), _mm512_set1_epi32(largest));
+  code = _mm512_mask_mov_epi32(code, _mm512_cmpgt_epu32_mask(size, _mm512_set1_epi32(0x7f800000)), _mm512_set1_epi32(nan));
+  code = _mm512_ternarylogic_epi32(code, _mm512_srli_epi32(bits, 24), _mm512_set1_epi32(0x80), 0xf8);
+  return (V(u8))_mm512_cvtepi32_epi8(code);
+}
+TW_INLINE V(u8) FN(e4m3fn_from_f32)(V(f32) x) { return FN(code_from_f32)(x, 3, 7, 0x7e, 0x7f); }
+TW_INLINE V(u8) FN(e5m2_from_f32)(V(f32) x) { return FN(code_from_f32)(x, 2, 15, 0x7c, 0x7e); }
 /* As float16 with exponents 8 too small; what would be the largest number is NaN. */
 TW_INLINE V(f32) FN(f32_from_e4m3fn)(V(u8) x) {
   __m256i half = _mm256_slli_epi16(_mm256_cvtepi8_epi16((__m128i)x), 7);
@@ -217,7 +234,6 @@ TW_INLINE V(f32) FN(f32_from_e4m3fn)(V(u8) x) {
   return FN(float_u32)(SELECT(code == 0x7f, SPLAT(0x7fc00000, u32), magnitude, u32) | sign << 31);
 }
 TW_INLINE V(f32) FN(f32_from_e5m2)(V(u8) x) { return FN(f32_from_f16)(CONVERT(x, u16) << 8); }
-#endif
 TW_INLINE V(u8) FN(e4m3fn_from_f32)(V(f32) x) {
   TW_ENCODE(3, 7, 0x7eu)
   code = SELECT(magnitude > 0x7f800000, SPLAT(0x7f, u32), code, u32);
@@ -228,6 +244,7 @@ TW_INLINE V(u8) FN(e5m2_from_f32)(V(f32) x) {
   code = SELECT(magnitude > 0x7f800000, SPLAT(0x7e, u32), code, u32);
   return TW_STORE_CODE(code | sign << 7, u8);
 }
+#endif
 #define TW_FNUZ(name, M, BIAS)                                                                  \
   TW_INLINE V(f32) FN(f32_from_##name)(V(u8) x) {                                              \
     V(u32) wide = FN(u32_of_u8)(x), sign = wide >> 7, code = wide & 0x7f;                       \
