@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tilewright.collection import no_collection
-
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
@@ -65,6 +63,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
+    from tilewright.collection import no_collection  # here, because importing the package alone loads nothing
+
     try:
         with no_collection():
             value = getattr(importlib.import_module(_HOMES[name]), name)
