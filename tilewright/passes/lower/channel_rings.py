@@ -16,9 +16,9 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.tile.copy_ways import ENGINE
+from tilewright.passes.tile.gemm_ways import FACT as PLANS
+from tilewright.passes.tile.gemm_ways import WARP
 from tilewright.passes.tile.select_async_copies import CP_ASYNC, SYNC
-from tilewright.passes.tile.select_instructions import FACT as PLANS
-from tilewright.passes.tile.select_instructions import WARP
 from tilewright.passes.tile.tile_views import shown_tile
 
 GROUP = 128

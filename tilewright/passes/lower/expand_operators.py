@@ -45,9 +45,9 @@ from tilewright.ops.unpack import Unpack
 from tilewright.passes.context import Context
 from tilewright.passes.lower.named_barriers import WARP
 from tilewright.passes.tile.copy_ways import ENGINE, QUADS
+from tilewright.passes.tile.gemm_ways import FACT
 from tilewright.passes.tile.layout_flow import accesses_of
 from tilewright.passes.tile.select_async_copies import CP_ASYNC
-from tilewright.passes.tile.select_instructions import FACT
 from tilewright.passes.tile.through_shared import through_shared
 
 

@@ -48,10 +48,10 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.fill import Fill
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
+from tilewright.passes.tile.gemm_ways import FACT as PLANS
+from tilewright.passes.tile.gemm_ways import GemmPlan
 from tilewright.passes.tile.overlap_gemms import group_name
 from tilewright.passes.tile.pipeline_plan import touched
-from tilewright.passes.tile.select_instructions import FACT as PLANS
-from tilewright.passes.tile.select_instructions import GemmPlan
 
 MOVABLE = (Allocate, Let, Parallel, Store, Copy, Fill, Receive, Release)
 """What may run beside a gemm: statements that meet nobody, and meetings with other roles."""

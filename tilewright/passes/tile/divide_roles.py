@@ -51,12 +51,13 @@ from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, redirected
 from tilewright.passes.tile.copy_misfits import engine_misfit, thread_misfit
 from tilewright.passes.tile.divide_prelude import divide_prelude
+from tilewright.passes.tile.gemm_ways import WARP
 from tilewright.passes.tile.inject_pipeline import plain_loop, unstageable
 from tilewright.passes.tile.pipeline_plan import plan_pipeline
 from tilewright.passes.tile.planned_roles import Handed, planned_loop
 from tilewright.passes.tile.role_links import Link, Plan
 from tilewright.passes.tile.role_survey import bodies
-from tilewright.passes.tile.select_instructions import WARP, plan_gemms
+from tilewright.passes.tile.select_instructions import plan_gemms
 from tilewright.passes.tile.tile_views import views_of, with_views
 from tilewright.passes.tile.tiles_behind import tiles_behind
 

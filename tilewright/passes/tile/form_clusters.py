@@ -63,7 +63,8 @@ from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.claim_tiles import CLAIM, PERSISTENT
 from tilewright.passes.tile.copy_ways import channel_copies
 from tilewright.passes.tile.divide_roles import SPECIALIZED
-from tilewright.passes.tile.select_instructions import Way, plan_gemms
+from tilewright.passes.tile.gemm_ways import Way
+from tilewright.passes.tile.select_instructions import plan_gemms
 from tilewright.passes.tile.tile_views import shown_tile
 
 CLUSTER = "cluster"

@@ -41,6 +41,7 @@ from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copy_ways import by_bytes, slot_buffers, tiles_by_hand
+from tilewright.passes.tile.gemm_ways import FACT, WARP, GemmPlan
 from tilewright.passes.tile.layout_flow import (
     Access,
     accesses_of,
@@ -51,7 +52,7 @@ from tilewright.passes.tile.layout_flow import (
     spread_over_copies,
 )
 from tilewright.passes.tile.loose_elements import loose_fragments, share_loose
-from tilewright.passes.tile.select_instructions import FACT, WARP, GemmPlan, demanded
+from tilewright.passes.tile.select_instructions import demanded
 from tilewright.passes.tile.stage_epilogue import FACT as STAGING
 from tilewright.passes.tile.stage_epilogue import Leaving, Staging
 from tilewright.passes.tile.through_shared import happens_once, through_shared

@@ -63,12 +63,12 @@ from tilewright.ops.fill import Fill
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels, negated
+from tilewright.passes.tile.gemm_ways import FACT as PLANS
+from tilewright.passes.tile.gemm_ways import GemmPlan
 from tilewright.passes.tile.pair_turns import pair_turns, trips_of
 from tilewright.passes.tile.pipeline_plan import touched
 from tilewright.passes.tile.role_survey import LOOPS
 from tilewright.passes.tile.rotate_gemms import rotate_gemms
-from tilewright.passes.tile.select_instructions import FACT as PLANS
-from tilewright.passes.tile.select_instructions import GemmPlan
 
 WGMMA = "wgmma"
 

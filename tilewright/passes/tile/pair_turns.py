@@ -31,7 +31,7 @@ from tilewright.ir.nodes import Allocate, Buffer, Expr, For, Seq, Statement, Sto
 from tilewright.ir.visitor import find, substitute
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.scoped import fresh
-from tilewright.passes.tile.select_instructions import GemmPlan
+from tilewright.passes.tile.gemm_ways import GemmPlan
 
 FIRST_TWO = 0x44444444
 """A word of metadata that is valid, for registers that nothing was loaded into."""

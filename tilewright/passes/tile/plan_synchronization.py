@@ -50,8 +50,8 @@ from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copy_ways import is_by_hand, slot_buffers
 from tilewright.passes.tile.gathers import filled_by
-from tilewright.passes.tile.select_instructions import FACT as PLANS
-from tilewright.passes.tile.select_instructions import GemmPlan
+from tilewright.passes.tile.gemm_ways import FACT as PLANS
+from tilewright.passes.tile.gemm_ways import GemmPlan
 from tilewright.passes.tile.shared_places import Pending, Place, Together, exchanged_tensors, touches
 
 

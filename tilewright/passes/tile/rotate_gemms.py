@@ -66,8 +66,8 @@ from tilewright.ir.nodes import (
 from tilewright.ir.visitor import find, holds, substitute, walk
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.scoped import fresh
+from tilewright.passes.tile.gemm_ways import GemmPlan
 from tilewright.passes.tile.pipeline_plan import needed_names, touched
-from tilewright.passes.tile.select_instructions import GemmPlan
 
 
 def rotate_gemms(

@@ -55,9 +55,9 @@ from tilewright.passes.tile.copy_misfits import ROW_BYTES
 from tilewright.passes.tile.copy_ways import TMA, slot_buffers
 from tilewright.passes.tile.divide_roles import MIN_BLOCKS, SPECIALIZED
 from tilewright.passes.tile.form_clusters import depending
+from tilewright.passes.tile.gemm_ways import FACT as PLANS
+from tilewright.passes.tile.gemm_ways import GemmPlan
 from tilewright.passes.tile.pipeline_plan import touched
-from tilewright.passes.tile.select_instructions import FACT as PLANS
-from tilewright.passes.tile.select_instructions import GemmPlan
 from tilewright.passes.tile.tiles_behind import behind_rings
 from tilewright.passes.tile.widen_indices import is_long
 

@@ -1,0 +1,339 @@
+"""Ways to execute a gemm by matrix instructions: plans that fit, best first, and why instructions do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir.nodes import Buffer, Const, Region
+from tilewright.layout.digits import REGISTER, THREAD
+from tilewright.layout.layout import Layout
+from tilewright.layout.threads import copies, repeat
+from tilewright.machine.arch import Arch
+from tilewright.machine.instructions import MatrixInstruction
+from tilewright.ops.sparse_gemm import Product, SparseGemm
+
+FACT = "gemm_plans"
+"""Name in ``context.facts`` of the plans, by operator."""
+
+WARP = 32
+"""Threads of a warp."""
+
+SWIZZLED_ROWS = 8
+"""Rows after which the pattern of every swizzle begins again."""
+
+MAXIMUM_ACCUMULATOR = 208
+"""32-bit registers of a thread that one accumulator may take, of 255."""
+
+METADATA_BYTES = 4
+"""Metadata of a step of k is read by the word."""
+
+SPARSE_STEP_BYTES = 64
+"""Bytes along k that one sparse instruction reads of b by descriptor: they lie within one span of a swizzle."""
+
+MAXIMUM_COPY = 128
+"""The same where fewer warps share the tile than the block has, so that it can be had for less."""
+
+
+@dataclass(frozen=True, slots=True)
+class GemmPlan:
+    """One gemm on warps that each hold whole instruction tiles.
+
+    Attributes
+    ----------
+    warps_m, warps_n : how many warps along rows and columns; warp ``w`` has row ``w % warps_m``.
+    k : of the gemm's operands.
+    words : registers that keep a sparse gemm's metadata while its products run; None where these are waited for at once.
+    copies : groups of ``warps_m * warps_n`` warps that all do the same, where the tile divides among no more.
+    across : columns of the accumulator, of which the gemm has the first `n`; warps have rows of their own then.
+    """
+
+    instruction: MatrixInstruction
+    warps_m: int
+    warps_n: int
+    m: int
+    n: int
+    k: int
+    copies: int = 1
+    words: Buffer | None = None
+    across: int = 0
+
+    @property
+    def tiles_m(self) -> int:
+        """Instruction tiles of a warp along rows."""
+        return self.m // (self.warps_m * self.instruction.m)
+
+    @property
+    def tiles_n(self) -> int:
+        return self.n // (self.warps_n * self.instruction.n)
+
+    @property
+    def tiles_k(self) -> int:
+        return self.k // self.instruction.k
+
+    @property
+    def metadata_words(self) -> int:
+        """Words of metadata of a lane."""
+        return self.tiles_m * -(-self.tiles_k // self.instruction.metadata_steps)
+
+    @property
+    def is_part(self) -> bool:
+        """Whether the accumulator has columns that are not the gemm's."""
+        return self.across not in (0, self.n)
+
+    @property
+    def row_registers(self) -> int:
+        """Registers of the accumulator for one instruction tile's rows."""
+        instruction, tiles = self._across()
+        return instruction.d_fragment.registers * tiles
+
+    def _across(self) -> tuple[MatrixInstruction, int]:
+        """The instruction whose tiles cover a warp's part of the accumulator, and how many of them do so along columns."""
+        if not self.is_part:
+            return self.instruction, self.tiles_n
+        n = max(n for n in self.instruction.n_choices if self.across % n == 0)
+        return self.instruction.sized(n), self.across // n
+
+    def accumulator(self) -> Layout:
+        """Layout of c: registers of a warp's tiles row by row."""
+        instruction, tiles_n = self._across()
+        atom = Layout.from_digits((instruction.m, instruction.n), instruction.d_fragment.digits)
+        tile = repeat(repeat(atom, 1, tiles_n, REGISTER), 0, self.tiles_m, REGISTER)
+        tile = repeat(tile, 0, self.warps_m, THREAD, self.instruction.threads)
+        tile = repeat(tile, 1, self.warps_n, THREAD, self.instruction.threads * self.warps_m)
+        return copies(tile, self.copies, self.instruction.threads * self.warps_m * self.warps_n)
+
+    def left(self) -> Layout:
+        """Layout of a (m, k), or what is kept of it, in registers: whole tiles of k one after the other, row by row."""
+        fragment = self.instruction.a_fragment
+        assert fragment is not None
+        atom = Layout.from_digits((self.instruction.m, self.instruction.kept), fragment.digits)
+        tile = repeat(repeat(atom, 1, self.tiles_k, REGISTER), 0, self.tiles_m, REGISTER)
+        tile = repeat(tile, 0, self.warps_m, THREAD, self.instruction.threads)
+        return copies(tile, self.warps_n * self.copies, self.instruction.threads * self.warps_m)
+
+    def right(self) -> Layout:
+        """Layout of b (k, n) in registers."""
+        fragment = self.instruction.b_fragment
+        assert fragment is not None
+        atom = Layout.from_digits((self.instruction.k, self.instruction.n), fragment.digits)
+        tile = repeat(repeat(atom, 0, self.tiles_k, REGISTER), 1, self.tiles_n, REGISTER)
+        tile = repeat(tile, 1, self.warps_n, THREAD, self.instruction.threads * self.warps_m)
+        tile = copies(tile, self.warps_m, self.instruction.threads)
+        return copies(tile, self.copies, self.instruction.threads * self.warps_m * self.warps_n)
+
+
+Way = tuple[GemmPlan | None, str]
+"""A plan, and the reasons against instructions that would be better; None for products by threads."""
+
+
+def ways_of(gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles: Mapping[Buffer, int]) -> list[Way]:
+    """The plans that fit, best first, each with the reasons against instructions before its own; a lone None where none does.
+
+    Parameters
+    ----------
+    by_rows : warps share the rows of the tile.
+    tiles : shared tiles that instructions may read by descriptor, with the bytes of their swizzle's span.
+    """
+    found: list[Way] = []
+    reasons: list[str] = []
+    sparse = isinstance(gemm, SparseGemm)
+    for instruction in arch.sparse_instructions if sparse else arch.matrix_instructions:
+        if _is_turned(gemm, instruction):
+            instruction = instruction.turning()
+        reason = _misfit(gemm, instruction, tiles)
+        if reason is None:
+            groups = 0 if threads % instruction.threads else threads // instruction.threads
+            plans = list(
+                _group_plans(gemm, groups, instruction, by_rows, tiles)
+                if instruction.asynchronous
+                else _warp_plans(gemm, groups, instruction, by_rows)
+            )
+            found += [(plan, because(reasons)) for plan in plans]
+            if plans:
+                continue
+            kind = "warpgroups" if instruction.asynchronous else "warps"
+            reason = f"{groups} {kind} cannot share {gemm.m} x {gemm.n}"
+            if not groups:
+                reason = f"{threads} threads are no {kind}"
+        if reason:
+            reasons.append(f"{instruction.function}: {reason}")
+    return found or [(None, because(reasons) or f" ({_no_instruction(gemm, arch)})")]
+
+
+def _no_instruction(gemm: Product, arch: Arch) -> str:
+    """Why there is none for the types of a product, and what to write of float32, which matrix units would round."""
+    if isinstance(gemm, SparseGemm):
+        return "no sparse matrix instruction for these types"
+    rounded = any(one.a.name == one.b.name == "tfloat32" for one in arch.matrix_instructions)
+    if rounded and gemm.a.dtype.name == gemm.b.dtype.name == "float32":
+        return "float32 is multiplied exactly; matrix instructions multiply tiles of tfloat32, rounded to 10 bits"
+    return "no matrix instruction for these types"
+
+
+def _is_turned(gemm: Product, instruction: MatrixInstruction) -> bool:
+    """Whether lanes turn a left operand of bytes that lies the other way, while its products are waited for in their own turn."""
+    bytes_across = gemm.transpose_a and gemm.a.dtype.bits == 8 and gemm.a.buffer.scope == "shared"
+    alone = gemm.token is None and not instruction.sparse
+    return bytes_across and alone and instruction.asynchronous and instruction.a_memory == "registers"
+
+
+def because(reasons: list[str]) -> str:
+    """Reasons against what would be better, as the end of a sentence."""
+    return f" (not {'; not '.join(dict.fromkeys(reasons))})" if reasons else ""
+
+
+def _misfit(gemm: Product, instruction: MatrixInstruction, tiles: Mapping[Buffer, int]) -> str | None:
+    """Why an instruction cannot execute a gemm: empty where the types alone differ, None where it fits."""
+    if (instruction.a, instruction.b, instruction.accumulator) != (gemm.a.dtype, gemm.b.dtype, gemm.c.dtype):
+        return ""
+    if instruction.asynchronous:
+        reason = _descriptor_misfit(gemm, instruction, tiles)
+        if reason is not None:
+            return reason
+    if isinstance(gemm, SparseGemm):
+        reason = _sparse_misfit(gemm, instruction)
+        if reason is not None:
+            return reason
+    elif any(more is not None for more in (gemm.scale_a, gemm.scale_b, gemm.shift, gemm.promote_every)):
+        return "the product is scaled, shifted or promoted"
+    if gemm.c.buffer.scope != "fragment" or not (gemm.c.is_whole or (instruction.asynchronous and _begins(gemm.c))):
+        return "the accumulator is not a whole fragment" + (" nor its first columns" * instruction.asynchronous)
+    for name, region in (("a", gemm.a), ("b", gemm.b)):
+        if in_registers(region) and not region.is_whole:
+            return f"{name} is part of a fragment"
+        if not in_registers(region) and region.buffer.scope != "shared":
+            return f"{name} lies in {region.buffer.scope} memory"
+    if gemm.k % instruction.k:
+        return f"k = {gemm.k} is no multiple of {instruction.k}"
+    return None
+
+
+def _begins(region: Region) -> bool:
+    """Whether a region is the first columns of its buffer."""
+    first = all(isinstance(start, Const) and start.value == 0 for start in region.starts)
+    return first and region.extents[:-1] == region.buffer.shape[:-1]
+
+
+def _sparse_misfit(gemm: SparseGemm, instruction: MatrixInstruction) -> str | None:
+    """Why lanes cannot give the places of what is kept, or (of warps) load the operands."""
+    if gemm.metadata.buffer.scope != "shared":
+        return "metadata is not in shared memory"
+    if not Analyzer().divides(gemm.metadata.starts[-1], METADATA_BYTES):
+        return "the metadata begins within a word"
+    if not instruction.asynchronous and (in_registers(gemm.a) or in_registers(gemm.b)):
+        return f"{'a' if in_registers(gemm.a) else 'b'} is not in shared memory"
+    return None
+
+
+def _descriptor_misfit(gemm: Product, instruction: MatrixInstruction, tiles: Mapping[Buffer, int]) -> str | None:
+    """Why an instruction that reads shared tiles by descriptor cannot read those of a gemm."""
+    operands = (
+        ("a", gemm.a, instruction.a_memory, gemm.transpose_a),
+        ("b", gemm.b, instruction.b_memory, not gemm.transpose_b),
+    )
+    for name, region, memory, transposed in operands:
+        turned = name == "a" and instruction.turns
+        if in_registers(region) != (memory == "registers" and not turned):
+            return f"{name} lies in {region.buffer.scope} memory"
+        if memory == "registers" and not turned:
+            continue
+        if region.buffer not in tiles:
+            return f"descriptors name no tile that lies as {region.buffer.name} does"
+        if turned:
+            continue
+        if transposed and "mn" not in instruction.majors:
+            return f"{name} is not contiguous along k"
+        if not _is_named(region, transposed):
+            return f"{name} is a part of {region.buffer.name} at which no swizzled span begins"
+        if instruction.sparse and name == "b" and not transposed and tiles[region.buffer] < SPARSE_STEP_BYTES:
+            return f"rows of {region.buffer.name} are swizzled in spans of {tiles[region.buffer]} bytes"
+    return None
+
+
+def _is_named(region: Region, transposed: bool) -> bool:
+    """Whether a descriptor can name a part of a tile: all of it, or rows of k from where the swizzle's pattern begins."""
+    if region.extents[-1] != region.buffer.shape[-1]:
+        return False
+    if region.extents[-2] == region.buffer.shape[-2]:
+        return True
+    start = region.starts[-2]
+    return not transposed and isinstance(start, Const) and start.value % SWIZZLED_ROWS == 0
+
+
+def _group_plans(
+    gemm: Product, groups: int, instruction: MatrixInstruction, by_rows: bool, tiles: Mapping[Buffer, int]
+) -> Iterator[GemmPlan]:
+    """Ways to share the tile among warpgroups, those that read shared memory least first."""
+    found = []
+    for rows in range(1, groups + 1):
+        columns = groups // rows
+        if rows * columns != groups or gemm.m % (rows * instruction.m) or gemm.n % columns:
+            continue
+        across = gemm.n if gemm.c.is_whole else gemm.c.buffer.static_shape[-1]
+        if across != gemm.n and (columns > 1 or all(across % n for n in instruction.n_choices)):
+            continue
+        n = next((n for n in _widths(gemm, instruction, tiles) if gemm.n // columns % n == 0), None)
+        if n is None:
+            continue
+        plan = GemmPlan(instruction.sized(n), rows, columns, gemm.m, gemm.n, gemm.k, across=across)
+        registers = plan.tiles_m * plan.tiles_n * plan.instruction.accumulator_registers
+        if registers <= MAXIMUM_ACCUMULATOR:
+            found.append((plan.tiles_m * plan.tiles_n * (instruction.m + n), rows, plan))
+    wanted = _wanted(gemm, groups, by_rows)
+    plans = [plan for _, _, plan in sorted(found, key=lambda one: (one[0], -one[1]))]
+    return iter([plan for plan in plans if (plan.warps_m, plan.warps_n) == wanted] or plans)
+
+
+def _widths(gemm: Product, instruction: MatrixInstruction, tiles: Mapping[Buffer, int]) -> list[int]:
+    """Columns that one instruction may take, widest first.
+
+    Where b lies row by row along n, an instruction begins where a swizzle's span does, or ends in the one span that there is.
+    """
+    run = 1 if gemm.transpose_b else tiles[gemm.b.buffer] * 8 // gemm.b.dtype.bits
+    within = gemm.n == run
+    return [n for n in instruction.n_choices if n % run == 0 or n == gemm.n or (within and run % n == 0)]
+
+
+def _warp_plans(gemm: Product, warps: int, instruction: Any, by_rows: bool) -> Iterator[GemmPlan]:
+    """Ways to share the tile among warps: among all of them where that can be, else among as many as it divides by."""
+    for used in range(warps, 0, -1):
+        if warps % used == 0:
+            for rows, columns in _partitions(gemm, used, instruction, by_rows):
+                plan = GemmPlan(instruction, rows, columns, gemm.m, gemm.n, gemm.k, warps // used)
+                if used == warps or _accumulator(plan) <= MAXIMUM_COPY:
+                    yield plan
+
+
+def _accumulator(plan: GemmPlan) -> int:
+    """32-bit registers of a thread for the accumulator."""
+    return plan.tiles_m * plan.tiles_n * plan.instruction.accumulator_registers
+
+
+def _wanted(gemm: Product, groups: int, by_rows: bool) -> tuple[int, int] | None:
+    """How many groups along rows and columns the author's policy asks for, if anything."""
+    wanted = {"full_row": (groups, 1), "full_col": (1, groups)}.get(gemm.policy)
+    return (groups, 1) if by_rows and wanted is None else wanted
+
+
+def _partitions(gemm: Product, warps: int, instruction: Any, by_rows: bool) -> Iterator[tuple[int, int]]:
+    """Ways to share the tile among all warps, those that read operands least often first."""
+    found = []
+    for rows in range(1, warps + 1):
+        columns = warps // rows
+        if rows * columns != warps or gemm.m % (rows * instruction.m) or gemm.n % (columns * instruction.n):
+            continue
+        # Each warp row reads all of b, each warp column all of a.
+        cost = gemm.n * rows + gemm.m * columns
+        found.append((cost, rows, columns))
+    wanted = _wanted(gemm, warps, by_rows)
+    ordered = [(rows, columns) for _, rows, columns in sorted(found)]
+    if wanted is not None and wanted in ordered:
+        return iter([wanted])
+    return iter(ordered)
+
+
+def in_registers(region: Region) -> bool:
+    return region.buffer.scope == "fragment"
