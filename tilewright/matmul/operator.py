@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,7 @@ from tilewright.matmul.config import MatmulConfig
 from tilewright.matmul.facts import Request, bucket
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import recipe_for
-from tilewright.matmul.product import Product, explain, quant_matmul, wants_gradients
+from tilewright.matmul.product import Product, explain, is_followed, quant_matmul, wants_gradients
 from tilewright.matmul.random_operands import random_operands
 from tilewright.matmul.raw_weights import RawWeights
 from tilewright.matmul.results import Result, result_for
@@ -127,8 +128,12 @@ class Matmul(WeightForms):
         ------
         ArgumentError, MissingOperand : what does not fit, named.
         """
-        if is_torch(A) and wants_gradients(A, bias, residual):
-            return self._differentiable(A, W, scale, zeros, bias, output, a_scale, residual)
+        if is_torch(A) and is_followed(A, bias, residual):
+            torch = sys.modules["torch"]
+            if not torch.compiler.is_compiling() or wants_gradients(A, bias, residual):
+                # torch's compiler cannot look into what is known of a weight, and need not.
+                compute = torch.compiler.disable(self._followed)
+                return compute(A, W, scale, zeros, bias, output, a_scale, residual)
         return self._product(A, W, scale, zeros, bias, output, a_scale, residual).run()
 
     __call__ = forward
@@ -152,10 +157,10 @@ class Matmul(WeightForms):
                 return self._with_packed(A, packed, bias, output, a_scale, residual)
         return self._raw(A, W, scale, zeros, bias, output, a_scale, residual)
 
-    def _differentiable(
+    def _followed(
         self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
     ) -> Any:
-        """The result where torch will ask for gradients of A, bias or residual: that of an operator which it knows."""
+        """The result where torch follows what becomes of A, bias or residual, for their gradients: that of an operator which it knows."""
         A = self._rows_of(A)
         self._check_operands(W, scale, zeros, bias=bias, a_scale=a_scale, residual=residual)
         packed = W

@@ -27,7 +27,7 @@ from tilewright.matmul.config import is_size, whole
 from tilewright.matmul.facts import Request, WeightFacts, bucket
 from tilewright.matmul.packed import PackedWeight, named
 from tilewright.matmul.planning import check_request
-from tilewright.matmul.replay import is_watched
+from tilewright.matmul.replay import check_transforms, is_watched
 from tilewright.matmul.results import Result, result_for
 from tilewright.matmul.tiers.base import Machine, Operands, Ready
 from tilewright.matmul.tiers.dispatch import choose, prepare
@@ -90,9 +90,17 @@ def quant_matmul(
 
 
 def is_followed(*tensors: Any) -> bool:
-    """Whether torch follows what is computed: its compiler, a tracer, a transform, or one who will ask for gradients."""
+    """Whether torch follows what is computed: its compiler, a tracer, a transform, or one who will ask for gradients.
+
+    Raises
+    ------
+    Unsupported : for gradients by transforms or forwards, which are not known.
+    """
     torch = sys.modules.get("torch")
-    return torch is not None and (torch.compiler.is_compiling() or is_watched() or wants_gradients(*tensors))
+    if torch is None or torch.compiler.is_compiling():
+        return torch is not None
+    check_transforms(*tensors, of="a product")
+    return is_watched() or wants_gradients(*tensors)
 
 
 def wants_gradients(*tensors: Any) -> bool:
@@ -141,7 +149,7 @@ def _known_group(x: Any, weight: PackedWeight, scales: Any, group: int | None) -
     tokens = x.shape[:-1].numel()
     if scales is None or group is not None or scales.numel() in (1, tokens):
         return group
-    return _group_of(scales.shape[-1], weight.facts) or None
+    return _group_of(scales.shape[-1], weight) or None
 
 
 def apply_function(name: str | None, values: Any) -> Any:
@@ -218,7 +226,7 @@ class Product:
         facts = weight.facts
         activations = element_type(x).name if source is None else dtype(source).name
         leading, flat = _flattened(x, facts, activations)
-        kind, group, scales = _activation_scales(activation_scales, leading, facts, device, activation_group)
+        kind, group, scales = _activation_scales(activation_scales, leading, weight, device, activation_group)
         result = _result_type(out, out_dtype, activations, facts, kind, quantize)
         for what, values, expected in (("bias", bias, (facts.N,)), ("residual", residual, (*leading, facts.N))):
             _check_array(what, values, expected, device)
@@ -296,14 +304,14 @@ def _flattened(x: Any, facts: WeightFacts, activations: str) -> tuple[tuple[int,
 
 
 def _activation_scales(
-    scales: Any, leading: tuple[int, ...], facts: WeightFacts, device: str, group: Any
+    scales: Any, leading: tuple[int, ...], weight: PackedWeight, device: str, group: Any
 ) -> tuple[str, int, Any]:  # fmt: skip
     """Their kind, the columns of a group, and the scales as a matrix of rows and groups."""
     if scales is None:
         return "none", 0, None
     if device_of(scales, "activation_scales") != device:
         check_device("activation_scales", scales, "the activations are", device)
-    shape, rows, columns = tuple(scales.shape), 1, facts.columns
+    shape, rows, columns = tuple(scales.shape), 1, weight.shape[1]
     for extent in leading:
         rows *= int(extent)
     if scales.size == 1 if not is_torch(scales) else scales.numel() == 1:
@@ -311,7 +319,7 @@ def _activation_scales(
     if shape in (leading, (*leading, 1), (rows,), (rows, 1)):
         return "token", 0, contiguous(scales.reshape(rows, 1))
     if shape[:-1] in (leading, (rows,)) and shape[-1] > 1:
-        group = _group_of(shape[-1], facts) if group is None else whole(group)
+        group = _group_of(shape[-1], weight) if group is None else whole(group)
         if is_size(group) and -(-columns // group) == shape[-1]:
             return "group", group, scales.reshape(rows, shape[-1])
     raise WrongArgumentShape(
@@ -322,11 +330,11 @@ def _activation_scales(
     )
 
 
-def _group_of(groups: int, facts: WeightFacts) -> int:
+def _group_of(groups: int, weight: PackedWeight) -> int:
     """Columns that share a scale, where so many groups say it: the weight's, what divides K, or a power of two; else 0."""
-    columns = facts.columns
-    if facts.groups == groups and not facts.gather:
-        return facts.group
+    columns, own = weight.shape[1], weight.block[1]
+    if "g_idx" not in weight.held and -(-columns // own) == groups:
+        return own
     if columns % groups == 0:
         return columns // groups
     rounded = 1 << (-(-columns // groups) - 1).bit_length()

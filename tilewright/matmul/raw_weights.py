@@ -34,6 +34,9 @@ class RawWeights:
     def __init__(self) -> None:
         self._known: dict[Any, _Known] = {}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RawWeights, ()  # a copy meets tensors of its own
+
     def clear(self) -> None:
         """Forget all weights."""
         self._known.clear()

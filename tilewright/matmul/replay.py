@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilewright.errors import Unsupported
 from tilewright.matmul.tiers.base import Operands
 from tilewright.runtime.call_keys import made_function, tensor_guard
 from tilewright.runtime.kernel import Kernel
@@ -237,6 +238,19 @@ def is_watched() -> bool:
         or inner._functorch.peek_interpreter_stack() is not None
         or inner._len_torch_dispatch_stack() > 0
     )
+
+
+def check_transforms(*tensors: Any, of: str) -> None:
+    """Raise Unsupported where torch takes gradients by transforms of functions, or forwards, which an operator would answer with 0."""
+    torch = sys.modules["torch"]
+    transform, kinds = torch._C._functorch.peek_interpreter_stack(), torch._C._functorch.TransformType
+    if transform is not None and transform.key() in (kinds.Grad, kinds.Jvp):
+        raise Unsupported(f"torch.func.grad, vjp and jvp of {of}", ("tensor.backward()", "torch.vmap"))
+    forward = torch.autograd.forward_ad
+    if forward._current_level >= 0 and any(
+        isinstance(tensor, torch.Tensor) and forward.unpack_dual(tensor).tangent is not None for tensor in tensors
+    ):
+        raise Unsupported(f"forward-mode gradients of {of}", ("tensor.backward()", "torch.vmap"))
 
 
 def _kind(x: Any) -> Any:

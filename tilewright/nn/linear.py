@@ -19,7 +19,7 @@ from tilewright.matmul.facts import Request
 from tilewright.matmul.packed import OPTIONAL, PackedWeight
 from tilewright.matmul.planning import check_request, check_sums
 from tilewright.matmul.product import Product, apply_function
-from tilewright.matmul.replay import is_watched
+from tilewright.matmul.replay import check_transforms, is_watched
 from tilewright.matmul.torch_operators import autocast, register_operators
 from tilewright.matmul.tuning import tune
 from tilewright.matmul.weight_codes import codes_of
@@ -278,7 +278,6 @@ class Linear(HeldWeight):
         )
 
 
-_KINDS = torch._C._functorch.TransformType
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _modes = torch._C._len_torch_dispatch_stack
 """How many modes of torch follow what is computed: the guards of replays do not see them."""
@@ -292,11 +291,7 @@ def _is_watched(x: Any) -> bool:
     WrongArgumentKind : it is no tensor.
     """
     if type(x) in _PLAIN:
-        transform = torch._C._functorch.peek_interpreter_stack()
-        if transform is not None and transform.key() in (_KINDS.Grad, _KINDS.Jvp):
-            raise Unsupported("torch.func.grad, vjp and jvp of a layer", ("tensor.backward()", "torch.vmap"))
-        if forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None:
-            raise Unsupported("forward-mode gradients of a layer", ("tensor.backward()", "torch.vmap"))
+        check_transforms(x, of="a layer")
         return is_watched() or x.is_meta
     if not isinstance(x, torch.Tensor):
         raise WrongArgumentKind(

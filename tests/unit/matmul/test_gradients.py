@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from tilewright.errors import Unsupported
 from tilewright.matmul import Matmul, MatmulConfig, PackedWeight, quant_matmul
 from tilewright.quant import quantize
 
@@ -84,9 +86,49 @@ def test_groups_of_activations_are_those_that_are_said() -> None:
         Exception, match=r"100 elements in groups of 16\n.*with activation_group where that does not come"
     ):
         quant_matmul(x, packed, activation_scales=factors, activation_group=16)
+    sevens = PackedWeight.pack(quantize(np.random.default_rng(0).standard_normal((N, 26)), "int4", group=7))
+    found = quant_matmul(x[:, :26], sevens, activation_scales=factors)
+    np.testing.assert_allclose(
+        found, (x[:, :26] * np.repeat(factors, 7, 1)[:, :26]).astype(float) @ sevens.to_dense().T, atol=1e-3
+    )
     config = MatmulConfig(N=N, K=100, A_dtype="float32", W_dtype="int4", out_dtype="float32", a_scale=30)
     operator = Matmul(config, target="cpu")
     weight = torch.randint(-8, 8, (N, 100), generator=RNG)
     found = operator(torch.from_numpy(x), operator.transform_weight(weight), a_scale=torch.from_numpy(factors))
     expected = (x * np.repeat(factors, 30, 1)[:, :100]) @ weight.numpy().astype(np.float64).T
     np.testing.assert_allclose(found, expected, atol=1e-2)
+
+
+def plain() -> tuple[Matmul, torch.Tensor, torch.Tensor]:
+    """An operator, its raw weight, and the weight's numbers."""
+    operator = Matmul(MatmulConfig(N=N, K=K, A_dtype="float32", W_dtype="int4", out_dtype="float32"), target="cpu")
+    weight = torch.randint(-8, 8, (N, K), generator=RNG)
+    return operator, operator.transform_weight(weight), weight.float()
+
+
+def test_an_operator_in_compiled_mapped_and_pickled_programs() -> None:
+    operator, raw, dense = plain()
+    x, weights = randn(M, K, grad=True), randn(M, N)
+    compiled = torch.compile(lambda x: (operator(x, raw) * weights).sum(), backend="aot_eager")
+    compiled(x).backward()
+    torch.testing.assert_close(x.grad, weights @ dense, rtol=1e-5, atol=1e-4)
+    x = x.detach()
+    torch.testing.assert_close(torch.vmap(lambda x: operator(x, raw))(x), x @ dense.T, rtol=1e-5, atol=1e-3)
+    copied = pickle.loads(pickle.dumps(operator))
+    assert torch.equal(copied(x, raw), operator(x, raw))
+
+
+def test_gradients_by_transforms_and_forwards_are_refused() -> None:
+    """An operator without a rule for tangents gives 0 for them."""
+    operator, raw, dense = plain()
+    packed = PackedWeight.pack(quantize(dense.numpy(), "int4", group=None)).to("cpu")
+    x = randn(M, K)
+    for product in (lambda x: operator(x, raw), lambda x: quant_matmul(x, packed)):
+        for transform in (lambda: torch.func.jvp(product, (x,), (x,)), lambda: torch.func.jacrev(product)(x)):  # noqa: B023
+            with pytest.raises(Unsupported, match=r"torch\.func\.grad, vjp and jvp of a product are not supported"):
+                transform()
+        with (
+            torch.autograd.forward_ad.dual_level(),
+            pytest.raises(Unsupported, match="forward-mode gradients of a product are not supported"),
+        ):
+            product(torch.autograd.forward_ad.make_dual(x, x))
