@@ -51,9 +51,6 @@ AND_XOR = 0x6A
 
 _HALF = ALL["float16"]
 
-_HALVES = "low_twice", "high_twice"
-"""Functions that give one half of a register in both."""
-
 
 def lower_unpack(unpack: Unpack, context: Context) -> Statement | None:
     """The thread code of an operator whose tiles lie in registers as matrix instructions want them."""
@@ -358,9 +355,8 @@ class _Unpack:
         less: list[Expr] = [const(0, UINT32)] * 2
         if offset:
             by_offset = Call(UINT32, f"mul_{kind}", (both, _pair(-offset * form.lifted_unit, form.operand.name)))
-            name = self._named("less", by_offset, made)
-            less = [Call(UINT32, half, (name,)) for half in _HALVES]
-        return list(zip([Call(UINT32, half, (factor,)) for half in _HALVES], less, strict=True))
+            less = self._halves(self._named("less", by_offset, made), "less", made)
+        return list(zip(self._halves(factor, "lifted", made), less, strict=True))
 
     def _integers(self, row: Expr, made: list[Statement]) -> list[list[Affine]]:
         """For each group of columns, of rows g and g + 8: what makes codes int8; none where they come as they are."""
@@ -392,7 +388,11 @@ class _Unpack:
         if self._are_bytes(field):  # an exponent alone is a bfloat16 (2^-127 counts as zero)
             spread = [Call(UINT32, "prmt", (both, const(0, UINT32), const(s, UINT32))) for s in (0x4040, 0x4141)]
             return [self._named("scale", binary("shl", pair, const(7, UINT32)), made) for pair in spread]
-        return [Call(UINT32, half, (both,)) for half in _HALVES]
+        return self._halves(both, field.removesuffix("s"), made)
+
+    def _halves(self, both: Var, name: str, made: list[Statement]) -> list[Expr]:
+        """Each half of a word twice in a word, named: said at every code, they are a third of what a compiler reads."""
+        return [self._named(f"{name}_{half}", Call(UINT32, f"{half}_twice", (both,)), made) for half in ("low", "high")]
 
     def _both(self, row: Expr, field: str, group: int, made: list[Statement]) -> Var:
         """The word whose lower end holds the numbers of rows g and g + 8 of a tile, side by side."""
