@@ -64,8 +64,11 @@ class Request:
     rows: int = 0
 
 
-ROWS = (1, 2, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
-"""Numbers of rows up to which calls are of one kind: kernels are chosen for them."""
+ROWS = (1, 2, 8, 16, 32, 64, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024, 2048, 4096)
+"""Numbers of rows up to which calls are of one kind: kernels are chosen for them.
+
+Between 128 and 1024 they are close to one another, since rows of a tile that are not there cost a matrix unit as much as others.
+"""
 
 
 def bucket(rows: int) -> int:

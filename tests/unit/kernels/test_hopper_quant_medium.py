@@ -30,6 +30,7 @@ CASES = {
     "zeros that are scaled, bfloat16": ((4, "bfloat16", 64, "rescale"), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 1}),
     "bytes as bfloat16": ((8, "bfloat16", 128, None), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 1}),
     "blocks that send one another activations": ((4, "float16", 128, None), (200, 256, 20), {"tokens": 32, "tiles": 1, "records": 1, "halves": 1, "sharing": 2}),
+    "rows of A that are no power of two, sent to one another": ((4, "float16", 128, None), (200, 512, 150), {"tokens": 80, "tiles": 1, "records": 1, "halves": 1, "sharing": 2, "blocks": 6}),
     "whole tiles and shared ones, in pairs of blocks and bands": ((4, "float16", 128, None), (600, 512, 40), {"tokens": 32, "tiles": 1, "records": 1, "halves": 1, "sharing": 2, "band": 2, "blocks": 8}),
     "scaled by one operation": ((4, "float16", 128, None), (150, 1000, 20), {"tokens": 16, "tiles": 1, "records": 2, "lifted": True}),
     "the same, bfloat16": ((4, "bfloat16", 64, None), (150, 1000, 20), {"tokens": 16, "tiles": 1, "records": 2, "lifted": True}),
@@ -95,6 +96,7 @@ def test_interpreted_as_exact(name: str) -> None:
     "name",
     [
         "tiles shared along K",
+        "rows of A that are no power of two, sent to one another",
         "zeros, groups of 32",
         "whole tiles and shared ones, in pairs of blocks and bands",
         "scaled by one operation",
