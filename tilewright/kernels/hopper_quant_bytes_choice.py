@@ -19,12 +19,14 @@ that handing over sums of 256 rows of A takes (of 128 rows nothing is seen of it
 BLOCKS = 132
 """That run at once, and stay where they share tiles."""
 
+MOST_OF = 0.9
+"""What part of these must have a tile of its own, so that not all of them hand sums over."""
+
 BAND = 4
 """Tiles of A's rows that are walked before the next rows of W."""
 
 HEIGHTS = (80, 96, 112, 160, 192, 224)
-"""Rows of A of a tile, beside 128 and 256, where scales of groups are none or in the codes: what M leaves of a tile costs as much as rows
-that are there."""
+"""Rows of A of a tile, beside 128 and 256: those of a tile that are not there cost as much as others."""
 
 RUNNING = {128: False, 192: True}
 """Whether warpgroups take turns, by the rows of A of a tile whose sums run on: a thread holds a total beside each sum."""
@@ -46,18 +48,21 @@ def byte_quant_choice(
     across = form.shape(N, K)[1]
     alone = _alone(N, M, form, promoted)
     choices = [alone]
+    if alone["tokens"] >= 128 and alone["cluster"] == 1 and alone["warpgroups"] == 2:
+        lower = {**alone, "tiles": 1, "sharing": 1}
+        # Few rows of A beside many of W ask the second-level cache for more than it gives, where they are not the only ones.
+        choices += [{**lower, "tokens": n, "part": n} for n in HEIGHTS if n < 128 and 2 * n >= M]
+    if not promoted and alone["tokens"] == 256:
+        choices += [{**alone, "tokens": n, "part": n} for n in HEIGHTS if n > 128]
     if promoted and alone["tokens"] >= 128 and alone["cluster"] == 1 and across % 2 == 0:
         stay = {"warpgroups": 2, "tiles": 1, "records": 2, "ahead": 1, "cluster": 1, "blocks": BLOCKS}
-        if M > 128:
-            part = _part(form, promoted)
-            choices.append({**stay, "tokens": 256, "part": part, "sharing": 2, "turns": promoted, "running": False})
+        staying = []
+        for tokens in (*(n for n in HEIGHTS if n > 128), 256) if M > 128 else ():
+            part = _part(form, promoted) * tokens // 256
+            staying.append({**stay, "tokens": tokens, "part": part, "sharing": 2, "turns": True, "running": False})
         for tokens, turns in RUNNING.items() if running else ():
-            choices.append({**stay, "tokens": tokens, "part": tokens, "sharing": 1, "turns": turns, "running": True})
-        choices = [sizes for sizes in choices if sizes is alone or _tiles(N, M, sizes) >= BLOCKS // sizes["sharing"]]
-    if not promoted and alone["tokens"] >= 128 and alone["cluster"] == 1 and alone["warpgroups"] == 2:
-        # Few rows of A beside many of W ask the second-level cache for more than it gives, where they are not the only ones.
-        sharing = {tokens: 2 if tokens > 128 else 1 for tokens in HEIGHTS if tokens > 128 or 2 * tokens >= M}
-        choices += [{**alone, "tokens": n, "part": n, "tiles": 1, "sharing": sharing[n]} for n in sharing]
+            staying.append({**stay, "tokens": tokens, "part": tokens, "sharing": 1, "turns": turns, "running": True})
+        choices += [sizes for sizes in staying if _tiles(N, M, sizes) >= MOST_OF * BLOCKS // sizes["sharing"]]
     best = min(choices, key=lambda sizes: _microseconds(N, across, M, form, promoted, sizes))
     if best["blocks"]:
         best["band"] = min(BAND, -(-M // best["tokens"]))
