@@ -35,7 +35,7 @@ def medium_quant_choice(
     return {**fitted(form, tokens, tiles, out, epilogue), "blocks": blocks}
 
 
-RUNS: dict[int, tuple[int, tuple[int, ...]]] = {8: (16, ()), 16: (32, (16,)), 64: (64, (32,))}
+RUNS: dict[int, tuple[int, tuple[int, ...]]] = {8: (16, ()), 16: (32, (16,)), 32: (64, (32,)), 64: (64, ())}
 """Rows of A of a tile of experts, and the lower heights, for runs of up to so many rows on average; for others `LONG_RUNS`.
 
 Runs differ: where some of them need two tiles, their weights are decoded twice, and rows of a tile that are not there cost as much as others.
