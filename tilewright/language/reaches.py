@@ -1,17 +1,17 @@
-"""Parallel loops that are longer than the tiles they index."""
+"""Parallel loops that index tiles where these have no elements."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tilewright.ir.nodes import Binary, Extent, If, Load, Select, Seq, Store, Var
+from tilewright.ir.nodes import Binary, Const, Expr, Extent, If, Load, Select, Seq, Store, Var
 from tilewright.ir.visitor import children
 from tilewright.language.mistakes import IndexOutOfRange
 
 
 def check_reaches(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) -> None:
-    """Refuse elements of tiles that do not exist, where a loop's variable alone is the index and nothing asks for it.
+    """Refuse elements of tiles that do not exist, where a sum of the loop's variables is the index and nothing asks for it.
 
     Raises
     ------
@@ -41,6 +41,49 @@ def _certain(node: Any) -> Iterator[Load | Store]:
 
 def _check(access: Load | Store, sizes: Mapping[Var, int], span: Any) -> None:
     for dimension, (index, size) in enumerate(zip(access.indices, access.buffer.shape, strict=True)):
-        if isinstance(index, Var) and isinstance(size, int) and sizes.get(index, 0) > size:
-            error = IndexOutOfRange(f"{index.name} = {size}", dimension, size, f"the tile {access.buffer.name!r}")
+        sum_ = _sum(index)
+        if sum_ is None or not isinstance(size, int) or not sum_[0] or any(var not in sizes for var in sum_[0]):
+            continue
+        terms, constant = sum_
+        ends = [(factor * (sizes[var] - 1), var, factor) for var, factor in terms.items()]
+        if any(sizes[var] < 1 for var in terms):
+            continue  # there is no iteration
+        least, most = (constant + sum(pick(end, 0) for end, _, _ in ends) for pick in (min, max))
+        if most >= size or least < 0:
+            is_dense = all(abs(factor) == 1 for _, _, factor in ends)
+            wrong = (size if is_dense and least < size else most) if most >= size else least
+            error = IndexOutOfRange(
+                f"{_text(terms, constant)} = {wrong}", dimension, size, f"the tile {access.buffer.name!r}"
+            )
             raise error.at(span) if span is not None else error
+
+
+def _sum(index: Expr) -> tuple[dict[Var, int], int] | None:
+    """An index as multiples of variables and a constant; None where it is more than that."""
+    if isinstance(index, Const) and isinstance(index.value, int):
+        return {}, int(index.value)
+    if isinstance(index, Var):
+        return {index: 1}, 0
+    if not isinstance(index, Binary) or index.op not in ("add", "sub", "mul"):
+        return None
+    left, right = _sum(index.left), _sum(index.right)
+    if left is None or right is None:
+        return None
+    if index.op == "mul":
+        (terms, constant), (others, factor) = (left, right) if not right[0] else (right, left)
+        return None if others else ({var: by * factor for var, by in terms.items() if factor}, constant * factor)
+    sign = 1 if index.op == "add" else -1
+    terms = dict(left[0])
+    for var, by in right[0].items():
+        terms[var] = terms.get(var, 0) + sign * by
+    return {var: by for var, by in terms.items() if by}, left[1] + sign * right[1]
+
+
+def _text(terms: Mapping[Var, int], constant: int) -> str:
+    """A sum as an author would write it."""
+    text = ""
+    for by, what in (*((by, var.name) for var, by in terms.items()), (constant, "")):
+        if by or not text:
+            sign = ("-" if by < 0 else "") if not text else (" - " if by < 0 else " + ")
+            text += sign + " * ".join(part for part in (what, str(abs(by)) if abs(by) != 1 or not what else "") if part)
+    return text

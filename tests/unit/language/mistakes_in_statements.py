@@ -61,6 +61,48 @@ IndexOutOfRange: index i = 64 is out of range in dimension 0 of the tile 'row'
   help: the extent there is 64
 """,
     ),
+    "neighbour_of_the_last_element": (
+        """
+for i in T.Parallel(64):
+    row[i] = row[i + 1]
+""",
+        """
+IndexOutOfRange: index i + 1 = 64 is out of range in dimension 0 of the tile 'row'
+  --> kernel.py:9:13
+  |
+9 |             row[i] = row[i + 1]
+  |             ^^^^^^^^^^^^^^^^^^^
+  help: the extent there is 64
+""",
+    ),
+    "columns_of_too_many_groups": (
+        """
+for i, g, j in T.Parallel(64, 4, 20):
+    tile[i, g * 16 + j - 1] = 0
+""",
+        """
+IndexOutOfRange: index g * 16 + j - 1 = 66 is out of range in dimension 1 of the tile 'tile'
+  --> kernel.py:9:13
+  |
+9 |             tile[i, g * 16 + j - 1] = 0
+  |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  help: the extent there is 64
+""",
+    ),
+    "neighbour_of_the_first_element": (
+        """
+for i in T.Parallel(64):
+    row[i] = row[63 - i] + row[i - 1]
+""",
+        """
+IndexOutOfRange: index i - 1 = -1 is out of range in dimension 0 of the tile 'row'
+  --> kernel.py:9:13
+  |
+9 |             row[i] = row[63 - i] + row[i - 1]
+  |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  help: the extent there is 64
+""",
+    ),
     "yield_statement": (
         """
 yield n
