@@ -280,8 +280,9 @@ class JITFunction:
         if self.target not in (None, "auto"):
             return resolve(self.target)
         for value in runtime.values():
-            if is_tensor(value):
-                return resolve(target_option() or tensor_view(value).device[0])
+            one = value[0] if isinstance(value, (list, tuple)) and value else value
+            if is_tensor(one):
+                return resolve(target_option() or tensor_view(one).device[0])
         return resolve("auto")
 
     def _sizes(self, runtime: Mapping[str, Any], constants: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, int]]:
@@ -307,6 +308,8 @@ def _shape_and_strides(name: str, value: Any, declared: TensorType) -> tuple[tup
     elif hasattr(value, "shape"):
         shape = tuple(value.shape)
         strides = row_major_strides(shape)
+    elif declared.pointers and isinstance(value, (list, tuple)):
+        shape, strides = (len(value),), (1,)  # the tensors that a table's entries point to
     else:
         raise WrongArgumentKind(f"argument {name!r} is a {type(value).__name__}, expected a tensor")
     per_byte = declared.dtype.per_byte

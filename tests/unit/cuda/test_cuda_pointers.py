@@ -131,3 +131,47 @@ def test_each_thread_may_not_have_its_own():
     arrays = [np.zeros(1, np.float32) for _ in range(64)]
     with pytest.raises(tilewright.errors.TilewrightError, match="differs between threads"):
         tilewright.compile(main, target="cpu").interpret(arrays, np.zeros(64, np.float32))
+
+
+def products_of_any_size(A, B, C, rows, depths, columns=64):
+    """Products of tensors that nobody declares: extents known to the kernel alone, rows at no known multiple of bytes."""
+    groups = T.dynamic("groups")
+    A: T.Tensor((groups,), T.ptr)
+    B: T.Tensor((groups,), T.ptr)
+    C: T.Tensor((groups,), T.ptr)
+    rows: T.Tensor((groups,), "int32")
+    depths: T.Tensor((groups,), "int32")
+    with T.Kernel(T.ceildiv(128, 64), groups, threads=128) as (block, group):
+        left = T.make_tensor(A[group], (rows[group], depths[group]), "float16")
+        right = T.make_tensor(B[group], (depths[group], columns), "float16")
+        product = T.make_tensor(C[group], (rows[group], columns), "float32")
+        a = T.alloc_shared((64, 32), "float16")
+        b = T.alloc_shared((32, columns), "float16")
+        c = T.alloc_fragment((64, columns), "float32")
+        if block * 64 < rows[group]:
+            T.clear(c)
+            for k in T.Pipelined(T.ceildiv(depths[group], 32), num_stages=3):
+                T.copy(left[block * 64, k * 32], a)
+                T.copy(right[k * 32, 0], b)
+                T.gemm(a, b, c)
+            T.copy(c, product[block * 64, 0])
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda -arch=sm_80", "cuda -arch=sm_90a"])
+def test_lists_of_tensors_in_the_direct_style(target):
+    """And NVRTC comes to an end: of guarded elements of a class it once did not, see `CudaExpressions.expression_Select`."""
+    rng = np.random.default_rng(0)
+    rows, depths = np.array([40, 70, 5], np.int32), np.array([64, 93, 161], np.int32)
+    a = [rng.integers(-3, 4, (m, k)).astype(np.float16) for m, k in zip(rows, depths)]
+    b = [rng.integers(-3, 4, (k, 64)).astype(np.float16) for k in depths]
+    kernel = tilewright.jit(target=target)(products_of_any_size).compile(a, b, a, rows, depths)
+    for run in (kernel.interpret, kernel if target == "cpu" else kernel.emulate):
+        c = [np.full((m, 64), np.nan, np.float32) for m in rows]
+        run(a, b, c, rows, depths)
+        assert all(np.array_equal(got, x.astype(int) @ y.astype(int)) for got, x, y in zip(c, a, b))
+    if target == "cpu":
+        c = [np.full((m, 64), np.nan, np.float32) for m in rows]
+        tilewright.jit(target=target)(products_of_any_size)(a, b, c, rows, depths)
+        assert all(np.array_equal(got, x.astype(int) @ y.astype(int)) for got, x, y in zip(c, a, b))
+    else:
+        assert kernel.resources()["products_of_any_size_kernel"]["spill_store_bytes"] == 0

@@ -11,7 +11,7 @@ from tilewright.ir.dtypes import UINT32, DType
 from tilewright.ir.nodes import Buffer, Expr, Region, const, index_binary
 from tilewright.ir.visitor import key
 from tilewright.ops.prints import c_format
-from tilewright.targets.c_family import UNARY, CFamilyPrinter, Names, Text
+from tilewright.targets.c_family import TERNARY, UNARY, CFamilyPrinter, Names, Text
 from tilewright.targets.cuda.instructions import PTX_NAMES
 from tilewright.targets.cuda.spellings import SPELLINGS, TYPES
 
@@ -93,6 +93,20 @@ class CudaExpressions(CFamilyPrinter):
     def expression_Unary(self, node: nodes.Unary) -> Text:
         value = self.operand(self.expression(node.value), UNARY)
         return Text({"neg": "-", "not": "!", "invert": "~"}[node.op] + value, UNARY)
+
+    def expression_Select(self, select: nodes.Select) -> Text:
+        """A choice between values; where memory is read for one that is of a class, a choice between words.
+
+        Of classes C++ chooses a place and copies from there.  Behind a dozen of such choices in a row NVRTC 13 does not come to an end.
+        """
+        kind, branches = TYPES[select.dtype.name], (select.then, select.otherwise)
+        reads = any(isinstance(one, nodes.Load) and one.buffer.scope in ("global", "shared") for one in branches)
+        if not (reads and kind.startswith("tw::")):
+            return super().expression_Select(select)
+        word = f"tw::bit_cast<uint{max(select.dtype.stored_bits, 8)}_t>"
+        then, otherwise = (self.call(word, self.expression(one)) for one in branches)
+        condition = self.operand(self.expression(select.condition), TERNARY + 1, "?")
+        return self.call(f"tw::bit_cast<{kind}>", Text(f"{condition} ? {then} : {otherwise}"))
 
     def expression_Cast(self, cast: nodes.Cast) -> Text:
         value, source, target = self.expression(cast.value), cast.value.dtype, cast.dtype
