@@ -16,6 +16,9 @@ from tilewright.language.proxies import Variable, as_expr, describe
 from tilewright.language.source import statement_here
 from tilewright.language.tensors import TensorAnnotation, shape_of, static_shape_of
 
+FIXED = "tiles have fixed sizes: let blocks or a loop go through the dimension tile by tile, or make it a T.const size"
+"""What to do instead of a tile whose size is known only at launch."""
+
 
 def _allocate(shape: Any, dtype: Any, scope: str, what: str) -> BufferProxy:
     """Record a tile of known shape in the innermost open block."""
@@ -23,7 +26,7 @@ def _allocate(shape: Any, dtype: Any, scope: str, what: str) -> BufferProxy:
     loop = builder.enclosing("T.Parallel", "T.vectorized")
     if loop is not None and scope in ("shared", "fragment"):
         raise TileOperatorInParallel(what, loop.describe())
-    sizes = static_shape_of(shape, what)
+    sizes = static_shape_of(shape, what, FIXED)
     for size in sizes:
         if size < 1:
             raise NumberExpected(f"an extent of {what}", "a positive integer", str(size))

@@ -256,8 +256,12 @@ def extent(value: Any, what: str) -> Extent:
     raise NumberExpected(what, "an integer", describe(value))
 
 
-def constant(value: Any, what: str) -> int:
+def constant(value: Any, what: str, hint: str | None = None) -> int:
     """A size that must be known while the kernel is traced.
+
+    Parameters
+    ----------
+    hint : what to do where it is symbolic, if that is not what is advised everywhere.
 
     Raises
     ------
@@ -266,7 +270,7 @@ def constant(value: Any, what: str) -> int:
     """
     value = known_value(value)
     if isinstance(value, Scalar):
-        raise SymbolicConstant(what)
+        raise SymbolicConstant(what, hint)
     if not isinstance(value, int) or isinstance(value, bool):
         raise NumberExpected(what, "an integer", describe(value))
     return value

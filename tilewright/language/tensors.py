@@ -51,10 +51,10 @@ def shape_of(sizes: Any, what: str) -> tuple[Extent, ...]:
     return shape
 
 
-def static_shape_of(sizes: Any, what: str) -> tuple[int, ...]:
+def static_shape_of(sizes: Any, what: str, hint: str | None = None) -> tuple[int, ...]:
     """A shape of ints from the same, for what must have a known size."""
     given = sizes if isinstance(sizes, (tuple, list)) else (sizes,)
-    return tuple(constant(size, f"an extent of {what}") for size in given)
+    return tuple(constant(size, f"an extent of {what}", hint) for size in given)
 
 
 class TensorAnnotation:

@@ -88,6 +88,21 @@ SymbolicConstant: an extent of T.alloc_shared needs a value that is known while 
   |
 8 |         x = T.alloc_shared((n, 64), "float32")
   |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  help: tiles have fixed sizes: let blocks or a loop go through the dimension tile by tile, or make it a T.const size
+""",
+    ),
+    "symbolic_warpgroup": (
+        """
+for group in range(2):
+    with T.ws(group):
+        T.clear(tile)
+""",
+        """
+SymbolicConstant: a warpgroup of T.ws needs a value that is known while the kernel is traced, but this one is symbolic
+  --> kernel.py:9:18
+  |
+9 |             with T.ws(group):
+  |                  ^^^^^^^^^^^
   help: use a Python int, such as a parameter of the enclosing function, a T.const size or the i of `for i in (0, 1):`
 """,
     ),
