@@ -114,6 +114,13 @@ def torch_device(device: Any) -> Any:
     return found
 
 
+def with_numbers(array: Any) -> Any:
+    """A tensor whose memory holds its numbers: torch has some that are another's with the sign turned, or zeros without memory."""
+    if array._is_zerotensor():
+        return sys.modules["torch"].zeros(array.shape, dtype=array.dtype, device=array.device)
+    return array.resolve_neg()
+
+
 def check_strided(what: str, array: Any) -> None:
     """A tensor of torch has all its elements at strides.  Raises WrongArgumentKind."""
     torch = sys.modules["torch"]

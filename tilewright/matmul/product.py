@@ -22,6 +22,7 @@ from tilewright.matmul.arrays import (
     device_of,
     element_type,
     is_capturing,
+    with_numbers,
 )
 from tilewright.matmul.config import is_size, whole
 from tilewright.matmul.facts import Request, WeightFacts, bucket
@@ -213,6 +214,7 @@ class Product:
         device = device_of(x, "the activations")
         if is_torch(x):
             check_strided("the activations", x)
+            x = with_numbers(x)
         quantize = None if quantize is None else dtype(quantize).name
         if quantize is not None and activation_scales is not None:
             raise Unsupported("activation_scales beside quantize", ("one of the two: quantising makes scales",))

@@ -207,7 +207,7 @@ class Replays:
     def _by_kind(self, x: Any) -> Any:
         torch, run = sys.modules["torch"], self._known.get(_kind(x))
         differs = (x.requires_grad and torch.is_grad_enabled()) or torch.is_autocast_enabled(x.device.type)
-        if run is None or differs or is_watched() or not x.is_contiguous():
+        if run is None or differs or is_watched() or not x.is_contiguous() or x.is_neg() or x._is_zerotensor():
             return None
         # What torch remembers of a tensor says as well that it wants no gradient, that nothing is cast and nobody watches.
         guard = None if x.requires_grad else tensor_guard([x])
@@ -254,7 +254,7 @@ def check_transforms(*tensors: Any, of: str) -> None:
 
 
 def _kind(x: Any) -> Any:
-    return type(x), x.shape, x.dtype, x.device
+    return type(x), x.shape, x.dtype, x.device, x.layout
 
 
 def _never(x: Any) -> bool:

@@ -146,6 +146,19 @@ def test_a_layer_without_memory_gets_it_when_it_is_loaded() -> None:
     near(other(X), source(X))
 
 
+def test_tensors_whose_memory_does_not_hold_their_numbers() -> None:
+    """Replayed calls read the memory of the tensor whose sign is turned, or of none."""
+    made = Linear.from_float(torch.nn.Linear(K, N, bias=False), "int4", group=8)
+    expected = made(X)
+    for _ in range(3):
+        made(X)
+    near(made(torch._neg_view(X)), -expected)
+    assert not made(torch._efficientzerotensor(X.shape)).any()
+    near(quant_matmul(torch._neg_view(X), made.weight), -expected)
+    with pytest.raises(WrongArgumentKind, match=r"the activations are a torch\.sparse_coo tensor"):
+        made(X.to_sparse())
+
+
 def test_a_state_dict_without_the_layer_leaves_it_alone() -> None:
     """What is loaded beside a quantised model, adapters for example, took its scales away."""
     layer = torch.nn.Sequential(Linear.from_float(torch.nn.Linear(24, 9), "uint4", group=8, zeros="group"))
