@@ -110,6 +110,7 @@ def medium_quant_matmul(
     kept = out if staged_bytes(out, epilogue) < 4 else "float32"
     piece = next(rows for rows in range(min(tokens, SLAB), 0, -8) if tokens % rows == 0)
     heights = (tokens, *lower)
+    written = max(2, halves)  # times 64 columns that stand in the text: compilers take longer over more
     in_turns = warpgroups == 2 and not promoted and tokens >= 64
     unit = form.lifted_unit if lifted and not promoted else 1.0
 
@@ -121,21 +122,23 @@ def medium_quant_matmul(
         for step in T.serial(count):
             chunk = before + step
             w_slot = weights.receive(chunk)
-            for half in list(range(2 * records)):
-                number = chunk * slots + half // halves
-                operand = codes[half % 2]
-                T.unpack(
-                    w_ring[w_slot, which * parts : (which + 1) * parts, half // 2, :], form, operand,
-                    first=HALF * (half % 2), offset=offset, scaled=True, zeros_mode=zeros_mode, table=table,
-                    lifted=lifted,
-                )  # fmt: skip
-                if half % halves == 0:
-                    activations.receive(number)
-                begins = chunk == 0 if half == 0 else False
-                multiply_rows(operand, a_ring, (number % stages, half % halves), total, left, heights, begins)
-                T.wait_wgmma(1)
-                if half % halves == 0 and (half > 0 or step > 0):
-                    activations.release(number - 1)
+            for turned in T.serial(2 * records // written):
+                for half in list(range(written)):
+                    number = chunk * slots + turned * (written // halves) + half // halves
+                    operand = codes[half % 2]
+                    part = turned * (written // 2) + half // 2
+                    T.unpack(
+                        w_ring[w_slot, which * parts : (which + 1) * parts, part, :], form, operand,
+                        first=HALF * (half % 2), offset=offset, scaled=True, zeros_mode=zeros_mode, table=table,
+                        lifted=lifted,
+                    )  # fmt: skip
+                    if half % halves == 0:
+                        activations.receive(number)
+                    begins = (chunk == 0) & (turned == 0) if half == 0 else False
+                    multiply_rows(operand, a_ring, (number % stages, half % halves), total, left, heights, begins)
+                    T.wait_wgmma(1)
+                    if half % halves == 0 and (half > 0 or (step > 0) | (turned > 0)):
+                        activations.release(number - 1)
             weights.release(chunk)
         T.wait_wgmma(0)
         activations.release((before + count) * slots - 1)
