@@ -82,7 +82,6 @@ def list_tiles(sizes: Any, count: Any, of: Any, firsts: Any, ends: Any, rows: in
     """
     experts = sizes.shape[0]
     heights = [rows, *lower]
-    least = [*(height + 1 for height in lower), 1]
     kinds = len(heights)
     with T.Kernel(1, threads=256):
         T.pdl_sync()
@@ -93,7 +92,7 @@ def list_tiles(sizes: Any, count: Any, of: Any, firsts: Any, ends: Any, rows: in
         for e in T.Parallel(experts):
             run_ends[0, e] = sizes[e]
             for kind in list(range(kinds)):
-                tile_ends[0, kind, e] = tiles_of_run(sizes[e], kind, heights, least)
+                tile_ends[0, kind, e] = tiles_of_run(sizes[e], kind, heights)
         steps = (experts - 1).bit_length()
         for step in list(range(steps)):
             for e in T.Parallel(experts):
@@ -117,7 +116,7 @@ def list_tiles(sizes: Any, count: Any, of: Any, firsts: Any, ends: Any, rows: in
                 ends[t] = 0
         for kind in list(range(kinds)):
             for e in T.Parallel(experts):
-                own = tiles_of_run(sizes[e], kind, heights, least)
+                own = tiles_of_run(sizes[e], kind, heights)
                 start = run_ends[last, e] - sizes[e] + (0 if kind == 0 else sizes[e] // rows * rows)
                 for number in T.serial(own):
                     tile = begins[kind] + tile_ends[last, kind, e] - own + number
@@ -126,12 +125,13 @@ def list_tiles(sizes: Any, count: Any, of: Any, firsts: Any, ends: Any, rows: in
                     ends[tile] = run_ends[last, e]
 
 
-def tiles_of_run(size: Any, kind: int, heights: Sequence[int], least: Sequence[int]) -> Any:
+def tiles_of_run(size: Any, kind: int, heights: Sequence[int]) -> Any:
     """How many tiles of a kind a run has: of the first as many as it fills, and what is left in the lowest that holds it."""
     full, rest = size // heights[0], size % heights[0]
+    least = heights[kind + 1] + 1 if kind + 1 < len(heights) else 1
     if kind == 0:
-        return full + T.if_then_else(rest >= least[0], 1, 0)
-    return T.if_then_else((rest >= least[kind]) & (rest <= heights[kind]), 1, 0)
+        return full + T.if_then_else(rest >= least, 1, 0)
+    return T.if_then_else((rest >= least) & (rest <= heights[kind]), 1, 0)
 
 
 @tilewright.jit

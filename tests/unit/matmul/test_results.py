@@ -41,12 +41,13 @@ def raw(x: Any, residual: Any, output: Any, kind: Any) -> Any:
     return OPERATOR(x, kind(OPERATOR.transform_weight(WEIGHT)), residual=residual, output=output)
 
 
-@pytest.mark.parametrize("of", ["numpy", "torch"])
-@pytest.mark.parametrize("name", OUTS)
+PAIRS = [(name, of) for name in OUTS for of in ("numpy", "torch") if (name, of) != ("an odd address", "torch")]
+"""Torch makes no tensor of an array at an odd address."""
+
+
+@pytest.mark.parametrize(("name", "of"), PAIRS)
 def test_results_lie_where_the_caller_says(name: str, of: str) -> None:
     kind: Any = (lambda array: array) if of == "numpy" else torch.from_numpy
-    if (name, of) == ("an odd address", "torch"):
-        pytest.skip("torch makes no such tensor of an array")
     out = kind(OUTS[name]())
     assert quant_matmul(kind(X), PACKED if of == "numpy" else PACKED.to("cpu"), out=out) is out
     np.testing.assert_array_equal(np.asarray(out).reshape(EXPECTED.shape), EXPECTED)
