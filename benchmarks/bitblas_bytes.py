@@ -22,7 +22,6 @@ from quant import warm_up
 
 from tilewright.compat import bitblas
 from tilewright.matmul import PackedWeight, quant_matmul
-from tilewright.matmul.facts import bucket
 from tilewright.matmul.product import Product
 from tilewright.matmul.tiers import ladder
 
@@ -58,9 +57,9 @@ def runs(M: int, N: int, K: int, ways: bool, tune: bool) -> dict[str, Callable[[
         found[f"call, {name}"] = lambda made=made, raw=raw: made(a, raw, output=out)
     found["raw"] = made._raw(a, raw, None, None, None, out, None, None).run
     if ways:
-        facts, request = made.config.facts(), replace(made.config.request(), rows=bucket(M))
+        facts, request = made.config.facts(), replace(made.config.request(), rows=M)
         given, operands, result = made._checked(a, raw, None, None, None, out, None, None)
-        for chosen in ladder.candidates(facts, request):
+        for chosen in ladder.candidates(facts, request, made.arch):
             prepared = made._prepared(given, a, request, chosen)
             label = " ".join(f"{name}={value}" for name, value in chosen.items() if name not in ("ahead", "turns"))
             found[label] = Product(prepared, operands, result, request, made.arch).run

@@ -33,7 +33,8 @@ from tilewright.kernels.block_scaled_matmul import block_scaled_matmul, block_ti
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
 from tilewright.kernels.sparse_matmul import pack_metadata, sparse_matmul, sparse_parts
-from tilewright.kernels.tiles import Parts, Tiles, choose_parts
+from tilewright.kernels.tile_choice import choose_parts
+from tilewright.kernels.tiles import Parts, Tiles
 
 CASES = ",".join(
     f"{family}:{size}"

@@ -20,7 +20,8 @@ from gemm import output, timed
 from gemm import random as random_matrix
 
 from tilewright.kernels.dense_matmul import dense_matmul
-from tilewright.kernels.tiles import Parts, candidate_parts, cycles_of_parts
+from tilewright.kernels.tile_choice import candidate_parts
+from tilewright.kernels.tiles import Parts, cycles_of_parts
 
 WEIGHTS = [
     (4096, 4096), (6144, 4096), (28672, 4096), (4096, 14336), (10240, 8192), (8192, 8192), (28672, 8192), (8192, 28672),

@@ -22,6 +22,7 @@ from gemm import random as random_matrix
 from gemm_shapes import PAUSE, sizes
 
 from tilewright.kernels.dense_matmul import dense_matmul
+from tilewright.kernels.tile_choice import candidates, choose_parts
 from tilewright.kernels.tiles import (
     CORES,
     ROW_BYTES,
@@ -29,8 +30,6 @@ from tilewright.kernels.tiles import (
     STAGING_BYTES,
     Parts,
     Tiles,
-    candidates,
-    choose_parts,
     cycles,
     cycles_of_parts,
 )

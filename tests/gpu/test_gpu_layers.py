@@ -15,7 +15,6 @@ from hf_experts import HIDDEN, ROUTED, Block  # noqa: E402
 
 import tilewright  # noqa: E402
 from tilewright.compat import bitblas  # noqa: E402
-from tilewright.matmul.facts import bucket  # noqa: E402
 from tilewright.matmul.product import Product  # noqa: E402
 from tilewright.matmul.tiers import ladder  # noqa: E402
 from tilewright.nn import Experts  # noqa: E402
@@ -43,9 +42,9 @@ def test_propagated_int8_as_it_lies(M, K):
     assert torch.equal(matmul(a, raw), expected)
     with torch.inference_mode():
         assert torch.equal(matmul(a, raw.clone()), expected)
-    request = replace(config.request(), rows=bucket(M))
+    request = replace(config.request(), rows=M)
     given, operands, made = matmul._checked(a, raw, None, None, None, None, None, None)
-    for chosen in ladder.candidates(config.facts(), request)[:6]:
+    for chosen in ladder.candidates(config.facts(), request, matmul.arch)[:6]:
         operands.out.fill_(77)
         Product(matmul._prepared(given, a, request, chosen), operands, made, request, matmul.arch).run()
         assert torch.equal(operands.out, expected), chosen

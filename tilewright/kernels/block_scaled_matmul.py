@@ -11,7 +11,8 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
-from tilewright.kernels.tiles import CORES, FEW_ROWS, MANY, Tiles
+from tilewright.kernels.tile_choice import MANY
+from tilewright.kernels.tiles import CORES, FEW_ROWS, Tiles
 
 BLOCK = 128
 """Elements of k, and rows of B, that share a scale."""

@@ -14,7 +14,8 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.cluster_sums import add_shares
-from tilewright.kernels.tiles import MANY, Parts, Tiles, choose_parts
+from tilewright.kernels.tile_choice import MANY, choose_parts
+from tilewright.kernels.tiles import Parts, Tiles
 
 DEEP, WIDE = 128, 256
 """Rows and columns of a tile that is turned."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
+import numpy as np
+
 from tilewright.kernels.hopper_quant_bytes_plan import PIECE
 from tilewright.kernels.hopper_quant_bytes_results import PADDING
-from tilewright.kernels.hopper_quant_medium_choice import SHARED_BYTES
-from tilewright.kernels.hopper_quant_small import RESIDENT
+from tilewright.kernels.repertoire import ROWS, repertoire
+from tilewright.kernels.tiles import CORES, SHARED_BYTES, resident_blocks
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 GROUP = {"plain": (0.03, 2.44), "int8": (0.05, 3.58), "running": (0.32, 1.77), "float": (0.05, 3.29)}
@@ -16,11 +20,8 @@ START, ENDED, LEFT, HANDED = 8.0, 1.1, 2.1, 14.0
 """Microseconds until a block multiplies and after it has; that a tile takes to end, and one of 256 rows of A where blocks stay;
 that handing over sums of 256 rows of A takes (of 128 rows nothing is seen of it)."""
 
-BLOCKS = 132
-"""That run at once, and stay where they share tiles."""
-
 MOST_OF = 0.9
-"""What part of these must have a tile of its own, so that not all of them hand sums over."""
+"""What part of the blocks that run at once must have a tile of its own, so that not all of them hand sums over."""
 
 BAND = 4
 """Tiles of A's rows that are walked before the next rows of W."""
@@ -28,14 +29,45 @@ BAND = 4
 HEIGHTS = (80, 96, 112, 160, 192, 224)
 """Rows of A of a tile, beside 128 and 256: those of a tile that are not there cost as much as others."""
 
+FEW, KINDS = 64, 8
+"""Rows of A up to which tiles have room for twice as many at most, and the kernels that serve all others."""
+
 RUNNING = {128: False, 192: True}
 """Whether warpgroups take turns, by the rows of A of a tile whose sums run on: a thread holds a total beside each sum."""
 
 
 def byte_quant_choice(
-    N: int, K: int, M: int, form: FragmentRecords, promoted: bool, running: bool = False
+    N: int, K: int, M: int, form: FragmentRecords, promoted: bool, running: bool = False, cores: int = CORES
 ) -> dict[str, int]:
-    """The sizes that `byte_quant_matmul` is called with for up to `M` rows of A, found on an H200.
+    """The sizes that `byte_quant_matmul` is called with for `M` rows of A: of those that serve the weight, the fastest for these.
+
+    Parameters are as for `byte_quant_fastest`.
+    """
+    across = form.shape(N, K)[1]
+    if M <= FEW:
+        return byte_quant_fastest(
+            N, K, next(rows for rows in (8, 16, 32, FEW) if rows >= M), form, promoted, running, cores
+        )
+    choices = _serving(N, K, form, promoted, running, cores)
+    return min(choices, key=lambda sizes: _microseconds(N, across, M, form, promoted, sizes, cores))
+
+
+@functools.lru_cache(maxsize=1024)
+def _serving(
+    N: int, K: int, form: FragmentRecords, promoted: bool, running: bool, cores: int
+) -> list[dict[str, int]]:  # fmt: skip
+    """The sizes of all kernels that calls of more than `FEW` rows run: a few, so that each number of rows has one that suits it."""
+    across, rows = form.shape(N, K)[1], [M for M in ROWS if M > FEW]
+    found = [byte_quant_fastest(N, K, M, form, promoted, running, cores) for M in rows]
+    best = list({repr(sizes): sizes for sizes in found}.values())
+    times = [[_microseconds(N, across, M, form, promoted, sizes, cores) for sizes in best] for M in rows]
+    return [best[column] for column in repertoire(np.array(times), KINDS)]
+
+
+def byte_quant_fastest(
+    N: int, K: int, M: int, form: FragmentRecords, promoted: bool, running: bool = False, cores: int = CORES
+) -> dict[str, int]:
+    """The sizes that take the least time for `M` rows of A, found on an H200.
 
     Where W has rows for a block on most multiprocessors, K stays whole; else clusters divide it, and blocks have half as many
     rows where all of them still run at once.  Many tiles are shared by blocks that stay, where that takes less time.
@@ -46,7 +78,7 @@ def byte_quant_choice(
     running : whether sums may run on from group to group.
     """
     across = form.shape(N, K)[1]
-    alone = _alone(N, M, form, promoted)
+    alone = _alone(N, M, form, promoted, cores)
     choices = [alone]
     if alone["tokens"] >= 128 and alone["cluster"] == 1 and alone["warpgroups"] == 2:
         lower = {**alone, "tiles": 1, "sharing": 1}
@@ -55,15 +87,15 @@ def byte_quant_choice(
     if not promoted and alone["tokens"] == 256:
         choices += [{**alone, "tokens": n, "part": n} for n in HEIGHTS if n > 128]
     if promoted and alone["tokens"] >= 128 and alone["cluster"] == 1 and across % 2 == 0:
-        stay = {"warpgroups": 2, "tiles": 1, "records": 2, "ahead": 1, "cluster": 1, "blocks": BLOCKS}
+        stay = {"warpgroups": 2, "tiles": 1, "records": 2, "ahead": 1, "cluster": 1, "blocks": cores}
         staying = []
         for tokens in (*(n for n in HEIGHTS if n > 128), 256) if M > 128 else ():
             part = _part(form, promoted) * tokens // 256
             staying.append({**stay, "tokens": tokens, "part": part, "sharing": 2, "turns": True, "running": False})
         for tokens, turns in RUNNING.items() if running else ():
             staying.append({**stay, "tokens": tokens, "part": tokens, "sharing": 1, "turns": turns, "running": True})
-        choices += [sizes for sizes in staying if _tiles(N, M, sizes) >= MOST_OF * BLOCKS // sizes["sharing"]]
-    best = min(choices, key=lambda sizes: _microseconds(N, across, M, form, promoted, sizes))
+        choices += [sizes for sizes in staying if _tiles(N, M, sizes) >= MOST_OF * cores // sizes["sharing"]]
+    best = min(choices, key=lambda sizes: _microseconds(N, across, M, form, promoted, sizes, cores))
     if best["blocks"]:
         best["band"] = min(BAND, -(-M // best["tokens"]))
     return fitted(form, best, across)
@@ -74,7 +106,7 @@ def _part(form: FragmentRecords, promoted: bool) -> int:
     return 256 if not promoted else 128 if form.zero is None else 64
 
 
-def _alone(N: int, M: int, form: FragmentRecords, promoted: bool) -> dict[str, int]:
+def _alone(N: int, M: int, form: FragmentRecords, promoted: bool, cores: int) -> dict[str, int]:
     """Sizes with a block for each tile."""
     tokens = next((n for n in (8, 16, 32, 64, 128) if n >= M), 256)
     if tokens == 256 and -(-N // 128) * -(-M // 256) < 100:
@@ -88,23 +120,25 @@ def _alone(N: int, M: int, form: FragmentRecords, promoted: bool) -> dict[str, i
     blocks = -(-N // 128) * -(-M // tokens)
     sizes["tiles"] = 2 if blocks >= 200 else 1
     # As many as divide K as run at once: a second wave of a few blocks takes as long as the first.
-    sizes["cluster"] = max((c for c in (1, 2, 4) if blocks * c <= RESIDENT[c]), default=1)
+    sizes["cluster"] = max((c for c in (1, 2, 4) if blocks * c <= resident_blocks(c, cores)), default=1)
     sizes["records"] = 2 if tokens == 128 else 4
-    if 2 * blocks * sizes["cluster"] <= RESIDENT[sizes["cluster"]]:
+    if 2 * blocks * sizes["cluster"] <= resident_blocks(sizes["cluster"], cores):
         sizes["warpgroups"] = 1
     elif tokens == 128 and sizes["tiles"] == 1:
         sizes["turns"] = in_turns
     return sizes
 
 
-def _microseconds(N: int, across: int, M: int, form: FragmentRecords, promoted: bool, sizes: dict[str, int]) -> float:
+def _microseconds(
+    N: int, across: int, M: int, form: FragmentRecords, promoted: bool, sizes: dict[str, int], cores: int
+) -> float:  # fmt: skip
     """About how long a product takes with two warpgroups a block and K whole."""
     kind = (
         "running" if sizes["running"] else "plain" if not promoted else "int8" if form.operand.is_integer else "float"
     )
     once, each = GROUP[kind]
     group = sizes["tiles"] * (once + each * sizes["tokens"] / 1000)
-    groups, tiles = BLOCKS // sizes["sharing"], _tiles(N, M, sizes)
+    groups, tiles = cores // sizes["sharing"], _tiles(N, M, sizes)
     waves = -(-tiles // groups)
     if not sizes["blocks"]:
         return START + waves * (across * group + ENDED)

@@ -15,7 +15,8 @@ import tilewright
 import tilewright.language as T
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.few_rows_tiles import add_shares, add_tiles, begin, entry_point, fetch, shares_of
-from tilewright.kernels.hopper_quant_small import RESIDENT, SHARED_BYTES, InvalidShares, worker_registers
+from tilewright.kernels.hopper_quant_small import InvalidShares, worker_registers
+from tilewright.kernels.tiles import CLUSTERS, CORES, SHARED_BYTES, resident_blocks
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 DIGITS = 4
@@ -244,26 +245,30 @@ def digit_quant_matmul(
     return entry_point("one_or_two_rows", product, tensors, (M, N), epilogue)
 
 
-def digit_quant_sizes(N: int, K: int, M: int, form: FragmentRecords, records: int, cluster: int) -> dict[str, int]:
+def digit_quant_sizes(
+    N: int, K: int, M: int, form: FragmentRecords, records: int, cluster: int, cores: int = CORES
+) -> dict[str, int]:  # fmt: skip
     """All sizes, where workers read so many records at a time and clusters of so many blocks divide K; no stages where they do not fit."""
     down, across, words = form.shape(N, K)
     tokens, warps = max(1, min(M, TOKENS)), -(-across // (records * cluster))
-    turns = -(-down // (RESIDENT[cluster] // cluster))
+    turns = -(-down // (resident_blocks(cluster, cores) // cluster))
     fixed = 4 * form.rows * tokens * (DIGITS * SLOTS * warps + (cluster * turns if cluster > 1 else 0)) + 2048
     fixed += warps * DIGITS * tokens * (records * COLUMNS + APART)
     stages = min(3, (SHARED_BYTES - fixed) // (4 * warps * records * words))
     sizes = {"tokens": tokens, "warps": warps, "records": records, "stages": stages}
-    return {**sizes, "cluster": cluster, "blocks": RESIDENT[cluster]}
+    return {**sizes, "cluster": cluster, "blocks": resident_blocks(cluster, cores)}
 
 
-def digit_quant_choice(N: int, K: int, M: int, form: FragmentRecords) -> dict[str, int] | None:
+def digit_quant_choice(
+    N: int, K: int, M: int, form: FragmentRecords, cores: int = CORES
+) -> dict[str, int] | None:  # fmt: skip
     """The sizes that `digit_quant_matmul` is called with for a problem, found on an H200; None where other kernels are as good.
 
     Few workers with long copies are the fast ones: each takes its columns of A apart before it begins, which small weights do not pay for.
     """
     if M > TOKENS or max(M, 1) * LEAST_WEIGHT.get(form.bits, math.inf) > N * K:
         return None
-    found = digit_quant_candidates(N, K, M, form)
+    found = digit_quant_candidates(N, K, M, form, cores)
     if form.bits == 4:
         # More bytes of weights for each number of A: one block takes all of K, and nothing is handed over.
         return next(
@@ -274,12 +279,14 @@ def digit_quant_choice(N: int, K: int, M: int, form: FragmentRecords) -> dict[st
     return next((one for one in suited if one["warps"] <= WARPS // 2), suited[0] if suited else None)
 
 
-def digit_quant_candidates(N: int, K: int, M: int, form: FragmentRecords) -> list[dict[str, int]]:
+def digit_quant_candidates(
+    N: int, K: int, M: int, form: FragmentRecords, cores: int = CORES
+) -> list[dict[str, int]]:  # fmt: skip
     """Sizes that suit a problem; none where the kernel has no such records."""
     if M > TOKENS or not form.has_bytes or form.sets > 1 or form.zero is not None:
         return []
-    tried = [(records, cluster) for cluster in (1, 2, 4, 8) for records in (2, 4, 8, 1)]
-    sizes = [digit_quant_sizes(N, K, M, form, *one) for one in tried if form.shape(N, K)[1] % one[0] == 0]
+    tried = [(records, cluster) for cluster in CLUSTERS for records in (2, 4, 8, 1)]
+    sizes = [digit_quant_sizes(N, K, M, form, *one, cores) for one in tried if form.shape(N, K)[1] % one[0] == 0]
     return [one for one in sizes if one["warps"] <= WARPS and one["stages"] >= 2]
 
 

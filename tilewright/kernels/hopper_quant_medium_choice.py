@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
+
+import numpy as np
 
 from tilewright.kernels.code_table import table_bytes
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.hopper_quant_medium import HALF, PADDING, SLAB, staged_bytes
+from tilewright.kernels.repertoire import ROWS, repertoire
+from tilewright.kernels.tiles import CORES, SHARED_BYTES
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
-
-SHARED_BYTES = 227 << 10
 
 CYCLES = {
     (8, 1): 280, (8, 2): 475, (16, 1): 300, (16, 2): 500, (32, 1): 325, (32, 2): 545, (64, 1): 470, (64, 2): 765, (128, 1): 727, (128, 2): 1224,
@@ -17,8 +20,8 @@ CYCLES = {
 }  # fmt: skip
 """Of a multiprocessor for 64 columns, by rows of A and times 128 rows of W, as measured (at 1.9 GHz)."""
 
-START, RESIDENT = 8000, 132
-"""Cycles until a block multiplies and after it has, and blocks that run at once."""
+START = 8000
+"""Cycles until a block multiplies and after it has."""
 
 HANDED, MOVED = 2000, 9.0
 """Cycles that handing sums over takes at least, and bytes of another block's sums that are written and read in one, all blocks doing so."""
@@ -27,11 +30,18 @@ BAND = 4
 """Tiles of 256 rows of A beside as many of 128 rows of W as run at once: about as many bytes of both."""
 
 
+Division = tuple[int, int, int]
+"""Rows of A of a tile, times 128 rows of W, and blocks."""
+
+KINDS = 8
+"""Divisions of a weight: so many kernels serve all calls of more rows than those that `hopper_quant_small` is for."""
+
+
 def medium_quant_choice(
-    N: int, K: int, M: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN
+    N: int, K: int, M: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN, cores: int = CORES
 ) -> dict[str, int]:
-    """The sizes that `medium_quant_matmul` is called with for a problem."""
-    tokens, tiles, blocks = _tiles(N, K, M)
+    """The sizes that `medium_quant_matmul` is called with for a problem: of those that serve the weight, the fastest for its rows."""
+    tokens, tiles, blocks = min(_serving(N, K, cores), key=lambda one: _cycles(N, K, M, *one))
     return {**fitted(form, tokens, tiles, out, epilogue), "blocks": blocks}
 
 
@@ -46,7 +56,7 @@ LONG_RUNS: tuple[int, tuple[int, ...]] = (128, (64, 32))
 
 
 def expert_quant_choices(
-    rows: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN
+    rows: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN, cores: int = CORES
 ) -> list[dict[str, Any]]:
     """Sizes of `medium_quant_matmul` for experts whose runs have about so many rows; the first ones for these, then those for others."""
     first = next((RUNS[most] for most in RUNS if rows <= most), LONG_RUNS)
@@ -54,7 +64,7 @@ def expert_quant_choices(
     found: list[dict[str, Any]] = []
     for tokens, lower in dict.fromkeys([first, *RUNS.values(), LONG_RUNS, *whole]):
         sizes = fitted(form, tokens, 2, out, epilogue)
-        found.append({**sizes, "promoted": sizes["promoted"] and not lower, "lower": lower, "blocks": RESIDENT})
+        found.append({**sizes, "promoted": sizes["promoted"] and not lower, "lower": lower, "blocks": cores})
     return found
 
 
@@ -80,22 +90,30 @@ def fitted(
     }  # fmt: skip
 
 
-def _tiles(N: int, K: int, M: int) -> tuple[int, int, int]:
-    """Rows of A of a tile, times 128 rows of W, and blocks: what takes the fewest cycles."""
+@functools.lru_cache(maxsize=1024)
+def _serving(N: int, K: int, cores: int) -> tuple[Division, ...]:
+    """The divisions of all kernels that calls of a weight run: a few, so that each number of rows has one that suits it."""
+    best = list(dict.fromkeys(_fastest(N, K, M, cores) for M in ROWS))
+    times = np.array([[_cycles(N, K, M, *one) for one in best] for M in ROWS])
+    return tuple(best[column] for column in repertoire(times, KINDS))
+
+
+def _fastest(N: int, K: int, M: int, cores: int) -> Division:
+    """What takes the fewest cycles."""
     room = next((n for n in (8, 16, 32, 64, 128) if n >= M), 0)
     sizes = [(tokens, tiles) for tokens, tiles in reversed(CYCLES) if tokens <= max(room, 256 - room)]
     choices = [
         (*size, blocks)
         for size in sizes
         if -(-M // size[0]) <= 2 or size[0] >= 128
-        for blocks in _grids(-(-N // (128 * size[1])) * -(-M // size[0]))
+        for blocks in _grids(-(-N // (128 * size[1])) * -(-M // size[0]), cores)
     ]
     return min(choices, key=lambda choice: _cycles(N, K, M, *choice))
 
 
-def _grids(count: int) -> list[int]:
+def _grids(count: int, cores: int) -> list[int]:
     """How many blocks could share so many tiles: all that run, or a few for each."""
-    return [RESIDENT, *(count * n for n in range(RESIDENT // count, 0, -1))]
+    return [cores, *(count * n for n in range(cores // count, 0, -1))]
 
 
 def _cycles(N: int, K: int, M: int, tokens: int, tiles: int, blocks: int) -> float:

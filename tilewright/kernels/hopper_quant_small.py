@@ -18,15 +18,11 @@ from tilewright.errors import TilewrightError
 from tilewright.kernels.code_table import fill_pairs, table_bytes, table_of_pairs
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.few_rows_tiles import add_shares, add_tiles, begin, entry_point, fetch, shares_of
+from tilewright.kernels.tiles import CLUSTERS, CORES, SHARED_BYTES, resident_blocks
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 SLOTS = 3
 """Tiles whose sums are on their way."""
-
-RESIDENT = {1: 132, 2: 132, 4: 116, 8: 104}
-"""Blocks of an H200 that run at once, by the size of their clusters: graphics clusters do not divide evenly."""
-
-SHARED_BYTES = 227 << 10
 
 FILLED = 5
 """The named barrier behind which the table of pairs is filled."""
@@ -215,7 +211,7 @@ def worker_registers(warps: int) -> int | None:
     return min(232, (even * (warps + 4) - 32 * 4) // warps // 8 * 8)
 
 
-def small_quant_choice(N: int, K: int, M: int, form: FragmentRecords) -> dict[str, int]:
+def small_quant_choice(N: int, K: int, M: int, form: FragmentRecords, cores: int = CORES) -> dict[str, int]:
     """The sizes that `small_quant_matmul` is called with for a problem, found on an H200.
 
     A worker keeps `records` groups of A's columns in registers, 64 of them for 8 rows and 4 records.  Fewer warps with more
@@ -223,8 +219,8 @@ def small_quant_choice(N: int, K: int, M: int, form: FragmentRecords) -> dict[st
     """
     chunks = -(-K // (4 * COLUMNS))
     records, units = (4, chunks) if chunks >= 12 else (2, 2 * chunks)
-    cluster = next((c for c in RESIDENT if units <= c * most_warps(M, form)), max(RESIDENT))
-    return small_quant_sizes(N, K, M, form, records, cluster)
+    cluster = next((c for c in CLUSTERS if units <= c * most_warps(M, form)), max(CLUSTERS))
+    return small_quant_sizes(N, K, M, form, records, cluster, cores)
 
 
 def most_warps(M: int, form: FragmentRecords) -> int:
@@ -232,15 +228,17 @@ def most_warps(M: int, form: FragmentRecords) -> int:
     return 16 if M <= 8 and form.rows == 16 and (form.sets == 1 or form.zero is None) else 8
 
 
-def small_quant_sizes(N: int, K: int, M: int, form: FragmentRecords, records: int, cluster: int) -> dict[str, int]:
+def small_quant_sizes(
+    N: int, K: int, M: int, form: FragmentRecords, records: int, cluster: int, cores: int = CORES
+) -> dict[str, int]:  # fmt: skip
     """All sizes, where workers read so many records at a time and clusters of so many blocks divide K."""
     tokens = 8 if M <= 8 else 16
     units = -(-(-(-K // (4 * COLUMNS)) * 4) // records)
     warps = -(-units // cluster)
     down, _, _ = form.shape(N, K)
-    turns = -(-down // (RESIDENT[cluster] // cluster))
+    turns = -(-down // (resident_blocks(cluster, cores) // cluster))
     fixed = 4 * form.rows * tokens * (SLOTS * warps + (turns + cluster if cluster > 1 else 0)) + 1024
     fixed += table_bytes(form)
     stages = min(3, (SHARED_BYTES - fixed) // (4 * warps * records * form.words))
     sizes = {"tokens": tokens, "warps": warps, "records": records, "stages": stages}
-    return {**sizes, "cluster": cluster, "blocks": RESIDENT[cluster]}
+    return {**sizes, "cluster": cluster, "blocks": resident_blocks(cluster, cores)}

@@ -14,7 +14,8 @@ import tilewright
 import tilewright.language as T
 from tilewright.formats.sparse import LANE_ROWS, group_of, in_lanes
 from tilewright.kernels.dense_matmul import sum_type
-from tilewright.kernels.tiles import CORES, MANY, ROW_BYTES, SHARED_BYTES, STAGING_BYTES, Parts, Tiles
+from tilewright.kernels.tile_choice import MANY
+from tilewright.kernels.tiles import CORES, ROW_BYTES, SHARED_BYTES, STAGING_BYTES, Parts, Tiles
 
 
 @tilewright.jit

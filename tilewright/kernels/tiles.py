@@ -1,11 +1,9 @@
-"""Which tiles a dense product is cut into on a GPU: the fewest cycles by a model of the machine.
+"""Tiles of a dense product on a GPU, and the cycles that a launch takes with them, by a model of the machine.
 
 A multiprocessor takes tiles one after the other, and all of them in waves.  A step of k takes as long as its products, as
 shared memory takes to be written and read for them, or as the second-level cache takes to bring the operands, whichever is
 longest; a product as long as its steps or as memory takes for the matrices.  Long ones meet the power limit, where bytes
-that move cost products.  The last wave costs as much however few tiles are left.  So a product may have two parts: columns that make
-whole waves of large tiles, and the others in smaller tiles that make one short wave beside the end of the first part; or the blocks of
-a cluster divide K.
+that move cost products.  The last wave costs as much however few tiles are left.  `tile_choice` chooses by it.
 
 The rates are those that fit 420 products of bfloat16 on an H200 (71 to 8192 rows, weights of language models, tiles of every kind,
 22 November 2026): of the tiles that were tried for a product, the model chose some that were 0.6% slower than the best, on average,
@@ -16,15 +14,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-import tilewright
+import numpy as np
 
 CORES = 132
 """Multiprocessors, where the caller does not say."""
-
-MANY = 4096
-"""Rows that tiles are chosen for where nobody says how many there will be."""
 
 PRODUCTS = {1: 4096, 2: 2048, 4: 1024, 8: 128}
 """Multiplications a cycle and multiprocessor, by the bytes of an operand."""
@@ -103,15 +99,6 @@ AGAIN = 0.51
 RESIDENT = {1: 1.0, 2: 1.0, 4: 0.91, 8: 0.85}
 """Blocks of a cluster, and the share of the multiprocessors that clusters of as many fill."""
 
-WORTH = 0.99
-"""The share of one part's cycles that two must stay below."""
-
-TRIED = 12
-"""Tiles of a second part that are tried beside the first."""
-
-LARGE = 128 * 160
-"""Elements of a tile that whole waves are cut into."""
-
 FEW_ROWS = 64
 """Up to so many rows the weight's rows are those of the instruction, and the activations its columns."""
 
@@ -145,6 +132,10 @@ class Tiles:
     turned: bool = False
 
 
+Parts = tuple[tuple[int, Tiles], ...]
+"""Columns of a product, from the first on, and the tiles that they are cut into."""
+
+
 Shape = tuple[int, int, bool]
 
 WAYS = (
@@ -156,90 +147,6 @@ longer than it saves."""
 
 PATTERN = 8
 """Each block of a cluster loads a multiple of so many rows of what they share."""
-
-Parts = tuple[tuple[int, Tiles], ...]
-"""Columns of a product, from the first on, and the tiles that they are cut into."""
-
-
-def choose_parts(
-    M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES, turned: bool | None = None
-) -> Parts:  # fmt: skip
-    """One or two parts for a product of this size; parameters as for `choose_tiles`."""
-    size = tilewright.dtype(dtype).storage_bytes
-    single = choose_tiles(M, N, K, dtype, cores, turned)
-    best: Parts = ((N, single),)
-    fewest = WORTH * cycles(single, M, N, K, cores)
-    if single.persistent is False:
-        return best
-    # Those whose work would take the fewest cycles if no multiprocessor ever were idle come first, so that few others need a look.
-    for least, width, first, launch in sorted(_first_parts(M, N, K, size, cores, turned), key=lambda found: found[0]):
-        if least >= fewest:
-            break
-        for second in _fastest(M, N - width, K, dtype, cores, turned):
-            both = launch.beside(_launch(second, M, N - width, K, cores), cores)
-            if both < fewest:
-                best, fewest = ((width, first), (N - width, second)), both
-    return best
-
-
-def _first_parts(
-    M: int, N: int, K: int, size: int, cores: int, turned: bool | None
-) -> Iterator[tuple[float, int, Tiles, _Launch]]:  # fmt: skip
-    """First parts of columns that make whole waves of large tiles: the cycles that a product in two parts takes at least, and the part."""
-    for rows, columns, is_turned in _shapes(size, bool(turned)):
-        if rows * columns < LARGE:
-            continue
-        down, across = -(-M // rows), -(-N // columns)
-        whole = down * across // cores * cores // down  # columns of tiles that make whole waves
-        for count in (whole, whole - 1):  # blocks share loads in pairs
-            width, rest = count * columns, N - count * columns
-            if width <= 0 or rest <= 0:
-                continue
-            ways = (
-                (one, _launch(one, M, width, K, cores))
-                for one in _cuts((rows, columns, is_turned), M, width, size, cores)
-            )
-            first, launch = min(ways, key=lambda pair: pair[1].cycles)
-            work = launch.tiles * (launch.cycles - START) / launch.waves + M * rest * K / PRODUCTS[size]
-            yield max(launch.cycles, START + work / cores), width, first, launch
-
-
-@functools.lru_cache(maxsize=4096)
-def _fastest(M: int, N: int, K: int, dtype: str, cores: int, turned: bool | None) -> tuple[Tiles, ...]:
-    """The tiles that a product takes the fewest cycles in by itself, and some that are nearly as good."""
-    found = sorted(candidates(M, N, dtype, cores, turned), key=lambda tiles: cycles(tiles, M, N, K, cores))
-    return tuple(found[:TRIED])
-
-
-@functools.lru_cache(maxsize=4096)
-def choose_tiles(
-    M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES, turned: bool | None = None
-) -> Tiles:  # fmt: skip
-    """The tiles for a product of this size, all in one part.
-
-    Parameters
-    ----------
-    M : rows expected; kernels made with the result take any number.
-    dtype : of the operands.
-    turned : whether tiles must, or must not, be `Tiles.turned`.
-    """
-    return min(candidates(M, N, dtype, cores, turned), key=lambda tiles: cycles(tiles, M, N, K, cores))
-
-
-def candidates(
-    M: int, N: int, dtype: str = "bfloat16", cores: int = CORES, turned: bool | None = None
-) -> Iterator[Tiles]:  # fmt: skip
-    """All tiles that a product of so many rows and columns may be cut into."""
-    size = tilewright.dtype(dtype).storage_bytes
-    for shape in _shapes(size, turned):
-        yield from _cuts(shape, M, N, size, cores)
-
-
-def candidate_parts(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> Iterator[Parts]:
-    """Ways to cut a product, that of `choose_parts` first, then all single parts by the cycles that they would take."""
-    yield choose_parts(M, N, K, dtype, cores)
-    for tiles in sorted(candidates(M, N, dtype, cores), key=lambda tiles: cycles(tiles, M, N, K, cores)):
-        yield ((N, tiles),)
 
 
 def _shapes(size: int, turned: bool | None = None) -> Sequence[Shape]:
@@ -257,7 +164,7 @@ def _shapes(size: int, turned: bool | None = None) -> Sequence[Shape]:
     return [shape for shape in both if turned in (None, shape[2])]
 
 
-def _cuts(shape: Shape, M: int, N: int, size: int, cores: int) -> Iterator[Tiles]:
+def _cuts(shape: Shape, size: int) -> Iterator[Tiles]:
     """Tiles of a shape: in clusters that share loads along N or M, each for itself, or in clusters that divide K."""
     rows, columns, turned = shape
     block_K = ROW_BYTES // size
@@ -265,26 +172,122 @@ def _cuts(shape: Shape, M: int, N: int, size: int, cores: int) -> Iterator[Tiles
         yield Tiles(rows, columns, block_K, 4, 128)
         return
     threads = _threads(columns if turned else rows)
-    down, across = -(-M // rows), -(-N // columns)
     for cluster, splits in WAYS:
         along_N, along_M = cluster
-        if any(
-            (_padded(count, along) - count) * WASTE > count for count, along in ((across, along_N), (down, along_M))
-        ):
-            continue
         shares = ((rows, along_N), (columns, along_M))
         if rows % splits or any(along > 1 and extent % (along * PATTERN) for extent, along in shares):
             continue
-        once = splits > 1 or _padded(across, along_N) * _padded(down, along_M) <= cores
-        # Where a block has one tile, the result leaves through the ring's bytes.
-        room = SHARED_BYTES - (RESERVED if once else STAGING_BYTES)
-        stages = min(MOST_STAGES, room // ((rows + columns) * ROW_BYTES))
-        yield Tiles(rows, columns, block_K, stages, threads, cluster, splits, False if once else None, turned=turned)
+        yield Tiles(rows, columns, block_K, 0, threads, cluster, splits, turned=turned)
         sums = rows * columns // 128
-        if once or turned or along_N * along_M > 2 or rows > 192 or sums > ACCUMULATORS.get(size, 0):
+        if splits > 1 or turned or along_N * along_M > 2 or rows > 192 or sums > ACCUMULATORS.get(size, 0):
             continue
         if columns % 32 == 0:  # results of narrower boxes leave too slowly
-            yield Tiles(rows, columns, block_K, stages, 128, cluster, ping_pong=True)
+            yield Tiles(rows, columns, block_K, 0, 128, cluster, ping_pong=True)
+
+
+@dataclass(frozen=True)
+class TileTable:
+    """Tiles as columns of numbers, so that the model reckons for all of them at once.
+
+    Attributes
+    ----------
+    of : the tiles; stages and whether they are persistent follow from a product's size (`fitted_tiles`).
+    shapes : the lines of each shape, one below the other.
+    alone : whether one warpgroup multiplies, beside which no other does.
+    rate : of consumers in turn, beside the fastest tiles.
+    heat : how much slower products are at the power limit than those of the fastest tiles.
+    resident : the share of the multiprocessors that clusters fill.
+    """
+
+    of: Sequence[Tiles]
+    shapes: Sequence[slice]
+    size: int
+    rows: np.ndarray
+    columns: np.ndarray
+    turned: np.ndarray
+    along_N: np.ndarray
+    along_M: np.ndarray
+    splits: np.ndarray
+    ping_pong: np.ndarray
+    alone: np.ndarray
+    rate: np.ndarray
+    heat: np.ndarray
+    resident: np.ndarray
+
+
+@functools.cache
+def all_tiles(size: int, turned: bool | None) -> TileTable:
+    """All tiles that there are for operands of so many bytes."""
+    return _table(tuple(tiles for shape in _shapes(size, turned) for tiles in _cuts(shape, size)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _table(of: tuple[Tiles, ...]) -> TileTable:
+    size = ROW_BYTES // of[0].block_K
+    kinds = [(tiles.block_M, tiles.block_N, tiles.turned) for tiles in of]
+    begins = [line for line, kind in enumerate(kinds) if line == 0 or kind != kinds[line - 1]]
+    clusters = [tiles.cluster or (1, 1) for tiles in of]
+
+    def column(values: Iterator[Any]) -> np.ndarray:
+        return np.array(list(values))
+
+    return TileTable(
+        of, [slice(begin, end) for begin, end in zip(begins, [*begins[1:], len(of)])], size,
+        column(tiles.block_M for tiles in of), column(tiles.block_N for tiles in of),
+        column(tiles.turned for tiles in of), column(along_N for along_N, _ in clusters),
+        column(along_M for _, along_M in clusters), column(tiles.splits for tiles in of),
+        column(tiles.ping_pong for tiles in of), column(tiles.threads == 128 and not tiles.ping_pong for tiles in of),
+        column(_rate(tiles, size) for tiles in of), column(_heat(tiles) for tiles in of),
+        column(RESIDENT[n * m * tiles.splits] for (n, m), tiles in zip(clusters, of)),
+    )  # fmt: skip
+
+
+def _rate(tiles: Tiles, size: int) -> float:
+    """Of the products of tiles, beside that of two warpgroups together."""
+    shape = tiles.block_M, tiles.block_N
+    if tiles.ping_pong:
+        return IN_TURN.get(shape, OTHERWISE_IN_TURN)
+    return DOUBLES[shape] if size == 8 else 1.0
+
+
+def _heat(tiles: Tiles) -> float:
+    """How much slower the products of tiles are at the power limit than those of the fastest."""
+    high, wide = (tiles.block_N, tiles.block_M) if tiles.turned else (tiles.block_M, tiles.block_N)
+    return 0.0 if tiles.ping_pong or (high, wide) == FASTEST else SLOWEST if high == 256 else SLOWER
+
+
+def suiting(table: TileTable, M: Any, N: Any, cores: int) -> np.ndarray:
+    """Which tiles a product of so many rows and columns may be cut into."""
+    suits = np.ones(len(table.of), bool)
+    for count, along in ((ceil_div(N, table.columns), table.along_N), (ceil_div(M, table.rows), table.along_M)):
+        suits = suits & ((_padded(count, along) - count) * WASTE <= count)
+    return np.asarray(suits & ~(table.ping_pong & _once(table, M, N, cores)))
+
+
+def _once(table: TileTable, M: Any, N: Any, cores: int) -> Any:
+    """Where a block has one tile."""
+    across, down = ceil_div(N, table.columns), ceil_div(M, table.rows)
+    return (table.splits > 1) | (_padded(across, table.along_N) * _padded(down, table.along_M) <= cores)
+
+
+def fitted_tiles(tiles: Tiles, M: int, N: int, cores: int) -> Tiles:
+    """Tiles with as many stages as there is room for."""
+    if tiles.stages:
+        return tiles
+    once = bool(_once(_table((tiles,)), M, N, cores)[0])
+    # Where a block has one tile, the result leaves through the ring's bytes.
+    room = SHARED_BYTES - (RESERVED if once else STAGING_BYTES)
+    stages = min(MOST_STAGES, room // ((tiles.block_M + tiles.block_N) * ROW_BYTES))
+    return replace(tiles, stages=stages, persistent=False if once else None)
+
+
+CLUSTERS = {1: 1.0, 2: 1.0, 4: 0.88, 8: 0.79}
+"""The same where blocks stay and none may wait for another to end."""
+
+
+def resident_blocks(cluster: int, cores: int = CORES) -> int:
+    """Blocks in clusters of so many that run at once, one a multiprocessor: graphics clusters do not divide evenly (H200)."""
+    return int(cores * CLUSTERS[cluster]) // cluster * cluster
 
 
 def _threads(rows: int) -> int:
@@ -292,16 +295,17 @@ def _threads(rows: int) -> int:
     return 256 if rows % 128 == 0 else 128 * (rows // 64)
 
 
-def _tiles(count: int, size: int) -> int:
+def ceil_div(count: Any, size: Any) -> Any:
+    """How many times `size` covers `count`; numbers or columns of them."""
     return -(-count // size)
 
 
-def _padded(count: int, size: int) -> int:
-    return _tiles(count, size) * size
+def _padded(count: Any, size: Any) -> Any:
+    return ceil_div(count, size) * size
 
 
 @dataclass(frozen=True, slots=True)
-class _Launch:
+class Launch:
     """A launch by the model: cycles of it alone, blocks that run at once, the tiles of those that have most, and all tiles."""
 
     cycles: float
@@ -316,7 +320,7 @@ class _Launch:
         times = [(0.0, cores - self.blocks), (self.cycles - last, short), (self.cycles, self.blocks - short)]
         return [(time, count) for time, count in times if count > 0]
 
-    def beside(self, second: _Launch, cores: int) -> float:
+    def beside(self, second: Launch, cores: int) -> float:
         """Cycles of both, where the second begins as soon as the first leaves multiprocessors idle."""
         takes = second.cycles - START + BEGIN
         free = self.free(cores)
@@ -327,54 +331,64 @@ class _Launch:
         return self.cycles + takes
 
 
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """`Launch` of many tiles: columns of its numbers."""
+
+    cycles: np.ndarray
+    blocks: np.ndarray
+    waves: np.ndarray
+    tiles: np.ndarray
+
+    def one(self, line: int) -> Launch:
+        return Launch(float(self.cycles[line]), *(int(c[line]) for c in (self.blocks, self.waves, self.tiles)))
+
+
 def cycles(tiles: Tiles, M: int, N: int, K: int, cores: int) -> float:
     """Cycles of a launch."""
-    return _launch(tiles, M, N, K, cores).cycles
+    return float(launches_of(_table((tiles,)), M, N, K, cores).cycles[0])
 
 
 def cycles_of_parts(parts: Parts, M: int, K: int, cores: int = CORES) -> float:
     """Cycles of a product in one or two parts."""
-    first, *rest = (_launch(tiles, M, columns, K, cores) for columns, tiles in parts)
+    first, *rest = (launches_of(_table((tiles,)), M, columns, K, cores).one(0) for columns, tiles in parts)
     return first.beside(rest[0], cores) if rest else first.cycles
 
 
-def _launch(tiles: Tiles, M: int, N: int, K: int, cores: int) -> _Launch:
-    size = ROW_BYTES // tiles.block_K
-    rows, columns = tiles.block_M, tiles.block_N
-    along_N, along_M = tiles.cluster or (1, 1)
-    blocks = _padded(_tiles(M, rows), along_M) * _padded(_tiles(N, columns), along_N) * tiles.splits
-    resident = int(cores * RESIDENT[along_N * along_M * tiles.splits])
-    waves = -(-blocks // resident)
-    steps = -(-K // (tiles.block_K * tiles.splits))
-    high, wide = (columns, rows) if tiles.turned else (rows, columns)
-    products = rows * columns * tiles.block_K / PRODUCTS[size]
+def launches_of(table: TileTable, M: Any, N: Any, K: int, cores: int) -> Launches:
+    """What launches with each of the tiles take; N may differ from line to line."""
+    size, rows, columns, splits = table.size, table.rows, table.columns, table.splits
+    along_N, along_M, block_K = table.along_N, table.along_M, ROW_BYTES // table.size
+    blocks = _padded(ceil_div(M, rows), along_M) * _padded(ceil_div(N, columns), along_N) * splits
+    resident = (cores * table.resident).astype(int)
+    waves = ceil_div(blocks, resident)
+    steps = ceil_div(K, block_K * splits)
+    high, wide = np.where(table.turned, columns, rows), np.where(table.turned, rows, columns)
+    products = rows * columns * block_K / PRODUCTS[size] * np.where(table.alone, ALONE, 1.0)
     if size == 8:
-        products /= DOUBLES[rows, columns]
-    if tiles.threads == 128 and not tiles.ping_pong:
-        products *= ALONE
+        products = products / table.rate
     read = (high + wide * high / 64) * ROW_BYTES  # by each instruction of 64 rows
     touched = (read + (rows + columns) * ROW_BYTES) / SHARED_RATE
     asked = (rows / along_N + columns / along_M) * ROW_BYTES
-    loads = asked / CACHE_RATE * min(1.0, blocks / resident) * FAN ** max(0, along_N * along_M - 2)
+    fan = FAN ** np.maximum(0, along_N * along_M - 2)
+    loads = asked / CACHE_RATE * np.minimum(1.0, blocks / resident) * fan
     area = rows * columns / (128 * 256)
-    of_tile = steps * (max(products, touched, loads) + STEP)
-    slower_when_hot = HEAT * loads / products
-    if tiles.ping_pong:
-        of_tile /= IN_TURN.get((rows, columns), OTHERWISE_IN_TURN)
-        of_tile = max(of_tile, (of_tile + LEAVING[size] * 2 * area) / 2)
-        ending = NEXT_IN_TURN * (waves - 1.0)
-    else:
-        slower_when_hot += 0.0 if (high, wide) == FASTEST else SLOWEST if high == 256 else SLOWER
-        ending = NEXT[size] * area * (waves - 1)
+    together = steps * (np.maximum(np.maximum(products, touched), loads) + STEP)
+    in_turn = together / table.rate
+    if table.ping_pong.any():
+        in_turn = np.maximum(in_turn, (in_turn + LEAVING[size] * 2 * area) / 2)
+    of_tile = np.where(table.ping_pong, in_turn, together)
+    ending = np.where(table.ping_pong, NEXT_IN_TURN, NEXT[size] * area) * (waves - 1)
     multiplying = waves * of_tile
-    hot, shared = min(1.0, multiplying / HOT), along_N * along_M > 1
-    multiplying *= 1 + slower_when_hot * hot + (PARTNERS * (1 - hot) if shared else 0.0)
+    hot, shared = np.minimum(1.0, multiplying / HOT), along_N * along_M > 1
+    slower_when_hot = HEAT * loads / products + table.heat
+    multiplying = multiplying * (1 + slower_when_hot * hot + np.where(shared, PARTNERS * (1 - hot), 0.0))
     memory = ((M + N) * K + M * N) * size / MEMORY_RATE
     # Rows of either operand that several clusters read at the same time.
-    readers_B, readers_A = _tiles(_tiles(M, rows), along_M), _tiles(_tiles(N, columns), along_N)
+    readers_B, readers_A = ceil_div(ceil_div(M, rows), along_M), ceil_div(ceil_div(N, columns), along_N)
     ahead = N * (1 - 1 / readers_B) + M * (1 - 1 / readers_A)
-    again = AGAIN * ahead * K * size / MEMORY_RATE * min(1.0, memory / multiplying)
-    slower, faster = max(multiplying, memory), min(multiplying, memory)
-    exchange = waves * (EXCHANGE * area + PEER * (tiles.splits - 1)) if tiles.splits > 1 else 0.0
-    taken = slower + BESIDE * faster + again + START + ending + exchange + (CLUSTER if shared else 0)
-    return _Launch(taken, min(resident, -(-blocks // waves)), waves, blocks)
+    again = AGAIN * ahead * K * size / MEMORY_RATE * np.minimum(1.0, memory / multiplying)
+    slower, faster = np.maximum(multiplying, memory), np.minimum(multiplying, memory)
+    exchange = np.where(splits > 1, waves * (EXCHANGE * area + PEER * (splits - 1)), 0.0)
+    taken = slower + BESIDE * faster + again + START + ending + exchange + np.where(shared, CLUSTER, 0)
+    return Launches(taken, np.minimum(resident, ceil_div(blocks, waves)), waves, blocks)

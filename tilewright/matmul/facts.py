@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.formats import Format
 from tilewright.kernels.recipe import Grouped
@@ -48,7 +48,7 @@ class Request:
     divided : whether A was divided by the weight's divisors already.
     bias : its element type, None for none.
     residual, function : the rest of the epilogue.
-    rows : the most rows that calls of this kind have (`bucket`); 0 for any number.
+    rows : of A; 0 for any number.  Kernels take any number: a tier chooses among the few that serve a weight by it.
     """
 
     activations: str
@@ -63,14 +63,7 @@ class Request:
     function: str | None = None
     rows: int = 0
 
-
-ROWS = (1, 2, 8, 16, 32, 64, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024, 2048, 4096)
-"""Numbers of rows up to which calls are of one kind: kernels are chosen for them.
-
-Between 128 and 1024 they are close to one another, since rows of a tile that are not there cost a matrix unit as much as others.
-"""
-
-
-def bucket(rows: int) -> int:
-    """The least of `ROWS` that is not less; twice the last for all beyond."""
-    return next((most for most in ROWS if rows <= most), 2 * ROWS[-1])
+    @property
+    def kind(self) -> Request:
+        """The request for the next power of two of rows: what tuning found for some holds for others near them."""
+        return replace(self, rows=1 << max(self.rows - 1, 0).bit_length())

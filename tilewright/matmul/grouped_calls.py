@@ -28,10 +28,10 @@ from tilewright.matmul.arrays import (
     empty_like,
     placed_like,
 )
-from tilewright.matmul.facts import Request, WeightFacts, bucket
+from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed_experts import PackedExperts
 from tilewright.matmul.tiers.base import begun
-from tilewright.matmul.tiers.dispatch import after_quantisation, quantizing_kernel
+from tilewright.matmul.tiers.dispatch import after_quantisation, named, quantizing_kernel
 from tilewright.matmul.tiers.fragments import WHOLE, Fragments
 from tilewright.matmul.tiers.records import coding_of, form_of, packing_begun, point_of
 from tilewright.matmul.tiers.scaled import Scaled, as_float32, is_scaled
@@ -87,13 +87,13 @@ class GroupedCall:
         out = result_type(x, out_dtype).name
         request = Request(
             source, out, scaled, quantize=quantize, bias=None if bias is None else element_type(bias).name,
-            function=function, rows=bucket(x.shape[0]),
+            function=function, rows=x.shape[0],
         )  # fmt: skip
         arch = resolve(target or device_of(x).split(":")[0])[1]
         tier, reasons = explain_grouped(weights, request, arch)
         if not tier:
             return "; ".join(reasons)
-        of_one = dataclasses.replace(request, rows=bucket(-(-x.shape[0] // len(weights))))
+        of_one = dataclasses.replace(request, rows=-(-x.shape[0] // len(weights)))
         kind = tier, len(weights), facts, of_one, arch
         options = chosen or _options(*kind)
         if tier == "fragments":
@@ -166,7 +166,7 @@ def _bias_of(bias: Any, like: Any) -> Any:
     return constant("no bias", lambda: np.zeros((1, 1), np.float32), like) if bias is None else contiguous(bias)
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=4096)
 def _options(tier: str, experts: int, facts: WeightFacts, request: Request, arch: Arch) -> Candidate:
     """What tuning found for calls of a kind, else the model's choice."""
     kind = tier, experts, facts, request, arch
@@ -175,7 +175,8 @@ def _options(tier: str, experts: int, facts: WeightFacts, request: Request, arch
 
 def _tuning_key(tier: str, experts: int, facts: WeightFacts, request: Request, arch: Arch) -> str:
     where = f"{arch.target} {arch.name} {arch.cores} cores"
-    return f"grouped {tier} {VERSION} {where} {experts} experts {facts} {request}"
+    model = _candidates(tier, experts, facts, request, arch)[0]
+    return f"grouped {tier} {VERSION} {where} {experts} experts {facts} {request.kind} {named(model)}"
 
 
 def _candidates(tier: str, experts: int, facts: WeightFacts, request: Request, arch: Arch) -> list[Candidate]:
@@ -187,7 +188,7 @@ def _candidates(tier: str, experts: int, facts: WeightFacts, request: Request, a
     else:
         form = form_of(facts, request.activations)
         assert form is not None
-        found += expert_quant_choices(rows, form, request.out, _epilogue(request))
+        found += expert_quant_choices(rows, form, request.out, _epilogue(request), arch.cores)
     return list({repr(options): options for options in found}.values())
 
 

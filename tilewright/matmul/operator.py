@@ -18,7 +18,7 @@ from tilewright.matmul.arrays import (
     element_type,
 )
 from tilewright.matmul.config import MatmulConfig
-from tilewright.matmul.facts import Request, bucket
+from tilewright.matmul.facts import Request
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import recipe_for
 from tilewright.matmul.product import Product, explain, is_followed, quant_matmul, wants_gradients
@@ -226,7 +226,7 @@ class Matmul(WeightForms):
     ) -> Product:
         """A product with raw tensors in the order that they have: nothing of them is remembered."""
         given, operands, result = self._checked(A, W, scale, zeros, bias, output, a_scale, residual)
-        request = replace(self.config.request(), rows=bucket(operands.activations.shape[0]))
+        request = replace(self.config.request(), rows=operands.activations.shape[0])
         return Product(self._prepared(given, A, request), operands, result, request, self.arch)
 
     def _checked(
@@ -339,7 +339,7 @@ class Matmul(WeightForms):
         machine = Machine(self.target, self.arch)
         A, packed, named = self._random(rows)
         request = self._product(A, packed, None, None, **{"output": None, **named}).request
-        key = tuning_key(packed.facts, request, machine)
+        key = tuning_key(packed, request, machine)
         options = {"quantize": request.quantize, "function": request.function, "out_dtype": request.out}
         given = {"bias": named["bias"], "residual": named["residual"], "activation_scales": named["a_scale"]}
         x = self._rows_of(A)
@@ -356,9 +356,9 @@ class Matmul(WeightForms):
         return A, packed, {"bias": bias, **named}
 
     def _rows(self) -> list[int]:
-        """Numbers of rows that the config names, one of each kind, the largest first."""
+        """Numbers of rows that the config names, the largest first."""
         sizes = self.config.M if isinstance(self.config.M, tuple) else (self.config.M or 1,)
-        return sorted({bucket(rows): rows for rows in sorted(sizes)}.values(), reverse=True)
+        return sorted(set(sizes), reverse=True)
 
     def _device(self) -> str:
         """Where operands must be for the target to run; raises NoDevice."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 from typing import Any
@@ -25,11 +26,12 @@ from tilewright.matmul.arrays import (
     with_numbers,
 )
 from tilewright.matmul.config import is_size, whole
-from tilewright.matmul.facts import Request, WeightFacts, bucket
+from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight, named
 from tilewright.matmul.planning import check_request
 from tilewright.matmul.replay import check_transforms, is_watched
 from tilewright.matmul.results import Result, result_for
+from tilewright.matmul.tiers import dispatch
 from tilewright.matmul.tiers.base import Machine, Operands, Ready
 from tilewright.matmul.tiers.dispatch import choose, prepare
 from tilewright.runtime.tensors import is_torch
@@ -234,7 +236,7 @@ class Product:
             _check_array(what, values, expected, device)
         request = Request(
             activations, result, kind, "float32" if scales is None else element_type(scales).name, group, quantize,
-            bias=None if bias is None else element_type(bias).name, residual=residual is not None, function=function, rows=bucket(flat.shape[0]),
+            bias=None if bias is None else element_type(bias).name, residual=residual is not None, function=function, rows=flat.shape[0],
         )  # fmt: skip
         if residual is not None and element_type(residual).name != result:
             raise WrongArgumentDType(f"residual is {element_type(residual)}, but the result is {result}")
@@ -249,20 +251,27 @@ class Product:
 
 
 def _prepared(weight: PackedWeight, request: Request, where: Any, example: Any, chosen: Candidate | None) -> Ready:
-    """What earlier calls of the same kind have prepared."""
+    """What earlier calls have prepared: of as many rows, or of other numbers that the same kernel serves."""
     kind = "torch" if is_torch(example) else "numpy"
     key = (request, where, kind)
     found = weight.prepared.get(key) if chosen is None else None
+    if found is not None:
+        return found
+    check_request(request)
+    machine = _machine(where)
+    if chosen is not None:
+        return aside(lambda: prepare(weight, request, machine, example, chosen), example)
+    options = dispatch.chosen(weight, request, machine)
+    kernel = (dataclasses.replace(request, rows=0), where, kind, dispatch.named(options))
+    found = weight.prepared.get(kernel)
     if found is None:
-        check_request(request)
         if is_capturing(example):
             raise NotPrepared(
                 "a call of a kind that has not run before, while a graph is captured",
-                hint=f"call once with up to {request.rows} rows of {request.activations} before: kernels are compiled and weights packed then",
+                hint=f"call once with {request.rows} rows of {request.activations} before: kernels are compiled and weights packed then",
             )
-        found = aside(lambda: prepare(weight, request, _machine(where), example, chosen), example)
-        if chosen is None:
-            weight.prepared[key] = found
+        found = aside(lambda: prepare(weight, request, machine, example, options), example)
+    weight.prepared[key] = weight.prepared[kernel] = found
     return found
 
 

@@ -33,8 +33,8 @@ def check(found: Any, expected: Any, chosen: Candidate) -> None:
 def tune(x: Any, weight: PackedWeight, *, topk: int = 20, parallel: bool = True, **options: Any) -> list[Outcome]:
     """Measure ways to compute ``quant_matmul(x, weight, **options)`` and keep the fastest for all calls of that kind.
 
-    A kind is what the weight is (its size, format, groups, not its numbers), the types of the call, and the rows of `x` up to the
-    next of `matmul.facts.ROWS`.  What is found is kept in the cache directory; later processes take it from there.
+    A kind is what the weight is (its size, format, groups, not its numbers), the types of the call, and the numbers of rows, up to
+    the next power of two, for which the machine's model chooses the same kernel as for those of `x`.  What is found is kept in the cache directory; later processes take it from there.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def tune(x: Any, weight: PackedWeight, *, topk: int = 20, parallel: bool = True,
         candidates(weight, request, machine), build, lambda made: time_call(made.run, device_of(known.result)),
         topk=topk, parallel=parallel,
     )  # fmt: skip
-    Database().put(tuning_key(weight.facts, request, machine), found[0].options)
+    Database().put(tuning_key(weight, request, machine), found[0].options)
     weight.prepared.clear()
     return found
 

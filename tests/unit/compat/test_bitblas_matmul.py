@@ -14,6 +14,7 @@ from tilewright.errors import InvalidTensor, MissingOperand, NotRepresentable, W
 from tilewright.formats import number_format
 from tilewright.matmul.tiers import ladder
 from tilewright.quant.importers import from_bitblas
+from tilewright.targets.registry import resolve
 
 pytestmark = pytest.mark.sampled(3)
 
@@ -294,8 +295,9 @@ def test_tiles_of_bytes_as_they_lie_fit_a_multiprocessor() -> None:
     for N, K in ((17280, 3200), (8192, 8192), (1024, 512), (48, 128), (28672, 28672)):
         config = bitblas.MatmulConfig(M=[1], N=N, K=K, A_dtype="int8", W_dtype="int8", out_dtype="int32", propagate_b=3)
         across, words = ladder.FORM.shape(N, K)[1:]
+        arch = resolve("cuda -arch=sm_90a")[1]
         for rows in (1, 8, 9, 64, 65, 128, 129, 256, 1024, 8192):
-            for sizes in ladder.candidates(config.facts(), replace(config.request(), rows=rows)):
+            for sizes in ladder.candidates(config.facts(), replace(config.request(), rows=rows), arch):
                 weights = (
                     sizes["weight_stages"] * 4 * sizes["warpgroups"] * sizes["tiles"] * sizes["records"] * words * 4
                 )

@@ -14,7 +14,6 @@ from tilewright.errors import InvalidTensor, MissingTensor
 from tilewright.formats import pack_plain, unpack_plain
 from tilewright.ir.dtypes import dtype
 from tilewright.matmul.arrays import as_numpy, as_torch
-from tilewright.matmul.facts import bucket
 from tilewright.matmul.packed import PackedWeight
 from tilewright.quant.importers import from_bitblas, from_gptq
 from tilewright.quant.importers.bitblas import stored_codes
@@ -86,8 +85,7 @@ class Linear(nn.Linear):
     def warmup(self, topk: int = 20) -> None:
         """Measure the ways to compute calls of each of `opt_M` rows and keep the fastest."""
         rows = self.config.M if isinstance(self.config.M, tuple) else (self.config.M or 1,)
-        kinds = {bucket(int(one)): int(one) for one in rows}
-        self.tune(list(kinds.values()), getattr(torch, dtype(self.config.A_dtype).name), topk)
+        self.tune(sorted({int(one) for one in rows}), getattr(torch, dtype(self.config.A_dtype).name), topk)
 
     # Weights ------------------------------------------------------------------------------------------
 

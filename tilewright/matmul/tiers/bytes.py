@@ -157,7 +157,9 @@ class Bytes:
         for M in (rows, 2 * rows, max(rows // 2, 1), 8, 16, 32, 64, 128, 256, 1024, 4096):
             for N in (facts.N, 4 * facts.N, max(facts.N // 4, 1)):
                 if rows == M or M >= 8:
-                    yield byte_quant_choice(N, -(-facts.K // WHOLE) * WHOLE, M, plan.form, plan.is_promoted, running)
+                    yield byte_quant_choice(
+                        N, -(-facts.K // WHOLE) * WHOLE, M, plan.form, plan.is_promoted, running, machine.arch.cores
+                    )
 
     def _plan(self, weight: PackedWeight, request: Request) -> tuple[Plan, Coding]:
         coding = coding_of(weight.facts.format, request.activations)

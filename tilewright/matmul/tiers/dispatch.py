@@ -60,23 +60,39 @@ def after_quantisation(request: Request) -> Request:
 def prepare(
     weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate | None = None
 ) -> Ready:
-    """A product ready to run on the device of `example`, with what tuning found, else with what the model chooses."""
+    """A product ready to run on the device of `example`, with the options given, else with `chosen` ones."""
     tier, asked, _ = choose(weight.facts, request, machine.arch)
     if options is None:
-        options = Database().get(tuning_key(weight.facts, request, machine))
-    if options is None:
-        options = next(tier.candidates(weight, asked, machine))
+        options = chosen(weight, request, machine)
     prepared = tier.prepare(weight, asked, machine, example, options)
     if asked is request:
         return prepared
     return quantizing(weight.shape[1], request, machine, example, weight.held.get("divisors"), prepared)
 
 
-def tuning_key(facts: WeightFacts, request: Request, machine: Machine) -> str:
-    """All that the choice among a tier's candidates depends on, but the machine's state and the weight's numbers."""
+def chosen(weight: PackedWeight, request: Request, machine: Machine) -> Candidate:
+    """The options of a call's kernels: what tuning found in the place of the model's choice, else that."""
+    tier, asked, _ = choose(weight.facts, request, machine.arch)
+    model = next(tier.candidates(weight, asked, machine))
+    return Database().get(_tuning_key(tier, weight.facts, asked, machine, model)) or model
+
+
+def tuning_key(weight: PackedWeight, request: Request, machine: Machine) -> str:
+    """What tuning's result is kept under: calls of one kind (`Request.kind`) for which the model chooses the same kernel."""
+    tier, asked, _ = choose(weight.facts, request, machine.arch)
+    return _tuning_key(tier, weight.facts, asked, machine, next(tier.candidates(weight, asked, machine)))
+
+
+def _tuning_key(tier: Tier, facts: WeightFacts, asked: Request, machine: Machine, model: Candidate) -> str:
     arch = machine.arch
-    tier, asked, _ = choose(facts, request, arch)
-    return f"{tier.name} {tier.version} {arch.target} {arch.name} {arch.cores} cores {facts} {asked}"
+    return (
+        f"{tier.name} {tier.version} {arch.target} {arch.name} {arch.cores} cores {facts} {asked.kind} {named(model)}"
+    )
+
+
+def named(options: Candidate) -> str:
+    """Options as a word, the same however they are ordered."""
+    return repr(sorted(options.items()))
 
 
 def candidates(weight: PackedWeight, request: Request, machine: Machine) -> list[Candidate]:
@@ -84,7 +100,7 @@ def candidates(weight: PackedWeight, request: Request, machine: Machine) -> list
     tier, asked, _ = choose(weight.facts, request, machine.arch)
     found: dict[str, Candidate] = {}
     for options in tier.candidates(weight, asked, machine):
-        found.setdefault(repr(sorted(options.items())), options)
+        found.setdefault(named(options), options)
     return list(found.values())
 
 

@@ -70,7 +70,9 @@ class Fragments:
         assert form is not None
         columns, rows = -(-facts.K // WHOLE) * WHOLE, request.rows or 1 << 30
         if arch.has("wgmma"):
-            yield from candidates(facts.N, columns, rows, form, request.out, _epilogue(weight, form, request))
+            yield from candidates(
+                facts.N, columns, rows, form, request.out, _epilogue(weight, form, request), arch.cores
+            )
             return
         # What suits other numbers of rows and columns: every tile, and every way to divide K.
         for M in (rows, 16, 32, 64, 128):

@@ -15,7 +15,6 @@ from tilewright.ir.dtypes import ALL, dtype
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.hopper_quant_bytes import LONGEST, byte_quant_matmul
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice, fitted
-from tilewright.kernels.hopper_quant_small import RESIDENT
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 from tilewright.matmul.arrays import device_of, placed_like
@@ -51,8 +50,9 @@ def refuses(facts: WeightFacts, request: Request, arch: Arch) -> str | None:
 
 
 def key(facts: WeightFacts, request: Request, arch: Arch) -> str:
-    """What the choice among `candidates` depends on."""
-    return f"{NAME} {VERSION} {arch.target} {arch.name} {arch.cores} cores {facts} {request}"
+    """What tuning's result is kept under: all calls for which the model chooses the same kernel."""
+    model = sorted(choice(facts.N, facts.K, request.rows, arch.cores).items())
+    return f"{NAME} {VERSION} {arch.target} {arch.name} {arch.cores} cores {facts} {request.kind} {model}"
 
 
 FEW = 64
@@ -60,25 +60,25 @@ FEW = 64
 more rows."""
 
 
-def choice(N: int, K: int, M: int) -> dict[str, int]:
+def choice(N: int, K: int, M: int, cores: int) -> dict[str, int]:
     """The sizes that the kernel is called with for up to `M` rows of A, found on an H200."""
-    sizes = byte_quant_choice(N, K, M, FORM, False)
+    sizes = byte_quant_choice(N, K, M, FORM, False, cores=cores)
     if sizes["tokens"] == 256:
         # Slots of both operands as deep; blocks that run at once share the weight, in the second-level cache.
         return {**sizes, "sharing": 1, "records": 1, "stages": 5, "weight_stages": 4, "by_tokens": True}
     blocks = -(-N // 128) * -(-M // sizes["tokens"])
-    waves, wide = (math.ceil(count / RESIDENT[1]) for count in (blocks, math.ceil(blocks / 2)))
+    waves, wide = (math.ceil(count / cores) for count in (blocks, math.ceil(blocks / 2)))
     # A second wave of a few blocks takes as long as blocks twice as large.
     tiles = 2 if 2 * wide <= waves else 1
     return {**fitted(FORM, {**sizes, "tiles": tiles}, FORM.shape(N, K)[1]), "by_tokens": sizes["tokens"] < M}
 
 
-def candidates(facts: WeightFacts, request: Request) -> list[Candidate]:
+def candidates(facts: WeightFacts, request: Request, arch: Arch) -> list[Candidate]:
     """Sizes of the kernel: the model's choice, then what suits other numbers of rows and columns."""
     found: dict[str, Candidate] = {}
     for rows in (request.rows, 2 * request.rows, max(request.rows // 2, 1), 8, 16, 32, 64, 128, 256, 1024, 4096):
         for columns in (facts.N, 4 * facts.N, max(facts.N // 4, 1)):
-            options = choice(columns, facts.K, rows)
+            options = choice(columns, facts.K, rows, arch.cores)
             found.setdefault(repr(options), options)
     return list(found.values())
 
@@ -127,7 +127,7 @@ def ladder_call(
         known = (facts, request, machine.arch, type(example) is np.ndarray, device_of(example))
         found = _CALLS.get(known)
         if found is None:
-            chosen = Database().get(key(facts, request, machine.arch)) or candidates(facts, request)[0]
+            chosen = Database().get(key(facts, request, machine.arch)) or candidates(facts, request, machine.arch)[0]
             found = _CALLS[known] = LadderCall(facts, request, machine, example, chosen)
         return found
     return LadderCall(facts, request, machine, example, options)
@@ -135,7 +135,7 @@ def ladder_call(
 
 def forget(facts: WeightFacts, request: Request) -> None:
     """Choose anew at the next call of a kind: it has been tuned."""
-    for known in [known for known in _CALLS if known[:2] == (facts, request)]:
+    for known in [known for known in _CALLS if known[0] == facts and known[1].kind == request.kind]:
         _CALLS.pop(known, None)
 
 

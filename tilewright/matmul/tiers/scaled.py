@@ -11,7 +11,8 @@ import numpy as np
 
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
-from tilewright.kernels.tiles import Parts, Tiles, candidate_parts
+from tilewright.kernels.tile_choice import candidate_parts
+from tilewright.kernels.tiles import Parts, Tiles
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import placed_like, viewed
 from tilewright.matmul.facts import Request, WeightFacts

@@ -18,7 +18,7 @@ from tilewright.ir.dtypes import dtype
 from tilewright.matmul.arrays import as_torch
 from tilewright.matmul.config import MatmulConfig as OwnConfig
 from tilewright.matmul.config import OptimizeStrategy, TransformKind
-from tilewright.matmul.facts import Request, WeightFacts, bucket
+from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.operator import Matmul as OwnMatmul
 from tilewright.matmul.product import Product
 from tilewright.matmul.random_operands import random_operands
@@ -267,7 +267,7 @@ class Matmul(OwnMatmul):
         """The kernel that serves raw tensors; that for the most rows that the config names, where there are several."""
         if not self._reads_as_it_lies:
             return super().kernel
-        request = replace(self.config.request(), rows=bucket(self._rows()[0]))
+        request = replace(self.config.request(), rows=self._rows()[0])
         machine = Machine(self.target, self.arch)
         return ladder.ladder_call(self.config.facts(), request, machine, np.zeros(1, np.float32)).kernel
 
@@ -316,7 +316,7 @@ class Matmul(OwnMatmul):
             return made
 
         found = search(
-            ladder.candidates(facts, request), build, lambda made: time_call(made.run, self._device()), topk=topk,
+            ladder.candidates(facts, request, self.arch), build, lambda made: time_call(made.run, self._device()), topk=topk,
             parallel=parallel,
         )  # fmt: skip
         key = ladder.key(facts, request, machine.arch)

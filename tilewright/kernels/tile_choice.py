@@ -1,0 +1,168 @@
+"""Which tiles a dense product on a GPU is cut into: those that take the fewest cycles by the model of `tiles`.
+
+A product may have two parts: columns that make whole waves of large tiles, and the others in smaller tiles that make one short
+wave beside the end of the first part; or the blocks of a cluster divide K.  Calls of a weight come with any number of rows: a few
+kernels serve all of them (`serving`), each call by the one that takes the fewest cycles for its own rows.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+
+import tilewright
+from tilewright.kernels.repertoire import ROWS, repertoire
+from tilewright.kernels.tiles import (
+    CORES,
+    PRODUCTS,
+    START,
+    Launch,
+    Parts,
+    Tiles,
+    all_tiles,
+    ceil_div,
+    cycles,
+    cycles_of_parts,
+    fitted_tiles,
+    launches_of,
+    suiting,
+)
+
+WORTH = 0.99
+"""The share of one part's cycles that two must stay below."""
+
+TRIED = 12
+"""Tiles of a second part that are tried beside the first."""
+
+LARGE = 128 * 160
+"""Elements of a tile that whole waves are cut into."""
+
+MANY = 4096
+"""Rows that tiles are chosen for where nobody says how many there will be."""
+
+
+def choose_parts(
+    M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES, turned: bool | None = None
+) -> Parts:  # fmt: skip
+    """One or two parts for a product of this size; parameters as for `choose_tiles`."""
+    size = tilewright.dtype(dtype).storage_bytes
+    single = choose_tiles(M, N, K, dtype, cores, turned)
+    best: Parts = ((N, single),)
+    fewest = WORTH * cycles(single, M, N, K, cores)
+    if single.persistent is False:
+        return best
+    # Those whose work would take the fewest cycles if no multiprocessor ever were idle come first, so that few others need a look.
+    for least, width, first, launch in sorted(_first_parts(M, N, K, size, cores, turned), key=lambda found: found[0]):
+        if least >= fewest:
+            break
+        for second, other in _fastest(M, N - width, K, dtype, cores, turned):
+            both = launch.beside(other, cores)
+            if both < fewest:
+                best, fewest = ((width, first), (N - width, second)), both
+    return best
+
+
+def _first_parts(
+    M: int, N: int, K: int, size: int, cores: int, turned: bool | None
+) -> Iterator[tuple[float, int, Tiles, Launch]]:  # fmt: skip
+    """First parts of columns that make whole waves of large tiles: the cycles that a product in two parts takes at least, and the part."""
+    table = all_tiles(size, bool(turned))
+    large = table.rows * table.columns >= LARGE
+    down, across = ceil_div(M, table.rows), ceil_div(N, table.columns)
+    whole = down * across // cores * cores // down  # columns of tiles that make whole waves
+    for count in (whole, whole - 1):  # blocks share loads in pairs
+        widths = count * table.columns
+        useful = large & (widths > 0) & (widths < N)
+        widths = np.where(useful, widths, N)
+        found = launches_of(table, M, widths, K, cores)
+        taken = np.where(useful & suiting(table, M, widths, cores), found.cycles, np.inf)
+        for of_shape in table.shapes:
+            line = of_shape.start + int(taken[of_shape].argmin())
+            if np.isfinite(taken[line]):
+                launch, width = found.one(line), int(widths[line])
+                work = launch.tiles * (launch.cycles - START) / launch.waves + M * (N - width) * K / PRODUCTS[size]
+                yield (
+                    max(launch.cycles, START + work / cores),
+                    width,
+                    fitted_tiles(table.of[line], M, width, cores),
+                    launch,
+                )
+
+
+@functools.lru_cache(maxsize=4096)
+def _fastest(
+    M: int, N: int, K: int, dtype: str, cores: int, turned: bool | None
+) -> list[tuple[Tiles, Launch]]:  # fmt: skip
+    """The tiles that a product takes the fewest cycles in by itself, and some that are nearly as good."""
+    table = all_tiles(tilewright.dtype(dtype).storage_bytes, turned)
+    found = launches_of(table, M, N, K, cores)
+    taken = np.where(suiting(table, M, N, cores), found.cycles, np.inf)
+    order = [int(line) for line in np.argsort(taken, kind="stable")[:TRIED] if np.isfinite(taken[line])]
+    return [(fitted_tiles(table.of[line], M, N, cores), found.one(line)) for line in order]
+
+
+def choose_tiles(
+    M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES, turned: bool | None = None
+) -> Tiles:  # fmt: skip
+    """The tiles for a product of this size, all in one part.
+
+    Parameters
+    ----------
+    M : rows expected; kernels made with the result take any number.
+    dtype : of the operands.
+    turned : whether tiles must, or must not, be `Tiles.turned`.
+    """
+    return _fastest(M, N, K, dtype, cores, turned)[0][0]
+
+
+def candidates(
+    M: int, N: int, dtype: str = "bfloat16", cores: int = CORES, turned: bool | None = None
+) -> Iterator[Tiles]:  # fmt: skip
+    """All tiles that a product of so many rows and columns may be cut into."""
+    table = all_tiles(tilewright.dtype(dtype).storage_bytes, turned)
+    for line in np.flatnonzero(suiting(table, M, N, cores)):
+        yield fitted_tiles(table.of[int(line)], M, N, cores)
+
+
+def candidate_parts(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> Iterator[Parts]:
+    """Ways to cut a product: that of `parts_for`, of `choose_parts`, then all single parts by the cycles that they would take."""
+    yield parts_for(M, N, K, dtype, cores)
+    yield choose_parts(M, N, K, dtype, cores)
+    for tiles in sorted(candidates(M, N, dtype, cores), key=lambda tiles: cycles(tiles, M, N, K, cores)):
+        yield ((N, tiles),)
+
+
+TWO_PARTS = 512
+"""Rows from which on products are looked at in two parts, every few of `ROWS`: fewer make hardly a wave of large tiles."""
+
+
+@functools.lru_cache(maxsize=1024)
+def serving(N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> tuple[Parts, ...]:
+    """The parts of all kernels that calls of a weight run: a few, so that each number of rows has one that suits it."""
+    table = all_tiles(tilewright.dtype(dtype).storage_bytes, None)
+    taken = np.array([launches_of(table, M, N, K, cores).cycles for M in ROWS])
+    suits = np.array([suiting(table, M, N, cores) for M in ROWS])
+    lines = list(dict.fromkeys(int(line) for line in np.where(suits, taken, np.inf).argmin(axis=1)))
+    both = [choose_parts(M, N, K, dtype, cores) for M in ROWS[::4] if M >= TWO_PARTS]
+    pairs = [parts for parts in dict.fromkeys(both) if len(parts) == 2]
+    of_pairs = [[cycles_of_parts(parts, M, K, cores) for M in ROWS] for parts in pairs]
+    times = np.concatenate([taken[:, lines], np.array(of_pairs).reshape(len(pairs), len(ROWS)).T], axis=1)
+    kept = repertoire(times)
+    fastest = [kept[column] for column in times[:, kept].argmin(axis=1)]
+    found: list[Parts] = []
+    for column in kept:
+        if column >= len(lines):
+            found.append(pairs[column - len(lines)])
+            continue
+        # For the most rows that it is the fastest for a block may have several tiles.
+        most = max((M for M, line in zip(ROWS, fastest) if line == column), default=ROWS[-1])
+        found.append(((N, fitted_tiles(table.of[lines[column]], most, N, cores)),))
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def parts_for(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> Parts:
+    """The one of `serving` that takes the fewest cycles for so many rows."""
+    return min(serving(N, K, dtype, cores), key=lambda parts: cycles_of_parts(parts, M, K, cores))
