@@ -70,9 +70,10 @@ LARGE = 20_000
 
 
 def verify_and_read_back(function: Function) -> None:
-    """What ``verify`` does, and ``print(parse(print(f))) == print(f)`` for one program in four, of large ones for one in forty."""
+    """What ``verify`` does, and that text and JSON give the program back, for one program in four, of large ones for one in forty."""
     from tilewright.ir.parser import parse
     from tilewright.ir.printer import print_program
+    from tilewright.ir.records import Table, read
     from tilewright.ir.verifier import verify
     from tilewright.ir.visitor import walk
 
@@ -81,6 +82,9 @@ def verify_and_read_back(function: Function) -> None:
     if zlib.crc32(f"{function.name} {function.stage} {size}".encode()) % (4 if size < LARGE else 40) == 0:
         text = print_program(function)
         assert print_program(parse(text)) == text
+        table, again = Table(), Table()
+        written = table.text(table.add(function))
+        assert again.text(again.add(read(written))) == written
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

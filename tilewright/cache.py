@@ -1,9 +1,13 @@
-"""The disk cache of compiled kernels: one directory an entry, renamed into place.
+"""The disk cache: one directory an entry, renamed into place, and nothing in it that is not what was put there.
 
-An entry's key is everything that can change the binary: emitted text, flags, compiler, machine.  Entries are
-built in a private directory beside the cache and renamed, so that many processes may build the same kernel
-at the same time and none ever sees half an entry.  ``entry.json`` records every file's digest; an entry that
-does not match its record is set aside and built again.
+An entry's key is everything that can change its files: emitted text, flags, compiler, machine.  Entries are built in a private
+directory and renamed, so that many processes may build the same entry at the same time and none ever sees half of one.  The
+manifest of an entry names its key and the digest of each of its files; whoever asks for an entry gets files that are as their
+manifest says, for that key.  What is cut, altered, exchanged with another entry or merely unreadable is put aside and built again.
+
+Files of the cache are loaded into the process, so only the user may write there: directories are made for the user alone, and one
+that belongs to somebody else, or that others may write to, is not used.  Where there is no place on disk, the user is told once and
+entries last as long as the process, as with ``TILEWRIGHT_CACHE=0``.  All rooms that keep files keep them here.
 """
 
 from __future__ import annotations
@@ -14,39 +18,119 @@ import hashlib
 import json
 import os
 import secrets
-import shutil
+import stat
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import tilewright
-from tilewright.errors import TilewrightError
+from tilewright.errors import TilewrightError, TilewrightWarning
+from tilewright.leftovers import ENDING, begun, close, remove, unless_held
 from tilewright.options import options
+
+MANIFEST = "entry.json"
+_LONGEST_MANIFEST = 1 << 20
+_PROBE_BYTES = 1 << 16
+_HINT = "set TILEWRIGHT_CACHE_DIR to a directory with space that you may write, or TILEWRIGHT_CACHE=0 to keep nothing on disk"
 
 
 class CacheUnavailable(TilewrightError):
-    """The cache directory cannot be written."""
+    """The cache directory cannot be written, or must not be trusted."""
 
-    def __init__(self, directory: Path, error: OSError) -> None:
-        super().__init__(
-            f"cannot write the cache directory {directory}: {error.strerror or error}",
-            hint="set TILEWRIGHT_CACHE_DIR to a directory with space that you may write, "
-            "or TILEWRIGHT_CACHE=0 to keep nothing on disk",
+    def __init__(self, directory: Path, reason: str, hint: str = _HINT) -> None:
+        super().__init__(f"cannot use the cache directory {directory}: {reason}", hint=hint)
+
+
+def cached(key: str, build: Callable[[Path], None]) -> Path:
+    """The entry for `key`, built by ``build(directory)`` where it is missing or not as it was built.
+
+    Where the cache directory cannot be used, the entry is made for this process alone, with a warning.
+
+    Raises
+    ------
+    CacheUnavailable : there is no place for temporary files either.
+    """
+    if not options().cache:
+        return _entry(_of_this_process(), key, build)
+    try:
+        return _entry(cache_directory(), key, build)
+    except CacheUnavailable as problem:
+        _warn(problem)
+        return _entry(_of_this_process(), key, build)
+
+
+def cache_directory() -> Path:
+    """The directory for all that is kept by this version, made for the user alone; one of the process's own where caching is off.
+
+    Raises
+    ------
+    CacheUnavailable : it cannot be made, belongs to somebody else, or others may write to it.
+    """
+    settings = options()
+    if not settings.cache:
+        return _of_this_process()
+    place = settings.cache_dir / f"v{tilewright.__version__}"
+    for directory in (settings.cache_dir, place):
+        try:
+            _check_private(directory, _found_or_made(directory))
+        except OSError as error:
+            raise CacheUnavailable(directory, error.strerror or str(error)) from None
+    return place
+
+
+def _found_or_made(directory: Path) -> os.stat_result:
+    with contextlib.suppress(FileNotFoundError):
+        return os.stat(directory)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+    return os.stat(directory)
+
+
+def _check_private(directory: Path, found: os.stat_result) -> None:
+    """Raises CacheUnavailable where somebody else could have put files there."""
+    if not stat.S_ISDIR(found.st_mode):
+        raise CacheUnavailable(directory, "Not a directory")
+    if not hasattr(os, "geteuid"):
+        return
+    if found.st_uid != os.geteuid():
+        raise CacheUnavailable(
+            directory,
+            f"it belongs to another user (number {found.st_uid}; you are {os.geteuid()}), who could put code there that you would run",
+            "set TILEWRIGHT_CACHE_DIR to a directory of your own",
+        )
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise CacheUnavailable(
+            directory,
+            f"others may write to it (its mode is {stat.S_IMODE(found.st_mode):04o}), and could put code there that you would run",
+            f"delete what you do not trust in it and `chmod 700 {directory}`, or set TILEWRIGHT_CACHE_DIR to a directory of your own",
         )
 
 
 _process_directory: list[tempfile.TemporaryDirectory[str]] = []
+_told: set[str] = set()
 
 
-def cache_root() -> Path:
-    """Where entries live: the cache directory, or one that ends with the process where caching is off."""
-    settings = options()
-    if settings.cache:
-        return settings.cache_dir / f"v{tilewright.__version__}"
+def _of_this_process() -> Path:
+    """A directory that ends with the process."""
     if not _process_directory:
-        _process_directory.append(tempfile.TemporaryDirectory(prefix="tilewright-", ignore_cleanup_errors=True))
+        try:
+            _process_directory.append(tempfile.TemporaryDirectory(prefix="tilewright-", ignore_cleanup_errors=True))
+        except OSError as error:
+            raise CacheUnavailable(Path(tempfile.gettempdir()), error.strerror or str(error)) from None
     return Path(_process_directory[0].name)
+
+
+def _warn(problem: CacheUnavailable) -> None:
+    if problem.message not in _told:
+        _told.add(problem.message)
+        warnings.warn(
+            f"{problem.message}: what is compiled lasts as long as this process\n  help: {problem.hint}",
+            TilewrightWarning,
+            stacklevel=4,
+        )
 
 
 def digest(*parts: str | bytes) -> str:
@@ -59,72 +143,87 @@ def digest(*parts: str | bytes) -> str:
     return state.hexdigest()[:40]
 
 
-def cached(key: str, build: Callable[[Path], None]) -> Path:
-    """The entry for `key`, built by ``build(directory)`` where it is missing or damaged.
+# Entries ----------------------------------------------------------------------------------------
 
-    Raises
-    ------
-    CacheUnavailable : the directory cannot be written (permissions, no space).
-    """
-    entry = cache_root() / key[:2] / key
-    if _is_sound(entry):
+
+def _entry(root: Path, key: str, build: Callable[[Path], None]) -> Path:
+    entry = root / key[:2] / key
+    if _is_sound(entry, key):
         return entry
-    with _workspace(entry.parent) as directory:
-        build(directory)
-        try:
-            record = {path.name: _file_digest(path) for path in sorted(directory.iterdir())}
-            (directory / "entry.json").write_text(json.dumps(record))
-            _put_in_place(directory, entry)
-        except OSError as error:
-            raise CacheUnavailable(entry.parent, error) from None
+    try:
+        with _workspace(root) as directory:
+            _built(directory, build)
+            files = {path.name: _file_digest(path) for path in sorted(directory.iterdir())}
+            (directory / MANIFEST).write_text(json.dumps({"key": key, "files": files}))
+            entry.parent.mkdir(exist_ok=True)
+            _put_in_place(directory, entry, key)
+    except OSError as error:
+        raise CacheUnavailable(root, error.strerror or str(error)) from None
     return entry
 
 
-@contextlib.contextmanager
-def _workspace(parent: Path) -> Iterator[Path]:
+def _built(directory: Path, build: Callable[[Path], None]) -> None:
+    """Build into a directory; compilers say in their own words that a disk is full, so the disk itself is asked."""
     try:
-        parent.mkdir(parents=True, exist_ok=True)
-        # Made with the rights that the user gives to files: others may read what is in a shared cache.
-        directory = parent / f".building-{os.getpid()}-{secrets.token_hex(8)}"
-        directory.mkdir()
-    except OSError as error:
-        raise CacheUnavailable(parent, error) from None
+        build(directory)
+    except TilewrightError:
+        (directory / "probe").write_bytes(bytes(_PROBE_BYTES))
+        raise
+
+
+@contextlib.contextmanager
+def _workspace(root: Path) -> Iterator[Path]:
+    """A new directory that nobody else has, and that is gone at the end; what killed processes left beside it goes too."""
+    place = root / "building"
+    place.mkdir(exist_ok=True)
+    for left in place.glob(f"*.{ENDING}"):
+        unless_held(left, remove)
+    directory, handle = begun(place, "entry", Path.mkdir)
     try:
         yield directory
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        remove(directory)
+        close(handle)
 
 
-def _put_in_place(directory: Path, entry: Path) -> None:
+def _put_in_place(directory: Path, entry: Path, key: str) -> None:
     """Rename the finished directory; where another process was first, its entry stands."""
     try:
         os.rename(directory, entry)
         return
     except OSError:
-        if _is_sound(entry):
+        if _is_sound(entry, key):
             return
-    # A damaged entry is in the way: move it aside, which is atomic too, then take its place.
-    aside = tempfile.mkdtemp(prefix=".damaged-", dir=entry.parent)
+    # What is no entry for this key is in the way: move it aside, which is atomic too, then take its place.
+    aside = directory.with_name(f"aside.{secrets.token_hex(8)}.{ENDING}")
     with contextlib.suppress(OSError):
-        os.rename(entry, Path(aside) / "entry")
-    shutil.rmtree(aside, ignore_errors=True)
+        os.rename(entry, aside)
+    remove(aside)
     try:
         os.rename(directory, entry)
     except OSError:
-        if not _is_sound(entry):
+        if not _is_sound(entry, key):
             raise
 
 
-def _is_sound(entry: Path) -> bool:
-    """Whether an entry is there and every file is as its record says."""
+def _is_sound(entry: Path, key: str) -> bool:
+    """Whether an entry is there, made for this key, and every file in it is as it was."""
     try:
-        record = json.loads((entry / "entry.json").read_text())
-        return isinstance(record, dict) and all(_file_digest(entry / name) == sha for name, sha in record.items())
-    except (OSError, ValueError):
+        with open(entry / MANIFEST, "rb") as file:
+            record = json.loads(file.read(_LONGEST_MANIFEST))
+        files = record["files"]
+        return (
+            record["key"] == key
+            and {*files, MANIFEST} == {*os.listdir(entry)}
+            and all(_file_digest(entry / name) == sha for name, sha in files.items())
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
 
 
 def _file_digest(path: Path) -> str:
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        raise ValueError(f"{path} is no file")
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from tilewright.errors import TilewrightError
 
@@ -67,7 +70,11 @@ _FLAGS = {
     "off": False,
     "": False,
 }
-_overrides: list[dict[str, Any]] = []
+_overrides: ContextVar[tuple[dict[str, Any], ...]] = ContextVar("tilewright_overrides", default=())
+"""Of each thread its own; threads that this package starts for somebody run in a copy of his context (`in_context`)."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def options() -> Options:
@@ -82,14 +89,14 @@ def options() -> Options:
         text = os.environ.get(variable)
         if text is not None:
             values[name] = _parse(name, variable, text)
-    for layer in _overrides:
+    for layer in _overrides.get():
         values.update(layer)
     return Options(**values)
 
 
 def target_option() -> str:
     """The option ``target`` alone, for the path of every call."""
-    for layer in reversed(_overrides):
+    for layer in reversed(_overrides.get()):
         if "target" in layer:
             return str(layer["target"])
     return os.environ.get(VARIABLES["target"], "")
@@ -100,7 +107,7 @@ def target_marker() -> Any:
 
     Reading ``os.environ`` decodes what it finds, which takes longer than the rest of that path; the table behind it does not.
     """
-    return _ENVIRONMENT.get(_TARGET_KEY) if not _overrides else target_option()
+    return _ENVIRONMENT.get(_TARGET_KEY) if not _overrides.get() else target_option()
 
 
 _TARGET_KEY: Any = os.environ.encodekey(VARIABLES["target"])
@@ -109,15 +116,31 @@ _ENVIRONMENT: Any = os.environ._data  # type: ignore[attr-defined]
 
 @contextlib.contextmanager
 def override(**changes: Any) -> Iterator[Options]:
-    """Options changed inside a ``with`` block, stronger than the environment."""
+    """Options changed inside a ``with`` block, for the thread (or the task) that runs it; stronger than the environment."""
     unknown = set(changes) - set(VARIABLES)
     if unknown:
         raise InvalidOption(f"unknown option {sorted(unknown)[0]!r}", hint="known: " + ", ".join(VARIABLES))
-    _overrides.append(changes)
+    _overrides.set((*_overrides.get(), changes))
     try:
         yield options()
     finally:
-        _overrides.remove(changes)
+        _overrides.set(tuple(layer for layer in _overrides.get() if layer is not changes))
+
+
+def in_context(work: Callable[P, R]) -> Callable[P, R]:
+    """`work` for another thread, with the options that are in force here and now."""
+    layers = _overrides.get()
+
+    @functools.wraps(work)
+    def run(*arguments: P.args, **named: P.kwargs) -> R:
+        before = _overrides.get()
+        _overrides.set(layers)
+        try:
+            return work(*arguments, **named)
+        finally:
+            _overrides.set(before)
+
+    return run
 
 
 def _default_cache_dir() -> Path:
@@ -134,7 +157,7 @@ def _parse(name: str, variable: str, text: str) -> Any:
             raise InvalidOption(f"{variable}={text!r} is not a switch", hint="use 1 or 0")
         return _FLAGS[text.lower()]
     if kind == "int":
-        if not text.isdigit():
+        if not re.fullmatch("[0-9]{1,9}", text):
             raise InvalidOption(f"{variable}={text!r} is not a count", hint="use a number, 0 for the default")
         return int(text)
     return text

@@ -1,15 +1,28 @@
 """The disk cache: damaged entries, directories that cannot be written, several processes, interrupted builds."""
 
+import errno
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
 import threading
+import warnings
+from pathlib import Path
 
 import pytest
 
-from tilewright.cache import CacheUnavailable, cached, digest
-from tilewright.options import override
+import tilewright.cache
+from tilewright.cache import cache_directory, cached, digest
+from tilewright.errors import TilewrightError, TilewrightWarning
+from tilewright.options import in_context, override
+
+
+@pytest.fixture(autouse=True)
+def own(monkeypatch):
+    """Entries of the process, and what it was told, are a test's own."""
+    monkeypatch.setattr(tilewright.cache, "_process_directory", [])
+    monkeypatch.setattr(tilewright.cache, "_told", set())
 
 
 @pytest.fixture
@@ -34,24 +47,89 @@ def test_an_entry_is_built_once(directory):
     assert len(calls) == 1
 
 
-def test_others_may_read_an_entry_as_the_user_says(directory):
-    before = os.umask(0o027)
+def test_directories_are_the_users_alone(directory):
+    before = os.umask(0o002)
     try:
-        assert cached("ab12", writes("code")).stat().st_mode & 0o777 == 0o750
+        cached("ab12", writes("code"))
     finally:
         os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in (directory, cache_directory())] == [0o700, 0o700]
 
 
-def test_a_damaged_entry_is_built_again(directory):
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no owners of files")
+@pytest.mark.parametrize("of_versions", [False, True])
+def test_a_directory_that_others_may_write_to_is_not_used(directory, of_versions):
+    """Whoever can write there could put code there."""
     entry = cached("ab12", writes("code"))
-    for damage in (
+    (directory if not of_versions else cache_directory()).chmod(0o777)
+    (entry / "binary").write_text("evil")
+    with pytest.warns(TilewrightWarning, match=r"others may write to it \(its mode is 0777\)") as caught:
+        made = cached("ab12", writes("code"))
+    assert "chmod 700" in str(caught[0].message)
+    assert (made / "binary").read_text() == "code" and directory not in made.parents
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away")
+def test_a_directory_of_another_user_is_not_used(directory):
+    cached("ab12", writes("evil"))
+    os.chown(directory, 12345, 12345)
+    with pytest.warns(TilewrightWarning, match=r"belongs to another user \(number 12345; you are 0\)"):
+        made = cached("ab12", writes("code"))
+    assert (made / "binary").read_text() == "code"
+
+
+DEEP = "[" * 100_000
+
+
+def test_a_damaged_entry_is_built_again(directory, tmp_path):
+    entry = cached("ab12", writes("code"))
+    other = cached("cd34", writes("another's"))
+    (tmp_path / "elsewhere").write_text("code")
+    damages = [
         lambda: (entry / "binary").write_text("cod"),
+        lambda: (entry / "binary").write_text("codf"),
+        lambda: (entry / "binary").write_text(""),
         lambda: (entry / "binary").unlink(),
-        lambda: (entry / "entry.json").write_text("{"),
+        lambda: ((entry / "binary").unlink(), (entry / "binary").symlink_to(tmp_path / "elsewhere")),
+        lambda: (entry / "more").write_text("what nobody put there"),
+        lambda: shutil.copyfile(other / "binary", entry / "binary"),
+        lambda: [shutil.copyfile(other / name, entry / name) for name in ("binary", "entry.json")],
+        lambda: (shutil.rmtree(entry), shutil.copytree(other, entry)),
+        lambda: (shutil.rmtree(entry), entry.write_text("a file")),
+        lambda: (shutil.rmtree(entry), entry.symlink_to(other)),
         lambda: (entry / "entry.json").unlink(),
-    ):
+        lambda: ((entry / "entry.json").unlink(), (entry / "entry.json").mkdir()),
+    ]
+    for text in ("", "{", "{}", "[]", "null", DEEP, '{"key": "ab12"}', '{"key": "ab12", "files": null}', '{"key": "ab12", "files": {}}',
+                 '{"key": "ab12", "files": {"binary": 1}}', '{"key": "ab12", "files": ["binary"]}',
+                 '{"key": "ab12", "files": {"../cd34/binary": ""}}'):  # fmt: skip
+        damages.append(lambda text=text: (entry / "entry.json").write_text(text))
+    for damage in damages:
         damage()
         assert (cached("ab12", writes("code")) / "binary").read_text() == "code"
+    assert (cached("cd34", writes("wrong")) / "binary").read_text() == "another's"
+    assert sorted(path.name for path in cache_directory().iterdir()) == ["ab", "building", "cd"]
+
+
+def test_what_killed_processes_left_goes(directory):
+    cached("ab12", writes("code"))
+    script = """if True:
+        import os, signal
+        from tilewright.cache import cached
+        cached("cd34", lambda place: ((place / "half").write_text("x"), os.kill(os.getpid(), signal.SIGKILL)))
+    """
+    environment = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(directory)}
+    assert subprocess.run([sys.executable, "-c", script], env=environment, check=False).returncode == -9
+    building = cache_directory() / "building"
+    assert len(list(building.iterdir())) == 1
+
+    def build(place):
+        assert list(building.iterdir()) == [place]
+        assert (cached("cd56", writes("other")) / "binary").exists() and place.exists()  # what is being built stays
+        (place / "binary").write_text("code")
+
+    cached("cd34", build)
+    assert list(building.iterdir()) == []
 
 
 def test_what_fails_or_is_interrupted_leaves_nothing(directory):
@@ -65,27 +143,66 @@ def test_what_fails_or_is_interrupted_leaves_nothing(directory):
     assert (cached("ab12", writes("code")) / "binary").read_text() == "code"
 
 
-def test_a_directory_that_cannot_be_made_is_named(tmp_path):
+def test_without_a_directory_entries_last_as_long_as_the_process(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
-    with override(cache_dir=blocked), pytest.raises(CacheUnavailable) as caught:
-        cached("ab12", writes("code"))
-    assert str(caught.value).startswith(f"cannot write the cache directory {blocked}")
-    assert "TILEWRIGHT_CACHE_DIR" in str(caught.value)
-    with override(cache_dir=tmp_path / "other"):
-        cached("ab12", writes("code"))
+    with override(cache_dir=blocked):
+        with pytest.warns(TilewrightWarning) as caught:
+            entry = cached("ab12", writes("code"))
+        assert str(caught[0].message).startswith(f"cannot use the cache directory {blocked}: Not a directory")
+        assert "TILEWRIGHT_CACHE_DIR" in str(caught[0].message)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # told once
+            assert cached("ab12", writes("other")) == entry
+    assert (entry / "binary").read_text() == "code"
 
 
-def test_a_full_disk_is_named_and_leaves_nothing(directory, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
+@pytest.mark.parametrize("where", ["build", "manifest", "rename"])
+def test_a_full_disk_is_said_and_the_kernel_still_runs(directory, monkeypatch, where):
+    """Whatever step of it meets the full disk, the entry is made elsewhere and nothing is left behind."""
 
-    monkeypatch.setattr("tilewright.cache.os.rename", full)
-    with pytest.raises(CacheUnavailable, match="No space left on device"):
-        cached("ab12", writes("code"))
+    def on_disk(path):
+        return directory in Path(path).parents
+
+    def full(original, place=0):
+        def work(*given, **named):
+            if on_disk(given[place]):
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return original(*given, **named)
+
+        return work
+
+    def refused(place):
+        if on_disk(place):  # as a compiler says it
+            raise TilewrightError("the C compiler failed: fatal error: error writing to kernel.o")
+        writes("code")(place)
+
+    build = writes("code")
+    if where == "build":
+        build = refused
+        monkeypatch.setattr(Path, "write_bytes", full(Path.write_bytes))
+    elif where == "manifest":
+        monkeypatch.setattr(Path, "write_text", full(Path.write_text))
+    else:
+        monkeypatch.setattr("tilewright.cache.os.rename", full(os.rename))
+    with pytest.warns(TilewrightWarning, match="No space left on device"):
+        entry = cached("ab12", build)
+    assert (entry / "binary").read_text() == "code" and not on_disk(entry)
     monkeypatch.undo()
     assert [path for path in directory.rglob("*") if path.is_file()] == []
-    cached("ab12", writes("code"))
+    assert on_disk(cached("ab12", writes("code")))
+
+
+def test_a_mistake_in_a_program_is_no_full_disk(directory):
+    calls = []
+
+    def refuse(place):
+        calls.append(place)
+        raise TilewrightError("no such word")
+
+    with pytest.raises(TilewrightError, match="no such word"):
+        cached("ab12", refuse)
+    assert len(calls) == 1
 
 
 def test_without_a_cache_entries_end_with_the_process(tmp_path):
@@ -96,7 +213,9 @@ def test_without_a_cache_entries_end_with_the_process(tmp_path):
 
 def test_many_threads_build_one_entry(directory):
     results = []
-    threads = [threading.Thread(target=lambda: results.append(cached("ab12", writes("code")))) for _ in range(8)]
+    threads = [
+        threading.Thread(target=in_context(lambda: results.append(cached("ab12", writes("code"))))) for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from pathlib import Path
 
 import pytest
 
-from tilewright.options import VARIABLES, InvalidOption, Options, options, override
+from tilewright.options import (
+    VARIABLES,
+    InvalidOption,
+    Options,
+    in_context,
+    options,
+    override,
+    target_marker,
+    target_option,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +63,11 @@ def test_the_environment_sets_them(
         ("TILEWRIGHT_VERIFY", "maybe", "TILEWRIGHT_VERIFY='maybe' is not a switch\n  help: use 1 or 0"),
         (
             "TILEWRIGHT_NUM_THREADS",
+            "²",
+            "TILEWRIGHT_NUM_THREADS='²' is not a count\n  help: use a number, 0 for the default",
+        ),
+        (
+            "TILEWRIGHT_NUM_THREADS",
             "-1",
             "TILEWRIGHT_NUM_THREADS='-1' is not a count\n  help: use a number, 0 for the default",
         ),
@@ -77,3 +92,38 @@ def test_overrides_are_stronger_and_end(monkeypatch: pytest.MonkeyPatch) -> None
     assert options().num_threads == 3 and not options().verify
     with pytest.raises(InvalidOption, match="unknown option 'threads'"), override(threads=1):
         pass
+
+
+def test_an_override_is_its_threads_own() -> None:
+    """What one thread changes for a while, another's compilation does not see; whom it starts itself sees it."""
+    seen: dict[str, list[int]] = {"strange": [], "own": []}
+    inside, looked = threading.Event(), threading.Event()
+
+    def strange() -> None:
+        inside.wait(10)
+        with override(num_threads=9):
+            seen["strange"].append(options().num_threads)
+        seen["strange"].append(options().num_threads)
+        looked.set()
+
+    other = threading.Thread(target=strange)
+    other.start()
+    with override(num_threads=5, target="cpu"):
+        inside.set()
+        assert looked.wait(10)
+        assert options().num_threads == 5 and target_option() == "cpu" == target_marker()
+        own = threading.Thread(target=in_context(lambda: seen["own"].append(options().num_threads)))
+    own.start()
+    other.join()
+    own.join()
+    assert seen == {"strange": [9, 0], "own": [5]} and options().num_threads == 0
+
+
+def test_overrides_may_end_in_any_order() -> None:
+    first, second = override(num_threads=1), override(num_threads=2)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert options().num_threads == 2
+    second.__exit__(None, None, None)
+    assert options().num_threads == 0

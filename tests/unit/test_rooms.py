@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "tilewright"
 
 ROOMS = [
-    "errors", "options", "progress", "collection", "cache", "ir", "arith", "layout", "formats", "checkpoints", "machine", "ops", "interpreter", "language",
+    "errors", "options", "progress", "collection", "processes", "leftovers", "cache", "ir", "arith", "layout", "formats", "checkpoints", "machine", "ops", "interpreter", "language",
     "passes", "targets", "compiler", "emulator", "runtime", "specialization", "tuning", "kernels", "quant", "matmul",
     "nn", "conversion", "compat", "testing", "cli",
 ]  # fmt: skip
@@ -184,3 +184,26 @@ def test_files_stay_short() -> None:
 
 def test_functions_stay_short() -> None:
     assert percentile_90([len(lines(function)) for _, function, _ in functions()]) <= 40
+
+
+EXECUTES = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "copyreg"}
+"""Modules whose files may run code, or break the interpreter, when they are read."""
+
+
+def test_nothing_is_read_that_may_run_code() -> None:
+    """What the package keeps on disk is text, JSON, or what a compiler made; arrays are never NumPy's object arrays."""
+    found = []
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            elif isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                value = node.value
+                names = ["pickle"] if not isinstance(value, ast.Constant) or value.value is not False else []
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("torch.load", "__import__"):
+                names = ["pickle"]
+            found += [f"{path.name}:{node.lineno} {name}" for name in names if name.split(".")[0] in EXECUTES]  # type: ignore[attr-defined]
+    assert not found, "\n".join(found)

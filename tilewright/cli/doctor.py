@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tilewright
+from tilewright.cache import CacheUnavailable, cache_directory
 from tilewright.cli.terminal import Terminal
 from tilewright.errors import TilewrightError
 from tilewright.options import VARIABLES, options
@@ -141,12 +142,12 @@ def _cache() -> Finding:
     if not options().cache:
         return Finding("cache", "ok", "off (TILEWRIGHT_CACHE=0): kernels are compiled anew in every process")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=cache_directory()):
             pass
+    except CacheUnavailable as error:
+        return Finding("cache", "missing", error.message, error.hint or "")
     except OSError as error:
-        reason = error.strerror or str(error)
-        return Finding("cache", "missing", f"{folder}: {reason}",
+        return Finding("cache", "missing", f"{folder}: {error.strerror or error}",
                        "set TILEWRIGHT_CACHE_DIR to a folder that can be written, or TILEWRIGHT_CACHE=0 to keep nothing")  # fmt: skip
     sizes = list(_sizes_below(folder))
     return Finding("cache", "ok", f"{folder}, {len(sizes)} files, {sum(sizes) / (1 << 20):.1f} MiB")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import importlib.util
 import os
 import re
@@ -15,12 +14,12 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright import processes
+from tilewright.cache import cached, digest
 from tilewright.errors import CompilerNotFound, EmulationFailed, near
 from tilewright.options import options
 
@@ -69,6 +68,7 @@ extern "C" tw_u32 tilewright_shapes_NUMBER(tw_u32* out) { return tilewright_entr
 
 
 LANGUAGE = ("-x", "c++")
+CORE = "core.so"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +120,6 @@ def find_compiler(wanted: str = "") -> Compiler:
     )
 
 
-def _digest(*parts: object) -> str:
-    hasher = hashlib.sha256()
-    for part in parts:
-        hasher.update(part if isinstance(part, bytes) else str(part).encode())
-        hasher.update(b"\0")
-    return hasher.hexdigest()[:32]
-
-
 @functools.cache
 def _contents(directory: Path) -> bytes:
     return b"".join(path.name.encode() + path.read_bytes() for path in sorted(directory.iterdir()) if path.is_file())
@@ -162,53 +154,38 @@ def _machine() -> str:
 
 
 def _run(command: list[str], what: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise EmulationFailed(f"the C++ compiler refuses {what}", hint=(done.stderr or done.stdout)[:4000])
-    return done.stdout
+    return _run_together([command], what)[0]
 
 
-def _finish(made: Path, place: Path) -> Path:
-    """Move a finished directory into the cache; whoever was first wins."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        made.rename(place)
-    except OSError:
-        shutil.rmtree(made, ignore_errors=True)
-    return place
-
-
-def _scratch() -> Path:
-    root = options().cache_dir / "emulator"
-    root.mkdir(parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix="building-", dir=root))
+def _run_together(commands: Sequence[list[str]], what: str) -> list[str]:
+    """What each command prints.  Raises EmulationFailed where one fails."""
+    done = processes.run_together(commands)
+    for one in done:
+        if one.status:
+            raise EmulationFailed(f"the C++ compiler refuses {what}", hint=(one.complaint or one.output)[:4000])
+    return [one.output for one in done]
 
 
 @functools.cache
 def core_path(wanted: str = "") -> Path:
     """The core's shared library, built when it is first needed on this machine."""
     compiler = find_compiler(wanted)
-    key = _digest("core", _contents(HOST / "core"), compiler, CORE_FLAGS, _machine())
-    place = options().cache_dir / "emulator" / f"core-{key}"
-    if not (place / "core.so").exists():
-        scratch = _scratch()
+
+    def build(directory: Path) -> None:
         sources = sorted((HOST / "core").glob("*.cpp"))
-        objects = [str(scratch / f"{source.stem}.o") for source in sources]
-
-        def compile_source(source: Path, made: str) -> None:
-            _run([*compiler.command, *CORE_FLAGS, "-c", str(source), "-o", made], "the emulator's core")
-
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(compile_source, sources, objects))
-        library = str(scratch / "core.so")
-        _run(
-            [*compiler.linker, "-shared", "-pthread", *objects, "-o", library, "-lstdc++"],
-            "to link the emulator's core",
+        objects = [directory / f"{source.stem}.o" for source in sources]
+        made = zip(sources, objects, strict=True)
+        _run_together(
+            [[*compiler.command, *CORE_FLAGS, "-c", str(source), "-o", str(it)] for source, it in made],
+            "the emulator's core",
         )
-        for made in objects:
-            os.remove(made)
-        _finish(scratch, place)
-    return place / "core.so"
+        linked = [*compiler.linker, "-shared", "-pthread", *map(str, objects), "-o", str(directory / CORE), "-lstdc++"]
+        _run(linked, "to link the emulator's core")
+        for it in objects:
+            it.unlink()
+
+    key = digest("emulator core", _contents(HOST / "core"), repr(compiler), repr(CORE_FLAGS), _machine())
+    return cached(key, build) / CORE
 
 
 @functools.cache
@@ -225,7 +202,7 @@ def core(wanted: str = "") -> ctypes.CDLL:
     return library
 
 
-_loaded: dict[tuple[Path, str], Text] = {}
+_loaded: dict[tuple[str, str], Text] = {}
 
 
 def compile_text(source: str, kernel: str, vocabulary: str, check: bool, name: str = "kernel.cu") -> Text:
@@ -250,12 +227,10 @@ def compile_text(source: str, kernel: str, vocabulary: str, check: bool, name: s
     whole = f'#line 1 "{name}"\n{source}\n'
     instance = "" if kernel.isidentifier() else kernel
     headers = _contents(HOST / vocabulary) + _contents(DEVICE) + (HOST / "core" / "interface.h").read_bytes()
-    key = _digest(whole, instance, headers, ENTRY, compiler, flags, library)
-    place = options().cache_dir / "emulator" / f"text-{key}"
-    if (place, kernel) in _loaded:
-        return _loaded[place, kernel]
-    if not (place / "kernel.so").exists():
-        _build(whole, instance, vocabulary, flags, place)
+    key = digest("emulated text", whole, instance, headers, ENTRY, repr(compiler), repr(flags), str(library))
+    if (key, kernel) in _loaded:
+        return _loaded[key, kernel]
+    place = cached(key, lambda directory: _build(whole, instance, vocabulary, flags, directory))
     kernels = (place / "kernels").read_text().split("\n")
     if kernel not in kernels:
         raise EmulationFailed(f"the text has no kernel called {kernel!r}", hint=near(kernel, kernels))
@@ -266,14 +241,13 @@ def compile_text(source: str, kernel: str, vocabulary: str, check: bool, name: s
     entry = ctypes.cast(loaded[f"tilewright_run_{number}"], ctypes.c_void_p).value
     assert entry is not None
     text = Text(entry, place / "kernel.so", tuple(shapes[:count]))
-    _loaded[place, kernel] = text
+    _loaded[key, kernel] = text
     return text
 
 
-def _build(whole: str, instance: str, vocabulary: str, flags: Sequence[str], place: Path) -> None:
+def _build(whole: str, instance: str, vocabulary: str, flags: Sequence[str], scratch: Path) -> None:
     """Compile a text with entries for all its kernels (the compiler's own runtime is not linked), and link it to the core."""
     compiler, library = find_compiler(options().compiler), core_path(options().compiler)
-    scratch = _scratch()
     for header in set(re.findall(r'#include\s+"(tilewright_wgmma_\w+\.cuh)"', whole)):
         (scratch / header).write_text("")
     source, compiled, linked = scratch / "kernel.cpp", str(scratch / "kernel.o"), str(scratch / "kernel.so")
@@ -296,4 +270,4 @@ def _build(whole: str, instance: str, vocabulary: str, flags: Sequence[str], pla
     _run([*command, "-c", str(source), "-o", compiled], "this kernel's text")
     _run([*compiler.linker, "-shared", compiled, str(library), "-lm", "-o", linked], "to link this kernel")
     (scratch / "kernels").write_text("\n".join(kernels))
-    _finish(scratch, place)
+    Path(compiled).unlink()

@@ -377,9 +377,9 @@ def rewritten(function: FunctionType, kind: str) -> FunctionType:
     code = function.__code__
     if id(code) not in _REWRITTEN:
         source = source_of(code)
-        new_code, places = kept(source, code.co_freevars, lambda: (_compile(source, code), source.statements()))
+        tree, places = kept(source, code.co_freevars, lambda: (_rewritten_tree(source, code), source.statements()))
         enter_statements(source.file, places)
-        _REWRITTEN[id(code)] = (code, new_code)
+        _REWRITTEN[id(code)] = (code, _compile(tree, source.file))
     new = _REWRITTEN[id(code)][1]
 
     def open_scope(values: dict[str, Any]) -> Scope:
@@ -394,8 +394,8 @@ def rewritten(function: FunctionType, kind: str) -> FunctionType:
     return made
 
 
-def _compile(source: FunctionSource, original: CodeType) -> CodeType:
-    """Code of the rewritten function, its free variables those of the original and the scope's maker."""
+def _rewritten_tree(source: FunctionSource, original: CodeType) -> ast.Module:
+    """The rewritten function, in one whose parameters are the free variables of the original and the scope's maker."""
     tree = source.parse()
     parameters = _parameter_names(tree)
     body = Rewrite(source, frozenset(parameters)).block(tree.body)
@@ -411,13 +411,17 @@ def _compile(source: FunctionSource, original: CodeType) -> CodeType:
     factory = ast.parse("def __factory__(): pass").body[0]
     assert isinstance(factory, ast.FunctionDef)
     factory.args, factory.body = enclosing, [tree]
-    module = ast.fix_missing_locations(ast.Module([factory], []))
-    outer = compile(module, source.file, "exec", dont_inherit=True)
-    return _inner(_inner(outer, "__factory__"), tree.name)
+    return ast.fix_missing_locations(ast.Module([factory], []))
 
 
-def _inner(code: CodeType, name: str) -> CodeType:
-    return next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
+def _compile(module: ast.Module, file: str) -> CodeType:
+    """Code of the function in the middle of `_rewritten_tree`."""
+    return _inner(_inner(compile(module, file, "exec", dont_inherit=True)))
+
+
+def _inner(code: CodeType) -> CodeType:
+    """The first function that a code defines."""
+    return next(constant for constant in code.co_consts if isinstance(constant, CodeType))
 
 
 def _parameter_names(tree: ast.FunctionDef) -> list[str]:

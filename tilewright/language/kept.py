@@ -1,21 +1,23 @@
-"""Rewritten code on disk: reading and rewriting a long kernel takes longer than everything else of a start with a warm cache."""
+"""Rewritten functions on disk, as Python text with its places: rewriting a long kernel takes longer than the rest of a warm start."""
 
 from __future__ import annotations
 
-import marshal
+import ast
+import itertools
+import json
+import operator
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import CodeType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from tilewright.cache import CacheUnavailable, cached, digest, package_state
+from tilewright.cache import cached, digest, package_state
 from tilewright.language.source import FunctionSource, Places
 from tilewright.options import options
 
-FILE = "code.marshal"
+FILE = "rewritten.json"
 
-Rewritten: TypeAlias = tuple[CodeType, Places]
+Rewritten: TypeAlias = tuple[ast.Module, Places]
 
 
 def kept(source: FunctionSource, freevars: tuple[str, ...], rewrite: Callable[[], Rewritten]) -> Rewritten:
@@ -29,12 +31,44 @@ def kept(source: FunctionSource, freevars: tuple[str, ...], rewrite: Callable[[]
         return rewrite()
     place = (source.file, source.first_line, freevars)
     key = digest("rewritten", source.text, repr(place), sys.version, package_state())
+    fresh: list[Rewritten] = []
 
     def build(directory: Path) -> None:
-        (directory / FILE).write_bytes(marshal.dumps(rewrite()))
+        made = rewrite()
+        fresh.append(made)
+        (directory / FILE).write_text(_written(*made), encoding="utf-8")
 
+    entry = cached(key, build)
+    if fresh:
+        return fresh[-1]
+    return _read((entry / FILE).read_text(encoding="utf-8")) or rewrite()
+
+
+def _written(tree: ast.Module, places: Places) -> str:
+    """A tree as its text, and where the author's text has each of its nodes; ``null`` for one that Python's text does not give back."""
+    text, nodes = ast.unparse(tree), list(ast.walk(tree))
     try:
-        # Read back at once too: which strings are one object shows in the keys of what is traced.
-        return marshal.loads((cached(key, build) / FILE).read_bytes())
-    except CacheUnavailable:  # tracing needs no disk; compiling will say so
-        return rewrite()
+        again = ast.walk(ast.parse(text))
+    except SyntaxError:
+        return "null"
+    if [type(node) for node in nodes] != [type(node) for node in again]:
+        return "null"
+    found = [number for node in nodes if "lineno" in node._attributes for number in _place(node)]
+    return json.dumps([text, found, list(places.items())], separators=(",", ":"))
+
+
+def _read(text: str) -> Rewritten | None:
+    kept = json.loads(text)
+    if kept is None:
+        return None
+    code, found, places = kept
+    tree = ast.parse(code)
+    numbers = iter(found)
+    node: Any
+    for node in ast.walk(tree):
+        if "lineno" in node._attributes:
+            node.lineno, node.col_offset, node.end_lineno, node.end_col_offset = itertools.islice(numbers, 4)
+    return tree, {line: tuple((first, begin, end) for first, begin, end in there) for line, there in places}
+
+
+_place = operator.attrgetter("lineno", "col_offset", "end_lineno", "end_col_offset")

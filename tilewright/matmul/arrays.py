@@ -11,6 +11,7 @@ import numpy as np
 
 from tilewright.errors import NoDevice, NotPrepared, WrongArgumentDevice, WrongArgumentKind
 from tilewright.ir.dtypes import DType, dtype
+from tilewright.options import in_context
 from tilewright.runtime.dlpack import row_major_strides
 from tilewright.runtime.tensors import allocator_like, is_torch, numpy_dtype
 
@@ -193,7 +194,7 @@ def aside(make: Callable[[], Any], example: Any) -> Any:
             return made
 
     with ThreadPoolExecutor(max_workers=1) as pool:
-        return pool.submit(work).result()
+        return pool.submit(in_context(work)).result()
 
 
 def kept(make: Callable[[], Made], example: Any, doing: str) -> Made:

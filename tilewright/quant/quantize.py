@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright.errors import CannotQuantize
 from tilewright.formats import SCHEMES, Format, number_format
+from tilewright.options import in_context
 from tilewright.quant.importers.arrays import as_array
 from tilewright.quant.weight import QuantizedWeight, check_divisors
 
@@ -153,7 +154,7 @@ def _in_parallel(work: Callable[[slice], T], slabs: Sequence[slice]) -> list[T]:
     if workers < 2:
         return [work(slab) for slab in slabs]
     with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(work, slabs))
+        return list(pool.map(in_context(work), slabs))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Buffer, Function
 from tilewright.ir.printer import print_program
 from tilewright.ir.visitor import kernels
 from tilewright.machine.arch import Arch
+from tilewright.options import in_context
 from tilewright.passes.context import Schedule
 from tilewright.runtime.arguments import Binder, Bound
 from tilewright.runtime.call_keys import MISSED
@@ -179,7 +180,7 @@ class Kernel:
         """
         if not self._begun and self._path is None:
             self._begun = True
-            threading.Thread(target=self._build_ahead, name=f"build {self.function.name}").start()
+            threading.Thread(target=in_context(self._build_ahead), name=f"build {self.function.name}").start()
 
     def _build_ahead(self) -> None:
         with self._building, contextlib.suppress(Exception):

@@ -6,27 +6,25 @@ of this package's own files.  What the passes went through is not kept: it is ma
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import pickle
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import overload
 
 from tilewright.cache import cached, digest, package_state
 from tilewright.collection import no_collection
 from tilewright.compiler import Program, compile_function
-from tilewright.errors import TilewrightWarning
 from tilewright.ir.nodes import Function
+from tilewright.ir.records import Table, Unreadable, Unwritable, read
 from tilewright.machine.arch import Arch
 from tilewright.options import options
 from tilewright.passes.context import Schedule
 from tilewright.passes.manager import Trace
 from tilewright.targets.base import Target
 
-FILE = "program.pickle"
+FILE = "program.json"
 
 
 def lowered(function: Function, target: Target, arch: Arch, schedule: Schedule) -> Program:
@@ -44,36 +42,44 @@ def _lowered(function: Function, target: Target, arch: Arch, schedule: Schedule)
     settings = options()
     if not settings.cache or settings.verify or settings.dump:
         return compile_function(function, target, arch, schedule)
-    key = _key(function, target, arch, schedule)
-    if key is None:
+    table = Table()
+    try:
+        key = digest(
+            "program",
+            table.text(table.add(function)),
+            _machine(arch, schedule),
+            target.name,
+            sys.version,
+            package_state(),
+        )
+    except (Unwritable, RecursionError):  # the author put something into it that has no form on disk
         return compile_function(function, target, arch, schedule)
-    fresh: list[Program] = []
+    # What passes made mentions the function's own nodes, by their numbers in its table.
+    given, fresh = len(table.values), list[Program]()
 
     def build(directory: Path) -> None:
         program = compile_function(function, target, arch, schedule)
         fresh.append(program)
-        kept = (program.traced, program.final, program.source, program.diagnostics, program.choices)
-        (directory / FILE).write_bytes(pickle.dumps(kept, pickle.HIGHEST_PROTOCOL))
+        with contextlib.suppress(Unwritable, RecursionError):
+            made = table.add((program.final, program.source, program.diagnostics, program.choices))
+            (directory / FILE).write_text(table.text(made, given), encoding="utf-8")
 
     entry = cached(key, build)
     if fresh:
-        return fresh[0]
-    traced, final, source, diagnostics, choices = pickle.loads((entry / FILE).read_bytes())
-    if not _signature(function) == _signature(traced) == _signature(final):
-        warnings.warn(
-            f"{entry / FILE} holds another program than {function.name}, for which it was asked: compiled anew. "
-            "Please report this, with that file",
-            TilewrightWarning,
-            stacklevel=2,
-        )
+        return fresh[-1]
+    try:
+        final, source, diagnostics, choices = read((entry / FILE).read_text(encoding="utf-8"), table.values)
+    except (OSError, Unreadable):  # no form on disk, or gone since it was looked at
         return compile_function(function, target, arch, schedule)
     traces = _Traces(lambda: compile_function(function, target, arch, schedule).traces)
-    return Program(traced, final, traces, source, target, arch, diagnostics, choices)
+    return Program(function, final, traces, source, target, arch, diagnostics, choices)
 
 
-def _signature(function: Function) -> list[tuple[str, str]]:
-    """Names and types of the parameters, which no pass changes."""
-    return [(param.name, param.dtype.name) for param in function.params]
+@functools.lru_cache(maxsize=64)
+def _machine(arch: Arch, schedule: Schedule) -> str:
+    """What a machine and a schedule are, as text."""
+    table = Table()
+    return table.text(table.add((arch, schedule)))
 
 
 class _Traces(Sequence[Trace]):
@@ -98,14 +104,3 @@ class _Traces(Sequence[Trace]):
 
     def __iter__(self) -> Iterator[Trace]:
         return iter(self._made)
-
-
-def _key(function: Function, target: Target, arch: Arch, schedule: Schedule) -> str | None:
-    """The key of a program; None where the author put something into it that cannot be written down."""
-    try:
-        # A set's order differs from process to process.
-        machine = (sorted(arch.features), replace(arch, features=frozenset()))
-        written = pickle.dumps((function, machine, schedule), pickle.HIGHEST_PROTOCOL)
-    except (pickle.PicklingError, TypeError, AttributeError, RecursionError):
-        return None
-    return digest("program", written, target.name, sys.version, package_state())

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tilewright.options import options
+from tilewright.cache import CacheUnavailable, cache_directory
 
 
 class Database:
@@ -19,7 +19,7 @@ class Database:
 
     Parameters
     ----------
-    directory : None for ``tuning`` in the cache directory.
+    directory : None for ``tuning`` in the cache directory, and for this process alone where caching is off.
 
     Notes
     -----
@@ -30,21 +30,22 @@ class Database:
         self.directory = directory
 
     def _path(self, key: str) -> Path:
-        directory = self.directory or options().cache_dir / "tuning"
+        directory = self.directory or cache_directory() / "tuning"
         return directory / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
     def get(self, key: str) -> dict[str, Any] | None:
         """What was found for a key; None for nothing, or for a file that cannot be read."""
         try:
             found = json.loads(self._path(key).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            chosen = found["options"] if found["key"] == key else None
+        except (CacheUnavailable, OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
-        return found["options"] if isinstance(found, dict) and found.get("key") == key else None
+        return chosen if isinstance(chosen, dict) else None
 
     def put(self, key: str, chosen: Mapping[str, Any]) -> None:
         """Remember options for a key, in place of earlier ones; a directory that cannot be written is left alone."""
-        path = self._path(key)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, CacheUnavailable):
+            path = self._path(key)
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=path.parent, suffix=".unfinished")
             with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.errors import TilewrightError
+from tilewright.options import in_context
 
 Candidate = Mapping[str, Any]
 """Options of a kernel's factory, by name."""
@@ -70,7 +71,7 @@ def search(
     if parallel and len(chosen) > 1:
         # Lowering takes turns, as Python's threads do; the device's compilers run beside it, one a processor.
         with ThreadPoolExecutor(max_workers=min(len(chosen), os.cpu_count() or 1, MOST_WORKERS)) as pool:
-            built = list(pool.map(attempt, chosen))
+            built = list(pool.map(in_context(attempt), chosen))
     else:
         built = [attempt(options) for options in chosen]
     outcomes = [

@@ -71,5 +71,6 @@ def test_files_that_vanish_meanwhile_are_not_counted(tmp_path: Path, monkeypatch
     (tmp_path / "kept").write_bytes(bytes(3))
     listed = [(str(tmp_path), [], ["kept", "gone"]), (str(tmp_path / "building"), [], ["kernel.cpp"])]
     monkeypatch.setattr(doctor.os, "walk", lambda folder: listed)
+    monkeypatch.setattr(doctor, "cache_directory", lambda: tmp_path)
     with override(cache_dir=tmp_path):
         assert finding("cache").detail == f"{tmp_path}, 1 files, 0.0 MiB"

@@ -1,10 +1,12 @@
 """Rewritten functions on disk: found again by text and place, with the same spans, made anew where anything differs."""
 
+import ast
 import textwrap
 
 import pytest
 
 import tilewright.language.control_flow as control_flow
+from tilewright.errors import TilewrightWarning
 from tilewright.language.kept import kept
 from tilewright.language.source import FunctionSource
 
@@ -27,11 +29,11 @@ def on_disk(monkeypatch, tmp_path):
 def read(source, made):
     def make():
         made.append(source)
-        return control_flow._compile(
-            source, compile("def add(x): pass", "f.py", "exec").co_consts[0]
-        ), source.statements()
+        original = compile("def add(x): pass", "f.py", "exec").co_consts[0]
+        return control_flow._rewritten_tree(source, original), source.statements()
 
-    return kept(source, (), make)
+    tree, places = kept(source, (), make)
+    return control_flow._compile(tree, source.file), places
 
 
 def test_found_again(on_disk):
@@ -39,6 +41,7 @@ def test_found_again(on_disk):
     first, second = (read(FunctionSource("add", "f.py", TEXT, 7), made) for _ in range(2))
     assert len(made) == 1
     assert first[1] == second[1] and second[1][9] == ((9, 8, 17),)
+    assert list(first[0].co_positions()) == list(second[0].co_positions())
     assert first[0] == second[0] and second[0].co_filename == "f.py" and second[0].co_firstlineno == 7
 
 
@@ -59,5 +62,22 @@ def test_a_disk_that_cannot_be_written_is_no_matter(on_disk, monkeypatch):
     (on_disk / "file").write_text("")
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(on_disk / "file"))
     made = []
-    read(FunctionSource("add", "f.py", TEXT, 7), made)
+    with pytest.warns(TilewrightWarning, match="Not a directory"):
+        read(FunctionSource("add", "f.py", TEXT, 7), made)
     assert made
+
+
+def test_what_python_does_not_write_back_is_rewritten_each_time(on_disk):
+    made = []
+
+    def make():
+        made.append(1)
+        tree = ast.parse("def __factory__():\n    def f():\n        return -1")
+        negative = tree.body[0].body[0].body[0]
+        negative.value = ast.copy_location(ast.Constant(-1), negative.value)
+        return tree, {}
+
+    source = FunctionSource("f", "f.py", "def f(): return -1", 1)
+    for _ in range(2):
+        assert control_flow._compile(kept(source, (), make)[0], "f.py").co_consts[-1] == -1
+    assert len(made) == 2

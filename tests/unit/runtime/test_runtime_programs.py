@@ -8,7 +8,7 @@ import pytest
 
 import tilewright
 import tilewright.language as T
-from tilewright.errors import TilewrightWarning
+from tilewright.ir.printer import print_program
 from tilewright.options import override
 from tilewright.runtime import programs
 
@@ -57,22 +57,33 @@ def test_programs_from_disk_run_and_differ(tmp_path, target):
         assert len(list(tmp_path.rglob(programs.FILE))) == 2
 
 
-def test_an_entry_of_another_program_is_not_used(tmp_path):
-    """However it came there: the kernel would bind its arguments to the other one's parameters."""
-
-    @T.prim_func
-    def other(X: T.Tensor((64, 64), "float32")):
-        with T.Kernel(4) as block:
-            X[block, 0] = 0.0
-
-    x = np.ones((64, 64), np.float32)
+def test_entries_that_changed_places_are_made_again(tmp_path):
+    """A program's, and a kernel's binary: each is bound to its key, so the wrong one of them is never run."""
+    x = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
     with override(cache_dir=tmp_path, verify=False):
-        tilewright.compile(other, target="cpu")
-        (wrong,) = tmp_path.rglob(programs.FILE)
-        tilewright.compile(scaled(2.0), out_idx=-1, target="cpu")
-        (right,) = set(tmp_path.rglob(programs.FILE)) - {wrong}
-        right.write_bytes(wrong.read_bytes())
-        (right.parent / "entry.json").write_text((wrong.parent / "entry.json").read_text())
-        with pytest.warns(TilewrightWarning, match="holds another program than scale"):
-            kernel = tilewright.compile(scaled(2.0), out_idx=-1, target="cpu")
-        assert np.array_equal(kernel(x), 2 * x)
+        found = []
+        for factor in (2.0, 3.0):
+            tilewright.compile(scaled(factor), out_idx=-1, target="cpu")(x)
+            found.append({path.parent for name in (programs.FILE, "kernel.c") for path in tmp_path.rglob(name)})
+        of_two, of_three = sorted(found[0]), sorted(found[1] - found[0])
+        assert len(of_two) == len(of_three) == 2
+        by_kind = [sorted(each, key=lambda entry: (entry / programs.FILE).exists()) for each in (of_two, of_three)]
+        for first, second in zip(*by_kind, strict=True):
+            first.rename(tmp_path / "aside")
+            second.rename(first)
+            (tmp_path / "aside").rename(second)
+        for factor in (2.0, 3.0):
+            kernel = tilewright.compile(scaled(factor), out_idx=-1, target="cpu")
+            assert np.array_equal(kernel(x), x * np.float32(factor))
+
+
+def test_a_program_from_disk_is_the_program(tmp_path):
+    """Its names are the traced function's own, and its text is the same to the letter."""
+    with override(cache_dir=tmp_path, verify=False):
+        function = scaled(2.0)
+        made, found = (tilewright.compile(function, out_idx=-1, target="cuda -arch=sm_90a").program for _ in range(2))
+        assert found.final is not made.final
+        assert print_program(found.final) == print_program(made.final)
+        assert (found.source, found.diagnostics, found.choices) == (made.source, made.diagnostics, made.choices)
+        shared = [a is b for a, b in zip(found.traced.params, found.final.params, strict=True)]
+        assert shared == [a is b for a, b in zip(made.traced.params, made.final.params, strict=True)]

@@ -9,12 +9,12 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright import processes
 from tilewright.cache import cached, digest
 from tilewright.errors import Span, TilewrightError
 from tilewright.machine.arch import Arch
@@ -159,24 +159,16 @@ def _run(sources: list[Path], library: Path, flags: tuple[str, ...]) -> str | No
         "-lm",
         "-lpthread",
     ]
-    environment = {**os.environ, "LC_ALL": "C"}
     try:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                   env=environment, start_new_session=True)  # fmt: skip
+        done = processes.run(command, {**os.environ, "LC_ALL": "C"})
+        if done.status == 0:
+            partial.rename(library)
+            return None
+        return done.complaint or f"it exits with status {done.status}"
     except OSError as error:
         raise BrokenCompiler(compiler.command, str(error)) from None
-    try:
-        _, complaint = process.communicate()
-    except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)  # the compiler's own children too
-        process.wait()
+    finally:
         partial.unlink(missing_ok=True)
-        raise
-    if process.returncode != 0:
-        partial.unlink(missing_ok=True)
-        return complaint or f"it exits with status {process.returncode}"
-    partial.rename(library)
-    return None
 
 
 def _explain(complaint: str, text: str) -> TilewrightError:

@@ -1,0 +1,106 @@
+"""Other programs: side by side, and ended with their children when somebody interrupts."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tilewright.processes import run, run_together
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="no groups of processes")
+
+
+def python(text):
+    return [sys.executable, "-c", text]
+
+
+def test_what_programs_say_comes_back_in_order():
+    found = run_together(
+        [python(f"import sys; print({i}); print('e{i}', file=sys.stderr); sys.exit({i})") for i in range(5)]
+    )
+    assert [(one.status, one.output, one.complaint) for one in found] == [(i, f"{i}\n", f"e{i}\n") for i in range(5)]
+
+
+def test_much_is_said_without_anybody_waiting():
+    many = python(
+        "import sys; sys.stdout.write('x' * 1000000); sys.stderr.write('y' * 1000000); print(sys.stdin.read())"
+    )
+    assert [len(one.output) for one in run_together([many] * 2)] == [1_000_001] * 2
+
+
+def test_what_cannot_be_started_is_said_and_the_others_end(tmp_path):
+    with pytest.raises(OSError, match="No such file"):
+        run_together(
+            [python(f"import time; time.sleep(60); open({str(tmp_path / 'made')!r}, 'w')"), ["/no/such/program"]]
+        )
+    assert not list(tmp_path.iterdir())
+
+
+INTERRUPTED = """
+import sys
+from tilewright.processes import run_together
+child = "import os, subprocess, sys, time; print(os.getpid()); subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); open(sys.argv[1] + '/' + str(os.getpid()), 'w'); time.sleep(float(sys.argv[2]))"
+try:
+    run_together([[sys.executable, "-c", child, sys.argv[1], sys.argv[2]]] * 2)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def groups(folder):
+    return [int(name) for name in os.listdir(folder)]
+
+
+def gone(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("to_group", [False, True])
+def test_an_interruption_ends_programs_and_their_children(tmp_path, to_group):
+    """Whether the terminal tells this process alone or its whole group."""
+    process = subprocess.Popen(
+        [*python(INTERRUPTED), str(tmp_path), "60"], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    until = time.monotonic() + 30
+    while len(groups(tmp_path)) < min(2, os.cpu_count() or 1) and time.monotonic() < until:
+        time.sleep(0.02)
+    started = time.monotonic()
+    (os.killpg if to_group else os.kill)(process.pid, signal.SIGINT)
+    assert process.communicate(timeout=30)[0] == "interrupted\n" and time.monotonic() - started < 5
+    deadline = time.monotonic() + 5
+    while not all(map(gone, groups(tmp_path))) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert all(map(gone, groups(tmp_path)))
+
+
+def test_an_interruption_when_a_program_has_just_ended(monkeypatch):
+    """The process is gone and its number with it: that is no error of its own."""
+    import tilewright.processes as processes
+
+    class Ended(processes._Running):
+        def finish(self):
+            super().finish()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(processes, "_Running", Ended)
+    with pytest.raises(KeyboardInterrupt):
+        run(python("pass"))
+
+    class Reaped(processes._Running):
+        def __init__(self, *given):
+            super().__init__(*given)
+            os.waitpid(self.process.pid, 0)  # somebody else has waited for it
+
+        def finish(self):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(processes, "_Running", Reaped)
+    with pytest.raises(KeyboardInterrupt):
+        run(python("pass"))
