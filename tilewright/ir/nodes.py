@@ -32,7 +32,7 @@ Identity     statements, buffers and variables compare by identity; expressions 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -224,6 +224,16 @@ class TileOperator(Statement):
     conditions: ClassVar[tuple[str, ...]] = ()
     """Fields that are a bool or a condition known only when running; whoever runs the operator puts the bool
     in its place before asking for `effects` and `reference`."""
+
+    dimensions: ClassVar[Mapping[str, str]] = {}
+    """Fields that name a dimension, and the operand whose dimension it is.  They are kept counted from that region's end (-1 the last):
+    passes put dimensions in front of regions, as the stages of a pipeline, and never behind them."""
+
+    def __post_init__(self) -> None:
+        for name, operand in self.dimensions.items():
+            dimension, rank = getattr(self, name), len(getattr(self, operand).extents)
+            if 0 <= dimension < rank:
+                object.__setattr__(self, name, dimension - rank)
 
     def check(self) -> Iterator[str]:
         raise NotImplementedError(f"{type(self).__name__}.check")

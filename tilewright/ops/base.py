@@ -154,10 +154,9 @@ def parallel(
 
 
 def along_lines(
-    source: Region, axis: int, body: Callable[[dict[int, Var]], Sequence[Statement]], span: Span | None
+    extents: Sequence[int], axis: int, body: Callable[[dict[int, Var]], Sequence[Statement]], span: Span | None
 ) -> Statement:
-    """`body` for each line of a region along an axis, given the indices of the other axes."""
-    extents = source.static_extents
+    """`body` for each line of a tile along an axis, given the indices of the other axes."""
     kept = [other for other in range(len(extents)) if other != axis]
     return parallel([extents[other] for other in kept] or [1], lambda *index: body(dict(zip(kept, index))), span=span)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import ClassVar
 
 import numpy as np
 
@@ -62,7 +63,7 @@ class Reduce(TileOperator):
     destination : the source's shape without `dim`, or with 1 there.
     kind : a key of `COMBINE`.  ``absmax`` and ``abssum`` take absolute values first; ``any`` and ``all`` ask
         whether elements differ from zero.
-    dim : the dimension of `source` to fold; negative ones count from the end.
+    dim : the dimension of `source` to fold, kept counted from the end.
     clear : whether the old destination is dropped.
 
     Sums are taken in float64 (integers modulo 2**bits of the destination) and rounded once; the other kinds
@@ -74,6 +75,8 @@ class Reduce(TileOperator):
     kind: str
     dim: int = -1
     clear: bool = True
+
+    dimensions: ClassVar[Mapping[str, str]] = {"dim": "source"}
 
     @property
     def axis(self) -> int:
@@ -153,7 +156,7 @@ class Reduce(TileOperator):
         return round_float(wide, destination)
 
     def lower(self) -> Statement:
-        return along_lines(self.source, self.axis, self._lower_element, self.span)
+        return along_lines(self.source.static_extents, self.axis, self._lower_element, self.span)
 
     def _lower_element(self, index: dict[int, Var]) -> list[Statement]:
         """One element of the destination: a scalar accumulator over the folded dimension."""

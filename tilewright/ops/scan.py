@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from tilewright.ir.nodes import (
 from tilewright.ops.base import (
     accumulator,
     along_lines,
+    as_shape,
     begin,
     check_known,
     compute_dtype,
@@ -40,8 +42,9 @@ from tilewright.ops.base import (
     put,
     same_shape,
     serial,
+    shape_of_rank,
     shape_text,
-    static_extents,
+    static_shape_of_rank,
     store_element,
 )
 from tilewright.ops.rounding import cast_array, round_float, wrap
@@ -61,7 +64,7 @@ class Scan(TileOperator):
     ------
     source, destination : tiles of one shape; they may be the same tile.
     kind : ``"sum"`` or ``"max"``.
-    dim : the dimension to run along; negative ones count from the end.
+    dim : the dimension to run along, kept counted from the end.
     reverse : run from the end.
 
     Each element is rounded once from float64 (integers modulo 2**bits of the destination).
@@ -73,20 +76,31 @@ class Scan(TileOperator):
     dim: int = 0
     reverse: bool = False
 
+    dimensions: ClassVar[Mapping[str, str]] = {"dim": "source"}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the tile that both regions are: one of them may have dimensions of extent 1 in front."""
+        rank = min(len(self.source.extents), len(self.destination.extents))
+        shape = static_shape_of_rank(self.source, rank)
+        assert shape is not None
+        return shape
+
     @property
     def axis(self) -> int:
-        """`dim` counted from the front."""
-        return self.dim % len(self.source.extents)
+        """`dim` counted from the front of `shape`."""
+        return self.dim % len(self.shape)
 
     def check(self) -> Iterator[str]:
-        rank = len(self.source.extents)
+        rank = min(len(self.source.extents), len(self.destination.extents))
         source, destination = self.source.dtype, self.destination.dtype
+        shapes = shape_of_rank(self.source, rank), shape_of_rank(self.destination, rank)
         yield from check_known(source=self.source)
         if self.kind not in KINDS:
             yield f"the kind is {self.kind!r}, but should be one of {', '.join(KINDS)}"
         if not -rank <= self.dim < rank:
             yield f"dim is {self.dim}, but the source has {rank} dimensions"
-        if not same_shape(self.source.extents, self.destination.extents):
+        if shapes[0] is None or shapes[1] is None or not same_shape(*shapes):
             yield f"shapes differ: source {shape_text(self.source)}, destination {shape_text(self.destination)}"
         if destination.kind == "bool" or (source.is_float and not destination.is_float):
             yield f"a running {self.kind} of {source} does not fit a destination of {destination}"
@@ -95,6 +109,7 @@ class Scan(TileOperator):
         return Effects(reads=(self.source,), writes=(self.destination,))
 
     def reference(self, source: np.ndarray) -> tuple[np.ndarray]:
+        source = as_shape(source, self.shape)
         values = np.flip(source, self.axis) if self.reverse else source
         result = self._scan(values)
         return (np.flip(result, self.axis) if self.reverse else result,)
@@ -109,15 +124,14 @@ class Scan(TileOperator):
             return round_float(np.add.accumulate(values.astype(np.float64), axis=self.axis), destination)
 
     def lower(self) -> Statement:
-        return along_lines(self.source, self.axis, self._lower_line, self.span)
+        return along_lines(self.shape, self.axis, self._lower_line, self.span)
 
     def lower_divided(self, threads: int) -> Statement | None:
         """The same where a block's threads share memory and lines are few: each line in parts, and a scan of what they add up to.
 
         None where every thread has a line of its own, or a line has no equal parts.
         """
-        extents = static_extents(self.source)
-        assert extents is not None
+        extents = self.shape
         kept = [axis for axis in range(len(extents)) if axis != self.axis]
         shape = [extents[axis] for axis in kept]
         length = extents[self.axis]
@@ -176,8 +190,8 @@ class Scan(TileOperator):
         """The place of element `k` of a part of a line, in the order of the scan."""
         place = binary("add", binary("mul", part, const(length)), k)
         if self.reverse:
-            place = binary("sub", const(self.source.static_extents[self.axis] - 1), place)
-        return [line.get(axis, place) for axis in range(len(self.source.extents))]
+            place = binary("sub", const(self.shape[self.axis] - 1), place)
+        return [line.get(axis, place) for axis in range(len(self.shape))]
 
     def _element(self, place: list[Expr]) -> Expr:
         return cast(element(self.source, place), self._wide())
@@ -187,13 +201,13 @@ class Scan(TileOperator):
 
     def _lower_line(self, index: dict[int, Var]) -> list[Statement]:
         """One line along the dimension: a scalar accumulator, stored after every element."""
-        length = self.source.static_extents[self.axis]
+        length = self.shape[self.axis]
         wide = self._wide()
         total = accumulator("total", wide)
 
         def at(k: Expr) -> list[Expr]:
             place = binary("sub", const(length - 1), k) if self.reverse else k
-            return [index.get(axis, place) for axis in range(len(self.source.extents))]
+            return [index.get(axis, place) for axis in range(len(self.shape))]
 
         def step(k: Var) -> list[Statement]:
             return [
