@@ -116,6 +116,19 @@ def walk(node: Any, enter: Callable[[Any], bool] | None = None) -> Iterator[Any]
             waiting += below[::-1]
 
 
+def uses(node: Any) -> Iterator[Any]:
+    """`node` and all below it that is used: to declare a buffer is no use of it, but the first value of a scalar is computed.
+
+    Who asks which memory a statement touches asks here, so that no value that stands in a declaration is forgotten.
+    """
+    waiting = [node]
+    while waiting:
+        for one in walk(waiting.pop(), lambda below: not isinstance(below, Allocate)):
+            yield one
+            if isinstance(one, Allocate) and one.initial is not None:
+                waiting.append(one.initial)
+
+
 _BITS: dict[type, int] = {}
 _MASKS: dict[tuple[Any, ...], int] = {}
 _NEW_BIT = threading.Lock()

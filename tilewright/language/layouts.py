@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tilewright.errors import InvalidLayout
 from tilewright.ir.nodes import Buffer
 from tilewright.language.interface import author_facing
@@ -99,4 +101,21 @@ def layout_of(layout: Any, buffer: Buffer) -> Any:
         raise NumberExpected(
             f"the layout of {buffer.name!r}", f"a layout of shape {buffer.shape}", f"one of {tuple(shape)}"
         )
+    if not layout.is_injective:
+        raise InvalidLayout(
+            f"the layout of {buffer.name!r} puts {_together(layout)} in one place, where one would overwrite the other",
+            hint="give every element of the tile a place of its own",
+        )
     return layout
+
+
+def _together(layout: Any) -> str:
+    """Two elements that a layout puts in one place."""
+    places = np.stack([layout.table(place).reshape(-1) for place in layout.places])
+    _, first, inverse = np.unique(places, axis=1, return_index=True, return_inverse=True)
+    again = np.flatnonzero(first[inverse.reshape(-1)] != np.arange(places.shape[1]))
+    if not again.size:
+        return "copies of several elements"
+    pair = (first[inverse.reshape(-1)[again[0]]], again[0])
+    one, other = (tuple(map(int, np.unravel_index(at, layout.shape))) for at in pair)
+    return f"elements {one} and {other}"

@@ -36,7 +36,7 @@ from dataclasses import dataclass, replace
 from tilewright.errors import SharedMemoryExceeded, Span
 from tilewright.ir.nodes import BOOL, Allocate, Buffer, Call, Evaluate, Function, Kernel, Region, Return, Statement
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import find, holds, walk
+from tilewright.ir.visitor import find, holds, uses
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
@@ -153,7 +153,7 @@ def _lives(kernel: Kernel, statements: Sequence[Statement]) -> list[_Tile]:
     matrix: set[Buffer] = set()
     lasting: set[Buffer] = set()
     for position, statement in enumerate(statements):
-        for node in walk(statement, lambda one: not isinstance(one, Allocate)):
+        for node in uses(statement):
             if isinstance(node, Buffer):
                 used.setdefault(root(node), []).append(position)
             elif isinstance(node, Call):

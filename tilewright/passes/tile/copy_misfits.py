@@ -136,6 +136,13 @@ def lies_in_boxes(tile: Buffer, kernel: Kernel) -> bool:
     return any(layout == shared_rows(shape, bits, span) for span in (*spans, None))
 
 
+def is_row_major(region: Region, kernel: Kernel) -> bool:
+    """Whether the tile of a region lies row by row, as bytes are moved; an author's layout may say otherwise."""
+    tile = root(region.buffer)
+    layout = dict(kernel.layouts).get(tile)
+    return layout is None or layout == shared_rows(tile.static_shape, tile.dtype.stored_bits, None)
+
+
 def lies_in_one_piece(copy: Copy, analyzer: Analyzer) -> bool:
     """Whether a copy moves consecutive bytes between a tensor and a row-major tile, 16 at a time."""
     regions = (copy.source, copy.destination)

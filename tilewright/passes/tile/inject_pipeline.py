@@ -75,7 +75,7 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, find, substitute, walk
+from tilewright.ir.visitor import Rewriter, find, substitute, uses, walk
 from tilewright.layout.algebra import expand
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
@@ -108,7 +108,7 @@ class _Inject(Rewriter):
     def run(self) -> Kernel:
         body = self(self.kernel.body)
         body = _JoinWaits(self.token)(body)
-        used = {node for node in walk(body, lambda n: not isinstance(n, Allocate)) if isinstance(node, Buffer)}
+        used = {node for node in uses(body) if isinstance(node, Buffer)}
         used |= {node.source for node in used if node.source is not None}
         body = _Drop(set(self.stages) - used)(body)
         layouts = list(self.kernel.layouts)

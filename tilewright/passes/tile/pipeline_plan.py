@@ -9,7 +9,7 @@ earlier ones.  Tiles that a load fills ahead get a copy for every iteration in f
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from tilewright.errors import PipelinePlanError
@@ -45,6 +45,7 @@ from tilewright.ir.nodes import (
     Wait,
     While,
     binary,
+    const,
 )
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, walk
@@ -151,6 +152,7 @@ def plan_pipeline(loop: Pipelined, unstageable: dict[Buffer, str], threads: Coll
     ------
     PipelinePlanError : the author's plan has another length, or breaks a dependence.
     """
+    loop = replace(loop, body=_declarations_apart(loop.body))
     body: Opened = [(one, ()) for one in loop.body.statements]
     if threads is not None and loop.num_stages > 1 and loop.order is None and loop.stage is None:
         body = open_branches(loop, touched(loop.body).writes, threads, is_load)
@@ -170,6 +172,20 @@ def plan_pipeline(loop: Pipelined, unstageable: dict[Buffer, str], threads: Coll
     else:
         _automatic(plan, unstageable)
     return plan
+
+
+def _declarations_apart(body: Seq) -> Seq:
+    """A body whose declarations compute nothing: the first value of a scalar is stored, a statement like any other."""
+    made: list[Statement] = []
+    for one in body.statements:
+        if isinstance(one, Allocate) and one.initial is not None and one.buffer.scope == "scalar":
+            made += [
+                replace(one, initial=None),
+                Store(one.buffer, (const(0),) * len(one.buffer.shape), one.initial, span=one.span),
+            ]
+        else:
+            made.append(one)
+    return body if len(made) == len(body.statements) else replace(body, statements=tuple(made))
 
 
 def conjunction(conditions: Sequence[Expr]) -> Expr:

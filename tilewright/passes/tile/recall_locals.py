@@ -113,7 +113,7 @@ def _fillings(node: Any, arrays: set[Buffer], written: set[Buffer]) -> Iterator[
     for body in find(node, Seq):
         declared = [one.buffer for one in body.statements if isinstance(one, Allocate) and one.buffer in arrays]
         for array in declared:
-            using = [one for one in body.statements if not isinstance(one, Allocate) and _mentions(one, array)]
+            using = [one for one in body.statements if _mentions(one, array)]
             filled = filling(using[0], array) if using else None
             if filled is not None and is_lasting(filled.value, written):
                 yield array, filled

@@ -33,6 +33,7 @@ from tilewright.passes.tile.copy_misfits import (
     ROW_BYTES,
     engine_misfit,
     gather_misfit,
+    is_row_major,
     is_run,
     lies_in_one_piece,
     longer,
@@ -141,6 +142,8 @@ class _Select(ScopedRewriter):
             reason = f"it converts {copy.source.dtype} to {copy.destination.dtype}"
         elif self.operands & {tile.buffer for tile in tiles}:
             reason = "matrix instructions read one of the tiles, which is not row-major"
+        elif not self._is_row_major(copy):
+            reason = "the author's layout of one of the tiles is not row-major"
         elif not lies_in_one_piece(copy, self.analyzer) and not all(is_run(tile, self.analyzer) for tile in tiles):
             reason = "its rows do not lie in one piece of whole units of 16 bytes"
         if reason is not None:
@@ -193,6 +196,10 @@ class _Select(ScopedRewriter):
             and all(self.analyzer.divides(one, unit) for one in divides)
         )
 
+    def _is_row_major(self, copy: Copy) -> bool:
+        tiles = (one for one in (copy.source, copy.destination) if one.buffer.scope == "shared")
+        return all(is_row_major(one, self.kernel) for one in tiles)
+
     def _is_bulk(self, copy: Copy) -> bool:
         """Whether bytes in one piece are moved to a tile that no gemm reads, so that it may be row-major."""
         if (
@@ -204,9 +211,7 @@ class _Select(ScopedRewriter):
         tensor = copy.source if copy.source.buffer.scope == "global" else copy.destination
         if copy.source.dtype != copy.destination.dtype or tensor.buffer.scope != "global" or copy.multicast:
             return False
-        if copy.adds:
-            return False
-        if tensor.buffer.placed:
+        if copy.adds or tensor.buffer.placed or not self._is_row_major(copy):
             return False
         aligned = row_misfit(tensor.buffer, ROW_BYTES, self.analyzer) is None
         runs = aligned and all(is_run(one, self.analyzer) for one in (copy.source, copy.destination))

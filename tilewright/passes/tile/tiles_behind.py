@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.ir.nodes import Allocate, Buffer, Channel, ChannelStatement, Kernel, Role, Statement, Wait
+from tilewright.ir.nodes import Buffer, Channel, ChannelStatement, Kernel, Role, Statement, Wait
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import find, holds, walk
+from tilewright.ir.visitor import find, holds, uses, walk
 
 Uses = Callable[[Statement], set[Buffer]]
 """The shared tiles that a statement uses."""
@@ -56,6 +56,6 @@ def _heeds_rings(statement: Statement, rings: frozenset[Buffer]) -> bool:
 def _tiles(statement: Statement) -> set[Buffer]:
     """Shared tiles that a statement uses; to declare one is no use."""
     return {
-        root(node) for node in walk(statement, lambda one: not isinstance(one, Allocate))
+        root(node) for node in uses(statement)
         if isinstance(node, Buffer) and node.scope == "shared"
     }  # fmt: skip
