@@ -94,13 +94,13 @@ class Scan(TileOperator):
     def check(self) -> Iterator[str]:
         rank = min(len(self.source.extents), len(self.destination.extents))
         source, destination = self.source.dtype, self.destination.dtype
-        shapes = shape_of_rank(self.source, rank), shape_of_rank(self.destination, rank)
+        of_source, of_destination = shape_of_rank(self.source, rank), shape_of_rank(self.destination, rank)
         yield from check_known(source=self.source)
         if self.kind not in KINDS:
             yield f"the kind is {self.kind!r}, but should be one of {', '.join(KINDS)}"
         if not -rank <= self.dim < rank:
             yield f"dim is {self.dim}, but the source has {rank} dimensions"
-        if shapes[0] is None or shapes[1] is None or not same_shape(*shapes):
+        if of_source is None or of_destination is None or not same_shape(of_source, of_destination):
             yield f"shapes differ: source {shape_text(self.source)}, destination {shape_text(self.destination)}"
         if destination.kind == "bool" or (source.is_float and not destination.is_float):
             yield f"a running {self.kind} of {source} does not fit a destination of {destination}"
