@@ -342,6 +342,10 @@ class MissingCapability(TilewrightError):
     """A word of the language that the machine at hand cannot execute."""
 
 
+class DivergentWork(TilewrightError):
+    """Work that the threads of a block divide among them, to which only some of them come."""
+
+
 class LayoutConflict(TilewrightError):
     """Two statements need one fragment in different registers."""
 

@@ -84,6 +84,33 @@ def divide(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int, int
     return made, dividing.copies
 
 
+def parts_work(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int, int, int]) -> bool:
+    """Whether whole warps have work of their own to do together, in a kernel that says nothing else of them.
+
+    What every thread does for itself, because its own index is in it, is none.
+    """
+    dividing = _Divide(thread_vars, threads)
+    names: dict[Var, Expr] = {}
+    for node in walk(body):
+        if isinstance(node, Let) and _is_plain(node.value):
+            names[node.var] = substitute(node.value, names)
+        elif isinstance(node, If) and dividing._deciding(node.condition, names) is not None:
+            works = (one for one in find(node, TileOperator, Parallel) if is_dealt(one))
+            if any(not set(find(one, Var)) & {*thread_vars, *names} for one in works):
+                return True
+    return False
+
+
+def is_dealt(statement: Statement) -> bool:
+    """Whether threads divide a statement among them: all but copies that one thread gives to the engine, and work on own tiles."""
+    if isinstance(statement, TileOperator):
+        effects = statement.effects()
+        scopes = {root(region.buffer).scope for region in (*effects.reads, *effects.writes)}
+        by_one = getattr(statement, "barrier", None) is not None or getattr(statement, "prefer", None) is not None
+        return not by_one and not scopes <= {"local", "global"}
+    return any(root(buffer).scope != "local" for buffer in _all_written(Seq((statement,))))
+
+
 def is_together(statement: Statement) -> bool:
     """Whether a statement holds work that threads do together, or waits for others."""
     return any(

@@ -27,6 +27,7 @@ from tilewright.passes.thread.vectorize_accesses import vectorize_accesses
 from tilewright.passes.tile.begin_at_zero import begin_at_zero
 from tilewright.passes.tile.check_tiles import check_tiles
 from tilewright.passes.tile.check_words import check_words
+from tilewright.passes.tile.deal_work import deal_work
 from tilewright.passes.tile.delay_waits import delay_waits
 from tilewright.passes.tile.drop_dependent_launch import drop_dependent_launch
 from tilewright.passes.tile.drop_empty_grids import drop_empty_grids
@@ -93,6 +94,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(drop_idle_waits, "early: nobody else need ask what is waited for"),
     Step(meet_grid, "early: workspaces are the host program's", _many_threads),
     Step(check_tiles, "before anything changes: it speaks of the tiles that the author wrote", _one_thread),
+    Step(deal_work, "before work is taken for the block's: of what only some threads come to, each does its part", _many_threads),
     Step(privatize_operators, "early: what threads do alone is no work of the block"),
     Step(recall_locals, "early, as below; and before scalars hold what tensors do", _many_threads),
     Step(unify_locals, "early: what places copies, or decides whether they are made, is the block's business", _many_threads),

@@ -1,0 +1,166 @@
+"""Work that only some threads of a block come to is done by these, whole, or refused with the author's line."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+import tilewright.language as T
+from tilewright.errors import DivergentWork
+from tilewright.ir.parser import parse
+from tilewright.ir.printer import print_program
+from tilewright.ir.verifier import verify
+from tilewright.language.mistakes import MisplacedRole
+from tilewright.passes.context import Context
+from tilewright.passes.lower.lower_threads import DivergentBarrier
+from tilewright.passes.tile import deal_work as module
+from tilewright.targets.cuda.arch import arch
+
+pytestmark = pytest.mark.sampled(4)
+
+TARGETS = ["cuda -arch=sm_90a", "cuda -arch=sm_80", "cpu"]
+CONDITIONS: dict[str, Callable[[Any], Any]] = {
+    "half": lambda t: t < 64,
+    "the rest": lambda t: t >= 32,
+    "one": lambda t: t == 5,
+    "every second": lambda t: t % 2 == 1,
+    "less than a warp's end": lambda t: t < 50,
+    "several warps and a few": lambda t: t > 40,
+    "here and there": lambda t: t * 7 % 128 < 50,
+}
+WORK = ("loop", "copy", "fill", "sums", "both ways", "in a loop", "tensor", "leaving")
+
+
+def program(condition: Callable[[Any], Any], work: str, data: bool = False) -> T.PrimFunc:
+    @T.prim_func
+    def some(X: T.Tensor((6, 40), "float32"), F: T.Tensor((128,), "int32"), O: T.Tensor((6, 40), "float32")):
+        with T.Kernel(1, threads=128):
+            s, t = T.alloc_shared((6, 40), "float32"), T.get_thread_binding()
+            comes = F[t] > 0 if data else condition(t)
+            if work == "loop":
+                if comes:
+                    for i, j in T.Parallel(6, 40):
+                        s[i, j] = X[i, j] + 1
+            elif work == "copy":
+                if comes:
+                    T.copy(X, s)
+            elif work == "fill":
+                if comes:
+                    T.fill(s, 3.0)
+            elif work == "sums":
+                line = T.alloc_shared((6,), "float32")
+                T.copy(X, s)
+                if comes:
+                    T.reduce_sum(s, line, dim=1)
+                for i, j in T.Parallel(6, 40):
+                    s[i, j] = line[i]
+            elif work == "both ways":
+                if comes:
+                    for i, j in T.Parallel(2, 40):
+                        s[i, j] = X[i, j]
+                else:
+                    for i, j in T.Parallel(4, 40):
+                        s[2 + i, j] = X[2 + i, j] * 2
+            elif work == "in a loop":
+                for k in T.serial(6):
+                    if comes:
+                        for j in T.Parallel(40):
+                            s[k, j] = X[k, j] - 1
+            elif work == "tensor":
+                if comes:
+                    for i, j in T.Parallel(6, 40):
+                        O[i, j] = X[i, j] * 3
+            elif work == "leaving":
+                for _ in T.serial(1):
+                    if not comes:
+                        T.loop_break()
+                    for i, j in T.Parallel(6, 40):
+                        s[i, j] = X[i, j] + 2
+            if work != "tensor":
+                T.copy(s, O)
+
+    return some
+
+
+def expected(work: str, x: np.ndarray) -> np.ndarray:
+    if work == "sums":
+        return np.repeat(x.sum(1, keepdims=True), 40, 1)
+    if work == "both ways":
+        return np.concatenate([x[:2], x[2:] * 2])
+    found: dict[str, Any] = {
+        "loop": x + 1, "copy": x, "fill": np.full_like(x, 3), "in a loop": x - 1, "tensor": x * 3, "leaving": x + 2,
+    }  # fmt: skip
+    return found[work]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("work", WORK)
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_threads_that_come_do_all_of_it(condition: str, work: str, target: str) -> None:
+    x = np.random.default_rng(1).standard_normal((6, 40)).astype(np.float32)
+    out, flags = np.full_like(x, np.nan), np.ones(128, np.int32)
+    if (work, target) == ("leaving", "cpu"):
+        pytest.skip("a loop that some threads leave early around work of the block is refused on a processor")
+    if (work, target) == ("sums", "cpu"):
+        with pytest.raises(DivergentBarrier, match="the condition depends on a thread"):
+            tilewright.compile(program(CONDITIONS[condition], work), target=target)
+        return
+    kernel = tilewright.compile(program(CONDITIONS[condition], work), target=target)
+    (kernel if target == "cpu" else kernel.emulate)(x, flags, out)
+    np.testing.assert_allclose(out, expected(work, x), rtol=1e-5, atol=1e-5)
+
+
+def test_threads_that_nobody_can_count_are_refused() -> None:
+    with pytest.raises(DivergentWork, match="which of them is known only when the kernel runs") as caught:
+        tilewright.compile(program(lambda t: t < 3, "loop", data=True), target="cuda -arch=sm_80")
+    assert caught.value.span is not None and "T.Parallel(6, 40)" in str(caught.value)
+
+
+def test_warps_that_do_not_lie_side_by_side_are_refused() -> None:
+    with pytest.raises(MisplacedRole, match="side by side"):
+        tilewright.compile(program(lambda t: t // 32 % 2 == 0, "loop"), target="cuda -arch=sm_80")
+
+
+def test_work_that_needs_what_others_wrote_is_refused() -> None:
+    @T.prim_func
+    def handed(X: T.Tensor((64,), "float32"), O: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            s, u = T.alloc_shared((64,), "float32"), T.alloc_shared((64,), "float32")
+            if T.get_thread_binding() < 7:
+                T.copy(X, s)
+                for i in T.Parallel(64):
+                    u[i] = s[63 - i]
+            T.copy(u, O)
+
+    with pytest.raises(DivergentWork, match="they cannot wait for one another"):
+        tilewright.compile(handed, target="cuda -arch=sm_80")
+
+
+def test_fragments_belong_to_all_threads() -> None:
+    @T.prim_func
+    def held(X: T.Tensor((64,), "float32"), O: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            f = T.alloc_fragment((64,), "float32")
+            if T.get_thread_binding() < 7:
+                T.copy(X, f)
+            T.copy(f, O)
+
+    with pytest.raises(DivergentWork, match="a fragment is held by all of them"):
+        tilewright.compile(held, target="cuda -arch=sm_80")
+
+
+def test_the_example_of_the_docstring_is_what_the_pass_does() -> None:
+    before, after = (
+        textwrap.dedent(part).strip() + "\n"
+        for part in re.findall(r"(?:Before|After)::\n\n((?:    .*\n|\n)+)", inspect.getdoc(module) or "")
+    )
+    made = module.deal_work(parse(before), Context(arch({"arch": "sm_80"})))
+    verify(made)
+    assert print_program(made).strip() == after.strip()

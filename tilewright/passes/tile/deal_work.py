@@ -1,0 +1,304 @@
+"""Work of the block under a condition on the thread's index is done by the threads that come there.
+
+Whole warps that part ways become roles (`language.divisions`).  Among other threads, elements are dealt in turn.
+
+Before::
+
+    @stage("traced")
+    def f(A: float32[64], B: float32[64]) -> B:
+        with kernel(blocks={bx: 1}, threads={tx: 32, ty: 1, tz: 1}):
+            if tx < 16:
+                for i in parallel(64):
+                    B[i] = A[i]
+
+After::
+
+    @stage("traced")
+    def f(A: float32[64], B: float32[64]) -> B:
+        with kernel(blocks={bx: 1}, threads={tx: 32, ty: 1, tz: 1}):
+            if tx < 16:
+                for turn in range(4):
+                    element: int32 = tx + turn * 16
+                    with scope():
+                        i: int32 = element
+                        B[i] = A[i]
+
+It is for blocks of many threads (cuda): one thread has nothing to deal, and the interpreter lets the block do such work if any thread comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import DivergentWork
+from tilewright.interpreter.over_threads import over_threads
+from tilewright.interpreter.varying import find_varying
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import INT32
+from tilewright.ir.nodes import (
+    Binary,
+    Buffer,
+    Expr,
+    For,
+    Function,
+    If,
+    Kernel,
+    Let,
+    Parallel,
+    Seq,
+    Statement,
+    Store,
+    TileOperator,
+    Var,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import Rewriter, find, holds, substitute, uses
+from tilewright.language.divisions import divide, is_dealt, parts_work
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import map_kernels
+
+LEAVING = (nodes.Return, nodes.Break, nodes.Continue)
+
+Mask = Any
+"""Which threads of the block come to a statement: an array of truths, or None where that is known only when running."""
+
+
+def deal_work(function: Function, context: Context) -> Function:
+    """Deal work that some of a block's threads come to among these.
+
+    Raises
+    ------
+    DivergentWork : who comes is known only when running; or the work needs all threads.
+    MisplacedRole : warps that do not lie side by side share work.
+    """
+    return map_kernels(function, _dealt)
+
+
+def _dealt(kernel: Kernel) -> Kernel:
+    if not holds(kernel.body, Parallel, TileOperator) or not any(
+        var in set(find(kernel.body, Var)) for var in kernel.thread_vars
+    ):
+        return kernel
+    if parts_work(kernel.body, kernel.thread_vars, kernel.threads):
+        body, copies = divide(kernel.body, kernel.thread_vars, kernel.threads)
+        layouts = [(made, layout) for buffer, layout in kernel.layouts for made in copies.get(buffer, ())]
+        kernel = replace(kernel, body=body, layouts=(*kernel.layouts, *layouts))
+    body = _Deal(kernel)(kernel.body)
+    return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+@dataclass(slots=True)
+class _Some:
+    """The threads that do the work: `count` of them, each `step`-th one from `first` on; `number` is a thread's own.
+
+    Attributes
+    ----------
+    alone : whether no others come.
+    """
+
+    number: Expr
+    first: int
+    step: int
+    count: int
+    alone: bool = True
+
+    def rank(self) -> Expr:
+        """A thread's number among them."""
+        return index_binary("floordiv", index_binary("sub", self.number, self.first), self.step)
+
+
+class _Deal(Rewriter):
+    def __init__(self, kernel: Kernel) -> None:
+        x, y, _ = kernel.threads
+        tx, ty, tz = kernel.thread_vars
+        threads = np.arange(kernel.num_threads)
+        places = (threads % x, threads // x % y, threads // (x * y))
+        self.indices = dict(zip(kernel.thread_vars, places, strict=True))
+        row = index_binary("add", ty, index_binary("mul", tz, y)) if kernel.threads[2] > 1 else ty
+        self.number: Expr = tx if kernel.threads[1:] == (1, 1) else index_binary("add", tx, index_binary("mul", row, x))
+        self.varying = find_varying(kernel)
+        self.names: dict[Var, Expr] = {}
+        self.coming: Mask = np.ones(kernel.num_threads, bool)
+        self.written: list[tuple[set[Buffer], set[Buffer]]] = []
+        """Of what was dealt under the same condition, in order: the memory that it writes, and all that it touches."""
+
+    def visit_Roles(self, roles: nodes.Roles) -> nodes.Roles:
+        return roles  # whose threads all come, or `divide` has refused
+
+    def visit_Let(self, let: Let) -> Let:
+        self.names[let.var] = substitute(let.value, self.names)
+        return let
+
+    def visit_Seq(self, body: Seq) -> Any:
+        """Statements behind one that some threads leave at are those of the others."""
+        before = self.coming
+        made: list[Statement] = []
+        for one in body.statements:
+            found = self(one)
+            made += [] if found is None else found if isinstance(found, list) else [found]
+            if isinstance(one, If) and any(isinstance(last, LEAVING) for last in one.then.statements[-1:]):
+                self.coming = self._of(one.condition, False)
+        self.coming = before
+        same = len(made) == len(body.statements) and all(map(lambda a, b: a is b, made, body.statements))
+        return body if same else replace(body, statements=tuple(made))
+
+    def visit_If(self, branch: If) -> Any:
+        outside, written = self.coming, self.written
+        parts: list[Any] = []
+        for part, holds_then in ((branch.then, True), (branch.otherwise, False)):
+            self.coming = self._of(branch.condition, holds_then, outside)
+            self.written = written if self.coming is outside else []
+            parts.append(None if part is None else self(part))
+        self.coming, self.written = outside, written
+        if parts[0] is branch.then and parts[1] is branch.otherwise:
+            return branch
+        return replace(branch, then=parts[0], otherwise=parts[1])
+
+    def visit_For(self, loop: For) -> Any:
+        return self._repeated(loop)
+
+    def visit_Pipelined(self, loop: nodes.Pipelined) -> Any:
+        return self._repeated(loop)
+
+    def visit_While(self, loop: nodes.While) -> Any:
+        return self._repeated(loop)
+
+    def _repeated(self, loop: Any) -> Any:
+        """A loop; of one whose iterations threads count differently nobody knows who comes."""
+        outside, written = self.coming, self.written
+        ends = (loop.condition,) if isinstance(loop, nodes.While) else (loop.start, loop.stop)
+        if any(self._varies(end) for end in ends if isinstance(end, Expr)):
+            self.coming = None
+        self.written = []
+        made = self.generic(loop)
+        dealt, self.written = self.written, written + self.written
+        if self._few() and _depend([*dealt, *dealt]):
+            raise self._refused("its iterations hand values from thread to thread", loop)
+        self.coming = outside
+        return made
+
+    def visit_TileOperator(self, operator: TileOperator) -> Any:
+        return self._work(operator, lambda: operator.lower()) if is_dealt(operator) else operator
+
+    def visit_Parallel(self, loop: Parallel) -> Any:
+        return self._work(loop, lambda: loop) if is_dealt(loop) else loop
+
+    # Who comes ------------------------------------------------------------------------------------
+
+    def _varies(self, condition: Expr) -> bool:
+        return not self.varying.names.isdisjoint(
+            root(one) if isinstance(one, Buffer) else one for one in find(condition, Var, Buffer)
+        )
+
+    def _of(self, condition: Expr, holds_then: bool, outside: Mask = ...) -> Mask:
+        """The threads for which a condition holds (or does not), of those outside."""
+        mask = self.coming if outside is ... else outside
+        if not self._varies(condition) or mask is None:
+            return mask
+        if isinstance(condition, Binary) and condition.op == ("all" if holds_then else "any"):
+            # Both must hold (or fail); what decides for the whole block decides for all its threads alike.
+            return self._of(condition.right, holds_then, self._of(condition.left, holds_then, mask))
+        found = over_threads(substitute(condition, self.names), self.indices)
+        if found is None:
+            return None
+        found = np.broadcast_to(np.asarray(found, bool), mask.shape)
+        return mask & (found if holds_then else ~found)
+
+    def _few(self) -> bool:
+        """Whether several, but not all threads come."""
+        return self.coming is None or not (self.coming.all() or self.coming.sum() == 1)
+
+    # What they do ---------------------------------------------------------------------------------
+
+    def _work(self, statement: Statement, lowered: Any) -> Any:
+        if statement in self.varying.dependent:
+            return statement  # each thread's own
+        if self.coming is not None and (self.coming.all() or not self.coming.any()):
+            return statement
+        some = self._some(statement)
+        touched = {root(one) for one in uses(statement) if isinstance(one, Buffer)}
+        if any(one.scope == "fragment" for one in touched):
+            raise self._refused("a fragment is held by all of them", statement)
+        loops = list(_loops(replace(lowered(), span=statement.span)))
+        for loop in loops:
+            stores = {root(one.buffer) for one in find(loop, Store)}
+            self.written.append((stores, {root(one) for one in uses(loop) if isinstance(one, Buffer)}))
+        if some.count > 1 and _depend(self.written):
+            raise self._refused(
+                "it needs what others of them have written, and they cannot wait for one another", statement
+            )
+        return seq(*(_one_by_one(loop, some) for loop in loops)) if len(loops) > 1 else _one_by_one(loops[0], some)
+
+    def _some(self, statement: Statement) -> _Some:
+        if self.coming is None:
+            raise self._refused("which of them is known only when the kernel runs", statement)
+        numbers = np.flatnonzero(self.coming)
+        steps = np.diff(numbers)
+        if len(set(steps.tolist())) <= 1:
+            return _Some(self.number, int(numbers[0]), int(steps[0]) if len(steps) else 1, len(numbers))
+        # Those who cannot be numbered by arithmetic leave it to the longest row of neighbours among them.
+        rows = np.split(numbers, np.flatnonzero(steps > 1) + 1)
+        row = max(rows, key=len)
+        return _Some(self.number, int(row[0]), 1, len(row), alone=False)
+
+    def _refused(self, reason: str, statement: Statement) -> DivergentWork:
+        what = statement.name if isinstance(statement, TileOperator) else "this loop"
+        return DivergentWork(
+            f"only some threads of the block come to {what}, work that threads divide among them: {reason}",
+            span=statement.span,
+            hint="put it outside of the condition, or let the condition decide for whole warps that lie side by side",
+        )
+
+
+def _depend(written: Sequence[tuple[set[Buffer], set[Buffer]]]) -> bool:
+    """Whether of two pieces of work one touches shared memory that another one writes."""
+    return any(
+        any(one.scope == "shared" for one in (stores & later) | (earlier & again))
+        for at, (stores, earlier) in enumerate(written)
+        for again, later in written[at + 1 :]
+    )
+
+
+def _loops(statement: Statement) -> Iterator[Statement]:
+    if isinstance(statement, Seq):
+        for one in statement.statements:
+            yield from _loops(one)
+    else:
+        yield statement
+
+
+def _one_by_one(loop: Statement, some: _Some) -> Statement:
+    """A parallel loop whose elements threads take in turn."""
+    if not isinstance(loop, Parallel):
+        return loop
+    extents = [nodes.expr(extent) for extent in loop.extents]
+    total: Expr = const(1)
+    for extent in extents:
+        total = index_binary("mul", total, extent)
+    turn, element = Var(INT32, "turn"), Var(INT32, "element")
+    at = index_binary("add", some.rank(), index_binary("mul", turn, some.count))
+    rest: Expr = element
+    places: list[Statement] = []
+    for var, extent in reversed(list(zip(loop.vars, extents, strict=True))):
+        inner = rest if var is loop.vars[0] else index_binary("floormod", rest, extent)
+        places.insert(0, Let(var, nodes.cast(inner, var.dtype)))
+        rest = index_binary("floordiv", rest, extent)
+    body: Statement = Seq((*places, *loop.body.statements), span=loop.span)
+    known = total.value if isinstance(total, nodes.Const) else None
+    turns = index_binary("floordiv", index_binary("add", total, some.count - 1), some.count)
+    if known is None or known % some.count:
+        body = If(index_binary("lt", element, total), body, span=loop.span)
+    inside = Seq((Let(element, at), body), span=loop.span)
+    made = For(turn, const(0), turns, const(1), inside, span=loop.span)
+    if some.alone:
+        return made
+    rank = some.rank()
+    inside_row = nodes.binary("all", index_binary("ge", rank, 0), index_binary("lt", rank, some.count))
+    return If(inside_row, Seq((made,)), span=loop.span)
