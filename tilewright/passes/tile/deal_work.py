@@ -290,11 +290,11 @@ def _one_by_one(loop: Statement, some: _Some) -> Statement:
         inner = rest if var is loop.vars[0] else index_binary("floormod", rest, extent)
         places.insert(0, Let(var, nodes.cast(inner, var.dtype)))
         rest = index_binary("floordiv", rest, extent)
-    body: Statement = Seq((*places, *loop.body.statements), span=loop.span)
+    body: Seq = Seq((*places, *loop.body.statements), span=loop.span)
     known = total.value if isinstance(total, nodes.Const) else None
     turns = index_binary("floordiv", index_binary("add", total, some.count - 1), some.count)
     if known is None or known % some.count:
-        body = If(index_binary("lt", element, total), body, span=loop.span)
+        body = Seq((If(index_binary("lt", element, total), body, span=loop.span),))
     inside = Seq((Let(element, at), body), span=loop.span)
     made = For(turn, const(0), turns, const(1), inside, span=loop.span)
     if some.alone:
