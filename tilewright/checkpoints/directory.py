@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tilewright.checkpoints.bounds import is_file, read_json
 from tilewright.checkpoints.gguf import DENSE, GGUFFile, GGUFTensor
 from tilewright.checkpoints.safetensors import SafetensorsFile
 from tilewright.errors import InvalidCheckpoint
@@ -100,29 +100,29 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     InvalidCheckpoint : there is no such file, a shard is missing, damaged or not what the index says.
     """
     path = Path(path)
-    if path.is_file() and path.suffix == ".gguf":
+    if is_file(path) and path.suffix == ".gguf":
         return GGUFCheckpoint(path)
-    if path.is_file() and path.suffix in (".bin", ".pt", ".pth", ".ckpt"):
+    if is_file(path) and path.suffix in (".bin", ".pt", ".pth", ".ckpt"):
         raise InvalidCheckpoint(
             f"{path} is a pickle, which may run code",
             hint="save the model again as safetensors (safe_serialization=True)",
         )
-    if path.is_file():
+    if is_file(path):
         return Checkpoint(path.parent, [path], _config(path.parent))
     if not path.is_dir():
         raise InvalidCheckpoint(f"there is no checkpoint {path}", hint="a safetensors file, or a directory of them")
     found = sorted(path.glob("*.safetensors"))
     index = path / INDEX
-    if not index.is_file():
+    if not is_file(index):
         if not found:
             raise InvalidCheckpoint(f"{path} holds no safetensors file", hint=_what_else(path))
         return Checkpoint(path, found, _config(path))
-    where = _json(index).get("weight_map")
+    where = read_json(index).get("weight_map")
     if not isinstance(where, dict) or not where:
         raise InvalidCheckpoint(f"{index} has no weight_map")
     shards = sorted({str(name) for name in where.values()})
     for shard in shards:
-        if Path(shard).name != shard or not (path / shard).is_file():
+        if Path(shard).name != shard or not is_file(path / shard):
             raise InvalidCheckpoint(f"{path} lacks the shard {shard} that its index names")
     made = Checkpoint(path, [path / shard for shard in shards], _config(path))
     for name, shard in where.items():
@@ -142,17 +142,17 @@ def _what_else(path: Path) -> str:
 
 def _config(directory: Path) -> dict[str, Any]:
     """``config.json``; older quantisers write their own beside it: GPTQ's ``quantize_config.json``, AWQ's ``quant_config.json``, modelopt ``hf_quant_config.json``."""
-    config = _json(directory / "config.json") if (directory / "config.json").is_file() else {}
+    config = read_json(directory / "config.json") if is_file(directory / "config.json") else {}
     beside = directory / "quantize_config.json"
-    if "quantization_config" not in config and beside.is_file():
-        config = {**config, "quantization_config": {"quant_method": "gptq", **_json(beside)}}
+    if "quantization_config" not in config and is_file(beside):
+        config = {**config, "quantization_config": {"quant_method": "gptq", **read_json(beside)}}
     of_awq = directory / "quant_config.json"
-    if "quantization_config" not in config and of_awq.is_file():
-        named = {_AWQ_KEYS.get(key, key): value for key, value in _json(of_awq).items()}
+    if "quantization_config" not in config and is_file(of_awq):
+        named = {_AWQ_KEYS.get(key, key): value for key, value in read_json(of_awq).items()}
         config = {**config, "quantization_config": {"quant_method": "awq", **named}}
     of_modelopt = directory / "hf_quant_config.json"
-    if "quantization_config" not in config and of_modelopt.is_file():
-        said = _json(of_modelopt).get("quantization")
+    if "quantization_config" not in config and is_file(of_modelopt):
+        said = read_json(of_modelopt).get("quantization")
         config = {
             **config,
             "quantization_config": {**(said if isinstance(said, dict) else {}), "quant_method": "modelopt"},
@@ -164,13 +164,3 @@ QUANTISERS_OWN = ("quantize_config.json", "quant_config.json", "hf_quant_config.
 """What says beside a configuration how weights are quantised: GPTQ's, AWQ's and modelopt's."""
 
 _AWQ_KEYS = {"w_bit": "bits", "q_group_size": "group_size"}
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InvalidCheckpoint(f"{path} cannot be read: {error}") from None
-    if not isinstance(found, dict):
-        raise InvalidCheckpoint(f"{path} holds no JSON object")
-    return found

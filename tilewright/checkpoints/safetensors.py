@@ -13,11 +13,19 @@ import math
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from tilewright.checkpoints.bounds import (
+    LONGEST_HEADER,
+    MOST_DIMENSIONS,
+    MappedFile,
+    check_apart,
+    is_sizes,
+    parse_table,
+)
 from tilewright.checkpoints.whole import whole_file
 from tilewright.errors import InvalidCheckpoint
 
@@ -32,7 +40,6 @@ DTYPES: dict[str, np.dtype] = {
 """Element types by their names in a header."""
 
 _NAMES = {kind: name for name, kind in DTYPES.items()}
-_LONGEST_HEADER = 100_000_000
 _ALIGNMENT = 8
 
 
@@ -49,38 +56,37 @@ class SafetensorsFile(Mapping[str, np.ndarray]):
 
     Raises
     ------
-    InvalidCheckpoint : the file is cut off or no safetensors file; its header does not fit its bytes.
+    InvalidCheckpoint : the file is cut off or no safetensors file; its header does not fit its bytes, or claims more than `bounds` allow;
+        tensors share bytes or a name.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        try:
-            size = self.path.stat().st_size
-            with open(self.path, "rb") as file:
-                length = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))[0]
-                if size < 8 or length > min(size - 8, _LONGEST_HEADER):
-                    raise InvalidCheckpoint(f"{self.path} is cut off, or no safetensors file")
-                header = json.loads(file.read(length))
-        except (ValueError, RecursionError):
-            raise InvalidCheckpoint(f"{self.path} is no safetensors file: its header is not JSON") from None
-        except OSError as error:
-            raise InvalidCheckpoint(f"{self.path} cannot be read: {error.strerror}") from None
-        if not isinstance(header, dict):
-            raise InvalidCheckpoint(f"{self.path} is no safetensors file: its header is not JSON")
+        self._file = MappedFile(self.path)
+        size = self._file.size
+        length = struct.unpack("<Q", self._file.read(0, 8).ljust(8, b"\0"))[0]
+        if size < 8 or length > size - 8:
+            raise InvalidCheckpoint(f"{self.path} is cut off, or no safetensors file")
+        if length > LONGEST_HEADER:
+            raise InvalidCheckpoint(f"{self.path} has a header of {length} bytes; {LONGEST_HEADER} are read at most")
+        header = parse_table(self.path, self._file.read(8, length), "its header", strict=True)
         said = header.pop("__metadata__", {})
         if not isinstance(said, dict) or not all(isinstance(text, str) for text in said.values()):
             raise InvalidCheckpoint(f"{self.path}: the header's __metadata__ is not a table of texts")
         self.metadata: dict[str, str] = said
         self._start = 8 + length
         self._entries = {name: self._entry(name, entry, size) for name, entry in header.items()}
-        self._bytes: np.ndarray | None = None
+        sizes = {name: math.prod(shape) * kind.itemsize for name, (kind, shape, _) in self._entries.items()}
+        check_apart(self.path, ((begin, begin + sizes[name], name) for name, (_, _, begin) in self._entries.items()))
 
     def _entry(self, name: str, entry: Any, size: int) -> tuple[np.dtype, tuple[int, ...], int]:
         """Type, shape and first byte of a tensor."""
         said = entry if isinstance(entry, dict) else {}
         kind, shape, place = said.get("dtype"), said.get("shape"), said.get("data_offsets")
-        if not isinstance(kind, str) or not _is_sizes(shape) or not _is_sizes(place) or len(place) != 2:
-            raise InvalidCheckpoint(f"{self.path}: the header's entry of {name} lacks a type, shape or place")
+        if not isinstance(kind, str) or not is_sizes(shape) or not is_sizes(place) or len(place) != 2:
+            raise InvalidCheckpoint(
+                f"{self.path}: the header's entry of {name} lacks a type, shape (of at most {MOST_DIMENSIONS} dimensions) or place"
+            )
         begin, end = place
         if kind not in DTYPES:
             raise InvalidCheckpoint(
@@ -88,7 +94,7 @@ class SafetensorsFile(Mapping[str, np.ndarray]):
             )
         if end - begin != math.prod(shape) * DTYPES[kind].itemsize:
             raise InvalidCheckpoint(
-                f"{self.path}: {name} has {end - begin} bytes, which its type {kind} and shape {list(shape)} do not make"
+                f"{self.path}: {name} has {end - begin} bytes, which its type {kind} and shape {shape} do not make"
             )
         if self._start + end > size:
             raise InvalidCheckpoint(f"{self.path} is cut off: {name} ends at byte {self._start + end} of {size}")
@@ -96,25 +102,17 @@ class SafetensorsFile(Mapping[str, np.ndarray]):
 
     def __getitem__(self, name: str) -> np.ndarray:
         kind, shape, begin = self._entries[name]
-        if self._bytes is None:
-            self._bytes = np.memmap(self.path, np.uint8, "r")
-        count = math.prod(shape) * kind.itemsize
-        window = self._bytes[begin : begin + count]
+        window = self._file.window(begin, math.prod(shape) * kind.itemsize)
         if begin % kind.itemsize:
             window = np.array(window)
             window.setflags(write=False)
-        return np.asarray(window).view(kind).reshape(shape)
+        return window.view(kind).reshape(shape)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 
     def __len__(self) -> int:
         return len(self._entries)
-
-
-def _is_sizes(value: Any) -> TypeGuard[list[int]]:
-    """Whether a value of the header is a list of counts (JSON's true and 3.0 are none)."""
-    return isinstance(value, list) and all(type(size) is int and size >= 0 for size in value)
 
 
 def save_safetensors(

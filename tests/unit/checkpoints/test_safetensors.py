@@ -83,13 +83,23 @@ def test_the_library_of_that_name_agrees(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "is cut off, or no safetensors file"),
+        (b"", "cannot be read: it is empty"),
         (b"abc", "is cut off, or no safetensors file"),
         (struct.pack("<Q", 10**12) + b"{}", "is cut off, or no safetensors file"),
-        (struct.pack("<Q", 4) + b"nope", "is no safetensors file: its header is not JSON"),
-        (struct.pack("<Q", 2) + b"[]", "is no safetensors file: its header is not JSON"),
-        (struct.pack("<Q", 8) + b'{"a":{}}', ": the header's entry of a lacks a type, shape or place"),
-        (struct.pack("<Q", 90000) + b'{"a":' * 18000, "is no safetensors file: its header is not JSON"),
+        (struct.pack("<Q", 4) + b"nope", "cannot be read: its header is not JSON"),
+        (struct.pack("<Q", 2) + b"[]", "cannot be read: its header is not a table in JSON"),
+        (
+            struct.pack("<Q", 8) + b'{"a":{}}',
+            ": the header's entry of a lacks a type, shape (of at most 64 dimensions) or place",
+        ),
+        (
+            struct.pack("<Q", 90000) + b'{"a":' * 18000,
+            "cannot be read: its header consists of little but brackets and commas",
+        ),
+        (
+            struct.pack("<Q", 500) + b'{"a":' * 100,
+            "cannot be read: its header has more than 64 lists within one another",
+        ),
         (struct.pack("<Q", 23) + b'{"__metadata__":["a"]} ', ": the header's __metadata__ is not a table of texts"),
     ],
 )

@@ -1,0 +1,193 @@
+"""What a file may claim of itself: sizes that are looked at before anything is computed, allocated or parsed.
+
+A file of weights comes from somebody else.  Whatever its bytes are, opening it takes time and memory in proportion to the file, and what
+does not fit is `InvalidCheckpoint` with the file's name.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import stat
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NoReturn, TypeGuard
+
+import numpy as np
+
+from tilewright.errors import InvalidCheckpoint
+
+LONGEST_HEADER = 32 << 20
+"""Bytes of a header, or of a JSON file beside the weights: 250,000 tensors have room in it."""
+
+MOST_DIMENSIONS = 64
+LONGEST_NUMBER = 64
+"""Digits; what counts or places may be is said by `LARGEST_SIZE`."""
+
+DEEPEST = 64
+"""Lists and tables within one another."""
+
+LARGEST_SIZE = 1 << 63
+"""Sizes and places are below it."""
+
+MOST_VALUES = 3 << 19
+"""Values of a JSON text; a tensor's entry has five or six."""
+
+_BYTES_OF_TABLE, _BYTES_OF_LIST, _BYTES_OF_VALUE, _MOST_TIMES = 240, 80, 40, 16
+"""What the least ones take in memory, and how many times its text's length all of them may take together."""
+
+
+class MappedFile:
+    """A regular file's bytes, mapped: they cost memory when they are looked at.
+
+    Raises
+    ------
+    InvalidCheckpoint : it is no regular file (a pipe would be waited for), cannot be read, or is empty.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+            try:
+                found = os.fstat(handle)
+                if not stat.S_ISREG(found.st_mode):
+                    raise InvalidCheckpoint(f"{path} cannot be read: it is not a file")
+                self.size = found.st_size
+                if not self.size:
+                    raise InvalidCheckpoint(f"{path} cannot be read: it is empty")
+                self._map = mmap.mmap(handle, self.size, access=mmap.ACCESS_READ)
+            finally:
+                os.close(handle)
+        except (OSError, ValueError) as error:
+            raise InvalidCheckpoint(f"{path} cannot be read: {reason(error)}") from None
+        self._bytes = np.frombuffer(self._map, np.uint8)
+
+    def window(self, begin: int, count: int) -> np.ndarray:
+        """Read-only bytes of the file, as long as it is as long as it was.
+
+        A mapped file that somebody cuts has no bytes behind its end, and a process that looks at them is killed; so its length
+        is asked for whenever bytes are handed out.
+
+        Raises
+        ------
+        InvalidCheckpoint : it was cut since it was opened.
+        """
+        if self._map.size() < self.size:
+            raise InvalidCheckpoint(
+                f"{self.path} was cut while it was being read, from {self.size} bytes to {self._map.size()}"
+            )
+        return self._bytes[begin : begin + count]
+
+    def read(self, begin: int, count: int) -> bytes:
+        """A copy of some bytes."""
+        return self.window(begin, count).tobytes()
+
+
+def reason(error: Exception) -> str:
+    """What the system said."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a regular file of a name, which may be none that a file can have."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The table in a JSON file.  Raises InvalidCheckpoint."""
+    mapped = MappedFile(path)
+    if mapped.size > LONGEST_HEADER:
+        raise InvalidCheckpoint(f"{path} is {mapped.size} bytes long; {LONGEST_HEADER} are read at most")
+    return parse_table(path, mapped.read(0, mapped.size))
+
+
+def parse_table(path: Path, text: bytes, what: str = "it", *, strict: bool = False) -> dict[str, Any]:
+    """A JSON table whose numbers and nesting are as they should be.
+
+    Parameters
+    ----------
+    what : what of the file the text is, for messages.
+    strict : refuse names that stand twice, and numbers that JSON lacks (Infinity, which configurations have).
+
+    Raises
+    ------
+    InvalidCheckpoint : it is no JSON, no table, or more than a file may claim.
+    """
+
+    def refuse(why: str) -> NoReturn:
+        raise InvalidCheckpoint(f"{path} cannot be read: {what} {why}")
+
+    def constant(name: str) -> NoReturn:
+        refuse(f"says {name}")
+
+    names = _check_text(text, refuse)
+    try:
+        found = json.loads(text, parse_constant=constant if strict else None)
+    except (ValueError, RecursionError):
+        refuse("is not JSON")
+    if not isinstance(found, dict):
+        refuse("is not a table in JSON")
+    if strict and _names_of(found) != names:
+        refuse("says a name twice")
+    return found
+
+
+def _check_text(text: bytes, refuse: Callable[[str], NoReturn]) -> int:
+    """Refuse numbers, nesting and lists that would take long to make, after a few passes over the bytes; how many names the text has."""
+    outside = _outside_strings(text)
+    if b"0" * (LONGEST_NUMBER + 1) in _KIND[outside].tobytes():
+        refuse(f"has a number of more than {LONGEST_NUMBER} digits")
+    tables, lists, commas, names = (int(np.count_nonzero(outside == ord(mark))) for mark in "{[,:")
+    if commas > MOST_VALUES:
+        refuse(f"has more than {MOST_VALUES} values")
+    needed = _BYTES_OF_TABLE * tables + _BYTES_OF_LIST * lists + _BYTES_OF_VALUE * commas
+    if needed > _MOST_TIMES * len(text) + 100_000:
+        refuse("consists of little but brackets and commas")
+    steps = _STEPS[outside]
+    if np.cumsum(steps[steps != 0], dtype=np.int32).max(initial=0) > DEEPEST:
+        refuse(f"has more than {DEEPEST} lists within one another")
+    return names
+
+
+def _names_of(value: Any) -> int:
+    """How many names a table has, with those of the tables in it."""
+    if isinstance(value, dict):
+        return len(value) + sum(_names_of(part) for part in value.values() if isinstance(part, (dict, list)))
+    return sum(_names_of(part) for part in value if isinstance(part, (dict, list)))
+
+
+def _outside_strings(text: bytes) -> np.ndarray:
+    """The bytes of a JSON text that are in none of its strings: what texts say is no structure."""
+    plain = np.frombuffer(text.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)
+    quotes = plain == ord('"')
+    return plain[(np.cumsum(quotes, dtype=np.uint8) & 1) == 0]  # whether their number so far is odd
+
+
+_KIND = np.full(256, ord(" "), np.uint8)
+_KIND[ord("0") : ord("9") + 1] = ord("0")
+_STEPS = np.zeros(256, np.int8)
+_STEPS[[ord("["), ord("{")]], _STEPS[[ord("]"), ord("}")]] = 1, -1
+
+
+def is_sizes(value: Any) -> TypeGuard[list[int]]:
+    """Whether a value of a header is a list of counts, no longer than shapes are (JSON's true and 3.0 are none)."""
+    return (
+        isinstance(value, list)
+        and len(value) <= MOST_DIMENSIONS
+        and all(type(size) is int and 0 <= size < LARGEST_SIZE for size in value)
+    )
+
+
+def check_apart(path: Path, places: Iterable[tuple[int, int, str]]) -> None:
+    """Refuse tensors, given as first byte, byte behind the last and name, that share bytes.  Raises InvalidCheckpoint."""
+    last, owner = 0, ""
+    for begin, end, name in sorted(places):
+        if begin < last and end > begin:
+            raise InvalidCheckpoint(f"{path}: {name} and {owner} share bytes")
+        if end > last:
+            last, owner = end, name
