@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from tilewright.errors import ChannelMisuse
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import UINT64
-from tilewright.ir.nodes import Buffer, Channel, Kernel, Parallel, Role, Statement, Store
+from tilewright.ir.nodes import Buffer, Channel, Kernel, Parallel, Receive, Role, Seq, Statement, Store
 from tilewright.ir.visitor import find
 from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product
@@ -149,10 +149,32 @@ def _readers(channel: Channel, role: Role) -> list[Statement]:
 
 
 def _reads_only(channel: Channel, role: Role, described: set[Buffer], plans: dict[Product, Any]) -> bool:
-    """Whether a role reads the slots by descriptors of asynchronous gemms alone: then the wait for them covers its warpgroup."""
+    """Whether a role reads the slots by descriptors of asynchronous gemms alone: then the wait for them covers its warpgroup.
+
+    A slot that is received must be read whatever conditions hold: warps that no product joins may lag behind by a turn of the
+    ring, and a parity says nothing of a phase that is two ago.
+    """
     readers = _readers(channel, role)
     read = {one for node in readers for one in find(node, Buffer) if shown_tile(one) in channel.buffers}
-    return role.warps % 4 == 0 and read <= described and all(_is_by_descriptor(node, plans) for node in readers)
+    if role.warps % 4 or not read <= described or not all(_is_by_descriptor(node, plans) for node in readers):
+        return False
+    received = [body for body in find(role.body, Seq) if any(_is_receive(one, channel) for one in body.statements)]
+    return all(any(one in readers for one in _always(body)) for body in received)
+
+
+def _is_receive(statement: Statement, channel: Channel) -> bool:
+    return isinstance(statement, Receive) and statement.channel == channel.name
+
+
+def _always(body: Seq) -> Iterator[Statement]:
+    """The statements of a sequence that run whatever conditions hold."""
+    for one in body.statements:
+        if isinstance(one, Seq):
+            yield from _always(one)
+        elif isinstance(one, nodes.For) and one.numbers:
+            yield from _always(one.body)
+        else:
+            yield one
 
 
 def _is_by_descriptor(statement: Statement, plans: dict[Product, Any]) -> TypeGuard[Product]:
