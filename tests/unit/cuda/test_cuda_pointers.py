@@ -175,3 +175,44 @@ def test_lists_of_tensors_in_the_direct_style(target):
         assert all(np.array_equal(got, x.astype(int) @ y.astype(int)) for got, x, y in zip(c, a, b))
     else:
         assert kernel.resources()["products_of_any_size_kernel"]["spill_store_bytes"] == 0
+
+
+@pytest.mark.parametrize("initial", [0, 2])
+def test_roles_find_the_tensor_by_scalars_that_are_set_in_a_loop(initial):
+    """The producer computes what the address depends on, the scalar that a loop sets among it."""
+    groups, rows, columns, depth = 3, 64, 64, 96
+
+    @T.prim_func
+    def grouped(
+        A: T.Tensor((groups,), T.ptr), first: T.Tensor((groups,), "int32"), sizes: T.Tensor((groups,), "int32"),
+        B: T.Tensor((depth, columns), "float16"), C: T.Tensor((groups * rows, columns), "float32"),
+    ):  # fmt: skip
+        with T.Kernel(groups, threads=128) as bx:
+            which = T.alloc_var("int32", init=initial)
+            for i in T.serial(groups):
+                which = T.if_then_else(bx >= first[i], i, which)
+            height = T.alloc_var("int32", init=0)
+            height = sizes[which]
+            a = T.make_tensor(A[which], (height, depth), "float16")
+            a_tile, b_tile = T.alloc_shared((rows, 32), "float16"), T.alloc_shared((32, columns), "float16")
+            total = T.alloc_fragment((rows, columns), "float32")
+            T.clear(total)
+            for k in T.Pipelined(depth // 32, num_stages=2):
+                T.copy(a[0, k * 32], a_tile)
+                T.copy(B[k * 32, 0], b_tile)
+                T.gemm(a_tile, b_tile, total)
+            T.copy(total, C[bx * rows, 0])
+
+    rng = np.random.default_rng(initial)
+    sizes = np.array([64, 33, 7], np.int32)
+    a = [rng.standard_normal((m, depth)).astype(np.float16) for m in sizes]
+    b = rng.standard_normal((depth, columns)).astype(np.float16)
+    kernel = tilewright.compile(grouped, target="cuda -arch=sm_90a")
+    assert "loads_full" in kernel.get_kernel_source()
+    for schedule in ("late", "early", "random"):
+        c = np.full((groups * rows, columns), np.nan, np.float32)
+        kernel.emulate(a, np.arange(groups, dtype=np.int32), sizes, b, c, schedule=schedule)
+        for number, one in enumerate(a):
+            expected = np.zeros((rows, columns))
+            expected[: len(one)] = one.astype(np.float64) @ b.astype(np.float64)
+            np.testing.assert_allclose(c[number * rows : (number + 1) * rows], expected, atol=2e-3)

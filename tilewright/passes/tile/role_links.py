@@ -230,14 +230,15 @@ class _Planner:
             self.refused.setdefault(tile, "loads of others depend on it")
 
     def _needed(self, site: Site) -> list[Expr]:
-        """What must be known to execute a leaf: its operands, the conditions around it, those that leave its loops."""
+        """What must be known to execute a leaf: its operands, where its tensors lie, the conditions around it, those that leave its loops."""
         around = list(site.around())
         for other in self.survey.sites:
             if isinstance(other.statement, (Break, Continue)) and any(
                 one in around for one in other.around() if isinstance(one, LOOPS)
             ):
                 around += other.around()
-        return [*operands(site.statement), *(value for one in around for value in header(one))]
+        places = self.survey.places(site.statement)
+        return [*operands(site.statement), *places, *(value for one in around for value in header(one))]
 
     def _reached(self, leaf: Statement, moved: set[Statement]) -> set[Buffer]:
         """The tiles that a moved leaf has a part in."""

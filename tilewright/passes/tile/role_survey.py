@@ -142,6 +142,14 @@ class Survey:
         """Whether a shared tile is complete before the roles part."""
         return buffer.scope == "shared" and all(site.steps[0][1] < self.anchor for site in self.writers(buffer))
 
+    def places(self, leaf: Statement) -> list[Expr]:
+        """Addresses and extents of the tensors of a leaf that the kernel itself finds (`Buffer.placed`)."""
+        placed = {one for one in self.effects[leaf].all if one.placed}
+        declared = (site.statement for site in self.sites)
+        addresses = [one.initial for one in declared if isinstance(one, Allocate) and one.buffer in placed]
+        extents = (extent for one in placed for extent in (*one.shape, *(one.strides or ())))
+        return [one for one in (*addresses, *extents) if isinstance(one, Expr)]
+
     # Who may bring data ---------------------------------------------------------------------------
 
     def bringing(self, tiles: Iterable[Buffer]) -> set[Statement]:
