@@ -125,7 +125,8 @@ class Pieces:
             size = self._bytes_from(tensor, index)
         if guard is not None:
             return Select(UINT32, guard, size, const(0, UINT32))
-        return None if isinstance(size, Const) else size
+        whole = tensor.dtype.nbytes(self.width)
+        return None if isinstance(size, Const) and size.value == whole else size
 
     def _bytes_from(self, tensor: Buffer, index: Expr) -> Expr:
         """Bytes of a piece whose first element is in bounds: fewer than all of it where the row ends within."""
