@@ -23,18 +23,15 @@ from tilewright.emulator.tensor_map import TensorMap, encode_map
 from tilewright.emulator.toolchain import Text, compile_text, core, warp_size
 from tilewright.errors import EmulationError, EmulationFailed, Span
 from tilewright.options import options
+from tilewright.targets.cuda.emulation import CUDA
 from tilewright.targets.cuda.tma import TmaDescriptor
+from tilewright.targets.emulation import Vocabulary
 
 GUARD = 4096
 """Bytes of no-man's-land around each array."""
 
 LEAST_ALIGNMENT = 32
 """Arrays lie here at the same place modulo this many bytes as where they come from."""
-
-_TALKS = re.compile(
-    r"\b(tma_reduce_add|bulk_reduce_add|atomic_\w+|load_acquire|store_release|add_release|grid_sync|volatile)\b"
-)
-"""Words of texts whose blocks may talk to each other: those run on one core, so that a seed reproduces them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +167,10 @@ def _resolver(text: Text, positions: Sequence[Sequence[Any]]) -> Callable[[int],
     return resolve
 
 
-def launch_registers(source: str, kernel: str, threads: int) -> int:
-    """Registers a thread starts with, from the launch bounds in the text; 0 where it states none."""
-    found = re.search(r"TW_KERNEL\(\s*\d+\s*,\s*(\d+)\s*\)\s*" + re.escape(kernel) + r"\b", source)
-    return min(65536 // (threads * int(found.group(1))) // 8 * 8, 248) if found else 0
+def launch_registers(source: str, kernel: str, threads: int, available: int) -> int:
+    """Registers a thread starts with, from the launch bounds in the text; 0 where it states none, or none are counted."""
+    found = available and re.search(r"TW_KERNEL\(\s*\d+\s*,\s*(\d+)\s*\)\s*" + re.escape(kernel) + r"\b", source)
+    return min(available // (threads * int(found.group(1))) // 8 * 8, 248) if found else 0
 
 
 def _launch_sizes(*given: int | Sequence[int]) -> list[tuple[int, ...]]:
@@ -215,7 +212,7 @@ def run(
     workers: int = 0,
     seconds: float = 600.0,
     poison: int = 0x7FF7A5A57FF7A5A5,
-    vocabulary: str = "cuda",
+    vocabulary: Vocabulary = CUDA,
     file: str = "kernel.cu",
     report: Callable[[str], None] = print,
 ) -> Emulation:
@@ -248,14 +245,15 @@ def run(
         library.tw_image(text.entry, ctypes.byref(low), ctypes.byref(high))
         blocks = math.prod(sizes[2])
         clusters = math.prod(sizes[0]) // blocks
-        fit = max(1, min(2048 // threads, (228 << 10) // (shared_bytes + 1024)))
+        fit = max(1, min(vocabulary.threads // threads, vocabulary.shared_bytes // (shared_bytes + 1024)))
         resident = max(1, multiprocessors * fit // blocks)
+        talks = bool(vocabulary.talks and re.search(vocabulary.talks, source))
         if not workers:
-            workers = 1 if _TALKS.search(source) or trace or faults else min(os.cpu_count() or 1, clusters, 16)
+            workers = 1 if talks or trace or faults else min(os.cpu_count() or 1, clusters, 16)
         order = make_launch(
             grid=sizes[0], block=sizes[1], cluster=sizes[2], warp_size=warp_size(vocabulary), shared_bytes=shared_bytes, shared_base=1024, check=check,
             schedule=SCHEDULES[schedule], workers=workers, resident=resident, trace=(1 if trace else 0) | (2 if census else 0),
-            unsettled=bool(len(unsettled)), fences_memory="fence_" in source, weak_arrivals="mbarrier_arrive_cluster(" in source, registers=launch_registers(source, kernel, threads) if registers is None else registers, seed=seed, poison=poison, milliseconds=int(1000 * seconds),
+            unsettled=bool(len(unsettled)), fences_memory="fence_" in source, weak_arrivals="mbarrier_arrive_cluster(" in source, registers=launch_registers(source, kernel, threads, vocabulary.registers) if registers is None else registers, seed=seed, poison=poison, milliseconds=int(1000 * seconds),
             entry=text.entry, arguments=base, allocations=allocations,
             allocation_count=len(arrays), arena_low=space.base, arena_high=space.base + space.bytes, text_low=low.value,
             text_high=high.value, faults=planted, fault_count=len(faults),
@@ -367,7 +365,7 @@ def emulate(
     seconds : after which a run is stopped and reported.
     report : what shows the lines that the kernel prints.
     faults, census, workers, poison, vocabulary, file : planted faults, whether operations are counted, OS threads, what
-        memory holds before it is written, the header directory, and what the text's own lines are called.
+        memory holds before it is written, whose words the text uses, and what the text's own lines are called.
 
     Returns
     -------

@@ -22,12 +22,10 @@ from tilewright import processes
 from tilewright.cache import cached, digest
 from tilewright.errors import CompilerNotFound, EmulationFailed, near
 from tilewright.options import options
+from tilewright.targets.emulation import Vocabulary
 
 HOST = Path(__file__).parent / "host"
-"""Directory of the core's sources (`core/`) and of one header directory for each vocabulary."""
-
-DEVICE = Path(__file__).parent.parent / "targets" / "cuda" / "device"
-"""Where headers lie that device and emulator share, because they are plain C++."""
+"""Directory of the core's sources (`core/`) and of one header directory for each family of machines."""
 
 CORE_FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fno-strict-aliasing", "-pthread", "-w")
 TEXT_FLAGS = (
@@ -126,17 +124,17 @@ def _contents(directory: Path) -> bytes:
 
 
 @functools.cache
-def warp_size(vocabulary: str) -> int:
+def warp_size(vocabulary: Vocabulary) -> int:
     """How many threads of a vocabulary's machine run together: its headers define ``TW_WARP_SIZE``.
 
     Raises
     ------
     EmulationFailed : they do not.
     """
-    found = re.search(rb"#define TW_WARP_SIZE (\d+)", _contents(HOST / vocabulary))
+    found = re.search(rb"#define TW_WARP_SIZE (\d+)", _contents(vocabulary.folder))
     if found is None:
         raise EmulationFailed(
-            f"the vocabulary {vocabulary} does not say how many threads run together",
+            f"the vocabulary {vocabulary.name} does not say how many threads run together",
             hint="write #define TW_WARP_SIZE in its header",
         )
     return int(found.group(1))
@@ -205,14 +203,14 @@ def core(wanted: str = "") -> ctypes.CDLL:
 _loaded: dict[tuple[str, str], Text] = {}
 
 
-def compile_text(source: str, kernel: str, vocabulary: str, check: bool, name: str = "kernel.cu") -> Text:
+def compile_text(source: str, kernel: str, vocabulary: Vocabulary, check: bool, name: str = "kernel.cu") -> Text:
     """A text compiled for this machine and loaded.
 
     Parameters
     ----------
     source : C++ in the words of the vocabulary.
     kernel : name of the kernel function, or an expression that names it (a template's instance).
-    vocabulary : directory of headers below ``host/``.
+    vocabulary : whose words it is written in.
     check : with the instrumentation that checks need.
     name : what the text's own lines are called in reports; ``#line`` directives say otherwise.
 
@@ -226,7 +224,7 @@ def compile_text(source: str, kernel: str, vocabulary: str, check: bool, name: s
     flags = (*TEXT_FLAGS, *(CHECK_FLAGS if check else PLAIN_FLAGS))
     whole = f'#line 1 "{name}"\n{source}\n'
     instance = "" if kernel.isidentifier() else kernel
-    headers = _contents(HOST / vocabulary) + _contents(DEVICE) + (HOST / "core" / "interface.h").read_bytes()
+    headers = b"".join(map(_contents, vocabulary.folders)) + (HOST / "core" / "interface.h").read_bytes()
     key = digest("emulated text", whole, instance, headers, ENTRY, repr(compiler), repr(flags), str(library))
     if (key, kernel) in _loaded:
         return _loaded[key, kernel]
@@ -245,16 +243,17 @@ def compile_text(source: str, kernel: str, vocabulary: str, check: bool, name: s
     return text
 
 
-def _build(whole: str, instance: str, vocabulary: str, flags: Sequence[str], scratch: Path) -> None:
+def _build(whole: str, instance: str, vocabulary: Vocabulary, flags: Sequence[str], scratch: Path) -> None:
     """Compile a text with entries for all its kernels (the compiler's own runtime is not linked), and link it to the core."""
     compiler, library = find_compiler(options().compiler), core_path(options().compiler)
-    for header in set(re.findall(r'#include\s+"(tilewright_wgmma_\w+\.cuh)"', whole)):
-        (scratch / header).write_text("")
+    for header in set(re.findall(r'#include\s+"([^"]+)"', whole)):
+        if vocabulary.generated and re.fullmatch(vocabulary.generated, header):
+            (scratch / header).write_text("")
     source, compiled, linked = scratch / "kernel.cpp", str(scratch / "kernel.o"), str(scratch / "kernel.so")
     command = [
         *compiler.command,
         *flags,
-        *(f"-I{path}" for path in (scratch, HOST / vocabulary, HOST / "core", DEVICE)),
+        *(f"-I{path}" for path in (scratch, vocabulary.folder, HOST / "core", *vocabulary.shared)),
     ]
     source.write_text(whole)
     if re.search(r"^\s*#\s*define", whole, re.M):  # macros may make kernels: look behind the preprocessor

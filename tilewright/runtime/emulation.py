@@ -31,7 +31,8 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
     EmulationFailed : the target's programs are no device text.
     EmulationError : the emulator found mistakes.
     """
-    if program.source.language != "cu":
+    vocabulary = program.target.emulation
+    if vocabulary is None:
         raise EmulationFailed(
             f"{program.target.name} code runs on this machine as it is", hint='compile with target="cuda -arch=sm_80"'
         )
@@ -61,7 +62,8 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
             emulate(
                 text, program.source.entries[number], [flat.get(id(value), value) for value in given], grid=grid,
                 block=(x * y * z, 1, 1), cluster=clusters[number], shared_bytes=shared[number],
-                memory=memory, tables=tables, unsettled=unsettled, named=tensors, tiles=tiles[number], **options,
+                memory=memory, tables=tables, unsettled=unsettled, named=tensors, tiles=tiles[number], vocabulary=vocabulary,
+                **options,
             )  # fmt: skip
 
         if beside[number]:

@@ -9,6 +9,7 @@ import pytest
 
 from tilewright.emulator import emulate, toolchain
 from tilewright.options import override
+from tilewright.targets.emulation import Vocabulary
 
 HEADER = """
 #pragma once
@@ -35,7 +36,7 @@ def scaled(place, factor):
     toolchain._loaded.clear()
     x = np.arange(32, dtype=np.float32)
     text = TEXT.format(name="words", factor=factor)
-    emulate(text, "scale", [x], grid=(1,), block=(32,), vocabulary=str(place / "words"), check=False)
+    emulate(text, "scale", [x], grid=(1,), block=(32,), vocabulary=Vocabulary("words", place / "words"), check=False)
     return x[1]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tilewright.emulator import Emulation, run
 from tilewright.errors import EmulationFailed
+from tilewright.targets.emulation import Vocabulary
 
 HEADER = """
 #pragma once
@@ -41,7 +42,7 @@ def launched(folder: Path, header: str, part: str, schedule: str) -> tuple[Emula
     out, votes = np.zeros(128, np.int32), np.zeros(2, np.uint64)
     found = run(
         KERNEL.replace("@", part), "exchanged", [out, votes], grid=(1,), block=(128,), shared_bytes=512, registers=0,
-        schedule=schedule, seed=3, vocabulary=str(folder),
+        schedule=schedule, seed=3, vocabulary=Vocabulary("waves", folder),
     )  # fmt: skip
     return found, out, votes
 

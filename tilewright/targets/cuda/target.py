@@ -12,6 +12,7 @@ from tilewright.ir.visitor import find, kernels
 from tilewright.machine.arch import Arch
 from tilewright.passes.tile.meet_grid import meets
 from tilewright.targets.base import Source, Target, register_target
+from tilewright.targets.cuda import emulation
 from tilewright.targets.cuda.arch import arch, detect
 from tilewright.targets.cuda.compiler import Binary, compile_text, headers_hash
 from tilewright.targets.cuda.driver import require_driver
@@ -164,4 +165,4 @@ def code_of(param: Buffer | Var | TensorMap) -> str:
     return _CODES["float32" if is_narrow_float(param) else param.dtype.name]
 
 
-CUDA = register_target(Target("cuda", detect, arch, OVERRIDES, emit, compiler_key, build, load))
+CUDA = register_target(Target("cuda", detect, arch, OVERRIDES, emit, compiler_key, build, load, emulation.CUDA))

@@ -1,0 +1,19 @@
+"""CUDA's words for the emulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilewright.targets.emulation import Vocabulary
+
+CUDA = Vocabulary(
+    name="cuda",
+    folder=Path(__file__).parents[2] / "emulator" / "host" / "cuda",
+    shared=(Path(__file__).parent / "device",),
+    generated=r"tilewright_wgmma_\w+\.cuh",
+    talks=r"\b(tma_reduce_add|bulk_reduce_add|atomic_\w+|load_acquire|store_release|add_release|grid_sync|volatile)\b",
+    threads=2048,
+    shared_bytes=228 << 10,
+    registers=65536,
+)
+"""The words of `docs/cuda_vocabulary.md`, on a multiprocessor of Hopper."""
