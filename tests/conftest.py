@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # The rest is imported where it is used, so that the tests of a room run while a later room is broken.
 
-os.environ.setdefault("TILEWRIGHT_VERIFY", "1")  # after every pass, in every test
+os.environ.setdefault("TILEWRIGHT_VERIFY", "1")  # the whole program after every pass, in every test
 hypothesis.settings.register_profile("tilewright", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("tilewright")
 
@@ -69,7 +69,7 @@ LARGE = 20_000
 """Nodes of a program that is seldom read back: it has the same kinds of them as smaller ones."""
 
 
-def verify_and_read_back(function: Function) -> None:
+def verify_and_read_back(function: Function, *, afresh: bool = True, by_author: bool = True) -> None:
     """What ``verify`` does, and that text and JSON give the program back, for one program in four, of large ones for one in forty."""
     from tilewright.ir.parser import parse
     from tilewright.ir.printer import print_program
@@ -77,7 +77,7 @@ def verify_and_read_back(function: Function) -> None:
     from tilewright.ir.verifier import verify
     from tilewright.ir.visitor import walk
 
-    verify(function)
+    verify(function, afresh=afresh, by_author=by_author)
     size = sum(1 for _ in walk(function))
     if zlib.crc32(f"{function.name} {function.stage} {size}".encode()) % (4 if size < LARGE else 40) == 0:
         text = print_program(function)

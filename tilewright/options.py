@@ -35,7 +35,7 @@ class Options:
     target : TILEWRIGHT_TARGET, what ``target="auto"`` means; empty for the best device present.
     compiler : TILEWRIGHT_CC, command of the C compiler for the cpu target and the emulator.
     num_threads : TILEWRIGHT_NUM_THREADS, threads of the cpu target; 0 for all cores.
-    verify : TILEWRIGHT_VERIFY, 1 verifies the program after every pass.
+    verify : TILEWRIGHT_VERIFY, 1 verifies the whole program after every pass, not only what the pass changed.
     dump : TILEWRIGHT_DUMP, 1 prints the program after every pass that changed it; a name, after that pass.
     """
 

@@ -21,7 +21,7 @@ _ARITHMETIC = frozenset({"add", "sub", "mul", "min", "max"})
 
 def expression_problems(node: Expr | Region, stage: Stage) -> Iterator[str]:
     """What is wrong with `node` itself at `stage`."""
-    if isinstance(node, Expr) and node.dtype.lanes != 1 and not stage.vectors:
+    if not stage.vectors and isinstance(node, Expr) and node.dtype.lanes != 1:
         yield f"a vector ({node.dtype}) has no place at stage {stage.name}"
     rule = _RULES.get(type(node))
     if rule is None:
@@ -169,13 +169,10 @@ def _integers(buffer: Buffer, indices: Sequence[Expr]) -> Iterator[str]:
 
 
 def _range_problems(buffer: Buffer, dimension: int, start: Expr, extent: Extent, stage: Stage) -> Iterator[str]:
-    """Accesses that an author wrote out of bounds; a global buffer may be read and written beyond its end.
-
-    Later stages write iterations out, under conditions that only the arguments decide: an index there may be any number.
-    """
+    """Accesses that an author wrote out of bounds; a global buffer may be read and written beyond its end."""
     size = buffer.shape[dimension]
     if (
-        stage.name != "traced"
+        not stage.by_author
         or buffer.scope == "global"
         or not isinstance(start, nodes.Const)
         or not isinstance(size, int)

@@ -43,12 +43,14 @@ def node(cls: type[N]) -> type[N]:
 
 
 class Record:
-    """Base of all IR classes: room for what a traversal finds directly below a node, and the kinds of nodes anywhere below it."""
+    """Base of all IR classes: room for what a traversal finds directly below a node, the kinds of nodes anywhere below it,
+    and where the verifier found nothing wrong with it."""
 
-    __slots__ = ("below", "kinds")
+    __slots__ = ("below", "kinds", "sound")
 
     below: tuple[Any, ...]
     kinds: int
+    sound: Any
 
 
 # Expressions ------------------------------------------------------------------------------------

@@ -4,23 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import DType
 from tilewright.ir.expression_rules import expression_problems, extent_problems
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Buffer, Expr, Function, Kernel, Statement, Var
-from tilewright.ir.stages import STAGES
+from tilewright.ir.stages import STAGES, between_passes
 from tilewright.ir.visitor import find, walk
+
+
+@dataclass(slots=True)
+class Names:
+    """The names that part of a program mentions, and those that it binds itself."""
+
+    used: set[Var | Buffer] = field(default_factory=set)
+    bound: set[Var | Buffer] = field(default_factory=set)
 
 
 class ScopeRules:
     """What is wrong with declarations and expressions, given where a verifier stands."""
 
-    def __init__(self, function: Function) -> None:
-        self.program = function
+    def __init__(self, function: Function, afresh: bool, by_author: bool) -> None:
+        self.program, self.afresh = function, afresh
+        self.names = Names()
+        self.reports = 0
         self.stage = STAGES.get(function.stage, STAGES["traced"])
+        if not by_author:
+            self.stage = between_passes(self.stage)
         self.found: list[tuple[Statement | Function, str]] = []
         self.visible: set[Var | Buffer] = set()
         self.allocated = {found.buffer for found in find(function, nodes.Allocate)}
@@ -32,6 +45,7 @@ class ScopeRules:
         self.in_loop = False
 
     def report(self, where: Statement | Function, problem: str) -> None:
+        self.reports += 1
         if (where, problem) not in self.found:
             self.found.append((where, problem))
 
@@ -47,12 +61,22 @@ class ScopeRules:
         for name, value in before.items():
             setattr(self, name, value)
 
+    @contextmanager
+    def naming(self) -> Iterator[Names]:
+        """The names of what is checked inside."""
+        outside, self.names = self.names, Names()
+        yield self.names
+        outside.used |= self.names.used
+        outside.bound |= self.names.bound
+        self.names = outside
+
     def bind(self, where: Statement | Function, owner: Var | Buffer) -> None:
         kind = "variable" if isinstance(owner, Var) else "buffer"
         if owner in self.bound:
             self.report(where, f"the {kind} {owner.name} is bound a second time")
         self.bound.add(owner)
         self.visible.add(owner)
+        self.names.bound.add(owner)
 
     def buffer(self, where: Statement | Function, buffer: Buffer) -> None:
         """Check the declaration of a buffer."""
@@ -86,11 +110,17 @@ class ScopeRules:
         if not source.packed and sizes[0] is not None and sizes[1] is not None and sizes[0] > sizes[1]:
             self.report(where, f"{buffer.name} has {sizes[0]} bytes, the buffer it views {sizes[1]}")
 
+    def is_plain_view(self, owner: Var | Buffer) -> TypeGuard[Buffer]:
+        """Whether a name is a view's that is not declared anywhere: it is in scope where its source is."""
+        return isinstance(owner, Buffer) and owner.source is not None and owner not in self.allocated
+
     def use(self, where: Statement | Function, owner: Var | Buffer) -> None:
         """`owner` is mentioned: it must be in scope (a view, through what it is a view of)."""
+        self.names.used.add(owner)
         if owner in self.visible:
             return
-        if isinstance(owner, Buffer) and owner.source is not None and owner not in self.allocated:
+        if self.is_plain_view(owner):
+            assert owner.source is not None
             if owner in self.bound:
                 self.use(where, owner.source)
             else:
@@ -103,15 +133,25 @@ class ScopeRules:
     def expression(self, where: Statement | Function, root: Any, *, effect: bool = False) -> None:
         """Check an expression or region and all below it; `effect` allows a call for its effect at the root."""
         for node in walk(root):
-            if isinstance(node, (Var, Buffer)):
+            kind = type(node)
+            if kind is Var:
                 self.use(where, node)
-            if isinstance(node, Buffer):
+            elif kind is Buffer:
+                self.use(where, node)
                 self.placed(where, node)
-                continue
-            for problem in expression_problems(node, self.stage):
-                self.report(where, problem)
-            if isinstance(node, nodes.Call):
-                self.call(where, node, effect and node is root)
+            else:
+                if self.afresh or getattr(node, "sound", None) is not self.stage:
+                    self.alone(where, node)
+                if kind is nodes.Call:
+                    self.call(where, node, effect and node is root)
+
+    def alone(self, where: Statement | Function, node: Any) -> None:
+        """Check an expression or region by itself."""
+        reports = self.reports
+        for problem in expression_problems(node, self.stage):
+            self.report(where, problem)
+        if reports == self.reports:
+            object.__setattr__(node, "sound", self.stage)
 
     def placed(self, where: Statement | Function, buffer: Buffer) -> None:
         """A buffer's scope must exist at this stage, and be reachable from here."""

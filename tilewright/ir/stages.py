@@ -6,7 +6,8 @@ with ``function.with_body(body, stage="laid_out")``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, replace
 
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Statement
@@ -25,6 +26,8 @@ class Stage:
     scopes : scopes of the buffers that a kernel may use.
     vectors : whether loads, stores and arithmetic may have several lanes.
     flat : whether every buffer of a kernel has one dimension, and every access of it one index.
+    by_author : whether accesses are as the author wrote them, so that one that misses its tile is a mistake.  Passes write
+        iterations out, under conditions that only the arguments decide: an index there may be any number.
     """
 
     name: str
@@ -34,6 +37,7 @@ class Stage:
     scopes: frozenset[str]
     vectors: bool
     flat: bool
+    by_author: bool = False
 
 
 HOST_STATEMENTS: frozenset[type[Statement]] = frozenset({
@@ -58,7 +62,7 @@ STAGES: dict[str, Stage] = {
     for stage in (
         Stage(
             "traced", "what the author wrote: loops, tile operators, pipelines as wishes",
-            _TILE_STATEMENTS | {nodes.Pipelined}, True, _TILE_SCOPES, vectors=False, flat=False,
+            _TILE_STATEMENTS | {nodes.Pipelined}, True, _TILE_SCOPES, vectors=False, flat=False, by_author=True,
         ),
         Stage(
             "pipelined", "pipelines have become plain loops whose buffers have stages",
@@ -83,3 +87,9 @@ STAGES: dict[str, Stage] = {
     )
 }  # fmt: skip
 """Every stage by name, in order."""
+
+
+@functools.cache
+def between_passes(stage: Stage) -> Stage:
+    """What is legal at a stage when a pass has run."""
+    return replace(stage, by_author=False)

@@ -6,28 +6,32 @@ Every violation is reported at once, beside the statement it concerns in the pri
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright.errors import InvalidProgram, near
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import UINT64
 from tilewright.ir.expression_rules import counted, extent_problems, index_problems
-from tilewright.ir.nodes import Buffer, Const, Expr, Function, Kernel, Region, Seq, Statement, TileOperator
+from tilewright.ir.nodes import Buffer, Const, Expr, Function, Kernel, Region, Seq, Statement, TileOperator, Var
 from tilewright.ir.printer import print_program
 from tilewright.ir.scope_rules import ScopeRules
 from tilewright.ir.signature import root, size_variables
 from tilewright.ir.stages import HOST_STATEMENTS, STAGES
-from tilewright.ir.visitor import children, find, walk
+from tilewright.ir.visitor import children, holds
 
 
-def verify(function: Function) -> None:
-    """Check `function` against the rules of the IR and of its stage.
+def verify(function: Function, *, afresh: bool = True, by_author: bool = True) -> None:
+    """Check `function` against the rules of the IR and of its stage; `by_author` says whether no pass has run yet.
+
+    Nodes never change, and passes share them: where not `afresh`, statements that were found sound in a place like theirs are
+    only asked whether the names that they use are in scope.  That is cheap enough to follow every pass.
 
     Raises
     ------
     InvalidProgram : with every violation, and the program printed with each beside its statement.
     """
-    found = violations(function)
+    found = violations(function, afresh=afresh, by_author=by_author)
     if not found:
         return
     marks: dict[Any, list[str]] = {}
@@ -42,11 +46,28 @@ def verify(function: Function) -> None:
     )
 
 
-def violations(function: Function) -> list[tuple[Statement | Function, str]]:
+def violations(
+    function: Function, *, afresh: bool = True, by_author: bool = True
+) -> list[tuple[Statement | Function, str]]:
     """Every violation in `function`: the statement (or the function itself) and one sentence."""
-    verifier = _Verifier(function)
+    verifier = _Verifier(function, afresh, by_author)
     verifier.function()
     return verifier.found
+
+
+@dataclass(frozen=True, slots=True)
+class _Sound:
+    """What is left to ask of a statement in which nothing was wrong.
+
+    Attributes
+    ----------
+    place : what the rules look at around it.
+    used, bound : the names that it takes from outside, and those that it binds.
+    """
+
+    place: tuple[Any, ...]
+    used: frozenset[Var | Buffer]
+    bound: frozenset[Var | Buffer]
 
 
 class _Verifier(ScopeRules):
@@ -83,6 +104,36 @@ class _Verifier(ScopeRules):
                 self.statement(statement)
 
     def statement(self, statement: Statement) -> None:
+        place = (self.stage, self.kernel is None, self.role is None, self.in_parallel, self.in_loop)
+        known = None if self.afresh else getattr(statement, "sound", None)
+        if known is not None and known.place == place and self.in_scope(known):
+            self.known(statement, known)
+            return
+        reports = self.reports
+        with self.naming() as names:
+            self.checked(statement)
+        if reports == self.reports and not holds(statement, *_IN_CONTEXT):
+            sound = _Sound(place, frozenset(names.used - names.bound), frozenset(names.bound))
+            object.__setattr__(statement, "sound", sound)
+
+    def in_scope(self, known: _Sound) -> bool:
+        """Whether the names that a statement uses and binds fit here."""
+        missing = known.used - self.visible
+        return self.bound.isdisjoint(known.bound) and all(self.is_plain_view(one) for one in missing)
+
+    def known(self, statement: Statement, known: _Sound) -> None:
+        """A statement that was sound in a place like this."""
+        for view in known.used - self.visible:
+            self.use(statement, view)
+        self.bound |= known.bound
+        self.names.used |= known.used
+        self.names.bound |= known.bound
+        if isinstance(statement, nodes.Let):
+            self.visible.add(statement.var)
+        elif isinstance(statement, nodes.Allocate):
+            self.visible.add(statement.buffer)
+
+    def checked(self, statement: Statement) -> None:
         self.allowed(statement)
         if isinstance(statement, TileOperator):
             self.tile_operator(statement)
@@ -279,14 +330,13 @@ class _Verifier(ScopeRules):
                 self.report(role, f"the role has {role.instances} instances of {role.warps} warps")
             if registers is not None and (registers % 8 or not 24 <= registers <= 256):
                 self.report(role, "registers are given to whole warpgroups, a multiple of 8 from 24 to 256")
-            own = {found.buffer for found in find(role.body, nodes.Allocate)}
-            for found in walk(role.body):
-                if isinstance(found, Buffer) and found.scope == "fragment" and root(found) not in own:
-                    self.report(role, f"the fragment {found.name} lies in registers of other threads than this role's")
-            with self.scope():
+            with self.naming() as mentioned, self.scope():
                 if role.index is not None:
                     self.bind(role, role.index)
                 self.body(role.body, role=role, in_loop=False)
+            for found in _buffers(mentioned.used):
+                if found.scope == "fragment" and root(found) not in mentioned.bound:
+                    self.report(role, f"the fragment {found.name} lies in registers of other threads than this role's")
 
     def enter_kernel(self, kernel: Kernel) -> None:
         if not 1 <= len(kernel.grid) <= 3 or len(kernel.grid) != len(kernel.block_vars):
@@ -301,22 +351,28 @@ class _Verifier(ScopeRules):
                 self.expression(kernel, extent)
         if len(kernel.threads) != 3 or len(kernel.thread_vars) != 3 or any(count < 1 for count in kernel.threads):
             self.report(kernel, "a block has three thread indices with at least one thread each")
-        with self.scope(kernel=kernel, in_loop=False, channels={}):
+        with self.naming() as names, self.scope(kernel=kernel, in_loop=False, channels={}):
             for var in (*kernel.block_vars, *kernel.thread_vars):
                 self.bind(kernel, var)
             self.body(kernel.body)
-        self.annotations(kernel)
+        self.annotations(kernel, names.used | names.bound)
 
-    def annotations(self, kernel: Kernel) -> None:
+    def annotations(self, kernel: Kernel, named: set[Var | Buffer]) -> None:
         """Layouts and safe values must concern buffers that the kernel can reach."""
         for buffer, value in kernel.safe_values:
             if value.dtype != buffer.dtype:
                 self.report(kernel, f"the safe value of {buffer.name} is {value.dtype}, not {buffer.dtype}")
-        mentioned = set(find(kernel.body, Buffer)) | self.visible
         for buffer, _ in (*kernel.layouts, *kernel.safe_values):
-            if buffer not in mentioned:
+            if buffer not in named and buffer not in self.visible:
                 self.report(kernel, f"{buffer.name} has an annotation, but is not in the kernel")
 
+
+def _buffers(names: set[Var | Buffer]) -> list[Buffer]:
+    return sorted((one for one in names if isinstance(one, Buffer)), key=lambda one: one.name)
+
+
+_IN_CONTEXT = (Kernel, nodes.Roles, nodes.Channel, nodes.ChannelStatement)
+"""What is asked about more than its place: other channels, other roles, the block."""
 
 _STATEMENTS: dict[type, Callable[[_Verifier, Any], None]] = {
     Seq: _Verifier.body,

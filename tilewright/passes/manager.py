@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tilewright.errors import InternalError, InvalidProgram
 from tilewright.ir.nodes import Function
 from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
@@ -45,7 +46,12 @@ class Trace:
 
 
 def run_passes(function: Function, steps: Sequence[Step], context: Context) -> tuple[Function, list[Trace]]:
-    """Run `steps` in order on `function`; steps for other machines are left out."""
+    """Run `steps` in order on `function`; steps for other machines are left out.
+
+    Raises
+    ------
+    InternalError : a pass gave a program that its stage does not allow.
+    """
     settings = options()
     traces: list[Trace] = []
     for step in steps:
@@ -56,8 +62,14 @@ def run_passes(function: Function, steps: Sequence[Step], context: Context) -> t
         seconds = time.perf_counter() - started
         changed = result is not function
         traces.append(Trace(step.name, step.why, result, seconds, changed))
-        if settings.verify and changed:
-            verify(result)
+        if changed:
+            try:
+                verify(result, afresh=settings.verify, by_author=False)
+            except InvalidProgram as error:
+                raise InternalError(
+                    f"after the pass {step.name}, {error.message}", span=error.span,
+                    hint="this is a mistake of tilewright's, not yours: please report it with the program",
+                ) from None  # fmt: skip
         if settings.dump in (step.name, "1"):
             print(f"# after {step.name}\n{print_program(result) if changed else '(unchanged)'}")
         function = result
