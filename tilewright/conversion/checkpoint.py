@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.checkpoints import Checkpoint, open_checkpoint, save_safetensors
+from tilewright.checkpoints.bounds import is_file
 from tilewright.checkpoints.directory import INDEX, QUANTISERS_OWN
 from tilewright.checkpoints.whole import clear_leftovers, whole_directory
 from tilewright.conversion.experts import dense_stacks, each_bias, each_expert
@@ -31,7 +33,7 @@ from tilewright.conversion.layers import (
     recognise,
 )
 from tilewright.conversion.schemes import QuantizationScheme, finite_weight, quantization_scheme
-from tilewright.errors import CannotQuantize, InvalidCheckpoint, WrongArgumentKind
+from tilewright.errors import CannotQuantize, InvalidCheckpoint, TilewrightWarning, WrongArgumentKind
 from tilewright.progress import Progress
 from tilewright.quant.files import weight_tensors
 from tilewright.quant.weight import QuantizedWeight
@@ -166,7 +168,7 @@ def _check_destination(path: Path, source: Path, overwrite: bool) -> None:
 
 def _plan(path: str | Path, scheme: QuantizationScheme | None, skip: str | Iterable[str]) -> _Plan:
     source = open_checkpoint(path)
-    settings = quantization_settings(source.config)
+    settings = quantization_settings(source.config, source.directory)
     layers = {layer.main: layer for layer in recognise(source, settings)}
     pattern = skipping("skip", skip, source)
     taken = {name for layer in layers.values() for name in layer.tensors}
@@ -285,11 +287,30 @@ def _write_json(path: Path, value: Any) -> None:
 
 
 def _copy_companions(source: Path, room: Path) -> None:
-    """Tokenizers, templates and licences: every small file that holds no weights and is not written anew."""
+    """Tokenizers, templates and licences: every small file that holds no weights and is not written anew.
+
+    A link that leads out of the checkpoint is not followed: the result may be given to others, and must not hold files of this machine.
+    """
     for file in sorted(source.iterdir()) if source.is_dir() else []:
         written = (room / file.name).exists() or file.name in (INDEX, *QUANTISERS_OWN)
-        if file.is_file() and not written and file.suffix not in _NOT_COPIED and file.stat().st_size <= _BIGGEST_COPY:
-            try:
-                shutil.copyfile(file, room / file.name)
-            except OSError as error:
-                raise InvalidCheckpoint(f"{file.name} cannot be copied: {error.strerror}") from None
+        if written or file.suffix in _NOT_COPIED or not is_file(file) or file.stat().st_size > _BIGGEST_COPY:
+            continue
+        if not file.resolve().is_relative_to(_home(source)):
+            warnings.warn(
+                f"{file} is a link to {file.resolve()}, outside of the checkpoint: it is not copied",
+                TilewrightWarning,
+                stacklevel=4,
+            )
+            continue
+        try:
+            shutil.copyfile(file, room / file.name)
+        except OSError as error:
+            raise InvalidCheckpoint(f"{file.name} cannot be copied: {error.strerror}") from None
+
+
+def _home(source: Path) -> Path:
+    """The directory whose files are a checkpoint's: its own, or in the hub's cache, where snapshots are links, that of the model."""
+    place = source.resolve()
+    return (
+        place.parent.parent if place.parent.name == "snapshots" and (place.parent.parent / "blobs").is_dir() else place
+    )

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.conversion import readers
-from tilewright.conversion.readers import Settings, Tensors
+from tilewright.conversion.readers import Tensors
+from tilewright.conversion.settings import Settings, checked_settings
 from tilewright.errors import InvalidTensor, MissingTensor
 from tilewright.quant.files import CODES, METADATA, SUFFIXES
 from tilewright.quant.importers.bitsandbytes import STATES
@@ -63,30 +64,14 @@ class Form:
     extra: Callable[[Tensors, str], dict[str, np.ndarray]] = lambda tensors, layer: {}
 
 
-def quantization_settings(config: Mapping[str, Any]) -> Settings:
-    """The part of a configuration that is about quantisation, empty where there is none."""
-    found = config.get("quantization_config") or config.get("compression_config") or {}
-    if not isinstance(found, Mapping):
-        return {}
-    method = str(found.get("quant_method", "")).removeprefix("intel/").replace("_", "-")
-    if method == "auto-round":
-        return _of_auto_round(found)
-    if not method and found.keys() & {"load_in_4bit", "load_in_8bit"}:
-        return {**found, "quant_method": "bitsandbytes"}  # what its first users wrote
-    return found
+def quantization_settings(config: Mapping[str, Any], where: Any = "the checkpoint") -> Settings:
+    """The part of a configuration that is about quantisation, empty where there is none.
 
-
-def _of_auto_round(found: Mapping[str, Any]) -> Settings:
-    """AutoRound's configuration as that of the library whose packing it used."""
-    packing = str(found.get("packing_format", "auto_round:auto_gptq")).rpartition(":")[2].replace("auto_", "")
-    if packing == "awq":
-        return {**found, "quant_method": "awq", "version": "gemm"}
-    if packing in ("gptq", "round"):
-        return {**found, "quant_method": "gptq", "checkpoint_format": "gptq"}
-    raise InvalidTensor(
-        f"the checkpoint is quantised by AutoRound in the packing {found.get('packing_format')!r}",
-        hint="auto_round:auto_gptq and auto_round:auto_awq can be read",
-    )
+    Raises
+    ------
+    InvalidTensor : it says what cannot be.
+    """
+    return checked_settings(config, where, {name for form in FORMS.values() for name in form.methods})
 
 
 def recognise(tensors: Tensors, settings: Settings) -> list[Layer]:
@@ -119,7 +104,7 @@ def _no_rotations(settings: Settings) -> None:
     """Whether layers multiply by their weights alone: those of QuaRot and SpinQuant may rotate what comes in and goes out."""
     groups = (settings.get("transform_config") or {}).get("config_groups") or {}
     for name, group in groups.items():
-        places = {str(one.get("location")) for one in group.get("apply") or () if isinstance(one, Mapping)}
+        places = {str(one.get("location")) for one in (group or {}).get("apply") or () if isinstance(one, Mapping)}
         running = sorted(place for place in places if not place.startswith("weight"))
         if running:
             raise InvalidTensor(
@@ -179,7 +164,13 @@ def read_layer(tensors: Tensors, layer: Layer, settings: Settings) -> dict[str, 
     ------
     InvalidTensor, MissingTensor : tensors that make no weight of that form.
     """
-    return FORMS[layer.form].read(tensors, layer.name, settings)
+    try:
+        return FORMS[layer.form].read(tensors, layer.name, settings)
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        # A reader that lacks a check: its file is to blame all the same, and is named.
+        raise InvalidTensor(
+            f"{layer.name}: its tensors make no weight of the form {layer.form} ({type(error).__name__}: {error})"
+        ) from error
 
 
 def extra_tensors(tensors: Tensors, layer: Layer) -> dict[str, np.ndarray]:
@@ -200,8 +191,8 @@ def declared_activations(settings: Settings, layer: str) -> str | None:
     if method in ("fp8", "fbgemm_fp8") or settings.get("quant_algo") in ("FP8", "FP8_PER_CHANNEL_PER_TOKEN"):
         return "float8_e4m3fn"
     for group in (settings.get("config_groups") or {}).values() if method == "compressed-tensors" else ():
-        said = group.get("input_activations") if isinstance(group, Mapping) else None
-        if _targets(group, layer) and said and int(said.get("num_bits", 0)) == 8:
+        said = (group or {}).get("input_activations")
+        if said and said.get("num_bits") == 8 and _targets(group, layer):
             return "int8" if said.get("type", "int") == "int" else "float8_e4m3fn"
     return None
 

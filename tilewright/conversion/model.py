@@ -141,7 +141,7 @@ def load_quantized(
             f"a {type(model).__name__} was given for a model", hint="load_quantized fills a torch.nn.Module"
         )
     source = open_checkpoint(checkpoint)
-    settings = quantization_settings(source.config)
+    settings = quantization_settings(source.config, source.directory)
     found = recognise(source, settings)
     known = dict(model.named_modules())
     absorbed = {name for layer in found for name in layer.tensors}

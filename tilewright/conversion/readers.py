@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from tilewright.checkpoints.gguf import GGUFTensor
+from tilewright.conversion.settings import Settings, block_of, weights_settings
 from tilewright.errors import InvalidTensor, MissingTensor
 from tilewright.quant.files import read_weight
 from tilewright.quant.importers import (
@@ -29,22 +29,19 @@ from tilewright.quant.importers import (
     read_hqq,
     read_torchao,
 )
-from tilewright.quant.importers.arrays import take
+from tilewright.quant.importers.arrays import matrix, take
 from tilewright.quant.importers.awq import FORMS as AWQ_FORMS
 from tilewright.quant.importers.compressed_tensors import words_of
 from tilewright.quant.importers.gptq import BITS as GPTQ_BITS
 from tilewright.quant.weight import QuantizedWeight
 
 Tensors = Mapping[str, np.ndarray]
-Settings = Mapping[str, Any]
-"""What a checkpoint's configuration says of its quantisation."""
-
 Weights = dict[str, QuantizedWeight]
 
 
 def _group(settings: Settings) -> int | None:
     group = settings.get("group_size")
-    return None if group in (None, -1) else int(group)
+    return None if group in (None, -1) else group
 
 
 def own(tensors: Tensors, layer: str, settings: Settings) -> Weights:
@@ -57,10 +54,10 @@ def own(tensors: Tensors, layer: str, settings: Settings) -> Weights:
 
 def gptq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """GPTQ.  Some layers may have other bits or groups than the configuration says (``dynamic``, ``extra_config``)."""
-    words, order = tensors[f"{layer}.qweight"], tensors.get(f"{layer}.g_idx")
+    words, order = matrix(tensors, f"{layer}.qweight"), tensors.get(f"{layer}.g_idx")
     order = order if order is not None and order.size else None  # some writers leave an empty one
     zeros, scales = take(tensors, layer, ".qzeros", "GPTQ"), take(tensors, layer, ".scales", "GPTQ")
-    bits, group = int(settings.get("bits", 4)), _group(settings)
+    bits, group = settings.get("bits", 4), _group(settings)
     if order is None and settings.get("desc_act") and scales.ndim == 2 and len(scales) > 1:
         raise MissingTensor(f"{layer}.g_idx is missing: the configuration says desc_act", hint="a shard may be missing")
     if order is not None and words.shape[0] * 32 % order.size == 0:
@@ -81,14 +78,14 @@ def _words(scales: np.ndarray, bits: int) -> int:
 def gptq_marlin(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """GPTQ saved for the Marlin kernel, ``B`` and ``s``."""
     scales = take(tensors, layer, ".s", "Marlin")
-    return {layer: from_marlin(tensors[f"{layer}.B"], scales, bits=int(settings.get("bits", 4)), name=layer)}
+    return {layer: from_marlin(tensors[f"{layer}.B"], scales, bits=settings.get("bits", 4), name=layer)}
 
 
 def awq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """AWQ in any of its forms; zero points in floats (llm-awq: ``scaled_zeros``) are gemv_fast's alone."""
     form = str(settings.get("version") or settings.get("checkpoint_format") or settings.get("format") or "gemm").lower()
     words, scales = tensors[f"{layer}.qweight"], take(tensors, layer, ".scales", "AWQ")
-    bits, group = int(settings.get("bits", settings.get("w_bit", 4))), _group(settings)
+    bits, group = settings.get("bits", settings.get("w_bit", 4)), _group(settings)
     points = tensors.get(f"{layer}.scaled_zeros", tensors.get(f"{layer}.qzeros"))
     if points is not None and points.dtype.kind != "i":
         return {layer: from_awq_fast(words, points, scales, group=group or -1, bits=bits, name=layer)}
@@ -103,7 +100,7 @@ def awq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
 
 def bitblas(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """GPTQModel's checkpoints for BitBLAS: rows of interleaved words, codes of 8 bits as they are."""
-    packed, bits = tensors[f"{layer}.qweight"], int(settings.get("bits", 4))
+    packed, bits = matrix(tensors, f"{layer}.qweight"), settings.get("bits", 4)
     zeros = tensors.get(f"{layer}.zeros", tensors.get(f"{layer}.qzeros"))
     weight = from_bitblas(
         packed, take(tensors, layer, ".scales", "BitBLAS"), zeros, W_dtype=f"{'int' if zeros is None else 'uint'}{bits}",
@@ -134,7 +131,7 @@ def bitsandbytes(tensors: Tensors, layer: str, settings: Settings) -> Weights:
 def bitsandbytes_int8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """LLM.int8; its codes are saved row by row."""
     order = tensors.get(f"{layer}.weight_format")
-    if order is not None and order.reshape(-1)[0] != 0:
+    if order is not None and (order.reshape(-1) != 0).any():
         raise InvalidTensor(
             f"{layer}.weight is in the order of a GPU's kernel", hint="weight_format 0 (row by row) can be read"
         )
@@ -142,12 +139,6 @@ def bitsandbytes_int8(tensors: Tensors, layer: str, settings: Settings) -> Weigh
 
 
 # compressed-tensors, fp8, fp4 ---------------------------------------------------------------------------
-
-
-def weights_settings(settings: Settings) -> list[Mapping[str, Any]]:
-    """What compressed-tensors says of weights, one entry a group of layers."""
-    groups = settings.get("config_groups") or {}
-    return [group["weights"] for group in groups.values() if isinstance(group, Mapping) and group.get("weights")]
 
 
 def _check_said(tensors: Tensors, layer: str, settings: Settings) -> None:
@@ -166,10 +157,10 @@ def _check_said(tensors: Tensors, layer: str, settings: Settings) -> None:
 
 def pack_quantized(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """compressed-tensors' packed integers; how many bits they have is told by their shape."""
-    packed, shape = tensors[f"{layer}.weight_packed"], take(tensors, layer, ".weight_shape", "packed")
+    packed, shape = matrix(tensors, f"{layer}.weight_packed"), take(tensors, layer, ".weight_shape", "packed")
     _check_said(tensors, layer, settings)
-    said = [int(entry.get("num_bits", 4)) for entry in weights_settings(settings)]
-    columns = int(shape[1]) if shape.size == 2 else 0
+    said = [entry.get("num_bits") or 4 for entry in weights_settings(settings)]
+    columns = int(shape[1]) if shape.shape == (2,) else 0
     known = (*said, 4, 8, 2, 3, 5, 6, 7, 1)
     fitting = [bits for bits in known if packed.shape[-1] in words_of(bits, columns)[: 2 if bits in said else 1]]
     weight = from_pack_quantized(
@@ -198,7 +189,7 @@ def float8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     shape, blocks = np.shape(scale), None
     # A checkpoint may have layers in blocks and others with a scale a row.
     if block and len(shape) == 2 and shape != (tensors[f"{layer}.weight"].shape[0], 1):
-        blocks = (int(block[0]), int(block[1]))
+        blocks = block_of(block)
     return {layer: from_float_quantized(tensors[f"{layer}.weight"], scale, block=blocks, name=layer)}
 
 
@@ -252,7 +243,7 @@ def packed_nvfp4(tensors: Tensors, layer: str, settings: Settings) -> Weights:
 
 def packed_mx(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """compressed-tensors' mxfp4 and mxfp6: 16 or 24 bytes beside each scale."""
-    packed, scales = tensors[f"{layer}.weight_packed"], tensors[f"{layer}.weight_scale"]
+    packed, scales = matrix(tensors, f"{layer}.weight_packed"), matrix(tensors, f"{layer}.weight_scale")
     if packed.shape[-1] == 24 * scales.shape[-1]:
         return {layer: from_mxfp6(packed, scales, name=layer)}
     return {layer: from_mxfp4(packed, scales, name=layer)}
@@ -271,6 +262,8 @@ def gguf(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     found, name = blocks_of(tensors)[layer], layer.removesuffix(".weight")
     if len(found.shape) != 3:
         return {name: from_gguf(found.data, found.type, found.shape, name=layer)}
+    if 0 in found.shape:
+        raise InvalidTensor(f"{layer} is {list(found.shape)}: there are no weights in it")
     experts = np.reshape(found.data, (found.shape[0], -1))
     return {
         f"{name}.{e}": from_gguf(experts[e], found.type, found.shape[1:], name=f"{layer} {e}")

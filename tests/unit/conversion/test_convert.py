@@ -33,7 +33,14 @@ from test_safetensors import gguf_of
 from tilewright.checkpoints import SafetensorsFile, open_checkpoint, save_safetensors
 from tilewright.cli import main
 from tilewright.conversion import convert_checkpoint, quantization_scheme
-from tilewright.errors import CannotQuantize, InvalidCheckpoint, InvalidTensor, MissingTensor, UnknownFormat
+from tilewright.errors import (
+    CannotQuantize,
+    InvalidCheckpoint,
+    InvalidTensor,
+    MissingTensor,
+    TilewrightWarning,
+    UnknownFormat,
+)
 from tilewright.quant import quantize
 from tilewright.quant.files import read_weight, weight_tensors
 
@@ -356,3 +363,80 @@ def test_slabs_of_rows_are_as_the_whole(name: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys.modules["tilewright.quant.quantize"], "AT_ONCE", 192)
     slabs = scheme.quantize(weight)
     assert (slabs.codes == whole.codes).all() and (slabs.dequantize() == whole.dequantize()).all()
+
+
+def test_links_that_lead_out_of_the_checkpoint_are_not_copied(tmp_path: Path) -> None:
+    checkpoint_of(tmp_path / "from", "int8")
+    (tmp_path / "secret").write_text("of this machine")
+    (tmp_path / "from" / "notes.txt").write_text("its own")
+    for name, to in (
+        ("tokenizer.json", tmp_path / "secret"),
+        ("merges.txt", Path("../secret")),
+        ("LICENSE", Path("notes.txt")),
+        ("gone", Path("nowhere")),
+    ):
+        (tmp_path / "from" / name).unlink(missing_ok=True)
+        (tmp_path / "from" / name).symlink_to(to)
+    (tmp_path / "from" / "folder").symlink_to(tmp_path)
+    with pytest.warns(TilewrightWarning, match="outside of the checkpoint: it is not copied") as caught:
+        convert_checkpoint(tmp_path / "from", tmp_path / "to")
+    assert len(caught) == 2
+    made = sorted(path.name for path in (tmp_path / "to").iterdir())
+    assert made == ["LICENSE", "config.json", "model.safetensors", "notes.txt"]
+    assert not any(
+        path.is_symlink() or "machine" in path.read_text(errors="replace") for path in (tmp_path / "to").iterdir()
+    )
+
+
+def test_snapshots_of_the_hubs_cache_are_links_into_it(tmp_path: Path) -> None:
+    checkpoint_of(tmp_path / "files", "int8")
+    blobs, snapshot = tmp_path / "models--x" / "blobs", tmp_path / "models--x" / "snapshots" / "abc"
+    blobs.mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    for number, path in enumerate(sorted((tmp_path / "files").iterdir())):
+        path.rename(blobs / str(number))
+        (snapshot / path.name).symlink_to(f"../../blobs/{number}")
+    convert_checkpoint(snapshot, tmp_path / "to")
+    assert (tmp_path / "to" / "tokenizer.json").read_text() == "{}" and not (
+        tmp_path / "to" / "tokenizer.json"
+    ).is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("form", "said", "message"),
+    [
+        ("bitnet", {"linear_class": "bogus"}, "linear_class: 'bogus', where one of bitlinear, autobitlinear is due"),
+        ("gptq", {"checkpoint_format": "bogus"}, "checkpoint_format: 'bogus', where one of gptq, gptq_v2, "),
+        ("gptq", {"bits": "four"}, "bits: 'four', where a number of bits from 1 to 16 is due"),
+        ("gptq", {"bits": True}, "bits: True, where"),
+        ("awq", {"bits": [4]}, r"bits: \[4\], where"),
+        ("awq", {"group_size": 0}, "group_size: 0, where a number of columns, or -1 for all is due"),
+        ("awq", {"group_size": 2**70}, "group_size: 1180591620717411303424, where"),
+        ("fp8 blocks", {"weight_block_size": [0, 2**70]}, r"weight_block_size: \[0, 1180591620717411303424\], where rows and columns"),
+        ("fp8 blocks", {"weight_block_size": "ab"}, "weight_block_size: 'ab', where"),
+        ("pack-quantized", {"config_groups": [1]}, r"config_groups: \[1\], where a table is due"),
+        ("pack-quantized", {"config_groups": {"a": 1}}, "config_groups: a: 1, where a table is due"),
+        ("pack-quantized", {"config_groups": {"a": {"weights": "x"}}}, "config_groups: a: weights: 'x', where a table is due"),
+        ("pack-quantized", {"config_groups": {"a": {"weights": {"num_bits": "x" * 999}}}}, "num_bits: 'xxx.* ..., where"),
+        ("pack-quantized", {"transform_config": {"config_groups": {"a": {"apply": 1}}}}, "apply: 1, where a list is due"),
+        ("gptq", {"quant_method": ["gptq"]}, r"quant_method: \['gptq'\], where a text is due"),
+    ],
+)  # fmt: skip
+def test_what_a_configuration_cannot_say_is_told(tmp_path: Path, form: str, said: dict[str, Any], message: str) -> None:
+    checkpoint_of(tmp_path / "from", form)
+    config = json.loads((tmp_path / "from" / "config.json").read_text())
+    config["quantization_config"] |= said
+    (tmp_path / "from" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InvalidTensor, match=message) as caught:
+        convert_checkpoint(tmp_path / "from", tmp_path / "to")
+    assert caught.value.message.startswith(f"{tmp_path / 'from'}: the configuration says ")
+    assert os.listdir(tmp_path) == ["from"]
+
+
+def test_what_another_method_says_is_its_own_business(tmp_path: Path) -> None:
+    checkpoint_of(tmp_path / "from", "gptq")
+    (tmp_path / "from" / "config.json").write_text(
+        json.dumps({"quantization_config": {"quant_method": "exl2", "bits": 4.25}})
+    )
+    with pytest.raises(InvalidTensor, match="quantised by 'exl2'"):
+        convert_checkpoint(tmp_path / "from", tmp_path / "to")

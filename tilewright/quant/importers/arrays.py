@@ -78,6 +78,19 @@ def take(tensors: Mapping[str, Any], prefix: str, name: str, format: str) -> Any
     return tensors[prefix + name]
 
 
+def matrix(tensors: Mapping[str, Any], name: str) -> Any:
+    """The tensor `name`, whose rows and columns are about to be counted.
+
+    Raises
+    ------
+    MissingTensor, InvalidTensor : there is none, or one of other dimensions.
+    """
+    found = take(tensors, name, "", "quantised")
+    if found.ndim != 2:
+        raise InvalidTensor(f"{name} is {found.dtype} {list(found.shape)}, where rows and columns are due")
+    return found
+
+
 def positive(name: str, value: int) -> int:
     """A size given by metadata.
 

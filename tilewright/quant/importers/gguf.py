@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.errors import InvalidTensor
 from tilewright.quant.importers import gguf_codebooks, gguf_k
-from tilewright.quant.importers.arrays import expect
+from tilewright.quant.importers.arrays import expect, positive
 from tilewright.quant.importers.assemble import assemble
 from tilewright.quant.weight import QuantizedWeight
 
@@ -60,7 +60,7 @@ def from_gguf(data: Any, type_name: str, shape: Sequence[int], *, name: str = "w
         )
     if len(shape) != 2:
         raise InvalidTensor(f"{name} has the shape {list(shape)}, where [N, K] is due")
-    N, K = (int(extent) for extent in shape)
+    N, K = (positive(f"{name}: an extent of the shape", int(extent)) for extent in shape)
     of = FORMATS[type_name]
     if K % of.elements:
         raise InvalidTensor(f"{name} has rows of {K} elements, which blocks of {of.elements} do not divide")

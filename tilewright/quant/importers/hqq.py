@@ -64,7 +64,9 @@ def from_hqq(
     groups = -(-N * K // g)
     carrier = np.int32 if packing == "3bit_32" else np.uint8
     packed = as_array(W_q)
-    packed = packed.view(carrier) if packed.dtype.kind in "fV" else packed
+    row = packed.shape[-1] * packed.itemsize if packed.ndim else 1
+    if packed.dtype.kind in "fV" and row % np.dtype(carrier).itemsize == 0:  # words that pass for floats
+        packed = packed.view(carrier)
     packed = expect(f"{name}.W_q", packed, [np.dtype(carrier).name], [-(-groups // runs), g], "[rows, group]")
     mask = carrier((1 << width) - 1)
     fields = [packed >> carrier(width * (runs - 1 - run)) & mask for run in range(runs)]
@@ -92,7 +94,10 @@ def read_hqq(tensors: Mapping[str, Any], name: str) -> QuantizedWeight:
     """
 
     def number(suffix: str) -> Any:
-        return take(tensors, name, f".{suffix}", "HQQ").reshape(-1)[0].item()
+        found = as_array(take(tensors, name, f".{suffix}", "HQQ"))
+        if found.size != 1 or found.dtype.kind not in "biuf" or not np.isfinite(found).all():
+            raise InvalidTensor(f"{name}.{suffix} is {found.dtype} {list(found.shape)}, where one number is due")
+        return found.reshape(-1)[0].item()
 
     for suffix in ("quant_scale", "quant_zero"):
         if f"{name}.{suffix}" in tensors and number(suffix):
@@ -100,9 +105,14 @@ def read_hqq(tensors: Mapping[str, Any], name: str) -> QuantizedWeight:
                 f"{name} has quantised scales or zero points ({suffix})", hint="HQQ itself gave them up"
             )
     text = bytes(as_array(take(tensors, name, ".packing", "HQQ")).astype(np.uint8)).decode("ascii", "replace")
-    shape = tuple(int(extent) for extent in as_array(take(tensors, name, ".shape", "HQQ")).reshape(-1))
-    if len(shape) != 2:
-        raise InvalidTensor(f"{name}.shape is {list(shape)}, where [N, K] is due")
+    extents = expect(
+        f"{name}.shape",
+        np.reshape(as_array(take(tensors, name, ".shape", "HQQ")), -1),
+        ["int64", "int32"],
+        [2],
+        "[N, K]",
+    )
+    shape = tuple(int(extent) for extent in extents)
     return from_hqq(
         tensors[f"{name}.W_q"], take(tensors, name, ".scale", "HQQ"), take(tensors, name, ".zero", "HQQ"),
         shape=(shape[0], shape[1]), bits=number("nbits"), group=number("group_size") if f"{name}.group_size" in tensors else None,

@@ -49,6 +49,7 @@ def from_marlin(qweight: Any, scales: Any, *, bits: int = 4, name: str = "weight
             f"{name}.qweight has {words.shape[1]} words a row, which tiles of {2 * COLUMNS} do not make"
         )
     factors = expect(f"{name}.scales", scales, FLOATS, [None, N], "[K / group, N]")
+    group = group_size(f"{name}.scales", K, factors.shape[0])
     tiles = fields(words, 4, 2 * N * 8).reshape(K // ROWS, N // COLUMNS, ROWS * COLUMNS)[:, :, _places()]
     codes = tiles.reshape(K // ROWS, N // COLUMNS, COLUMNS, ROWS).transpose(1, 2, 0, 3).reshape(N, K)
     return assemble(
@@ -57,7 +58,7 @@ def from_marlin(qweight: Any, scales: Any, *, bits: int = 4, name: str = "weight
         scales=_in_order(factors),
         zeros=np.full((1, 1), 8, np.uint8),
         zeros_mode="quantized",
-        block=(1, group_size(f"{name}.scales", K, factors.shape[0])),
+        block=(1, group),
         name=name,
     )
 
