@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.errors import InternalError, Span
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import UINT32, DType
+from tilewright.ir.dtypes import INT32, UINT32, DType
 from tilewright.ir.nodes import Buffer, Expr, Region, const, index_binary
 from tilewright.ir.visitor import key
 from tilewright.ops.prints import c_format
@@ -78,8 +78,11 @@ class CudaExpressions(CFamilyPrinter):
             unsigned = dtype.kind == "uint" or (self.is_nonnegative(node.left) and self.is_nonnegative(node.right))
             return self.infix(node.op, left, right) if unsigned else self.call(f"tw::{node.op}{of_type}", left, right)
         result = self.infix(node.op, left, right)
-        wraps = dtype.is_integer and dtype.bits < 32 and node.op not in nodes.COMPARISONS
-        return self._wrapped(result, dtype) if wraps else result
+        return result if node.op in nodes.COMPARISONS else self._in_range(result, dtype)
+
+    def _in_range(self, text: Text, dtype: DType) -> Text:
+        """The result of an operation: C++ works on int where a type is narrower, and what leaves the type's range must come back."""
+        return self._wrapped(text, dtype) if dtype.is_integer and dtype.bits < 32 else text
 
     def _wrapped(self, text: Text, dtype: DType) -> Text:
         """An int back in its narrow type."""
@@ -92,7 +95,8 @@ class CudaExpressions(CFamilyPrinter):
 
     def expression_Unary(self, node: nodes.Unary) -> Text:
         value = self.operand(self.expression(node.value), UNARY)
-        return Text({"neg": "-", "not": "!", "invert": "~"}[node.op] + value, UNARY)
+        result = Text({"neg": "-", "not": "!", "invert": "~"}[node.op] + value, UNARY)
+        return result if node.op == "not" else self._in_range(result, node.dtype)
 
     def expression_Select(self, select: nodes.Select) -> Text:
         """A choice between values; where memory is read for one that is of a class, a choice between words.
@@ -171,17 +175,19 @@ class CudaExpressions(CFamilyPrinter):
         if call.function == "cp_async_wait":
             return self.call(f"tw::cp_async_wait<{self.expression(call.operands[0])}>")
         arguments = [self._argument(part) for part in call.arguments]
-        if call.function in ("infinity", "abs") and call.dtype.is_integer:
-            return self.call("tw::abs", *arguments)
-        narrow = call.dtype.is_float and call.dtype.bits < 32
-        if (
-            narrow
-            and call.arguments
-            and isinstance(call.arguments[0], Expr)
-            and not call.function.startswith("shuffle")
-        ):
-            wide = [self.call("tw::to_float", text) for text in arguments]
-            return self.call(f"tw::convert<{TYPES[call.dtype.name]}>", self.call(f"tw::{call.function}", *wide))
+        given = call.arguments[0].dtype if call.arguments and isinstance(call.arguments[0], Expr) else call.dtype
+        if call.function == "abs" and given.is_integer:
+            # What is not signed is its own absolute value.
+            return arguments[0] if given.kind != "int" else self._in_range(self.call("tw::abs", *arguments), call.dtype)
+        if call.function == "popcount":
+            # The sign of a narrow type is not one of its bits more than once.
+            bits = self._convert(
+                f"uint{max(given.bits, 32)}_t", Text(f"(uint{max(given.bits, 8)}_t)({arguments[0]})", UNARY), given
+            )
+            return self._convert(TYPES[call.dtype.name], self.call("tw::popcount", bits), INT32)
+        if given.is_float and given.bits < 32 and not call.function.startswith("shuffle"):
+            result = self.call(f"tw::{call.function}", *(self.call("tw::to_float", text) for text in arguments))
+            return self.call(f"tw::convert<{TYPES[call.dtype.name]}>", result) if call.dtype.is_float else result
         return self.call(f"tw::{call.function}", *arguments)
 
     def _matrix_load(self, call: nodes.Call) -> Text:

@@ -153,14 +153,22 @@ typedef int32_t (*tw_block_function)(const void *arguments, int64_t block, uint8
 typedef int32_t (*tw_parallel_for_function)(int64_t blocks, int64_t scratch_bytes, tw_block_function function,
                                             const void *arguments);
 
-/* Integer division that rounds towards minus infinity. */
-#define TW_FLOOR_DIVISION(T)                                                            \
-  TW_INLINE T tw_floordiv_##T(T a, T b) { return a / b - ((a % b != 0) & ((a < 0) != (b < 0))); } \
-  TW_INLINE T tw_floormod_##T(T a, T b) { T r = a % b; return r + (((r != 0) & ((r < 0) != (b < 0))) ? b : 0); }
-TW_FLOOR_DIVISION(i8)
-TW_FLOOR_DIVISION(i16)
-TW_FLOOR_DIVISION(i32)
-TW_FLOOR_DIVISION(i64)
+/* Integer division that rounds towards minus infinity.  The least number by -1 wraps to itself, and by 0 both are 0, as NumPy
+   says: C leaves both open, and processors stop there. */
+#define TW_FLOOR_DIVISION(T, U)                                                         \
+  TW_INLINE T tw_floordiv_##T(T a, T b) {                                                \
+    if (b == 0 || b == -1) return b == 0 ? 0 : (T)((U)0 - (U)a);                         \
+    return a / b - ((a % b != 0) & ((a < 0) != (b < 0)));                                \
+  }                                                                                      \
+  TW_INLINE T tw_floormod_##T(T a, T b) {                                                \
+    if (b == 0 || b == -1) return 0;                                                     \
+    T r = a % b;                                                                         \
+    return r + (((r != 0) & ((r < 0) != (b < 0))) ? b : 0);                              \
+  }
+TW_FLOOR_DIVISION(i8, uint8_t)
+TW_FLOOR_DIVISION(i16, uint16_t)
+TW_FLOOR_DIVISION(i32, uint32_t)
+TW_FLOOR_DIVISION(i64, uint64_t)
 
 #define LANES 1
 #include "tilewright_lanes.h"

@@ -5,12 +5,16 @@
 
 namespace tw {
 
-// Quotient rounded towards minus infinity and its remainder, which has the sign of the divisor.
+// Quotient rounded towards minus infinity and its remainder, which has the sign of the divisor.  The least number by -1 wraps to
+// itself, and by 0 both are 0, as NumPy says: C++ leaves both open, and processors stop there.
 template <class T> TW_DEVICE T floordiv(T a, T b) {
+  if (b == 0) return 0;
+  if (T(-1) < T(0) && b == T(-1)) return T(0ull - (unsigned long long)a);
   const T quotient = a / b;
   return T(-1) < T(0) && a % b != 0 && (a % b < 0) != (b < 0) ? quotient - 1 : quotient;
 }
 template <class T> TW_DEVICE T floormod(T a, T b) {
+  if (b == 0 || (T(-1) < T(0) && b == T(-1))) return 0;
   const T remainder = a % b;
   return T(-1) < T(0) && remainder != 0 && (remainder < 0) != (b < 0) ? remainder + b : remainder;
 }
@@ -62,8 +66,8 @@ TW_DEVICE bool isinf(float x) { return ::fabsf(x) == bits_float(0x7F800000u); }
 TW_DEVICE bool isinf(double x) { return x == x && x - x != 0.0; }
 TW_DEVICE bool isfinite(float x) { return x - x == 0.0f; }
 TW_DEVICE bool isfinite(double x) { return x - x == 0.0; }
-TW_DEVICE int32_t abs(int32_t x) { return x < 0 ? -x : x; }
-TW_DEVICE int64_t abs(int64_t x) { return x < 0 ? -x : x; }
+TW_DEVICE int32_t abs(int32_t x) { return x < 0 ? int32_t(0u - uint32_t(x)) : x; }
+TW_DEVICE int64_t abs(int64_t x) { return x < 0 ? int64_t(0ull - uint64_t(x)) : x; }
 
 TW_DEVICE double fast_exp2(double x) { return ::exp2(x); }
 TW_DEVICE float fast_exp(float x) { return fast_exp2(x * 1.4426950408889634f); }
