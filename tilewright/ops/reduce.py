@@ -175,7 +175,7 @@ class Reduce(TileOperator):
         result = cast(get(total), self.destination.dtype)
         if not self.clear:
             old = Region(self.destination.buffer, destination, (1,) * len(destination))
-            result = self._with_old(combine, element(old, [const(0)]), get(total))
+            result = self.with_old(element(old, [const(0)]), get(total))
         return [
             begin(total, value(const(0))),
             serial("k", 1, length, step),
@@ -188,8 +188,9 @@ class Reduce(TileOperator):
         either = binary(combine, _truth(left), _truth(right))
         return cast(either, self.value_dtype)
 
-    def _with_old(self, combine: str, old: Expr, total: Expr) -> Expr:
+    def with_old(self, old: Expr, total: Expr) -> Expr:
         """The old destination combined: a sum before it is rounded, all else in the destination's dtype."""
+        combine = COMBINE[self.kind]
         if self.is_sum:
             return cast(binary(combine, cast(old, self.value_dtype), total), self.destination.dtype)
         return self._combined(combine, old, cast(total, self.destination.dtype))

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 from cuda_gemm import on
 
+import tilewright
 import tilewright.language as T
+from tilewright.interpreter import interpret
+from tilewright.ir.dtypes import ALL
 
 pytestmark = pytest.mark.sampled(3)
 
@@ -75,3 +78,31 @@ def test_threads_of_a_role_meet_among_themselves():
         product, tops = kernel.emulate(a, b, schedule=schedule, seed=seed)
         assert np.array_equal(product, a.astype(np.float32) @ b.astype(np.float32).T)
         assert np.array_equal(tops, a.reshape(64, 4, 32).max((0, 1)))
+
+
+@pytest.mark.parametrize(
+    ("source", "into"),
+    [("float16", "float16"), ("bfloat16", "bfloat16"), ("float8_e4m3fn", "float8_e4m3fn"), ("float16", "float32"),
+     ("uint32", "float32"), ("int8", "float16"), ("uint8", "int8")],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["sum", "abssum"])
+def test_sums_are_added_to_what_was_there_before_they_are_rounded(source, into, kind):
+    """Once: numbers whose sums float32 has exactly, so that one rounding more or less shows."""
+    rng, of_source, of_result = np.random.default_rng(len(source)), ALL[source], ALL[into]
+    numbers = rng.integers(0 if of_source.kind == "uint" else -63, 64, (8, 64))
+    x = (numbers / (1 if of_source.is_integer else 16)).astype(of_source.numpy)
+    old = rng.integers(-40, 40, 8).astype(of_result.numpy)
+
+    @T.prim_func
+    def adding(X: T.Tensor((8, 64), source), O: T.Tensor((8,), into)):
+        with T.Kernel(1, threads=64):
+            s, o = T.alloc_fragment((8, 64), source), T.alloc_fragment((8,), into)
+            T.copy(X, s)
+            T.copy(O, o)
+            getattr(T, f"reduce_{kind}")(s, o, dim=1, **({"clear": False} if kind == "sum" else {}))
+            T.copy(o, O)
+
+    expected, found = old.copy(), old.copy()
+    interpret(adding.function, [x, expected])
+    tilewright.compile(adding, target="cuda -arch=sm_80").emulate(x, found)
+    np.testing.assert_array_equal(found.view(np.uint8), expected.view(np.uint8))

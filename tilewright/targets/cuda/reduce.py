@@ -62,13 +62,8 @@ class _Reduction:
 
     @property
     def dtype(self) -> DType:
-        """What sums are taken in: at least float32."""
-        source, kind = self.operator.source.dtype, self.operator.kind
-        if kind in ("any", "all"):
-            return BOOL
-        if "sum" in kind and source.is_float and source.bits < 32:
-            return nodes.dtypes.FLOAT32
-        return self.operator.destination.dtype if "sum" in kind and source.is_integer else source
+        """What elements are combined in."""
+        return BOOL if self.operator.kind in ("any", "all") else self.operator.value_dtype
 
     @property
     def source(self) -> Layout:
@@ -272,7 +267,7 @@ class _Reduction:
         registers = self.block.registers(destination.buffer)
         value = nodes.cast(self._get(line), destination.dtype)
         if not self.operator.clear:
-            value = binary(COMBINE[self.operator.kind], Load(destination.dtype, registers, (line,)), value)
+            value = self.operator.with_old(Load(destination.dtype, registers, (line,)), self._get(line))
         store = Store(registers, (line,), value, span=self.operator.span)
         return For(line, const(0), const(self.total.size), const(1), seq(store), "unroll", span=self.operator.span)
 
