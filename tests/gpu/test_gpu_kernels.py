@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "cuda"))
 from cuda_gemm import matmul  # noqa: E402
 
 import tilewright  # noqa: E402
+import tilewright.language as T  # noqa: E402
 from tilewright.kernels.attention import flash_attention  # noqa: E402
 from tilewright.kernels.elementwise import elementwise  # noqa: E402
 from tilewright.kernels.rms_norm import rms_norm  # noqa: E402
@@ -90,3 +91,16 @@ def test_kernels_are_captured_into_graphs():
     x.copy_(random(64, 1000, dtype=torch.float32) * 2)
     graph.replay()
     assert torch.allclose(result.double(), torch.softmax(x.double(), 1), rtol=1e-5, atol=1e-12)
+
+
+def test_outputs_of_calls_without_tensors_are_the_gpus():
+    @T.prim_func
+    def numbers(O: T.Tensor((300,), "float32"), first: T.int32):
+        with T.Kernel(3, threads=128) as block:
+            for i in T.Parallel(100):
+                O[block * 100 + i] = T.cast(first + block * 100 + i, "float32")
+
+    kernel = tilewright.compile(numbers, out_idx=[0], target="cuda")
+    for first in (3, 3, 8):
+        made = kernel(first)
+        assert made.is_cuda and torch.equal(made, torch.arange(first, first + 300, device="cuda", dtype=torch.float32))

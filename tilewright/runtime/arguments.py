@@ -18,7 +18,7 @@ from tilewright.ir.nodes import Buffer, Function, Var
 from tilewright.ir.signature import POINTERS, entry_parameters, size_variables, written_parameters
 from tilewright.ir.sizes import evaluate, size_text
 from tilewright.runtime.dlpack import TensorView, row_major_strides
-from tilewright.runtime.tensors import allocator_like, is_tensor, storage_shape, table_of, tensor_view
+from tilewright.runtime.tensors import allocator_like, allocator_on, is_tensor, storage_shape, table_of, tensor_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +78,12 @@ class Binder:
                 scalars[param] = self._scalar(param, value)
         shapes = self._shapes(views, scalars)
         self._check_memory(views)
-        allocate = allocator_like(example)
-        outputs = {
-            buffer: allocate(tuple(evaluate(e, shapes) for e in buffer.shape), buffer.dtype)
-            for buffer in self.function.outputs
-        }
-        for buffer, tensor in outputs.items():
-            views[buffer] = tensor_view(tensor)
+        outputs: dict[Buffer, Any] = {}
+        if self.function.outputs:
+            allocate = allocator_on(self.device) if example is None else allocator_like(example)
+            for buffer in self.function.outputs:
+                outputs[buffer] = allocate(tuple(evaluate(e, shapes) for e in buffer.shape), buffer.dtype)
+                views[buffer] = self._view(buffer, outputs[buffer])
         entry: list[int | float | bool] = [
             views[param].pointer if isinstance(param, Buffer) else scalars[param] for param in self.function.params
         ]

@@ -192,7 +192,9 @@ class _Planner:
         given = ", ".join(f"a{i}" for i in range(len(self.arguments)))
         if self.device is not None:
             self._on_device()
-            self.line(f"if current() != index: return elsewhere({given})")
+            # Where no tensor says where a call belongs, its outputs are made on the device that is current.
+            elsewhere = f"elsewhere({given})" if self.residues else "MISSED"
+            self.line(f"if current() != index: return {elsewhere}")
         pointers = self._addresses(given)
         for one, other, low, high in _overlap_pairs(self.function, self.arguments, written):
             self.names |= {f"low{one}_{other}": low, f"high{one}_{other}": high}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tilewright.errors import WrongArgumentDType
+from tilewright.errors import WrongArgumentDevice, WrongArgumentDType
 from tilewright.ir import dtypes
 from tilewright.ir.dtypes import DType
 from tilewright.runtime import dlpack
@@ -121,17 +122,49 @@ Allocator = Callable[[tuple[int, ...], DType], Any]
 
 
 def allocator_like(example: Any) -> Allocator:
-    """A function that makes uninitialised tensors of the kind, and on the device, of `example`."""
+    """A function that makes uninitialised tensors of the kind, and on the device, of `example`.
+
+    Tensors that are neither NumPy's nor torch's say only where they are: `allocator_on` has what is made there.
+    """
     if is_torch(example):
-        torch, device = sys.modules["torch"], example.device
+        return _torch_allocator(example.device)
+    return allocator_on("cpu") if isinstance(example, np.ndarray) else allocator_on(*tensor_view(example).device)
 
-        def allocate_torch(shape: tuple[int, ...], dtype: DType) -> Any:
-            name = "uint8" if dtype.is_packed else dtype.carrier
-            return torch.empty(storage_shape(shape, dtype), dtype=getattr(torch, name), device=device)
 
-        return allocate_torch
+def allocator_on(kind: str, index: int | None = None) -> Allocator:
+    """A function that makes uninitialised tensors in a kind of memory: NumPy's on the host, torch's elsewhere.
 
-    def allocate_numpy(shape: tuple[int, ...], dtype: DType) -> Any:
-        return np.empty(storage_shape(shape, dtype), np.uint8 if dtype.is_packed else dtype.numpy)
+    Parameters
+    ----------
+    kind, index : a device as `TensorView` names it; without an index the calling thread's current one.
 
-    return allocate_numpy
+    Raises
+    ------
+    WrongArgumentDevice : torch is missing, or has no such device.
+    """
+    if kind == "cpu":
+        return lambda shape, dtype: np.empty(storage_shape(shape, dtype), np.uint8 if dtype.is_packed else dtype.numpy)
+    name = _TORCH_NAMES.get(kind, kind)
+    try:
+        torch = importlib.import_module("torch")
+        device = torch.empty(0, device=name if index is None else f"{name}:{index}").device
+    except (ImportError, AssertionError, RuntimeError) as error:
+        raise WrongArgumentDevice(
+            f"an output has to be made on {kind}, which takes torch: {str(error).splitlines()[0]}",
+            hint="install a torch for this device, or pass the outputs as arguments (out_idx=None)",
+        ) from None
+    return _torch_allocator(device)
+
+
+_TORCH_NAMES = {"hip": "cuda", "metal": "mps"}
+"""Kinds of memory that torch calls otherwise."""
+
+
+def _torch_allocator(device: Any) -> Allocator:
+    torch = sys.modules["torch"]
+
+    def allocate(shape: tuple[int, ...], dtype: DType) -> Any:
+        name = "uint8" if dtype.is_packed else dtype.carrier
+        return torch.empty(storage_shape(shape, dtype), dtype=getattr(torch, name), device=device)
+
+    return allocate

@@ -7,7 +7,7 @@ import tilewright
 import tilewright.language as T
 from tilewright import errors
 from tilewright.ir.dtypes import dtype
-from tilewright.runtime import arguments
+from tilewright.runtime import arguments, tensors
 from tilewright.runtime.dlpack import TensorView, UnreadableTensor
 
 
@@ -352,3 +352,55 @@ def test_tensors_on_other_devices_are_named(monkeypatch):
     with pytest.raises(errors.WrongArgumentDevice, match="argument 'B' is on cpu, the kernel runs on cuda") as caught:
         binder.bind([("cuda", 0), ("cpu", 0)], {})
     assert "move the tensor" in str(caught.value)
+
+
+def _numbers():
+    @T.prim_func
+    def numbers(O: T.Tensor((5, 4), "float16"), first: T.int32, P: T.Tensor((3, 8), "int4")):
+        with T.Kernel(1, threads=32):
+            for i, j in T.Parallel(5, 4):
+                O[i, j] = T.cast(first + i, "float16")
+            T.clear(P)
+
+    return numbers
+
+
+def test_outputs_of_calls_without_tensors_are_made_where_the_kernel_runs():
+    """On a GPU they were NumPy's.  Torch's ``meta`` stands for a device that NumPy cannot reach."""
+    torch = pytest.importorskip("torch")
+    function = _numbers().with_outputs([0, 2]).function
+    for kind, types in (("cpu", (np.ndarray, np.ndarray)), ("meta", (torch.Tensor, torch.Tensor))):
+        bound = arguments.Binder(function, kind).bind([7], {})
+        assert tuple(map(type, bound.outputs)) == types
+        assert [tuple(made.shape) for made in bound.outputs] == [(5, 4), (3, 4)]
+    assert [made.device.type for made in bound.outputs] == ["meta", "meta"]
+    first, second = tilewright.compile(_numbers(), out_idx=[0, 2], target="cpu")(7)
+    assert (first == np.arange(7, 12, dtype=np.float16)[:, None]).all() and not second.any()
+
+
+def test_outputs_on_a_device_that_torch_has_not_are_refused():
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("torch has a GPU here")
+    with pytest.raises(
+        errors.WrongArgumentDevice, match="an output has to be made on cuda, which takes torch: "
+    ) as caught:
+        arguments.Binder(_numbers().with_outputs([0, 2]).function, "cuda").bind([7], {})
+    assert "pass the outputs as arguments (out_idx=None)" in str(caught.value)
+
+
+def test_outputs_beside_tensors_of_other_libraries_are_on_their_device(monkeypatch):
+    """Beside a tensor of CuPy's, on its GPU, they were NumPy's."""
+    pytest.importorskip("torch")
+    view = TensorView(4096, (5, 4), (4, 1), dtype("float32"), ("meta", 0), False, None)
+    looked_at = tensors.tensor_view
+
+    class Foreign:
+        def __dlpack__(self, **named):
+            raise NotImplementedError
+
+    for module in (arguments, tensors):
+        monkeypatch.setattr(module, "tensor_view", lambda one: view if isinstance(one, Foreign) else looked_at(one))
+    function = _doubled().with_outputs(-1).function
+    (made,) = arguments.Binder(function, "meta").bind([Foreign()], {}).outputs
+    assert made.device.type == "meta" and tuple(made.shape) == (5, 4)

@@ -203,3 +203,17 @@ def test_addresses_of_arrays_that_may_be_written_or_not(dtype, quick):
         b[:] = 0
         kernel(a, b)
         assert np.array_equal(b.astype(np.float32), 2.0 * np.arange(8))
+
+
+def test_calls_without_tensors_make_their_outputs_on_the_current_device(device):
+    @T.prim_func
+    def numbers(O: T.Tensor((8,), "float32"), first: T.int32):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(8):
+                O[i] = T.cast(first + i, "float32")
+
+    kernel = compiled(numbers, out_idx=[0])
+    for current, count in ((0, 1), (0, 1), (1, 1)):
+        device.current, before = current, len(device.launches)
+        made = kernel(3)
+        assert len(device.launches) == before + count and addresses(made) <= set(device.launches[-1][1])
