@@ -1,0 +1,183 @@
+"""The library's public entry, `quant_matmul`, at shapes and numbers of rows that nobody named, beside torch's and Humming's products.
+
+    PYTHONPATH=. python benchmarks/front_door.py --seed $(git rev-parse HEAD) --log front_door.jsonl [--count 40] [--seconds 450]
+
+Weights are those of published language models and random ones, rows random in each of six ranges.  Every case is drawn from the
+seed; its raw times go to the log as a line of JSON, and a second call goes on behind the last line.  Times are paced medians, the
+L2 cache flushed before each launch, all of a case in turn in one process; results are compared with the dense product first.  The
+tables at the end give the geometric mean and the worst ratio for each kind of product and range of rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from gemm import Runs, timed
+from gemm_shapes import WEIGHTS
+from peers import HUMMING, Humming
+
+from tilewright.matmul import PackedWeight, quant_matmul
+
+RANGES = ((1, 16), (17, 64), (65, 256), (257, 1024), (1025, 4096), (4097, 8192))
+KINDS = ("bfloat16", "int4 by float16", "int4 by int8", "int4 by e4m3", "int2 by int8", "e4m3 by e4m3")
+GROUP = 128
+"""Columns of a weight that share a scale."""
+
+TOLERANCE = 0.02
+"""The largest error beside the largest result: codes of 4 bits by activations of 8."""
+
+
+def drawn(seed: str, count: int) -> list[tuple[str, int, int, int]]:
+    """Cases in an order that mixes kinds and ranges, so that a run cut short has some of each."""
+    chance = random.Random(seed)
+    shapes = WEIGHTS + [(chance.randrange(8, 112) * 256, chance.randrange(8, 112) * 128) for _ in range(len(WEIGHTS))]
+    cases = []
+    for _ in range(count):
+        for low, high in RANGES:
+            for kind in KINDS:
+                rows = min(high, max(low, round(math.exp(chance.uniform(math.log(low), math.log(high))))))
+                cases.append((kind, rows, *chance.choice(shapes)))
+    return cases
+
+
+def runs(kind: str, M: int, N: int, K: int) -> tuple[Runs, Any]:
+    """Callables by name, ours first, and what they should give."""
+    half = torch.bfloat16 if kind == "bfloat16" else torch.float16
+    a = torch.randn(M, K, device="cuda")
+    if kind == "bfloat16":
+        x, weight = a.to(half), torch.randn(N, K, device="cuda", dtype=half)
+        packed = PackedWeight("bfloat16", (N, K), {"codes": weight})
+        return {"ours": lambda: quant_matmul(x, packed), "cublas": lambda: torch.mm(x, weight.T)}, torch.mm(x, weight.T)
+    if kind == "e4m3 by e4m3":
+        return _eights(a, torch.randn(N, K, device="cuda"))
+    of, _, activations = kind.partition(" by ")
+    bits = int(of[3:])
+    codes = torch.randint(0, 1 << bits, (N, K), device="cuda", dtype=torch.uint8)
+    of_groups = (torch.rand(N, K // GROUP, device="cuda") * 0.01 + 0.01).to(half)
+    numbers = codes.to(half) - ((codes >> bits - 1) << bits).to(half)
+    dense = (numbers.view(N, -1, GROUP) * of_groups[:, :, None]).view(N, K)
+    packed = PackedWeight(of, (N, K), {"codes": _side_by_side(codes, bits), "scales": of_groups}, block=(1, GROUP))
+    x, given, scales = a.to(half), a.to(half), None
+    if activations != "float16":
+        limit = 127.0 if activations == "int8" else 448.0
+        scales = a.abs().amax(1, keepdim=True) / limit
+        given = (a / scales).round().to(torch.int8) if activations == "int8" else (a / scales).to(torch.float8_e4m3fn)
+        expected = ((given.float() * scales) @ dense.float().T).to(half)
+        ours = lambda: quant_matmul(given, packed, activation_scales=scales, out_dtype=half)  # noqa: E731
+    else:
+        expected = torch.mm(x, dense.T)
+        ours = lambda: quant_matmul(x, packed)  # noqa: E731
+    made: Runs = {"ours": ours, "torch": lambda: torch.mm(x, dense.T)}
+    if HUMMING:
+        made["humming"] = _humming(codes ^ (1 << bits - 1), bits, of_groups, given, scales, half)
+    return made, expected
+
+
+def _side_by_side(codes: Any, bits: int) -> Any:
+    """Codes as bytes, low bits first."""
+    parts = codes.view(codes.shape[0], -1, 8 // bits)
+    return sum(parts[:, :, place] << bits * place for place in range(8 // bits)).to(torch.uint8).contiguous()
+
+
+def _eights(a: Any, w: Any) -> tuple[Runs, Any]:
+    e4m3 = torch.float8_e4m3fn
+    of_rows, of_columns = a.abs().amax(1, keepdim=True) / 448, w.abs().amax(1, keepdim=True) / 448
+    x, codes = (a / of_rows).to(e4m3), (w / of_columns).to(e4m3)
+    packed = PackedWeight("float8_e4m3fn", tuple(w.shape), {"codes": codes.view(torch.uint8), "scales": of_columns})
+
+    def scaled(fast: bool) -> Any:
+        return torch._scaled_mm(
+            x, codes.T, scale_a=of_rows, scale_b=of_columns.T, out_dtype=torch.bfloat16, use_fast_accum=fast
+        )
+
+    made: Runs = {
+        "ours": lambda: quant_matmul(x, packed, activation_scales=of_rows, out_dtype=torch.bfloat16),
+        "scaled_mm fast": lambda: scaled(True),
+    }
+    return made, (x.float() * of_rows) @ (codes.float() * of_columns).T
+
+
+def _humming(codes: Any, bits: int, of_groups: Any, given: Any, scales: Any, half: torch.dtype) -> Any:
+    weight = Humming(f"uint{bits}", codes, of_groups, given.dtype, half)
+    out = torch.empty(given.shape[0], codes.shape[0], device="cuda", dtype=half)
+    return lambda: (weight(given, out, scales), out)[1]
+
+
+def measured(case: tuple[str, int, int, int], rounds: int) -> dict[str, Any]:
+    """Times of a case, in microseconds, or what went wrong."""
+    kind, M, N, K = case
+    line: dict[str, Any] = {"kind": kind, "M": M, "N": N, "K": K}
+    made, expected = runs(*case)
+    good: Runs = {}
+    for name, run in made.items():
+        try:
+            error = ((run().float() - expected.float()).abs().max() / expected.float().abs().max()).item()
+        except Exception as problem:  # a peer that does not take the shape is no reason to stop
+            line[name] = f"{type(problem).__name__}: {str(problem).splitlines()[0][:120]}"
+            continue
+        if error < TOLERANCE:
+            good[name] = run
+        else:
+            line[name] = f"wrong by {error:.3g}"
+    times = timed(good, rounds, 0.004)
+    return line | {name: round(seconds * 1e6, 2) for name, seconds in times.items()}
+
+
+def tables(lines: list[dict[str, Any]]) -> None:
+    """A row for each kind and range: cases, the geometric mean of the peer's time over ours, the worst and where."""
+    found: dict[tuple[str, str, tuple[int, int]], list[tuple[float, str]]] = defaultdict(list)
+    for line in lines:
+        span = next(one for one in RANGES if one[0] <= line["M"] <= one[1])
+        for peer in set(line) - {"kind", "M", "N", "K", "ours"}:
+            if isinstance(line.get("ours"), float) and isinstance(line[peer], float):
+                place = f"{line['M']} x {line['N']} x {line['K']}"
+                found[line["kind"], peer, span].append((line[peer] / line["ours"], place))
+    print(
+        "| product | peer | rows | cases | peer's time over ours | worst | at |\n| --- | --- | --- | --- | --- | --- | --- |"
+    )
+    for (kind, peer, (low, high)), ratios in sorted(found.items()):
+        mean = math.exp(sum(math.log(ratio) for ratio, _ in ratios) / len(ratios))
+        worst, place = min(ratios)
+        print(f"| {kind} | {peer} | {low} to {high} | {len(ratios)} | {mean:.3f} | {worst:.3f} | {place} |")
+    for line in lines:
+        for name, value in line.items():
+            if name not in ("kind",) and isinstance(value, str):
+                print(f"{line['kind']} {line['M']} x {line['N']} x {line['K']}: {name}: {value}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", required=True)
+    parser.add_argument("--log", required=True, type=Path)
+    parser.add_argument("--count", type=int, default=40, help="shapes for each kind and range of rows")
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--seconds", type=float, default=450)
+    parser.add_argument("--kinds", default="")
+    options = parser.parse_args()
+    deadline = time.time() + options.seconds
+    lines = [json.loads(one) for one in options.log.read_text().splitlines()] if options.log.exists() else []
+    cases = [one for one in drawn(options.seed, options.count) if options.kinds in one[0]]
+    print(
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {len(cases)} cases, {len(lines)} done", flush=True
+    )
+    with options.log.open("a") as log:
+        for case in cases[len(lines) :]:
+            if time.time() > deadline:
+                break
+            lines.append(measured(case, options.rounds))
+            log.write(json.dumps(lines[-1]) + "\n")
+            log.flush()
+            torch.cuda.empty_cache()
+    tables(lines)
+
+
+if __name__ == "__main__":
+    main()
