@@ -1,0 +1,201 @@
+"""Random tile programs, and whether every way to run one gives the same numbers.
+
+A seed is a program, its arguments and the machines it is compiled for: the interpreter says what is right, and every target of
+the registry is compared with it, texts for GPUs in the emulator under several schedules.
+
+    python tests/fuzz/tile_fuzz.py 17                                       # one program, and what each way makes of it
+    python tests/fuzz/tile_fuzz.py 0 4999 --workers 14 --log fuzz.log       # goes on where it was stopped
+    python tests/fuzz/tile_fuzz.py 0 4999 --workers 14 --log gpu.log --gpu  # really, on the GPU that is here
+    python tests/fuzz/tile_fuzz.py 0 4999 --coverage                        # what these programs reach
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import sys
+import time
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "gpu")]
+
+import judge
+from judge import Verdict
+from shrink import shrunk
+from tile_programs import TileProgram
+from tile_writer import TileWriter
+from workers import Workers
+
+from tilewright.ir.nodes import TILE_OPERATORS
+
+SLOW = 120.0
+"""Seconds after which a program counts as one that hangs."""
+
+REPEATED = 3
+"""Runs of each program on a GPU."""
+
+
+def program_of(seed: int) -> TileProgram:
+    """The program of a seed."""
+    return TileWriter(seed).write()
+
+
+def verdict(task: tuple[int, TileProgram | None, tuple[str, ...], bool]) -> Verdict:
+    """What its targets make of a seed's program, or of one given."""
+    seed, program, targets, gpu = task
+    program = program or program_of(seed)
+    return _on_gpu(program) if gpu else judge.judged(program, targets or judge.targets_of(seed))
+
+
+def _on_gpu(program: TileProgram) -> Verdict:
+    """The same on the device that is here: compiled for it, run some times, compared with the interpreter."""
+    from device_arrays import run_on_device
+
+    from tilewright.errors import ExecutionError, TilewrightError
+
+    try:
+        kernel = program.compile("cuda")
+    except judge.BROKEN as error:
+        return Verdict("fails", "gpu", f"{type(error).__name__}: {str(error)[:300]}")
+    except TilewrightError as error:
+        return Verdict("refused", "gpu", f"{type(error).__name__}: {error.message[:200]}")
+    try:
+        expected = judge.run(kernel.interpret, program.arguments)
+    except ExecutionError as error:
+        return Verdict("invalid", "interpreter", f"{type(error).__name__}: {error.message[:200]}")
+    for _ in range(REPEATED):
+        try:
+            wrong = judge.different(program, run_on_device(kernel, program.arguments), expected)
+        except Exception as error:
+            return Verdict("fails", "gpu", f"{type(error).__name__}: {str(error)[:300]}")
+        if wrong:
+            return Verdict("fails", "gpu", wrong)
+    return Verdict("agrees")
+
+
+def _spoilt(result: Verdict | None) -> bool:
+    """Whether a device's context may be of no more use."""
+    return result is not None and result.way == "gpu" and ("LaunchFailed" in result.what or "DriverError" in result.what or "CUDA" in result.what)
+
+
+def answered(result: Verdict | None, reason: str) -> Verdict:
+    return result or Verdict("fails", "process", reason)
+
+
+# Many seeds --------------------------------------------------------------------------------------
+
+
+def hunt(seeds: Sequence[int], options: argparse.Namespace) -> list[tuple[int, Verdict]]:
+    """Judge seeds in several processes until the time is over; a log is gone on with where an earlier hunt stopped."""
+    found: dict[int, Verdict] = {}
+    if options.log is not None and options.log.exists():
+        for line in options.log.read_text().splitlines():
+            record = json.loads(line)
+            found[record["seed"]] = Verdict(record["kind"], record["way"], record["what"])
+    tasks = [(seed, None, tuple(options.target or ()), options.gpu) for seed in seeds if seed not in found]
+    until = time.monotonic() + options.seconds
+    with Workers(verdict, options.workers, SLOW, _spoilt) as workers:
+        for task, result, reason in workers.results(tasks, until):
+            seed, one = task[0], answered(result, reason)
+            found[seed] = one
+            if options.log is not None:
+                with options.log.open("a") as out:
+                    out.write(json.dumps({"seed": seed, "kind": one.kind, "way": one.way, "what": one.what}) + "\n")
+            if one.kind in ("fails", "invalid"):
+                print(seed, str(one)[:400], flush=True)
+                if options.first:
+                    break
+    return [(seed, found[seed]) for seed in seeds if seed in found]
+
+
+def summary(verdicts: Iterable[tuple[int, Verdict]]) -> str:
+    """How many of each kind; failures by what they have in common."""
+    kinds = collections.Counter(one.kind for _, one in verdicts)
+    lines = [", ".join(f"{count} {kind}" for kind, count in kinds.most_common())]
+    families: dict[tuple[str, str, str], list[int]] = {}
+    for seed, one in verdicts:
+        if one.kind != "agrees":
+            word = one.what.split(": ")[1 if one.kind == "refused" and one.what.startswith("c") else 0][:60]
+            families.setdefault((one.kind, one.way.split(" ")[0], word), []).append(seed)
+    for family, seeds in sorted(families.items(), key=lambda item: -len(item[1])):
+        lines.append(f"{len(seeds):6} {' '.join(family)}: {seeds[:6]}")
+    return "\n".join(lines)
+
+
+def coverage(seeds: Iterable[int]) -> str:
+    """What the programs of seeds reach: for each operator, its kinds, dimensions, types and stages; and everything else, counted."""
+    counts: collections.Counter[tuple[str, ...]] = collections.Counter()
+    programs = 0
+    for seed in seeds:
+        counts.update(program_of(seed).features)
+        programs += 1
+    lines = [f"{programs} programs"]
+    for name in TILE_OPERATORS:
+        reached = [words for words in counts if words[:2] == ("operator", name)]
+        axes = [sorted({words[at] for words in reached if len(words) > at}) for at in range(2, max(map(len, reached), default=2))]
+        lines.append(f"{name}: {sum(counts[words] for words in reached)} statements, {len(reached)} combinations of " + " x ".join(str(len(axis)) for axis in axes))
+        lines += [f"    {', '.join(axis)}" for axis in axes]
+    others: dict[str, collections.Counter[str]] = {}
+    for words, count in counts.items():
+        if words[0] != "operator":
+            others.setdefault(words[0], collections.Counter())[" ".join(words[1:])] += count
+    for kind, values in sorted(others.items()):
+        lines.append(f"{kind}: {sum(values.values())} times, {len(values)} kinds; " + ", ".join(f"{word} {count}" for word, count in values.most_common(12)))
+    return "\n".join(lines)
+
+
+# One seed ----------------------------------------------------------------------------------------
+
+
+def small(seed: int, one: Verdict, options: argparse.Namespace) -> TileProgram:
+    """The program of a seed that fails, made small."""
+    targets = judge.targets_of(seed)
+    mine = tuple(target for target in targets if one.way.startswith(target + " ") or one.way == target) or tuple(options.target or ()) or targets
+    with Workers(verdict, 1, SLOW, _spoilt) as workers:
+        return shrunk(program_of(seed), one, lambda program: answered(*workers.ask((seed, program, mine, options.gpu))), options.shrink)
+
+
+def shown(program: TileProgram) -> str:
+    """A program as text, with what it is called with."""
+    values = [f"# {param.name} = {_called(param.value)}" for param in program.used]
+    return "\n".join([program.text, *values])
+
+
+def _called(value: Any) -> str:
+    return f"{value.dtype}{list(value.shape)}" if hasattr(value, "shape") and value.shape else repr(value)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("seeds", type=int, nargs="+", help="one seed, or the first and the last")
+    parser.add_argument("--gpu", action="store_true", help="run on the GPU that is here")
+    parser.add_argument("--target", action="append", help="in place of those that the seed names")
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--seconds", type=float, default=1e9, help="after which no more seeds are begun")
+    parser.add_argument("--log", type=Path, help="a line for each seed; seeds that it holds already are left out")
+    parser.add_argument("--shrink", type=float, default=0.0, metavar="SECONDS", help="make each failing program small")
+    parser.add_argument("--first", action="store_true", help="stop at the first failure")
+    parser.add_argument("--coverage", action="store_true", help="print what the programs reach, and run none")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    seeds = range(options.seeds[0], options.seeds[-1] + 1)
+    if options.coverage:
+        print(coverage(seeds))
+        return 0
+    verdicts = hunt(seeds, options)
+    if len(seeds) == 1:
+        print(shown(program_of(seeds[0])))
+    print(summary(verdicts))
+    failures = [(seed, one) for seed, one in verdicts if one.kind in ("fails", "invalid")]
+    for seed, one in failures if options.shrink else []:
+        made = small(seed, one, options)
+        print(f"\n# seed {seed}: {one}\n{shown(made)}", flush=True)
+    return int(bool(failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
