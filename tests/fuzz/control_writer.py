@@ -76,12 +76,16 @@ def added(writer: TileWriter, to: Tile, source: Tile) -> None:
     growth = 1
     for trips in writer.trip_stack[to.level :]:
         growth *= trips
-    if not wraps(to.dtype) and ((to.bound or 0) + source.bound * growth > exact(to.dtype) or to.bound is None or source.bound > exact(to.dtype)):
+    if not wraps(to.dtype) and (
+        (to.bound or 0) + source.bound * growth > exact(to.dtype) or to.bound is None or source.bound > exact(to.dtype)
+    ):
         return
     variables = ", ".join(INDICES[: len(to.shape)])
     writer.note("carried", to.scope, to.dtype, f"stages {writer.stages}")
     writer.line(f"for {variables} in T.Parallel({', '.join(map(str, to.shape))}):")
-    writer.line(f'    {to.name}[{variables}] = {to.name}[{variables}] + T.cast({source.name}[{variables}], "{to.dtype}")')
+    writer.line(
+        f'    {to.name}[{variables}] = {to.name}[{variables}] + T.cast({source.name}[{variables}], "{to.dtype}")'
+    )
     to.bound = None if to.bound is None else to.bound + source.bound * growth
 
 
@@ -105,7 +109,9 @@ def rounded(writer: TileWriter) -> None:
 def scalar(writer: TileWriter) -> None:
     """A number of the block: named, or a variable with a first value, of an element of a shared tile as often as not."""
     pick = writer.random.choice
-    shared = writer.readable(lambda t: t.scope == "shared" and t.bound is not None and t.dtype != "bool" and not ALL[t.dtype].is_packed)
+    shared = writer.readable(
+        lambda t: t.scope == "shared" and t.bound is not None and t.dtype != "bool" and not ALL[t.dtype].is_packed
+    )
     if shared and writer.chance(0.7):
         tile = pick(shared)
         index = ", ".join(str(writer.random.randrange(extent)) for extent in tile.shape)
@@ -143,7 +149,11 @@ def _asked(writer: TileWriter) -> str:
     ways = ["bx == 0", "by == 0", "count > 1", "count > 9", "count >= 0", "by + bx > 0"]
     if writer.step is not None:
         ways += [f"{writer.step} % 2 == 0", f"{writer.step} > 0", f"{writer.step} + by < 2"] + ["mask"] * 4
-    ways += [f"{one.text} > {writer.random.choice((0, 1))}" for one in writer.scalars if ALL[one.dtype].is_integer and one.text.startswith("v")]
+    ways += [
+        f"{one.text} > {writer.random.choice((0, 1))}"
+        for one in writer.scalars
+        if ALL[one.dtype].is_integer and one.text.startswith("v")
+    ]
     asked = pick(ways)
     if asked == "mask":
         return f"{writer.mask()}[{writer.step}] != 0"
@@ -163,7 +173,17 @@ def some_threads(writer: TileWriter) -> None:
     """Statements that only some of the threads come to; they work on shared tiles, which all read behind a meeting."""
     threads, pick = writer.threads, writer.random.choice
     tx = writer.name("tx")
-    asked = pick((f"{tx} < {max(threads // 2, 32)}", f"{tx} >= {threads // 2}", f"{tx} < 32", f"{tx} < {threads}", f"{tx} // 32 == 0", f"{tx} == 0", f"{tx} < 48"))
+    asked = pick(
+        (
+            f"{tx} < {max(threads // 2, 32)}",
+            f"{tx} >= {threads // 2}",
+            f"{tx} < 32",
+            f"{tx} < {threads}",
+            f"{tx} // 32 == 0",
+            f"{tx} == 0",
+            f"{tx} < 48",
+        )
+    )
     writer.filled_tile(scope="shared")
     targets = writer.writable(lambda t: t.scope == "shared" and t.dtype != "bool")
     if not targets:
@@ -188,7 +208,9 @@ def some_threads(writer: TileWriter) -> None:
 
 
 def _overwrite(writer: TileWriter, target: Tile, way: str) -> None:
-    sources = writer.readable(lambda t: t.scope == "shared" and t.shape == target.shape and t is not target and t.bound is not None)
+    sources = writer.readable(
+        lambda t: t.scope == "shared" and t.shape == target.shape and t is not target and t.bound is not None
+    )
     variables = INDICES[: len(target.shape)]
     if way == "copy" and sources:
         writer.line(f"T.copy({writer.random.choice(sources).name}, {target.name})")
@@ -209,7 +231,12 @@ def _carry(writer: TileWriter) -> None:
         tile.carried = writer.chance(0.6)
     if writer.chance(0.6):
         dtype = writer.random.choice(("float32", "float32", "int32", *writer.types))
-        tile = writer.new_tile(writer.random.choice([t.shape for t in writer.tiles] or [writer.shape()]) if writer.chance(0.4) else writer.shape(writer.random.choice((1, 2))), dtype)
+        tile = writer.new_tile(
+            writer.random.choice([t.shape for t in writer.tiles] or [writer.shape()])
+            if writer.chance(0.4)
+            else writer.shape(writer.random.choice((1, 2))),
+            dtype,
+        )
         writer.line(f"T.clear({tile.name})")
         writer.keep(tile, 0)
         tile.carried = True
@@ -243,7 +270,9 @@ def _turn(writer: TileWriter) -> None:
     for _ in range(writer.random.choice((1, 1, 2))):
         shape = writer.shape()
         if writer.chance(0.5):
-            shape = writer.random.choice(((writer.block_rows, writer.slice_side), (writer.slice_side, writer.block_rows), (writer.slice_side,)))
+            shape = writer.random.choice(
+                ((writer.block_rows, writer.slice_side), (writer.slice_side, writer.block_rows), (writer.slice_side,))
+            )
         writer.load(shape, writer.random.choice(writer.types), "shared" if writer.chance(0.8) else None)
     block(writer, 4)
     if writer.chance(0.7):
@@ -270,7 +299,9 @@ def _settle(writer: TileWriter) -> None:
 
 def tallied(writer: TileWriter) -> None:
     """Something of this turn reaches memory."""
-    tiles = writer.readable(lambda t: t.level == writer.level and t.bound is not None and t.dtype != "bool" and not ALL[t.dtype].is_packed)
+    tiles = writer.readable(
+        lambda t: t.level == writer.level and t.bound is not None and t.dtype != "bool" and not ALL[t.dtype].is_packed
+    )
     if tiles:
         writer.tally(writer.random.choice(tiles))
 
@@ -312,14 +343,28 @@ def annotated(writer: TileWriter) -> None:
         writer.declared.append(f"T.annotate_layout({{{tile.name}: make_swizzled_layout({tile.name})}})")
     else:
         text = ways.get(way, ways["padded"])
-        writer.declared.append(f"T.annotate_layout({{{tile.name}: T.Layout({shape_text(shape)}, lambda {', '.join('ij'[: len(shape)])}: {text})}})")
+        writer.declared.append(
+            f"T.annotate_layout({{{tile.name}: T.Layout({shape_text(shape)}, lambda {', '.join('ij'[: len(shape)])}: {text})}})"
+        )
     writer.bring(tile, writer.wanted_bound(dtype))
 
 
 def viewed(writer: TileWriter) -> None:
     """A shared tile in another shape, which is read or written from here on instead of it."""
-    tiles = writer.readable(lambda t: t.scope == "shared" and not t.fixed and t.level == writer.level and not ALL[t.dtype].is_packed and t.dtype != "bool")
-    tile = writer.random.choice(tiles) if tiles and writer.chance(0.5) else writer.load(writer.shape(), writer.random.choice(writer.types), "shared")
+    tiles = writer.readable(
+        lambda t: (
+            t.scope == "shared"
+            and not t.fixed
+            and t.level == writer.level
+            and not ALL[t.dtype].is_packed
+            and t.dtype != "bool"
+        )
+    )
+    tile = (
+        writer.random.choice(tiles)
+        if tiles and writer.chance(0.5)
+        else writer.load(writer.shape(), writer.random.choice(writer.types), "shared")
+    )
     shapes = [(tile.size,), *((side, tile.size // side) for side in (2, 4, 8, 16) if tile.size % side == 0)]
     if ALL[tile.dtype].is_packed:
         return

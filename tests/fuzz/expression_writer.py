@@ -127,7 +127,9 @@ class ExpressionWriter:
     def choice(self, dtype: str, depth: int) -> Value:
         """One of two values."""
         a, b = self._pair(dtype, depth)
-        held = None if a.range is None or b.range is None else (min(a.range[0], b.range[0]), max(a.range[1], b.range[1]))
+        held = (
+            None if a.range is None or b.range is None else (min(a.range[0], b.range[0]), max(a.range[1], b.range[1]))
+        )
         self.note("function", "if_then_else", dtype)
         return Value(f"T.if_then_else({self.condition(depth - 1).text}, {a.text}, {b.text})", dtype, held)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import random
+import re
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -85,7 +87,8 @@ def targets_of(seed: int, each: int = 2) -> tuple[str, ...]:
 def run(way: Callable[..., Any], arguments: Sequence[Any], **options: Any) -> list[np.ndarray]:
     """What one way returns, and leaves in the arrays given."""
     given = [argument.copy() if isinstance(argument, np.ndarray) else argument for argument in arguments]
-    with contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         result = way(*given, **options)
     results = [] if result is None else list(result) if isinstance(result, tuple) else [result]
     return [np.asarray(array) for array in (*results, *given) if isinstance(array, np.ndarray)]
@@ -146,7 +149,11 @@ def judged(program: TileProgram, targets: Sequence[str], schedules: Sequence[tup
         ways: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [(target, kernel, {})]
         if kernel.program.source.language == "cu":
             ways = [
-                (f"{target} {name} {seed}", kernel.emulate, {"schedule": name, "seed": seed, "poison": POISON * (number + 1) % 2**64, "seconds": 30.0})
+                (
+                    f"{target} {name} {seed}",
+                    kernel.emulate,
+                    {"schedule": name, "seed": seed, "poison": POISON * (number + 1) % 2**64, "seconds": 30.0},
+                )
                 for number, (name, seed) in enumerate(schedules)
             ]
         for name, way, options in ways:
@@ -166,12 +173,15 @@ def judged(program: TileProgram, targets: Sequence[str], schedules: Sequence[tup
 
 def unwritten(program: TileProgram, kernel: Kernel, expected: Sequence[np.ndarray]) -> Verdict | None:
     """Whether a program leaves places of its outputs as it finds them, which is an author's mistake, though none that the interpreter tells."""
-    with mock.patch.object(interpreter_arguments, "poisoned", lambda shape, dtype: np.zeros_like(poisoned(shape, dtype))):
+    with mock.patch.object(
+        interpreter_arguments, "poisoned", lambda shape, dtype: np.zeros_like(poisoned(shape, dtype))
+    ):
         otherwise = run(kernel.interpret, program.arguments)
     left = different(replace(program, near=frozenset()), otherwise, expected)
     return Verdict("invalid", "interpreter", f"unwritten output: {left}") if left else None
 
 
 def _short(error: BaseException) -> str:
-    text = getattr(error, "message", None) or str(error)
-    return " ".join(str(text).split())[:300]
+    text = str(getattr(error, "message", None) or error)
+    told = re.search(r"error: .*", str(error))  # what a compiler says
+    return " ".join(f"{told.group() if told and told.group() not in text else ''} {text}".split())[:300]

@@ -80,7 +80,9 @@ def copy(writer: TileWriter) -> bool:
         tile = writer.new_tile(source.shape, other_dtype(writer, source.tile))
         to = Part(tile.name, tile, tile.shape)
         writer.keep(tile, after_cast(source.tile, tile.dtype))
-    writer.note("operator", "copy", f"{source.tile.scope} to {to.tile.scope}", source.tile.dtype, f"stages {writer.stages}")
+    writer.note(
+        "operator", "copy", f"{source.tile.scope} to {to.tile.scope}", source.tile.dtype, f"stages {writer.stages}"
+    )
     writer.line(f"T.copy({source.text}, {to.text})")
     return True
 
@@ -95,7 +97,9 @@ def _crosswise(writer: TileWriter, source: Tile) -> bool:
     for mine in writer.random.sample((0, 1), 2):
         parts = []
         for at in (mine, 1 - mine):
-            parts.append(", ".join(f"{at * half}:{at * half + half}" if a == axis else ":" for a in range(len(source.shape))))
+            parts.append(
+                ", ".join(f"{at * half}:{at * half + half}" if a == axis else ":" for a in range(len(source.shape)))
+            )
         writer.line(f"T.copy({source.name}[{parts[0]}], {to.name}[{parts[1]}])")
     writer.note("operator", "copy", f"halves of {source.scope} to {to.scope}", source.dtype)
     writer.keep(to, after_cast(source, to.dtype))
@@ -106,14 +110,22 @@ def _crosswise(writer: TileWriter, source: Tile) -> bool:
 def fill(writer: TileWriter) -> bool:
     """A tile that is there, or a new one, gets one number."""
     there = writer.writable()
-    tile = writer.random.choice(there) if there and writer.chance(0.4) else writer.new_tile(writer.shape(), writer.random.choice(writer.types))
+    tile = (
+        writer.random.choice(there)
+        if there and writer.chance(0.4)
+        else writer.new_tile(writer.shape(), writer.random.choice(writer.types))
+    )
     writer.note("operator", "fill", tile.scope, tile.dtype)
     if writer.chance(0.4):
         writer.line(f"T.clear({tile.name})")
         writer.keep(tile, 0)
         return True
     scalars = [one for one in writer.scalars if one.range is not None]
-    value = writer.random.choice(scalars) if scalars and writer.chance(0.4) else Value(str(writer.random.choice((1, 2, 3))), "int32", (0, 3))
+    value = (
+        writer.random.choice(scalars)
+        if scalars and writer.chance(0.4)
+        else Value(str(writer.random.choice((1, 2, 3))), "int32", (0, 3))
+    )
     text = value.text if value.dtype == tile.dtype or value.text.isdigit() else f'T.cast({value.text}, "{tile.dtype}")'
     writer.line(f"T.fill({tile.name}, {text})")
     writer.keep(tile, value.bound)
@@ -158,7 +170,11 @@ def reduce(writer: TileWriter) -> bool:
     shape = tuple(kept) or (1,)
     if writer.chance(0.15):
         shape = tuple(1 if at == axis else extent for at, extent in enumerate(source.shape))
-    wanted = tile.dtype if of_integers or not writer.chance(0.4) else writer.random.choice((*writer.types, "float32", "int32"))
+    wanted = (
+        tile.dtype
+        if of_integers or not writer.chance(0.4)
+        else writer.random.choice((*writer.types, "float32", "int32"))
+    )
     if kind not in ("any", "all", "sum", "abssum") and tile.dtype == "bool":
         kind = "any"
     if kind in ("sum", "abssum"):
@@ -177,7 +193,16 @@ def reduce(writer: TileWriter) -> bool:
         and (ALL[to.dtype].is_integer or old + total * growth <= (exact(to.dtype) if growth > 1 else float(ALL[to.dtype].maximum) / 2))
     ):  # fmt: skip
         kind = "max" if tile.dtype != "bool" else "any"
-    writer.note("operator", "reduce", kind, f"dim {dim} of {rank}", f"{tile.scope} to {to.scope}", tile.dtype, to.dtype, f"stages {writer.stages}")
+    writer.note(
+        "operator",
+        "reduce",
+        kind,
+        f"dim {dim} of {rank}",
+        f"{tile.scope} to {to.scope}",
+        tile.dtype,
+        to.dtype,
+        f"stages {writer.stages}",
+    )
     call = f"T.reduce_{kind}(" if kind not in ("any", "all") else "T.reduce("
     named = f'"{kind}", ' if kind in ("any", "all") else ""
     said = f"dim={dim}" if dim != -1 or writer.chance(0.5) else ""
@@ -204,7 +229,15 @@ def _folded_into(writer: TileWriter, shape: tuple[int, ...], dtype: str, clear: 
     if clear:
         there = writer.writable(lambda t: t.shape == shape and t.dtype == dtype and t is not source)
         return writer.random.choice(there) if there and writer.chance(0.3) else writer.new_tile(shape, dtype)
-    there = [t for t in writer.tiles if t.shape == shape and t.dtype == dtype and (t.carried or t.level == writer.level) and not t.fixed and t is not source]
+    there = [
+        t
+        for t in writer.tiles
+        if t.shape == shape
+        and t.dtype == dtype
+        and (t.carried or t.level == writer.level)
+        and not t.fixed
+        and t is not source
+    ]
     if there:
         return writer.random.choice(there)
     tile = writer.load(shape, dtype, bound=2) if writer.chance(0.5) else writer.new_tile(shape, dtype)
@@ -233,7 +266,16 @@ def scan(writer: TileWriter) -> bool:
     if kind == "max" and source.dtype == "bool":
         return False
     to = source if in_place else writer.new_tile(source.shape, dtype)
-    writer.note("operator", "scan", kind, f"dim {dim} of {rank}", f"{source.scope} to {to.scope}", source.dtype, dtype, f"stages {writer.stages}")
+    writer.note(
+        "operator",
+        "scan",
+        kind,
+        f"dim {dim} of {rank}",
+        f"{source.scope} to {to.scope}",
+        source.dtype,
+        dtype,
+        f"stages {writer.stages}",
+    )
     more = [] if in_place else [to.name]
     more += [f"dim={dim}"] if dim or writer.chance(0.5) else []
     more += ["reverse=True"] if reverse else []
@@ -253,7 +295,9 @@ def atomic(writer: TileWriter) -> bool:
     """A tile combined with a tensor that all blocks share, or with a shared tile; in any order the same."""
     dtype = writer.random.choice(("int32", "uint32", "float32", "float32", "float16", "int32"))
     value = writer.filled_tile(dtype=dtype)
-    kind = writer.random.choice(("add", "add", "max", "min", *(("and", "or", "xor") if not ALL[dtype].is_float else ())))
+    kind = writer.random.choice(
+        ("add", "add", "max", "min", *(("and", "or", "xor") if not ALL[dtype].is_float else ()))
+    )
     blocks = writer.blocks * writer.columns_of_grid
     growth = writer.trips * max(blocks, 1)
     if value.bound is None or (ALL[dtype].is_float and kind != "add"):
@@ -284,7 +328,11 @@ OPERANDS = (
 
 def _accumulator(writer: TileWriter, shape: tuple[int, int], dtype: str) -> tuple[Tile, str]:
     """Where products go, and what is said of what it held."""
-    there = [t for t in writer.tiles if t.shape == shape and t.dtype == dtype and t.scope == "fragment" and (t.carried or t.level == writer.level)]
+    there = [
+        t
+        for t in writer.tiles
+        if t.shape == shape and t.dtype == dtype and t.scope == "fragment" and (t.carried or t.level == writer.level)
+    ]
     if there and writer.chance(0.8):
         tile = writer.random.choice(there)
         return tile, "False" if tile.level != writer.level else writer.random.choice(("False", "False", "True"))
@@ -303,7 +351,11 @@ def gemm(writer: TileWriter) -> bool:
     if writer.chance(0.75):
         sides = (16, 16, 32, 64)
     m, n = writer.random.choice(sides), writer.random.choice(sides)
-    k = writer.slice_side if writer.step and writer.chance(0.7) else writer.random.choice(sides if ALL[dtype].bits > 8 else (32, 32, 64, *sides))
+    k = (
+        writer.slice_side
+        if writer.step and writer.chance(0.7)
+        else writer.random.choice(sides if ALL[dtype].bits > 8 else (32, 32, 64, *sides))
+    )
     if writer.chance(0.3) and writer.block_rows in (1, 5, 8, 16, 32, 64):
         m = writer.block_rows
     while m * n * k > 40000:
@@ -324,7 +376,9 @@ def _written_product(writer: TileWriter, word: str, dtype: str, total: str, m: i
     bound = delta * growth + (0 if clear == "True" else (c.bound or 0))
     if bound > (exact(total) if total != "int32" else 2**31 - 1):
         return False
-    writer.note("operator", word, dtype, total, f"{a.scope} {b.scope}", f"transposed {left} {right}", f"stages {writer.stages}")
+    writer.note(
+        "operator", word, dtype, total, f"{a.scope} {b.scope}", f"transposed {left} {right}", f"stages {writer.stages}"
+    )
     more = [f"transpose_A={left}"] * left + [f"transpose_B={right}"] * right
     more += [f"clear_accum={clear}"] * (clear != "False")
     if writer.chance(0.2):
@@ -359,7 +413,9 @@ def sparse_gemm(writer: TileWriter) -> bool:
     right = writer.chance(0.5) or dtype == "int8"
     b = writer.filled_tile((n, k) if right else (k, n), dtype, "shared")
     c, clear = _accumulator(writer, (m, n), total)
-    bound = 2 * (b.bound if b.bound is not None else math.inf) * k * math.prod(writer.trip_stack[c.level :]) + (c.bound or 0)
+    bound = 2 * (b.bound if b.bound is not None else math.inf) * k * math.prod(writer.trip_stack[c.level :]) + (
+        c.bound or 0
+    )
     if bound > exact(total):
         return False
     writer.note("operator", "sparse_gemm", dtype, f"stages {writer.stages}")
@@ -457,21 +513,33 @@ def by_its_fields(writer: TileWriter, kind: type[TileOperator]) -> bool:
         except Exception:  # a record may not stand what its check refuses
             continue
         for problem in problems:
-            found = re.match(r"the (?:kind|memory order|policy) is .*|(\w+) is '.*', but should be one of (.*)", problem)
+            found = re.match(
+                r"the (?:kind|memory order|policy) is .*|(\w+) is '.*', but should be one of (.*)", problem
+            )
             if found and "one of " in problem:
                 names = problem.split("one of ")[1].split(", ")
                 for field in fields:
                     if field.type == "str" and repr(chosen[field.name]) in problem:
                         words[field.name] = names
-        if effects is None or not effects.writes or any(region.buffer.scope == "global" for region in (*effects.reads, *effects.writes)):
+        if (
+            effects is None
+            or not effects.writes
+            or any(region.buffer.scope == "global" for region in (*effects.reads, *effects.writes))
+        ):
             continue
         return _by_regions(writer, kind, chosen, operator)
     return False
 
 
-def _proposal(writer: TileWriter, field: Any, hint: Any, shapes: list[Any], types: list[str], words: dict[str, list[str]]) -> Any:
+def _proposal(
+    writer: TileWriter, field: Any, hint: Any, shapes: list[Any], types: list[str], words: dict[str, list[str]]
+) -> Any:
     """A value for one field."""
-    options = typing.get_args(hint) if typing.get_origin(hint) is not None and type(None) in typing.get_args(hint) else (hint,)
+    options = (
+        typing.get_args(hint)
+        if typing.get_origin(hint) is not None and type(None) in typing.get_args(hint)
+        else (hint,)
+    )
     flat = list(itertools.chain.from_iterable(typing.get_args(one) or (one,) for one in options))
     if field.default is not dataclasses.MISSING and writer.chance(0.6):
         return field.default
@@ -496,7 +564,9 @@ def _by_regions(writer: TileWriter, kind: type[TileOperator], chosen: dict[str, 
         if isinstance(value, Region):
             shape, dtype, scope = value.static_extents, value.dtype.name, value.buffer.scope
             reads = any(region is value for region in effects.reads)
-            tiles[id(value)] = tile = writer.load(shape, dtype, scope, bound=2) if reads else writer.new_tile(shape, dtype, scope)
+            tiles[id(value)] = tile = (
+                writer.load(shape, dtype, scope, bound=2) if reads else writer.new_tile(shape, dtype, scope)
+            )
             said.append(f"{name}={tile.name}")
         elif isinstance(value, nodes.Const):
             said.append(f'{name}=number({value.value}, "{value.dtype}")')

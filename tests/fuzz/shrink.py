@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -9,7 +10,9 @@ from judge import Verdict
 from tile_programs import TileProgram
 
 
-def shrunk(program: TileProgram, verdict: Verdict, judge: Callable[[TileProgram], Verdict], seconds: float = 60.0) -> TileProgram:
+def shrunk(
+    program: TileProgram, verdict: Verdict, judge: Callable[[TileProgram], Verdict], seconds: float = 60.0
+) -> TileProgram:
     """The smallest program found that has a verdict of the same family."""
     end = time.monotonic() + seconds
     again = True
@@ -19,7 +22,11 @@ def shrunk(program: TileProgram, verdict: Verdict, judge: Callable[[TileProgram]
             if time.monotonic() > end:
                 break
             candidate = program.with_body(body)
-            if len(body) < len(program.body) and _stands(body, program.body) and judge(candidate).family == verdict.family:
+            if (
+                len(body) < len(program.body)
+                and _stands(body, program.body)
+                and judge(candidate).family == verdict.family
+            ):
                 program, again = candidate, True
                 break
     return program
@@ -45,8 +52,21 @@ def _end(lines: Sequence[str], start: int, with_else: bool = True) -> int:
     return end
 
 
+def _idle(line: str, lines: Sequence[str]) -> bool:
+    """Whether a line names a tile that no other line speaks of."""
+    name, equals, made = line.strip().partition(" = ")
+    return (
+        bool(equals)
+        and made.startswith("T.alloc")
+        and sum(bool(re.search(rf"\b{name}\b", other)) for other in lines) == 1
+    )
+
+
 def _smaller(lines: Sequence[str]) -> Iterator[list[str]]:
     """Lines without a run of statements, without one, or with a block in its header's place; large steps first."""
+    spoken = [line for line in lines if not _idle(line, lines)]
+    if len(spoken) < len(lines):
+        yield spoken
     heads = [at for at in range(len(lines)) if lines[at].strip() != "else:"]
     for count in (16, 8, 4, 2):
         for at in range(len(heads) - count, -1, -1):

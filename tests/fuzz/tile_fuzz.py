@@ -21,8 +21,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "gpu")]
-
 import judge
 from judge import Verdict
 from shrink import shrunk
@@ -53,6 +51,7 @@ def verdict(task: tuple[int, TileProgram | None, tuple[str, ...], bool]) -> Verd
 
 def _on_gpu(program: TileProgram) -> Verdict:
     """The same on the device that is here: compiled for it, run some times, compared with the interpreter."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
     from device_arrays import run_on_device
 
     from tilewright.errors import ExecutionError, TilewrightError
@@ -79,7 +78,11 @@ def _on_gpu(program: TileProgram) -> Verdict:
 
 def _spoilt(result: Verdict | None) -> bool:
     """Whether a device's context may be of no more use."""
-    return result is not None and result.way == "gpu" and ("LaunchFailed" in result.what or "DriverError" in result.what or "CUDA" in result.what)
+    return (
+        result is not None
+        and result.way == "gpu"
+        and ("LaunchFailed" in result.what or "DriverError" in result.what or "CUDA" in result.what)
+    )
 
 
 def answered(result: Verdict | None, reason: str) -> Verdict:
@@ -136,15 +139,24 @@ def coverage(seeds: Iterable[int]) -> str:
     lines = [f"{programs} programs"]
     for name in TILE_OPERATORS:
         reached = [words for words in counts if words[:2] == ("operator", name)]
-        axes = [sorted({words[at] for words in reached if len(words) > at}) for at in range(2, max(map(len, reached), default=2))]
-        lines.append(f"{name}: {sum(counts[words] for words in reached)} statements, {len(reached)} combinations of " + " x ".join(str(len(axis)) for axis in axes))
+        axes = [
+            sorted({words[at] for words in reached if len(words) > at})
+            for at in range(2, max(map(len, reached), default=2))
+        ]
+        lines.append(
+            f"{name}: {sum(counts[words] for words in reached)} statements, {len(reached)} combinations of "
+            + " x ".join(str(len(axis)) for axis in axes)
+        )
         lines += [f"    {', '.join(axis)}" for axis in axes]
     others: dict[str, collections.Counter[str]] = {}
     for words, count in counts.items():
         if words[0] != "operator":
             others.setdefault(words[0], collections.Counter())[" ".join(words[1:])] += count
     for kind, values in sorted(others.items()):
-        lines.append(f"{kind}: {sum(values.values())} times, {len(values)} kinds; " + ", ".join(f"{word} {count}" for word, count in values.most_common(12)))
+        lines.append(
+            f"{kind}: {sum(values.values())} times, {len(values)} kinds; "
+            + ", ".join(f"{word} {count}" for word, count in values.most_common(12))
+        )
     return "\n".join(lines)
 
 
@@ -154,9 +166,18 @@ def coverage(seeds: Iterable[int]) -> str:
 def small(seed: int, one: Verdict, options: argparse.Namespace) -> TileProgram:
     """The program of a seed that fails, made small."""
     targets = judge.targets_of(seed)
-    mine = tuple(target for target in targets if one.way.startswith(target + " ") or one.way == target) or tuple(options.target or ()) or targets
+    mine = (
+        tuple(target for target in targets if one.way.startswith(target + " ") or one.way == target)
+        or tuple(options.target or ())
+        or targets
+    )
     with Workers(verdict, 1, SLOW, _spoilt) as workers:
-        return shrunk(program_of(seed), one, lambda program: answered(*workers.ask((seed, program, mine, options.gpu))), options.shrink)
+        return shrunk(
+            program_of(seed),
+            one,
+            lambda program: answered(*workers.ask((seed, program, mine, options.gpu))),
+            options.shrink,
+        )
 
 
 def shown(program: TileProgram) -> str:

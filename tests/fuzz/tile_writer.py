@@ -46,8 +46,10 @@ class Tile:
     def range(self) -> tuple[float, float] | None:
         if self.bound is None:
             return None
-        low, high = whole_range(self.dtype) if not ALL[self.dtype].kind == "bool" else (0, 1)
-        return (max(-self.bound, low), min(self.bound, high)) if ALL[self.dtype].is_integer else (-self.bound, self.bound)
+        low, high = whole_range(self.dtype) if ALL[self.dtype].kind != "bool" else (0, 1)
+        return (
+            (max(-self.bound, low), min(self.bound, high)) if ALL[self.dtype].is_integer else (-self.bound, self.bound)
+        )
 
 
 @dataclass(frozen=True)
@@ -89,11 +91,23 @@ class TileWriter:
         self.sides = tuple(pick(sides) for _ in range(3))
         self.types = (*self.random.sample(NUMBERS, 3), pick(("float16", "float32", "int32", "int8", "bfloat16")))
         self.block_rows = pick(self.sides)
-        self.rows = pick((0, 1, self.block_rows, self.block_rows, 2 * self.block_rows, 2 * self.block_rows + 3, self.block_rows + 1))
+        self.rows = pick(
+            (0, 1, self.block_rows, self.block_rows, 2 * self.block_rows, 2 * self.block_rows + 3, self.block_rows + 1)
+        )
         self.rows = max(self.rows, int(self.chance(0.9)))
         self.columns_of_grid = pick((1, 1, 1, 2))
         self.slice_side = pick(self.sides)
-        self.depth_of_k = pick((0, 1, self.slice_side, 2 * self.slice_side, 3 * self.slice_side, 4 * self.slice_side + 1, 5 * self.slice_side))
+        self.depth_of_k = pick(
+            (
+                0,
+                1,
+                self.slice_side,
+                2 * self.slice_side,
+                3 * self.slice_side,
+                4 * self.slice_side + 1,
+                5 * self.slice_side,
+            )
+        )
         self.dynamic = {letter for letter in "MK" if self.random.random() < 0.35}
         self.count = self.random.randint(0, 4)
 
@@ -166,7 +180,9 @@ class TileWriter:
         if self.chance(0.4):
             dtype = self.random.choice([one for one in NUMBERS if ALL[one].bits >= 16 and one != "bfloat16"])
             name, number = self.name("p"), self.random.randint(0, 9)
-            self.params[name] = Param(name, f"T.{dtype}", ALL[dtype].numpy.type(number) if ALL[dtype].is_float else number, is_scalar=True)
+            self.params[name] = Param(
+                name, f"T.{dtype}", ALL[dtype].numpy.type(number) if ALL[dtype].is_float else number, is_scalar=True
+            )
             self.note("scalar parameter", dtype)
             self.scalars.append(Value(name, dtype, (0, 9)))
 
@@ -192,7 +208,11 @@ class TileWriter:
 
     def readable(self, where: Callable[[Tile], bool] = lambda tile: True) -> list[Tile]:
         """Tiles that hold something that can be read here without a number growing from turn to turn."""
-        return [tile for tile in self.tiles if where(tile) and (not tile.carried or tile.level == self.level or wraps(tile.dtype))]
+        return [
+            tile
+            for tile in self.tiles
+            if where(tile) and (not tile.carried or tile.level == self.level or wraps(tile.dtype))
+        ]
 
     def writable(self, where: Callable[[Tile], bool] = lambda tile: True) -> list[Tile]:
         """Tiles that may be overwritten here."""
@@ -206,10 +226,16 @@ class TileWriter:
             shape[shape.index(max(shape))] //= 2
         return tuple(shape)
 
-    def filled_tile(self, shape: Sequence[int] | None = None, dtype: str | None = None, scope: str | None = None) -> Tile:
+    def filled_tile(
+        self, shape: Sequence[int] | None = None, dtype: str | None = None, scope: str | None = None
+    ) -> Tile:
         """A tile with something in it: one that is there, or one loaded for the purpose."""
         fits = self.readable(
-            lambda tile: (shape is None or tile.shape == tuple(shape)) and dtype in (None, tile.dtype) and scope in (None, tile.scope)
+            lambda tile: (
+                (shape is None or tile.shape == tuple(shape))
+                and dtype in (None, tile.dtype)
+                and scope in (None, tile.scope)
+            )
         )
         if fits and self.chance(0.75):
             return self.random.choice(fits)
@@ -220,7 +246,7 @@ class TileWriter:
         wanted = list(tile.shape if shape is None else shape)
         if len(wanted) == len(tile.shape) and all(map(int.__le__, wanted, tile.shape)):
             if shape is None and tile.scope == "shared" and not tile.fixed and self.chance(0.12):
-                wanted = [self.random.choice([side for side in {extent, max(extent // 2, 1)}]) for extent in tile.shape]
+                wanted = [self.random.choice((extent, extent, max(extent // 2, 1))) for extent in tile.shape]
             if tuple(wanted) == tile.shape and self.chance(0.9):
                 return Part(tile.name, tile, tile.shape)
             starts = [self.random.choice((0, have - want)) for have, want in zip(tile.shape, wanted)]
@@ -241,7 +267,7 @@ class TileWriter:
         return name
 
     def values(self, extents: Sequence[int], dtype: str, bound: float | None) -> np.ndarray:
-        if bound is None or bound >= max(map(abs, whole_range(dtype))) > 1 and not ALL[dtype].is_float:
+        if bound is None or (bound >= max(map(abs, whole_range(dtype))) > 1 and not ALL[dtype].is_float):
             return edges(self.numbers, extents, dtype)
         return small(self.numbers, extents, dtype, int(bound))
 
@@ -273,7 +299,9 @@ class TileWriter:
         if way == "copy":
             self.line(f"T.copy({tensor}[{index}], {tile.name})")
         elif way == "words":
-            word = self.random.choice(("disable_tma=True", 'prefer_instruction="sync"', 'eviction_policy="evict_first"', "coalesced_width=1"))
+            word = self.random.choice(
+                ("disable_tma=True", 'prefer_instruction="sync"', 'eviction_policy="evict_first"', "coalesced_width=1")
+            )
             self.line(f"T.copy({tensor}[{index}], {tile.name}, {word})")
         elif way == "slice":
             missing = len(place) - len(tile.shape)
@@ -327,7 +355,9 @@ class TileWriter:
             if extent % per_byte:
                 kind = "packed"
             else:
-                text, extents = (f"(M, {other})", [self.rows, extent]) if kind == "rows" else (f"({other}, M)", [extent, self.rows])
+                text, extents = (
+                    (f"(M, {other})", [self.rows, extent]) if kind == "rows" else (f"({other}, M)", [extent, self.rows])
+                )
                 name = self.tensor("X", text, extents, dtype, self.values(extents, dtype, bound))
                 where = ["by * BM", at]
                 limits = ["M", other]
@@ -340,13 +370,19 @@ class TileWriter:
             if self.chance(0.5):
                 lead, counts, where = ["T.ceildiv(M, BM)"], [self.blocks], ["by"]
             if step is not None and self.chance(0.7):
-                lead, counts, where = [*lead, "T.max(STEPS, 1)" if "K" not in self.dynamic else "STEPS"], [*counts, max(self.steps, int("K" not in self.dynamic))], [*where, step]
+                lead, counts, where = (
+                    [*lead, "T.max(STEPS, 1)" if "K" not in self.dynamic else "STEPS"],
+                    [*counts, max(self.steps, int("K" not in self.dynamic))],
+                    [*where, step],
+                )
             extents = [*counts, *shape]
             name = self.tensor("X", shape_text([*lead, *shape]), extents, dtype, self.values(extents, dtype, bound))
             return name, [*where, *("0" for _ in shape)], [*lead, *map(str, shape)]
         extents = list(shape)
         if kind == "short" and not ALL[dtype].is_packed:
-            extents = [self.random.choice((extent, extent, max(extent - 3, 1), max(extent // 2, 1))) for extent in shape]
+            extents = [
+                self.random.choice((extent, extent, max(extent - 3, 1), max(extent // 2, 1))) for extent in shape
+            ]
         name = self.tensor("X", shape_text(extents), extents, dtype, self.values(extents, dtype, bound))
         return name, ["0" for _ in shape], list(map(str, extents))
 
@@ -361,7 +397,9 @@ class TileWriter:
         if "K" in self.dynamic:
             extent, text = self.steps, "STEPS"
         kind = self.random.choice(("never", "always", "some"))
-        values = {"never": np.zeros(extent), "always": np.ones(extent), "some": self.numbers.integers(0, 2, extent)}[kind]
+        values = {"never": np.zeros(extent), "always": np.ones(extent), "some": self.numbers.integers(0, 2, extent)}[
+            kind
+        ]
         self.note("mask", kind)
         return self.tensor("mask", f"({text},)", [extent], "int32", values.astype(np.int32))
 
@@ -380,7 +418,13 @@ class TileWriter:
         dtype = tile.dtype
         if ALL[dtype].is_packed:
             return
-        if self.step is None and len(tile.shape) == 2 and tile.shape[0] == self.block_rows and self.columns_of_grid == 1 and self.chance(0.5):
+        if (
+            self.step is None
+            and len(tile.shape) == 2
+            and tile.shape[0] == self.block_rows
+            and self.columns_of_grid == 1
+            and self.chance(0.5)
+        ):
             columns = self.random.choice((tile.shape[1], tile.shape[1], tile.shape[1] + 3, max(tile.shape[1] - 1, 1)))
             if columns <= tile.shape[1]:
                 self.outputs[name] = (f"(M, {columns})", dtype)
@@ -413,7 +457,9 @@ class TileWriter:
         word = self.random.choice(("add", "add", "max", "min", "or" if dtype == "uint32" else "add"))
         self.note("atomic element", word, dtype)
         self.line(f"for {', '.join(variables)} in T.Parallel({', '.join(map(str, tile.shape))}):")
-        self.line(f'    T.atomic_{word}({name}[{variables[-1]}], T.cast({tile.name}[{", ".join(variables)}], "{dtype}"))')
+        self.line(
+            f'    T.atomic_{word}({name}[{variables[-1]}], T.cast({tile.name}[{", ".join(variables)}], "{dtype}"))'
+        )
 
     # Places ----------------------------------------------------------------------------------------
 

@@ -19,13 +19,13 @@ LIFE = 200
 def _serve(pipe: Any, work: Callable[[Any], Any]) -> None:
     warnings.simplefilter("ignore")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    sys.stdout = open(os.devnull, "w")  # what programs print
-    while True:
-        try:
-            task = pipe.recv()
-        except EOFError:
-            return
-        pipe.send(work(task))
+    with open(os.devnull, "w") as sys.stdout:  # what programs print
+        while True:
+            try:
+                task = pipe.recv()
+            except EOFError:
+                return
+            pipe.send(work(task))
 
 
 class Worker:
@@ -59,7 +59,13 @@ class Workers:
     spoilt : whether a result says that its process is of no more use.
     """
 
-    def __init__(self, work: Callable[[Any], Any], count: int, seconds: float, spoilt: Callable[[Any], bool] = lambda result: False) -> None:
+    def __init__(
+        self,
+        work: Callable[[Any], Any],
+        count: int,
+        seconds: float,
+        spoilt: Callable[[Any], bool] = lambda result: False,
+    ) -> None:
         self.work, self.seconds, self.spoilt = work, seconds, spoilt
         self.workers = [Worker(work) for _ in range(count)]
 
