@@ -60,6 +60,7 @@ from tilewright.passes.tile.share_packing import share_packing
 from tilewright.passes.tile.simplify import simplify
 from tilewright.passes.tile.specialize_warps import specialize_warps
 from tilewright.passes.tile.stage_epilogue import stage_epilogue
+from tilewright.passes.tile.store_names import store_names
 from tilewright.passes.tile.take_turns import take_turns
 from tilewright.passes.tile.unify_locals import unify_locals
 from tilewright.passes.tile.widen_indices import widen_indices
@@ -109,6 +110,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(plan_operand_layouts, "while gemms are whole: they say how their operands want to lie", _one_thread),
     Step(separate_views, "before anything is said of fragments: there are no others from here on", _many_threads),
     Step(promote_sums, "before instructions and roles: what is left are gemms like any other", _many_threads),
+    Step(store_names, "before statements of pipelined loops get places of their own", _many_threads),
     Step(specialize_warps, "before all that loads: roles decide who does, and by which instruction", _many_threads),
     Step(form_clusters, "roles are known: which loads neighbours share can be seen", _many_threads),
     Step(persist_grid, "clusters are known: they are what tiles are dealt to", _many_threads),

@@ -58,6 +58,7 @@ def open_branches(
                 and one.otherwise is None
                 and _holds_loads(one, is_load)
                 and asked_anywhere(one.condition)
+                and not any(_reads(let, written) for let in one.then.statements if isinstance(let, Let))
             ):
                 yield from statements(one.then, (*conditions, one.condition))
             else:
@@ -72,3 +73,7 @@ def _holds_loads(branch: If, is_load: Callable[[Statement], bool]) -> bool:
     if any(isinstance(one, Allocate) for one in below):
         return False
     return any(is_load(one) or (isinstance(one, If) and _holds_loads(one, is_load)) for one in below)
+
+
+def _reads(let: Let, written: Collection[Buffer]) -> bool:
+    return any(root(load.buffer) in written for load in find(let.value, Load))

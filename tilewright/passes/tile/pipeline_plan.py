@@ -9,7 +9,7 @@ earlier ones.  Tiles that a load fills ahead get a copy for every iteration in f
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 
 from tilewright.errors import PipelinePlanError
@@ -45,7 +45,6 @@ from tilewright.ir.nodes import (
     Wait,
     While,
     binary,
-    const,
 )
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, walk
@@ -152,7 +151,6 @@ def plan_pipeline(loop: Pipelined, unstageable: dict[Buffer, str], threads: Coll
     ------
     PipelinePlanError : the author's plan has another length, or breaks a dependence.
     """
-    loop = replace(loop, body=_declarations_apart(loop.body))
     body: Opened = [(one, ()) for one in loop.body.statements]
     if threads is not None and loop.num_stages > 1 and loop.order is None and loop.stage is None:
         body = open_branches(loop, touched(loop.body).writes, threads, is_load)
@@ -174,20 +172,6 @@ def plan_pipeline(loop: Pipelined, unstageable: dict[Buffer, str], threads: Coll
     return plan
 
 
-def _declarations_apart(body: Seq) -> Seq:
-    """A body whose declarations compute nothing: the first value of a scalar is stored, a statement like any other."""
-    made: list[Statement] = []
-    for one in body.statements:
-        if isinstance(one, Allocate) and one.initial is not None and one.buffer.scope == "scalar":
-            made += [
-                replace(one, initial=None),
-                Store(one.buffer, (const(0),) * len(one.buffer.shape), one.initial, span=one.span),
-            ]
-        else:
-            made.append(one)
-    return body if len(made) == len(body.statements) else replace(body, statements=tuple(made))
-
-
 def conjunction(conditions: Sequence[Expr]) -> Expr:
     """All of them; the first one that fails decides."""
     return reduce(lambda first, second: binary("all", first, second), conditions)
@@ -195,6 +179,10 @@ def conjunction(conditions: Sequence[Expr]) -> Expr:
 
 def obstacle(loop: Pipelined) -> tuple[Statement, str] | None:
     """What keeps any statement of the loop from working ahead, if anything."""
+    written = touched(loop.body).writes
+    for one in loop.body.statements:
+        if isinstance(one, (Let, Allocate)) and touched(one).reads & written:  # which `store_names` has left
+            return one, "a name in its body stands for what the loop changes"
     for node in walk(loop.body):
         if isinstance(node, _MANUAL):
             return node, "its body synchronises by itself"
