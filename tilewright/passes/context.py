@@ -42,9 +42,11 @@ class Diagnostic:
     kind: str
     message: str
     span: Span | None = None
+    hint: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.message}" + (f"\n{self.span.show()}" if self.span else "")
+        place = f"\n{self.span.show()}" if self.span else ""
+        return f"{self.kind}: {self.message}{place}" + (f"\n  help: {self.hint}" if self.hint else "")
 
 
 @dataclass(slots=True)
@@ -66,8 +68,8 @@ class Context:
     facts: dict[str, Any] = field(default_factory=dict)
     analyzer: Analyzer | None = None
 
-    def warn(self, message: str, span: Span | None = None) -> None:
-        self.diagnostics.append(Diagnostic("warning", message, span))
+    def warn(self, message: str, span: Span | None = None, hint: str | None = None) -> None:
+        self.diagnostics.append(Diagnostic("warning", message, span, hint))
 
     def note(self, message: str, span: Span | None = None) -> None:
         self.diagnostics.append(Diagnostic("note", message, span))

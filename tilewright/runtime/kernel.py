@@ -25,6 +25,7 @@ from tilewright.ir.visitor import kernels
 from tilewright.machine.arch import Arch
 from tilewright.options import in_context
 from tilewright.passes.context import Schedule
+from tilewright.passes.thread.check_registers import roomier
 from tilewright.runtime.arguments import Binder, Bound
 from tilewright.runtime.call_keys import MISSED
 from tilewright.runtime.emulation import emulate_program
@@ -197,10 +198,14 @@ class Kernel:
     def _warn_of_losses(self, entry: Path) -> None:
         """Losses of speed that the device's compiler reported."""
         if self.program.source.language == "cu":
+            made = dict(zip(self.program.source.entries, kernels(self.program.final)))
             for warning in Binary.load(entry).warnings:
-                places = "".join(f"\n{span.show()}" for span in warning.spans[:1])
-                advice = f"\n  help: {warning.hint}" if warning.hint else ""
-                warnings.warn(f"{warning.message}{places}{advice}", TilewrightWarning, stacklevel=3)
+                kernel, hint = made.get(warning.kernel), warning.hint
+                span = next(iter(warning.spans), kernel.span if kernel else None)
+                if warning.kind == "spill" and kernel is not None:
+                    hint = roomier(kernel, self.arch)
+                place, advice = f"\n{span.show()}" if span else "", f"\n  help: {hint}" if hint else ""
+                warnings.warn(f"{warning.message}{place}{advice}", TilewrightWarning, stacklevel=3)
 
     def interpret(self, *arguments: Any, **named: Any) -> Any:
         """Run the traced program on the interpreter, with NumPy; arguments and results as for a call.

@@ -187,6 +187,6 @@ def test_tiles_that_do_not_fit_are_named():
 def test_fragments_that_do_not_fit_are_foretold():
     a = np.zeros((256, 256), np.float16)
     with pytest.warns(
-        match=r"fragments need \d+ registers of each thread, of 255: they will spill, C_local first with 512"
+        match=r"fragments need \d+ registers of each thread, of 255: they will spill, C_local first with 512\n(?s:.*)help: it fits with 512 threads, or C_local of a quarter of its size"
     ):
         on("sm_80", matmul).compile(a, a, block=(256, 256, 16), threads=128)

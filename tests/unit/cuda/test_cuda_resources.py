@@ -57,7 +57,9 @@ def test_spills_are_said_with_the_operator_that_spills():
     ) as said:
         (resources,) = kernel.resources().values()
     assert resources["spill_store_bytes"] > 0
-    assert "cuda_gemm.py" in str(said[0].message) and "T." in str(said[0].message)
+    message = str(said[0].message)
+    assert "cuda_gemm.py" in message and "T." in message
+    assert message.endswith("help: it fits with 256 threads, or C_local of half its size")
 
 
 def scaled_in_flight(A, B):

@@ -13,10 +13,16 @@ The program stays as it is; the warning names the largest fragment and its line.
 
 from __future__ import annotations
 
-from tilewright.ir.nodes import Allocate, Buffer, Function, Seq, Statement
+from tilewright.ir.nodes import Allocate, Buffer, Function, Kernel, Seq, Statement
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import children, find, kernels
+from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
+
+OTHER = 40
+"""Registers of a thread that hold no fragment: addresses, indices, operands on their way."""
+
+_PARTS = {2: "half", 4: "a quarter of", 8: "an eighth of"}
 
 
 def check_registers(function: Function, context: Context) -> Function:
@@ -26,10 +32,23 @@ def check_registers(function: Function, context: Context) -> Function:
         if most > context.arch.registers and largest is not None:
             context.warn(
                 f"fragments need {most} registers of each thread, of {context.arch.registers}: they will spill, "
-                f"{largest.buffer.name} first with {_words(largest)}; use more threads or smaller tiles",
+                f"{largest.buffer.name} first with {_words(largest)}",
                 largest.span,
+                roomier(kernel, context.arch),
             )
     return function
+
+
+def roomier(kernel: Kernel, arch: Arch) -> str:
+    """The nearest number of threads, and size of the largest fragment, with which a kernel that spills would not."""
+    most, largest = registers_needed(kernel.body)
+    factor = 2
+    while most > factor * (arch.registers - OTHER):
+        factor *= 2
+    ways = [f"{kernel.num_threads * factor} threads"] if kernel.num_threads * factor <= arch.max_threads else []
+    if largest is not None:
+        ways.append(f"{largest.buffer.name} of {_PARTS.get(factor, f'a {factor}th of')} its size")
+    return f"it fits with {', or '.join(ways)}" if ways else "use smaller tiles"
 
 
 def registers_needed(statement: Statement) -> tuple[int, Allocate | None]:

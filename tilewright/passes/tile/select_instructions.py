@@ -20,6 +20,7 @@ from tilewright.passes.tile.agree_layouts import agree
 from tilewright.passes.tile.copy_misfits import lies_in_boxes
 from tilewright.passes.tile.copy_ways import slot_buffers
 from tilewright.passes.tile.gemm_ways import FACT, WARP, GemmPlan, Way, because, in_registers, ways_of
+from tilewright.passes.tile.slow_products import advice, reason
 from tilewright.passes.tile.tile_views import tile_span
 
 
@@ -33,6 +34,7 @@ def select_instructions(function: Function, context: Context) -> Function:
     plans: dict[Product, GemmPlan] = {}
     choices: list[str] = context.facts.setdefault("choices", [])
     for kernel in kernels(function):
+        threads = gemms_of(kernel)
         for gemm, (plan, refused) in plan_gemms(kernel, context.arch).items():
             place = f"{gemm.span.file}:{gemm.span.line}: " if gemm.span else ""
             what = "sparse gemm" if isinstance(gemm, SparseGemm) else "gemm"
@@ -49,23 +51,12 @@ def select_instructions(function: Function, context: Context) -> Function:
                 )
             else:
                 choices.append(f"{place}{what}: scalar products{refused}")
-                slow = _slow(gemm, context.arch)
+                slow = reason(gemm, refused, context.arch)
                 if slow is not None:
-                    context.warn(f"threads multiply element by element: {slow}", gemm.span)
+                    better = advice(gemm, threads[gemm], context.arch, _by_rows(threads), descriptor_tiles(kernel))
+                    context.warn(f"threads multiply element by element: {slow}", gemm.span, better)
     context.facts[FACT] = plans
     return function
-
-
-def _slow(gemm: Product, arch: Arch) -> str | None:
-    """Why a gemm that matrix instructions could execute, were it written otherwise, is left to scalar products."""
-    if not arch.matrix_instructions:
-        return None
-    if gemm.a.dtype != gemm.b.dtype:
-        return f"no instruction multiplies {gemm.a.dtype} by {gemm.b.dtype}; give both operands one type"
-    far = [region.buffer.name for region in (gemm.a, gemm.b, gemm.c) if region.buffer.scope == "global"]
-    if far and arch.has_threads:
-        return f"{' and '.join(far)} of this product {'lies' if len(far) == 1 else 'lie'} in global memory; copy tiles of {'it' if len(far) == 1 else 'them'} into shared ones first"
-    return None
 
 
 def gemms_of(kernel: Kernel) -> dict[Product, int]:
@@ -102,7 +93,7 @@ def plan_gemms(kernel: Kernel, arch: Arch) -> dict[Product, Way]:
     Gemms that have a fragment in common agree on where its elements are.
     """
     gemms = gemms_of(kernel)
-    by_rows = any(in_registers(gemm.a) for gemm in gemms)
+    by_rows = _by_rows(gemms)
     tiles = descriptor_tiles(kernel)
     ways = {gemm: ways_of(gemm, threads, arch, by_rows, tiles) for gemm, threads in gemms.items()}
     chosen = {gemm: found[0] for gemm, found in ways.items()}
@@ -113,6 +104,11 @@ def plan_gemms(kernel: Kernel, arch: Arch) -> dict[Product, Way]:
                 plan, refused = ways[gemm][position]
                 chosen[gemm] = plan, refused + _beside(ways[gemm][0][0])
     return chosen
+
+
+def _by_rows(gemms: Iterable[Product]) -> bool:
+    """Whether warps share the rows of tiles, since an operand lies in registers."""
+    return any(in_registers(gemm.a) for gemm in gemms)
 
 
 def _beside(best: GemmPlan | None) -> str:

@@ -77,7 +77,6 @@ class CompilerWarning:
 
 
 _HINTS = {
-    "spill": "use more threads or smaller tiles, or ask for fewer blocks a multiprocessor",
     "local memory": "registers have no addresses: index the array by constants and by loops over constants that are written out (T.unroll), "
     "or keep it in a shared tile",
 }
