@@ -24,15 +24,14 @@ from tilewright.checkpoints.whole import clear_leftovers, whole_directory
 from tilewright.conversion.experts import dense_stacks, each_bias, each_expert
 from tilewright.conversion.layers import (
     Layer,
-    Settings,
     declared_activations,
     dense_weights,
     extra_tensors,
-    quantization_settings,
     read_layer,
     recognise,
 )
 from tilewright.conversion.schemes import QuantizationScheme, finite_weight, quantization_scheme
+from tilewright.conversion.settings import Settings, quantization_settings
 from tilewright.errors import CannotQuantize, InvalidCheckpoint, TilewrightWarning, WrongArgumentKind
 from tilewright.progress import Progress
 from tilewright.quant.files import weight_tensors
@@ -265,9 +264,10 @@ def _settings(plan: _Plan) -> dict[str, Any]:
     made: dict[str, Any] = {"quant_method": "tilewright", "version": 1}
     if plan.settings.get("quant_method"):
         made["converted_from"] = plan.settings["quant_method"]
-    said = {declared_activations(plan.settings, layer.name) for layer in plan.layers.values()}
-    if len(said) == 1 and said != {None}:
-        made["declared_activations"] = said.pop()
+    said = {layer.name: declared_activations(plan.source, layer, plan.settings) for layer in plan.layers.values()}
+    kinds = set(said.values())
+    if kinds - {None}:
+        made["declared_activations"] = kinds.pop() if len(kinds) == 1 else said
     if plan.scheme is not None:
         made |= {"scheme": plan.scheme.name, "activations": plan.scheme.activations}
     return made

@@ -2,44 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from tilewright.conversion import readers
 from tilewright.conversion.readers import Tensors
-from tilewright.conversion.settings import Settings, checked_settings
-from tilewright.errors import InvalidTensor, MissingTensor
+from tilewright.conversion.settings import Settings
+from tilewright.conversion.settings import declared_activations as settings_activations
+from tilewright.conversion.strays import Layer, check_rest
+from tilewright.errors import InvalidTensor, TilewrightError
 from tilewright.quant.files import CODES, METADATA, SUFFIXES
 from tilewright.quant.importers.bitsandbytes import STATES
-from tilewright.quant.importers.torchao import PARTS
+from tilewright.quant.importers.torchao import PARTS, torchao_activations
 from tilewright.quant.weight import QuantizedWeight
 
 __all__ = [
     "FORMS", "Form", "Layer", "Settings", "Tensors", "declared_activations", "dense_weights", "extra_tensors",
-    "quantization_settings", "read_layer", "recognise",
+    "read_layer", "recognise",
 ]  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """A quantised weight in a checkpoint.
-
-    Attributes
-    ----------
-    name : of the layer, as in ``model.layers.0.mlp.up_proj``.
-    form : whose form its tensors have.
-    main : the tensor with the codes; the weight is converted with the shard that this is in.
-    tensors : all that belong to it.
-    """
-
-    name: str
-    form: str
-    main: str
-    tensors: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,97 +46,27 @@ class Form:
     extra: Callable[[Tensors, str], dict[str, np.ndarray]] = lambda tensors, layer: {}
 
 
-def quantization_settings(config: Mapping[str, Any], where: Any = "the checkpoint") -> Settings:
-    """The part of a configuration that is about quantisation, empty where there is none.
-
-    Raises
-    ------
-    InvalidTensor : it says what cannot be.
-    """
-    return checked_settings(config, where, {name for form in FORMS.values() for name in form.methods})
-
-
 def recognise(tensors: Tensors, settings: Settings) -> list[Layer]:
     """The quantised weights among tensors, in the order of their names.
 
     Raises
     ------
-    InvalidTensor : the settings name a way of quantising that cannot be read, or codes belong to no form.
+    InvalidTensor : codes belong to no form, a tensor is beside a weight that its form does not read.
     MissingTensor : scales or zero points belong to no codes.
     """
     method = settings.get("quant_method")
-    if method is not None and not any(method in form.methods for form in FORMS.values()):
-        known = sorted({name for form in FORMS.values() for name in form.methods})
-        raise InvalidTensor(f"the checkpoint is quantised by {method!r}", hint=f"what can be read: {', '.join(known)}")
-    _no_rotations(settings)
+    # A form that some way of quantising has is none of another's: the same types of tensors may mean other numbers there.
+    tried = [(one, form) for one, form in FORMS.items() if not (method and form.methods and method not in form.methods)]
     found = []
     for name in tensors:
-        for form_name, form in FORMS.items():
+        for form_name, form in tried:
             layer = name.removesuffix(form.main)
             if name.endswith(form.main) and form.holds(tensors, layer, settings):
                 belonging = tuple(layer + ending for ending in (form.main, *form.others) if layer + ending in tensors)
                 found.append(Layer(layer, form_name, name, belonging))
                 break
-    _no_codes_are_left(tensors, found, settings)
-    _no_parts_are_left(tensors, found)
+    check_rest(tensors, found, settings, FORMS)
     return found
-
-
-def _no_rotations(settings: Settings) -> None:
-    """Whether layers multiply by their weights alone: those of QuaRot and SpinQuant may rotate what comes in and goes out."""
-    groups = (settings.get("transform_config") or {}).get("config_groups") or {}
-    for name, group in groups.items():
-        places = {str(one.get("location")) for one in (group or {}).get("apply") or () if isinstance(one, Mapping)}
-        running = sorted(place for place in places if not place.startswith("weight"))
-        if running:
-            raise InvalidTensor(
-                f"the checkpoint rotates activations while it runs (transform_config {name}: {', '.join(running)}), which its layers here do not",
-                hint="checkpoints whose rotations are all in the weights can be read",
-            )
-
-
-_ENDINGS = (".weight", ".qweight", ".weight_packed", ".W_q", "_blocks", "._weight_qdata", ".B")
-"""Ends of names of tensors that hold codes."""
-
-
-def _no_codes_are_left(tensors: Tensors, found: list[Layer], settings: Settings) -> None:
-    """Whether every tensor of codes belongs to a weight: what nobody reads must not pass for one of floats."""
-    taken = {name for layer in found for name in layer.tensors}
-    for name in tensors:
-        if name in taken or name in readers.blocks_of(tensors):
-            continue
-        tensor, method = tensors[name], settings.get("quant_method")
-        codes = tensor.dtype.kind in "iu" and name.endswith(_ENDINGS)
-        if tensor.ndim in (2, 3, 4) and (codes or tensor.dtype.name in _FLOAT8):
-            said = f"the configuration says {method}" if method else "the configuration says nothing of quantisation"
-            raise InvalidTensor(
-                f"{name} is {tensor.dtype.name} {list(tensor.shape)}: codes, but what belongs to them is not there",
-                hint=f"{said}; forms that can be read: {', '.join(FORMS)}",
-            )
-
-
-_PARTS = (
-    ".qzeros", ".g_idx", ".scaled_zeros", ".SCB", ".nbits", ".weight.absmax", ".weight.quant_map", ".weight_scale", ".weight_scale_inv",
-    ".weight_scale_2", ".weight_global_scale", ".weight_zero_point", ".weight_g_idx", "._weight_scale", *(".weight" + state for state in STATES.values()),
-)  # fmt: skip
-"""Ends of names of tensors that go with codes, and mean nothing alone."""
-
-
-def _no_parts_are_left(tensors: Tensors, found: list[Layer]) -> None:
-    """Whether there are codes to every part of a weight: a layer would be gone in silence."""
-    taken = {name for layer in found for name in layer.tensors}
-    for name in tensors:
-        part = next((ending for ending in _PARTS if name.endswith(ending)), None)
-        if part is None and name.endswith("_scales") and tensors[name].dtype.name in ("uint8", "float8_e8m0fnu"):
-            part = "_scales"
-        if part is None or name in taken:
-            continue
-        layer = name.removesuffix(part)
-        if not any(layer + ending in tensors for ending in _ENDINGS):
-            raise MissingTensor(
-                f"{name} is there, but no codes are: {layer} has neither {_ENDINGS[0]} nor {', '.join(_ENDINGS[1:])}",
-                hint="a shard is missing, or the checkpoint is of another kind",
-            )
 
 
 def read_layer(tensors: Tensors, layer: Layer, settings: Settings) -> dict[str, QuantizedWeight]:
@@ -166,6 +78,8 @@ def read_layer(tensors: Tensors, layer: Layer, settings: Settings) -> dict[str, 
     """
     try:
         return FORMS[layer.form].read(tensors, layer.name, settings)
+    except TilewrightError:
+        raise
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         # A reader that lacks a check: its file is to blame all the same, and is named.
         raise InvalidTensor(
@@ -178,36 +92,11 @@ def extra_tensors(tensors: Tensors, layer: Layer) -> dict[str, np.ndarray]:
     return FORMS[layer.form].extra(tensors, layer.name)
 
 
-def declared_activations(settings: Settings, layer: str) -> str | None:
-    """What the configuration says that a layer's activations are quantised to; None for as they are, or for 4 bits.
-
-    Their static scales are not used: activations are quantised as they come, one scale a token.
-    """
-    method = settings.get("quant_method")
-    if method == "tilewright":
-        return settings.get("activations") or settings.get("declared_activations")
-    if method == "bitnet":
-        return "int8"
-    if method in ("fp8", "fbgemm_fp8") or settings.get("quant_algo") in ("FP8", "FP8_PER_CHANNEL_PER_TOKEN"):
-        return "float8_e4m3fn"
-    for group in (settings.get("config_groups") or {}).values() if method == "compressed-tensors" else ():
-        said = (group or {}).get("input_activations")
-        if said and said.get("num_bits") == 8 and _targets(group, layer):
-            return "int8" if said.get("type", "int") == "int" else "float8_e4m3fn"
-    return None
-
-
-def _targets(group: Mapping[str, Any], layer: str) -> bool:
-    """Whether a group of compressed-tensors' means a layer: by its class, its name or a regular expression."""
-    targets = group.get("targets") or []
-    return any(
-        re.match(target[3:], layer) is not None if target.startswith("re:") else target in ("Linear", layer)
-        for target in map(str, targets)
-    )
-
-
-def _method(*names: str) -> Callable[[Tensors, str, Settings], bool]:
-    return lambda tensors, layer, settings: settings.get("quant_method", names[0]) in names
+def declared_activations(tensors: Tensors, layer: Layer, settings: Settings) -> str | None:
+    """What a checkpoint says that a layer's activations are quantised to; None for as they are, or for 4 bits."""
+    if layer.form == "torchao":
+        return torchao_activations(layer.name, getattr(tensors, "metadata", {}))
+    return settings_activations(settings, layer.name)
 
 
 def _has(*endings: str) -> Callable[[Tensors, str, Settings], bool]:
@@ -227,8 +116,12 @@ def _of_type(ending: str, *types: str) -> Callable[[Tensors, str, Settings], boo
 
 _PACKED = ("compressed-tensors",)
 _COMPANIONS = (".weight_scale", ".weight_shape", ".weight_zero_point", ".weight_g_idx")
-_STATIC = (".input_scale", ".input_zero_point", ".input_global_scale", ".output_scale", ".k_scale", ".v_scale")
-"""Scales of activations that were measured beforehand: activations are quantised as they come, so these go."""
+_STATIC = (
+    ".input_scale", ".input_zero_point", ".input_global_scale", ".input_scale_ub", ".output_scale", ".output_zero_point", ".q_scale",
+    ".k_scale", ".v_scale", ".k_zero_point", ".v_zero_point", ".k_bias", ".v_bias",
+)  # fmt: skip
+"""Scales of activations, keys and values that were measured beforehand: these are quantised as they come, or kept, so the scales go."""
+_SMOOTHED = (".pre_quant_scale", *_STATIC)
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 _HQQ = (
     "scale", "zero", "nbits", "group_size", "shape", "axis", "packing", "unpack_view_dtype", "view_as_float", "quant_scale",
@@ -242,15 +135,19 @@ def _is_awq(tensors: Tensors, layer: str, settings: Settings) -> bool:
     return settings.get("quant_method") == "awq" or layer + ".scaled_zeros" in tensors
 
 
+def _is_modelopt_int4(tensors: Tensors, layer: str, settings: Settings) -> bool:
+    return settings.get("quant_method") == "modelopt" and _of_type(".weight_scale", "uint8")(tensors, layer, settings)
+
+
 FORMS: dict[str, Form] = {
     "tilewright": Form(f".{CODES}", tuple(f".{s}" for s in SUFFIXES[1:]), _has(f".{METADATA}"), readers.own, ("tilewright",)),
     "awq": Form(".qweight", (".qzeros", ".scaled_zeros", ".scales"), _is_awq, readers.awq, ("awq",)),
     "bitblas": Form(
         ".qweight", (".scales", ".zeros", ".qzeros"), lambda t, n, s: "bitblas" in (s.get("checkpoint_format"), s.get("quant_method")),
-        readers.bitblas, ("bitblas",),
+        readers.bitblas, ("bitblas", "gptq", "awq"),
     ),
     "gptq-marlin": Form(".B", (".s",), _has(".s"), readers.gptq_marlin, ("gptq", "marlin")),
-    "gptq": Form(".qweight", (".qzeros", ".scales", ".g_idx"), _method("gptq"), readers.gptq, ("gptq",)),
+    "gptq": Form(".qweight", (".qzeros", ".scales", ".g_idx"), lambda t, n, s: bool(s), readers.gptq, ("gptq",)),
     "bitsandbytes": Form(
         ".weight", tuple(".weight" + ending for ending in _BNB), _has_any(*(".weight" + state for state in STATES.values())),
         readers.bitsandbytes, ("bitsandbytes",),
@@ -275,12 +172,16 @@ FORMS: dict[str, Form] = {
         ".weight_packed", (*_COMPANIONS, *_STATIC), _has(".weight_scale"), readers.pack_quantized, _PACKED
     ),
     "nvfp4": Form(
-        ".weight", (".weight_scale", ".weight_scale_2", *_STATIC), _has(".weight_scale", ".weight_scale_2"), readers.nvfp4,
+        ".weight", (".weight_scale", ".weight_scale_2", *_SMOOTHED), _has(".weight_scale", ".weight_scale_2"), readers.nvfp4,
         ("modelopt",),
     ),
-    "int8": Form(".weight", (*_COMPANIONS, *_STATIC), _of_type(".weight_scale", "int8"), readers.int8, _PACKED),
+    "modelopt-4-bits": Form(".weight", (".weight_scale", *_SMOOTHED), _is_modelopt_int4, readers.modelopt, ("modelopt",)),
+    "int8": Form(
+        ".weight", (".weight_scale", ".weight_zero_point", ".weight_g_idx", *_SMOOTHED), _of_type(".weight_scale", "int8"), readers.int8,
+        (*_PACKED, "modelopt"),
+    ),
     "fp8": Form(
-        ".weight", (".weight_scale", *_STATIC), _of_type(".weight_scale", *_FLOAT8), readers.float8,
+        ".weight", (".weight_scale", *_SMOOTHED), _of_type(".weight_scale", *_FLOAT8), readers.float8,
         (*_PACKED, "fp8", "fbgemm_fp8", "modelopt"),
     ),
     "fp8-block": Form(
@@ -290,7 +191,9 @@ FORMS: dict[str, Form] = {
         ".weight", (".scale_weight", ".scale_input"),
         lambda t, n, s: not s and t[n + ".weight"].ndim == 2 and t[n + ".weight"].dtype.name in _FLOAT8, readers.float8,
     ),
-    "bitnet": Form(".weight", (".weight_scale",), _of_type(".weight_scale", "uint8"), readers.bitnet, ("bitnet",)),
+    "bitnet": Form(
+        ".weight", (".weight_scale",), lambda t, n, s: bool(s) and _of_type(".weight_scale", "uint8")(t, n, s), readers.bitnet, ("bitnet",)
+    ),
     "mxfp4": Form(
         "_blocks", ("_scales", "_bias"), _has("_scales"), readers.mxfp4, ("mxfp4",), extra=readers.mxfp4_biases
     ),

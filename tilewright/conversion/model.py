@@ -16,7 +16,6 @@ from tilewright.conversion.experts import GatheredExperts, quantize_stack, stack
 from tilewright.conversion.layers import (
     declared_activations,
     extra_tensors,
-    quantization_settings,
     read_layer,
     recognise,
 )
@@ -30,6 +29,7 @@ from tilewright.conversion.modules import (
     replace_layer,
 )
 from tilewright.conversion.schemes import QuantizationScheme, quantization_scheme
+from tilewright.conversion.settings import OURS, quantization_settings
 from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentKind
 from tilewright.matmul.arrays import as_torch
 from tilewright.progress import Progress
@@ -145,17 +145,17 @@ def load_quantized(
     found = recognise(source, settings)
     known = dict(model.named_modules())
     absorbed = {name for layer in found for name in layer.tensors}
-    own = settings.get("activations") if settings.get("quant_method") == "tilewright" else None
+    own = settings.get("activations") if settings.get("quant_method") == OURS else None
     fresh, biases = set(), dict[str, Any]()
     experts = GatheredExperts(model)
     with progress or Progress(len(found)) as bar:
         for layer in found:
             bar.step(layer.name)
-            asked = declared_activations(settings, layer.name) if activations == "declared" else activations or own
+            asked = declared_activations(source, layer, settings) if activations == "declared" else activations or own
             for name, weight in read_layer(source, layer, settings).items():
                 if experts.take(name, weight, asked):
                     continue
-                check_place(name, known.get(name), weight, source)
+                check_place(name, known.get(name), weight)
                 replace_layer(model, name, known[name], weight, asked)
                 fresh.add(name)
             biases |= extra_tensors(source, layer)

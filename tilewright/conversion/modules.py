@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -135,12 +134,12 @@ def put_in_place(model: Any, name: str, old: Any, made: Any) -> None:
         setattr(model.get_submodule(parent), last, made)
 
 
-def check_place(name: str, module: Any, weight: QuantizedWeight, tensors: Iterable[str]) -> None:
+def check_place(name: str, module: Any, weight: QuantizedWeight) -> None:
     """Whether a module can be replaced by a layer with a weight of a checkpoint.
 
     Raises
     ------
-    MissingTensor : there is no such linear layer, or it does more than multiply.
+    MissingTensor : there is no such linear layer.
     WrongArgumentShape : it is of another shape.
     """
     if module is None or not (hasattr(module, "in_features") or is_linear(module)):
@@ -153,9 +152,3 @@ def check_place(name: str, module: Any, weight: QuantizedWeight, tensors: Iterab
         raise WrongArgumentShape(
             f"{name} is {list(weight.shape)} in the checkpoint, {list(layer_shape(module))} in the model"
         )
-    for tensor in (f"{name}.rms_norm.weight", f"{name}.norm.weight"):
-        if tensor in tensors:
-            raise MissingTensor(
-                f"{tensor} belongs to a layer that normalises its input itself, which a linear layer does not",
-                hint="give the model a norm of its own before the layer",
-            )

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from tilewright.checkpoints.gguf import GGUFTensor
-from tilewright.conversion.settings import Settings, block_of, weights_settings
+from tilewright.conversion.settings import Settings, weights_settings
+from tilewright.conversion.words import block_of
 from tilewright.errors import InvalidTensor, MissingTensor
 from tilewright.quant.files import read_weight
 from tilewright.quant.importers import (
@@ -21,6 +22,7 @@ from tilewright.quant.importers import (
     from_hf_bitnet,
     from_int_quantized,
     from_marlin,
+    from_modelopt_int4,
     from_mxfp4,
     from_mxfp6,
     from_nvfp4,
@@ -30,9 +32,11 @@ from tilewright.quant.importers import (
     read_torchao,
 )
 from tilewright.quant.importers.arrays import matrix, take
+from tilewright.quant.importers.assemble import smoothed
 from tilewright.quant.importers.awq import FORMS as AWQ_FORMS
 from tilewright.quant.importers.compressed_tensors import words_of
 from tilewright.quant.importers.gptq import BITS as GPTQ_BITS
+from tilewright.quant.importers.gptq import PLANE_BITS
 from tilewright.quant.weight import QuantizedWeight
 
 Tensors = Mapping[str, np.ndarray]
@@ -63,11 +67,31 @@ def gptq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     if order is not None and words.shape[0] * 32 % order.size == 0:
         bits = words.shape[0] * 32 // order.size
     elif zeros.ndim == scales.ndim == 2 and (zeros.shape[1], words.shape[0] * 32 % bits) != (_words(scales, bits), 0):
-        bits = next((one for one in GPTQ_BITS if zeros.shape[1] == _words(scales, one)), bits)
+        bits = next((one for one in (*GPTQ_BITS, *PLANE_BITS) if zeros.shape[1] == _words(scales, one)), bits)
     if settings.get("dynamic") or settings.get("extra_config"):
         group = None  # as many as there are scales
-    version = 2 if settings.get("checkpoint_format", settings.get("format")) == "gptq_v2" else 1
-    return {layer: from_gptq(words, zeros, scales, order, bits=bits, version=version, group=group, name=layer)}
+    form = _one_of(settings, "checkpoint_format", "format") or "gptq"
+    if form not in _VERSIONS:
+        raise InvalidTensor(
+            f"{layer}.qweight is there, where the configuration says the form {form}", hint="is it of this checkpoint?"
+        )
+    weight = from_gptq(
+        words, zeros, scales, order, bits=bits, version=_VERSIONS[form], planes=form == "gptq_p" or bits in PLANE_BITS,
+        group=group, name=layer,
+    )  # fmt: skip
+    return {layer: weight}
+
+
+_VERSIONS = {"gptq": 1, "gptq_v2": 2, "gptq_p": 2}
+"""How zero points are stored, by the name of the checkpoint's format."""
+
+
+def _one_of(settings: Settings, *keys: str) -> str | None:
+    """What the configuration says by several names.  Raises InvalidTensor where they differ."""
+    said = {str(settings[key]).lower() for key in keys if settings.get(key)}
+    if len(said) > 1:
+        raise InvalidTensor(f"the configuration says {' and '.join(sorted(said))} ({', '.join(keys)})")
+    return said.pop() if said else None
 
 
 def _words(scales: np.ndarray, bits: int) -> int:
@@ -83,7 +107,7 @@ def gptq_marlin(tensors: Tensors, layer: str, settings: Settings) -> Weights:
 
 def awq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """AWQ in any of its forms; zero points in floats (llm-awq: ``scaled_zeros``) are gemv_fast's alone."""
-    form = str(settings.get("version") or settings.get("checkpoint_format") or settings.get("format") or "gemm").lower()
+    form = _one_of(settings, "version", "checkpoint_format", "format") or "gemm"
     words, scales = tensors[f"{layer}.qweight"], take(tensors, layer, ".scales", "AWQ")
     bits, group = settings.get("bits", settings.get("w_bit", 4)), _group(settings)
     points = tensors.get(f"{layer}.scaled_zeros", tensors.get(f"{layer}.qzeros"))
@@ -174,28 +198,54 @@ def int8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """compressed-tensors' int8."""
     _check_said(tensors, layer, settings)
     scale, zero = tensors[f"{layer}.weight_scale"], tensors.get(f"{layer}.weight_zero_point")
-    return {layer: from_int_quantized(tensors[f"{layer}.weight"], scale, zero, name=layer)}
+    order = tensors.get(f"{layer}.weight_g_idx")
+    weight = from_int_quantized(tensors[f"{layer}.weight"], scale, zero, order, name=layer)
+    return {layer: _smoothed(weight, tensors, layer)}
+
+
+def _smoothed(weight: QuantizedWeight, tensors: Tensors, layer: str) -> QuantizedWeight:
+    """The weight for activations that modelopt multiplies by ``pre_quant_scale`` first, where there is one."""
+    return smoothed(weight, tensors.get(f"{layer}.pre_quant_scale"), f"{layer}.pre_quant_scale")
 
 
 def float8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """fp8: compressed-tensors' ``weight_scale``, DeepSeek's ``weight_scale_inv`` and ``scale_weight`` all multiply."""
-    names = (f"{layer}.weight_scale_inv", f"{layer}.weight_scale", f"{layer}.scale_weight")
-    scale = next((tensors[name] for name in names if name in tensors), None)
-    if scale is None:
-        scale = np.ones(1, np.float32)
+    """fp8: compressed-tensors' ``weight_scale`` and ``scale_weight`` multiply, and so does DeepSeek's ``weight_scale_inv``; GPTQModel's divides.
+
+    The name says nothing of that: GPTQModel says it by ``weight_scale_semantics: inverse``, and of the others none has one scale a row under that name.
+    """
+    weight, inverse = tensors[f"{layer}.weight"], f"{layer}.weight_scale_inv"
+    names = (inverse, f"{layer}.weight_scale", f"{layer}.scale_weight")
+    scale = next((tensors[name] for name in names if name in tensors), np.ones(1, np.float32))
     block = settings.get("weight_block_size")
     for entry in weights_settings(settings):
         block = entry.get("block_structure") if entry.get("strategy") == "block" else block
-    shape, blocks = np.shape(scale), None
+    if scale.ndim == 4 and scale.shape[1::2] == (1, 1):  # modelopt's blocks
+        scale, block = scale[:, 0, :, 0], [128, 128]
+    if inverse in tensors and settings.get("weight_scale_semantics") == "inverse":
+        scale = _reciprocal(inverse, scale)
+    elif inverse in tensors and scale.size > 1 and not (block and scale.ndim == 2):
+        raise InvalidTensor(
+            f"{inverse} is {list(scale.shape)}, and the configuration does not say whether it multiplies or divides",
+            hint="weight_block_size for DeepSeek's blocks, weight_scale_semantics for GPTQModel's rows",
+        )
+    blocks = None
     # A checkpoint may have layers in blocks and others with a scale a row.
-    if block and len(shape) == 2 and shape != (tensors[f"{layer}.weight"].shape[0], 1):
+    if block and scale.ndim == 2 and scale.shape != (weight.shape[0], 1):
         blocks = block_of(block)
-    return {layer: from_float_quantized(tensors[f"{layer}.weight"], scale, block=blocks, name=layer)}
+    return {layer: _smoothed(from_float_quantized(weight, scale, block=blocks, name=layer), tensors, layer)}
+
+
+def _reciprocal(name: str, values: np.ndarray) -> np.ndarray:
+    """Scales that multiply for scales that divide, as float64.  Raises InvalidTensor."""
+    wide = np.asarray(values, np.float64)
+    if not (np.isfinite(wide) & (wide > 0)).all():
+        raise InvalidTensor(f"{name} holds {wide[~(np.isfinite(wide) & (wide > 0))][0]}, where positive numbers divide")
+    return 1.0 / wide
 
 
 def bitnet(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """transformers' BitNet."""
-    divides = settings.get("linear_class", "bitlinear") == "bitlinear"
+    divides = str(settings.get("linear_class", "bitlinear")).lower() == "bitlinear"
     bias = tensors.get(f"{layer}.bias")
     weight = from_hf_bitnet(
         tensors[f"{layer}.weight"], tensors[f"{layer}.weight_scale"], divides=divides, name=layer,
@@ -232,7 +282,14 @@ def mxfp4_biases(tensors: Tensors, layer: str) -> dict[str, np.ndarray]:
 def nvfp4(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """modelopt's form; its scale of the whole weight multiplies."""
     parts = (tensors[layer + ending] for ending in (".weight", ".weight_scale", ".weight_scale_2"))
-    return {layer: from_nvfp4(*parts, name=layer)}
+    return {layer: _smoothed(from_nvfp4(*parts, name=layer), tensors, layer)}
+
+
+def modelopt(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """modelopt's other weights of 4 bits: mxfp4 with bytes for scales, int4 of two rows a byte (AWQ) with floats."""
+    packed, scales = tensors[f"{layer}.weight"], tensors[f"{layer}.weight_scale"]
+    read = from_mxfp4 if scales.dtype.name in ("uint8", "float8_e8m0fnu") else from_modelopt_int4
+    return {layer: _smoothed(read(packed, scales, name=layer), tensors, layer)}
 
 
 def packed_nvfp4(tensors: Tensors, layer: str, settings: Settings) -> Weights:

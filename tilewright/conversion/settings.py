@@ -1,109 +1,103 @@
-"""What a configuration says of quantisation: a table of the words that readers ask for, and what each may be.
+"""What a configuration says of quantisation: every word of it is looked at once, when it is read; readers may then count on them.
 
-A configuration is somebody else's file.  Values are looked at here, once, when it is read: readers may then count on them.
+A configuration is somebody else's file.  What each word may be is in `words`: a word that no reader knows, and a value that it does not, are
+errors that name the file.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from tilewright.conversion.words import (
+    EVERYWHERE,
+    LIST,
+    METHODS,
+    OF_GROUPS,
+    OF_WEIGHTS,
+    OURS,
+    TABLE,
+    TEXT,
+    Kind,
+    Method,
+)
 from tilewright.errors import InvalidTensor
-from tilewright.quant.importers.awq import FORMS as AWQ_FORMS
 
 Settings = Mapping[str, Any]
-"""What a checkpoint's configuration says of its quantisation."""
-
-Kind = tuple[str, Callable[[Any], bool]]
-"""What a value is to be, for messages, and whether one is that."""
+"""What a checkpoint's configuration says of its quantisation, in the words of the library whose form the tensors have."""
 
 
-def _whole(low: int, high: int) -> Callable[[Any], bool]:
-    return lambda value: type(value) is int and low <= value <= high
-
-
-def _one_of(*names: str) -> Kind:
-    return f"one of {', '.join(names)}", lambda value: value in names
-
-
-_MOST = 1 << 31
-_TEXT: Kind = ("a text", lambda value: isinstance(value, str))
-_TABLE: Kind = ("a table", lambda value: isinstance(value, Mapping))
-_BITS: Kind = ("a number of bits from 1 to 16", _whole(1, 16))
-_GROUP: Kind = ("a number of columns, or -1 for all", lambda value: value == -1 or _whole(1, _MOST)(value))
-
-
-def block_of(value: Any) -> tuple[int, int] | None:
-    """Rows and columns of a block, ``[128, 128]`` or ``"128x128"``; None where a value says none."""
-    if isinstance(value, str) and re.fullmatch("[0-9]{1,9}x[0-9]{1,9}", value):
-        value = [int(part) for part in value.split("x")]
-    fits = isinstance(value, list) and len(value) == 2 and all(map(_whole(1, _MOST), value))
-    return (value[0], value[1]) if fits else None
-
-
-_BLOCK: Kind = ("rows and columns of a block, two numbers", lambda value: block_of(value) is not None)
-_TRUTH: Kind = ("true or false", lambda value: isinstance(value, bool))
-_TEXTS: Kind = ("a list of texts", lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value))
-
-WORDS: Mapping[str, Kind] = {
-    "packing_format": _TEXT, "format": _TEXT, "quant_algo": _TEXT, "activations": _TEXT,
-    "declared_activations": _TEXT,
-    "version": ("a text or a number", lambda value: isinstance(value, str) or _whole(0, _MOST)(value)),
-    "checkpoint_format": _one_of("gptq", "gptq_v2", "marlin", "bitblas", "llm-awq", *AWQ_FORMS),
-    "linear_class": _one_of("bitlinear", "autobitlinear"),
-    "bits": _BITS, "w_bit": _BITS, "group_size": _GROUP, "weight_block_size": _BLOCK, "desc_act": _TRUTH,
-    "load_in_4bit": _TRUTH, "load_in_8bit": _TRUTH,
-    "dynamic": _TABLE, "extra_config": _TABLE, "transform_config": _TABLE, "config_groups": _TABLE,
-}  # fmt: skip
-"""Of a configuration; null stands for what is not said."""
-
-_OF_GROUP: Mapping[str, Kind] = {"weights": _TABLE, "input_activations": _TABLE, "targets": _TEXTS}
-_OF_NUMBERS: Mapping[str, Kind] = {
-    "num_bits": _BITS, "group_size": _GROUP, "strategy": _TEXT, "type": _TEXT, "symmetric": _TRUTH,
-    "block_structure": _BLOCK,
-}  # fmt: skip
-"""compressed-tensors' groups of layers, and what they say of numbers."""
-
-_OF_TRANSFORM: Mapping[str, Kind] = {"apply": ("a list", lambda value: isinstance(value, list))}
-
-
-def checked_settings(config: Mapping[str, Any], where: Any, methods: Collection[str]) -> Settings:
+def quantization_settings(config: Mapping[str, Any], where: Any = "the checkpoint") -> Settings:
     """The part of a configuration that is about quantisation, empty where there is none.
 
     Parameters
     ----------
     where : the checkpoint, for messages.
-    methods : ways of quantising whose words these are; what another one means by them is not looked at.
 
     Raises
     ------
-    InvalidTensor : it says what cannot be.
+    InvalidTensor : an unknown way of quantising, a word that nobody reads, a value that its reader does not know.
     """
-    found = config.get("quantization_config") or config.get("compression_config") or {}
+    old = config.get("compression_config")
+    found = config.get("quantization_config") or old or {}
     if not isinstance(found, Mapping):
         raise InvalidTensor(
             f"{where}: the configuration says quantization_config: {_shown(found)}, where a table is due"
         )
-    _check(found, {"quant_method": _TEXT}, where, "")
-    found = _of_its_library({key: value for key, value in found.items() if value is not None})
-    if found.get("quant_method", next(iter(methods))) not in methods:
+    if not found:
         return found
-    _check(found, WORDS, where, "")
-    for name, group in (found.get("config_groups") or {}).items():
-        if _check_table(group, where, f"config_groups: {name}"):
-            _check(group, _OF_GROUP, where, f"config_groups: {name}: ")
-            for part in ("weights", "input_activations"):
-                _check(group.get(part) or {}, _OF_NUMBERS, where, f"config_groups: {name}: {part}: ")
-    transform = found.get("transform_config") or {}
-    _check(transform, {"config_groups": _TABLE}, where, "transform_config: ")
-    for name, group in (transform.get("config_groups") or {}).items():
-        if _check_table(group, where, f"transform_config: config_groups: {name}"):
-            _check(group, _OF_TRANSFORM, where, f"transform_config: config_groups: {name}: ")
-    return found
+    _check_kinds(found, {"quant_method": TEXT}, where, "")
+    said = {key: value for key, value in found.items() if value is not None}
+    if found is old:
+        said = {"quant_method": "compressed-tensors", **said}
+    said = dict(_of_its_library(said))
+    method = said.get("quant_method")
+    known = f"what can be read: {', '.join(sorted(METHODS))}"
+    if method is None:
+        words = ", ".join(map(str, said)) or "a table without a word"
+        raise InvalidTensor(
+            f"{where}: the configuration speaks of quantisation ({words}) and names no quant_method", hint=known
+        )
+    if method not in METHODS:
+        raise InvalidTensor(f"{where}: the checkpoint is quantised by {method!r}", hint=known)
+    _check(METHODS[method], said, where, "")
+    for name, group in _tables(said.get("config_groups"), where, "config_groups"):
+        _check(OF_GROUPS, group, where, f"config_groups: {name}: ")
+        _check(OF_WEIGHTS, group.get("weights") or {}, where, f"config_groups: {name}: weights: ")
+        inside = f"config_groups: {name}: input_activations: "
+        _check_kinds(
+            group.get("input_activations") or {},
+            {key: OF_WEIGHTS.reads[key] for key in ("num_bits", "type")},
+            where,
+            inside,
+        )
+    _check_transforms(said.get("transform_config") or {}, where)
+    sparse = said.get("sparsity_config")
+    if sparse and sparse.get("format", "dense") != "dense":
+        raise InvalidTensor(f"{where} is stored sparse (sparsity_config)", hint="save it dense, then convert it")
+    return said
 
 
-def _check(said: Mapping[str, Any], words: Mapping[str, Kind], where: Any, inside: str) -> None:
+def _check(known: Method, said: Mapping[str, Any], where: Any, inside: str) -> None:
+    """Whether every word is known, and its value."""
+    _check_kinds(said, known.reads, where, inside)
+    for word, value in said.items():
+        if word == "quant_method" or word in known.reads or word in known.ignored or word in EVERYWHERE:
+            continue
+        if not _says_nothing(value):
+            raise InvalidTensor(
+                f"{where}: the configuration says {inside}{word}: {_shown(value)}, which nothing here reads",
+                hint="weights may mean something else by it: save the checkpoint without, or report the form",
+            )
+
+
+def _says_nothing(value: Any) -> bool:
+    """Whether a word is there and off: libraries write all that they know, most of it unused."""
+    return value is None or value is False or (isinstance(value, (str, list, tuple, Mapping)) and not value)
+
+
+def _check_kinds(said: Mapping[str, Any], words: Mapping[str, Kind], where: Any, inside: str) -> None:
     for word, (what, fits) in words.items():
         value = said.get(word)
         if value is not None and not fits(value):
@@ -113,11 +107,29 @@ def _check(said: Mapping[str, Any], words: Mapping[str, Kind], where: Any, insid
             )
 
 
-def _check_table(group: Any, where: Any, name: str) -> bool:
-    """Whether a group is there at all."""
-    if group is not None and not isinstance(group, Mapping):
-        raise InvalidTensor(f"{where}: the configuration says {name}: {_shown(group)}, where a table is due")
-    return group is not None
+def _tables(groups: Mapping[str, Any] | None, where: Any, inside: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """The groups that are there.  Raises InvalidTensor for what is no table."""
+    made = []
+    for name, group in (groups or {}).items():
+        if group is not None:
+            _check_kinds({name: group}, {name: TABLE}, where, f"{inside}: ")
+            _check_kinds(group, {"weights": TABLE, "input_activations": TABLE}, where, f"{inside}: {name}: ")
+            made.append((name, group))
+    return made
+
+
+def _check_transforms(transform: Mapping[str, Any], where: Any) -> None:
+    """Whether layers multiply by their weights alone: those of QuaRot and SpinQuant may rotate what comes in and goes out."""
+    _check_kinds(transform, {"config_groups": TABLE}, where, "transform_config: ")
+    for name, group in _tables(transform.get("config_groups"), where, "transform_config: config_groups"):
+        _check_kinds(group, {"apply": LIST}, where, f"transform_config: config_groups: {name}: ")
+        places = {str(one.get("location")) for one in group.get("apply") or () if isinstance(one, Mapping)}
+        running = sorted(place for place in places if not place.startswith("weight"))
+        if running:
+            raise InvalidTensor(
+                f"the checkpoint rotates activations while it runs (transform_config {name}: {', '.join(running)}), which its layers here do not",
+                hint="checkpoints whose rotations are all in the weights can be read",
+            )
 
 
 def _shown(value: Any) -> str:
@@ -128,6 +140,8 @@ def _shown(value: Any) -> str:
 
 def _of_its_library(found: Settings) -> Settings:
     """The settings in the words of the library whose form the tensors have."""
+    if found.get("quantized_by") == OURS:
+        return {**found, "quant_method": OURS}
     method = str(found.get("quant_method", "")).removeprefix("intel/").replace("_", "-")
     if method == "auto-round":
         return _of_auto_round(found)
@@ -153,3 +167,37 @@ def weights_settings(settings: Settings) -> list[Settings]:
     """What compressed-tensors says of weights, one entry a group of layers."""
     groups = settings.get("config_groups") or {}
     return [group["weights"] for group in groups.values() if group and group.get("weights")]
+
+
+_FP8_ALGORITHMS = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "MXFP8", "W4A8_MXFP4_FP8")
+
+
+def declared_activations(settings: Settings, layer: str) -> str | None:
+    """What the configuration says that a layer's activations are quantised to; None for as they are, or for 4 bits.
+
+    Their static scales are not used: activations are quantised as they come, one scale a token.
+    """
+    method = settings.get("quant_method")
+    if method == OURS:
+        said = settings.get("activations") or settings.get("declared_activations")
+        return said.get(layer) if isinstance(said, Mapping) else said
+    if method == "bitnet":
+        return "int8"
+    if method in ("fp8", "fbgemm_fp8") or settings.get("quant_algo") in _FP8_ALGORITHMS:
+        return "float8_e4m3fn"
+    if settings.get("quant_algo") == "W8A8_SQ_PER_CHANNEL":
+        return "int8"
+    for group in (settings.get("config_groups") or {}).values() if method in ("compressed-tensors", "modelopt") else ():
+        said = (group or {}).get("input_activations")
+        if said and said.get("num_bits") == 8 and _targets(group, layer):
+            return "int8" if said.get("type", "int") == "int" else "float8_e4m3fn"
+    return None
+
+
+def _targets(group: Mapping[str, Any], layer: str) -> bool:
+    """Whether a group of compressed-tensors' means a layer: by its class, its name or a regular expression."""
+    targets = group.get("targets") or []
+    return any(
+        re.match(target[3:], layer) is not None if target.startswith("re:") else target in ("Linear", layer)
+        for target in map(str, targets)
+    )

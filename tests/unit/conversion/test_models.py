@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 import tilewright  # noqa: E402
 from tilewright.checkpoints import save_safetensors  # noqa: E402
 from tilewright.conversion import load_quantized  # noqa: E402
-from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentKind, WrongArgumentShape  # noqa: E402
+from tilewright.errors import CannotQuantize, InvalidTensor, MissingTensor, WrongArgumentKind, WrongArgumentShape  # noqa: E402
 
 K, N = 32, 24
 
@@ -221,6 +221,6 @@ def test_a_checkpoint_of_another_model_is_told(tmp_path: Path) -> None:
         load_quantized(torch.nn.ModuleDict({"up": torch.nn.LayerNorm(K)}), path)
     normed = w8a8(tmp_path / "normed", {"up.rms_norm.weight": np.ones(K, np.float32)})
     with pytest.raises(
-        MissingTensor, match=r"up\.rms_norm\.weight belongs to a layer that normalises its input itself"
+        InvalidTensor, match=r"up\.rms_norm\.weight belongs to a layer that normalises its input itself"
     ):
         load_quantized(torch.nn.ModuleDict({"up": torch.nn.Linear(K, N, bias=False)}), normed)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tilewright.errors import CannotQuantize, InvalidTensor, OutOfRange
 from tilewright.formats import number_format, unpack_plain
+from tilewright.quant.importers.arrays import FLOATS, as_array, expect
 from tilewright.quant.weight import QuantizedWeight
 
 
@@ -62,3 +64,26 @@ def plain_zeros(zeros: np.ndarray) -> np.ndarray:
 def sequential(g_idx: np.ndarray | None, group: int) -> bool:
     """Whether groups are runs of columns, all of one size: then `g_idx` says nothing."""
     return g_idx is None or bool((g_idx == np.arange(g_idx.size) // group).all())
+
+
+def smoothed(weight: QuantizedWeight, factors: Any, name: str) -> QuantizedWeight:
+    """The weight beside activations that are multiplied by `factors`, one a column, before they meet it (AWQ, SmoothQuant).
+
+    Parameters
+    ----------
+    factors : floats ``[K]``, or with extents of 1 before it; None for none.
+    name : of their tensor, for messages.
+
+    Raises
+    ------
+    InvalidTensor : another shape or type, a factor that is zero or not finite.
+    """
+    if factors is None:
+        return weight
+    found = as_array(factors)
+    found = found.reshape(-1) if found.shape[:-1].count(1) == found.ndim - 1 else found
+    wide = expect(name, found, FLOATS, [weight.shape[1]], "[K]").astype(np.float64)
+    wrong = ~np.isfinite(wide) | (wide == 0)
+    if wrong.any():
+        raise InvalidTensor(f"{name} is {wide[wrong][0]} at {int(np.flatnonzero(wrong)[0])}, where a factor is due")
+    return replace(weight, divisors=1.0 / wide)

@@ -65,10 +65,7 @@ def from_pack_quantized(
     zeros = None
     if weight_zero_point is not None:
         zeros = _zeros(f"{name}.weight_zero_point", weight_zero_point, bits, N, groups, whole)
-    order = None
-    if weight_g_idx is not None:
-        order = expect(f"{name}.weight_g_idx", weight_g_idx, ["int32", "int64"], [K], "[K]").astype(np.int32)
-        order = None if (order == -1).all() else order
+    order = _order(name, weight_g_idx, K)
     group = group_size(f"{name}.weight_scale", K, groups)
     return assemble(
         _codes(words, bits, K, whole),
@@ -80,6 +77,14 @@ def from_pack_quantized(
         g_idx=None if sequential(order, group) else order,
         name=name,
     )
+
+
+def _order(name: str, value: Any, K: int) -> np.ndarray | None:
+    """The group of each column; None where they follow one another."""
+    if value is None:
+        return None
+    order = expect(f"{name}.weight_g_idx", value, ["int32", "int64"], [K], "[K]").astype(np.int32)
+    return None if (order == -1).all() else order
 
 
 def _zeros(name: str, value: Any, bits: int, N: int, groups: int, whole: bool) -> np.ndarray:
@@ -108,15 +113,16 @@ def _codes(words: np.ndarray, bits: int, count: int, whole: bool) -> np.ndarray:
 
 
 def from_int_quantized(
-    weight: Any, weight_scale: Any, weight_zero_point: Any = None, *, name: str = "weight"
+    weight: Any, weight_scale: Any, weight_zero_point: Any = None, weight_g_idx: Any = None, *, name: str = "weight"
 ) -> QuantizedWeight:
-    """An int8 weight: ``w[n, k] = (weight[n, k] - zero[n, g]) * weight_scale[n, g]``, ``g = k // group``.
+    """An int8 weight: ``w[n, k] = (weight[n, k] - zero[n, g]) * weight_scale[n, g]``, ``g`` as in `from_pack_quantized`.
 
     Parameters
     ----------
     weight : int8 ``[N, K]``.
     weight_scale : floats, one, ``[N, 1]`` or ``[N, K / group]``.
     weight_zero_point : int8 of the scales' shape, or None.
+    weight_g_idx : int32 ``[K]``; all -1 says the same as None.
     name : what messages call the weight.
 
     Raises
@@ -131,7 +137,11 @@ def from_int_quantized(
         found = found.reshape(scales.shape) if found.size == scales.size else found
         zeros = expect(f"{name}.weight_zero_point", found, ["int8"], scales.shape, "as weight_scale")
         zeros = zeros.astype(np.float32) if zeros.any() else None
-    return assemble(values.view(np.uint8), "int8", scales=scales, zeros=zeros, block=block, name=name)
+    order = _order(name, weight_g_idx, values.shape[1])
+    return assemble(
+        values.view(np.uint8), "int8", scales=scales, zeros=zeros, block=block,
+        g_idx=None if sequential(order, block[1]) else order, name=name,
+    )  # fmt: skip
 
 
 def from_float_quantized(

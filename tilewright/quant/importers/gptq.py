@@ -12,6 +12,11 @@ from tilewright.quant.importers.assemble import assemble, fields, group_size, pl
 from tilewright.quant.weight import QuantizedWeight
 
 BITS = (2, 3, 4, 8)
+PLANE_BITS = (5, 6, 7)
+"""What only the form ``gptq_p`` has."""
+
+_RUN = 32
+"""Codes whose planes lie side by side in that form."""
 
 
 def from_gptq(
@@ -22,6 +27,7 @@ def from_gptq(
     *,
     bits: int,
     version: int = 1,
+    planes: bool = False,
     group: int | None = None,
     name: str = "weight",
 ) -> QuantizedWeight:
@@ -35,7 +41,11 @@ def from_gptq(
         zero[g, n] = (field(qzeros[g, :], n) + 1) mod 2**bits    version 1
         w[n, k]    = (code[n, k] - zero[g_idx[k], n]) * scales[g_idx[k], n]
 
-    Fields of 3 bits run over from one word into the next (32 codes in three words).
+    Fields of 3 bits run over from one word into the next (32 codes in three words).  With `planes` (``gptq_p``, whose zero points are
+    version 2's) 32 codes are as many words as they have bits, and their parts of 4, 2 and 1 bits (8 of 8) lie apart, the low
+    ones first; with e for i % 32 and x' for the words of its 32 codes::
+
+        field(x, i) = x'[0:32 * 4].field4(e) + 16 * x'[32 * 4:].field1(e)        5 bits; 3 are 2 + 1, 6 are 4 + 2, 7 are 4 + 2 + 1
 
     Parameters
     ----------
@@ -43,8 +53,9 @@ def from_gptq(
     qzeros : int32 ``[groups, ceil(N * bits / 32)]``.
     scales : floats ``[groups, N]``.
     g_idx : int32 ``[K]``, the group of every k; None or empty where groups follow one another, all of one size.
-    bits : 2, 3, 4 or 8.
+    bits : 2, 3, 4 or 8, with `planes` 2 to 8.
     version : of the checkpoint's format, 1 (``gptq``) or 2 (``gptq_v2``).
+    planes : whether codes are kept in planes of bits.
     group : columns of a group; by default ``K / groups``, rounded up.
     name : what messages call the weight.
 
@@ -54,8 +65,9 @@ def from_gptq(
 
     Source: the checkpoint format of AutoGPTQ; Frantar et al. 2022.
     """
-    if bits not in BITS:
-        raise InvalidTensor(f"{name}: GPTQ weights have {', '.join(map(str, BITS))} bits, not {bits}")
+    known = sorted((*BITS, *PLANE_BITS)) if planes else BITS
+    if bits not in known:
+        raise InvalidTensor(f"{name}: GPTQ weights have {', '.join(map(str, known))} bits, not {bits}")
     if version not in (1, 2):
         raise InvalidTensor(f"{name}: GPTQ checkpoints are of version 1 or 2, not {version!r}")
     words = expect(f"{name}.qweight", qweight, ["int32"], [None, None], "[K * bits / 32, N]")
@@ -69,12 +81,15 @@ def from_gptq(
         if -(-order.size * bits // 32) != words.shape[0]:
             raise InvalidTensor(f"{name}.g_idx has {order.size} elements, where qweight holds K = {K}")
         K = order.size
-    zeros = fields(points, bits, N)
+    unpack = _of_planes if planes else fields
+    if planes and (K % _RUN or N % _RUN):
+        raise InvalidTensor(f"{name} is {N} x {K}, which planes of {_RUN} codes do not divide")
+    zeros = unpack(points, bits, N)
     if version == 1:
         zeros = (zeros + np.uint8(1)) & np.uint8(2**bits - 1)
     group = group_size(f"{name}.scales", K, groups, group)
     return assemble(
-        fields(np.ascontiguousarray(words.T), bits, K),
+        unpack(np.ascontiguousarray(words.T), bits, K),
         f"uint{bits}",
         scales=np.ascontiguousarray(factors.T),
         zeros=plain_zeros(np.ascontiguousarray(zeros.T)),
@@ -83,3 +98,14 @@ def from_gptq(
         g_idx=None if sequential(order, group) else order,
         name=name,
     )
+
+
+def _of_planes(words: np.ndarray, bits: int, count: int) -> np.ndarray:
+    """`fields` of rows of words in which 32 codes are planes of their bits, side by side."""
+    runs = words.reshape(words.shape[0], count // _RUN, bits)
+    codes, at = np.zeros((*runs.shape[:2], _RUN), np.uint8), 0
+    for width in (8, 4, 2, 1):
+        if (bits - at) // width:  # the widths of a number's bits, the widest first, are its planes from the low bits on
+            codes |= fields(runs[:, :, at : at + width], width, _RUN) << np.uint8(at)
+            at += width
+    return codes.reshape(words.shape[0], count)

@@ -61,6 +61,8 @@ def from_hqq(
     N, K = (positive(f"{name}: an extent of the shape", int(extent)) for extent in shape)
     g = positive(f"{name}: group_size", K if group in (None, -1) else group)
     runs, width = PACKINGS[packing]
+    if not 0 < bits <= width:
+        raise InvalidTensor(f"{name} has {bits} bits, where the packing {packing} has fields of {width}")
     groups = -(-N * K // g)
     carrier = np.int32 if packing == "3bit_32" else np.uint8
     packed = as_array(W_q)
@@ -95,12 +97,12 @@ def read_hqq(tensors: Mapping[str, Any], name: str) -> QuantizedWeight:
 
     def number(suffix: str) -> Any:
         found = as_array(take(tensors, name, f".{suffix}", "HQQ"))
-        if found.size != 1 or found.dtype.kind not in "biuf" or not np.isfinite(found).all():
+        if found.size != 1 or found.dtype.kind not in "iuf" or not np.isfinite(found).all():
             raise InvalidTensor(f"{name}.{suffix} is {found.dtype} {list(found.shape)}, where one number is due")
         return found.reshape(-1)[0].item()
 
     for suffix in ("quant_scale", "quant_zero"):
-        if f"{name}.{suffix}" in tensors and number(suffix):
+        if f"{name}.{suffix}" in tensors and as_array(tensors[f"{name}.{suffix}"]).any():
             raise InvalidTensor(
                 f"{name} has quantised scales or zero points ({suffix})", hint="HQQ itself gave them up"
             )

@@ -10,15 +10,23 @@ import numpy as np
 
 from tilewright.errors import InvalidTensor, MissingTensor
 from tilewright.quant.importers.arrays import FLOATS, as_array, expect
-from tilewright.quant.importers.assemble import assemble, fields, group_size
+from tilewright.quant.importers.assemble import assemble, fields, group_size, smoothed
 from tilewright.quant.importers.compressed_tensors import from_float_quantized
 from tilewright.quant.weight import QuantizedWeight
 
 KINDS = ("Int4Tensor", "Int8Tensor", "IntxUnpackedToInt8Tensor", "Float8Tensor")
 """Kinds of tensors that can be read."""
 
-PARTS = ("qdata", "scale", "zero_point", "act_pre_scale")
-"""What they are made of."""
+PARTS = ("qdata", "scale", "zero_point", "act_pre_scale", "act_quant_scale", "act_quant_zero_point")
+"""What they are made of; the last two are static scales of activations, which are quantised as they come."""
+
+ABOUT = (
+    "block_size", "dtype", "target_dtype", "shape", "activation_quantization", "act_quant_kwargs", "reduce_range", "mm_config",
+    "kernel_preference",
+)  # fmt: skip
+"""What else is said of them; only the first and the third change what codes mean."""
+
+_ACTIVATIONS = {"Int8Tensor": "int8", "IntxUnpackedToInt8Tensor": "int8", "Float8Tensor": "float8_e4m3fn"}
 
 
 def from_torchao(
@@ -38,7 +46,7 @@ def from_torchao(
     Parameters
     ----------
     kind : one of `KINDS`.
-    parts : ``qdata``, ``scale`` and, where the kind has one, ``zero_point``.
+    parts : ``qdata``, ``scale`` and, where the kind has them, ``zero_point`` and ``act_pre_scale``, by which activations are multiplied first.
     about : the other attributes, ``block_size`` among them.
     name : what messages call the weight.
 
@@ -54,10 +62,15 @@ def from_torchao(
     for part in ("qdata", "scale"):
         if part not in parts:
             raise MissingTensor(f"{name}: the part {part} of a torchao {kind} is missing")
-    if parts.get("act_pre_scale") is not None:
-        raise InvalidTensor(
-            f"{name} scales its activations beforehand (act_pre_scale)", hint="save it without AWQ's scales"
-        )
+    unknown = [key for key, value in about.items() if key not in ABOUT and value not in (None, False)]
+    unknown += [part for part in parts if part not in PARTS]
+    if unknown:
+        raise InvalidTensor(f"{name}: a torchao {kind} with {', '.join(unknown)}, which nothing here reads")
+    weight = _read(kind, parts, about, name)
+    return smoothed(weight, parts.get("act_pre_scale"), f"{name}.act_pre_scale")
+
+
+def _read(kind: str, parts: Mapping[str, Any], about: Mapping[str, Any], name: str) -> QuantizedWeight:
     block = about.get("block_size")
     if not isinstance(block, (list, tuple)) or len(block) != 2:
         raise InvalidTensor(f"{name} has the block size {block}, where one for two dimensions is due")
@@ -123,12 +136,29 @@ def read_torchao(tensors: Mapping[str, Any], layer: str, metadata: Mapping[str, 
     """
     start = f"{layer}._weight_"
     parts = {part: tensors[start + part] for part in PARTS if start + part in tensors}
+    kind, rest = _described(layer, metadata)
+    return from_torchao(kind, parts, rest, name=layer)
+
+
+def _described(layer: str, metadata: Mapping[str, str]) -> tuple[str, Mapping[str, Any]]:
+    """The kind of a layer's tensor, and its attributes."""
     try:
         about = json.loads(metadata[f"{layer}.weight"])
-        kind, rest = about["_type"], about["_data"]
+        return str(about["_type"]), dict(about["_data"])
     except (KeyError, ValueError, TypeError) as error:
         raise InvalidTensor(
             f"{layer}: the file does not say which torchao tensor it is ({error!r})",
             hint="torchao's save keeps that in the file's metadata",
         ) from None
-    return from_torchao(kind, parts, rest, name=layer)
+
+
+def torchao_activations(layer: str, metadata: Mapping[str, str]) -> str | None:
+    """What activations are quantised to before they meet a layer's weight; None for as they are.
+
+    Raises
+    ------
+    InvalidTensor : a file without torchao's metadata.
+    """
+    kind, about = _described(layer, metadata)
+    quantised = about.get("act_quant_kwargs") or about.get("activation_quantization")
+    return _ACTIVATIONS.get(kind) if quantised else None

@@ -1,0 +1,131 @@
+"""What is left of a checkpoint beside the weights that were recognised: nothing of a quantised weight may be passed over in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.conversion.readers import Tensors, blocks_of
+from tilewright.conversion.settings import Settings
+from tilewright.errors import InvalidTensor, MissingTensor
+from tilewright.quant.importers.bitsandbytes import STATES
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A quantised weight in a checkpoint.
+
+    Attributes
+    ----------
+    name : of the layer, as in ``model.layers.0.mlp.up_proj``.
+    form : whose form its tensors have.
+    main : the tensor with the codes; the weight is converted with the shard that this is in.
+    tensors : all that belong to it.
+    """
+
+    name: str
+    form: str
+    main: str
+    tensors: tuple[str, ...]
+
+
+_ENDINGS = (".weight", ".qweight", ".weight_packed", ".W_q", "_blocks", "._weight_qdata", ".B", ".weight._data")
+"""Ends of names of tensors that hold codes."""
+
+_PARTS = (
+    ".qzeros", ".g_idx", ".scaled_zeros", ".SCB", ".nbits", ".weight.absmax", ".weight.quant_map", ".weight_scale", ".weight_scale_inv",
+    ".weight_scale_2", ".weight_global_scale", ".weight_zero_point", ".weight_g_idx", ".weight_shape", ".pre_quant_scale", "._weight_scale",
+    ".weight._scale", ".weight._shift", *(".weight" + state for state in STATES.values()),
+)  # fmt: skip
+"""Ends of names of tensors that go with codes, and mean nothing alone."""
+
+_BESIDE = ("bias",)
+"""What a layer may have beside its weight's own tensors: it is copied as it is."""
+
+_FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float4_e2m1fn")
+
+
+def check_rest(tensors: Tensors, found: list[Layer], settings: Settings, forms: Mapping[str, Any]) -> None:
+    """Whether what no reader takes belongs to no weight.
+
+    Parameters
+    ----------
+    found : the weights that were recognised.
+    forms : those that can be, by name.
+
+    Raises
+    ------
+    InvalidTensor : codes that belong to no form, a companion of a weight that its reader does not know.
+    MissingTensor : scales or zero points that belong to no codes.
+    """
+    taken = {name for layer in found for name in layer.tensors}
+    free = [name for name in tensors if name not in taken and name not in blocks_of(tensors)]
+    _no_codes_are_left(tensors, free, settings, forms)
+    _no_parts_are_left(tensors, free)
+    _no_companions_are_left(tensors, free, found)
+
+
+def _no_codes_are_left(tensors: Tensors, free: list[str], settings: Settings, forms: Mapping[str, Any]) -> None:
+    """Whether every tensor of codes belongs to a weight: what nobody reads must not pass for one of floats."""
+    for name in free:
+        tensor, method = tensors[name], settings.get("quant_method")
+        codes = tensor.dtype.kind in "iu" and name.endswith(_ENDINGS)
+        if tensor.ndim in (2, 3, 4) and (codes or tensor.dtype.name in _FLOAT8):
+            said = f"the configuration says {method}" if method else "the configuration says nothing of quantisation"
+            raise InvalidTensor(
+                f"{name} is {tensor.dtype.name} {list(tensor.shape)}: codes, but what belongs to them is not there",
+                hint=f"{said}; forms that can be read: {', '.join(forms)}",
+            )
+
+
+def _no_parts_are_left(tensors: Tensors, free: list[str]) -> None:
+    """Whether there are codes to every part of a weight: a layer would be gone in silence, or its floats mean something else."""
+    for name in free:
+        part = next((ending for ending in _PARTS if name.endswith(ending)), None)
+        if part is None and name.endswith("_scales") and tensors[name].dtype.name in ("uint8", "float8_e8m0fnu"):
+            part = "_scales"
+        if part is None:
+            continue
+        layer = name.removesuffix(part)
+        there = [layer + ending for ending in _ENDINGS if layer + ending in tensors]
+        if not there:
+            raise MissingTensor(
+                f"{name} is there, but no codes are: {layer} has neither {_ENDINGS[0]} nor {', '.join(_ENDINGS[1:])}",
+                hint="a shard is missing, or the checkpoint is of another kind",
+            )
+        raise _unread(tensors, name, f"{there[0]}, which is {tensors[there[0]].dtype.name}")
+
+
+def _no_companions_are_left(tensors: Tensors, free: list[str], found: list[Layer]) -> None:
+    """Whether all that is named after a quantised weight is read: a factor that nobody knows would be left out."""
+    weights = {layer.name.removesuffix(".weight"): layer for layer in found}
+    for name in free:
+        nearest = next(((owner, rest) for owner, rest in _owners(name) if owner in weights), None)
+        if nearest is None or nearest[1] in _BESIDE:
+            continue
+        if nearest[1] in ("rms_norm.weight", "norm.weight"):
+            raise InvalidTensor(
+                f"{name} belongs to a layer that normalises its input itself, which a linear layer does not",
+                hint="give the model a norm of its own before the layer",
+            )
+        layer = weights[nearest[0]]
+        raise _unread(tensors, name, f"{layer.main}, a weight in the form {layer.form}")
+
+
+def _owners(name: str) -> list[tuple[str, str]]:
+    """The names that a tensor's may be formed of, the longest first: ``a.b.c_d`` is of ``a.b.c`` (``d``), ``a.b`` (``c_d``) and ``a`` (``b.c_d``)."""
+    whole, _, last = name.rpartition(".")
+    before = f"{whole}." if whole else ""
+    places = [place for place, letter in enumerate(last) if letter == "_" and place]
+    parts = name.split(".")
+    made = [(before + last[:place], last[place + 1 :]) for place in reversed(places)]
+    return made + [(".".join(parts[:count]), ".".join(parts[count:])) for count in range(len(parts) - 1, 0, -1)]
+
+
+def _unread(tensors: Tensors, name: str, beside: str) -> InvalidTensor:
+    tensor = tensors[name]
+    return InvalidTensor(
+        f"{name} ({tensor.dtype.name} {list(tensor.shape)}) is beside {beside}, and nothing here reads it",
+        hint="the weight may mean something else by it: save the checkpoint without, or report the form",
+    )

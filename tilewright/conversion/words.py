@@ -1,0 +1,202 @@
+"""The words that a configuration of quantisation may say: for each way of quantising, those that are read and those that change nothing.
+
+`METHODS` is a closed world.  A word that a reader goes by has a `Kind`: what its value may be.  A word that changes no number of a weight
+has the reason for that.  `settings` refuses every other word that says something.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.quant.importers.awq import FORMS as AWQ_FORMS
+
+Kind = tuple[str, Callable[[Any], bool]]
+"""What a value is to be, for messages, and whether one is that."""
+
+OURS = "tilewright"
+
+_MOST = 1 << 31
+
+
+def _whole(low: int, high: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and low <= value <= high
+
+
+def _one_of(*names: Any) -> Kind:
+    known = [_spelt(name) for name in names]
+    return f"one of {', '.join(map(str, names))}", lambda value: any(
+        type(one) is type(_spelt(value)) and one == _spelt(value) for one in known
+    )
+
+
+def _spelt(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+def block_of(value: Any) -> tuple[int, int] | None:
+    """Rows and columns of a block, ``[128, 128]`` or ``"128x128"``; None where a value says none."""
+    if isinstance(value, str) and re.fullmatch("[0-9]{1,9}x[0-9]{1,9}", value):
+        value = [int(part) for part in value.split("x")]
+    fits = isinstance(value, list) and len(value) == 2 and all(map(_whole(1, _MOST), value))
+    return (value[0], value[1]) if fits else None
+
+
+TEXT: Kind = ("a text", lambda value: isinstance(value, str))
+TABLE: Kind = ("a table", lambda value: isinstance(value, Mapping))
+LIST: Kind = ("a list", lambda value: isinstance(value, list))
+_BITS: Kind = ("a number of bits from 1 to 16", _whole(1, 16))
+_GROUP: Kind = ("a number of columns, or -1 for all", lambda value: value == -1 or _whole(1, _MOST)(value))
+_BLOCK: Kind = ("rows and columns of a block, two numbers", lambda value: block_of(value) is not None)
+_TRUTH: Kind = ("true or false", lambda value: isinstance(value, bool))
+_TEXTS: Kind = ("a list of texts", lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value))
+_ORDER: Kind = ("a text, true or false", lambda value: isinstance(value, (str, bool)))
+_ACTIVATIONS_OF: Kind = ("a text, or a table of them", lambda value: isinstance(value, (str, Mapping)))
+
+_WHICH = "which layers are quantised; their tensors tell"
+_FOUND = "how the codes were found, not what they mean"
+_RUNS = "how another library loads or runs it"
+_WHO = "who wrote it, and when"
+_CACHE = "of keys and values in a cache, which are kept as they come"
+_ACTIVATIONS = "of activations, which are multiplied as they come, or quantised one scale a token"
+_TENSORS = "said by each layer's own tensors"
+
+
+def _because(reason: str, keys: str) -> dict[str, str]:
+    return dict.fromkeys(keys.split(), reason)
+
+
+EVERYWHERE = {
+    **_because(
+        _WHICH,
+        "modules_to_not_convert modules_to_convert modules_in_block_to_quantize ignore ignored_layers exclude_modules skip_modules lm_head "
+        "quantized_layers block_name_to_quantize module_name_preceding_first_block llm_int8_skip_modules",
+    ),
+    **_because(
+        _RUNS,
+        "backend dequantize run_compressed use_optimized_inference tokenizer dataset max_input_length model_seqlen cache_block_outputs "
+        "batch_size pad_token_id use_exllama disable_exllama exllama_config use_cuda_fp16 do_fuse fuse_max_seq_len modules_to_fuse",
+    ),
+    **_because(_WHO, "quantizer producer meta model_name_or_path model_file_base_name uri"),
+    **_because(_CACHE, "kv_cache_scheme kv_cache_quant_algo"),
+}
+
+_OF_GPTQ = {
+    **_because(
+        _FOUND,
+        "damp_percent damp_auto_increment static_groups true_sequential act_group_aware mse gptaq foem awq_gemm_checkpoint nsamples seqlen "
+        "iters lr minmax_lr amp enable_minmax_tuning enable_norm_bias_tuning enable_quanted_input enable_alg_ext gradient_accumulate_steps "
+        "low_gpu_mem_usage low_cpu_mem_usage batch_size supported_types to_quant_block_names quant_block_list momentum sampler "
+        "not_use_best_mse dynamic_max_gap weight_config scale_dtype static_attention_granularity static_kv_granularity",
+    ),
+    **_because(
+        _ACTIVATIONS, "act_bits act_data_type act_group_size act_sym act_dynamic static_kv_dtype static_attention_dtype"
+    ),
+    **_because(_TENSORS, "sym zero_point is_marlin_format"),
+    **_because(_WHO, "autoround_version"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """What the configuration of one way of quantising may say.
+
+    Attributes
+    ----------
+    reads : words that readers go by, with what they may be.
+    ignored : words that change no number, beside `EVERYWHERE`, each with the reason.
+    """
+
+    reads: Mapping[str, Kind]
+    ignored: Mapping[str, str]
+
+
+_GPTQ = Method(
+    {
+        "method": _one_of("gptq", "awq", "marlin", "bitblas"), "bits": _BITS, "group_size": _GROUP, "desc_act": _TRUTH, "dynamic": TABLE, "extra_config": TABLE,
+        "checkpoint_format": _one_of("gptq", "gptq_v2", "gptq_p", "marlin", "bitblas"), "format": _one_of("gptq", "gptq_v2", "gptq_p", "marlin", "bitblas"),
+        "pack_dtype": _one_of("int32"), "data_type": _one_of("int"), "packing_format": TEXT,
+    },
+    _OF_GPTQ,
+)  # fmt: skip
+_AWQ = _one_of(*AWQ_FORMS, "llm-awq", "bitblas")
+
+METHODS: dict[str, Method] = {
+    OURS: Method({"version": _one_of(1), "quantized_by": _one_of(OURS), "declared_activations": _ACTIVATIONS_OF, "activations": TEXT}, _because(_WHO, "converted_from scheme")),
+    "gptq": _GPTQ,
+    "marlin": _GPTQ,
+    "bitblas": _GPTQ,
+    "awq": Method(
+        {
+            "method": _one_of("awq"), "bits": _one_of(4), "w_bit": _one_of(4), "group_size": _GROUP, "version": _AWQ, "format": _AWQ,
+            "checkpoint_format": _AWQ, "pack_dtype": _one_of("int32"), "data_type": _one_of("int"), "packing_format": TEXT, "extra_config": TABLE,
+        },
+        {**_OF_GPTQ, **_because(_FOUND, "desc_act")},
+    ),
+    "bitsandbytes": Method(
+        {"method": _one_of("bitsandbytes"), "checkpoint_format": _one_of("bitsandbytes"), "format": _one_of("nf4", "fp4", "int8"), "bits": _one_of(4, 8)},
+        {
+            **_because(
+                _TENSORS,
+                "load_in_4bit load_in_8bit _load_in_4bit _load_in_8bit bnb_4bit_quant_type bnb_4bit_use_double_quant bnb_4bit_quant_storage "
+                "block_size compress_statistics group_size desc_act pack_dtype sym",
+            ),
+            **_because(
+                _RUNS,
+                "bnb_4bit_compute_dtype llm_int8_threshold llm_int8_enable_fp32_cpu_offload llm_int8_has_fp16_weight",
+            ),
+        },
+    ),
+    "hqq": Method({}, _because(_TENSORS, "quant_config")),
+    "torchao": Method(
+        {}, _because(_TENSORS, "quant_type quant_type_kwargs include_input_output_embeddings untie_embedding_weights")
+    ),
+    "compressed-tensors": Method(
+        {
+            "format": _one_of("pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "mixed-precision", "nvfp4-pack-quantized",
+                "mxfp4-pack-quantized", "mxfp6-pack-quantized", "mxfp8-quantized", "dense"),
+            "config_groups": TABLE, "transform_config": TABLE, "sparsity_config": TABLE,
+        },
+        {**_because(_WHO, "version"), **_because(_TENSORS, "quantization_status global_compression_ratio")},
+    ),
+    "modelopt": Method(
+        {
+            "quant_algo": _one_of("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4", "NVFP4_AWQ", "W4A16_NVFP4", "W4A16_AWQ", "MXFP8", "W8A16",
+                "W8A8_SQ_PER_CHANNEL", "W4A8_MXFP4_FP8", "MIXED_PRECISION"),
+            "config_groups": TABLE, "group_size": _GROUP, "has_zero_point": _one_of(False), "pre_quant_scale": _TRUTH,
+        },
+        {},
+    ),
+    "fp8": Method(
+        {
+            "method": _one_of("fp8"), "bits": _one_of(8), "checkpoint_format": _one_of("fp8"), "weight_block_size": _BLOCK, "weight_scale_semantics": _one_of("inverse"),
+            "fmt": _one_of("e4m3", "float8_e4m3fn", "e5m2", "float8_e5m2"), "format": _one_of("float8_e4m3fn", "float8_e5m2"), "expert_dtype": _one_of("fp8"),
+            "scale_fmt": _one_of("float", "ue8m0"), "weight_scale_method": _one_of("tensor", "row", "block"),
+        },
+        {**_because(_ACTIVATIONS, "activation_scheme"), **_because(_TENSORS, "group_size desc_act pack_dtype sym")},
+    ),
+    "fbgemm_fp8": Method({}, _because(_ACTIVATIONS, "activation_scale_ub")),
+    "bitnet": Method(
+        {"linear_class": _one_of("bitlinear", "autobitlinear"), "quantization_mode": _one_of("offline"), "use_rms_norm": _one_of(False)},
+        _because("of a norm that there is not", "rms_norm_eps"),
+    ),
+    "mxfp4": Method({}, {}),
+}  # fmt: skip
+"""Ways of quantising by the names that configurations have for them."""
+
+OF_WEIGHTS = Method(
+    {
+        "num_bits": _BITS, "type": _one_of("int", "float"), "symmetric": _TRUTH, "group_size": _GROUP, "block_structure": _BLOCK, "actorder": _ORDER, "dynamic": _one_of(False),
+        "strategy": _one_of("tensor", "channel", "group", "block", "tensor_group"),
+    },
+    {**_because(_FOUND, "observer observer_kwargs"), **_because(_TENSORS, "scale_dtype zp_dtype is_mx")},
+)  # fmt: skip
+"""What compressed-tensors and modelopt say of the weights of a group of layers."""
+
+OF_GROUPS = Method(
+    {"format": METHODS["compressed-tensors"].reads["format"], "weights": TABLE, "targets": _TEXTS,
+     "has_zero_point": _one_of(False), "pre_quant_scale": _TRUTH, "quant_algo": METHODS["modelopt"].reads["quant_algo"]},
+    _because(_ACTIVATIONS, "input_activations output_activations"),
+)  # fmt: skip
