@@ -7,7 +7,6 @@ alone: operands and constants are tried until its own check is content, and what
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import re
 import typing
@@ -534,16 +533,13 @@ def by_its_fields(writer: TileWriter, kind: type[TileOperator]) -> bool:
 def _proposal(
     writer: TileWriter, field: Any, hint: Any, shapes: list[Any], types: list[str], words: dict[str, list[str]]
 ) -> Any:
-    """A value for one field."""
-    options = (
-        typing.get_args(hint)
-        if typing.get_origin(hint) is not None and type(None) in typing.get_args(hint)
-        else (hint,)
-    )
-    flat = list(itertools.chain.from_iterable(typing.get_args(one) or (one,) for one in options))
-    if field.default is not dataclasses.MISSING and writer.chance(0.6):
-        return field.default
-    chosen = writer.random.choice([one for one in flat if one is not type(None)] or [type(None)])
+    """A value for one field: operands of any kind, constants of the kind that the default is of."""
+    options = [one for one in typing.get_args(hint) or (hint,) if one is not type(None)]
+    if field.default is not dataclasses.MISSING and (Region not in options or writer.chance(0.6)):
+        if field.default is None or writer.chance(0.5):
+            return field.default
+        options = [type(field.default)]
+    chosen = writer.random.choice(options)
     if chosen is Region:
         shape, dtype = writer.random.choice(shapes), ALL[writer.random.choice(types)]
         buffer = Buffer("t", shape, dtype, writer.random.choice(("shared", "shared", "fragment")))

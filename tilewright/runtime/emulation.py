@@ -15,7 +15,7 @@ from tilewright.ir.signature import POINTERS, counted_workspaces, written_parame
 from tilewright.ir.visitor import kernels
 from tilewright.passes.thread.launch_beside import waits_at_its_end
 from tilewright.passes.thread.plan_shared_memory import shared_places
-from tilewright.runtime.arguments import Binder
+from tilewright.runtime.arguments import Binder, Bound
 from tilewright.runtime.side_by_side import SideBySide
 from tilewright.targets.cuda.emit import with_lines
 from tilewright.targets.cuda.host import HostProgram
@@ -23,8 +23,10 @@ from tilewright.targets.cuda.target import cluster_of, is_dependent
 from tilewright.targets.cuda.tma import descriptor
 
 
-def emulate_program(program: Program, values: list[Any], **options: Any) -> list[np.ndarray]:
-    """Run on host arrays, written in place where the program writes them; returns its outputs.
+def emulate_program(
+    program: Program, values: list[Any], bound: Bound | None = None, **options: Any
+) -> list[np.ndarray]:
+    """Run on host arrays, written in place where the program writes them; returns its outputs, those of `bound` where a call is bound already.
 
     Raises
     ------
@@ -46,7 +48,7 @@ def emulate_program(program: Program, values: list[Any], **options: Any) -> list
     binder = Binder(program.traced, "cpu")
     pointed = _pointed_to(program.traced, values)
     values = binder.with_tables(values)
-    bound = binder.bind(values, {})
+    bound = bound or binder.bind(values, {})
     arrays = dict(zip(program.final.params, binder.arguments(values, bound.outputs), strict=True))
     entry = [arrays.get(param, value) for param, value in zip(binder.entry_parameters, bound.entry, strict=True)]
 

@@ -230,7 +230,9 @@ class Kernel:
         EmulationFailed : the target has no device text to emulate.
         """
         values = [_as_numpy(value) for value in self._binder.in_order(arguments, {})]
-        outputs = emulate_program(self.variant(*values).program, values, schedule=schedule, seed=seed, **options)
+        bound = Binder(self.function, "cpu").bind(values, {})  # its outputs' addresses choose the variant, too
+        program = self._variant(bound.entry).program
+        outputs = emulate_program(program, values, bound, schedule=schedule, seed=seed, **options)
         return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def pack(self, **operands: Any) -> Any:

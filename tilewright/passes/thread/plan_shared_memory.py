@@ -21,7 +21,8 @@ After, in a kernel with the attributes ``shared_offsets=(0, 4096, 0), shared_byt
     c[tx] = b[tx]
     A[tx] = c[tx]
 
-A tile lives from the first to the last statement of the kernel's outermost sequence that mentions it.  Before bytes
+A tile lives from the first to the last statement of the kernel's outermost sequence that mentions it; one that cp.async fills, until
+what is under way has been waited for, whether or not anybody reads it.  Before bytes
 change hands there is a barrier; where the program has none, one is added.  Tiles that `overlay_rings` named may lie where
 rings do.  Tiles that the copy engine or matrix
 instructions read by descriptor keep their bytes to themselves, since what they do is not over when the statement is;
@@ -51,7 +52,10 @@ bytes the block needs."""
 _MATRIX_ALIGNMENT, _ALIGNMENT = 1024, 16
 
 _AT_ONCE = frozenset({"ldmatrix", "ldmatrix_trans", "stmatrix", "stmatrix_trans", "cp_async", "cp_async_zfill"})
-"""Functions whose work on a tile is over, or waited for, before its last statement ends."""
+"""Functions whose work on a tile is over, or waited for, before its last statement ends; for copies see `_ASYNCHRONOUS`."""
+
+_ASYNCHRONOUS = frozenset({"cp_async", "cp_async_zfill"})
+"""Copies that may be under way until a wait; those of a tile that is not read are not waited for before its last statement."""
 
 
 def plan_shared_memory(function: Function, context: Context) -> Function:
@@ -152,6 +156,8 @@ def _lives(kernel: Kernel, statements: Sequence[Statement]) -> list[_Tile]:
     used: dict[Buffer, list[int]] = {}
     matrix: set[Buffer] = set()
     lasting: set[Buffer] = set()
+    landing: dict[Buffer, int] = {}
+    waits: list[int] = []
     for position, statement in enumerate(statements):
         for node in uses(statement):
             if isinstance(node, Buffer):
@@ -160,6 +166,10 @@ def _lives(kernel: Kernel, statements: Sequence[Statement]) -> list[_Tile]:
                 regions = {root(part.buffer) for part in node.arguments if isinstance(part, Region)}
                 matrix |= regions if not node.function.startswith(("cp_async", "atomic")) else set()
                 lasting |= regions if node.function not in _AT_ONCE else set()
+                if node.function in _ASYNCHRONOUS:
+                    landing.update(dict.fromkeys(regions, position))
+                elif node.function == "cp_async_wait" and position not in waits:
+                    waits.append(position)
     leaves_early = holds(kernel.body, Return)
     overlaid, rings = kernel.attribute(OVERLAID, ((), ()))
     tiles = []
@@ -168,6 +178,8 @@ def _lives(kernel: Kernel, statements: Sequence[Statement]) -> list[_Tile]:
         places = used.get(buffer, [0])
         always = leaves_early or buffer.scope == "barrier" or buffer in lasting
         first, last = (0, len(statements)) if always else (min(places), max(places))
+        if buffer in landing:
+            last = max(last, next((at for at in waits if at >= landing[buffer]), len(statements)))
         alignment = _MATRIX_ALIGNMENT if buffer in matrix and buffer.scope == "shared" else _ALIGNMENT
         before = frozenset(rings if buffer.name in overlaid else ())
         tiles.append(_Tile(allocate, buffer.dtype.nbytes(buffer.size), alignment, first, last, behind=before))

@@ -95,7 +95,9 @@ class CudaExpressions(CFamilyPrinter):
 
     def expression_Unary(self, node: nodes.Unary) -> Text:
         value = self.operand(self.expression(node.value), UNARY)
-        result = Text({"neg": "-", "not": "!", "invert": "~"}[node.op] + value, UNARY)
+        sign = {"neg": "-", "not": "!", "invert": "~"}[node.op]
+        value = f"({value})" if sign == "-" and value.startswith("-") else value  # two signs in a row count down
+        result = Text(sign + value, UNARY)
         return result if node.op == "not" else self._in_range(result, node.dtype)
 
     def expression_Select(self, select: nodes.Select) -> Text:
@@ -125,7 +127,12 @@ class CudaExpressions(CFamilyPrinter):
         return self.call(f"tw::convert<{to}>", value)
 
     def expression_Reinterpret(self, node: nodes.Reinterpret) -> Text:
-        return self.call(f"tw::bit_cast<{TYPES[node.dtype.name]}>", self.expression(node.value))
+        value, source = self.expression(node.value), node.value.dtype
+        if source.kind in ("int", "uint") and source.bits < 32 and isinstance(node.value, (nodes.Const, nodes.Select)):
+            value = Text(
+                f"({TYPES[source.name]}){self.operand(value, UNARY)}", UNARY
+            )  # literals are ints, choices of them too
+        return self.call(f"tw::bit_cast<{TYPES[node.dtype.name]}>", value)
 
     def expression_Load(self, load: nodes.Load) -> Text:
         name = self.names.of(load.buffer)

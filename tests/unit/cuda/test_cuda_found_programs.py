@@ -1,0 +1,93 @@
+"""What random tile programs found (`tests/fuzz/tile_fuzz.py`): each small program once gave other numbers, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+import tilewright.language as T
+from tilewright.runtime import arguments
+
+
+def compiled(function: Callable[..., Any], machine: str, *given: Any) -> Any:
+    return tilewright.jit(target=f"cuda -arch={machine}")(function).compile(*given)
+
+
+def agree(function: Callable[..., Any], machine: str, *given: Any) -> None:
+    kernel = compiled(function, machine, *given)
+    np.testing.assert_array_equal(kernel.emulate(*given), kernel.interpret(*given))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32", "int8"])
+def test_two_signs_in_a_row_negate_twice(dtype: str) -> None:
+    """They were printed as ``--count``, which counts down."""
+
+    def program(X):
+        X: T.Tensor((33,), dtype)
+        Y = T.empty((33,), dtype)
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(33):
+                Y[i] = -(-X[i]) + -T.cast(-3, dtype)  # noqa: B002
+        return Y
+
+    agree(program, "sm_80", np.arange(-16, 17).astype(dtype))
+
+
+def test_bits_of_narrow_literals_and_of_choices_of_them() -> None:
+    """Both are ints in C++, of which no byte is made by their bits."""
+
+    def program(X):
+        X: T.Tensor((33,), "int16")
+        Y = T.empty((33,), "int8")
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(33):
+                first = T.reinterpret(T.cast(200, "uint8"), "int8")
+                Y[i] = first + T.reinterpret(T.if_then_else(X[i] > 3, T.cast(255, "uint8"), T.cast(7, "uint8")), "int8")
+        return Y
+
+    agree(program, "sm_80", np.arange(-16, 17).astype(np.int16))
+
+
+def test_a_copy_that_nobody_waits_for_keeps_its_bytes() -> None:
+    """Tiles that nobody reads shared their bytes while cp.async was at them."""
+
+    def program(A, B):
+        A: T.Tensor((32, 32), "float16")
+        B: T.Tensor((32, 8), "int8")
+        C = T.empty((1,), "int32")
+        with T.Kernel(1, threads=64):
+            first, second = T.alloc_shared((32, 32), "float16"), T.alloc_shared((32, 8), "int8")
+            T.copy(A, first)
+            T.copy(B, second)
+            C[0] = 1
+        return C
+
+    agree(program, "sm_80", np.ones((32, 32), np.float16), np.ones((32, 8), np.int8))
+
+
+def test_outputs_decide_which_variant_is_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One was chosen for outputs at other addresses than those that were written then, multiples of 16 alone."""
+
+    def program(X):
+        X: T.Tensor((64, 64), "float32")
+        Y = T.empty((64, 64), "float32")
+        with T.Kernel(1, threads=64):
+            T.copy(X, Y)
+        return Y
+
+    def placed(offset: int) -> np.ndarray:
+        room = np.empty(64 * 64 * 4 + 128, np.uint8)
+        start = -room.ctypes.data % 64 + offset
+        return room[start : start + 64 * 64 * 4].view(np.float32).reshape(64, 64)
+
+    x = placed(0)
+    x[...] = 1
+    kernel = compiled(program, "sm_100", x)
+    offsets = iter((0, 16, 0, 16))
+    monkeypatch.setattr(arguments, "allocator_like", lambda example: lambda shape, dtype: placed(next(offsets)))
+    for _ in range(2):
+        assert (kernel.emulate(x) == 1).all()
