@@ -129,6 +129,14 @@ def uses(node: Any) -> Iterator[Any]:
                 waiting.append(one.initial)
 
 
+def own(statement: Statement) -> Iterator[Any]:
+    """What a statement itself evaluates: all that is used by it and not by the statements below it."""
+    below = (statement.initial,) if isinstance(statement, Allocate) else children(statement)
+    for child in below:
+        if child is not None and not isinstance(child, Statement):
+            yield from walk(child)
+
+
 _BITS: dict[type, int] = {}
 _MASKS: dict[tuple[Any, ...], int] = {}
 _NEW_BIT = threading.Lock()

@@ -109,6 +109,75 @@ def test_a_tile_is_read_wherever_it_stands(reader: str, frame: str, target: str)
     assert expected.any()
 
 
+BESIDE = ("name", "first value", "condition", "bound", "while", "index", "filling", "place of a copy", "later value")
+
+
+@pytest.mark.parametrize("target", ["cuda -arch=sm_90a", "cuda -arch=sm_80"])
+@pytest.mark.parametrize("branch", [False, True])
+@pytest.mark.parametrize("reader", BESIDE)
+def test_slots_that_products_read_are_read_by_lanes_too(reader: str, branch: bool, target: str) -> None:
+    """Roles hand slots back when all have read them, not only the matrix instructions."""
+    size, steps = 64, 5
+
+    @T.prim_func
+    def beside(
+        A: T.Tensor((size, steps * size), "float16"), B: T.Tensor((steps * size, size), "float16"),
+        O: T.Tensor((steps, 16), "float32"), C: T.Tensor((size, size), "float32"),
+    ):  # fmt: skip
+        with T.Kernel(1, threads=128):
+            a, b, f = (
+                T.alloc_shared((size, size), "float16"),
+                T.alloc_shared((size, size), "float16"),
+                T.alloc_shared((4,), "float32"),
+            )
+            c = T.alloc_fragment((size, size), "float32")
+            T.clear(c)
+            for k in T.Pipelined(steps, num_stages=3):
+                T.copy(A[0, k * size], a)
+                T.copy(B[k * size, 0], b)
+                T.gemm(a, b, c)
+                v = T.alloc_var("float32", init=0.0)
+                if k % 2 == 0 or not branch:
+                    if reader == "name":
+                        w = a[3, 5]
+                        O[k, 0] = T.cast(w, "float32")
+                    elif reader == "first value":
+                        w = T.alloc_var("float16", init=a[3, 5])
+                        O[k, 0] = T.cast(w, "float32")
+                    elif reader == "condition":
+                        if a[3, 5] > 2:
+                            O[k, 0] = 1.0
+                    elif reader == "bound":
+                        for _i in T.serial(T.cast(a[3, 5], "int32")):
+                            v += 1.0
+                        O[k, 0] = v
+                    elif reader == "while":
+                        while v < T.cast(a[3, 5], "float32"):
+                            v += 1.0
+                        O[k, 0] = v
+                    elif reader == "index":
+                        O[k, T.cast(a[3, 5], "int32")] = 4.0
+                    elif reader == "filling":
+                        T.fill(f, T.cast(a[3, 5], "float32"))
+                        T.copy(f, O[k, 0:4])
+                    elif reader == "place of a copy":
+                        at = T.cast(a[3, 5], "int32")
+                        T.copy(C[0, at : at + 4], O[k, 0:4])
+                    elif reader == "later value":
+                        v = T.cast(a[3, 5], "float32")
+                        O[k, 0] = v
+            T.copy(c, C)
+
+    rng = np.random.default_rng(2)
+    a, b = (rng.integers(0, 5, shape).astype(np.float16) for shape in ((size, steps * size), (steps * size, size)))
+    results = [(np.zeros((steps, 16), np.float32), np.ones((size, size), np.float32)) for _ in range(2)]
+    kernel = tilewright.compile(beside, target=target)
+    kernel.interpret(a, b, *results[0])
+    kernel.emulate(a, b, *results[1])
+    for expected, found in zip(*results, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
 PLANS = {
     "order": {"order": [0, 1, 3, 2]},
     "stage": {"stage": [0, 0, 1, 1]},

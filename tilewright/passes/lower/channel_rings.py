@@ -19,7 +19,7 @@ from tilewright.passes.tile.copy_ways import ENGINE
 from tilewright.passes.tile.gemm_ways import FACT as PLANS
 from tilewright.passes.tile.gemm_ways import WARP
 from tilewright.passes.tile.select_async_copies import CP_ASYNC, SYNC
-from tilewright.passes.tile.tile_views import shown_tile
+from tilewright.passes.tile.tile_views import reads_tiles, shown_tile
 
 GROUP = 128
 """Threads of a warpgroup."""
@@ -145,7 +145,7 @@ def _copies_into(channel: Channel, role: Role) -> list[Copy]:
 
 
 def _readers(channel: Channel, role: Role) -> list[Statement]:
-    return [node for node in find(role, Statement) if _reads(node, channel)]
+    return [node for node in find(role, Statement) if reads_tiles(node, channel.buffers)]
 
 
 def _reads_only(channel: Channel, role: Role, described: set[Buffer], plans: dict[Product, Any]) -> bool:
@@ -179,12 +179,3 @@ def _always(body: Seq) -> Iterator[Statement]:
 
 def _is_by_descriptor(statement: Statement, plans: dict[Product, Any]) -> TypeGuard[Product]:
     return isinstance(statement, Product) and statement in plans and plans[statement].instruction.asynchronous
-
-
-def _reads(statement: Statement, channel: Channel) -> bool:
-    """Whether a statement itself, not one below it, touches the buffers of a channel."""
-    if isinstance(statement, nodes.TileOperator):
-        return any(shown_tile(region.buffer) in channel.buffers for region in statement.effects().reads)
-    if not isinstance(statement, (nodes.Store, nodes.Let, nodes.Evaluate)):
-        return False
-    return any(shown_tile(node) in channel.buffers for node in find(statement, Buffer))

@@ -65,7 +65,7 @@ from tilewright.passes.tile.copy_ways import channel_copies
 from tilewright.passes.tile.divide_roles import SPECIALIZED
 from tilewright.passes.tile.gemm_ways import Way
 from tilewright.passes.tile.select_instructions import plan_gemms
-from tilewright.passes.tile.tile_views import shown_tile
+from tilewright.passes.tile.tile_views import reads_tiles
 
 CLUSTER = "cluster"
 BLOCKS = 2
@@ -192,7 +192,7 @@ def _channel_misfit(kernel: Kernel, channel: Channel, plans: Mapping[Any, Way]) 
     for role in _roles(kernel):
         if role.name not in channel.readers:
             continue
-        for reader in [node for node in walk(role) if _reads(node, channel)]:
+        for reader in [node for node in find(role, Statement) if reads_tiles(node, channel.buffers)]:
             plan = plans[reader][0] if reader in plans else None
             if plan is None or not plan.instruction.asynchronous:
                 return "its slots are read by more than asynchronous gemms"
@@ -203,14 +203,6 @@ def _channel_misfit(kernel: Kernel, channel: Channel, plans: Mapping[Any, Way]) 
 
 def _channelled(statement: Statement) -> bool:
     return holds(statement, ChannelStatement)
-
-
-def _reads(node: Any, channel: Channel) -> bool:
-    """Whether a statement itself, not one below it, touches a channel's tiles."""
-    if isinstance(node, TileOperator):
-        return any(shown_tile(region.buffer) in channel.buffers for region in node.effects().reads)
-    single = (nodes.Store, nodes.Let, nodes.Evaluate)
-    return isinstance(node, single) and any(shown_tile(one) in channel.buffers for one in find(node, Buffer))
 
 
 def _axis(kernel: Kernel, number: int, size: int, misfits: Mapping[Channel, str | None]) -> _Axis:

@@ -5,14 +5,14 @@ A view of a tile in a ring is a view of the whole ring, with a dimension for the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from tilewright.errors import LayoutConflict
-from tilewright.ir.nodes import Buffer, Expr, Kernel, Statement, Store, TileOperator
+from tilewright.ir.nodes import Buffer, Expr, Kernel, Load, Statement, Store, TileOperator
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import find, walk
+from tilewright.ir.visitor import find, own, walk
 from tilewright.layout.algebra import viewed
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import shared_rows, widest_span
@@ -96,6 +96,16 @@ def view_layouts(kernel: Kernel, layouts: Mapping[Buffer, Any]) -> dict[Buffer, 
             )
         found[view] = lies
     return found
+
+
+def reads_tiles(statement: Statement, tiles: Container[Buffer]) -> bool:
+    """Whether a statement itself, not one below it, touches tiles but as what an operator fills."""
+    if isinstance(statement, TileOperator):
+        operands = [region.buffer for region in statement.effects().reads]
+        touched = [*operands, *(node.buffer for node in own(statement) if isinstance(node, Load))]
+    else:
+        touched = [node for node in own(statement) if isinstance(node, Buffer)]
+    return any(shown_tile(one) in tiles for one in touched)
 
 
 def written_buffers(statement: Statement) -> Iterator[Buffer]:
