@@ -24,6 +24,11 @@ class Progress:
         self._show(label)
         self.done += 1
 
+    def at(self, done: int, label: str) -> None:
+        """Show that so much is done."""
+        self.done = done
+        self._show(label)
+
     def _show(self, label: str) -> None:
         if self.shown:
             width = 24

@@ -18,9 +18,10 @@ import numpy as np
 
 from tilewright.emulator.lines import line_table
 from tilewright.emulator.reports import OPERATIONS, Labels, Named, Report, in_order, make_report
-from tilewright.emulator.structures import SCHEDULES, Allocation, CFault, Fault, make_launch
+from tilewright.emulator.structures import CONSTANT, SCHEDULES, UNSETTLED, Allocation, CFault, Fault, make_launch
 from tilewright.emulator.tensor_map import TensorMap, encode_map
 from tilewright.emulator.toolchain import Text, compile_text, core, warp_size
+from tilewright.emulator.watch import Watch
 from tilewright.errors import EmulationError, EmulationFailed, Span
 from tilewright.options import options
 from tilewright.targets.cuda.emulation import CUDA
@@ -173,6 +174,26 @@ def launch_registers(source: str, kernel: str, threads: int, available: int) -> 
     return min(available // (threads * int(found.group(1))) // 8 * 8, 248) if found else 0
 
 
+def constant_arrays(source: str, kernel: str, arguments: Sequence[Any]) -> list[np.ndarray]:
+    """The arrays that a kernel's parameters say nobody writes while it runs.
+
+    Those of a restricted pointer to constants, and of a restricted pointer that is not the only one.
+    """
+    found = re.search(r"TW_KERNEL\([^()]*\)\s*" + re.escape(kernel) + r"\s*\(([^(){]*)\)\s*\{", source)
+    if not found or "TW_RESTRICT" not in found.group(1):
+        return []
+    parameters = re.sub(r"<[^<>]*>", "", found.group(1)).split(",")
+    if len(parameters) != len(arguments):
+        return []
+    given = [argument for argument in arguments if isinstance(argument, np.ndarray)]
+    return [
+        array
+        for text, array in zip(parameters, arguments, strict=True)
+        if isinstance(array, np.ndarray) and "TW_RESTRICT" in text
+        if re.search(r"\bconst\b.*\*", text) or sum(array is one for one in given) > 1
+    ]
+
+
 def _launch_sizes(*given: int | Sequence[int]) -> list[tuple[int, ...]]:
     """Grid, block and cluster with all three extents each."""
     sizes = []
@@ -237,9 +258,6 @@ def run(
         space.point(tables)
         packed = _pack_arguments(arguments, text, space)
         base = (ctypes.addressof(packed) + 127) // 128 * 128
-        allocations = (Allocation * max(len(arrays), 1))(
-            *[Allocation(a, a + x.nbytes, any(x is u for u in unsettled)) for a, x in zip(space.addresses, arrays)]
-        )
         planted = (CFault * max(len(faults), 1))(*[fault.encode() for fault in faults])
         low, high = ctypes.c_uint64(), ctypes.c_uint64()
         library.tw_image(text.entry, ctypes.byref(low), ctypes.byref(high))
@@ -248,17 +266,30 @@ def run(
         fit = max(1, min(vocabulary.threads // threads, vocabulary.shared_bytes // (shared_bytes + 1024)))
         resident = max(1, multiprocessors * fit // blocks)
         talks = bool(vocabulary.talks and re.search(vocabulary.talks, source))
-        if not workers:
-            workers = 1 if talks or trace or faults else min(os.cpu_count() or 1, clusters, 16)
+        if talks or trace or faults:
+            workers = 1
+        elif not workers:
+            workers = min(os.cpu_count() or 1, clusters, 16)
+        watch = Watch(math.prod(sizes[0]))
+        constant = constant_arrays(source, kernel, arguments)
+
+        def promises_of(array: np.ndarray) -> int:
+            return UNSETTLED * any(array is one for one in unsettled) + CONSTANT * any(array is one for one in constant)
+
+        promises = [promises_of(array) for array in arrays]
+        allocations = (Allocation * max(len(arrays), 1))(
+            *[Allocation(a, a + x.nbytes, kept) for a, x, kept in zip(space.addresses, arrays, promises, strict=True)]
+        )
         order = make_launch(
             grid=sizes[0], block=sizes[1], cluster=sizes[2], warp_size=warp_size(vocabulary), shared_bytes=shared_bytes, shared_base=1024, check=check,
             schedule=SCHEDULES[schedule], workers=workers, resident=resident, trace=(1 if trace else 0) | (2 if census else 0),
-            unsettled=bool(len(unsettled)), fences_memory="fence_" in source, weak_arrivals="mbarrier_arrive_cluster(" in source, registers=launch_registers(source, kernel, threads, vocabulary.registers) if registers is None else registers, seed=seed, poison=poison, milliseconds=int(1000 * seconds),
+            promises=any(promises), fences_memory="fence_" in source, talks=talks, look=watch.look, registers=launch_registers(source, kernel, threads, vocabulary.registers) if registers is None else registers, seed=seed, poison=poison, milliseconds=int(1000 * seconds),
             entry=text.entry, arguments=base, allocations=allocations,
             allocation_count=len(arrays), arena_low=space.base, arena_high=space.base + space.bytes, text_low=low.value,
             text_high=high.value, faults=planted, fault_count=len(faults),
         )  # fmt: skip
-        answer = library.tw_run(ctypes.byref(order))
+        with watch:
+            answer = library.tw_run(ctypes.byref(order))
         try:
             result = json.loads(ctypes.string_at(answer).decode(errors="replace"))
         finally:

@@ -200,6 +200,10 @@ KINDS: dict[str, tuple[Callable[[Mapping[str, Any], Labels], str], str]] = {
         lambda f, n: f"an asynchronous access reaches {_where(f['address'], n)}, whose ordinary write was not fenced",
         "each writing thread calls fence_proxy_async_shared() after its writes and before the barrier",
     ),
+    "constant-written": (
+        lambda f, n: f"{_where(f['address'], n)} is written by this kernel and taken for constant: " + ("this write is one" if f["write"] else "this reads it by a path that need not see writes"),
+        "read it by an ordinary load, and leave out TW_RESTRICT, or let another kernel write it",
+    ),
     "unwritten-shared": (lambda f, n: f"{_where(f['address'], n)} is read but nothing was written there", "fill the tile first, or guard the read"),
     "unwritten-register": (lambda f, n: "registers of a fragment are read before they hold a value", "fill the fragment first"),
     "register-index": (lambda f, n: f"index {f['index']} is outside a fragment or an array of registers", "correct the index; registers have no address on the device"),
@@ -281,6 +285,10 @@ KINDS: dict[str, tuple[Callable[[Mapping[str, Any], Labels], str], str]] = {
     "register-direction": (
         lambda f, n: f"setmaxnreg {'increases' if f['increase'] else 'decreases'} from {f['now']} to {f['count']} registers",
         "use _dec to go down and _inc to go up from what the warps have",
+    ),
+    "budget-of-part": (
+        lambda f, n: f"not all warps of a warpgroup change their registers here: warp {f['warps']} does",
+        "let all four warps of the warpgroup execute the same setmaxnreg",
     ),
     "cluster-arrive-twice": (lambda f, n: "a thread arrives at the cluster barrier twice without waiting", "pair every cluster_arrive with a cluster_wait"),
     "cluster-wait-alone": (lambda f, n: "a thread waits for the cluster barrier without having arrived", "call cluster_arrive first"),

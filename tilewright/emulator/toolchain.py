@@ -27,10 +27,10 @@ from tilewright.targets.emulation import Vocabulary
 HOST = Path(__file__).parent / "host"
 """Directory of the core's sources (`core/`) and of one header directory for each family of machines."""
 
-CORE_FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fno-strict-aliasing", "-pthread", "-w")
+CORE_FLAGS = ("-std=c++17", "-O2", "-march=native", "-fPIC", "-fno-strict-aliasing", "-pthread", "-w")
 TEXT_FLAGS = (
     "-std=c++17", "-O1", "-g1", "-gdwarf-4", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-fno-builtin-memcpy",
-    "-ffp-contract=off", "-fno-threadsafe-statics", "-fno-omit-frame-pointer", "-w",
+    "-ffp-contract=off", "-fno-threadsafe-statics", "-fno-omit-frame-pointer", "-fsanitize-coverage=trace-pc", "-w",
 )  # fmt: skip
 CHECK_FLAGS = ("-fsanitize=thread", "-fsanitize=bounds,integer-divide-by-zero", "-DTW_CHECK=1")
 PLAIN_FLAGS = ("-DTW_CHECK=0",)
@@ -67,6 +67,8 @@ extern "C" tw_u32 tilewright_shapes_NUMBER(tw_u32* out) { return tilewright_entr
 
 LANGUAGE = ("-x", "c++")
 CORE = "core.so"
+PARTS = 4
+"""Compilations that the core is built in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,14 +166,27 @@ def _run_together(commands: Sequence[list[str]], what: str) -> list[str]:
     return [one.output for one in done]
 
 
+def _parts() -> list[list[Path]]:
+    """The core's sources in parts of about one size: most of a file's compilation is the headers that all of them share."""
+    parts: list[list[Path]] = [[] for _ in range(PARTS)]
+    sizes = [0] * PARTS
+    for source in sorted((HOST / "core").glob("*.cpp"), key=lambda one: (-one.stat().st_size, one.name)):
+        least = sizes.index(min(sizes))
+        parts[least].append(source)
+        sizes[least] += source.stat().st_size
+    return parts
+
+
 @functools.cache
 def core_path(wanted: str = "") -> Path:
     """The core's shared library, built when it is first needed on this machine."""
     compiler = find_compiler(wanted)
 
     def build(directory: Path) -> None:
-        sources = sorted((HOST / "core").glob("*.cpp"))
-        objects = [directory / f"{source.stem}.o" for source in sources]
+        sources = [directory / f"part{number}.cpp" for number in range(PARTS)]
+        for source, part in zip(sources, _parts(), strict=True):
+            source.write_text("".join(f'#include "{path}"\n' for path in part))
+        objects = [source.with_suffix(".o") for source in sources]
         made = zip(sources, objects, strict=True)
         _run_together(
             [[*compiler.command, *CORE_FLAGS, "-c", str(source), "-o", str(it)] for source, it in made],
@@ -179,7 +194,7 @@ def core_path(wanted: str = "") -> Path:
         )
         linked = [*compiler.linker, "-shared", "-pthread", *map(str, objects), "-o", str(directory / CORE), "-lstdc++"]
         _run(linked, "to link the emulator's core")
-        for it in objects:
+        for it in (*sources, *objects):
             it.unlink()
 
     key = digest("emulator core", _contents(HOST / "core"), repr(compiler), repr(CORE_FLAGS), _machine())

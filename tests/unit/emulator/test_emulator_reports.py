@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import threading
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,6 +90,15 @@ MMA = """
   const uint64_t a = wgmma_descriptor(base, SWIZZLE_NONE, 128, 256), b = wgmma_descriptor(base + 2048, SWIZZLE_NONE, 128, 256);
 """.replace("THREADS", "128")
 
+PUBLISHED = """
+uint32_t* flag = reinterpret_cast<uint32_t*>(Y + 512);
+if (t == 0) {{ mbarrier_init(base, 1); fence_mbarrier_init(); }}
+sync_threads();
+if (blockIdx.x == 0) {{ {write} if (t == 0) store_release(flag, 1); }}
+else {{ if (t == 0) while (!load_acquire(flag)) {{}}
+sync_threads(); {read} }}"""
+"""Block 0 writes, raises a flag, and block 1 reads."""
+
 MISTAKES = [
     Mistake("race-shared", "tile[t] = t; @ Y[t] = tile[63 - t];", "sync_threads();", ""),
     Mistake("race-shared", "if (t < 32) { tile[lane] = lane; @ Y[lane] = tile[31 - lane]; }", "sync_warp();", ""),
@@ -151,6 +164,25 @@ MISTAKES = [
     Mistake("register-count", "setmaxnreg_dec<@>();", "40", "36", threads=128, options={"registers": 168}),
     Mistake("register-direction", "setmaxnreg_@<160>();", "dec", "inc", threads=128, options={"registers": 168}),
     Mistake("deadlock", "if (t < 128) setmaxnreg_dec<@>(); else setmaxnreg_inc<208>();", "40", "128", threads=256, options={"registers": 128}),
+    # What is asynchronous reads its source, and writes its destination, until it is complete.
+    Mistake("overwritten", "cp_async<4>(base + 4 * t, Y + t); cp_async_commit(); @\nY[t] = 5; // MARK\ncp_async_wait<0>();", "cp_async_wait<0>();", ""),
+    Mistake("overwritten", RING.replace("tma_load(base, map, full, 0, 0)", "bulk_load(base, Y, 1024, full)") + "@ Y[t] = 5; mbarrier_wait(full, 0);", "mbarrier_wait(full, 0);", ""),
+    Mistake("overwritten-copy", "cp_async<4>(base, X + @); cp_async_commit(); cp_async_wait<0>();", "7", "t"),
+    Mistake("overwritten-copy", "cp_async<4>(base + 4 * t, X + t); cp_async<4>(base + 4 * t, X + @); cp_async_commit(); cp_async_wait<0>();", "t", "63 - t"),
+    Mistake("overwritten-copy", "if (t == 0) { mbarrier_init(base, 1); fence_mbarrier_init(); mbarrier_arrive_expect_tx(base, 512); bulk_load(base + 64, X, 256, base); bulk_load(base + 64, X + @, 256, base); } sync_threads(); mbarrier_wait(base, 0);", "0", "4"),
+    # What a fence covers, and who may rely on it.
+    Mistake("missing-proxy-fence", "tile[t] = t; fence_proxy_async_@(); sync_threads(); if (t == 0) { bulk_store(Y, base, 256); bulk_commit(); bulk_wait_read<0>(); }", "shared", "global"),
+    Mistake("missing-proxy-fence", MMA.replace("fence_proxy_async_shared", "fence_proxy_async@") + "wgmma_fence(); wgmma_ss<8, half, half>(acc, a, b, true); wgmma_commit(); wgmma_wait<0>();", "", "_global", threads=128),
+    Mistake("race-shared", "tile[t] = t; cluster_arrive@(); cluster_wait();\nY[t] = load_cluster<1, int>(mapa(base + 4 * t, cluster_rank() ^ 1))[0]; // MARK\ncluster_sync();", "", "_relaxed", blocks=2, cluster=2),
+    Mistake("race-shared", "if (t == 0) mbarrier_init(base, 1); fence_mbarrier_init(); cluster_sync(); if (cluster_rank() == 0) { if (t == 0) { tile[64] = 5; mbarrier_arrive_cluster_release(base, 1); } } else { mbarrier_wait@(base, 0);\nY[t] = load_cluster<1, int>(mapa(base + 256, 0))[0]; // MARK\n} cluster_sync();", "_cluster", "", blocks=2, cluster=2),
+    # Blocks that talk by flags.
+    Mistake("early-read", PUBLISHED.format(write="for (int i = t; i < 64; i += 64) tile[i] = i; fence_proxy_async_shared(); sync_threads(); if (t == 0) { bulk_store(Y, base, 256); bulk_commit(); bulk_wait@<0>(); } sync_threads();", read="Y[128 + t] = Y[t];"), "", "_read", blocks=2),
+    Mistake("missing-proxy-fence", PUBLISHED.format(write="Y[t] = t; sync_threads();", read="if (t == 0) { @ mbarrier_arrive_expect_tx(base, 256); bulk_load(base + 64, Y, 256, base); } mbarrier_wait(base, 0);"), "fence_proxy_async_global();", "fence_proxy_async_shared();", blocks=2),
+    Mistake("race-global", "uint32_t* flags = reinterpret_cast<uint32_t*>(Y + 512); if (blockIdx.x < 2) { Y[128 + 64 * blockIdx.x + t] = Y[t]; sync_threads(); if (t == 0) store_release(flags + blockIdx.x, 1); } else { if (t == 0) { while (!load_acquire(flags)) {} while (!load_acquire(flags + @)) {} } sync_threads(); Y[t] = 5; }", "1", "0", blocks=3),
+    Mistake("race-global", "uint32_t* flags = reinterpret_cast<uint32_t*>(Y + 512); if (blockIdx.x == 0) { Y[t] = t + 1; sync_threads(); if (t == 0) store_release(flags, 1); } else { if (t == 0 && blockIdx.x <= @) while (!load_acquire(flags)) {} sync_threads(); Y[64 + 64 * blockIdx.x + t] = Y[t]; }", "2", "1", blocks=3),
+    Mistake("constant-written", "const int* from = Y + t; const int x = load_global<1, @>(from)[0]; sync_warp(); Y[t] = x + 1;", "CACHED", "STREAMING"),
+    Mistake("budget-of-part", "if (t < @) setmaxnreg_dec<40>();", "128", "96", threads=128, options={"registers": 168}),
+    Mistake("budget-of-part", "if (t < 128 || t >= @) setmaxnreg_dec<40>();", "128", "224", threads=256, options={"registers": 168}),
     Mistake("not-shared", "Y[t] = int(shared_address(@));", "tile", "X"),
     Mistake("trap", "if (n != @) trap();", "64", "65"),
     Mistake("assertion", "if (n != @) assertion_failed(\"n is 64\", \"here\", 1, \"k\");", "64", "65"),
@@ -181,6 +213,25 @@ def first(text: str, arguments: list[Any], **launch: Any) -> Report:
     with pytest.raises(EmulationError) as caught:
         emulate(HEAD + text, "kernel", arguments, **launch)
     return caught.value.reports[0]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "mistaken"),
+    [
+        ("const int* A, int* B", False),
+        ("const int* TW_RESTRICT A, int* B", True),
+        ("int* TW_RESTRICT A, int* B", True),
+        ("const int* A, int* TW_RESTRICT B", True),
+    ],
+)
+def test_restricted_memory_is_not_written_under_another_name(parameters: str, mistaken: bool) -> None:
+    text = "TW_KERNEL(32, 1) kernel(@) { const int x = A[threadIdx.x]; B[threadIdx.x] = x + 1; }"
+    x = np.zeros(32, np.int32)
+    launch: dict[str, Any] = {"grid": 1, "block": 32}
+    found = run(HEAD + text.replace("@", parameters), "kernel", [x, x], **launch)
+    assert kinds(found) == ({"constant-written"} if mistaken else set())
+    found = run(HEAD + text.replace("@", parameters), "kernel", [x, x.copy()], **launch)
+    assert not found.reports
 
 
 def test_a_deadlock_says_who_waits_for_what() -> None:
@@ -237,6 +288,19 @@ TW_KERNEL(64, 1) kernel(uint32_t* order, uint32_t* ticket) { order[threadIdx.x] 
 def test_a_loop_without_end_is_stopped() -> None:
     report = first("TW_KERNEL(32, 1) kernel() { for (;;) sync_warp(); }", [], grid=(1,), block=(32,), seconds=0.2)
     assert report.kind == "too-long"
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_an_interrupt_stops_a_run(check: bool) -> None:
+    text = HEAD + "TW_KERNEL(32, 1) kernel(int* Y) { for (int i = 0; i < 2000000000; ++i) Y[threadIdx.x] ^= i; }"
+    arguments = [np.zeros(32, np.int32)]
+    with pytest.raises(EmulationError):  # which compiles it
+        emulate(text, "kernel", arguments, grid=1, block=32, check=check, seconds=0.01)
+    threading.Timer(0.4, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        emulate(text, "kernel", arguments, grid=1, block=32, check=check)
+    assert time.monotonic() - started < 5
 
 
 def test_text_that_does_not_compile_says_why() -> None:

@@ -147,8 +147,9 @@ TransactionBarrier* barrier_at(Thread& thread, uint32_t address, uint32_t site, 
 namespace {
 
 // A thread learns of a phase; copies of its own that completed on it have landed for it from now on.
-void learn_phase(Thread& thread, const TransactionBarrier& barrier) {
-  acquire(thread, barrier.completed);
+void learn_phase(Thread& thread, TransactionBarrier& barrier, uint32_t scope) {
+  if (!scope && !barrier.completed_here) barrier.completed_here = of_block(*thread.block, barrier.completed);
+  acquire(thread, scope ? barrier.completed : barrier.completed_here);
   auto landed = [&](uint32_t number) {
     Operation& operation = thread.cluster->operations[number];
     if (!knows(thread, operation.entry, operation.entry_clock)) return false;
@@ -164,9 +165,10 @@ void try_complete(TransactionBarrier& barrier) {
   if (barrier.entry != ~0u) {
     uint32_t landed = barrier.issued;
     for (uint32_t copy : barrier.in_flight) landed = std::min(landed, copy - 1);
-    barrier.gathering.add(cluster.clock_length, ClockRef(), barrier.entry, landed, landed);
+    barrier.gathering.add(cluster.clock_length, ClockRef(), barrier.entry, landed, Fenced::both(landed));
   }
   barrier.completed = barrier.gathering.finish();
+  barrier.completed_here = ClockRef();
   ++barrier.phase;
   barrier.pending = barrier.expected;
   const uint64_t done = (barrier.phase - 1) & 1;
@@ -220,6 +222,19 @@ void check_barriers_at_exit(Cluster& cluster) {
         report("bytes-do-not-match", barrier->initialiser, barrier->tx_site ? barrier->tx_site : barrier->init_site,
                {where, {"bytes", number(barrier->bytes)}, {"other_site", number(barrier->init_site)}});
       }
+    }
+}
+
+// A change of the budget is one of a whole warpgroup: all of its warps make it, one after the other the same ones.
+void check_budgets(Cluster& cluster) {
+  constexpr uint32_t together = 4;
+  for (Block& block : cluster.blocks)
+    for (uint32_t w = 0; w < block.warps.size(); ++w) {
+      const Warp &first = *block.warps[w / together * together], &warp = *block.warps[w];
+      if (warp.budgets == first.budgets) continue;
+      const Warp& more = warp.budgets.size() > first.budgets.size() ? warp : first;
+      report("budget-of-part", &more.threads[0], more.budgets.back().first, {{"warps", number(int64_t(&more == &warp ? w : w / together * together))}});
+      break;
     }
 }
 
@@ -326,7 +341,7 @@ void tw_mbarrier_init(tw_u32 address, tw_u32 count, TwSite position) {
   slot->initialised_at = thread.clock;
   slot->init_site = thread.site;
   slot->valid = true;
-  if (checking()) touch(thread, pointer, 8, Access{slot_write, thread.site});
+  if (checking()) touch(thread, pointer, 8, Access{slot_write | slot_barrier, thread.site});
   memset(pointer, 0xB7, 8);
 }
 
@@ -343,11 +358,11 @@ static uint64_t arrive_with(tw_u32 address, uint32_t count, int64_t bytes, bool 
   TransactionBarrier& barrier = *barrier_at(thread, address, thread.site, "arrived at", false);
   if (checking()) {
     char* pointer = barrier.block->shared + barrier.offset;
-    touch(thread, pointer, 8, Access{slot_write | slot_atomic, thread.site});
+    touch(thread, pointer, 8, Access{slot_write | slot_atomic | slot_barrier, thread.site});
   }
   if (expects) expect(barrier, bytes, thread.site);
   const uint64_t state = barrier.phase << 24 | barrier.pending;
-  if (count) arrive(barrier, &thread, count, thread.site, publishes);
+  if (count) arrive(barrier, &thread, count, thread.site, publishes || barrier.block == thread.block);
   else try_complete(barrier);
   return state;
 }
@@ -388,7 +403,7 @@ void tw_mbarrier_complete_tx(tw_u32 address, tw_u32 bytes, TwSite position) {
 
 static bool completed(const TransactionBarrier& barrier, uint32_t parity) { return (barrier.phase & 1) != (parity & 1); }
 
-void tw_mbarrier_wait(tw_u32 address, tw_u32 parity, TwSite position) {
+void tw_mbarrier_wait(tw_u32 address, tw_u32 parity, tw_u32 scope, TwSite position) {
   const Planted planted = enter(TW_MBARRIER_WAIT, position);
   if (planted.skip) return;
   Thread& thread = *self;
@@ -399,23 +414,23 @@ void tw_mbarrier_wait(tw_u32 address, tw_u32 parity, TwSite position) {
     barrier.waiting.push_back(&thread);
     block_thread(thread, Waiting::transaction_barrier, &barrier, parity);
   }
-  if (checking()) learn_phase(thread, barrier);
+  if (checking()) learn_phase(thread, barrier, scope);
   event(thread, "mbarrier_wait", 'E');
 }
 
-tw_u32 tw_mbarrier_try_wait(tw_u32 address, tw_u32 parity, TwSite position) {
-  tw_mbarrier_wait(address, parity, position);        // may suspend as long as it likes
+tw_u32 tw_mbarrier_try_wait(tw_u32 address, tw_u32 parity, tw_u32 scope, TwSite position) {
+  tw_mbarrier_wait(address, parity, scope, position);        // may suspend as long as it likes
   return 1;
 }
 
-tw_u32 tw_mbarrier_test_wait(tw_u32 address, tw_u32 parity, TwSite position) {
+tw_u32 tw_mbarrier_test_wait(tw_u32 address, tw_u32 parity, tw_u32 scope, TwSite position) {
   const Planted planted = enter(TW_MBARRIER_TEST_WAIT, position);
   if (planted.skip) return 1;
   TransactionBarrier& barrier = *barrier_at(*self, address, self->site, "tested", false);
   parity ^= uint32_t(planted.flip);
   if (!completed(barrier, parity)) poll();
   if (!completed(barrier, parity)) return 0;
-  if (checking()) learn_phase(*self, barrier);
+  if (checking()) learn_phase(*self, barrier, scope);
   return 1;
 }
 
@@ -424,7 +439,7 @@ tw_u32 tw_mbarrier_test_state(tw_u32 address, tw_u64 state, TwSite position) {
   TransactionBarrier& barrier = *barrier_at(*self, address, self->site, "tested", false);
   if (barrier.phase == state >> 24) poll();
   if (barrier.phase == state >> 24) return 0;
-  if (checking()) learn_phase(*self, barrier);
+  if (checking()) learn_phase(*self, barrier, 0);
   return 1;
 }
 
@@ -434,14 +449,17 @@ void tw_fence_barrier_init(TwSite position) {
   if (enter(TW_FENCE_BARRIER_INIT, position).skip) return;
   for (auto& entry : self->block->barriers)
     if (entry.second->initialiser == self) entry.second->fenced = true;
-  if (checking()) fence_memory(*self);   // of the initialisations, so that relaxed arrivals pass them on; taken for one of all that the thread wrote
 }
 
 void tw_fence_proxy(tw_u32 spaces, TwSite position) {
   if (enter(TW_FENCE_PROXY, position).skip) return;
-  (void)spaces;
-  self->fenced = self->clock++;
-  self->at_proxy_fence = self->base;
+  for (uint32_t space = 0; space < 2; ++space)
+    if (spaces >> space & 1) {
+      self->fenced.of[space] = self->clock;
+      self->at_proxy_fence[space] = self->base;
+    }
+  ++self->clock;
+  if (!(spaces & 1)) return;
   for (auto& entry : self->block->barriers)
     if (entry.second->initialiser == self) entry.second->fenced = true;
 }
@@ -459,6 +477,7 @@ void tw_set_registers(tw_u32 count, tw_u32 increase, TwSite position) {
     Thread& thread = *self;
     Warp& warp = *thread.warp;
     Block& block = *thread.block;
+    warp.budgets.push_back({thread.site, count});
     const uint32_t now = warp.registers;
     const Fact facts[] = {{"count", number(count)}, {"now", number(now)}, {"increase", increase ? "true" : "false"}};
     if (count < 24 || count > 256 || count % 8) report("register-count", &thread, thread.site, {facts[0], facts[1], facts[2]});

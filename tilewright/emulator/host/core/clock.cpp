@@ -5,7 +5,7 @@
 
 namespace emulator {
 
-bool Clock::weak_arrivals = false;
+bool Clock::follow_publishing = false;
 
 ClockRef::ClockRef(const ClockRef& other) : clock_(other.clock_) {
   if (clock_) __atomic_fetch_add(&clock_->references, 1, __ATOMIC_RELAXED);
@@ -22,12 +22,10 @@ void Clock::settle() {
 
 void Clock::take(const Clock& other, bool publishes) {
   uint32_t* a = at.data();
-  uint32_t* f = fenced.data();
   const uint32_t* b = other.at.data();
-  const uint32_t* g = other.fenced.data();
   for (uint32_t i = 0; i < length; ++i) {
     a[i] = a[i] > b[i] ? a[i] : b[i];
-    f[i] = f[i] > g[i] ? f[i] : g[i];
+    fenced[i].take(other.fenced[i]);
   }
   if (publishes)
     for (uint32_t i = 0; i < published.size(); ++i) published[i] = std::max(published[i], other.published[i]);
@@ -59,11 +57,11 @@ Clock* Gathering::open(uint32_t length) {
   return building_.get();
 }
 
-void Gathering::add(uint32_t length, const ClockRef& base, uint32_t entry, uint32_t clock, uint32_t fenced, bool publishes) {
+void Gathering::add(uint32_t length, const ClockRef& base, uint32_t entry, uint32_t clock, Fenced fenced, bool publishes) {
   add(length, base, publishes);
   Clock* building = open(length);
   building->at[entry] = std::max(building->at[entry], clock);
-  building->fenced[entry] = std::max(building->fenced[entry], fenced);
+  building->fenced[entry].take(fenced);
   if (publishes && !building->published.empty()) building->published[entry] = std::max(building->published[entry], clock);
 }
 

@@ -35,16 +35,25 @@ constexpr uint32_t group_size = 32;   // entries that share a minimum; unrelated
 
 struct Foreign { uint32_t cluster; ClockRef clock; };
 
+// How much of a thread's past its proxy fences have made visible, in each space of memory.
+struct Fenced {
+  uint32_t of[2] = {0, 0};            // shared, global
+  static Fenced both(uint32_t clock) { return {{clock, clock}}; }
+  void take(const Fenced& other) {
+    for (int space = 0; space < 2; ++space) of[space] = of[space] > other.of[space] ? of[space] : other.of[space];
+  }
+};
+
 struct Clock {
   uint32_t references = 1;
   uint32_t length;                    // a multiple of group_size
   std::vector<uint32_t> at;           // [length] entries
-  std::vector<uint32_t> fenced;       // [length] the part of each entry that a proxy fence has made visible
+  std::vector<Fenced> fenced;         // [length] the part of each entry that a proxy fence has made visible
   std::vector<uint32_t> published;    // [length] the part of each entry whose writes were handed over too; empty: all of it
   std::vector<uint32_t> low;          // [length / group_size] least entry of each group
   std::vector<Foreign> foreign;       // what is known of other clusters, by acquire from global memory
-  static bool weak_arrivals;          // whether clocks tell what was published
-  explicit Clock(uint32_t entries) : length(entries), at(entries), fenced(entries), published(weak_arrivals ? entries : 0), low(entries / group_size) {}
+  static bool follow_publishing;      // whether clocks tell what was published: in clusters of several blocks
+  explicit Clock(uint32_t entries) : length(entries), at(entries), fenced(entries), published(follow_publishing ? entries : 0), low(entries / group_size) {}
   void settle();                      // recompute the minima, before the clock is shared
   void take(const Clock& other, bool publishes = true);   // become the maximum of both
 };
@@ -56,7 +65,7 @@ ClockRef join(const ClockRef& a, const ClockRef& b);
 class Gathering {
  public:
   // `publishes` false: what was written is not handed over.
-  void add(uint32_t length, const ClockRef& base, uint32_t entry, uint32_t clock, uint32_t fenced, bool publishes = true);
+  void add(uint32_t length, const ClockRef& base, uint32_t entry, uint32_t clock, Fenced fenced, bool publishes = true);
   void add(uint32_t length, const ClockRef& base, bool publishes = true);
   ClockRef finish();                  // freeze and start anew
 

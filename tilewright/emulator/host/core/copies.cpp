@@ -82,6 +82,29 @@ void issue_store(Thread& thread, std::function<void()> read, std::function<void(
   else group.write.push_back(std::move(write));
 }
 
+uint32_t complete_on(Thread& thread, const TransactionBarrier& barrier, uint32_t copy) {
+  const uint32_t number = thread.cluster->new_operation(thread.site);
+  Operation& operation = thread.cluster->operations[number];
+  operation.thread = thread.index;
+  operation.entry = barrier.entry;
+  operation.entry_clock = copy;
+  return number;
+}
+
+void operation_reads(Thread& thread, uint32_t operation, const char* from, size_t bytes, uint8_t proxy) {
+  Access access{uint8_t(slot_operation | proxy), thread.site};
+  access.operation = operation;
+  touch(thread, from, bytes, access);
+}
+
+void operation_writes(Thread& thread, uint32_t operation, const CopyPiece& piece, uint8_t proxy) {
+  Access access{uint8_t(slot_write | slot_operation | proxy), thread.site};
+  access.operation = operation;
+  if (!(proxy & slot_atomic) && piece.from) access.piece = &piece;
+  touch(thread, piece.to, piece.bytes, access);
+  if (access.piece) thread.cluster->operations[operation].pieces.push_back(piece);
+}
+
 uint32_t give_entry(TransactionBarrier& barrier) {
   if (barrier.entry == ~0u) barrier.entry = barrier.block->cluster->new_entry();
   barrier.in_flight.push_back(++barrier.issued);
@@ -123,18 +146,6 @@ void check_live(Thread& thread, const Block& block) {
   if (block.live_threads == 0) report("exited-block", &thread, thread.site, {{"address", "{\"space\":\"shared\",\"block\":" + number(block.number) + ",\"offset\":0}"}});
 }
 
-void touch_store(Thread& thread, uint32_t reading, const char* from, size_t bytes) {
-  Access access{slot_async | slot_operation, thread.site};
-  access.operation = reading;
-  touch(thread, from, bytes, access);
-}
-
-Access write_access(Thread& thread, uint32_t writing, bool reduces) {
-  Access access{uint8_t(slot_write | slot_async | slot_operation | (reduces ? slot_atomic : 0)), thread.site};
-  access.operation = writing;
-  return access;
-}
-
 void finish_copies(Thread& thread) {
   if (thread.cluster->engine->check) {
     const CopyGroup* unread = thread.open_stores.operation ? &thread.open_stores : nullptr;
@@ -163,17 +174,16 @@ void tw_copy_async(tw_u32 to, const void* from, tw_u32 bytes, tw_u32 valid, TwSi
   if (valid > bytes) valid = bytes;
   if (planted.delta) valid = uint32_t(std::max<int64_t>(0, std::min<int64_t>(bytes, int64_t(valid) + planted.delta)));
   char* target = shared_pointer(thread, to, bytes, bytes, thread.site);
+  const CopyPiece piece = {target, static_cast<const char*>(from), bytes, valid};
   if (!thread.open_copies.operation) {
     thread.open_copies.operation = thread.cluster->new_operation(thread.site);
     thread.cluster->operations[thread.open_copies.operation].thread = thread.index;
   }
   if (checking()) {
-    if (valid && check_range(thread, from, valid, bytes, false, thread.site)) touch(thread, from, valid, Access{0, thread.site});
-    Access access{slot_write | slot_operation, thread.site};
-    access.operation = thread.open_copies.operation;
-    touch(thread, target, bytes, access);
+    if (valid && check_range(thread, from, valid, bytes, false, thread.site))
+      operation_reads(thread, thread.open_copies.operation, piece.from, valid, 0);
+    operation_writes(thread, thread.open_copies.operation, piece, 0);
   }
-  const CopyPiece piece = {target, static_cast<const char*>(from), bytes, valid};
   if (lands_at_once(*thread.cluster)) land_piece(piece);
   else thread.open_copies.pieces.push_back(piece);
   event(thread, "cp_async", 'i', "\"bytes\":" + number(bytes));
@@ -227,7 +237,8 @@ void tw_copy_arrive(tw_u32 address, tw_u32 noinc, TwSite position) {
     thread.arrivals.push_back(group.operation);
   }
   ClockRef base = thread.base;
-  const uint32_t clock = thread.clock++, fenced = thread.fenced, site = thread.site;
+  const uint32_t clock = thread.clock++, site = thread.site;
+  const Fenced fenced = thread.fenced;
   Thread* issuer = &thread;
   pend(cluster, barrier, [=, &cluster]() {
     for (const CopyGroup& group : groups)
@@ -251,22 +262,16 @@ void tw_bulk_load(tw_u32 to, const void* from, tw_u32 bytes, tw_u32 barrier_addr
   bytes += uint32_t(planted.delta);
   Thread& thread = *self;
   bulk_arguments(thread, from, to, bytes);
-  const bool source_shared = size_t(static_cast<const char*>(from) - thread.cluster->shared) < thread.cluster->blocks.size() * window_bytes;
-  if (checking() && check_range(thread, from, bytes, 1, false, thread.site)) touch(thread, from, bytes, Access{slot_async, thread.site});
+  const bool readable = checking() && check_range(thread, from, bytes, 1, false, thread.site);
   for (Block* block : destinations(thread, to, mask)) {
     check_live(thread, *block);
     TransactionBarrier* barrier = barrier_at(thread, address_in(*block, barrier_address), thread.site, "given to a copy", true);
     char* target = shared_pointer(thread, address_in(*block, to), bytes, 16, thread.site);
     const uint32_t copy = give_entry(*barrier);
     if (checking()) {
-      Access access{slot_write | slot_async, thread.site};
-      access.entry = barrier->entry;
-      access.entry_clock = copy;
-      touch(thread, target, bytes, access);
-      if (source_shared) {                            // read until the copy is complete
-        access.flags = slot_async;
-        touch(thread, from, bytes, access);
-      }
+      const uint32_t operation = complete_on(thread, *barrier, copy);
+      if (readable) operation_reads(thread, operation, static_cast<const char*>(from), bytes, slot_async);
+      operation_writes(thread, operation, {target, static_cast<const char*>(from), bytes, bytes}, slot_async);
     }
     Thread* issuer = &thread;
     pend(*thread.cluster, barrier, [=]() {
@@ -287,10 +292,7 @@ void tw_store_async(tw_u32 to, tw_u32 value, tw_u32 barrier_address, TwSite posi
   char* target = shared_pointer(thread, to, 4, 4, thread.site);
   const uint32_t copy = give_entry(*barrier);
   if (checking()) {
-    Access access{slot_write | slot_async, thread.site};
-    access.entry = barrier->entry;
-    access.entry_clock = copy;
-    touch(thread, target, 4, access);
+    operation_writes(thread, complete_on(thread, *barrier, copy), {target, nullptr, 4, 4}, slot_async);
   }
   pend(*thread.cluster, barrier, [=]() {
     memcpy(target, &value, 4);
@@ -310,8 +312,9 @@ void tw_bulk_store(void* to, tw_u32 from, tw_u32 bytes, tw_u32 reduction, TwSite
   open_store_group(thread);
   const uint32_t reading = thread.open_stores.operation;
   if (checking()) {
-    touch_store(thread, reading, source, bytes);
-    if (check_range(thread, to, bytes, 1, true, thread.site)) touch(thread, to, bytes, write_access(thread, reading + 1, reduction));
+    operation_reads(thread, reading, source, bytes, slot_async);
+    if (check_range(thread, to, bytes, 1, true, thread.site))
+      operation_writes(thread, reading + 1, {target, source, bytes, bytes}, slot_async | (reduction ? slot_atomic : 0));
   }
   auto buffer = std::make_shared<std::vector<char>>(bytes);
   issue_store(thread, [=]() { memcpy(buffer->data(), source, bytes); },

@@ -39,7 +39,6 @@ struct Registers {
 enum RegisterState : uint8_t { register_written = 0x0F, register_awaited = 0x10, register_lent = 0x20 };
 
 // Copies of one thread that are waited for together.
-struct CopyPiece { char* to; const char* from; uint32_t bytes, valid; };
 struct CopyGroup {
   uint32_t operation = 0;             // 0: none issued yet; of a store its reading, and the next number its writing
   std::vector<CopyPiece> pieces;      // cp.async that have not landed
@@ -63,8 +62,9 @@ struct Thread {
   uint32_t index, lane;               // in the cluster; in the warp
   Fibre fibre;
   ClockRef base;
-  uint32_t clock = 1, fenced = 0;
-  ClockRef at_proxy_fence;            // what it knew of others at its last proxy fence
+  uint32_t clock = 1;
+  Fenced fenced;
+  ClockRef at_proxy_fence[2];         // what it knew of others at its last proxy fence, by space
   uint32_t site = 0;
   bool exited = false, left = false;  // left: by a statement that says so
   Waiting waiting = Waiting::nothing;
@@ -101,6 +101,7 @@ struct Warp {
   Meeting meeting;                    // of all lanes
   std::vector<std::unique_ptr<Meeting>> partial;
   uint32_t registers = 0;
+  std::vector<std::pair<uint32_t, uint32_t>> budgets;   // what it set: where, how many
   uint64_t priority = 0;
   // Warpgroup matrix instructions: how many were issued, where each committed group ends, and up to where was waited.
   uint32_t issued = 0, waited = 0, committed = 0;
@@ -126,22 +127,25 @@ struct TransactionBarrier {
   uint32_t issued = 0;                // copies issued
   std::vector<uint32_t> in_flight;    // numbers of those that have not landed
   Gathering gathering;
-  ClockRef completed;
+  ClockRef completed, completed_here; // with everything, and with what this block alone may rely on
   Thread* initialiser = nullptr;
   uint32_t initialised_at = 0, init_site = 0, tx_site = 0, arrive_site = 0;
   bool valid = false, fenced = false;
   std::vector<Thread*> waiting;
 };
 
-// A copy or a matrix operation: when it became complete, for those who must be ordered after it.
+// Something asynchronous: a copy, a store's reading, its writing, a matrix product.  Its accesses are slots with its number: memory is
+// read and written until it is complete for those who look, by whichever of these events it completes.
 struct Operation {
   uint32_t site;
-  uint32_t thread = 0, clock = 0;     // 0: not yet waited for
-  uint32_t entry = ~0u, entry_clock = 0;   // of copies that complete on a barrier: its clock entry; `clock` is when their own thread saw it
-  std::unique_ptr<uint32_t[]> clocks; // of a warpgroup: of each of its threads
+  uint32_t thread = 0, clock = 0;     // its thread's wait; 0: not yet waited for
+  uint32_t entry = ~0u, entry_clock = 0;   // a phase of a barrier, by the barrier's clock entry; `clock` is when its own thread saw it
+  std::unique_ptr<uint32_t[]> clocks; // waits of a group of threads, of which each counts
   uint32_t lanes = 0;
   const Clock* known = nullptr;       // a clock that is known to be after it
   ClockRef known_reference;
+  std::vector<CopyPiece> pieces;      // what it brings, as far as it is bytes as they are
+  std::vector<std::function<const char*(const char*)>> sources;   // or where the byte at an address comes from, null where not from here
 };
 
 // Something that will happen by itself, sooner or later.
@@ -187,14 +191,15 @@ struct Cluster {
   uint32_t thread_count, warp_count, live;
   uint32_t clock_length, next_entry;
   char* shared = nullptr;             // windows of all its blocks
-  std::vector<Operation> operations;
+  std::shared_ptr<std::deque<Operation>> history = std::make_shared<std::deque<Operation>>();
+  std::deque<Operation>& operations = *history;
   std::deque<Pending> pending;
   uint64_t pending_order = 0;
   NamedBarrier meeting_point;         // the cluster barrier
   ClockRef met;                       // what was known when it last completed
   Fibre scheduler;
   Thread* running = nullptr;
-  bool aborted = false, started = false, preempted = false;
+  bool aborted = false, started = false, preempted = false, looks = false;   // looks: let the outside be asked, then go on with the same thread
   uint64_t random = 0, progress = 0, polled_at = ~0ull, steps = 0;
   uint32_t ticks = 0;                 // accesses and calls since the clock was looked at
   std::vector<Thread*> grid_waiters;  // threads that waited for the kernels before
@@ -230,9 +235,12 @@ struct Engine {
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> census;   // (operation, site) -> executions
   std::mutex atomics;
   std::unordered_map<uintptr_t, std::vector<Foreign>> released;            // by release to a global address
+  std::unordered_map<uint32_t, std::shared_ptr<std::deque<Operation>>> histories;   // by cluster, where blocks talk
   std::atomic<uint64_t> progress{0};
   std::atomic<uint32_t> reported{0};
   std::atomic<bool> stop{false};
+  std::atomic<uint32_t> ended{0};     // clusters
+  std::atomic<uint64_t> looked{0};    // when somebody outside was last asked whether to go on
   uint64_t deadline = 0;              // in milliseconds of the monotonic clock; 0: none
 };
 
@@ -251,9 +259,11 @@ void poll();                                       // let others run until somet
 // ---- printed.cpp
 void hand_over_printed(Cluster& cluster);
 uint64_t milliseconds();
-void look_at_clock(Thread& thread);                // report a run that takes too long
+void look_at_clock(Thread& thread);                // report a run that takes too long; let the outside say whether to go on
+void may_ask(bool is);                             // this OS thread is the one that called
+void ask_outside(Engine& engine);                  // on the OS thread that called, and its own stack
 inline void tick(Thread& thread) {
-  if (++thread.cluster->ticks >= 1u << 18) look_at_clock(thread);
+  if (++thread.cluster->ticks >= 1u << 17) look_at_clock(thread);
 }
 void pend(Cluster& cluster, TransactionBarrier* barrier, std::function<void()> land);   // happens now, later or at random
 
@@ -275,10 +285,13 @@ Planted enter(TwOperation operation, TwSite position);
 
 // ---- order.cpp: what is known to have happened before what
 bool knows(const Thread& thread, uint32_t entry, uint32_t clock);
-bool knows_fenced(const Thread& thread, uint32_t entry, uint32_t clock);
 bool ordered(Thread& thread, const Slot& slot);
-bool fenced(const Thread& thread, const Slot& slot);
+bool fenced(const Thread& thread, const Slot& slot, Space space);
+bool ordered_foreign(Thread& thread, uint32_t cluster, const Slot& slot);               // of another cluster
+bool fenced_foreign(Thread& thread, uint32_t cluster, const Slot& slot);
+bool bring_the_same(const Operation& before, const Operation& now, const CopyPiece* piece, const char* address, uint8_t bytes);
 void acquire(Thread& thread, const ClockRef& clock);
+ClockRef of_block(const Block& block, const ClockRef& clock);   // with what other blocks wrote held back
 void release(Thread& thread, Gathering& into, bool publishes = true);
 ClockRef snapshot(Thread& thread);
 
@@ -307,6 +320,7 @@ TransactionBarrier* barrier_at(Thread& thread, uint32_t address, uint32_t site, 
 void complete_bytes(TransactionBarrier& barrier, int64_t bytes, uint32_t copy_number);
 void arrive(TransactionBarrier& barrier, Thread* thread, uint32_t count, uint32_t site, bool publishes = true);
 void check_barriers_at_exit(Cluster& cluster);
+void check_budgets(Cluster& cluster);
 
 // ---- atomics.cpp
 bool after_grid_wait(Thread& thread);

@@ -52,15 +52,17 @@ struct TwFault {
   tw_u64 flip;              /* xored into it (parity) */
 };
 
-struct TwAllocation { tw_u64 low, high, unsettled; };   /* unsettled: a kernel before may still use it until tw_grid_wait */
+enum { TW_UNSETTLED = 1, TW_CONSTANT = 2 };
+/* promises: a kernel before may still use it until tw_grid_wait; the kernel says that it does not change while it runs */
+struct TwAllocation { tw_u64 low, high, promises; };
 
 /* One run of a grid. */
 struct TwLaunch {
   tw_u32 grid[3], block[3], cluster[3];
   tw_u32 warp_size, shared_bytes, shared_base;
   tw_u32 check, schedule, workers, resident, registers, trace;
-  tw_u32 unsettled;                   /* some allocation is */
-  tw_u32 fences_memory, weak_arrivals;   /* the text has fences between blocks; arrivals that publish no writes */
+  tw_u32 promises;                    /* of some allocation */
+  tw_u32 fences_memory, talks;        /* the text has fences between blocks; its blocks may talk to each other */
   tw_u64 seed, poison, milliseconds;   /* the last: a run may take, 0 for any time */
   void (*entry)(void** arguments);
   void** arguments;
@@ -69,6 +71,7 @@ struct TwLaunch {
   tw_u64 text_low, text_high;
   const struct TwFault* faults;
   tw_u64 fault_count;
+  tw_u32 (*look)(tw_u64 blocks);      /* called now and then with the blocks that have ended; not 0: stop */
 };
 
 enum { TW_LATE = 0, TW_EARLY = 1, TW_RANDOM = 2 };
@@ -108,6 +111,7 @@ void tw_register_index(const void* fragment, tw_i32 index, tw_u32 size);   /* re
 void tw_registers_written(void* low, tw_u32 bytes);
 
 void tw_load(void* to, const void* from, tw_u32 bytes, struct TwSite site);
+void tw_load_constant(void* to, const void* from, tw_u32 bytes, struct TwSite site);   /* by a path that takes memory for constant */
 void tw_store(void* to, const void* from, tw_u32 bytes, struct TwSite site);
 
 void tw_sync_threads(struct TwSite site);
@@ -125,15 +129,16 @@ tw_u32 tw_warp_reduce(tw_u32 how, tw_u32 is_signed, tw_u64 mask, tw_u32 value, s
 void tw_mbarrier_init(tw_u32 barrier, tw_u32 count, struct TwSite site);
 void tw_mbarrier_invalidate(tw_u32 barrier, struct TwSite site);
 tw_u64 tw_mbarrier_arrive(tw_u32 barrier, tw_u32 count, struct TwSite site);
-void tw_mbarrier_arrive_remote(tw_u32 barrier, tw_u32 count, tw_u32 publishes, struct TwSite site);   /* publishes: writes too, not only what was read */
+void tw_mbarrier_arrive_remote(tw_u32 barrier, tw_u32 count, tw_u32 publishes, struct TwSite site);   /* publishes: to other blocks too */
 void tw_mbarrier_expect_tx(tw_u32 barrier, tw_u32 bytes, struct TwSite site);
 tw_u64 tw_mbarrier_arrive_expect_tx(tw_u32 barrier, tw_u32 bytes, struct TwSite site);
 void tw_mbarrier_complete_tx(tw_u32 barrier, tw_u32 bytes, struct TwSite site);
-tw_u32 tw_mbarrier_try_wait(tw_u32 barrier, tw_u32 parity, struct TwSite site);
-tw_u32 tw_mbarrier_test_wait(tw_u32 barrier, tw_u32 parity, struct TwSite site);
+/* A wait sees what its own block published (scope 0) or other blocks too (1). */
+tw_u32 tw_mbarrier_try_wait(tw_u32 barrier, tw_u32 parity, tw_u32 scope, struct TwSite site);
+tw_u32 tw_mbarrier_test_wait(tw_u32 barrier, tw_u32 parity, tw_u32 scope, struct TwSite site);
 tw_u32 tw_mbarrier_test_state(tw_u32 barrier, tw_u64 state, struct TwSite site);
 tw_u32 tw_mbarrier_pending_count(tw_u64 state);
-void tw_mbarrier_wait(tw_u32 barrier, tw_u32 parity, struct TwSite site);
+void tw_mbarrier_wait(tw_u32 barrier, tw_u32 parity, tw_u32 scope, struct TwSite site);
 void tw_fence_barrier_init(struct TwSite site);
 void tw_fence_proxy(tw_u32 spaces, struct TwSite site);                           /* 1 shared, 2 global, 3 both */
 void tw_fence(tw_u32 scope, struct TwSite site);                                  /* 0 block, 1 cluster, 2 device, 3 system */

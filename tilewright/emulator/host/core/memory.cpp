@@ -85,8 +85,10 @@ void touch(Thread& thread, const void* pointer, size_t size, const Access& acces
     thread.cluster->blocks[size_t(address - thread.cluster->shared) / window_bytes].shadow.access(thread, address, size, access);
   } else if (in_arena(engine_of(thread), address)) {
     Engine& engine = engine_of(thread);
-    const TwAllocation* allocation = engine.launch.unsettled ? allocation_of(engine, uintptr_t(address)) : nullptr;
-    if (allocation && allocation->unsettled && !after_grid_wait(thread))
+    const TwAllocation* allocation = engine.launch.promises ? allocation_of(engine, uintptr_t(address)) : nullptr;
+    if (allocation && (allocation->promises & TW_CONSTANT) && (access.flags & slot_write))
+      report("constant-written", &thread, access.site, {{"address", address_fact(thread, address)}, {"write", "true"}});
+    if (allocation && (allocation->promises & TW_UNSETTLED) && !after_grid_wait(thread))
       report("before-grid-wait", &thread, access.site, {{"address", address_fact(thread, address)}, {"write", access.flags & slot_write ? "true" : "false"}});
     engine.global_shadow.access(thread, address, size, access);
   }
@@ -243,14 +245,17 @@ void tw_registers_copy(void* to, const void* from, tw_u32 bytes) {
   memmove(to, from, bytes);
 }
 
-void tw_load(void* to, const void* from, tw_u32 bytes, TwSite position) {
+static void load(void* to, const void* from, tw_u32 bytes, uint8_t flags, TwSite position) {
   enter(TW_LOAD, position);
   if (checking()) {
     check_range(*self, from, bytes, bytes, false, self->site);
-    generic_read(from, bytes, self->site);
+    touch(*self, from, bytes, Access{flags, self->site});
   }
   memcpy(to, from, bytes);
 }
+
+void tw_load(void* to, const void* from, tw_u32 bytes, TwSite position) { load(to, from, bytes, 0, position); }
+void tw_load_constant(void* to, const void* from, tw_u32 bytes, TwSite position) { load(to, from, bytes, slot_constant, position); }
 
 void tw_store(void* to, const void* from, tw_u32 bytes, TwSite position) {
   if (enter(TW_STORE, position).skip) return;

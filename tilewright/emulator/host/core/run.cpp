@@ -1,6 +1,7 @@
 // Running a grid: clusters are handed to a few OS threads, each of which takes turns between those that are resident.
 #include <link.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -103,7 +104,7 @@ char* tw_run(const TwLaunch* launch) {
   Engine engine;
   engine.launch = *launch;
   engine.check = launch->check;
-  Clock::weak_arrivals = launch->weak_arrivals;
+  Clock::follow_publishing = launch->cluster[0] * launch->cluster[1] * launch->cluster[2] > 1;
   engine.positions.reserve(1 << 16);                  // read without a lock, so it must not move
   engine.deadline = launch->milliseconds ? milliseconds() + launch->milliseconds : 0;
   if (engine.check && launch->arena_high > launch->arena_low)
@@ -112,8 +113,20 @@ char* tw_run(const TwLaunch* launch) {
   const uint32_t workers = launch->workers < 1 ? 1 : launch->workers;
   Grid grid{engine, clusters, launch->resident / workers < 1 ? 1 : launch->resident / workers};
   std::vector<std::thread> others;
-  for (uint32_t w = 1; w < workers; ++w) others.emplace_back([&] { work(grid); });
+  std::atomic<uint32_t> busy{workers - 1};
+  for (uint32_t w = 1; w < workers; ++w)
+    others.emplace_back([&] {
+      work(grid);
+      --busy;
+    });
+  may_ask(true);
+  engine.looked = milliseconds();
   work(grid);
+  while (busy) {
+    usleep(1000);
+    ask_outside(engine);
+  }
+  may_ask(false);
   for (std::thread& other : others) other.join();
   return copy_text(result(engine));
 }

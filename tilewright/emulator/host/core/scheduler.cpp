@@ -74,6 +74,7 @@ void Cluster::start() {
   next_entry = (thread_count + group_size - 1) / group_size * group_size;
   clock_length = next_entry + 256 * block_count;
   operations.resize(1);
+  if (launch.talks) engine->histories[number] = history;
   shared = static_cast<char*>(tw_reserve(block_count * window_bytes));
   for (uint32_t i = 0; i < block_count; ++i) {
     uint64_t* words = reinterpret_cast<uint64_t*>(shared + i * window_bytes + launch.shared_base / 8 * 8);
@@ -130,13 +131,14 @@ void Cluster::start() {
 
 void Cluster::finish() {
   hand_over_printed(*this);
+  ++engine->ended;
   for (uint32_t t = 0; t < thread_count; ++t) release_stack(threads[t].fibre);
   if (shared) tw_release(shared, blocks.size() * window_bytes);
   shared = nullptr;
   threads.reset();
   warps.reset();
   blocks.clear();
-  operations.clear();
+  if (!engine->launch.talks) operations.clear();
   pending.clear();
 }
 
@@ -205,7 +207,12 @@ void run_warp(Cluster& cluster, Warp& warp) {
     }
     Thread& thread = warp.threads[lane];
     self = cluster.running = &thread;
-    switch_to(cluster.scheduler, thread.fibre);
+    do {
+      cluster.looks = false;
+      switch_to(cluster.scheduler, thread.fibre);
+      if (cluster.looks) ask_outside(*cluster.engine);
+      if (cluster.engine->stop) cluster.preempted = true;
+    } while (cluster.looks && !cluster.preempted);
     self = nullptr;
     if (launch.schedule == TW_RANDOM && cluster.draw(16) == 0) break;
   }
@@ -215,7 +222,8 @@ void run_warp(Cluster& cluster, Warp& warp) {
 
 bool Cluster::step_until_stuck() {
   uint64_t seen_by_polls = ~0ull;
-  for (;;) {
+  for (uint32_t turns = 0;; ++turns) {
+    if (turns % 256 == 0) ask_outside(*engine);
     if (aborted || engine->stop) {
       engine->stop = true;
       finish();
@@ -224,6 +232,7 @@ bool Cluster::step_until_stuck() {
     if (!live) {
       self = &threads[0];
       check_barriers_at_exit(*this);
+      if (engine->check) check_budgets(*this);
       self = nullptr;
       finish();
       return false;
@@ -274,11 +283,30 @@ uint64_t milliseconds() {
 }
 
 void look_at_clock(Thread& thread) {
-  thread.cluster->ticks = 0;
-  const uint64_t deadline = engine_of(thread).deadline;
-  if (!deadline || milliseconds() < deadline) return;
+  Cluster& cluster = *thread.cluster;
+  cluster.ticks = 0;
+  const uint64_t deadline = engine_of(thread).deadline, now = milliseconds();
+  if (now - engine_of(thread).looked >= 100 || engine_of(thread).stop) {
+    cluster.looks = true;
+    switch_to(thread.fibre, cluster.scheduler);
+  }
+  if (!deadline || now < deadline) return;
   report("too-long", &thread, thread.site, {{"seconds", number(int64_t(engine_of(thread).launch.milliseconds / 1000))}});
   abort_cluster();
+}
+
+static __thread bool asks = false;                     // whether this OS thread is the one that called
+
+void may_ask(bool is) { asks = is; }
+
+void ask_outside(Engine& engine) {
+  if (!asks || !engine.launch.look || milliseconds() - engine.looked < 100) return;
+  engine.looked = milliseconds();
+  const uint64_t blocks = engine.launch.cluster[0] * engine.launch.cluster[1] * engine.launch.cluster[2];
+  Thread* const running = self;
+  self = nullptr;
+  if (engine.launch.look(engine.ended * blocks)) engine.stop = true;
+  self = running;
 }
 
 void give_way() {

@@ -154,6 +154,85 @@ void Shadow::forget(const char* address, size_t size) {
   }
 }
 
+namespace {
+
+bool collide(const Slot& slot, uint8_t bytes, uint8_t flags) {
+  return (slot.bytes & bytes) && ((flags | slot.flags) & slot_write) && !(slot.flags & flags & slot_atomic);
+}
+
+void report_foreign(Thread& thread, uint32_t cluster, const Slot& slot, const Access& access, const char* address, uint8_t bytes, const char* kind) {
+  doubt_or_report(thread, slot, access, address, bytes, kind,
+                  {{"address", address_fact(thread, address)}, {"write", access.flags & slot_write ? "true" : "false"}, {"other_site", number(slot.site)},
+                   {"other_write", slot.flags & slot_write ? "true" : "false"}, {"other_cluster", number(cluster)}});
+}
+
+}  // namespace
+
+// The cell's slots are another cluster's.  Where blocks talk they are kept beside it; elsewhere nothing orders the two.
+void Shadow::meet_cluster(Thread& thread, Cell& cell, const char* address, uint8_t bytes, const Access& access) {
+  const uint32_t mine = thread.cluster->number;
+  if (engine_of(thread).launch.talks) {
+    if (cell.cluster || cell.reader) {
+      std::vector<ForeignSlot>& kept = foreign_[uint32_t(size_t(address - base_) / 4)];
+      std::vector<Slot> own;
+      for (size_t i = kept.size(); i-- > 0;)
+        if (kept[i].cluster == mine) {
+          own.push_back(kept[i].slot);
+          kept.erase(kept.begin() + long(i));
+        }
+      each(cell, [&](Slot& slot) {
+        kept.push_back({cell.cluster - 1, slot});
+        return false;
+      });
+      for (const Slot& slot : own) add(cell, slot);
+      cell.reader = 1;
+    }
+  } else if (cell.cluster) {
+    bool read_by_them = false;
+    each(cell, [&](Slot& slot) {
+      if (!(slot.flags & slot_write)) read_by_them = true;
+      if (collide(slot, bytes, access.flags)) report_foreign(thread, cell.cluster - 1, slot, access, address, bytes, "race-global");
+      return false;
+    });
+    if (access.flags & slot_write) {
+      if (cell.reader && cell.reader != mine + 1 && !(access.flags & slot_atomic))
+        report("race-global", &thread, access.site,
+               {{"address", address_fact(thread, address)}, {"write", "true"}, {"other_site", "0"}, {"other_write", "false"},
+                {"other_cluster", number(cell.reader - 1)}});
+      cell.reader = 0;
+    } else if (read_by_them) {
+      cell.reader = cell.cluster;
+    }
+  }
+  cell.cluster = mine + 1;
+}
+
+// Against every other cluster's accesses: ordered by what was acquired from it by way of global memory.
+void Shadow::meet_foreign(Thread& thread, Cell& cell, const char* address, uint8_t bytes, const Access& access) {
+  const auto found = foreign_.find(uint32_t(size_t(address - base_) / 4));
+  if (found == foreign_.end()) return;
+  std::vector<ForeignSlot>& kept = found->second;
+  size_t left = 0;
+  for (ForeignSlot& other : kept) {
+    if (collide(other.slot, bytes, access.flags)) {
+      if (!ordered_foreign(thread, other.cluster, other.slot))
+        report_foreign(thread, other.cluster, other.slot, access, address, bytes, conflict_kind(other.slot, access.flags, space_));
+      else if ((access.flags & slot_async) && (other.slot.flags & slot_write) && !(other.slot.flags & (slot_async | slot_operation)) &&
+               !fenced_foreign(thread, other.cluster, other.slot))
+        report_foreign(thread, other.cluster, other.slot, access, address, bytes, "missing-proxy-fence");
+      if (access.flags & slot_write) other.slot.bytes &= uint8_t(~bytes);
+    } else if (access.flags & other.slot.flags & slot_atomic && access.flags & other.slot.flags & slot_write) {
+      other.slot.bytes &= uint8_t(~bytes);              // atomics at one place have an order: whoever is after mine is after theirs
+    }
+    if (other.slot.bytes) kept[left++] = other;
+  }
+  kept.resize(left);
+  if (kept.empty()) {
+    foreign_.erase(found);
+    cell.reader = 0;
+  }
+}
+
 void Shadow::access_cell(Thread& thread, Cell& cell, const char* address, uint8_t bytes, const Access& access) {
   const bool write = access.flags & slot_write;
   Slot mine;
@@ -165,10 +244,9 @@ void Shadow::access_cell(Thread& thread, Cell& cell, const char* address, uint8_
     mine.lanes = 0;
     mine.clock = access.operation;
   } else {
-    const uint32_t entry = access.entry == ~0u ? thread.index : access.entry;
-    mine.group = uint16_t(entry / group_size);
-    mine.lanes = 1u << (entry % group_size);
-    mine.clock = access.entry == ~0u ? thread.clock : access.entry_clock;
+    mine.group = uint16_t(thread.index / group_size);
+    mine.lanes = 1u << (thread.index % group_size);
+    mine.clock = thread.clock;
   }
 
   // The same access again, with nothing in between: it has been checked.
@@ -185,54 +263,30 @@ void Shadow::access_cell(Thread& thread, Cell& cell, const char* address, uint8_
         report("unwritten-shared", &thread, access.site, {{"address", address_fact(thread, address)}});
     }
     if (write) cell.written |= bytes;
-  } else if (cell.cluster != thread.cluster->number + 1) {
-    // Slots of another cluster: ordered only through what was acquired from it by way of global memory.
-    if (cell.cluster) {
-      const Clock* theirs = nullptr;
-      if (thread.base)
-        for (const Foreign& f : thread.base->foreign)
-          if (f.cluster + 1 == cell.cluster) theirs = f.clock.get();
-      bool read_by_them = false;
-      each(cell, [&](Slot& slot) {
-        if (!(slot.flags & slot_write)) read_by_them = true;
-        if ((slot.bytes & bytes) && (write || (slot.flags & slot_write)) && !(slot.flags & access.flags & slot_atomic)) {
-          bool known = theirs && !(slot.flags & slot_operation);
-          if (known)
-            for (uint32_t rest = slot.lanes; rest; rest &= rest - 1)
-              if (theirs->at[slot.group * group_size + uint32_t(__builtin_ctz(rest))] < slot.clock) known = false;
-          if (theirs && (slot.flags & slot_operation)) known = true;   // whether its copy was waited for, only that cluster can tell
-          if (!known)
-            doubt_or_report(thread, slot, access, address, bytes, "race-global",
-                            {{"address", address_fact(thread, address)}, {"write", write ? "true" : "false"}, {"other_site", number(slot.site)},
-                             {"other_write", slot.flags & slot_write ? "true" : "false"}, {"other_cluster", number(cell.cluster - 1)}});
-        }
-        return false;
-      });
-      if (write) {
-        if (cell.reader && cell.reader != thread.cluster->number + 1 && !(thread.base && !thread.base->foreign.empty()) && !(access.flags & slot_atomic))
-          report("race-global", &thread, access.site,
-                 {{"address", address_fact(thread, address)}, {"write", "true"}, {"other_site", "0"}, {"other_write", "false"},
-                  {"other_cluster", number(cell.reader - 1)}});
-        cell.reader = 0;
-      } else if (read_by_them) {
-        cell.reader = cell.cluster;
-      }
-    }
-    cell.cluster = thread.cluster->number + 1;
+  } else {
+    const uint8_t before = access.flags & slot_constant ? cell.written : cell.written >> 4;
+    if ((write || (access.flags & slot_constant)) && (before & bytes & 0xF))
+      report("constant-written", &thread, access.site, {{"address", address_fact(thread, address)}, {"write", write ? "true" : "false"}});
+    if (write) cell.written |= bytes;
+    if (access.flags & slot_constant) cell.written |= uint8_t(bytes << 4);
+    if (cell.cluster != thread.cluster->number + 1) meet_cluster(thread, cell, address, bytes, access);
+    if (engine_of(thread).launch.talks && cell.reader) meet_foreign(thread, cell, address, bytes, access);
   }
 
   bool merged = false;
   each(cell, [&](Slot& slot) {
     const uint8_t common = slot.bytes & bytes;
-    if (common && (write || (slot.flags & slot_write)) && !(slot.flags & access.flags & slot_atomic)) {
+    if (collide(slot, bytes, access.flags)) {
       if (!ordered(thread, slot)) {
-        if (!(same_source(slot, mine) && slot.lanes == mine.lanes))
+        const bool itself = same_source(slot, mine) && slot.lanes == mine.lanes;
+        const bool copies = (slot.flags & mine.flags & slot_operation) && (slot.flags & mine.flags & slot_write) && (access.piece || !itself);
+        const std::deque<Operation>& operations = thread.cluster->operations;
+        if (copies ? !bring_the_same(operations[slot.clock], operations[mine.clock], access.piece, address, bytes) : !itself)
           report_conflict(thread, slot, access, address, bytes, conflict_kind(slot, access.flags, space_));
-      } else if ((access.flags & slot_async) && (slot.flags & slot_write) && !(slot.flags & slot_async) && !fenced(thread, slot)) {
+      } else if ((access.flags & slot_async) && (slot.flags & slot_write) && !(slot.flags & slot_async) && !fenced(thread, slot, space_)) {
         report_conflict(thread, slot, access, address, bytes, "missing-proxy-fence");
       }
     }
-    if (!access.record) return true;
     if (write && common && !(slot.flags & access.flags & slot_atomic)) {
       slot.bytes &= uint8_t(~bytes);
       return slot.bytes != 0;
@@ -249,7 +303,7 @@ void Shadow::access_cell(Thread& thread, Cell& cell, const char* address, uint8_
     }
     return true;
   });
-  if (!access.record || merged) return;
+  if (merged) return;
   if (cell.count == Cell::inline_slots && !write)       // reads that everybody ordered after me is ordered after too
     each(cell, [&](Slot& slot) { return (slot.flags & slot_write) || (slot.bytes & ~bytes) || !ordered(thread, slot); });
   add(cell, mine);

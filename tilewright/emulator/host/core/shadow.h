@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 namespace emulator {
@@ -14,6 +15,8 @@ enum SlotFlag : uint8_t {
   slot_async = 4,       // by the asynchronous proxy (copy engine, warpgroup matrix unit)
   slot_operation = 8,   // `clock` is the number of an asynchronous operation, which knows when it was waited for
   slot_partial = 16,    // changes some bits of a byte and keeps the others, whatever they are
+  slot_barrier = 32,    // of a barrier's own words, which are made visible in a way of their own
+  slot_constant = 64,   // by a path that takes memory for constant while the kernel runs
 };
 
 // One access that later ones must be ordered after: by some threads of a group of 32, at one time of theirs.
@@ -29,23 +32,32 @@ struct Cell {
   Slot slots[inline_slots];
   uint32_t spill;       // first overflow block + 1
   uint32_t cluster;     // whose accesses the slots are, + 1 (global memory)
-  uint32_t reader;      // another cluster that has read the cell, + 1
+  uint32_t reader;      // another cluster that has read the cell, + 1; where blocks talk, whether other clusters' slots are kept
   uint8_t count;        // inline slots in use
-  uint8_t written;      // bytes that hold a value
+  uint8_t written;      // bytes that hold a value, or in global memory that this kernel has written; above, those taken for constant
 };
 
 struct Spill { Slot slots[4]; uint32_t count, next; };
 
 enum class Space : uint8_t { shared, global };
 
+// Bytes that an operation brings from one place to another, `valid` of them, and zeros behind these.
+struct CopyPiece {
+  char* to;
+  const char* from;
+  uint32_t bytes, valid;
+  const char* at(const char* address) const {
+    static const char zero = 0;
+    return size_t(address - to) < valid ? from + (address - to) : &zero;
+  }
+};
+
 // An access as the checks see it.
 struct Access {
   uint8_t flags;              // SlotFlag
   uint32_t site;
   uint32_t operation = 0;     // for slot_operation
-  uint32_t entry = ~0u;       // clock entry that the access counts for, where not the thread's own: a barrier's
-  uint32_t entry_clock = 0;
-  bool record = true;         // false: only check
+  const CopyPiece* piece = nullptr;   // of an operation that writes: what it brings here
 };
 
 // The cells of one range of memory.
@@ -64,12 +76,16 @@ class Shadow {
   void access_cell(Thread& thread, Cell& cell, const char* address, uint8_t bytes, const Access& access);
   template <class F> void each(Cell& cell, F visit);   // visit(slot) -> keep?
   void add(Cell& cell, const Slot& slot);
+  void meet_cluster(Thread& thread, Cell& cell, const char* address, uint8_t bytes, const Access& access);
+  void meet_foreign(Thread& thread, Cell& cell, const char* address, uint8_t bytes, const Access& access);
   Space space_ = Space::shared;
   char* base_ = nullptr;
   size_t bytes_ = 0;
   Cell* cells_ = nullptr;
   std::vector<Spill> spills_;
   std::vector<uint32_t> free_spills_;
+  struct ForeignSlot { uint32_t cluster; Slot slot; };
+  std::unordered_map<uint32_t, std::vector<ForeignSlot>> foreign_;   // by cell: of other clusters, where blocks talk
   struct Locks;
   std::shared_ptr<Locks> locks_;
 };

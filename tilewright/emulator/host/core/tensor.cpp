@@ -82,15 +82,46 @@ template <class F> void each_row(const Box& box, F visit) {
   }
 }
 
-// Mark every byte of the box in shared memory.
-void touch_box(Thread& thread, const Box& box, Block& block, uint32_t offset, const Access& access) {
-  if (box.pitch == box.row_bytes) {
-    touch(thread, block.shared + offset, size_t(box.pitch) * box.rows, access);
-    return;
-  }
-  for (uint32_t row = 0; row < box.rows; ++row)
-    for (uint32_t chunk = 0; chunk < box.row_bytes; chunk += 16)
-      touch(thread, block.shared + swizzled(box, offset + row * box.pitch + chunk), 16, access);
+// Visit the pieces of 16 bytes of the box: where in shared memory, the row it belongs to in global memory, which bytes of that row
+// lie inside the tensor, and the bytes of the row before the piece.
+template <class F> void each_piece(const Box& box, char* shared, uint32_t offset, F visit) {
+  each_row(box, [&](uint32_t row, char* line, uint32_t first, uint32_t last) {
+    for (uint32_t chunk = 0; chunk < box.row_bytes; chunk += 16) visit(shared + swizzled(box, offset + row * box.pitch + chunk), line, first, last, chunk);
+  });
+}
+
+// The box in shared memory as an operation reads it or writes it.
+void touch_box(Thread& thread, const Box& box, Block& block, uint32_t offset, uint32_t operation, bool write) {
+  auto one = [&](char* at, size_t bytes) {
+    if (write) operation_writes(thread, operation, {at, nullptr, uint32_t(bytes), 0}, slot_async);
+    else operation_reads(thread, operation, at, bytes, slot_async);
+  };
+  if (box.pitch == box.row_bytes) one(block.shared + offset, size_t(box.pitch) * box.rows);
+  else each_piece(box, block.shared, offset, [&](char* at, char*, uint32_t, uint32_t, uint32_t) { one(at, 16); });
+}
+
+// Where the byte at an address comes from: for those who bring something else to the same place.
+std::function<const char*(const char*)> loaded_from(const Box& box, char* shared, uint32_t offset) {
+  return [=](const char* address) {
+    static const char zero = 0;
+    const char* from = nullptr;
+    each_piece(box, shared, offset, [&](char* at, char* line, uint32_t first, uint32_t last, uint32_t chunk) {
+      const size_t byte = chunk + size_t(address - at);
+      if (size_t(address - at) < 16) from = byte >= first && byte < last ? line + byte : &zero;
+    });
+    return from;
+  };
+}
+
+std::function<const char*(const char*)> stored_from(const Box& box, char* shared, uint32_t offset) {
+  return [=](const char* address) {
+    const char* from = nullptr;
+    each_piece(box, shared, offset, [&](char* at, char* line, uint32_t first, uint32_t last, uint32_t chunk) {
+      const size_t byte = size_t(address - line);
+      if (last > first && byte < box.row_bytes && byte / 16 * 16 == chunk) from = at + byte % 16;
+    });
+    return from;
+  };
 }
 
 void fill_element(const Box& box, char* to, uint32_t bytes) {
@@ -104,12 +135,10 @@ void fill_element(const Box& box, char* to, uint32_t bytes) {
 }
 
 void land_box(const Box& box, Block& block, uint32_t offset) {
-  std::vector<char> line(box.row_bytes);
-  each_row(box, [&](uint32_t row, const char* from, uint32_t first, uint32_t last) {
-    fill_element(box, line.data(), box.row_bytes);
-    if (last > first) memcpy(line.data() + first, from + first, last - first);
-    for (uint32_t chunk = 0; chunk < box.row_bytes; chunk += 16)
-      memcpy(block.shared + swizzled(box, offset + row * box.pitch + chunk), line.data() + chunk, 16);
+  each_piece(box, block.shared, offset, [&](char* at, char* line, uint32_t first, uint32_t last, uint32_t chunk) {
+    const uint32_t low = std::max(first, chunk), high = std::min(last, chunk + 16);
+    if (low > chunk || high < chunk + 16) fill_element(box, at, 16);
+    if (high > low) memcpy(at + (low - chunk), line + low, high - low);
   });
 }
 
@@ -137,11 +166,6 @@ void tw_tma_load(tw_u32 to, const void* map, tw_u32 barrier_address, tw_u32 rank
     const uint32_t span = box.map.swizzle ? 16u << box.map.swizzle : 0;
     box.swizzle_mask = span ? span / 16 - 1 : 0;
   }
-  if (checking())
-    each_row(box, [&](uint32_t, const char* from, uint32_t first, uint32_t last) {
-      if (last > first && check_range(thread, from + first, last - first, 1, false, thread.site))
-        touch(thread, from + first, last - first, Access{slot_async, thread.site});
-    });
   for (Block* block : destinations(thread, to, mask)) {
     check_live(thread, *block);
     TransactionBarrier* barrier = barrier_at(thread, address_in(*block, barrier_address), thread.site, "given to a copy", true);
@@ -149,10 +173,13 @@ void tw_tma_load(tw_u32 to, const void* map, tw_u32 barrier_address, tw_u32 rank
     const uint32_t offset = to & 0xFFFFFF, copy = give_entry(*barrier);
     if (!check_box_shared(thread, box, *block, offset)) abort_cluster();
     if (checking()) {
-      Access access{slot_write | slot_async, thread.site};
-      access.entry = barrier->entry;
-      access.entry_clock = copy;
-      touch_box(thread, box, *block, offset, access);
+      const uint32_t operation = complete_on(thread, *barrier, copy);
+      thread.cluster->operations[operation].sources.push_back(loaded_from(box, block->shared, offset));
+      each_row(box, [&](uint32_t, const char* from, uint32_t first, uint32_t last) {
+        if (last > first && check_range(thread, from + first, last - first, 1, false, thread.site))
+          operation_reads(thread, operation, from + first, last - first, slot_async);
+      });
+      touch_box(thread, box, *block, offset, operation, true);
     }
     Thread* issuer = &thread;
     pend(*thread.cluster, barrier, [=]() {
@@ -189,13 +216,13 @@ void tw_tma_store(const void* map, tw_u32 from, tw_u32 rank, const tw_i32* at, t
   // The innermost extent is honoured in pieces of 16 bytes only.
   auto end_of = [](uint32_t last, uint32_t row_bytes) { return std::min((last + 15) / 16 * 16, row_bytes); };
   if (checking()) {
-    Access access{slot_async | slot_operation, thread.site};
-    access.operation = reading;
-    touch_box(thread, box, block, offset, access);
+    touch_box(thread, box, block, offset, reading, false);
     each_row(box, [&](uint32_t, char* to, uint32_t first, uint32_t last) {
       const uint32_t end = end_of(last, box.row_bytes);
-      if (last > first && check_range(thread, to, end, 1, true, thread.site)) touch(thread, to, end, write_access(thread, reading + 1, reduction));
+      if (last > first && check_range(thread, to, end, 1, true, thread.site))
+        operation_writes(thread, reading + 1, {to, nullptr, end, 0}, slot_async | (reduction ? slot_atomic : 0));
     });
+    if (!reduction) thread.cluster->operations[reading + 1].sources.push_back(stored_from(box, block.shared, offset));
   }
   auto buffer = std::make_shared<std::vector<char>>(size_t(box.row_bytes) * box.rows);
   Block* source = &block;

@@ -29,10 +29,10 @@ TW_DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes, TW_SI
 TW_DEVICE void mbarrier_arrive_cluster(uint32_t barrier, uint32_t rank, TW_SITE) { ::tw_mbarrier_arrive_remote(::tw_map_shared(barrier, rank, site), 1, 0, site); }
 TW_DEVICE void mbarrier_arrive_cluster_release(uint32_t barrier, uint32_t rank, TW_SITE) { ::tw_mbarrier_arrive_remote(::tw_map_shared(barrier, rank, site), 1, 1, site); }
 TW_DEVICE void mbarrier_arrive_expect_tx_cluster(uint32_t barrier, uint32_t rank, uint32_t bytes, TW_SITE) { ::tw_mbarrier_arrive_expect_tx(::tw_map_shared(barrier, rank, site), bytes, site); }
-TW_DEVICE bool mbarrier_test_wait(uint32_t barrier, uint32_t parity, TW_SITE) { return ::tw_mbarrier_test_wait(barrier, parity, site); }
-TW_DEVICE bool mbarrier_try_wait(uint32_t barrier, uint32_t parity, TW_SITE) { return ::tw_mbarrier_try_wait(barrier, parity, site); }
-TW_DEVICE void mbarrier_wait(uint32_t barrier, uint32_t parity, TW_SITE) { ::tw_mbarrier_wait(barrier, parity, site); }
-TW_DEVICE void mbarrier_wait_cluster(uint32_t barrier, uint32_t parity, TW_SITE) { ::tw_mbarrier_wait(barrier, parity, site); }
+TW_DEVICE bool mbarrier_test_wait(uint32_t barrier, uint32_t parity, TW_SITE) { return ::tw_mbarrier_test_wait(barrier, parity, 0, site); }
+TW_DEVICE bool mbarrier_try_wait(uint32_t barrier, uint32_t parity, TW_SITE) { return ::tw_mbarrier_try_wait(barrier, parity, 0, site); }
+TW_DEVICE void mbarrier_wait(uint32_t barrier, uint32_t parity, TW_SITE) { ::tw_mbarrier_wait(barrier, parity, 0, site); }
+TW_DEVICE void mbarrier_wait_cluster(uint32_t barrier, uint32_t parity, TW_SITE) { ::tw_mbarrier_wait(barrier, parity, 1, site); }
 
 TW_DEVICE uint32_t cluster_rank() { return ::tw_cluster_rank(); }
 TW_DEVICE uint32_t cluster_size() { return ::tw_cluster_size(); }

@@ -46,7 +46,12 @@ template <int BITS, int N, class T, int SIZE> TW_DEVICE void store_packed(uint8_
   }
   store(pointer, bytes, site);
 }
-template <int N, Cache CACHE, class T> TW_DEVICE Vector<T, N> load_global(const T* pointer, TW_SITE) { return load<N>(pointer, site); }
+template <int N, Cache CACHE, class T> TW_DEVICE Vector<T, N> load_global(const T* pointer, TW_SITE) {
+  Vector<T, N> result;
+  if (CACHE == STREAMING) ::tw_load_constant(&result, pointer, sizeof(result), site);   // the read-only path
+  else ::tw_load(&result, pointer, sizeof(result), site);
+  return result;
+}
 template <Cache CACHE, class T, int N> TW_DEVICE void store_global(T* pointer, const Vector<T, N>& vector, TW_SITE) { store(pointer, vector, site); }
 
 TW_DEVICE uint32_t table_word(uint32_t column, uint32_t codes, int byte, TW_SITE) {
