@@ -57,6 +57,11 @@ class EvenShares:
         return 2 + self.tiles // self.groups
 
     @property
+    def works(self) -> Any:
+        """Whether the group has any step to do: there may be fewer than groups."""
+        return self.held + self.tiles // self.groups > 0
+
+    @property
     def own(self) -> Any:
         """The place of this group's stretches among all: counted from the last."""
         return self.groups - 1 - self.group
@@ -92,6 +97,11 @@ class OneTile:
     count: Any
 
     turns = 1
+
+    @property
+    def works(self) -> Any:
+        """Whether the block has any step to do."""
+        return self.count > 0
 
     def stretch(self, turn: Any) -> tuple[Any, Any, Any, Any]:
         """The tile, its first step, how many follow, and how many steps the block has done before."""

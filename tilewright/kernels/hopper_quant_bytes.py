@@ -210,7 +210,7 @@ def consume(
             T.pdl_sync()
             stretch, where = (tile, begin, count), (of_tokens, of_rows, block)
             end_stretch(plan, stretch, shares, rank, space, totals, staged, where, factors, ending)
-    if plan.turns:
+    if plan.turns and shares.works:
         T.end_turns()
 
 

@@ -48,8 +48,15 @@ def byte_quant_choice(
         return byte_quant_fastest(
             N, K, next(rows for rows in (8, 16, 32, FEW) if rows >= M), form, promoted, running, cores
         )
-    choices = _serving(N, K, form, promoted, running, cores)
+    choices = [one for one in _serving(N, K, form, promoted, running, cores) if _suits(N, M, one, cores)]
+    if not choices:
+        return byte_quant_fastest(N, K, M, form, promoted, running, cores)
     return min(choices, key=lambda sizes: _microseconds(N, across, M, form, promoted, sizes, cores))
+
+
+def _suits(N: int, M: int, sizes: dict[str, int], cores: int) -> bool:
+    """Whether blocks that stay have tiles enough, so that not all of them hand sums over."""
+    return not sizes["blocks"] or _tiles(N, M, sizes) >= MOST_OF * cores // sizes["sharing"]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -60,7 +67,13 @@ def _serving(
     across, rows = form.shape(N, K)[1], [M for M in ROWS if M > FEW]
     found = [byte_quant_fastest(N, K, M, form, promoted, running, cores) for M in rows]
     best = list({repr(sizes): sizes for sizes in found}.values())
-    times = [[_microseconds(N, across, M, form, promoted, sizes, cores) for sizes in best] for M in rows]
+    times = [
+        [
+            _microseconds(N, across, M, form, promoted, one, cores) if _suits(N, M, one, cores) else np.inf
+            for one in best
+        ]
+        for M in rows
+    ]
     return [best[column] for column in repertoire(np.array(times), KINDS)]
 
 
@@ -94,7 +107,7 @@ def byte_quant_fastest(
             staying.append({**stay, "tokens": tokens, "part": part, "sharing": 2, "turns": True, "running": False})
         for tokens, turns in RUNNING.items() if running else ():
             staying.append({**stay, "tokens": tokens, "part": tokens, "sharing": 1, "turns": turns, "running": True})
-        choices += [sizes for sizes in staying if _tiles(N, M, sizes) >= MOST_OF * cores // sizes["sharing"]]
+        choices += [sizes for sizes in staying if _suits(N, M, sizes, cores)]
     best = min(choices, key=lambda sizes: _microseconds(N, across, M, form, promoted, sizes, cores))
     if best["blocks"]:
         best["band"] = min(BAND, -(-M // best["tokens"]))

@@ -261,8 +261,11 @@ def _prepared(weight: PackedWeight, request: Request, where: Any, example: Any, 
     machine = _machine(where)
     if chosen is not None:
         return aside(lambda: prepare(weight, request, machine, example, chosen), example)
-    options = dispatch.chosen(weight, request, machine)
-    kernel = (dataclasses.replace(request, rows=0), where, kind, dispatch.named(options))
+    of_kind = (dataclasses.replace(request, rows=0), where, kind)
+    # To choose asks the weight's numbers the first time, which a graph that is captured cannot do.
+    known = not is_capturing(example) or any(one[:3] == of_kind for one in weight.prepared)
+    options = dispatch.chosen(weight, request, machine) if known else {}
+    kernel = (*of_kind, dispatch.named(options))
     found = weight.prepared.get(kernel)
     if found is None:
         if is_capturing(example):

@@ -186,3 +186,16 @@ def test_the_text_decodes_four_codes_with_a_shift_and_a_mask() -> None:
     assert "(words[0] << 4u) & 4042322160u" in text and "words[0] & 4042322160u" in text
     assert "named_barrier_arrive" not in text  # each sum is passed over once: turns would cost more than they bring
     assert "s32_s8_s8" in text and "tw::wgmma_rs<" in text and "tw::bulk_load_hint(" in text
+
+
+@pytest.mark.parametrize("rows", [3, 300])
+def test_blocks_without_a_step_come_to_their_end(rows: int) -> None:
+    """Kernels take any number of rows: there may be fewer tiles, and fewer steps, than blocks that stay."""
+    form = FragmentRecords(4, INT8, ALL["float16"])
+    stay = {"warpgroups": 2, "tiles": 1, "records": 2, "cluster": 1, "blocks": 12, "sharing": 2, "turns": True}
+    shape = (256, 1024, rows)
+    options = {**stay, "tokens": 160, "part": 80, "stages": 8, "weight_stages": 2, "band": 3}
+    program = byte_quant_matmul.trace(*shape[:2], form, **{"out": "float32", **options})
+    problem = Problem(form, shape, options)
+    tilewright.compile(program, target=TARGET).emulate(*problem.arguments)
+    problem.check(16 * 2.0**-24)
