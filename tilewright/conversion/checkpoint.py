@@ -30,6 +30,7 @@ from tilewright.conversion.layers import (
     read_layer,
     recognise,
 )
+from tilewright.conversion.modules import our_settings
 from tilewright.conversion.schemes import QuantizationScheme, finite_weight, quantization_scheme
 from tilewright.conversion.settings import Settings, quantization_settings
 from tilewright.errors import CannotQuantize, InvalidCheckpoint, TilewrightWarning, WrongArgumentKind
@@ -261,7 +262,7 @@ def _convert_into(room: Path, path: Path, plan: _Plan, bar: Progress) -> Convert
 
 def _settings(plan: _Plan) -> dict[str, Any]:
     """What the result's configuration says of its quantisation."""
-    made: dict[str, Any] = {"quant_method": "tilewright", "version": 1}
+    made = our_settings()
     if plan.settings.get("quant_method"):
         made["converted_from"] = plan.settings["quant_method"]
     said = {layer.name: declared_activations(plan.source, layer, plan.settings) for layer in plan.layers.values()}

@@ -21,15 +21,18 @@ from tilewright.conversion.layers import (
 )
 from tilewright.conversion.modules import (
     check_place,
+    give_memory,
     is_linear,
     layers_to_quantize,
     made_layer,
     name_what_is_left,
     numbers_of,
     replace_layer,
+    say_so,
 )
 from tilewright.conversion.schemes import QuantizationScheme, quantization_scheme
-from tilewright.conversion.settings import OURS, quantization_settings
+from tilewright.conversion.settings import quantization_settings
+from tilewright.conversion.words import OURS
 from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentKind
 from tilewright.matmul.arrays import as_torch
 from tilewright.progress import Progress
@@ -114,6 +117,7 @@ def quantize(
             for block in blocks_of(model_or_weight, {**layers, **stacks}):
                 rounding.quantise(block)
     name_what_is_left(model_or_weight)
+    say_so(model_or_weight, how.activations)
     return model_or_weight
 
 
@@ -122,7 +126,8 @@ def load_quantized(
 ) -> Any:
     """Fill a torch model from a quantised checkpoint, ours or any that `convert_checkpoint` reads.
 
-    The linear layers whose weights are quantised there become `tilewright.Linear`; all other tensors are loaded as they are.
+    The linear layers whose weights are quantised there become `tilewright.Linear`; all other tensors are loaded as they are.  A model
+    on the meta device gets its tensors on the processor; its dense weights are never there.
 
     Parameters
     ----------
@@ -145,13 +150,16 @@ def load_quantized(
     found = recognise(source, settings)
     known = dict(model.named_modules())
     absorbed = {name for layer in found for name in layer.tensors}
-    own = settings.get("activations") if settings.get("quant_method") == OURS else None
+    quantised: dict[str, str | None] = {}
     fresh, biases = set(), dict[str, Any]()
     experts = GatheredExperts(model)
     with progress or Progress(len(found)) as bar:
         for layer in found:
             bar.step(layer.name)
-            asked = declared_activations(source, layer, settings) if activations == "declared" else activations or own
+            own = layer.form == OURS and bool(settings.get("activations"))  # of a scheme: a part of the weight
+            declared = activations == "declared" or (own and activations is None)
+            asked = declared_activations(source, layer, settings) if declared else activations
+            quantised[layer.name] = asked
             for name, weight in read_layer(source, layer, settings).items():
                 if experts.take(name, weight, asked):
                     continue
@@ -163,6 +171,7 @@ def load_quantized(
         experts.take_bias(name, source)
     biases = {name: values for name, values in biases.items() if not experts.take_bias(name, biases)}
     inside = tuple(f"{name}." for name in experts.put_in_place())
+    give_memory(model)
     state = {
         name: tensor
         for name, tensor in model.state_dict().items()
@@ -177,6 +186,8 @@ def load_quantized(
             raise MissingTensor(f"{name} is missing: the model has such a tensor")
     for name in read:
         state[name].copy_(as_torch(source[name], "cpu").reshape(state[name].shape))
+    kinds = set(quantised.values())
+    say_so(model, quantised if len(kinds) > 1 else next(iter(kinds), None))
     return model
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from tilewright.conversion.schemes import finite_weight
+from tilewright.conversion.words import OURS
 from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentShape
 from tilewright.matmul.arrays import as_numpy
 from tilewright.quant.weight import QuantizedWeight
@@ -103,10 +105,18 @@ def name_what_is_left(model: Any) -> None:
 
 def made_layer(old: Any, weight: QuantizedWeight, activations: str | None) -> Any:
     """A `tilewright.Linear` for a layer, with its bias, its mode and its hooks."""
+    import torch
+
     from tilewright.nn import Linear
 
     device = next((tensor.device for tensor in (*old.parameters(), *old.buffers())), None)
-    made = Linear.from_quantized(weight, old.bias, activations=activations, device=device)
+    bias = old.bias
+    if (
+        device is not None and device.type == "meta"
+    ):  # the weight is there, so the layer is: its bias is filled from the file
+        device = torch.device("cpu")
+        bias = None if bias is None else torch.empty_like(bias, device=device)
+    made = Linear.from_quantized(weight, bias, activations=activations, device=device)
     take_hooks(old, made)
     return made
 
@@ -152,3 +162,52 @@ def check_place(name: str, module: Any, weight: QuantizedWeight) -> None:
         raise WrongArgumentShape(
             f"{name} is {list(weight.shape)} in the checkpoint, {list(layer_shape(module))} in the model"
         )
+
+
+def give_memory(model: Any) -> None:
+    """Give memory to the tensors of a model that are on the meta device, so that they can be filled; tied ones stay tied.
+
+    Raises
+    ------
+    MissingTensor : a buffer that no file holds, which nobody could fill.
+    """
+    import torch
+
+    made: dict[int, tuple[Any, Any]] = {}
+    for prefix, module in model.named_modules():
+        for held in (module._parameters, module._buffers):
+            for name, tensor in held.items():
+                if tensor is None or not tensor.is_meta:
+                    continue
+                if name in module._non_persistent_buffers_set:
+                    full = f"{prefix}.{name}" if prefix else name
+                    raise MissingTensor(
+                        f"{full} is on the meta device, and files hold no such buffer",
+                        hint="make the model where its buffers are worked out (accelerate.init_empty_weights leaves them), or set it first",
+                    )
+                if id(tensor) not in made:
+                    empty = torch.empty_like(tensor, device="cpu")
+                    if isinstance(tensor, torch.nn.Parameter):
+                        empty = torch.nn.Parameter(empty, requires_grad=tensor.requires_grad)
+                    made[id(tensor)] = tensor, empty
+                held[name] = made[id(tensor)][1]
+
+
+def say_so(model: Any, activations: str | Mapping[str, str | None] | None) -> None:
+    """Write into a transformers model's configuration, which is saved with it, whose its weights are now.
+
+    Without a ``quant_method``: transformers passes over one that it does not know, and would give a model of random weights.
+    """
+    if callable(getattr(getattr(model, "config", None), "to_dict", None)):
+        model.config.quantization_config = our_settings(activations)
+
+
+def our_settings(activations: str | Mapping[str, str | None] | None = None) -> dict[str, Any]:
+    """What a configuration says of weights of ours.
+
+    Parameters
+    ----------
+    activations : what they are quantised to, for all layers or by the names of layers.
+    """
+    made: dict[str, Any] = {"quantized_by": OURS, "version": 1}
+    return made if activations is None else {**made, "activations": activations}

@@ -124,7 +124,7 @@ _GPTQ = Method(
 _AWQ = _one_of(*AWQ_FORMS, "llm-awq", "bitblas")
 
 METHODS: dict[str, Method] = {
-    OURS: Method({"version": _one_of(1), "quantized_by": _one_of(OURS), "declared_activations": _ACTIVATIONS_OF, "activations": TEXT}, _because(_WHO, "converted_from scheme")),
+    OURS: Method({"version": _one_of(1), "quantized_by": _one_of(OURS), "declared_activations": _ACTIVATIONS_OF, "activations": _ACTIVATIONS_OF}, _because(_WHO, "converted_from scheme")),
     "gptq": _GPTQ,
     "marlin": _GPTQ,
     "bitblas": _GPTQ,

@@ -122,7 +122,12 @@ def test_every_form_becomes_ours(tmp_path: Path, form: str, shards: int) -> None
     assert (made["model.norm.weight"] == source["model.norm.weight"]).all()
     assert not any(ending in name for name in made for ending in ("qzeros", "packed", "absmax", "_blocks", "scale_inv"))
     settings = made.config["quantization_config"]
-    assert settings["quant_method"] == "tilewright" and made.config["model_type"] == "tiny"
+    # transformers gives random weights for a quant_method that it does not know, and an error where there is none
+    assert (
+        settings["quantized_by"] == "tilewright"
+        and "quant_method" not in settings
+        and made.config["model_type"] == "tiny"
+    )
     assert (tmp_path / "to" / "tokenizer.json").is_file()
     assert done.bytes_after == sum(made[name].nbytes for name in made)
 
