@@ -48,7 +48,7 @@ from tilewright.passes.tile.copy_ways import ENGINE, QUADS
 from tilewright.passes.tile.gemm_ways import FACT
 from tilewright.passes.tile.layout_flow import accesses_of
 from tilewright.passes.tile.select_async_copies import CP_ASYNC
-from tilewright.passes.tile.through_shared import through_shared
+from tilewright.passes.tile.through_shared import EXCHANGED, through_shared
 
 
 def expand_operators(function: Function, context: Context) -> Function:
@@ -64,6 +64,7 @@ class _Expand(Rewriter):
             gemm.c.buffer for gemm, plan in self.plans.items() if plan.instruction.threads > WARP
         }  # fmt: skip
         self.threads = 1
+        self.exchanged: set[Buffer] = context.facts.setdefault(EXCHANGED, set())
 
     def visit_Kernel(self, kernel: Kernel) -> Statement:
         self.threads = math.prod(kernel.threads)
@@ -94,7 +95,7 @@ class _Expand(Rewriter):
         effects = operator.effects()
         fresh = {region.buffer for region in effects.writes if region.is_whole}
         fresh -= {region.buffer for region in effects.reads}
-        made = _gathered_through_shared(lowered, fresh)
+        made = self._gathered_through_shared(lowered, fresh)
         if isinstance(operator, Fill) and operator.destination.buffer in self.asynchronous:
             # The target's compiler would put the one value in all these registers where products begin, behind their fence.
             return seq(made, nodes.Evaluate(nodes.Call(BOOL, "settle", (operator.destination,)), span=operator.span))
@@ -120,7 +121,14 @@ class _Expand(Rewriter):
     def visit_Parallel(self, loop: Parallel) -> Statement:
         if loop.token is not None:
             return loop
-        return _gathered_through_shared(loop, ())
+        return self._gathered_through_shared(loop, ())
+
+    def _gathered_through_shared(self, statement: Statement, fresh: Iterable[Buffer]) -> Statement:
+        """`statement` with fragments that it does not access element by element moved to shared tiles meanwhile."""
+        loops = list(find(statement, Parallel))
+        gathered = {access.buffer for loop in loops for access in accesses_of(loop) if access.axes is None}
+        self.exchanged |= gathered
+        return through_shared(statement, gathered, set(fresh)) if gathered else statement
 
     def visit_Pipelined(self, loop: Pipelined) -> Statement:
         body = self(loop.body)
@@ -131,10 +139,3 @@ class _Expand(Rewriter):
 def _stays(reduction: Reduce) -> bool:
     source, destination = reduction.source, reduction.destination
     return all(region.buffer.scope == "fragment" and region.is_whole for region in (source, destination))
-
-
-def _gathered_through_shared(statement: Statement, fresh: Iterable[Buffer]) -> Statement:
-    """`statement` with fragments that it does not access element by element moved to shared tiles meanwhile."""
-    loops = list(find(statement, Parallel))
-    gathered = {access.buffer for loop in loops for access in accesses_of(loop) if access.axes is None}
-    return through_shared(statement, gathered, set(fresh)) if gathered else statement

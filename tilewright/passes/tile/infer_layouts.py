@@ -29,6 +29,8 @@ from tilewright.ir.nodes import (
     Seq,
     Statement,
     Store,
+    const,
+    whole,
 )  # fmt: skip
 from tilewright.ir.visitor import Rewriter, find, walk
 from tilewright.layout.algebra import replicate
@@ -36,6 +38,7 @@ from tilewright.layout.digits import THREAD
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import holds, permuted, shared_rows, spread, without
 from tilewright.machine.arch import Arch
+from tilewright.ops.fill import Fill
 from tilewright.ops.reduce import Reduce
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
@@ -45,6 +48,7 @@ from tilewright.passes.tile.gemm_ways import FACT, WARP, GemmPlan
 from tilewright.passes.tile.layout_flow import (
     Access,
     accesses_of,
+    filled_first,
     has_copies,
     is_in_all,
     overwrites,
@@ -55,7 +59,7 @@ from tilewright.passes.tile.loose_elements import loose_fragments, share_loose
 from tilewright.passes.tile.select_instructions import demanded
 from tilewright.passes.tile.stage_epilogue import FACT as STAGING
 from tilewright.passes.tile.stage_epilogue import Leaving, Staging
-from tilewright.passes.tile.through_shared import happens_once, through_shared
+from tilewright.passes.tile.through_shared import EXCHANGED, happens_once, through_shared
 from tilewright.passes.tile.tile_views import tile_span, view_layouts
 
 SHARED_VECTOR_BYTES = 16
@@ -69,17 +73,24 @@ def infer_layouts(function: Function, context: Context) -> Function:
     ------
     LayoutConflict : a fragment is read by threads that do not hold it; both demands are named.
     """
-    anchors = _Anchors(context.facts.get(FACT, {}), context.facts.get(STAGING, {}))
+    exchanged = frozenset(context.facts.get(EXCHANGED, ()))
+    anchors = _Anchors(context.facts.get(FACT, {}), context.facts.get(STAGING, {}), exchanged)
     notes: list[str] = context.facts.setdefault("choices", [])
     return map_kernels(function, lambda kernel: _infer(kernel, anchors, context.arch, notes), stage="laid_out")
 
 
 @dataclass(frozen=True, slots=True)
 class _Anchors:
-    """What fixes layouts: gemms that instructions execute, and copies of their results that the engine stores."""
+    """What fixes layouts: gemms that instructions execute, and copies of their results that the engine stores.
+
+    Attributes
+    ----------
+    exchanged : fragments that pass through shared memory: where not all of their elements have a value by then, they begin with zeros.
+    """
 
     plans: dict[Product, GemmPlan]
     stores: dict[Leaving, Staging]
+    exchanged: frozenset[Buffer]
 
 
 def _infer(kernel: Kernel, anchors: _Anchors, arch: Arch, notes: list[str]) -> Kernel:
@@ -156,12 +167,16 @@ class _Inference:
             names = ", ".join(sorted(buffer.name for buffer in loose))
             self.notes += [f"{names} through shared memory (threads touch single elements)"] if loose else []
             body = _Exchange(strangers, self.notes)(share_loose(self.kernel.body, loose))
-            return _Inference(replace(self.kernel, body=body), self.anchors, self.arch, self.notes).run()
+            exchanged = self.anchors.exchanged.union(loose, *strangers.values())
+            anchors = replace(self.anchors, exchanged=exchanged)
+            return _Inference(replace(self.kernel, body=body), anchors, self.arch, self.notes).run()
         self._check()
         self._shared()
         layouts = {**dict(self.kernel.layouts), **self.known}
         by_loop = {found.loop: found.layout for found in self.loops}
-        body = _SetLayouts(by_loop)(self.kernel.body)
+        incomplete = [one for one in self._fragments() if one in self.anchors.exchanged]
+        cleared = {one: self.known[one] for one in incomplete if not filled_first(self.kernel.body, one)}
+        body = _SetLayouts(by_loop, cleared)(self.kernel.body)
         return replace(self.kernel, body=body, layouts=tuple(layouts.items()))
 
     # What there is ---------------------------------------------------------------------------
@@ -405,8 +420,17 @@ class _Exchange(Rewriter):
 
 
 class _SetLayouts(Rewriter):
-    def __init__(self, layouts: dict[Parallel, Layout | None]) -> None:
-        self.layouts = layouts
+    """Loops get their layouts, and fragments that begin with zeros a loop that clears them where they lie."""
+
+    def __init__(self, layouts: dict[Parallel, Layout | None], cleared: dict[Buffer, Layout]) -> None:
+        self.layouts, self.cleared = layouts, cleared
+
+    def visit_Allocate(self, allocate: Allocate) -> Statement | list[Statement]:
+        layout = self.cleared.get(allocate.buffer)
+        if layout is None:
+            return allocate
+        fill = Fill(whole(allocate.buffer), const(0, allocate.buffer.dtype), span=allocate.span).lower()
+        return [allocate, _SetLayouts(dict.fromkeys(find(fill, Parallel), layout), {})(fill)]
 
     def visit_Parallel(self, loop: Parallel) -> Statement:
         return replace(loop, layout=self.layouts[loop]) if loop in self.layouts else loop

@@ -8,14 +8,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.ir.nodes import (
+    Allocate,
     Buffer,
     Const,
     Expr,
     Load,
     Parallel,
     Region,
+    Seq,
     Statement,
     Store,
+    TileOperator,
     Var,
 )  # fmt: skip
 from tilewright.ir.visitor import find
@@ -106,3 +109,30 @@ def overwrites(loop: Parallel, buffer: Buffer) -> bool:
             if axes is not None and tuple(extents) == buffer.shape:
                 return True
     return False
+
+
+def filled_first(body: Seq, buffer: Buffer) -> bool:
+    """Whether the first statement that touches a fragment, of the sequence that declares it, overwrites the whole of it."""
+    within = next((one for one in find(body, Seq) if any(_declares(part, buffer) for part in one.statements)), None)
+    if within is None:
+        return False
+    for statement in _in_order(within):
+        if isinstance(statement, Parallel) and overwrites(statement, buffer):
+            return True
+        if isinstance(statement, TileOperator):
+            effects = statement.effects()
+            read = any(region.buffer is buffer for region in effects.reads)
+            if not read and any(region.buffer is buffer and region.is_whole for region in effects.writes):
+                return True
+        if not _declares(statement, buffer) and any(one is buffer for one in find(statement, Buffer)):
+            return False
+    return False
+
+
+def _declares(statement: Statement, buffer: Buffer) -> bool:
+    return isinstance(statement, Allocate) and statement.buffer is buffer
+
+
+def _in_order(body: Seq) -> Iterator[Statement]:
+    for statement in body.statements:
+        yield from _in_order(statement) if isinstance(statement, Seq) else (statement,)

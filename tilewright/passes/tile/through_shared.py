@@ -24,6 +24,9 @@ from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, substitute, walk
 from tilewright.ops.copy import Copy
 
+EXCHANGED = "exchanged"
+"""Name in ``context.facts`` of the fragments that pass through shared tiles before layouts are inferred."""
+
 
 def through_shared(statement: Statement, fragments: Collection[Buffer], fresh: Collection[Buffer]) -> Seq:
     """`statement` with shared tiles in the place of `fragments`, which are copied there before and back after.
