@@ -55,7 +55,9 @@ def byte_quant_choice(
 
 
 def _suits(N: int, M: int, sizes: dict[str, int], cores: int) -> bool:
-    """Whether blocks that stay have tiles enough, so that not all of them hand sums over."""
+    """Whether blocks that stay have tiles enough, so that not all of them hand sums over, and those that divide K run at once."""
+    if sizes["cluster"] > 1:
+        return _tiles(N, M, sizes) * sizes["cluster"] <= resident_blocks(sizes["cluster"], cores)
     return not sizes["blocks"] or _tiles(N, M, sizes) >= MOST_OF * cores // sizes["sharing"]
 
 

@@ -8,12 +8,13 @@ kernels serve all of them (`serving`), each call by the one that takes the fewes
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
 import tilewright
-from tilewright.kernels.repertoire import ROWS, repertoire
+from tilewright.kernels.repertoire import MOST, ROWS, repertoire
 from tilewright.kernels.tiles import (
     CORES,
     PRODUCTS,
@@ -134,22 +135,26 @@ def candidate_parts(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int 
         yield ((N, tiles),)
 
 
+FEW = (8, 16, 32, 64)
+"""Rows up to which a kernel serves: reading the weight is what takes time, and tiles have room for as many rows."""
+
 TWO_PARTS = 512
 """Rows from which on products are looked at in two parts, every few of `ROWS`: fewer make hardly a wave of large tiles."""
 
 
 @functools.lru_cache(maxsize=1024)
 def serving(N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> tuple[Parts, ...]:
-    """The parts of all kernels that calls of a weight run: a few, so that each number of rows has one that suits it."""
+    """The parts of all kernels that calls of more than a few rows run, so that each number of rows has one that suits it."""
+    rows = [M for M in ROWS if FEW[-1] < M]
     table = all_tiles(tilewright.dtype(dtype).storage_bytes, None)
-    taken = np.array([launches_of(table, M, N, K, cores).cycles for M in ROWS])
-    suits = np.array([suiting(table, M, N, cores) for M in ROWS])
+    taken = np.array([launches_of(table, M, N, K, cores).cycles for M in rows])
+    suits = np.array([suiting(table, M, N, cores) for M in rows])
     lines = list(dict.fromkeys(int(line) for line in np.where(suits, taken, np.inf).argmin(axis=1)))
-    both = [choose_parts(M, N, K, dtype, cores) for M in ROWS[::4] if M >= TWO_PARTS]
+    both = [choose_parts(M, N, K, dtype, cores) for M in rows[::4] if M >= TWO_PARTS]
     pairs = [parts for parts in dict.fromkeys(both) if len(parts) == 2]
-    of_pairs = [[cycles_of_parts(parts, M, K, cores) for M in ROWS] for parts in pairs]
-    times = np.concatenate([taken[:, lines], np.array(of_pairs).reshape(len(pairs), len(ROWS)).T], axis=1)
-    kept = repertoire(times)
+    of_pairs = [[_cycles(parts, M, K, cores) for M in rows] for parts in pairs]
+    times = np.concatenate([taken[:, lines], np.array(of_pairs).reshape(len(pairs), len(rows)).T], axis=1)
+    kept = repertoire(times, MOST - len(FEW))
     fastest = [kept[column] for column in times[:, kept].argmin(axis=1)]
     found: list[Parts] = []
     for column in kept:
@@ -157,12 +162,24 @@ def serving(N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> tupl
             found.append(pairs[column - len(lines)])
             continue
         # For the most rows that it is the fastest for a block may have several tiles.
-        most = max((M for M, line in zip(ROWS, fastest) if line == column), default=ROWS[-1])
+        most = max((M for M, line in zip(rows, fastest) if line == column), default=rows[-1])
         found.append(((N, fitted_tiles(table.of[lines[column]], most, N, cores)),))
     return tuple(found)
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def parts_for(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> Parts:
-    """The one of `serving` that takes the fewest cycles for so many rows."""
-    return min(serving(N, K, dtype, cores), key=lambda parts: cycles_of_parts(parts, M, K, cores))
+    """The tiles of the kernel that a call with so many rows runs: of at most `MOST` that a weight has."""
+    if FEW[-1] >= M:
+        return choose_parts(next(rows for rows in FEW if rows >= M), N, K, dtype, cores)
+    return min(serving(N, K, dtype, cores), key=lambda parts: _cycles(parts, M, K, cores))
+
+
+def _cycles(parts: Parts, M: int, K: int, cores: int) -> float:
+    """Cycles by the model, which speaks of two parts only where the first makes whole waves of tiles."""
+    if len(parts) == 2:
+        (width, first), _ = parts
+        down = ceil_div(M, first.block_M)
+        if -down * ceil_div(width, first.block_N) % cores >= max(down, 2):
+            return math.inf
+    return cycles_of_parts(parts, M, K, cores)
