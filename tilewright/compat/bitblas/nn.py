@@ -152,7 +152,7 @@ class Linear(nn.Linear):
         if codes.dtype is not torch.int8:
             of = self.config.format
             packed = super().weight.unpack().codes
-            codes = config.order.pack(packed if config.native else stored_codes(packed, of))
+            codes = config.order.pack(packed if config.native else stored_codes(packed, of, config.A_dtype))
         if zeros is not None and not raw_zeros and config.zeros_mode == "quantized":
             wide = np.broadcast_to(as_numpy(zeros), (self.out_features, -(-self.in_features // self.block[1])))
             zeros = pack_plain(np.ascontiguousarray(wide.T.astype(np.uint8)), config.format.bits)
@@ -183,7 +183,7 @@ class Linear(nn.Linear):
         codes = weight.codes
         if weight.format.name != config.format.name and weight.zero == 1 << (weight.format.bits - 1):
             codes = codes ^ np.uint8(weight.zero)  # symmetric unsigned codes as the signed ones of the configuration
-        raw = config.order.pack(codes if config.native else stored_codes(codes, config.format))
+        raw = config.order.pack(codes if config.native else stored_codes(codes, config.format, config.A_dtype))
         if self.consistent:
             kind = dtype(config.W_dtype).numpy
             return {"weight": raw if raw.dtype == kind else raw.view(kind)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 import types
@@ -33,19 +34,41 @@ class Target:
 
 
 class _TemporaryDirectory:
-    """A directory that is deleted with this object."""
+    """A directory that is deleted with this object, or behind a ``with``.
 
-    def __init__(self) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="bitblas-")
-        self.temp_dir = self._directory.name
+    Attributes
+    ----------
+    path, temp_dir : where it is.
+    """
+
+    def __init__(self, custom_path: str | None = None) -> None:
+        self._directory = None if custom_path else tempfile.TemporaryDirectory(prefix="bitblas-")
+        self.temp_dir: str = custom_path or self._directory.name  # type: ignore[union-attr]
+        Path(self.temp_dir).mkdir(exist_ok=True)
+
+    @property
+    def path(self) -> str:
+        """Where it is."""
+        return self.temp_dir
 
     def relpath(self, name: str) -> str:
         """A path in it."""
         return str(Path(self.temp_dir) / name)
 
+    def listdir(self) -> list[str]:
+        """What is in it."""
+        return os.listdir(self.temp_dir)
+
     def remove(self) -> None:
         """Delete it now."""
-        self._directory.cleanup()
+        if self._directory is not None:
+            self._directory.cleanup()
+
+    def __enter__(self) -> _TemporaryDirectory:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
 
 
 target = types.SimpleNamespace(Target=Target)

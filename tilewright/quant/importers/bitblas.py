@@ -34,7 +34,7 @@ class BitblasOrder:
     ----------
     bits : of a code; 8 and 16 are whole elements.
     stage : `propagate_b`, 0 to 3.
-    columns : of a tile, 16 for activations of 16 bits, 32 for narrower ones.
+    columns : of a tile, 16 for activations of 16 bits, 32 for those of 8, 64 for those of 4.
     order : elements of a word from its low bits to its high ones, None without fast decoding.
 
     Source: BitBLAS's `LadderPermutate`, `QuantCompress` and `LOP3Permutate` (Wang et al., "Ladder", OSDI 2024).
@@ -159,7 +159,20 @@ def bitblas_order(bits: int, activations: str, stage: int, fast_decoding: bool) 
             known = ", ".join(f"{b} bits beside {a}" for a, b in WORD_ORDERS)
             raise InvalidTensor(f"BitBLAS does not interleave codes of {bits} bits beside {activations}", hint=known)
         order = WORD_ORDERS[_target(activations), bits]
-    return BitblasOrder(bits, stage, 16 if activations in ("float16", "bfloat16") else 32, order)
+    return BitblasOrder(bits, stage, columns_of(activations), order)
+
+
+def columns_of(activations: str) -> int:
+    """Columns of a tile beside activations of some type: 32 bytes of them.  What int4 multiplies is moved two codes at a time, as bytes are."""
+    return 16 if activations in ("float16", "bfloat16") else 64 if activations in HALF_BYTES else 32
+
+
+HALF_BYTES = ("int4", "uint4")
+
+
+def is_offset_binary(of: Format, activations: str) -> bool:
+    """Whether signed codes are stored plus half of their range: below 8 bits, but not beside int4, where bits are numbers as they are."""
+    return of.kind == "int" and 1 < of.bits < 8 and activations not in HALF_BYTES
 
 
 def is_interleaved(bits: int, activations: str) -> bool:
@@ -172,9 +185,9 @@ def _target(activations: str) -> str:
     return activations.removeprefix("u") if activations in ("uint8", "uint4") else activations
 
 
-def stored_codes(codes: np.ndarray, of: Format) -> np.ndarray:
-    """BitBLAS's codes for ours and ours for its: signed integers below 8 bits are offset binary there, so the sign bit differs."""
-    return codes ^ np.uint8(1 << (of.bits - 1)) if of.kind == "int" and 1 < of.bits < 8 else codes
+def stored_codes(codes: np.ndarray, of: Format, activations: str) -> np.ndarray:
+    """BitBLAS's codes for ours and ours for its: where they are offset binary there, the sign bit differs."""
+    return codes ^ np.uint8(1 << (of.bits - 1)) if is_offset_binary(of, activations) else codes
 
 
 def from_bitblas(
@@ -204,7 +217,7 @@ def from_bitblas(
     N, K : of the weight.
     group_size : -1 for K.
     zeros_mode, propagate_b, fast_decoding : as the operator's configuration has them.
-    native : signed codes are two's complement, as where W is multiplied in its own type.
+    native : signed codes are two's complement, as where W is multiplied in its own type; beside int4 they always are.
     name : what messages call the weight.
 
     Raises
@@ -220,7 +233,7 @@ def from_bitblas(
         np.uint8
     )
     codes = order.unpack(packed, N, K)
-    codes = codes if native else stored_codes(codes, of)
+    codes = codes if native else stored_codes(codes, of, A_dtype)
     group = K if group_size == -1 else group_size
     groups = -(-K // group)
     factors = None

@@ -20,12 +20,20 @@ from tilewright.matmul.config import MatmulConfig as OwnConfig
 from tilewright.matmul.config import OptimizeStrategy, TransformKind
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.operator import Matmul as OwnMatmul
+from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.product import Product
 from tilewright.matmul.random_operands import random_operands
 from tilewright.matmul.tiers import ladder
 from tilewright.matmul.tiers.base import Machine, Ready
 from tilewright.matmul.tuning import check
-from tilewright.quant.importers.bitblas import BitblasOrder, bitblas_order, is_interleaved, stored_codes
+from tilewright.quant.importers.bitblas import (
+    BitblasOrder,
+    bitblas_order,
+    columns_of,
+    is_interleaved,
+    is_offset_binary,
+    stored_codes,
+)
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import is_torch
 from tilewright.tuning import Candidate, Database, Outcome, search, time_call
@@ -101,8 +109,8 @@ class MatmulConfig(OwnConfig):
         if self.A_dtype in ("int4", "uint4") and found == TransformKind.IntraWarpTransform:
             return TransformKind.LDMatrixTransform
         # Its own choice never cuts a weight into tiles that do not come out even.
-        columns = 16 if self.A_dtype == "float16" else 32
-        return TransformKind.NonTransform if self.propagate_b is None and self.K % columns else found
+        uneven = self.propagate_b is None and self.K % columns_of(self.A_dtype)
+        return TransformKind.NonTransform if uneven else found
 
     @property
     def order(self) -> BitblasOrder:
@@ -114,7 +122,7 @@ class MatmulConfig(OwnConfig):
         order, known = self.order, super().facts()
         slots = () if order.order is None else tuple(int(place) for place in np.argsort(order.order))
         tiles = (order.columns, order.stage) if order.stage else (0, 0)
-        offset = known.format.kind == "int" and 1 < known.format.bits < 8 and not self.native
+        offset = not self.native and is_offset_binary(known.format, self.A_dtype)
         return replace(known, slots=slots, tiles=tiles, offset_binary=offset)
 
 
@@ -233,7 +241,7 @@ class Matmul(OwnMatmul):
                 return _packed(array, order, of)
             if of.kind in ("int", "uint"):
                 codes = of.exact(array.astype(np.float64))
-                codes = codes if self.config.native else stored_codes(codes, of)
+                codes = codes if self.config.native else stored_codes(codes, of, self.A_dtype)
             else:
                 codes = array.astype(np.int64)
             return _packed(codes, order, of)
@@ -243,6 +251,29 @@ class Matmul(OwnMatmul):
     def transform_input(self, input_tensor: Any) -> Any:
         """A as it is: no kernel wants it otherwise."""
         return input_tensor
+
+    # Calls --------------------------------------------------------------------------------------------
+
+    def _product(
+        self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
+    ) -> Product:
+        return super()._product(A, W, *self._in_order(W, scale, zeros, bias), output, a_scale, residual)
+
+    def _followed(
+        self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
+    ) -> Any:
+        return super()._followed(A, W, *self._in_order(W, scale, zeros, bias), output, a_scale, residual)
+
+    def _in_order(self, W: Any, scale: Any, zeros: Any, bias: Any) -> tuple[Any, Any, Any]:
+        """Scale, zeros and bias as the config has them: BitBLAS hands what it is given on in turn, so ``matmul(A, W, bias)`` is a call there."""
+        given, own = (scale, zeros, bias), isinstance(W, PackedWeight)
+        has = [self.config.with_scaling and not own, self.config.with_zeros and not own, self.config.with_bias]
+        there = [one is not None for one in given]
+        if there == has or sum(there) != sum(has):
+            return given  # as they are named, or an error that names what is missing
+        turn = iter(one for one in given if one is not None)
+        first, second, third = (next(turn) if wanted else None for wanted in has)
+        return first, second, third
 
     # What was made ------------------------------------------------------------------------------------
 
@@ -294,7 +325,9 @@ class Matmul(OwnMatmul):
         Where the target is not here nothing can be measured, and the product stays as the machine's model divides it.
         """
         try:
-            return super().hardware_aware_finetune(topk, target, parallel_build)
+            found = super().hardware_aware_finetune(topk, target, parallel_build)
+            log_outcomes(found)
+            return found
         except NoDevice as error:
             logger.info("not tuned: %s", error.message)
             return []
@@ -344,6 +377,17 @@ class Matmul(OwnMatmul):
 
     def cleanup(self) -> None:
         """Nothing is held that would have to be given back."""
+
+
+def log_outcomes(outcomes: list[Outcome]) -> None:
+    """What was tried, in the words of BitBLAS's log, which its users search: the configuration, and what it cost."""
+    for one in outcomes:
+        logger.debug("Apply config %s", one.options)
+        if one.milliseconds is None:
+            logger.debug("Apply schedule failed: %s", one.reason)
+            continue
+        logger.info("Evaluation with config %s", one.options)
+        logger.info("Time cost of this config: %.3f ms", one.milliseconds)
 
 
 def _unsigned(array: Any) -> Any:

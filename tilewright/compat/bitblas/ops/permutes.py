@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.compat.bitblas.quantization.utils import general_compress, interleave_weight
 from tilewright.errors import InvalidTensor, Unsupported
 from tilewright.matmul.arrays import as_numpy, as_torch
-from tilewright.quant.importers.bitblas import bitblas_order
+from tilewright.quant.importers.bitblas import bitblas_order, columns_of
 from tilewright.runtime.tensors import is_torch
 from tilewright.tuning import time_call
 
@@ -31,7 +31,7 @@ def on_arrays(function: Callable[[np.ndarray], np.ndarray], tensor: Any, out: An
 
 @dataclass(frozen=True)
 class LadderPermutateConfig:
-    """See BitBLAS: the order of the elements of a weight ``[M, N]`` in tiles of 16 rows."""
+    """See BitBLAS: the order of the elements of an operand ``[M, N]`` in tiles of 16 rows."""
 
     M: int
     N: int
@@ -101,7 +101,7 @@ class LadderPermutate(_Step):
 
     Raises
     ------
-    Unsupported : weights that are not transposed, or the operand A.
+    Unsupported : bytes of an operand that lies as ldmatrix does not turn it: A transposed, B not.
     InvalidTensor : tiles that a matrix does not fill.
     """
 
@@ -111,25 +111,45 @@ class LadderPermutate(_Step):
         self, config: LadderPermutateConfig, name: str = "permutate", target: Any = "llvm", **options: Any
     ) -> None:
         super().__init__(config, name, target)
-        if config.propagate_kind != "B" or not config.transpose_matrix:
-            raise Unsupported("permuting the left operand, or one that is not transposed", ("B of the layout nt",))
+        if config.propagate_kind not in ("A", "B"):
+            raise Unsupported(f"the operand {config.propagate_kind!r}", ("A", "B"))
+        halves = config.datatype == "float16"
+        if not halves and config.transpose_matrix != (config.propagate_kind == "B"):
+            raise Unsupported(
+                f"permuting {config.propagate_kind} of {config.datatype} with transpose_matrix={config.transpose_matrix}",
+                ("A as it is", "B transposed"),
+            )
 
     def step(self, array: np.ndarray) -> np.ndarray:
         """``[M, N]`` to ``[M / 16, N / columns, 16, columns]``."""
-        config = self.config
+        config, kind = self.config, array.dtype
+        if config.dequantize_bits in range(1, 8):
+            array = _codes(array, config.dequantize_bits)
+        if config.transform_kind > 1 and not config.transpose_matrix:
+            array = _turned(array, columns_of(config.datatype))
         order = bitblas_order(16, config.datatype, config.transform_kind, False)
         if not 0 < config.dequantize_bits < 8:
             return order.pack(array).reshape(order.shape(config.M, config.N))
         share = 8 // config.dequantize_bits
         whole = bitblas_order(config.dequantize_bits, config.datatype, config.transform_kind, False)
-        packed = whole.pack(np.ascontiguousarray(_codes(array, config.dequantize_bits)))
-        return packed.reshape(config.M // 16, config.N // order.columns, 16, order.columns // share).view(array.dtype)
+        packed = whole.pack(np.ascontiguousarray(array))
+        return packed.reshape(config.M // 16, config.N // order.columns, 16, order.columns // share).view(kind)
 
     def retrieve_output_shape(self) -> list[int]:
         """Shape of the result."""
         return bitblas_order(16, self.config.datatype, self.config.transform_kind, False).shape(
             self.config.M, self.config.N
         )
+
+
+def _turned(array: np.ndarray, columns: int) -> np.ndarray:
+    """With the quarters beside the diagonal of each tile of 16 rows exchanged: ldmatrix gives them in turn down the rows of an operand that is
+    not transposed, along the rows of one that is."""
+    rows, width = array.shape
+    if rows % 16 or width % columns:
+        return array  # which the order refuses with its reason
+    tiles = array.reshape(rows // 16, 2, 8, width // columns, 2, columns // 2)
+    return np.ascontiguousarray(tiles.swapaxes(1, 4)).reshape(rows, width)
 
 
 def _codes(packed: np.ndarray, bits: int) -> np.ndarray:
