@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tilewright.arith import Analyzer
+from tilewright.errors import InternalError
 from tilewright.ir.nodes import (
     Buffer,
     Evaluate,
@@ -15,9 +18,11 @@ from tilewright.ir.nodes import (
     Statement,
     TileOperator,
     Var,
+    const,
     index_binary,
 )
 from tilewright.layout.layout import Layout
+from tilewright.layout.threads import shared_rows
 
 if TYPE_CHECKING:
     from tilewright.passes.lower.assign_threads import Assign
@@ -62,6 +67,21 @@ class BlockView:
         indices = [index_binary("add", start, offset) for start, offset in zip(region.starts, offsets, strict=True)]
         buffer, places = self.owner.physical(region.buffer, indices)
         return Region(buffer, places, (1,) * len(places))
+
+    def piece(self, region: Region) -> Region:
+        """The place in memory of the first of a shared region's bytes, which are moved as they lie.
+
+        Raises
+        ------
+        InternalError : its tile does not lie row by row.
+        """
+        tile = region.buffer
+        layout = self.memory_layout(tile)
+        if layout is not None and layout != (rows := shared_rows(tile.static_shape, tile.dtype.stored_bits, None)):
+            memory = layout.places[-1]
+            if not np.array_equal(layout.table(memory), rows.table(memory)):
+                raise InternalError(f"{tile.name} is moved byte by byte, but its layout is not row-major: {layout}")
+        return self.shared(region, [const(0)] * len(region.extents))
 
     @property
     def warpgroup(self) -> Expr:

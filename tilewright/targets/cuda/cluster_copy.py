@@ -62,7 +62,7 @@ def lower_cluster_send(copy: Copy, context: Context) -> Statement:
     signalled: Region = context.facts[BARRIERS][copy]
     barrier = replace(signalled, starts=tuple(block.visited(signalled.starts)))
     (rank,) = block.visited([copy.rank])
-    to, source = (block.shared(one, [const(0)] * len(one.extents)) for one in (copy.destination, copy.source))
+    to, source = block.piece(copy.destination), block.piece(copy.source)
     there = [Call(UINT32, "mapa", (place, rank)) for place in (to, barrier)]
     size = const(copy.source.dtype.nbytes(copy.source.size))
     return Evaluate(Call(BOOL, "bulk_copy_cluster", (there[0], source, size, there[1])), span=copy.span)

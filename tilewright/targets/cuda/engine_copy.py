@@ -54,7 +54,7 @@ def lower_engine_tile_store(copy: Copy, context: Context) -> Statement:
     """The stores of a shared tile that the author gives to the engine."""
     block: BlockView = context.facts[BLOCK]
     if copy.prefer == BULK:
-        place = block.shared(copy.source, [const(0)] * len(copy.source.extents))
+        place = block.piece(copy.source)
         starts = tuple(block.simplify(start) for start in block.visited(copy.destination.starts))
         target = Region(copy.destination.buffer, starts, (1,) * len(starts))
         size = copy.source.dtype.nbytes(copy.source.size)
@@ -65,7 +65,7 @@ def lower_engine_tile_store(copy: Copy, context: Context) -> Statement:
 def _bytes(copy: Copy, block: BlockView, barrier: Region) -> Statement:
     """One load of bytes that lie in one piece."""
     source = copy.source
-    place = block.shared(copy.destination, [const(0)] * len(copy.destination.extents))
+    place = block.piece(copy.destination)
     starts = tuple(block.simplify(start) for start in block.visited(source.starts))
     size = const(source.dtype.nbytes(copy.destination.size))
     arguments = (place, Region(source.buffer, starts, (1,) * len(starts)), size, barrier)
