@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from expression_writer import Value, exact, wraps
-from operator_writer import write_operator
+from operator_writer import OPERANDS, write_operator
 from tile_writer import INDICES, Tile, TileWriter, bounded, shape_text
 
 from tilewright.ir.dtypes import ALL
@@ -134,8 +137,6 @@ def scalar(writer: TileWriter) -> None:
         writer.line("for z in T.serial(4):")
         writer.line(f"    {name} = T.if_then_else(bx + by >= {order}[z], z, {name})")
         value = Value("", "int32", (0, 3))
-        if writer.level == 0:
-            writer.rows_named.append(name)
     if value.range is not None:
         writer.scalars.append(Value(name, value.dtype, value.range))
 
@@ -253,16 +254,103 @@ def pipeline(writer: TileWriter) -> None:
     if specialize is not None:
         options.append(f"specialize={specialize}")
     held, k = writer.stages, writer.name("k")
+    product = Product.drawn(writer) if writer.chance(0.45) else None
+    if writer.chance(0.25):
+        by_pointers(writer)
     writer.stages = stages
     writer.note("pipeline", stages, f"specialize {specialize}", "dynamic" if "K" in writer.dynamic else writer.steps)
     with writer.inside(f"for {k} in T.Pipelined({bounds}, {', '.join(options)}):", max(writer.steps, 1), k):
-        if writer.chance(0.35):
+        work = partial(product.turn, writer) if product is not None else partial(_turn, writer)
+        if writer.chance(0.3):
             with writer.inside(f"if {_asked(writer)}:", branch=True):
-                _turn(writer)
+                work()
         else:
-            _turn(writer)
+            work()
     writer.stages = held
+    writer.placed.clear()
     _settle(writer)
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product that the turns of a loop add up, with work around it: operands of one loop, loaded in every turn."""
+
+    dtype: str
+    total: str
+    shape: tuple[int, int, int]
+    transposed: tuple[bool, bool]
+    sums: Tile
+
+    @staticmethod
+    def drawn(writer: TileWriter) -> Product:
+        """Sizes that matrix instructions take, as often as not those of the program's blocks; the sums begin at zero."""
+        pick = writer.random.choice
+        dtype, total = pick(OPERANDS[:8]) if writer.chance(0.8) else pick(OPERANDS)
+        m, n = pick((16, 32, 64, 64, 128)), pick((8, 16, 32, 64))
+        m = writer.block_rows if writer.chance(0.5) and writer.block_rows >= 8 else m
+        k = writer.slice_side if writer.chance(0.7) else pick((16, 32, 64))
+        sums = writer.new_tile((m, n), total, "fragment")
+        writer.line(f"T.clear({sums.name})")
+        writer.keep(sums, 0)
+        sums.carried = True
+        return Product(dtype, total, (m, n, k), (writer.chance(0.2), writer.chance(0.5)), sums)
+
+    def turn(self, writer: TileWriter) -> None:
+        """Loads, the product, and other work before, between and behind."""
+        (m, n, k), (left, right) = self.shape, self.transposed
+        a = writer.load((k, m) if left else (m, k), self.dtype, "shared", bound=2)
+        b = writer.load((n, k) if right else (k, n), self.dtype, "shared", bound=2)
+        if writer.chance(0.4):
+            block(writer, 2)
+        if writer.chance(0.3):
+            with writer.inside(f"if {_asked(writer)}:", branch=True):
+                self._added(writer, a, b)
+        else:
+            self._added(writer, a, b)
+        if writer.chance(0.4):
+            block(writer, 2)
+
+    def _added(self, writer: TileWriter, a: Tile, b: Tile) -> None:
+        (left, right), c = self.transposed, self.sums
+        if a.bound is None or b.bound is None:
+            return
+        bound = (c.bound or 0) + a.bound * b.bound * self.shape[2] * math.prod(writer.trip_stack[c.level :])
+        if bound > exact(self.total):
+            return
+        writer.note(
+            "operator",
+            "gemm",
+            self.dtype,
+            self.total,
+            "shared shared",
+            f"transposed {left} {right}",
+            f"stages {writer.stages}",
+        )
+        more = [f"transpose_A={left}"] * left + [f"transpose_B={right}"] * right
+        writer.line(f"T.gemm({', '.join([a.name, b.name, c.name, *more])})")
+        c.bound = bound
+
+
+def by_pointers(writer: TileWriter) -> None:
+    """A tensor of several, which one a scalar says that a loop has found: loads from it are brought from there."""
+    pick = writer.random.choice
+    if "K" in writer.dynamic:
+        return
+    dtype, rows, which = (
+        pick(("float16", "bfloat16", "int8", "float32")),
+        pick((16, 32, 64, writer.block_rows)),
+        writer.name("v"),
+    )
+    order = writer.tensor("order", "(4,)", [4], "int32", writer.numbers.integers(0, 4, [4]).astype(np.int32))
+    writer.line(f'{which} = T.alloc_var("int32", init=0)')
+    writer.line("for z in T.serial(4):")
+    writer.line(f"    {which} = T.if_then_else(bx + by >= {order}[z], z, {which})")
+    extents = (rows, max(writer.depth_of_k, 1))
+    table = writer.table(4, extents, dtype)
+    name = writer.name("P")
+    writer.line(f'{name} = T.make_tensor({table}[{which}], {extents}, "{dtype}")')
+    writer.note("pointers", dtype)
+    writer.placed.append((name, extents, dtype))
 
 
 def _turn(writer: TileWriter) -> None:

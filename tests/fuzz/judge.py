@@ -86,12 +86,18 @@ def targets_of(seed: int, each: int = 2) -> tuple[str, ...]:
 
 def run(way: Callable[..., Any], arguments: Sequence[Any], **options: Any) -> list[np.ndarray]:
     """What one way returns, and leaves in the arrays given."""
-    given = [argument.copy() if isinstance(argument, np.ndarray) else argument for argument in arguments]
+    given = [_copied(argument) for argument in arguments]
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         result = way(*given, **options)
     results = [] if result is None else list(result) if isinstance(result, tuple) else [result]
     return [np.asarray(array) for array in (*results, *given) if isinstance(array, np.ndarray)]
+
+
+def _copied(argument: Any) -> Any:
+    if isinstance(argument, list):
+        return [one.copy() for one in argument]
+    return argument.copy() if isinstance(argument, np.ndarray) else argument
 
 
 def different(program: TileProgram, found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> str | None:

@@ -20,7 +20,7 @@ from tilewright.ops.base import element, elementwise, same_shape, store_element
 SAMPLE = range(9000, 9032)
 PROOF, CHUNK = range(5000), 50
 
-OPEN: dict[int, str] = {9024: "halves of fragments that nobody filled"}
+OPEN: dict[int, str] = {}
 """Seeds of the sample that fail today, and why."""
 
 
@@ -49,7 +49,7 @@ def test_thousands_of_programs(first: int) -> None:
 
 
 def test_every_operator_dimension_and_stage_is_generated() -> None:
-    features = set().union(*(tile_fuzz.program_of(seed).features for seed in range(600)))
+    features = set().union(*(tile_fuzz.program_of(seed).features for seed in range(2000)))
     assert {words[1] for words in features if words[0] == "operator"} >= set(TILE_OPERATORS)
     for name, kind in (("reduce", 3), ("scan", 3)):
         spoken = {words[kind] for words in features if words[:2] == ("operator", name) and len(words) > kind}

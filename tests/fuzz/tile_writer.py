@@ -72,7 +72,8 @@ class TileWriter:
         self.declared: list[str] = []
         self.depth, self.level = 0, 0
         self.trip_stack: list[int] = []
-        self.rows_named: list[str] = []
+        self.placed: list[tuple[str, tuple[int, int], str]] = []
+        """Tensors that the kernel finds by pointers: name, extents, type."""
         self.tiles: list[Tile] = []
         self.scalars: list[Value] = []
         self.params: dict[str, Param] = {}
@@ -91,12 +92,14 @@ class TileWriter:
         self.sides = tuple(pick(sides) for _ in range(3))
         self.types = (*self.random.sample(NUMBERS, 3), pick(("float16", "float32", "int32", "int8", "bfloat16")))
         self.block_rows = pick(self.sides)
+        self.columns_of_grid = pick((1, 1, 1, 2))
+        self.slice_side = pick(self.sides)
+        if self.chance(0.4):  # as products like it
+            self.block_rows, self.slice_side = pick((16, 32, 64, 64, 128)), pick((16, 32, 32, 64))
         self.rows = pick(
             (0, 1, self.block_rows, self.block_rows, 2 * self.block_rows, 2 * self.block_rows + 3, self.block_rows + 1)
         )
         self.rows = max(self.rows, int(self.chance(0.9)))
-        self.columns_of_grid = pick((1, 1, 1, 2))
-        self.slice_side = pick(self.sides)
         self.depth_of_k = pick(
             (
                 0,
@@ -266,6 +269,13 @@ class TileWriter:
         self.params[name] = Param(name, f'T.Tensor({shape}, "{dtype}")', values, tells=frozenset(tells))
         return name
 
+    def table(self, count: int, extents: Sequence[int], dtype: str) -> str:
+        """A parameter that is a table of pointers to tensors of one shape, of small numbers."""
+        name = self.name("G")
+        values = [small(self.numbers, extents, dtype, 2) for _ in range(count)]
+        self.params[name] = Param(name, f"T.Tensor(({count},), T.ptr)", values)
+        return name
+
     def values(self, extents: Sequence[int], dtype: str, bound: float | None) -> np.ndarray:
         if bound is None or (bound >= max(map(abs, whole_range(dtype))) > 1 and not ALL[dtype].is_float):
             return edges(self.numbers, extents, dtype)
@@ -338,6 +348,10 @@ class TileWriter:
     def _source(self, tile: Tile, bound: float | None) -> tuple[str, list[str], list[str]]:
         """A tensor for a tile: its name, where the block's part begins, and its extents."""
         shape, dtype = tile.shape, tile.dtype
+        fits = [one for one in self.placed if one[2] == dtype and len(shape) == 2 and shape[0] == one[1][0]]
+        if fits and self.step is not None and shape[1] == self.slice_side and bound == 2 and self.chance(0.8):
+            name, extents, _ = self.random.choice(fits)
+            return name, ["0", f"{self.step} * BK"], list(map(str, extents))
         kinds = ["packed", "packed", "short", "same"]
         if len(shape) == 2 and shape[0] == self.block_rows:
             kinds += ["rows"] * 4

@@ -20,6 +20,8 @@ def to_device(value: Any) -> Any:
     """An array as a tensor on the GPU; anything else as it is."""
     import torch
 
+    if isinstance(value, list):  # what a table of pointers stands for
+        return [to_device(one) for one in value]
     if not isinstance(value, np.ndarray):
         return value
     bits, name = CARRIED.get(value.dtype, (None, ""))

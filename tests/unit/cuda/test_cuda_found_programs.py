@@ -10,6 +10,7 @@ import pytest
 
 import tilewright
 import tilewright.language as T
+from tilewright.errors import MissingCapability
 from tilewright.runtime import arguments
 
 
@@ -91,3 +92,27 @@ def test_outputs_decide_which_variant_is_emulated(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(arguments, "allocator_like", lambda example: lambda shape, dtype: placed(next(offsets)))
     for _ in range(2):
         assert (kernel.emulate(x) == 1).all()
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_atomics_of_types_that_no_gpu_combines_are_refused_by_name(whole: bool) -> None:
+    """They ended as an error of the machine's compiler."""
+
+    def program(X, D):
+        X: T.Tensor((32,), "int8")
+        D: T.Tensor((32,), "int8")
+        with T.Kernel(1, threads=64):
+            tile = T.alloc_shared((32,), "int8")
+            T.copy(X, tile)
+            if whole:
+                T.atomic_add(D, tile)
+            else:
+                for i in T.Parallel(32):
+                    T.atomic_add(D[i], tile[i])
+
+    given = (np.ones(32, np.int8), np.zeros(32, np.int8))
+    with pytest.raises(MissingCapability, match=r"sm_80 has no T\.atomic_add of int8, only of int32, uint32"):
+        compiled(program, "sm_80", *given).program
+    here = tilewright.jit(target="cpu")(program).compile(*given)
+    here(*given)
+    assert (given[1] == 1).all()

@@ -6,8 +6,9 @@ The machine is asked for what a word needs, by capability; what is merely slow o
 from __future__ import annotations
 
 from tilewright.errors import MissingCapability
-from tilewright.ir.nodes import Call, Function, Kernel, Statement, TileOperator
+from tilewright.ir.nodes import Call, Function, Kernel, Region, Statement, TileOperator
 from tilewright.ir.visitor import children, kernels
+from tilewright.ops.atomic import Atomic
 from tilewright.passes.context import Context
 
 NEEDS: dict[str, tuple[str, str, str]] = {
@@ -32,6 +33,15 @@ NEEDS: dict[str, tuple[str, str, str]] = {
     **dict.fromkeys(("grid_sync",), ("cooperative_launch", "meetings of a whole grid (T.sync_grid)", "two T.Kernel")),
 }  # fmt: skip
 """For each function the capability it needs, what that is called, and what to write instead."""
+
+
+_WORDS = ("int32", "uint32", "int64", "uint64")
+ATOMIC_TYPES: dict[str, tuple[str, ...]] = {
+    "atomic_add": (*_WORDS, "float16", "bfloat16", "float32", "float64"),
+    **dict.fromkeys(("atomic_max", "atomic_min"), (*_WORDS, "float32")),
+    **dict.fromkeys(("atomic_and", "atomic_or", "atomic_xor", "atomic_exchange"), _WORDS),
+}
+"""What memory that threads share combines."""
 
 
 def check_words(function: Function, context: Context) -> Function:
@@ -74,5 +84,19 @@ def _check(node: object, statement: Statement | Kernel, context: Context) -> Non
             raise MissingCapability(
                 f"{context.arch.name} has no {what}", span=statement.span, hint=f"{above}write {instead}"
             )  # fmt: skip
+    if isinstance(node, Atomic):
+        _check_atomic(f"atomic_{node.kind}", node.destination, node, context)
+    if isinstance(node, Call) and node.function in ATOMIC_TYPES and isinstance(node.arguments[0], Region):
+        _check_atomic(node.function, node.arguments[0], statement, context)
     for child in children(node):
         _check(child, child if isinstance(child, Statement) else statement, context)
+
+
+def _check_atomic(word: str, place: Region, statement: Statement | Kernel, context: Context) -> None:
+    """Whether the machine combines elements of this type where many threads do at once."""
+    known = ATOMIC_TYPES[word]
+    if context.arch.has("threads") and place.dtype.name not in known:
+        raise MissingCapability(
+            f"{context.arch.name} has no T.{word} of {place.dtype}, only of {', '.join(known)}",
+            span=statement.span, hint="combine into a tensor of a wider type, and convert behind it",
+        )  # fmt: skip
