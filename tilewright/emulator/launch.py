@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from tilewright.emulator.lines import line_table
 from tilewright.emulator.reports import OPERATIONS, Labels, Named, Report, in_order, make_report
@@ -57,18 +58,24 @@ class _Memory:
     def __init__(self, arrays: Sequence[np.ndarray]) -> None:
         self.arrays = list(arrays)
         self.tables: list[np.ndarray] = []
+        self.spans = [
+            byte_bounds(array) for array in self.arrays
+        ]  # as they lie: rows may have gaps, columns may come first
         offsets, at = [], GUARD
-        for array in self.arrays:
-            offsets.append(at + array.ctypes.data % LEAST_ALIGNMENT)  # a misaligned array stays one
-            at += (array.nbytes + LEAST_ALIGNMENT + GUARD + 255) // 256 * 256
+        for low, high in self.spans:
+            offsets.append(at + low % LEAST_ALIGNMENT)  # a misaligned array stays one
+            at += (high - low + LEAST_ALIGNMENT + GUARD + 255) // 256 * 256
         self.bytes = at + GUARD
         self.base = core(options().compiler).tw_reserve(self.bytes)
         if not self.base:
             raise EmulationFailed(f"no {self.bytes} bytes of memory for the kernel's arrays")
-        self.addresses = [self.base + offset for offset in offsets]
-        for array, address in zip(self.arrays, self.addresses):
-            contiguous = np.ascontiguousarray(array)
-            ctypes.memmove(address, contiguous.ctypes.data, array.nbytes)
+        self.lows = [self.base + offset for offset in offsets]
+        self.addresses = [
+            place + array.ctypes.data - low
+            for array, place, (low, _) in zip(self.arrays, self.lows, self.spans, strict=True)
+        ]
+        for place, (low, high) in zip(self.lows, self.spans, strict=True):
+            ctypes.memmove(place, low, high - low)
 
     def find(self, array: np.ndarray) -> int:
         """Arena address of an array that was given."""
@@ -79,9 +86,9 @@ class _Memory:
 
     def translate(self, address: int) -> int:
         """Arena address of an address inside one of the arrays."""
-        for array, place in zip(self.arrays, self.addresses):
-            if array.ctypes.data <= address < array.ctypes.data + max(array.nbytes, 1):
-                return place + address - array.ctypes.data
+        for place, (low, high) in zip(self.lows, self.spans, strict=True):
+            if low <= address < max(high, low + 1):
+                return place + address - low
         raise EmulationFailed(
             f"a tensor map or an entry of a table of pointers is {address:#x}, outside of every array",
             hint="pass the array in `memory`",
@@ -96,11 +103,10 @@ class _Memory:
         self.tables = list(tables)
 
     def copy_back(self) -> None:
-        for array, address in zip(self.arrays, self.addresses):
-            if any(array is table for table in self.tables):
-                continue
-            if array.flags.writeable:
-                array[...] = np.frombuffer(ctypes.string_at(address, array.nbytes), array.dtype).reshape(array.shape)
+        for array, place, address, (low, high) in zip(self.arrays, self.lows, self.addresses, self.spans, strict=True):
+            if array.flags.writeable and array.size and all(array is not table for table in self.tables):
+                memory = ctypes.string_at(place, high - low)
+                array[...] = np.ndarray(array.shape, array.dtype, memory, address - place, array.strides)
 
     def release(self) -> None:
         core(options().compiler).tw_release(self.base, self.bytes)
@@ -278,7 +284,10 @@ def run(
 
         promises = [promises_of(array) for array in arrays]
         allocations = (Allocation * max(len(arrays), 1))(
-            *[Allocation(a, a + x.nbytes, kept) for a, x, kept in zip(space.addresses, arrays, promises, strict=True)]
+            *[
+                Allocation(place, place + high - low, kept)
+                for place, (low, high), kept in zip(space.lows, space.spans, promises, strict=True)
+            ]
         )
         order = make_launch(
             grid=sizes[0], block=sizes[1], cluster=sizes[2], warp_size=warp_size(vocabulary), shared_bytes=shared_bytes, shared_base=1024, check=check,

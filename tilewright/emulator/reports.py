@@ -205,7 +205,7 @@ KINDS: dict[str, tuple[Callable[[Mapping[str, Any], Labels], str], str]] = {
         "read it by an ordinary load, and leave out TW_RESTRICT, or let another kernel write it",
     ),
     "unwritten-shared": (lambda f, n: f"{_where(f['address'], n)} is read but nothing was written there", "fill the tile first, or guard the read"),
-    "unwritten-register": (lambda f, n: "registers of a fragment are read before they hold a value", "fill the fragment first"),
+    "unwritten-register": (lambda f, n: "a variable, or registers of a fragment, are read before they hold a value", "give the variable a first value, or fill the fragment first"),
     "register-index": (lambda f, n: f"index {f['index']} is outside a fragment or an array of registers", "correct the index; registers have no address on the device"),
     "division-by-zero": (lambda f, n: "an integer is divided by zero", "guard the division"),
     "accumulator-read": (

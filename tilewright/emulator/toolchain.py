@@ -20,6 +20,7 @@ from pathlib import Path
 
 from tilewright import processes
 from tilewright.cache import cached, digest
+from tilewright.emulator.unset import follow_unset
 from tilewright.errors import CompilerNotFound, EmulationFailed, near
 from tilewright.options import options
 from tilewright.targets.emulation import Vocabulary
@@ -237,7 +238,7 @@ def compile_text(source: str, kernel: str, vocabulary: Vocabulary, check: bool, 
     compiler = find_compiler(wanted)
     library = core_path(wanted)
     flags = (*TEXT_FLAGS, *(CHECK_FLAGS if check else PLAIN_FLAGS))
-    whole = f'#line 1 "{name}"\n{source}\n'
+    whole = f'#line 1 "{name}"\n{follow_unset(source) if check else source}\n'
     instance = "" if kernel.isidentifier() else kernel
     headers = b"".join(map(_contents, vocabulary.folders)) + (HOST / "core" / "interface.h").read_bytes()
     key = digest("emulated text", whole, instance, headers, ENTRY, repr(compiler), repr(flags), str(library))

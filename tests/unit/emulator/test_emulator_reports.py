@@ -10,12 +10,14 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import tilewright
 import tilewright.language as T
 from tilewright.emulator import Emulation, Named, Report, TensorMap, emulate, run
+from tilewright.emulator.unset import follow_unset
 from tilewright.errors import EmulationError, EmulationFailed, InvalidTensorMap
 from tilewright.targets.cuda.tma import Swizzle
 
@@ -164,6 +166,8 @@ MISTAKES = [
     Mistake("register-count", "setmaxnreg_dec<@>();", "40", "36", threads=128, options={"registers": 168}),
     Mistake("register-direction", "setmaxnreg_@<160>();", "dec", "inc", threads=128, options={"registers": 168}),
     Mistake("deadlock", "if (t < 128) setmaxnreg_dec<@>(); else setmaxnreg_inc<208>();", "40", "128", threads=256, options={"registers": 128}),
+    Mistake("unwritten-register", "int x@; if (t >= 32) x = t;\nY[t] = x; // MARK", " = 0", ""),
+    Mistake("unwritten-register", "half x, y; x = half{1}; if (t != 3) y = x; @ Y[t] = int(x.bits + y.bits);", "y = x;", ""),
     # What is asynchronous reads its source, and writes its destination, until it is complete.
     Mistake("overwritten", "cp_async<4>(base + 4 * t, Y + t); cp_async_commit(); @\nY[t] = 5; // MARK\ncp_async_wait<0>();", "cp_async_wait<0>();", ""),
     Mistake("overwritten", RING.replace("tma_load(base, map, full, 0, 0)", "bulk_load(base, Y, 1024, full)") + "@ Y[t] = 5; mbarrier_wait(full, 0);", "mbarrier_wait(full, 0);", ""),
@@ -232,6 +236,27 @@ def test_restricted_memory_is_not_written_under_another_name(parameters: str, mi
     assert kinds(found) == ({"constant-written"} if mistaken else set())
     found = run(HEAD + text.replace("@", parameters), "kernel", [x, x.copy()], **launch)
     assert not found.reports
+
+
+def test_variables_without_a_value_are_found_in_any_layout_of_a_text() -> None:
+    text = """struct Pair { int a; float b; };
+void f(int n) { // float c;
+  float d; for (int i; i < n; ++i) { uint32_t e,
+    g; if (n) { bool h = true; int k; } }
+#define LOOKED 1
+  double m;
+  return; }
+int outside;"""
+    followed = re.findall(r"tw_unset_(\w+)\(", follow_unset(text))
+    assert followed == ["d", "e", "g", "k", "m"] and follow_unset(text).count("\n") == text.count("\n")
+
+
+def test_columns_first_and_small_floats_lie_as_they_are() -> None:
+    x = np.asfortranarray(np.random.default_rng(1).standard_normal((16, 32)).astype(ml_dtypes.float8_e4m3fn))
+    y, z = np.zeros(512, np.uint8), np.zeros((16, 32), ml_dtypes.float8_e4m3fn, order="F")[::2]
+    text = "TW_KERNEL(512, 1) kernel(const uint8_t* X, uint8_t* Y, uint8_t* Z) { const int t = threadIdx.x; Y[t] = X[t]; if (t % 2 == 0) Z[t] = X[t]; }"
+    emulate(HEAD + text, "kernel", [x, y, z], grid=1, block=512)
+    assert y.tobytes() == x.tobytes(order="F") and z.tobytes() == x[::2].tobytes()
 
 
 def test_a_deadlock_says_who_waits_for_what() -> None:

@@ -192,5 +192,11 @@ void tw_grid_wait(struct TwSite site);
 void tw_grid_launch(struct TwSite site);
 #ifdef __cplusplus
 }
+/* Behind the declaration of a variable without a first value: follows it as registers, so that a read before the first write is seen. */
+struct TwUnset {
+  void* low;
+  TwUnset(void* variable, tw_u32 bytes) : low(variable) { tw_registers_enter(variable, bytes); }
+  ~TwUnset() { tw_registers_leave(low); }
+};
 #endif
 #endif
