@@ -24,9 +24,12 @@ from tilewright.targets.cuda.tma import descriptor
 
 
 def emulate_program(
-    program: Program, values: list[Any], bound: Bound | None = None, **options: Any
+    program: Program, values: list[Any], bound: Bound | None = None, *, launches: int = 1, **options: Any
 ) -> list[np.ndarray]:
     """Run on host arrays, written in place where the program writes them; returns its outputs, those of `bound` where a call is bound already.
+
+    With several `launches` every one begins with the same values, and finds what the one before left in the workspaces that
+    are kept between launches: what it returns is the last one's.
 
     Raises
     ------
@@ -75,11 +78,14 @@ def emulate_program(
 
     runs = SideBySide()
     workspaces: list[np.ndarray] = []
+    left: dict[int, np.ndarray] = {}  # kept workspaces, by the order in which they are asked for
     kept = counted_workspaces(program.final)
 
     def workspace(buffer: Buffer, size: int) -> np.ndarray:
         # Numbers out of other programs are no numbers here: memory that is not the program's own is full of ones.
         made = np.full(size, 0 if buffer in kept else 255, np.uint8)
+        if buffer in kept:
+            made = left.setdefault(len(workspaces), made)
         workspaces.append(made)
         tensors.append((made, Named(buffer.name, *_rows(buffer, size))))
         return made
@@ -99,7 +105,13 @@ def emulate_program(
         for param, array in arrays.items()
         if isinstance(param, Buffer) and isinstance(array, np.ndarray) and not param.packed
     ]
-    HostProgram(program.final, launch, workspace, _describe).run(entry)
+    first = [array.copy() for array in flat.values()]
+    for _ in range(launches):
+        for array, value in zip(flat.values(), first, strict=True):
+            if array.flags.writeable:
+                array[...] = value
+        workspaces.clear()
+        HostProgram(program.final, launch, workspace, _describe).run(entry)
     return bound.outputs
 
 

@@ -176,6 +176,28 @@ def _bits(problem: Problem) -> bytes:
     return b"".join(array.tobytes() for array in problem.outputs)
 
 
+def _launched_again(
+    kernel: Kernel, problem: Problem, attempt: Problem, text: str | None, **options: Any
+) -> tuple[str, str] | None:
+    """What a second launch says, with outputs as they were, where the first one changed anything else: a counter, a flag."""
+    if not correct(attempt):
+        return None
+    changed = any(
+        isinstance(after, np.ndarray)
+        and all(after is not one for one in attempt.outputs)
+        and before.tobytes() != after.tobytes()
+        for before, after in zip(problem.arguments, attempt.arguments, strict=True)
+    )
+    if not changed:
+        return None
+    for before, after in zip(problem.outputs, attempt.outputs, strict=True):
+        after[...] = before
+    found = kernel.run(attempt, text, workers=1, **options)
+    if found.reports:
+        return "reported", ",".join(sorted({report.kind for report in found.reports})) + " at the second launch"
+    return None if correct(attempt) else ("wrong", "second launch")
+
+
 def judge(
     kernel: Kernel, problem: Problem, expected: bytes, planted: Planted, schedules: int = HARMLESS_SCHEDULES
 ) -> tuple[str, str]:
@@ -198,7 +220,13 @@ def judge(
         found = kernel.run(attempt, planted.text, schedule=schedule, seed=4 + i, workers=1, poison=poison, **options)
         if found.reports:
             return "reported", ",".join(sorted({report.kind for report in found.reports}))
-        if _bits(attempt) != expected:
+        bits = _bits(attempt)
+        again = _launched_again(
+            kernel, problem, attempt, planted.text, schedule=schedule, seed=4 + i, poison=poison, **options
+        )
+        if again:
+            return again
+        if bits != expected:
             return ("wrong" if not correct(attempt) else "missed"), f"{schedule} {4 + i}"
     return "harmless", ""
 

@@ -105,9 +105,18 @@ def judge(one: Prepared, site: Site, schedules: int = HARMLESS_SCHEDULES) -> tup
             return "invalid", type(error).__name__
         if program.source.text == one.kernel.program.source.text:
             return "invalid", "the text is the same"
-    for schedule, seed, poison in _schedules(schedules):
+    for schedule, seed, poison, launches in _schedules(schedules):
         try:
-            found = _run(program, one.arguments, planted, schedule=schedule, seed=seed, poison=poison, seconds=10.0)
+            found = _run(
+                program,
+                one.arguments,
+                planted,
+                schedule=schedule,
+                seed=seed,
+                poison=poison,
+                seconds=10.0,
+                launches=launches,
+            )
         except EmulationError as error:
             return "reported", ",".join(sorted({report.kind for report in error.reports}))
         except TilewrightError as error:
@@ -123,11 +132,12 @@ MOST = 72
 """Faults of a kernel's text; half as many again are planted before channels are lowered."""
 
 
-def _schedules(count: int) -> Iterator[tuple[str, int, int]]:
+def _schedules(count: int) -> Iterator[tuple[str, int, int, int]]:
+    """Schedule, seed, what memory is poisoned with, and launches: what harms only the next launch is not found by one."""
     for schedule, seed in TRIED:
-        yield schedule, seed, 0x7FF7A5A57FF7A5A5
+        yield schedule, seed, 0x7FF7A5A57FF7A5A5, 1
     for i in range(count):
-        yield ("late", "early", "random")[i % 3], 4 + i, random.Random(i).getrandbits(64)
+        yield ("late", "early", "random")[i % 3], 4 + i, random.Random(i).getrandbits(64), 2
 
 
 def hunt(most: int = MOST, names: set[str] | None = None, sample: int | None = None, seed: int = 0) -> list[Verdict]:

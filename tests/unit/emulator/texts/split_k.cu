@@ -37,6 +37,7 @@ TW_KERNEL(128, 1) split_k(const int8_t* A, const int8_t* B, int32_t* C, int32_t*
   sync_threads();
   if (*last == uint32_t(splits - 1)) {
     fence_device();
+    if (threadIdx.x == 0) counters[tile] = 0;
     for (int i = threadIdx.x; i < BM * BN; i += 128) {
       int32_t sum = 0;
       for (int s = 0; s < splits; ++s) sum += workspace[(tile * splits + s) * BM * BN + i];
