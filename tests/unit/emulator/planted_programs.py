@@ -105,26 +105,30 @@ def judge(one: Prepared, site: Site, schedules: int = HARMLESS_SCHEDULES) -> tup
             return "invalid", type(error).__name__
         if program.source.text == one.kernel.program.source.text:
             return "invalid", "the text is the same"
+    return verdict(program, one.arguments, planted, one.expected, one.program.bound, schedules)
+
+
+def verdict(
+    program: compiler.Program,
+    arguments: Sequence[Any],
+    planted: int | None,
+    expected: Sequence[np.ndarray],
+    bound: float,
+    schedules: int = HARMLESS_SCHEDULES,
+) -> tuple[str, str]:
+    """What becomes of a program that may be wrong, under the schedules of the hunt."""
     for schedule, seed, poison, launches in _schedules(schedules):
+        how = {"schedule": schedule, "seed": seed, "poison": poison, "seconds": 10.0, "launches": launches}
         try:
-            found = _run(
-                program,
-                one.arguments,
-                planted,
-                schedule=schedule,
-                seed=seed,
-                poison=poison,
-                seconds=10.0,
-                launches=launches,
-            )
+            found = _run(program, arguments, planted, **how)
         except EmulationError as error:
             return "reported", ",".join(sorted({report.kind for report in error.reports}))
         except TilewrightError as error:
             return "invalid", f"{type(error).__name__}: {error}"[:200]
-        if differences(found, one.expected, one.program.bound):
-            return "wrong", f"{schedule} {seed}"
-        if differences(found, one.expected, 0.0):
-            return "missed", f"{schedule} {seed}"
+        if differences(found, expected, bound):
+            return "wrong", f"{schedule} {seed}, {launches} launches"
+        if differences(found, expected, 0.0):
+            return "missed", f"{schedule} {seed}, {launches} launches"
     return "harmless", ""
 
 

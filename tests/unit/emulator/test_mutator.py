@@ -1,0 +1,53 @@
+"""The mutator reaches everything that orders, and the mutants of emitted texts are killed or equivalent."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from emulator_kernels import KERNELS
+from mutator import OPERATORS, mutants
+from planted_kernels import kernels_to_plant_in
+from planted_texts import hunt
+
+ORDERS = re.compile(r"\b(?:\w+_)?(?:fence|wait|arrive|sync|commit|init|expect_tx|release)\w*(?:<[^;(]*>)?\(")
+
+
+def test_every_call_that_orders_is_left_out_once() -> None:
+    for kernel in KERNELS:
+        lines = kernel.text.split("\n")
+        touched = {
+            mutant.line for mutant in mutants(kernel.text) if mutant.operator in ("removed", "weakened", "parity")
+        }
+        for number, line in enumerate(lines, 1):
+            code = line.split("//")[0]
+            if ORDERS.search(code) and not code.startswith(("#", "using", "template", "TW_KERNEL")):
+                assert number in touched, f"{kernel.name}:{number} {code}"
+
+
+def test_a_mutant_differs_in_one_place_and_keeps_the_lines() -> None:
+    seen = set()
+    for kernel in KERNELS:
+        lines = kernel.text.split("\n")
+        for mutant in mutants(kernel.text):
+            seen.add(mutant.operator)
+            other = mutant.text.split("\n")
+            assert len(other) == len(lines)
+            changed = [i for i, (a, b) in enumerate(zip(lines, other, strict=True), 1) if a != b]
+            assert changed and changed[-1] - changed[0] <= 1 and mutant.line in (changed[0], changed[-1])
+    assert seen >= {change.__name__ for change in OPERATORS} | {"moved", "restricted"}
+
+
+MISSED = 0.03
+"""Of the mutants that change a result, how many may change it within its bounds and be reported by nobody."""
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(
+    "number", range(len(kernels_to_plant_in())), ids=lambda number: kernels_to_plant_in()[number][0].name
+)
+def test_mutants_of_emitted_texts_are_killed(number: int) -> None:
+    verdicts = hunt(number, 60, seed=number)
+    missed = [f"{mutant.line} {mutant.operator}: {mutant.what}" for mutant, said, _ in verdicts if said == "missed"]
+    killed = sum(said in ("reported", "wrong", "hung", "crashed") for _, said, _ in verdicts)
+    assert len(missed) <= MISSED * (killed + len(missed)), missed
