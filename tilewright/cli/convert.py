@@ -18,6 +18,12 @@ def run_convert(given: argparse.Namespace, terminal: Terminal) -> int:
         raise InvalidCheckpoint(
             f"{given.checkpoint!r} names no checkpoint", hint="a safetensors or GGUF file, or a directory of shards"
         )
+    if not given.output and source.name in ("", ".."):
+        beside = f"../{_beside(source).name}" if source.name == "" else str(_beside(source))
+        raise InvalidCheckpoint(
+            f"{given.checkpoint!r} says where the checkpoint is and not what it is called: its result would be outside of this folder",
+            hint=f"-o PATH says where, {beside} for example",
+        )
     output = Path(given.output) if given.output else _beside(source)
     done = convert_checkpoint(source, output, given.scheme, skip=given.skip or SKIPPED, overwrite=given.overwrite)
     terminal.write(

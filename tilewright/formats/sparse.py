@@ -7,7 +7,7 @@ instruction wants in its lanes is `metadata_word`.
 Of elements that a matrix unit takes as 32 bits (``tfloat32``) one of every *two* is kept, and the nibble of such a group names the
 halves of what is kept: 4 the first element, 14 the second.  `group_of` says which pattern goes with a type.
 
-Source: `hardware.md`, section 8.
+Source: NVIDIA's manual of PTX, mma.sp.
 """
 
 from __future__ import annotations

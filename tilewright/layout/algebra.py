@@ -208,7 +208,7 @@ def invert(layout: Layout) -> Layout:
     """From locations to elements: a layout of shape (extents of the places) whose memory is the row-major element.
 
     Only for bijective layouts without replicas, partials or a swizzle; dimensions come in the order of
-    ``layout.places``.
+    its ``places``.
     """
     if layout.replicas or layout.partials or layout.swizzle is not None or not layout.is_bijective:
         raise InvalidLayout(f"{layout} has no inverse layout", hint="ask `coordinates` for the element at a location")

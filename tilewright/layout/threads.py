@@ -120,7 +120,7 @@ def shared_rows(shape: Sequence[int], bits: int, span_bytes: int | None = None) 
     Swizzled tiles are cut into columns of one span, one column after the other, whose 16-byte chunks are permuted
     by the row: what TMA writes and wgmma reads, and what eight rows of a matrix read without bank conflicts.
 
-    Source: `hardware.md` 6.2 and 3.
+    Source: NVIDIA's manual of PTX, on tensors' swizzling modes and on the layouts of wgmma's operands in shared memory.
     """
     if span_bytes is None:
         dimensions = []

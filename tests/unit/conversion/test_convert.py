@@ -227,7 +227,7 @@ def test_what_has_no_name_is_no_checkpoint(source: str, capsys: pytest.CaptureFi
     assert capsys.readouterr().err.startswith(f"error: '{source}' names no checkpoint\n")
 
 
-@pytest.mark.parametrize("source", ["Llama-3.1-8B", ".", "../Llama-3.1-8B/"])
+@pytest.mark.parametrize("source", ["Llama-3.1-8B", "../Llama-3.1-8B/"])
 def test_the_result_is_beside_the_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], source: str
 ) -> None:
@@ -235,6 +235,22 @@ def test_the_result_is_beside_the_source(
     monkeypatch.chdir(tmp_path if source == "Llama-3.1-8B" else tmp_path / "Llama-3.1-8B")
     assert main(["convert", source, "--scheme", "w8a16"]) == 0
     assert sorted(os.listdir(tmp_path)) == ["Llama-3.1-8B", "Llama-3.1-8B-tilewright"]
+
+
+@pytest.mark.parametrize("source", [".", "./", "..", "../"])
+def test_nothing_is_written_outside_of_this_folder_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], source: str
+) -> None:
+    dense_checkpoint(tmp_path / "Llama-3.1-8B")
+    (tmp_path / "Llama-3.1-8B" / "inside").mkdir()
+    monkeypatch.chdir(tmp_path / "Llama-3.1-8B" / ("inside" if ".." in source else ""))
+    assert main(["convert", source, "--scheme", "w8a16"]) == 1
+    said = capsys.readouterr().err
+    assert f"error: {source!r} says where the checkpoint is and not what it is called" in said
+    assert "help: -o PATH says where, " in said and "Llama-3.1-8B-tilewright for example" in said
+    assert os.listdir(tmp_path) == ["Llama-3.1-8B"]
+    assert main(["convert", source, "--scheme", "w8a16", "-o", str(tmp_path / "asked")]) == 0
+    assert sorted(os.listdir(tmp_path)) == ["Llama-3.1-8B", "asked"]
 
 
 def test_a_single_file_is_named_where_nothing_is_to_convert(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_block_of_warps_with_a_replicated_operand() -> None:
 
 
 def tma_offset(row: int, byte: int, rows: int, span: int) -> int:
-    """Boxes of `span` bytes, swizzled on byte offsets as hardware.md says."""
+    """Boxes of `span` bytes, swizzled on byte offsets as NVIDIA's engine does it."""
     offset = byte // span * rows * span + row * span + byte % span
     return offset ^ (((offset >> 7) & {128: 7, 64: 3, 32: 1}[span]) << 4)
 

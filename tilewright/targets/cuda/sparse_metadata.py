@@ -6,7 +6,7 @@ A step of k has 4 bytes a row for elements of 16 and 32 bits, 8 for bytes.  Of b
 lanes count.  Of the others two lanes of a quad have all of a step, a halfword of row g and one of row g + 8 each, and the selector
 says which two: where instructions have one, lanes 0 and 1 hold what belongs to a step and lanes 2 and 3 what belongs to the next.
 
-Source: `hardware.md`, section 8.
+Source: NVIDIA's manual of PTX, mma.sp; which lanes' words count was measured (`tests/gpu/cuda_facts_sparse.py`).
 """
 
 from __future__ import annotations

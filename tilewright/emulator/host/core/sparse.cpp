@@ -1,4 +1,4 @@
-// Metadata words of sparse matrix instructions, nibble by nibble (hardware.md, section 8).
+// Metadata words of sparse matrix instructions, nibble by nibble (NVIDIA's manual of PTX, mma.sp).
 #include "sparse.h"
 
 namespace emulator {

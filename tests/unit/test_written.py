@@ -1,0 +1,153 @@
+"""What is written: tables in docs are well formed, and every file that a page or a docstring names is there."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+FENCE = re.compile(r"^(```.*?^```|    .*?$)", re.DOTALL | re.MULTILINE)
+
+
+def cells(line: str) -> int:
+    """Cells of a row: a bar separates them, in code too, unless a backslash stands before it."""
+    return len(re.findall(r"(?<!\\)\|", line)) - 1
+
+
+def broken_rows(text: str) -> Iterator[str]:
+    lines = re.sub(
+        r"^```.*?^```$", lambda found: "\n" * found[0].count("\n"), text, flags=re.DOTALL | re.MULTILINE
+    ).split("\n")
+    width = None
+    for number, line in enumerate(lines, 1):
+        if not line.startswith("|"):
+            if width is not None and line.strip():
+                yield f"{number}: a line that is no row stands in a table: {line[:60]}"
+            width = None
+            continue
+        if width is None:
+            separator = lines[number] if number < len(lines) else ""
+            if not re.fullmatch(r"\|(\s*:?-+:?\s*\|)+", separator):
+                yield f"{number}: a row without a head: {line[:60]}"
+            elif number > 1 and lines[number - 2].strip():
+                yield f"{number}: a table that no empty line precedes: {line[:60]}"
+            width = cells(line)
+        if not line.rstrip().endswith("|") or cells(line) != width:
+            yield f"{number}: {cells(line)} cells where the head has {width}: {line[:60]} ... {line[-30:]}"  # fmt: skip
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tables_are_well_formed(page: Path) -> None:
+    assert not list(broken_rows(page.read_text(encoding="utf-8")))
+
+
+def test_broken_tables_are_seen() -> None:
+    good = "| a | b |\n| --- | --- |\n| 1 | `x \\| y` |\n"
+    assert not list(broken_rows(f"text\n\n{good}\ntext"))
+    for bad in (
+        good + "| 1 |\n",
+        good + "text\n",
+        f"text\n{good}",
+        "| 1 | 2 |\n",
+        good + "| 1 | `x | y` |\n",
+        good + "| 1 | 2\n",
+    ):
+        assert list(broken_rows(bad)), bad  # fmt: skip
+
+
+# Files and names -----------------------------------------------------------------------------------------
+
+TRACKED = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split("\n")
+FILES = [name for name in TRACKED if name] or [str(one.relative_to(ROOT)) for one in ROOT.rglob("*") if one.is_file()]
+ENDS = {name[place:] for name in FILES for place in [0, *(found.end() for found in re.finditer("/", name))]}
+FOLDERS = {str(parent) for name in FILES for parent in Path(name).parents} - {"."}
+ENDINGS = ("py", "md", "cu", "cuh", "h", "tile", "svg", "toml")
+NAMED = re.compile(rf"(?<![\w/.<>*-])((?:[\w.-]+/)*[\w*.-]*[\w*]\.(?:{'|'.join(ENDINGS)}))(?![\w/-]|\.\w)")
+FOLDER = re.compile(r"`{1,2}((?:[\w.-]+/)+)`{1,2}")
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+
+OTHERS = {
+    "cuda.h": "NVIDIA's", "cuda_occupancy.h": "NVIDIA's", "dlpack.h": "DLPack's", "gguf.md": "ggml's", "jit.py": "named because it is not there",
+    "tour.py": "what the page's kernel would be in", "test.tile": "what programs of tests are called", "shared/": "beside the repository",
+    "tilewright_wgmma_n256_f32_bf16_bf16.cuh": "written when it is needed",
+}  # fmt: skip
+"""Files that are named and are not here, with the reason."""
+
+
+def is_there(name: str, page: Path) -> bool:
+    """Whether a name is that of a file here: from the root, from the page, or the end of a path."""
+    if "*" not in name:
+        return name in ENDS or (page.parent / name).exists()
+    whole = re.compile("(?:.*/)?" + re.escape(name).replace(r"\*", "[^/]*"))
+    return any(whole.fullmatch(one) for one in FILES)
+
+
+@functools.cache
+def texts() -> list[tuple[Path, str]]:
+    """Every page, and every docstring of the package and of what tests it."""
+    made = [(page, page.read_text(encoding="utf-8")) for page in PAGES]
+    for name in FILES:
+        if (
+            name.endswith(".py")
+            and name.startswith(("tilewright/", "tests/", "benchmarks/"))
+            and (ROOT / name).is_file()
+        ):
+            tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
+            kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+            found = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds)]
+            made.append((ROOT / name, "\n".join(text for text in found if text)))
+    return made
+
+
+def test_files_that_are_named_are_there() -> None:
+    missing = []
+    for page, text in texts():
+        for name in {*NAMED.findall(text), *(LINK.findall(text) if page.suffix == ".md" else ())}:
+            if name.rpartition("/")[2] not in OTHERS and not is_there(name, page):
+                missing.append(f"{page.relative_to(ROOT)} names {name}")
+        for folder in FOLDER.findall(text):
+            if folder not in OTHERS and not any(f"/{one}/".endswith(f"/{folder}") for one in FOLDERS):
+                missing.append(f"{page.relative_to(ROOT)} names {folder}")
+    assert not missing, "\n".join(sorted(missing))
+
+
+DOTTED = re.compile(r"`{1,2}((?:tilewright\.)?[a-z_]+(?:\.\w+)+)(?:\([^`]*\))?`{1,2}")
+ROOMS = {
+    one.stem for one in (ROOT / "tilewright").iterdir() if one.suffix in ("", ".py") and not one.stem.startswith("_")
+}
+
+
+def resolves(name: str) -> bool:
+    """Whether a dotted name is that of a module, or of what is in one."""
+    parts = name.removeprefix("tilewright.").split(".")
+    for count in range(len(parts), -1, -1):
+        try:
+            found: Any = importlib.import_module(".".join(["tilewright", *parts[:count]]))
+        except ImportError:
+            continue
+        for part in parts[count:]:
+            fields = getattr(found, "__dataclass_fields__", {}) | getattr(found, "__annotations__", {})
+            if not hasattr(found, part) and part not in fields:
+                return False
+            found = getattr(found, part, None)
+        return True
+    return False
+
+
+def test_names_that_are_spoken_of_are_there() -> None:
+    missing = []
+    for page, text in texts():
+        for name in set(DOTTED.findall(text)):
+            ours = name.startswith("tilewright.") or name.partition(".")[0] in ROOMS
+            if ours and name.rpartition(".")[2] not in ENDINGS and not resolves(name):
+                missing.append(f"{page.relative_to(ROOT)} names {name}")
+    assert not missing, "\n".join(sorted(missing))
