@@ -16,13 +16,15 @@ from tilewright.cli import demo_gpu
 from tilewright.cli.contestants import Contestant
 from tilewright.cli.terminal import Terminal
 from tilewright.kernels.matmul import linear
-from tilewright.kernels.quant_matmul import quant_matmul
 from tilewright.machine.arch import Arch
+from tilewright.matmul import PackedWeight, quant_matmul
 from tilewright.options import options, override
 from tilewright.progress import Progress
 from tilewright.quant import quantize
-from tilewright.runtime.kernel import Kernel
 from tilewright.targets.registry import resolve
+
+Multiply = Callable[[np.ndarray, np.ndarray], Any]
+"""Activations, and where their product is to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +35,20 @@ class Format:
     ----------
     label : as the table names it.
     codes, zeros : what `quantize` takes.
-    activations : the type in which products are taken, for the table.
-    factory : the kernel's.
+    activations : the type in which products are taken.
     """
 
     label: str
     codes: str
     zeros: str
     activations: str
-    factory: Callable[..., Kernel]
 
 
 FORMATS = (
-    Format("int4", "int4", "none", "int8", quant_matmul),
-    Format("uint4", "uint4", "middle", "int8", quant_matmul),
-    Format("uint4 + zeros", "uint4", "group", "int8", quant_matmul),
-    Format("int2", "int2", "none", "int8", quant_matmul),
+    Format("int4", "int4", "none", "int8"),
+    Format("uint4", "uint4", "middle", "int8"),
+    Format("uint4 + zeros", "uint4", "group", "int8"),
+    Format("int2", "int2", "none", "int8"),
 )
 
 
@@ -114,7 +114,8 @@ def packed_float(weight: np.ndarray, progress: Progress) -> Contestant:
     progress.step("float32: compiling")
     kernel = linear(*weight.shape)
     packed = kernel.pack(W=weight)
-    return Contestant("float32", "float32", weight, weight.nbytes / (1 << 20), _prepared(kernel, weight, [packed]))
+    prepare = _prepared(lambda a, c: kernel(a, packed, c), len(weight))
+    return Contestant("float32", "float32", weight, weight.nbytes / (1 << 20), prepare)
 
 
 def quantized(weight: np.ndarray, group: int, progress: Progress) -> Iterator[Contestant]:
@@ -123,25 +124,24 @@ def quantized(weight: np.ndarray, group: int, progress: Progress) -> Iterator[Co
         progress.step(f"{format.label}: quantising")
         made = quantize(weight, format.codes, group=group, zeros=format.zeros)
         progress.step(f"{format.label}: compiling")
-        kernel = format.factory(*weight.shape, weights=format.codes, group=group, zero=made.zero)
-        operands = [
-            kernel.pack(W=made.packed),
-            made.grouped_scales,
-            *([] if made.grouped_zeros is None else [made.grouped_zeros]),
-        ]
+        multiply = _product(PackedWeight.pack(made, "cpu"), format.activations)
         megabytes = made.bits_per_element * made.codes.size / 8 / (1 << 20)
-        prepare = _prepared(kernel, weight, operands)
-        yield Contestant(format.label, format.activations, made.dequantize(), megabytes, prepare)
+        yield Contestant(
+            format.label, format.activations, made.dequantize(), megabytes, _prepared(multiply, len(weight))
+        )
 
 
-def _prepared(
-    kernel: Kernel, weight: np.ndarray, operands: Sequence[np.ndarray]
-) -> Callable[[np.ndarray], Callable[[], np.ndarray]]:
+def _product(packed: PackedWeight, activations: str) -> Multiply:
+    """The product that everybody calls, with activations quantised in the same call."""
+    return lambda a, c: quant_matmul(a, packed, quantize=activations, out=c)
+
+
+def _prepared(product: Multiply, columns: int) -> Callable[[np.ndarray], Callable[[], np.ndarray]]:
     def prepare(a: np.ndarray) -> Callable[[], np.ndarray]:
-        c = np.empty((a.shape[0], weight.shape[0]), np.float32)
+        c = np.empty((a.shape[0], columns), np.float32)
 
         def multiply() -> np.ndarray:
-            kernel(a, *operands, c)
+            product(a, c)
             return c
 
         multiply()  # compiles
