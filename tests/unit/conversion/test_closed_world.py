@@ -19,8 +19,8 @@ from checkpoint_writers import Written, write_gptq, write_int8
 from more_writers import write_torchao_int4, write_torchao_intx
 
 from tilewright.checkpoints import open_checkpoint, save_safetensors
-from tilewright.conversion import convert_checkpoint
-from tilewright.conversion.layers import FORMS, read_layer, recognise
+from tilewright.conversion import convert_checkpoint, load_quantized
+from tilewright.conversion.layers import FORMS, declared_activations, read_layer, recognise
 from tilewright.conversion.settings import quantization_settings
 from tilewright.conversion.words import METHODS
 from tilewright.errors import InvalidTensor, MissingTensor, TilewrightError
@@ -277,3 +277,37 @@ def test_a_part_of_another_type_or_shape_is_refused(name: str) -> None:
                 if not layers:  # what is no weight any more is copied as it is: a tensor of bools, that no model takes
                     raise InvalidTensor("up is no weight: nothing to convert")
             assert isinstance(raised.value, (InvalidTensor, MissingTensor)), (part, what, raised.value)
+
+
+def test_torchao_says_of_each_tensor_what_its_activations_are(tmp_path: Path) -> None:
+    written, about = write_torchao_intx(np.random.default_rng(0), 8, 64, 32, 8)
+    said = json.loads(about)
+    tensors = {f"{layer}.{ending}": t for layer in ("up", "down") for ending, t in written.tensors.items()}
+    factors = np.random.default_rng(1).uniform(0.5, 2, 64).astype(np.float32)
+    tensors["up._weight_act_pre_scale"] = factors
+    dynamic = said | {
+        "_type": "Int8Tensor",
+        "_data": said["_data"] | {"act_quant_kwargs": {"_type": "QuantizeTensorToInt8Kwargs"}},
+    }
+    save_safetensors(tmp_path / "a.safetensors", tensors, {"up.weight": json.dumps(dynamic), "down.weight": about})
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": {"quant_method": "torchao"}}))
+    found = open_checkpoint(tmp_path)
+    layers = {layer.name: layer for layer in recognise(found, {"quant_method": "torchao"})}
+    assert declared_activations(found, layers["up"], {"quant_method": "torchao"}) == "int8"
+    assert declared_activations(found, layers["down"], {"quant_method": "torchao"}) is None
+    smoothed_up = read_layer(found, layers["up"], {})["up"].to_dense()
+    np.testing.assert_allclose(smoothed_up, written.weight * factors.astype(float), rtol=1e-14)
+    convert_checkpoint(tmp_path, tmp_path / "ours")
+    said_of_ours = open_checkpoint(tmp_path / "ours").config["quantization_config"]
+    assert said_of_ours["declared_activations"] == {"down": None, "up": "int8"}
+    torch = pytest.importorskip("torch")
+    for path in (tmp_path, tmp_path / "ours"):
+        model = torch.nn.ModuleDict({name: torch.nn.Linear(64, 8, bias=False) for name in ("up", "down")})
+        load_quantized(model, path, activations="declared")
+        assert (model["up"].quantize, model["down"].quantize) == ("int8", None)
+    said["_data"]["mystery"] = 3
+    save_safetensors(tmp_path / "a.safetensors", tensors, {"up.weight": json.dumps(said), "down.weight": about})
+    with pytest.raises(
+        InvalidTensor, match="up: a torchao IntxUnpackedToInt8Tensor with mystery, which nothing here reads"
+    ):
+        convert_checkpoint(tmp_path, tmp_path / "strange")

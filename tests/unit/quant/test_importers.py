@@ -245,3 +245,25 @@ def test_an_empty_order_of_gptq_is_none() -> None:
     words, points = np.zeros((8, 32), np.int32), np.zeros((1, 4), np.int32)
     made = from_gptq(words, points, np.ones((1, 32), np.float16), np.empty(0, np.int32), bits=4)
     assert made.g_idx is None and made.shape == (32, 64)
+
+
+@pytest.mark.parametrize("asymmetric", [False, True])
+@pytest.mark.parametrize("bits", [3, 4, 8])
+def test_packed_integers_of_one_scale(bits: int, asymmetric: bool) -> None:
+    written = write_pack_quantized(np.random.default_rng(bits), 5, 48, bits, 48, False, False)
+    zero = np.array([-2 if asymmetric else 0], np.int8)
+    numbers = written.weight / written.tensors["weight_scale"].astype(float)
+    tensors = {**written.tensors, "weight_scale": np.array([0.25], np.float32)}
+    tensors |= {"weight_zero_point": zero} if asymmetric else {}
+    expected = (np.rint(numbers) - zero.astype(float)) * 0.25
+    assert (from_pack_quantized(**tensors, bits=bits).to_dense() == expected).all()
+    with pytest.raises(InvalidTensor, match="weight_g_idx deals columns out to groups, where there is one scale"):
+        from_pack_quantized(**tensors, bits=bits, weight_g_idx=np.arange(48, dtype=np.int32) % 2)
+
+
+@pytest.mark.parametrize("storage", ["float16", "bfloat16", "float32"])
+def test_bytes_of_bitsandbytes_may_pass_for_floats(storage: str) -> None:
+    written = write_bitsandbytes(np.random.default_rng(0), 8, 64, 64, True)
+    stored = written.tensors[""].reshape(-1).view(ml_dtypes.bfloat16 if storage == "bfloat16" else storage)[:, None]
+    tensors = {f"w{ending}": tensor for ending, tensor in {**written.tensors, "": stored}.items()}
+    same(read_bitsandbytes(tensors, "w"), written)

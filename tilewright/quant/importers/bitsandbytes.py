@@ -18,6 +18,9 @@ from tilewright.quant.weight import QuantizedWeight
 STATES = {kind: f".quant_state.bitsandbytes__{kind}" for kind in ("nf4", "fp4")}
 """What a checkpoint appends to the weight's name for the JSON text of its metadata, kept as bytes."""
 
+_STORED = ("float16", "bfloat16", "float32")
+"""Types whose bytes may hold the codes (``quant_storage``), so that what shards models handles them as its other weights."""
+
 _FORMATS = {"nf4": "nf4", "fp4": "fp4_bnb"}
 
 
@@ -49,7 +52,7 @@ def from_bitsandbytes(
 
     Parameters
     ----------
-    weight : uint8 ``[ceil(N * K / 2), 1]`` or ``[ceil(N * K / 2)]``.
+    weight : uint8 ``[ceil(N * K / 2), 1]`` or ``[ceil(N * K / 2)]``, or the same bytes as floats (``quant_storage``).
     absmax : float32 or uint8 ``[ceil(N * K / block)]``.
     shape : ``(N, K)``.
     quant_map : float32 ``[16]``, which must be the table of `kind`.
@@ -70,8 +73,10 @@ def from_bitsandbytes(
         raise InvalidTensor(f"{name} has the shape {list(shape)}, where [N, K] is due")
     N, K = (positive(f"{name}: an extent of the shape", extent) for extent in shape)
     block = positive(f"{name}: blocksize", block)
-    packed = as_array(weight)
-    packed = expect(name, packed.reshape(-1), ["uint8"], [-(-N * K // 2)], "[N * K / 2]")
+    packed = np.ascontiguousarray(as_array(weight)).reshape(-1)
+    if packed.dtype.name in _STORED:
+        packed = packed.view(np.uint8)
+    packed = expect(name, packed, ["uint8"], [-(-N * K // 2)], "[N * K / 2]")
     if quant_map is not None:
         table = expect(f"{name}.quant_map", quant_map, ["float32"], [16], "[16]")
         if not np.allclose(table, number_format(_FORMATS[kind]).table, rtol=0, atol=1e-5):

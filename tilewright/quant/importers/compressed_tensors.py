@@ -40,9 +40,10 @@ def from_pack_quantized(
     ----------
     weight_packed : int32 ``[N, ceil(K * bits / 32)]``; of 3, 5, 6 and 7 bits also as earlier versions of compressed-tensors packed
         them, ``[N, ceil(K / (32 // bits))]``: a word holds whole codes, its highest bits nothing.
-    weight_scale : floats ``[N, K / group]``.
+    weight_scale : floats ``[N, K / group]``, or one (the strategy ``tensor``).
     weight_shape : int64 ``[2]``, N and K.
-    weight_zero_point : int32 ``[ceil(N * bits / 32), K / group]``, or int8 ``[N, K / group]``, not shifted.
+    weight_zero_point : int32 ``[ceil(N * bits / 32), K / group]``, or int8 ``[N, K / group]``, not shifted; one int8
+        beside one scale.
     weight_g_idx : int32 ``[K]``; all -1 says the same as None.
     bits : 1 to 8; 32 codes fill as many words as they have bits.
     name : what messages call the weight.
@@ -60,6 +61,8 @@ def from_pack_quantized(
     whole = as_array(weight_packed).shape == (N, padded) and padded != dense
     width = padded if whole else dense
     words = expect(f"{name}.weight_packed", weight_packed, ["int32"], [N, width], "[N, K * bits / 32]")
+    if np.size(as_array(weight_scale)) == 1 and as_array(weight_scale).shape != (N, 1):
+        return _of_one_scale(_codes(words, bits, K, whole), weight_scale, weight_zero_point, weight_g_idx, bits, name)
     scales = expect(f"{name}.weight_scale", weight_scale, FLOATS, [N, None], "[N, K / group]")
     groups = scales.shape[1]
     zeros = None
@@ -77,6 +80,19 @@ def from_pack_quantized(
         g_idx=None if sequential(order, group) else order,
         name=name,
     )
+
+
+def _of_one_scale(codes: np.ndarray, scale: Any, zero: Any, g_idx: Any, bits: int, name: str) -> QuantizedWeight:
+    """A packed weight of the strategy ``tensor``, whose zero point is no string of bits."""
+    if g_idx is not None and not (as_array(g_idx) == -1).all():
+        raise InvalidTensor(f"{name}.weight_g_idx deals columns out to groups, where there is one scale")
+    half = 1 << (bits - 1)
+    scales = expect(f"{name}.weight_scale", np.reshape(as_array(scale), -1), FLOATS, [1], "[1]")
+    point = np.zeros(1, np.int8) if zero is None else np.reshape(as_array(zero), -1)
+    point = expect(f"{name}.weight_zero_point", point, ["int8"], [1], "[1]").astype(np.int16) + half
+    return assemble(
+        codes, f"uint{bits}", scales=scales.reshape(1, 1), zeros=point.reshape(1, 1).astype(np.float32), block=codes.shape, name=name
+    )  # fmt: skip
 
 
 def _order(name: str, value: Any, K: int) -> np.ndarray | None:
