@@ -197,6 +197,10 @@ FORMS: dict[str, Form] = {
     "mxfp4": Form(
         "_blocks", ("_scales", "_bias"), _has("_scales"), readers.mxfp4, ("mxfp4",), extra=readers.mxfp4_biases
     ),
+    "mlx": Form(
+        ".weight", (".scales", ".biases"), lambda t, n, s: s.get("quant_method") == "mlx" and t[n + ".weight"].dtype.name == "uint32", readers.mlx,
+        ("mlx",),
+    ),
     "gguf": Form("", (), lambda tensors, name, settings: name in readers.blocks_of(tensors), readers.gguf),
 }  # fmt: skip
 """Forms in the order in which a tensor is tried against them."""

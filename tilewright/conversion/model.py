@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tilewright.checkpoints import open_checkpoint
 from tilewright.conversion.calibration import Calibrated, blocks_of
 from tilewright.conversion.checkpoint import SKIPPED, skipping
@@ -22,6 +24,7 @@ from tilewright.conversion.layers import (
 from tilewright.conversion.modules import (
     check_place,
     give_memory,
+    is_embedding,
     is_linear,
     layers_to_quantize,
     made_layer,
@@ -127,7 +130,7 @@ def load_quantized(
     """Fill a torch model from a quantised checkpoint, ours or any that `convert_checkpoint` reads.
 
     The linear layers whose weights are quantised there become `tilewright.Linear`; all other tensors are loaded as they are.  A model
-    on the meta device gets its tensors on the processor; its dense weights are never there.
+    on the meta device gets its tensors on the processor; its dense weights are never there.  Embeddings get the numbers of codes.
 
     Parameters
     ----------
@@ -163,6 +166,9 @@ def load_quantized(
             for name, weight in read_layer(source, layer, settings).items():
                 if experts.take(name, weight, asked):
                     continue
+                if is_embedding(known.get(name), weight):  # which is looked up in, not multiplied by
+                    biases[f"{name}.weight"] = weight.to_dense().astype(np.float32)
+                    continue
                 check_place(name, known.get(name), weight)
                 replace_layer(model, name, known[name], weight, asked)
                 fresh.add(name)
@@ -180,7 +186,9 @@ def load_quantized(
     for name in biases.keys() & state.keys():
         state[name].copy_(as_torch(biases[name], "cpu"))
     read = {name for name in state if name in source and name not in absorbed}
-    filled = {state[name].data_ptr() for name in read}  # what is tied to one of them has its numbers
+    filled = {
+        state[name].data_ptr() for name in read | (biases.keys() & state.keys())
+    }  # what is tied to one of them has its numbers
     for name, tensor in state.items():
         if name not in read and name not in biases and tensor.data_ptr() not in filled:
             raise MissingTensor(f"{name} is missing: the model has such a tensor")

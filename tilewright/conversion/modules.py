@@ -28,6 +28,13 @@ def is_linear(module: Any) -> bool:
     return type(module) is torch.nn.Linear or _is_transposed(module)
 
 
+def is_embedding(module: Any, weight: QuantizedWeight) -> bool:
+    """Whether a module looks up rows of a table of a weight's shape."""
+    import torch
+
+    return isinstance(module, torch.nn.Embedding) and tuple(module.weight.shape) == weight.shape
+
+
 def _is_transposed(module: Any) -> bool:
     """The ``Conv1D`` of GPT-2, whose weight is ``[K, N]``."""
     return type(module).__name__ == "Conv1D" and hasattr(module, "nf")

@@ -22,6 +22,7 @@ from tilewright.quant.importers import (
     from_hf_bitnet,
     from_int_quantized,
     from_marlin,
+    from_mlx,
     from_modelopt_int4,
     from_mxfp4,
     from_mxfp6,
@@ -132,6 +133,13 @@ def bitblas(tensors: Tensors, layer: str, settings: Settings) -> Weights:
         zeros_mode="original" if zeros is None or zeros.dtype.kind == "f" else "quantized", fast_decoding=bits < 8, name=layer,
     )  # fmt: skip
     return {layer: weight}
+
+
+def mlx(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """MLX, some layers of which may have bits and groups of their own."""
+    said = {**settings, **((settings.get("layers") or {}).get(layer) or {})}
+    parts = (take(tensors, layer, ending, "MLX") for ending in (".weight", ".scales", ".biases"))
+    return {layer: from_mlx(*parts, bits=said["bits"], group=said["group_size"], name=layer)}
 
 
 def hqq(tensors: Tensors, layer: str, settings: Settings) -> Weights:

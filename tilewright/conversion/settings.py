@@ -40,6 +40,8 @@ def quantization_settings(config: Mapping[str, Any], where: Any = "the checkpoin
     InvalidTensor : an unknown way of quantising, a word that nobody reads, a value that its reader does not know.
     """
     old = config.get("compression_config")
+    if isinstance(config.get("quantization"), Mapping) and {"bits", "group_size"} <= config["quantization"].keys():
+        config = {"quantization_config": _of_mlx(config["quantization"])}
     found = config.get("quantization_config") or old or {}
     if not isinstance(found, Mapping):
         raise InvalidTensor(
@@ -62,6 +64,8 @@ def quantization_settings(config: Mapping[str, Any], where: Any = "the checkpoin
     if method not in METHODS:
         raise InvalidTensor(f"{where}: the checkpoint is quantised by {method!r}", hint=known)
     _check(METHODS[method], said, where, "")
+    for name, layer in _tables(said.get("layers"), where, "quantization"):
+        _check(METHODS[method], layer, where, f"quantization: {name}: ")
     for name, group in _tables(said.get("config_groups"), where, "config_groups"):
         _check(OF_GROUPS, group, where, f"config_groups: {name}: ")
         _check(OF_WEIGHTS, group.get("weights") or {}, where, f"config_groups: {name}: weights: ")
@@ -136,6 +140,15 @@ def _shown(value: Any) -> str:
     """A value, or how it begins."""
     text = repr(value)
     return text if len(text) < 80 else f"{text[:76]} ..."
+
+
+def _of_mlx(found: Settings) -> Settings:
+    """MLX's ``quantization``: words, and beside them the names of layers with words of their own, or false."""
+    layers = {key: value for key, value in found.items() if isinstance(value, Mapping)}
+    whole = {
+        key: value for key, value in found.items() if key not in layers and not ("." in key and value in (True, False))
+    }
+    return {"quant_method": "mlx", **whole, "layers": layers}
 
 
 def _of_its_library(found: Settings) -> Settings:

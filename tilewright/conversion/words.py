@@ -183,6 +183,7 @@ METHODS: dict[str, Method] = {
         _because("of a norm that there is not", "rms_norm_eps"),
     ),
     "mxfp4": Method({}, {}),
+    "mlx": Method({"bits": _one_of(2, 3, 4, 5, 6, 8), "group_size": _GROUP, "mode": _one_of("affine"), "layers": TABLE}, {}),
 }  # fmt: skip
 """Ways of quantising by the names that configurations have for them."""
 

@@ -158,9 +158,9 @@ def test_every_form_has_a_case() -> None:
         for name in NAMES
         for layer in recognise(_Tensors(case(name)), _settings(name))
     }  # fmt: skip
-    assert set(FORMS) - met <= {"tilewright", "gguf", "bitblas", "nvfp4-pack-quantized"}
+    assert set(FORMS) - met <= {"tilewright", "gguf", "bitblas", "nvfp4-pack-quantized", "mlx"}
     said = {settings.get("quant_method") for settings, *_ in map(case, NAMES)}
-    assert set(METHODS) - said <= {"tilewright", "marlin", "bitblas", "intel/auto-round"}
+    assert set(METHODS) - said <= {"tilewright", "marlin", "bitblas", "mlx"}
 
 
 def _settings(name: str) -> Any:
