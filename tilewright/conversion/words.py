@@ -79,7 +79,7 @@ EVERYWHERE = {
         "backend dequantize run_compressed use_optimized_inference tokenizer dataset max_input_length model_seqlen cache_block_outputs "
         "batch_size pad_token_id use_exllama disable_exllama exllama_config use_cuda_fp16 do_fuse fuse_max_seq_len modules_to_fuse",
     ),
-    **_because(_WHO, "quantizer producer meta model_name_or_path model_file_base_name uri"),
+    **_because(_WHO, "quantizer producer meta model_name_or_path model_file_base_name model_basename uri"),
     **_because(_CACHE, "kv_cache_scheme kv_cache_quant_algo"),
 }
 

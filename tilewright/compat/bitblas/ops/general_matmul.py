@@ -325,16 +325,22 @@ class Matmul(OwnMatmul):
         Where the target is not here nothing can be measured, and the product stays as the machine's model divides it.
         """
         try:
-            found = super().hardware_aware_finetune(topk, target, parallel_build)
-            log_outcomes(found)
-            return found
+            return super().hardware_aware_finetune(topk, target, parallel_build)
         except NoDevice as error:
             logger.info("not tuned: %s", error.message)
             return []
 
     def _tuned(self, rows: int, topk: int, parallel: bool) -> list[Outcome]:
-        if not self._as_it_lies(rows):
-            return super()._tuned(rows, topk, parallel)
+        found = (
+            super()._tuned(rows, topk, parallel)
+            if not self._as_it_lies(rows)
+            else self._tuned_in_place(rows, topk, parallel)
+        )
+        log_outcomes(found)
+        return found
+
+    def _tuned_in_place(self, rows: int, topk: int, parallel: bool) -> list[Outcome]:
+        """`_tuned` for bytes that are multiplied as they lie."""
         A, W, named = self._random(rows)
         rest = [named["scale"], None, named["bias"], None, named["a_scale"], named["residual"]]
         known = self._raw(A, W, *rest)
