@@ -1,4 +1,4 @@
-"""What a seed from a hundred thousand on becomes: loops in loops, ways to load, roles and grids of every kind.
+"""What a seed from eleven hundred thousand on becomes: loops in loops, ways to load, roles and grids of every kind.
 
 Beside what `fuzz_writer` draws: tails of K, tiles that are no powers of two, 8-bit floats, sparse operands, codes that
 are decoded on the way, the author's layouts and orders, loads made by threads, blocks that stay for many tiles, ragged rows of
@@ -11,7 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from fuzz_writer import FuzzedProgram, Writer
+from fuzz_writer import Writer
+from program_texts import from_text
+from tile_programs import TileProgram
 
 from tilewright.formats.sparse import compress, prune
 from tilewright.ir.dtypes import ALL
@@ -52,7 +54,7 @@ class BoldWriter(Writer):
 
     # The program ---------------------------------------------------------------------------------
 
-    def write(self) -> FuzzedProgram:
+    def write(self) -> TileProgram:
         """The block's body first; declarations stand before it once it is known what they need."""
         self.c = self.tile("(BM, BN)", self.total, "fragment")
         getattr(self, f"_{self.shape}")()
@@ -73,7 +75,7 @@ class BoldWriter(Writer):
         head += [f"    with T.Kernel({self.grid()}, threads={self.threads}{self.options()}) as {self.blocks()}:"]
         head += [f"        {text}" for text in (*self.tiles, *self.layouts)]
         text = "\n".join([*head, *body, f"    return {', '.join(self.outputs)}"]) + "\n"
-        return FuzzedProgram(self.seed, text, self.architecture, self.arguments())
+        return from_text(self.seed, text, self.arguments(), self.architecture)
 
     def grid(self) -> str:
         return "2" if self.shape == "stays" else "T.ceildiv(N, BN), T.ceildiv(M, BM)"

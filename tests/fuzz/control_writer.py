@@ -256,7 +256,7 @@ def pipeline(writer: TileWriter) -> None:
     held, k = writer.stages, writer.name("k")
     product = Product.drawn(writer) if writer.chance(0.45) else None
     if writer.chance(0.25):
-        by_pointers(writer)
+        by_pointers(writer, product)
     writer.stages = stages
     writer.note("pipeline", stages, f"specialize {specialize}", "dynamic" if "K" in writer.dynamic else writer.steps)
     with writer.inside(f"for {k} in T.Pipelined({bounds}, {', '.join(options)}):", max(writer.steps, 1), k):
@@ -288,6 +288,8 @@ class Product:
         dtype, total = pick(OPERANDS[:8]) if writer.chance(0.8) else pick(OPERANDS)
         m, n = pick((16, 32, 64, 64, 128)), pick((8, 16, 32, 64))
         m = writer.block_rows if writer.chance(0.5) and writer.block_rows >= 8 else m
+        if writer.chance(0.4):  # what warpgroups multiply
+            m, dtype, total = pick((64, 128)), *pick(OPERANDS[:3])
         k = writer.slice_side if writer.chance(0.7) else pick((16, 32, 64))
         sums = writer.new_tile((m, n), total, "fragment")
         writer.line(f"T.clear({sums.name})")
@@ -331,16 +333,14 @@ class Product:
         c.bound = bound
 
 
-def by_pointers(writer: TileWriter) -> None:
+def by_pointers(writer: TileWriter, product: Product | None) -> None:
     """A tensor of several, which one a scalar says that a loop has found: loads from it are brought from there."""
     pick = writer.random.choice
     if "K" in writer.dynamic:
         return
-    dtype, rows, which = (
-        pick(("float16", "bfloat16", "int8", "float32")),
-        pick((16, 32, 64, writer.block_rows)),
-        writer.name("v"),
-    )
+    dtype, rows, which = pick(("float16", "bfloat16", "int8", "float32")), pick((16, 32, 64)), writer.name("v")
+    if product is not None:
+        dtype, rows = product.dtype, product.shape[pick((0, 0, 1))]
     order = writer.tensor("order", "(4,)", [4], "int32", writer.numbers.integers(0, 4, [4]).astype(np.int32))
     writer.line(f'{which} = T.alloc_var("int32", init=0)')
     writer.line("for z in T.serial(4):")

@@ -1,41 +1,14 @@
-"""What a seed of the first hundred thousand becomes: pipelined loops over two operands, with work around their products."""
+"""What a seed from a million on becomes: pipelined loops over two operands, with work around their products."""
 
 from __future__ import annotations
 
-import linecache
 import random
-import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes  # noqa: F401  (registers the carriers)
 import numpy as np
-
-import tilewright.language as T
-from tilewright.runtime.kernel import Kernel
-from tilewright.specialization import JITFunction
-
-
-@dataclass(frozen=True)
-class FuzzedProgram:
-    """A program from a seed: its text, what it is called with, and where it runs."""
-
-    seed: int
-    text: str
-    architecture: str
-    arguments: tuple[Any, ...]
-
-    def compile(self, target: str | None = None) -> Kernel:
-        """The kernel for its machine, or for another target."""
-        name = f"<fuzz {self.seed}>"
-        linecache.cache[name] = (len(self.text), None, self.text.splitlines(keepends=True), name)
-        space: dict[str, Any] = {"T": T}
-        exec(compile(self.text, name, "exec"), space)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return JITFunction(space["program"], target or f"cuda -arch={self.architecture}", None).compile(
-                *self.arguments
-            )
+from program_texts import from_text
+from tile_programs import TileProgram
 
 
 class Writer:
@@ -81,7 +54,7 @@ class Writer:
 
     # The program ---------------------------------------------------------------------------------
 
-    def write(self) -> FuzzedProgram:
+    def write(self) -> TileProgram:
         """Loops first; declarations stand before them once it is known what they need."""
         loops = self.random.choice((1, 1, 1, 2))
         c = self.tile("(BM, BN)", self.total, "fragment")
@@ -107,7 +80,7 @@ class Writer:
         head += [f"        {tile}" for tile in self.tiles]
         head += [f"        T.clear({c})"]
         text = "\n".join([*head, *body, *after, f"    return {', '.join(self.outputs)}"]) + "\n"
-        return FuzzedProgram(self.seed, text, self.architecture, self.arguments())
+        return from_text(self.seed, text, self.arguments(), self.architecture)
 
     def shape_text(self, name: str) -> str:
         parts = [str(part) for part in self.tensors[name][0]]

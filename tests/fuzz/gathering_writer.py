@@ -1,4 +1,4 @@
-"""What a seed from five hundred thousand on becomes: programs of the bold writer whose tiles are brought row by row, or from places that memory names.
+"""What a seed from fifteen hundred thousand on becomes: programs of the bold writer whose tiles are brought row by row, or from places that memory names.
 
 Rows of a list (read where it lies, or from a tile of its own), rows that exist under a condition written both ways, index arithmetic
 that divides and wraps, weights of an expert that stands in a scalar or an array, tensors seen in another shape.

@@ -22,6 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import judge
+from bold_writer import BoldWriter
+from fuzz_writer import Writer
+from gathering_writer import GatheringWriter
 from judge import Verdict
 from shrink import shrunk
 from tile_programs import TileProgram
@@ -37,16 +40,23 @@ REPEATED = 3
 """Runs of each program on a GPU."""
 
 
+PIPELINES, LOOPS, ROWS = 1_000_000, 1_100_000, 1_500_000
+"""Seeds from here on are programs around products in pipelined loops: plain ones, loops of every kind, rows brought one by one."""
+
+
 def program_of(seed: int) -> TileProgram:
     """The program of a seed."""
-    return TileWriter(seed).write()
+    if seed < PIPELINES:
+        return TileWriter(seed).write()
+    writer = GatheringWriter if seed >= ROWS else BoldWriter if seed >= LOOPS else Writer
+    return writer(seed - PIPELINES).write()
 
 
 def verdict(task: tuple[int, TileProgram | None, tuple[str, ...], bool]) -> Verdict:
     """What its targets make of a seed's program, or of one given."""
     seed, program, targets, gpu = task
     program = program or program_of(seed)
-    return _on_gpu(program) if gpu else judge.judged(program, targets or judge.targets_of(seed))
+    return _on_gpu(program) if gpu else judge.judged(program, targets or program.machines or judge.targets_of(seed))
 
 
 def _on_gpu(program: TileProgram) -> Verdict:
@@ -165,7 +175,7 @@ def coverage(seeds: Iterable[int]) -> str:
 
 def small(seed: int, one: Verdict, options: argparse.Namespace) -> TileProgram:
     """The program of a seed that fails, made small."""
-    targets = judge.targets_of(seed)
+    targets = program_of(seed).machines or judge.targets_of(seed)
     mine = (
         tuple(target for target in targets if one.way.startswith(target + " ") or one.way == target)
         or tuple(options.target or ())
