@@ -174,30 +174,41 @@ def check_place(name: str, module: Any, weight: QuantizedWeight) -> None:
 def give_memory(model: Any) -> None:
     """Give memory to the tensors of a model that are on the meta device, so that they can be filled; tied ones stay tied.
 
+    Buffers that no file holds are worked out by the model, where it says how (transformers' ``_init_weights``).
+
     Raises
     ------
-    MissingTensor : a buffer that no file holds, which nobody could fill.
+    MissingTensor : a buffer that no file holds and nobody works out.
     """
     import torch
 
     made: dict[int, tuple[Any, Any]] = {}
     for prefix, module in model.named_modules():
+        alone = [name for name in sorted(module._non_persistent_buffers_set) if _is_meta(module._buffers.get(name))]
         for held in (module._parameters, module._buffers):
             for name, tensor in held.items():
-                if tensor is None or not tensor.is_meta:
+                if not _is_meta(tensor):
                     continue
-                if name in module._non_persistent_buffers_set:
-                    full = f"{prefix}.{name}" if prefix else name
-                    raise MissingTensor(
-                        f"{full} is on the meta device, and files hold no such buffer",
-                        hint="make the model where its buffers are worked out (accelerate.init_empty_weights leaves them), or set it first",
-                    )
                 if id(tensor) not in made:
                     empty = torch.empty_like(tensor, device="cpu")
+                    if name in alone and empty.is_floating_point():
+                        empty.fill_(torch.nan)
                     if isinstance(tensor, torch.nn.Parameter):
                         empty = torch.nn.Parameter(empty, requires_grad=tensor.requires_grad)
                     made[id(tensor)] = tensor, empty
                 held[name] = made[id(tensor)][1]
+        if alone and callable(getattr(model, "_init_weights", None)):
+            model._init_weights(module)
+        for name in alone:
+            if not module._buffers[name].is_floating_point() or module._buffers[name].isnan().any():
+                raise MissingTensor(
+                    f"{prefix}.{name} is on the meta device, and files hold no such buffer".lstrip("."),
+                    hint="make the model where its buffers are worked out (accelerate.init_empty_weights leaves them), or set it first",
+                )
+
+
+def _is_meta(tensor: Any) -> bool:
+    return tensor is not None and tensor.is_meta
 
 
 def say_so(model: Any, activations: str | Mapping[str, str | None] | None) -> None:

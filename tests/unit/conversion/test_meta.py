@@ -94,6 +94,20 @@ def test_a_buffer_that_nobody_fills_is_told(checkpoint: Path) -> None:
     assert not load_quantized(model, checkpoint).embed.weight.is_meta
 
 
+class Initialised(Model):
+    """As transformers' models work out again what no file holds."""
+
+    def _init_weights(self, module: Any) -> None:
+        if module is self:
+            self.angles.copy_(torch.arange(4.0))
+
+
+def test_a_buffer_that_the_model_works_out_is_there(checkpoint: Path) -> None:
+    with torch.device("meta"):
+        model = Initialised(rotary=True)
+    assert load_quantized(model, checkpoint).angles.tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
 class Configuration:
     """As transformers' is, for what is asked of it here."""
 
