@@ -1,0 +1,221 @@
+"""`T.fp8_scaled_matmul`: a product of 8-bit floats whose scales are applied to its sums.
+
+It records what an author would write with `T.gemm`: products of runs of K into a sum of their own, which is scaled and added to C.
+Hopper's matrix unit keeps about 14 bits of a sum of 8-bit products, so that a run has 128 columns at most where nothing else is asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tilewright import ops
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import INT32
+from tilewright.ir.nodes import Expr, Load, Parallel, Region, Store, Var, binary, cast, const, index_binary
+from tilewright.language.buffers import region_of
+from tilewright.language.builder import in_kernel
+from tilewright.language.interface import author_facing
+from tilewright.language.memory import alloc_fragment, alloc_shared
+from tilewright.language.mistakes import AuthorError
+from tilewright.language.source import statement_here
+from tilewright.language.tile_ops import record_tiles
+
+OPERANDS = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+
+RUN = 128
+"""Columns of K whose products the matrix unit adds up by itself."""
+
+WHAT = "T.fp8_scaled_matmul"
+
+
+class WrongOperandType(AuthorError, TypeError):
+    """An operand of `T.fp8_scaled_matmul` of another type."""
+
+
+class WrongOperandShape(AuthorError, ValueError):
+    """Operands of `T.fp8_scaled_matmul` whose shapes do not go together."""
+
+
+@author_facing
+def fp8_scaled_matmul(
+    A_fp8: Any, A_scale: Any, B_fp8: Any, B_scale: Any, C_out: Any, *, transpose_B: bool = False,
+    accum_dtype: Any = "float32", exact: bool = False, fast: bool = False, target: Any = None,
+) -> None:  # fmt: skip
+    """``C_out += (A_fp8 * A_scale) @ (B_fp8 * B_scale)`` on tiles of 8-bit floats.
+
+    Parameters
+    ----------
+    A_fp8 : ``(M, K)``, `float8_e4m3fn`, `float8_e5m2` or their fnuz forms; a tile, or a region of a tensor.
+    B_fp8 : ``(K, N)``, or ``(N, K)`` with `transpose_B`; its type may differ from A's.
+    A_scale, B_scale : float32, float16, bfloat16 or float8_e8m0fnu: one element for all, one for each row of A (column of B),
+        or ``(M, G)`` and ``(N, G)`` (``(N / b, G)`` for blocks of b columns): one for each of the G equal parts of K.
+        Of e8m0 also ``(G,)``, shared by all rows; byte 0 is 2**-127 and byte 255 NaN.
+    C_out : ``(M, N)``, float32, float16 or bfloat16.
+    accum_dtype : must be float32; the interpreter and processors add up in float64.
+    exact : multiply the numbers as halves, whose products the matrix unit adds up in float32.
+    fast : leave sums of all of K to the matrix unit.
+    target : accepted; the kernel's own target decides.
+
+    Raises
+    ------
+    WrongOperandType (a TypeError), WrongOperandShape (a ValueError) : with the operand and its shape.
+
+    Notes
+    -----
+    C is added to, as by `T.gemm`: clear it before the loop over K.
+
+    Examples
+    --------
+    >>> T.clear(c)
+    >>> for k in T.Pipelined(K // 64, num_stages=3):
+    ...     T.copy(A[row, k * 64], a)
+    ...     T.copy(B[k * 64, column], b)
+    ...     T.fp8_scaled_matmul(a, A_scale[row : row + 128], b, B_scale[0:1], c)
+    """
+    in_kernel(WHAT)
+    named = {"A_fp8": A_fp8, "A_scale": A_scale, "B_fp8": B_fp8, "B_scale": B_scale, "C_out": C_out}
+    a, of_a, b, of_b, c = (region_of(value, f"{name} of {WHAT}") for name, value in named.items())
+    if str(accum_dtype) != "float32":
+        raise WrongOperandShape(f"accum_dtype must be float32, not {accum_dtype}", hint="leave accum_dtype out")
+    _check_types(a, of_a, b, of_b, c)
+    M, N, K = _sizes(a, b, c, transpose_B)
+    scales = _Scale(of_a, "A", M, K, "row"), _Scale(of_b, "B", N, K, "column")
+    left, right = _tile(a, exact), _tile(b, exact)
+    run = math.gcd(*(scale.run for scale in scales), K) if any(s.parts > 1 for s in scales) else K
+    run = run if fast or exact else math.gcd(run, RUN) if run > RUN else run
+    for first in range(0, K, run):
+        part = alloc_fragment((M, N), "float32")
+        runs = _run(left, -1, first, run), _run(right, -1 if transpose_B else -2, first, run)
+        product = ops.Gemm(*runs, nodes.whole(part.buffer), False, bool(transpose_B), True, span=statement_here())
+        record_tiles(product, WHAT, A_fp8=runs[0], B_fp8=runs[1])
+        _add(part.buffer, scales, first, c)
+
+
+def _check_types(a: Region, of_a: Region, b: Region, of_b: Region, c: Region) -> None:
+    for name, operand in (("A_fp8", a), ("B_fp8", b)):
+        if operand.dtype.name not in OPERANDS:
+            raise WrongOperandType(
+                f"{name} must be FP8, but {operand.buffer.name!r} is {operand.dtype}",
+                hint=f"one of {', '.join(OPERANDS)}",
+            )
+    for name, scale in (("A_scale", of_a), ("B_scale", of_b)):
+        if not scale.dtype.is_float:
+            raise WrongOperandType(
+                f"{name} must be a floating-point tile, but {scale.buffer.name!r} is {scale.dtype}",
+                hint="float32, float16, bfloat16 or float8_e8m0fnu",
+            )
+    if not c.dtype.is_float:
+        raise WrongOperandType(f"C output must be float32, but {c.buffer.name!r} is {c.dtype}", hint="or a half type")
+
+
+def _sizes(a: Region, b: Region, c: Region, transpose_B: bool) -> tuple[int, int, int]:
+    """M, N and K."""
+    shapes = {}
+    for name, region in (("A_fp8", a), ("B_fp8", b), ("C_out", c)):
+        shape = tuple(region.extents[-2:])
+        if len(region.extents) < 2 or not all(isinstance(extent, int) for extent in shape):
+            raise WrongOperandShape(
+                f"{name} must be at least 2D, of known extents, but {region.buffer.name!r} has shape {_shown(region)}",
+                hint="pass a tile, or a slice of a tensor with constant extents",
+            )
+        shapes[name] = shape
+    (M, K), second, (rows, columns) = shapes["A_fp8"], shapes["B_fp8"], shapes["C_out"]
+    N, K_of_b = second if transpose_B else second[::-1]
+    for what, one, other in (
+        ("K", (K, "A"), (K_of_b, "B")),
+        ("M", (M, "A"), (rows, "C")),
+        ("N", (N, "B"), (columns, "C")),
+    ):
+        if one[0] != other[0]:
+            raise WrongOperandShape(
+                f"{what} mismatch: {one[0]} in {one[1]}, {other[0]} in {other[1]}",
+                hint=f"B is {'(N, K)' if transpose_B else '(K, N); transpose_B=True takes (N, K)'}",
+            )
+    return int(M), int(N), int(K)
+
+
+def _shown(region: Region) -> str:
+    return "(" + ", ".join(str(one) if isinstance(one, int) else "?" for one in region.extents) + ")"
+
+
+def _tile(region: Region, exact: bool) -> Region:
+    """An operand as matrix instructions take it: in shared memory or registers, as halves where sums shall be exact."""
+    if region.buffer.scope != "global" and not exact:
+        return region
+    tile = nodes.whole(alloc_shared(tuple(region.extents[-2:]), "float16" if exact else region.dtype.name).buffer)
+    record_tiles(ops.Copy(region, tile, span=statement_here()), WHAT, source=region, destination=tile)
+    return tile
+
+
+def _run(region: Region, axis: int, first: int, size: int) -> Region:
+    """A part of a region along one of its dimensions, counted from the end."""
+    place = len(region.extents) + axis
+    starts = [index_binary("add", one, first) if at == place else one for at, one in enumerate(region.starts)]
+    extents = [size if at == place else one for at, one in enumerate(region.extents)]
+    return Region(region.buffer, tuple(starts), tuple(extents))
+
+
+class _Scale:
+    """The scales of an operand: how many columns of K one serves, and where that of a row is."""
+
+    def __init__(self, region: Region, of: str, size: int, K: int, line: str) -> None:
+        extents = [extent for extent in region.extents if extent != 1]
+        shared = region.dtype.name == "float8_e8m0fnu" and extents not in ([], [size])
+        self.region, self.by_line = region, True
+        self.each: int = 1
+        self.parts: int = 1
+        if not extents:
+            self.by_line = False
+        elif len(extents) == 1 and (not isinstance(extents[0], int) or extents[0] == size):
+            pass
+        elif len(extents) == 1 and shared and isinstance(extents[0], int) and K % extents[0] == 0:
+            self.parts, self.by_line = extents[0], False
+        elif len(region.extents) == 2 and self._is_blocked(region, size, K):
+            lines, self.parts = region.static_extents
+            self.each = -(-size // lines)
+        else:
+            raise WrongOperandShape(
+                f"{of}_scale must be per-tensor, per-{line} or for parts of K, but {region.buffer.name!r} has shape {_shown(region)}",
+                hint=f"one element, {size} of them, ({size}, G), or (blocks, G), where G divides K = {K}",
+            )
+        self.run = K // self.parts
+
+    @staticmethod
+    def _is_blocked(region: Region, size: int, K: int) -> bool:
+        lines, parts = region.extents
+        return isinstance(lines, int) and isinstance(parts, int) and 0 < lines <= size and K % parts == 0
+
+    def at(self, line: Expr, first: int) -> Expr:
+        """The scale of a row of A, or a column of B, for the run of K that begins at `first`, float32."""
+        steps: list[Expr] = []
+        part, rank = const(first // self.run), len(self.region.extents)
+        if rank == 2 and self.parts > 1 and self.by_line:
+            steps = [index_binary("floordiv", line, self.each), part]
+        else:
+            step = line if self.by_line else part if self.parts > 1 else const(0)
+            varying = next((axis for axis, extent in enumerate(self.region.extents) if extent != 1), rank - 1)
+            steps = [step if axis == varying else const(0) for axis in range(rank)]
+        place = tuple(index_binary("add", start, step) for start, step in zip(self.region.starts, steps, strict=True))
+        return cast(Load(self.region.dtype, self.region.buffer, place), nodes.dtypes.FLOAT32)
+
+
+def _add(part: nodes.Buffer, scales: tuple[_Scale, _Scale], first: int, c: Region) -> None:
+    """``c[i, j] += part[i, j] * scale of row i * scale of column j``."""
+    builder, span = in_kernel("T.Parallel"), statement_here()
+    i, j = Var(INT32, "i"), Var(INT32, "j")
+    frame = builder.push("T.Parallel", span)
+    sums = Load(part.dtype, part, (i, j))
+    factor = binary("mul", scales[0].at(i, first), scales[1].at(j, first))
+    leading = len(c.extents) - 2
+    offsets = (*(const(0),) * leading, i, j)
+    place = tuple(index_binary("add", start, step) for start, step in zip(c.starts, offsets, strict=True))
+    old = cast(Load(c.dtype, c.buffer, place), part.dtype)
+    total = binary("add", old, binary("mul", sums, factor))
+    builder.append(Store(c.buffer, place, cast(total, c.dtype), span=span))
+    builder.append(Parallel((i, j), part.static_shape, builder.pop(frame), span=span))
+
+
+SCALED_PRODUCTS: dict[str, Callable[..., None]] = {"fp8_scaled_matmul": fp8_scaled_matmul}
+"""Every word, under the names of the language."""
