@@ -112,10 +112,10 @@ def _check_types(a: Region, of_a: Region, b: Region, of_b: Region, c: Region) ->
 
 def _sizes(a: Region, b: Region, c: Region, transpose_B: bool) -> tuple[int, int, int]:
     """M, N and K."""
-    shapes = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for name, region in (("A_fp8", a), ("B_fp8", b), ("C_out", c)):
-        shape = tuple(region.extents[-2:])
-        if len(region.extents) < 2 or not all(isinstance(extent, int) for extent in shape):
+        shape = tuple(extent for extent in region.extents[-2:] if isinstance(extent, int))
+        if len(region.extents) < 2 or len(shape) < 2:
             raise WrongOperandShape(
                 f"{name} must be at least 2D, of known extents, but {region.buffer.name!r} has shape {_shown(region)}",
                 hint="pass a tile, or a slice of a tensor with constant extents",
@@ -133,7 +133,7 @@ def _sizes(a: Region, b: Region, c: Region, transpose_B: bool) -> tuple[int, int
                 f"{what} mismatch: {one[0]} in {one[1]}, {other[0]} in {other[1]}",
                 hint=f"B is {'(N, K)' if transpose_B else '(K, N); transpose_B=True takes (N, K)'}",
             )
-    return int(M), int(N), int(K)
+    return M, N, K
 
 
 def _shown(region: Region) -> str:
