@@ -139,6 +139,8 @@ def scalar(writer: TileWriter) -> None:
         value = Value("", "int32", (0, 3))
     if value.range is not None:
         writer.scalars.append(Value(name, value.dtype, value.range))
+        if writer.level and writer.chance(0.7):
+            writer.tally_scalar(writer.scalars[-1])
 
 
 # Conditions --------------------------------------------------------------------------------------
@@ -149,7 +151,7 @@ def _asked(writer: TileWriter) -> str:
     pick = writer.random.choice
     ways = ["bx == 0", "by == 0", "count > 1", "count > 9", "count >= 0", "by + bx > 0"]
     if writer.step is not None:
-        ways += [f"{writer.step} % 2 == 0", f"{writer.step} > 0", f"{writer.step} + by < 2"] + ["mask"] * 4
+        ways += [f"{writer.step} % 2 == 0", f"{writer.step} > 0", f"{writer.step} + by < 2"] + ["mask"] * 8
     ways += [
         f"{one.text} > {writer.random.choice((0, 1))}"
         for one in writer.scalars

@@ -108,6 +108,7 @@ class TileWriter:
                 2 * self.slice_side,
                 3 * self.slice_side,
                 4 * self.slice_side + 1,
+                9 * self.slice_side,
                 5 * self.slice_side,
             )
         )
@@ -152,7 +153,9 @@ class TileWriter:
         self.scalar_parameters()
         for _ in range(self.random.randint(1, 7)):
             statement(self)
-        self.leave(self.tiles, sure=True)
+            self.retire()
+        self.leave(self.tiles)
+        self.tell_scalars()
         sizes = [
             *(
                 f"{letter} = T.dynamic('{letter}')" if letter in self.dynamic & self.told else f"{letter} = {size}"
@@ -425,6 +428,30 @@ class TileWriter:
             if not sure and not self.chance(0.6):
                 continue
             self.store(tile)
+
+    def retire(self) -> None:
+        """A tile that nobody uses from here on, so that others may take its place; it leaves the block now, or never."""
+        if self.tiles and self.chance(0.5):
+            tile = self.random.choice(self.tiles)
+            if self.chance(0.6):
+                self.store(tile)
+            self.tiles.remove(tile)
+
+    def tell_scalars(self) -> None:
+        """What scalars hold at the end."""
+        for scalar in [one for one in self.scalars if one.text.startswith("v") and self.chance(0.7)]:
+            tile = self.new_tile((2,), scalar.dtype, "fragment")
+            self.line(f"T.fill({tile.name}, {scalar.text})")
+            self.store(tile)
+
+    def tally_scalar(self, scalar: Value) -> None:
+        """What a scalar holds in this turn, added up in a tensor."""
+        total = self.blocks * self.columns_of_grid * self.trips
+        if scalar.bound is None or scalar.bound * total > 2**24:
+            return
+        name = self.tensor("D", "(1,)", [1], "int32", np.zeros(1, np.int32))
+        self.line("for i in T.Parallel(1):")
+        self.line(f'    T.atomic_add({name}[0], T.cast({scalar.text}, "int32"))')
 
     def store(self, tile: Tile) -> None:
         """A tile to an output of its own."""
