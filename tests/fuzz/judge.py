@@ -55,7 +55,8 @@ class Verdict:
     @property
     def family(self) -> tuple[str, str, str]:
         """What two failures of one cause have in common."""
-        word = self.what.split(":")[0].split(" in ")[0]
+        parts = self.what.split(":")
+        word = ":".join(parts[:3]) if parts[0] == "traceback" else parts[0].split(" in ")[0]
         return self.kind, self.way.split(" ")[0], word[:60]
 
 
