@@ -256,7 +256,7 @@ def _evaluated(shape: Sequence[int], function: Callable[..., Any]) -> list[np.nd
         points = [function(*map(int, point)) for point in axes.reshape(len(axes), -1).T]
         found = tuple(np.array(points).T) if isinstance(points[0], tuple) else np.array(points)
     parts = found if isinstance(found, (tuple, list)) else (found,)
-    return [np.broadcast_to(np.asarray(p).reshape(-1) if np.size(p) > 1 else p, math.prod(shape)).reshape(tuple(shape))
+    return [np.broadcast_to(np.asarray(p).reshape(-1), math.prod(shape)).reshape(tuple(shape))
             for p in parts]  # fmt: skip
 
 

@@ -116,3 +116,18 @@ def test_atomics_of_types_that_no_gpu_combines_are_refused_by_name(whole: bool) 
     here = tilewright.jit(target="cpu")(program).compile(*given)
     here(*given)
     assert (given[1] == 1).all()
+
+
+def test_a_layout_of_one_element_is_a_layout() -> None:
+    """An index of one element kept its dimensions where others were laid in a row."""
+
+    def program():
+        Y = T.empty((1, 1), "int32")
+        with T.Kernel(1, threads=64):
+            tile = T.alloc_shared((1, 1), "int32")
+            T.annotate_layout({tile: T.Layout((1, 1), lambda i, j: i + (j + i) % 1)})
+            T.fill(tile, 3)
+            T.copy(tile, Y)
+        return Y
+
+    agree(program, "sm_80")
