@@ -68,7 +68,7 @@ extern "C" tw_u32 tilewright_shapes_NUMBER(tw_u32* out) { return tilewright_entr
 
 LANGUAGE = ("-x", "c++")
 CORE = "core.so"
-PARTS = 4
+PARTS = 2
 """Compilations that the core is built in."""
 
 
