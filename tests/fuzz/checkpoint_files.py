@@ -4,7 +4,7 @@
     python tests/fuzz/checkpoint_files.py 4711                    what a seed is, and what happens to it
 
 A seed takes one small checkpoint of any form that can be read, and damages it: bytes of a file, values of its JSON (header, configuration,
-index), or its tensors (types, shapes, numbers, which there are).  It is then opened, every tensor is read, and it is converted.
+index, texts within tensors), or its tensors (types, shapes, numbers, which there are).  It is then opened, every tensor is read, and it is converted.
 """
 
 from __future__ import annotations
@@ -254,6 +254,27 @@ def damaged_header(rng: random.Random, content: bytes) -> bytes:
     return struct.pack("<Q", len(text)) + text + content[8 + length :]
 
 
+def damaged_inside(rng: random.Random, content: bytes) -> bytes:
+    """A sound safetensors file in which another JSON text stands, in a tensor or in its metadata; other tensors where there is none."""
+    header, _, tensors = _taken_apart(content)
+    metadata = header.get("__metadata__") or {}
+    inside = [("metadata", name) for name, text in sorted(metadata.items()) if text[:1] in ("[", "{")]
+    inside += [("tensor", name) for name, (_, _, data) in sorted(tensors.items()) if data[:1] + data[-1:] == b"{}"]
+    if not inside:
+        return damaged_tensors(rng, content)
+    where, name = rng.choice(inside)
+    old = metadata[name] if where == "metadata" else tensors[name][2].decode()
+    if rng.random() < 0.9:
+        new = json.dumps(damaged_value(rng, json.loads(old)))
+    else:
+        new = damaged_bytes(rng, old.encode()).decode("latin1")
+    if where == "metadata":
+        metadata[name] = new
+    else:
+        tensors[name] = ("U8", [len(new.encode())], new.encode())
+    return _put_together(metadata, tensors)
+
+
 TYPES = (
     "BOOL",
     "U8",
@@ -276,10 +297,8 @@ TYPES = (
 
 def damaged_tensors(rng: random.Random, content: bytes) -> bytes:
     """A sound safetensors file whose tensors are other ones."""
-    length = struct.unpack("<Q", content[:8])[0]
-    header, body = json.loads(content[8 : 8 + length]), content[8 + length :]
-    metadata = header.pop("__metadata__", None)
-    tensors = {name: (e["dtype"], e["shape"], body[slice(*e["data_offsets"])]) for name, e in header.items()}
+    header, _, tensors = _taken_apart(content)
+    metadata = header.get("__metadata__")
     for _ in range(rng.choice([1, 1, 2, 3])):
         if not tensors:
             break
@@ -324,6 +343,21 @@ def damaged_tensors(rng: random.Random, content: bytes) -> bytes:
         else:
             at = rng.randrange(len(data) or 1)
             tensors[name] = _of(kind, shape, data[:at] + rng.randbytes(min(4, len(data) - at)) + data[at + 4 :])
+    return _put_together(metadata, tensors)
+
+
+def _taken_apart(content: bytes) -> tuple[dict[str, Any], bytes, dict[str, tuple[str, list[int], bytes]]]:
+    length = struct.unpack("<Q", content[:8])[0]
+    header, body = json.loads(content[8 : 8 + length]), content[8 + length :]
+    tensors = {
+        name: (e["dtype"], e["shape"], body[slice(*e["data_offsets"])])
+        for name, e in header.items()
+        if name != "__metadata__"
+    }
+    return header, body, tensors
+
+
+def _put_together(metadata: dict[str, str] | None, tensors: dict[str, tuple[str, list[int], bytes]]) -> bytes:
     made, out = {}, b""
     for name, (kind, shape, data) in tensors.items():
         made[name] = {"dtype": kind, "shape": shape, "data_offsets": [len(out), len(out) + len(data)]}
@@ -360,7 +394,7 @@ def case_of(seed: int) -> Case:
     name = rng.choice([name for name in files if name != "tokenizer.json"])
     ways: list[tuple[str, Callable[[random.Random, bytes], bytes]]] = [("bytes", damaged_bytes)]
     if name.endswith(".safetensors"):
-        ways += [("header", damaged_header), ("tensors", damaged_tensors), ("tensors", damaged_tensors)]
+        ways += [("header", damaged_header), ("tensors", damaged_tensors), ("inside", damaged_inside)]
     elif name.endswith(".json"):
         ways += [("values", lambda rng, content: _as_json(rng, damaged_value(rng, json.loads(content))))] * 5
     damage, way = rng.choice(ways)

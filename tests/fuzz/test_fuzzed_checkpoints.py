@@ -8,7 +8,7 @@ import sys
 import checkpoint_files
 import pytest
 
-FOUND = (19, 33, 59, 355, 569, 798, 1860, 6832, 8556, 12110, 21007, 26125, 57810)
+FOUND = (19, 59, 355, 569, 567, 1758, 13404, 21007, 26125)
 """Seeds that once raised what is no sentence of ours."""
 
 

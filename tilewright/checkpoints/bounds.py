@@ -10,7 +10,7 @@ import json
 import mmap
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn, TypeGuard
 
@@ -118,47 +118,66 @@ def parse_table(path: Path, text: bytes, what: str = "it", *, strict: bool = Fal
     ------
     InvalidCheckpoint : it is no JSON, no table, or more than a file may claim.
     """
-
-    def refuse(why: str) -> NoReturn:
-        raise InvalidCheckpoint(f"{path} cannot be read: {what} {why}")
-
-    def constant(name: str) -> NoReturn:
-        refuse(f"says {name}")
-
-    names = _check_text(text, refuse)
     try:
-        found = json.loads(text, parse_constant=constant if strict else None)
-    except (ValueError, RecursionError):
-        refuse("is not JSON")
-    if not isinstance(found, dict):
-        refuse("is not a table in JSON")
-    if strict and _names_of(found) != names:
-        refuse("says a name twice")
+        found = json_value(text, strict=strict)
+        if not isinstance(found, dict):
+            raise ValueError("is not a table in JSON")
+    except ValueError as error:
+        raise InvalidCheckpoint(f"{path} cannot be read: {what} {error}") from None
     return found
 
 
-def _check_text(text: bytes, refuse: Callable[[str], NoReturn]) -> int:
+def json_value(text: str | bytes, *, strict: bool = False) -> Any:
+    """A JSON value out of a file, such as one that stands in its metadata.
+
+    Raises
+    ------
+    ValueError : what is wrong with the text: it is no JSON, or more than a file may claim.
+    """
+    text = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    names = _checked_text(text)
+    try:
+        found = json.loads(text, parse_constant=_constant if strict else None)
+    except _Claim:
+        raise
+    except (ValueError, RecursionError):
+        raise ValueError("is not JSON") from None
+    if strict and _names_of(found) != names:
+        raise ValueError("says a name twice")
+    return found
+
+
+class _Claim(ValueError):
+    """What a text may not say."""
+
+
+def _constant(name: str) -> NoReturn:
+    raise _Claim(f"says {name}")
+
+
+def _checked_text(text: bytes) -> int:
     """Refuse numbers, nesting and lists that would take long to make, after a few passes over the bytes; how many names the text has."""
     outside = _outside_strings(text)
     if b"0" * (LONGEST_NUMBER + 1) in _KIND[outside].tobytes():
-        refuse(f"has a number of more than {LONGEST_NUMBER} digits")
+        raise ValueError(f"has a number of more than {LONGEST_NUMBER} digits")
     tables, lists, commas, names = (int(np.count_nonzero(outside == ord(mark))) for mark in "{[,:")
     if commas > MOST_VALUES:
-        refuse(f"has more than {MOST_VALUES} values")
+        raise ValueError(f"has more than {MOST_VALUES} values")
     needed = _BYTES_OF_TABLE * tables + _BYTES_OF_LIST * lists + _BYTES_OF_VALUE * commas
     if needed > _MOST_TIMES * len(text) + 100_000:
-        refuse("consists of little but brackets and commas")
+        raise ValueError("consists of little but brackets and commas")
     steps = _STEPS[outside]
     if np.cumsum(steps[steps != 0], dtype=np.int32).max(initial=0) > DEEPEST:
-        refuse(f"has more than {DEEPEST} lists within one another")
+        raise ValueError(f"has more than {DEEPEST} lists within one another")
     return names
 
 
 def _names_of(value: Any) -> int:
     """How many names a table has, with those of the tables in it."""
-    if isinstance(value, dict):
-        return len(value) + sum(_names_of(part) for part in value.values() if isinstance(part, (dict, list)))
-    return sum(_names_of(part) for part in value if isinstance(part, (dict, list)))
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return len(value) * isinstance(value, dict) + sum(
+        _names_of(part) for part in parts if isinstance(part, (dict, list))
+    )
 
 
 def _outside_strings(text: bytes) -> np.ndarray:

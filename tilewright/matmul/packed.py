@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tilewright.checkpoints.bounds import is_sizes, json_value
 from tilewright.checkpoints.safetensors import SafetensorsFile, save_safetensors
 from tilewright.errors import CannotQuantize, InvalidCheckpoint, TilewrightError, WrongArgumentKind, WrongArgumentShape
 from tilewright.formats import Format, number_format, pack_plain, unpack_plain
@@ -229,11 +230,11 @@ class PackedWeight:
             )
         try:
             made = cls(
-                given["format"], json.loads(given["shape"]), {name: np.array(file[name]) for name in file},
-                block=tuple(json.loads(given["block"])), zeros_mode=given["zeros_mode"],
+                given["format"], _sizes(given["shape"]), {name: np.array(file[name]) for name in file},
+                block=_sizes(given["block"]), zeros_mode=given["zeros_mode"],
                 tensor_scale=float.fromhex(given["tensor_scale"]),
             )  # fmt: skip
-            _check_arrays(made, json.loads(given["arrays"]) if "arrays" in given else sorted(made.held))
+            _check_arrays(made, json_value(given["arrays"]) if "arrays" in given else sorted(made.held))
         except (LookupError, ValueError, TypeError, ArithmeticError, TilewrightError) as error:
             raise InvalidCheckpoint(f"{path} holds no weight that can be read: {error}") from None
         return named(made) if device is None else made.to(device)
@@ -323,6 +324,14 @@ def named(weights: Made) -> Made:
         register_operators()
         weights.handle = handle_of(weights, weights.device)  # type: ignore[attr-defined]
     return weights
+
+
+def _sizes(text: str) -> tuple[int, int]:
+    """Rows and columns out of a file's metadata.  Raises ValueError."""
+    found = json_value(text)
+    if not is_sizes(found) or len(found) != 2:
+        raise ValueError(f"{text:.60} is no shape")
+    return found[0], found[1]
 
 
 def _check_arrays(weight: PackedWeight, named: list[str]) -> None:

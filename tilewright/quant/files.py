@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.checkpoints.bounds import is_sizes, json_value
 from tilewright.errors import InvalidTensor, MissingTensor, TilewrightError
 from tilewright.formats import PLAIN, number_format, unpack_plain
 from tilewright.quant.importers.arrays import as_array
@@ -66,7 +67,7 @@ def read_metadata(values: Any, name: str) -> dict[str, Any]:
     InvalidTensor : it holds no metadata, or that of a newer version.
     """
     try:
-        about = json.loads(bytes(as_array(values)))
+        about = json_value(bytes(as_array(values)))
         version, layout = about["version"], about["layout"]
         found = {
             "format": about["format"],
@@ -74,8 +75,11 @@ def read_metadata(values: Any, name: str) -> dict[str, Any]:
             "tensor_scale": float(about["tensor_scale"]),
             "arrays": [str(name) for name in about.get("arrays", ())],
         }
-        found |= {"shape": tuple(map(int, about["shape"])), "block": tuple(map(int, about["block"]))}
-    except (ValueError, KeyError, TypeError) as error:
+        for field in ("shape", "block"):
+            if not is_sizes(about[field]) or len(about[field]) != 2:
+                raise ValueError(f"{field} {about[field]!r:.60}")
+            found[field] = tuple(about[field])
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise InvalidTensor(f"{name} holds no metadata that can be read: {error!r}") from None
     if version != VERSION or layout != PLAIN.id:
         raise InvalidTensor(f"{name} is of version {version} and layout {layout}", hint="a newer tilewright wrote it")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from tilewright.checkpoints.bounds import is_sizes, json_value
 from tilewright.errors import InvalidTensor, MissingTensor
 from tilewright.formats import number_format
 from tilewright.quant.importers.arrays import as_array, expect, positive
@@ -125,8 +125,11 @@ def read_bitsandbytes(tensors: Mapping[str, Any], name: str) -> QuantizedWeight:
     if not kind:
         raise MissingTensor(f"{name + STATES['nf4']} is missing: a 4-bit weight of bitsandbytes needs it")
     try:
-        state = json.loads(bytes(as_array(tensors[text])))
-        shape, block = state["shape"], state["blocksize"]
+        state = json_value(bytes(as_array(tensors[text])))
+        shape, block, kind = state["shape"], state["blocksize"], state.get("quant_type", kind)
+        offset = state.get("nested_offset", 0.0)
+        if not is_sizes(shape) or not isinstance(kind, str) or type(offset) not in (int, float):
+            raise ValueError(f"shape {shape!r:.60}, quant_type {kind!r:.60}, nested_offset {offset!r:.60}")
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidTensor(f"{text} holds no metadata that can be read: {error!r}") from None
     return from_bitsandbytes(
@@ -138,8 +141,8 @@ def read_bitsandbytes(tensors: Mapping[str, Any], name: str) -> QuantizedWeight:
         nested_absmax=tensors.get(f"{name}.nested_absmax"),
         nested_quant_map=tensors.get(f"{name}.nested_quant_map"),
         nested_block=state.get("nested_blocksize", 256),
-        nested_offset=state.get("nested_offset", 0.0),
-        kind=state.get("quant_type", kind),
+        nested_offset=offset,
+        kind=kind[:60],
         name=name,
     )
 

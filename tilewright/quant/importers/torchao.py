@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from tilewright.checkpoints.bounds import json_value
 from tilewright.errors import InvalidTensor, MissingTensor
 from tilewright.quant.importers.arrays import FLOATS, as_array, expect
 from tilewright.quant.importers.assemble import assemble, fields, group_size, smoothed
@@ -72,10 +72,14 @@ def from_torchao(
 
 def _read(kind: str, parts: Mapping[str, Any], about: Mapping[str, Any], name: str) -> QuantizedWeight:
     block = about.get("block_size")
-    if not isinstance(block, (list, tuple)) or len(block) != 2:
+    if (
+        not isinstance(block, (list, tuple))
+        or len(block) != 2
+        or not all(size == -1 or _counts(size) for size in block)
+    ):
         raise InvalidTensor(f"{name} has the block size {block}, where one for two dimensions is due")
     if kind == "Int4Tensor":
-        return _int4(parts, int(block[1]), name)
+        return _int4(parts, block[1], name)
     if kind == "Float8Tensor":
         return from_float_quantized(parts["qdata"], parts["scale"], block=_extents(block, parts["qdata"]), name=name)
     codes = expect(f"{name}.qdata", parts["qdata"], ["int8"], [None, None], "[N, K]")
@@ -114,15 +118,19 @@ def _int4(parts: Mapping[str, Any], group: int, name: str) -> QuantizedWeight:
 def _extents(block: Any, codes: Any) -> tuple[int, int]:
     """Rows and columns of a block; -1 stands for all."""
     shape = as_array(codes).shape
-    rows, columns = (extent if size == -1 else int(size) for size, extent in zip(block, shape))
+    rows, columns = (extent if size == -1 else size for size, extent in zip(block, shape))
     return rows, columns
+
+
+def _counts(size: Any) -> bool:
+    return type(size) is int and size > 0
 
 
 def _bits(about: Mapping[str, Any]) -> int:
     kind = about.get("target_dtype")
     text = str(kind.get("_data") if isinstance(kind, Mapping) else kind).removeprefix("torch.")
     bits = text.removeprefix("int")
-    if not bits.isdigit() or not 2 <= int(bits) <= 8:
+    if bits not in "2345678" or len(bits) != 1:
         raise InvalidTensor(f"integers of the type {text}", hint="int2 to int8 can be read")
     return int(bits)
 
@@ -143,7 +151,7 @@ def read_torchao(tensors: Mapping[str, Any], layer: str, metadata: Mapping[str, 
 def _described(layer: str, metadata: Mapping[str, str]) -> tuple[str, Mapping[str, Any]]:
     """The kind of a layer's tensor, and its attributes."""
     try:
-        about = json.loads(metadata[f"{layer}.weight"])
+        about = json_value(metadata[f"{layer}.weight"])
         return str(about["_type"]), dict(about["_data"])
     except (KeyError, ValueError, TypeError) as error:
         raise InvalidTensor(

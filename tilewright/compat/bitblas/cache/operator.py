@@ -13,6 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from tilewright.checkpoints.bounds import read_json
 from tilewright.checkpoints.whole import whole_directory
 from tilewright.compat.bitblas.common import BITBLAS_DEFAULT_CACHE_PATH
 from tilewright.compat.bitblas.ops.general_matmul import Matmul, MatmulConfig
@@ -92,7 +93,7 @@ class OperatorCache:
         root = Path(database_path or get_database_path())
         for record in sorted(root.glob(f"{_directory(target)}/*/{_RECORD}")):
             try:
-                saved = json.loads(record.read_text(encoding="utf-8"))
+                saved = read_json(record)
                 divided = "k_split" in saved["config"]
                 config = (MatmulConfigWithSplitK if divided else MatmulConfig)(**saved["config"])
                 operator = (MatmulWithSplitK if divided else Matmul)(
@@ -101,7 +102,7 @@ class OperatorCache:
                 operator.tuned = dict(saved["tuned"])
                 for key, options in operator.tuned.items():
                     Database().put(key, options)
-            except (ValueError, KeyError, TypeError, TilewrightError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, TilewrightError) as error:
                 raise InvalidCheckpoint(f"{record} holds no operator: {error!r}", hint="delete its directory") from None
             self.add(config, operator)
 
