@@ -209,6 +209,8 @@ def _put_in_place(directory: Path, entry: Path, key: str) -> None:
 def _is_sound(entry: Path, key: str) -> bool:
     """Whether an entry is there, made for this key, and every file in it is as it was."""
     try:
+        if not stat.S_ISREG(os.lstat(entry / MANIFEST).st_mode):  # a pipe would be waited for
+            return False
         with open(entry / MANIFEST, "rb") as file:
             record = json.loads(file.read(_LONGEST_MANIFEST))
         files = record["files"]

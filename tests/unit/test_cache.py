@@ -99,6 +99,8 @@ def test_a_damaged_entry_is_built_again(directory, tmp_path):
         lambda: (shutil.rmtree(entry), entry.symlink_to(other)),
         lambda: (entry / "entry.json").unlink(),
         lambda: ((entry / "entry.json").unlink(), (entry / "entry.json").mkdir()),
+        lambda: ((entry / "entry.json").unlink(), os.mkfifo(entry / "entry.json")),
+        lambda: ((entry / "binary").unlink(), os.mkfifo(entry / "binary")),
     ]
     for text in ("", "{", "{}", "[]", "null", DEEP, '{"key": "ab12"}', '{"key": "ab12", "files": null}', '{"key": "ab12", "files": {}}',
                  '{"key": "ab12", "files": {"binary": 1}}', '{"key": "ab12", "files": ["binary"]}',

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tilewright.checkpoints.bounds import is_sizes, json_value
+from tilewright.checkpoints.bounds import LARGEST_SIZE, json_value
 from tilewright.checkpoints.safetensors import SafetensorsFile, save_safetensors
 from tilewright.errors import CannotQuantize, InvalidCheckpoint, TilewrightError, WrongArgumentKind, WrongArgumentShape
 from tilewright.formats import Format, number_format, pack_plain, unpack_plain
@@ -326,12 +326,12 @@ def named(weights: Made) -> Made:
     return weights
 
 
-def _sizes(text: str) -> tuple[int, int]:
-    """Rows and columns out of a file's metadata.  Raises ValueError."""
+def _sizes(text: str) -> Any:
+    """Numbers out of a file's metadata, what they mean being looked at elsewhere.  Raises ValueError."""
     found = json_value(text)
-    if not is_sizes(found) or len(found) != 2:
+    if not isinstance(found, list) or not all(type(one) is int and abs(one) < LARGEST_SIZE for one in found):
         raise ValueError(f"{text:.60} is no shape")
-    return found[0], found[1]
+    return tuple(found)
 
 
 def _check_arrays(weight: PackedWeight, named: list[str]) -> None:
