@@ -211,18 +211,11 @@ template <int BYTES, int PREFETCH = 0> TW_DEVICE void cp_async_zfill(uint32_t de
 template <int BYTES, int PREFETCH = 0> TW_DEVICE void cp_async(uint32_t destination, const void* source) {
   cp_async_zfill<BYTES, PREFETCH>(destination, source, BYTES);
 }
-// With a policy of L2 (POLICY_...).
-template <int BYTES> TW_DEVICE void cp_async_hint(uint32_t destination, const void* source, uint64_t policy) {
-  if constexpr (BYTES == 16)
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], %2, %3;" :: "r"(destination), "l"(source), "n"(BYTES), "l"(policy) : "memory");
-  else
-    asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], %2, %3;" :: "r"(destination), "l"(source), "n"(BYTES), "l"(policy) : "memory");
-}
-template <int BYTES> TW_DEVICE void cp_async_zfill_hint(uint32_t destination, const void* source, uint32_t valid, uint64_t policy) {
-  if constexpr (BYTES == 16)
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], %2, %3, %4;" :: "r"(destination), "l"(source), "n"(BYTES), "r"(valid), "l"(policy) : "memory");
-  else
-    asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], %2, %3, %4;" :: "r"(destination), "l"(source), "n"(BYTES), "r"(valid), "l"(policy) : "memory");
+// With a policy of L2 (POLICY_...), which is left out: where ptxas 13.0 takes a part of the shared address from a uniform register, it
+// encodes LDGSTS with a policy as ``[R7+UR0], desc[UR1]``, an illegal instruction (seen on an H200, conditional and short copies).
+template <int BYTES> TW_DEVICE void cp_async_hint(uint32_t destination, const void* source, uint64_t) { cp_async<BYTES>(destination, source); }
+template <int BYTES> TW_DEVICE void cp_async_zfill_hint(uint32_t destination, const void* source, uint32_t valid, uint64_t) {
+  cp_async_zfill<BYTES>(destination, source, valid);
 }
 TW_DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int PENDING> TW_DEVICE void cp_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(PENDING) : "memory"); }
