@@ -7,9 +7,11 @@ import os
 import signal
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import IO
 
 _LOOK_EVERY = 0.002
@@ -45,7 +47,8 @@ def run_together(commands: Sequence[Sequence[str]], environment: Mapping[str, st
         while waiting or running:
             while waiting and len(running) < most:
                 number, command = waiting.pop(0)
-                running[number] = _Running(command, environment)
+                with _uninterrupted():
+                    running[number] = _Running(command, environment)
             ended = [number for number, one in running.items() if one.process.poll() is not None]
             for number in ended:
                 finished[number] = running.pop(number).finish()
@@ -55,6 +58,22 @@ def run_together(commands: Sequence[Sequence[str]], environment: Mapping[str, st
         for left in running.values():
             left.end()
     return [finished[number] for number in range(len(commands))]
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """An interruption waits until a program that is being started is known, so that it is ended with the others."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[tuple[int, FrameType | None]] = []
+    handler = signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if came and callable(handler):
+        handler(*came[0])
 
 
 class _Running:
