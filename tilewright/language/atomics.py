@@ -15,7 +15,7 @@ from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import Element, Scalar, Variable, as_expr, check_scope, describe, is_number
 from tilewright.language.source import statement_here
-from tilewright.language.transfers import TMA_STORES
+from tilewright.ops.copy import TMA_STORES
 
 ORDERS = {None: "relaxed", "relaxed": "relaxed", "consume": "acquire", "acquire": "acquire", "release": "release",
           "acq_rel": "acq_rel", "seq_cst": "seq_cst"}  # fmt: skip

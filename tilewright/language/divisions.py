@@ -60,8 +60,12 @@ from tilewright.ir.nodes import (
 from tilewright.ir.signature import own_writes, root
 from tilewright.ir.visitor import Rewriter, find, fresh, holds, substitute, walk
 from tilewright.language.mistakes import MisplacedRole
+from tilewright.ops.copy import TMA_LOADS, TMA_STORES
 
 WARP, WARPGROUP = 32, 128
+
+BY_ENGINE = (TMA_LOADS, TMA_STORES)
+"""Tokens of what one thread gives to the copy engine."""
 
 PRIVATE = ("fragment", "local", "scalar")
 """Scopes of memory that threads have for themselves, alone or with their role."""
@@ -102,12 +106,10 @@ def parts_work(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int,
 
 
 def is_dealt(statement: Statement) -> bool:
-    """Whether threads divide a statement among them: all but copies that one thread gives to the engine, and work on own tiles."""
+    """Whether threads divide a statement among them: all but copies that one thread gives to the engine, and what fills own tiles."""
     if isinstance(statement, TileOperator):
-        effects = statement.effects()
-        scopes = {root(region.buffer).scope for region in (*effects.reads, *effects.writes)}
-        by_one = getattr(statement, "barrier", None) is not None or getattr(statement, "prefer", None) is not None
-        return not by_one and not scopes <= {"local", "global"}
+        by_one = getattr(statement, "barrier", None) is not None or statement.token in BY_ENGINE
+        return not by_one and {root(region.buffer).scope for region in statement.effects().writes} != {"local"}
     return any(root(buffer).scope != "local" for buffer in _all_written(Seq((statement,))))
 
 

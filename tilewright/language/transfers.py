@@ -26,12 +26,7 @@ from tilewright.language.proxies import (
 from tilewright.language.source import statement_here
 from tilewright.language.tile_ops import EVICTIONS, choice, pair, record_tiles
 from tilewright.language.warps import linear_thread
-
-TMA_LOADS = "tma"
-"""The token of loads that the author's barriers count."""
-
-TMA_STORES = "tma_store"
-"""The token of `tma_copy` out of shared tiles."""
+from tilewright.ops.copy import TMA_LOADS, TMA_STORES
 
 CP_ASYNC = "cp_async_by_hand"
 """The token of `async_copy` and `ptx_cp_async`: one queue of groups a thread."""

@@ -27,6 +27,13 @@ ENGINE_SUMS = ("float32", "float16", "bfloat16", "int32", "uint32", "uint64")
 """What the copy engine adds."""
 
 
+TMA_LOADS = "tma"
+"""The token of loads by the engine that the author's barriers count."""
+
+TMA_STORES = "tma_store"
+"""The token of the author's copies out of shared tiles by the engine."""
+
+
 @tile_operator("copy")
 class Copy(TileOperator):
     """``destination[...] = cast(source[...])``.

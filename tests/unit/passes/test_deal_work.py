@@ -35,7 +35,11 @@ CONDITIONS: dict[str, Callable[[Any], Any]] = {
     "several warps and a few": lambda t: t > 40,
     "here and there": lambda t: t * 7 % 128 < 50,
 }
-WORK = ("loop", "copy", "fill", "sums", "both ways", "in a loop", "tensor", "leaving")
+WORK = (
+    "loop", "copy", "fill", "sums", "both ways", "in a loop", "tensor", "leaving", "copy by threads", "copy by cp.async",
+    "copy by the engine", "tensor to tensor", "filled tensor", "added",
+)  # fmt: skip
+TENSORS = ("tensor", "tensor to tensor", "filled tensor", "added")
 
 
 def program(condition: Callable[[Any], Any], work: str, data: bool = False) -> T.PrimFunc:
@@ -51,6 +55,26 @@ def program(condition: Callable[[Any], Any], work: str, data: bool = False) -> T
             elif work == "copy":
                 if comes:
                     T.copy(X, s)
+            elif work == "copy by threads":
+                if comes:
+                    T.copy(X, s, disable_tma=True)
+            elif work == "copy by the engine":
+                if comes:
+                    T.copy(X, s, prefer_instruction="tma")
+            elif work == "copy by cp.async":
+                if comes:
+                    T.async_copy(X, s)
+                T.ptx_wait_group(0)
+            elif work == "tensor to tensor":
+                if comes:
+                    T.copy(X, O)
+            elif work == "filled tensor":
+                if comes:
+                    T.fill(O, 3.0)
+            elif work == "added":
+                T.copy(X, s)
+                if comes:
+                    T.atomic_add(O, s)
             elif work == "fill":
                 if comes:
                     T.fill(s, 3.0)
@@ -83,7 +107,7 @@ def program(condition: Callable[[Any], Any], work: str, data: bool = False) -> T
                         T.loop_break()
                     for i, j in T.Parallel(6, 40):
                         s[i, j] = X[i, j] + 2
-            if work != "tensor":
+            if work not in TENSORS:
                 T.copy(s, O)
 
     return some
@@ -96,8 +120,9 @@ def expected(work: str, x: np.ndarray) -> np.ndarray:
         return np.concatenate([x[:2], x[2:] * 2])
     found: dict[str, Any] = {
         "loop": x + 1, "copy": x, "fill": np.full_like(x, 3), "in a loop": x - 1, "tensor": x * 3, "leaving": x + 2,
+        "filled tensor": np.full_like(x, 3),
     }  # fmt: skip
-    return found[work]
+    return found.get(work, x)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -105,7 +130,9 @@ def expected(work: str, x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_threads_that_come_do_all_of_it(condition: str, work: str, target: str) -> None:
     x = np.random.default_rng(1).standard_normal((6, 40)).astype(np.float32)
-    out, flags = np.full_like(x, np.nan), np.ones(128, np.int32)
+    out, flags = np.full_like(x, 0 if work == "added" else np.nan), np.ones(128, np.int32)
+    if (work, target) == ("copy by cp.async", "cpu"):
+        pytest.skip("a processor has no such copies")
     if (work, target) == ("leaving", "cpu"):
         pytest.skip("a loop that some threads leave early around work of the block is refused on a processor")
     if (work, target) == ("sums", "cpu"):
