@@ -8,7 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import Buffer, Call, Evaluate, Expr, Function, Region, Statement, Store, TileOperator, Var
+from tilewright.ir.nodes import (
+    Buffer,
+    Call,
+    Evaluate,
+    Expr,
+    Function,
+    Region,
+    Statement,
+    Store,
+    TensorMap,
+    TileOperator,
+    Var,
+)
 from tilewright.ir.visitor import find
 
 POINTERS = "pointers"
@@ -40,8 +52,7 @@ def written_parameters(function: Function) -> frozenset[Buffer]:
         elif isinstance(node, TileOperator):
             written.update(root(region.buffer) for region in node.effects().writes)
         elif isinstance(node, Call) and not INTRINSICS[node.function].pure:
-            regions = [part for part in node.arguments if isinstance(part, Region)]
-            written.update(root(part.buffer) for part in regions if part is not only_read(node))
+            written.update(writes_of(node))
     return frozenset(param for param in function.params if isinstance(param, Buffer) and param in written)
 
 
@@ -71,14 +82,17 @@ READS = {
     "cp_async": 1, "cp_async_zfill": 1, "cp_async_hint": 1, "cp_async_zfill_hint": 1, "cp_async_prefetch": 1,
     "cp_async_zfill_prefetch": 1, "bulk_load": 1, "bulk_load_hint": 1,
     "bulk_load_multicast": 1, "prefetch": 0, "prefetch_far": 0, "load_first": 0, "stream_head": 0,
-    "cpu.tile_load": 1,
+    "tma_load": 1, "tma_load_hint": 1, "tma_load_multicast": 1, "tma_load_multicast_hint": 1, "cpu.tile_load": 1,
 }  # fmt: skip
 """Functions of places: which argument of each is the one that they only read."""
 
 
-def only_read(call: Call) -> object:
-    """The place among a call's arguments that it does not write to, if it has one."""
-    return call.arguments[READS[call.function]] if call.function in READS else None
+def writes_of(call: Call) -> set[Buffer]:
+    """Memory that a call may write: places among its arguments, and tensors that the copy engine knows by their maps."""
+    read = call.arguments[READS[call.function]] if call.function in READS else None
+    places = [part for part in call.arguments if part is not read]
+    regions = {root(part.buffer) for part in places if isinstance(part, Region)}
+    return regions | {root(part.tensor) for part in places if isinstance(part, TensorMap)}
 
 
 def root(buffer: Buffer) -> Buffer:

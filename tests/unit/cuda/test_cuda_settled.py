@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 import tilewright
@@ -88,3 +89,31 @@ def test_what_blocks_hand_one_another_is_read_when_they_have_met():
 
     text = on_hopper(main).get_kernel_source()
     assert "float* handed" in text and "const float* TW_RESTRICT A" in text and "float* TW_RESTRICT C" in text
+
+
+@pytest.mark.parametrize("adds", [False, True])
+def test_what_the_copy_engine_stores_is_not_taken_for_constant(adds):
+    @T.prim_func
+    def main(C: T.Tensor((64, 128), "float32"), first: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=128):
+            tile = T.alloc_shared((64, 64), "float32")
+            for i, j in T.Parallel(64, 64):
+                tile[i, j] = 2.0
+            for i in T.Parallel(64):
+                first[i] = C[0, i]
+            if adds:
+                T.atomic_add(C[0:64, 0:64], tile, use_tma=True)
+            else:
+                T.tma_copy(tile, C[0:64, 0:64])
+                T.tma_store_wait(0)
+
+    kernel = on_hopper(main)
+    text = kernel.get_kernel_source()
+    assert ("tma_reduce_add(" if adds else "tma_store(") in text
+    assert "float* C" in text and "const float* C" not in text
+    c, first = np.arange(64.0 * 128).astype(np.float32).reshape(64, 128), np.full(64, np.nan, np.float32)
+    before = c.copy()
+    kernel.emulate(c, first)
+    np.testing.assert_array_equal(first, before[0, :64])
+    np.testing.assert_array_equal(c[:, :64], before[:, :64] + 2 if adds else np.full((64, 64), 2))
+    np.testing.assert_array_equal(c[:, 64:], before[:, 64:])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer, Function, Kernel, Var
-from tilewright.ir.signature import counted_workspaces, entry_parameters, only_read, written_parameters
+from tilewright.ir.signature import counted_workspaces, entry_parameters, root, writes_of, written_parameters
 from tilewright.ir.visitor import find, walk
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
@@ -163,9 +163,8 @@ class _Block(CpuStatements):
         self.host, self.kernel, self.captured = host, kernel, captured
         self.promoted = promotable(kernel.body)
         self.nonnegative |= host.nonnegative | set(kernel.block_vars)
-        self.written = {node.buffer for node in find(kernel.body, nodes.Store)} | {
-            part.buffer for node in find(kernel.body, nodes.Call)
-            for part in node.arguments if isinstance(part, nodes.Region) and part is not only_read(node)}  # fmt: skip
+        stored = {root(node.buffer) for node in find(kernel.body, nodes.Store)}
+        self.written = stored.union(*map(writes_of, find(kernel.body, nodes.Call)))
         for thing in (*captured, *kernel.block_vars):
             self.names.of(thing)
 

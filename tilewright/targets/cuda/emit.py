@@ -8,7 +8,7 @@ from tilewright.errors import MissingCapability, Span
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Buffer, Function, Kernel, TensorMap, Var
-from tilewright.ir.signature import only_read, root, size_variables, written_parameters
+from tilewright.ir.signature import root, size_variables, writes_of, written_parameters
 from tilewright.ir.visitor import children, find, kernels, key, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.thread.plan_shared_memory import BYTES, OFFSETS, shared_allocations
@@ -147,9 +147,8 @@ def unsettled_buffers(kernel: Kernel) -> set[Buffer]:
     dependent = False
     for call in find(kernel.body, nodes.Call):
         dependent = dependent or call.function == "griddepcontrol_wait"
-        places = [part for part in call.arguments if isinstance(part, nodes.Region)]
-        read.update(root(place.buffer) for place in places)
-        written.update(root(place.buffer) for place in places if place is not only_read(call))
+        read.update(root(part.buffer) for part in call.arguments if isinstance(part, nodes.Region))
+        written |= writes_of(call)
     return read if dependent else read & written
 
 
