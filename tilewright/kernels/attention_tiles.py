@@ -263,7 +263,7 @@ class _Work:
         return (1 + beside) * (STEP + tiles.block_M * tiles.block_N * each)
 
     def _loads_ahead(self, tiles: AttentionTiles, blocks: int) -> bool:
-        """Whether the next tile's queries have a slot of their own (`passes/tile/second_slots.py`), and gain by it (larger heads do not)."""
+        """Whether the next tile's queries have a slot of their own (`passes/tile/grids/second_slots.py`), and gain by it (larger heads do not)."""
         held = (2 * tiles.block_M + 2 * tiles.num_stages * tiles.block_N) * self.dim * 2
         room = LARGEST - held - tiles.threads // 128 * BOXES
         return self.dim <= 128 and tiles.splits == 1 and blocks > self.cores and room >= 2 << 10

@@ -10,7 +10,7 @@ from tilewright.machine.dot import MULTIPLY_ADD
 from tilewright.passes.context import Context
 from tilewright.passes.manager import run_passes
 from tilewright.passes.pipeline import PIPELINE
-from tilewright.passes.tile.choose_products import first_match
+from tilewright.passes.tile.processors.choose_products import first_match
 from tilewright.targets.base import UnknownTarget
 from tilewright.targets.cpu.arch import (
     AMD_TRAITS,

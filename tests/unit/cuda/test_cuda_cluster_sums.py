@@ -12,7 +12,7 @@ import tilewright.language as T
 from tilewright.errors import EmulationError
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.tiles import Tiles
-from tilewright.passes.tile import overlay_rings
+from tilewright.passes.tile.pipelines import overlay_rings
 
 pytestmark = pytest.mark.sampled(3)
 

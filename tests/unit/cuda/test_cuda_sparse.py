@@ -16,7 +16,7 @@ from tilewright.ir.printer import print_program
 from tilewright.kernels.sparse_matmul import pack_metadata, sparse_parts
 from tilewright.kernels.sparse_matmul import sparse_matmul as sparse_matmul_kernel
 from tilewright.kernels.tiles import Tiles
-from tilewright.passes.tile import pair_turns
+from tilewright.passes.tile.gemms import pair_turns
 from tilewright.specialization import JITFactory
 from tilewright.targets.cuda.compiler import compile_text
 

@@ -6,7 +6,7 @@ import pytest
 
 import tilewright
 import tilewright.language as T
-from tilewright.passes.tile.separate_views import FragmentReinterpreted
+from tilewright.passes.tile.layouts.separate_views import FragmentReinterpreted
 
 pytestmark = pytest.mark.sampled(3)
 

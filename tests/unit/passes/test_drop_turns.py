@@ -6,8 +6,8 @@ from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
 from tilewright.passes.context import Context, Schedule
-from tilewright.passes.tile.drop_turns import drop_turns
-from tilewright.passes.tile.plan_synchronization import plan_synchronization
+from tilewright.passes.tile.layouts.plan_synchronization import plan_synchronization
+from tilewright.passes.tile.roles.drop_turns import drop_turns
 from tilewright.targets.cuda.arch import arch
 
 PROGRAM = """\

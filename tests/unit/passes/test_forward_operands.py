@@ -14,8 +14,8 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.decode import Decode
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
-from tilewright.passes.tile.forward_operands import SOURCES, forward_operands
-from tilewright.passes.tile.plan_operand_layouts import FACT, plan_operand_layouts
+from tilewright.passes.tile.processors.forward_operands import SOURCES, forward_operands
+from tilewright.passes.tile.processors.plan_operand_layouts import FACT, plan_operand_layouts
 from tilewright.targets.cpu.arch import arch
 
 MACHINE = replace(arch({"arch": "avx512-vnni"}), l1_bytes=32 << 10)

@@ -6,8 +6,8 @@ from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
 from tilewright.passes.context import Context, Schedule
-from tilewright.passes.tile.persist_grid import persist_grid
-from tilewright.passes.tile.take_turns import take_turns
+from tilewright.passes.tile.grids.persist_grid import persist_grid
+from tilewright.passes.tile.roles.take_turns import take_turns
 from tilewright.targets.cuda.arch import arch
 
 BEFORE = """\

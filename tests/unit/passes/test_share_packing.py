@@ -13,8 +13,8 @@ from tilewright.kernels.matmul import linear, matmul
 from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
-from tilewright.passes.tile.forward_operands import SOURCES
-from tilewright.passes.tile.share_packing import share_packing
+from tilewright.passes.tile.processors.forward_operands import SOURCES
+from tilewright.passes.tile.processors.share_packing import share_packing
 from tilewright.targets.cpu.arch import arch
 
 pytestmark = pytest.mark.sampled(3)

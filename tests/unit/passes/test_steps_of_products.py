@@ -14,7 +14,7 @@ from tilewright.ir.visitor import find
 from tilewright.ops.gemm import STEP
 from tilewright.passes.context import Context, Schedule
 from tilewright.passes.lower.expand_operators import expand_operators
-from tilewright.passes.tile.plan_synchronization import plan_synchronization
+from tilewright.passes.tile.layouts.plan_synchronization import plan_synchronization
 from tilewright.targets.cuda.arch import arch
 
 PROGRAM = """\

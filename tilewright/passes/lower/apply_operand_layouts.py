@@ -33,7 +33,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter
 from tilewright.passes.context import Context
-from tilewright.passes.tile.plan_operand_layouts import FACT, PhysicalOperand
+from tilewright.passes.tile.processors.plan_operand_layouts import FACT, PhysicalOperand
 
 
 def apply_operand_layouts(function: Function, context: Context) -> Function:

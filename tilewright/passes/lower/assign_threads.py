@@ -66,7 +66,7 @@ from tilewright.passes.lower.own_tiles import own_tiles
 from tilewright.passes.lower.register_shares import check_register_shares
 from tilewright.passes.lower.thread_loop import ThreadLoop
 from tilewright.passes.scoped import DecidingRewriter, decided_parts
-from tilewright.passes.tile.tile_views import view_layouts
+from tilewright.passes.tile.pipelines.tile_views import view_layouts
 
 L = TypeVar("L", For, Parallel)
 

@@ -15,11 +15,11 @@ from tilewright.ir.visitor import find
 from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
-from tilewright.passes.tile.copy_ways import ENGINE
-from tilewright.passes.tile.gemm_ways import FACT as PLANS
-from tilewright.passes.tile.gemm_ways import WARP
-from tilewright.passes.tile.select_async_copies import CP_ASYNC, SYNC
-from tilewright.passes.tile.tile_views import reads_tiles, shown_tile
+from tilewright.passes.tile.copies.copy_ways import ENGINE
+from tilewright.passes.tile.copies.select_async_copies import CP_ASYNC, SYNC
+from tilewright.passes.tile.gemms.gemm_ways import FACT as PLANS
+from tilewright.passes.tile.gemms.gemm_ways import WARP
+from tilewright.passes.tile.pipelines.tile_views import reads_tiles, shown_tile
 
 GROUP = 128
 """Threads of a warpgroup."""

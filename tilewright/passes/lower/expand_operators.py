@@ -44,11 +44,11 @@ from tilewright.ops.transpose import Transpose
 from tilewright.ops.unpack import Unpack
 from tilewright.passes.context import Context
 from tilewright.passes.lower.named_barriers import WARP
-from tilewright.passes.tile.copy_ways import ENGINE, QUADS
-from tilewright.passes.tile.gemm_ways import FACT
-from tilewright.passes.tile.layout_flow import accesses_of
-from tilewright.passes.tile.select_async_copies import CP_ASYNC
-from tilewright.passes.tile.through_shared import EXCHANGED, through_shared
+from tilewright.passes.tile.copies.copy_ways import ENGINE, QUADS
+from tilewright.passes.tile.copies.select_async_copies import CP_ASYNC
+from tilewright.passes.tile.gemms.gemm_ways import FACT
+from tilewright.passes.tile.layouts.layout_flow import accesses_of
+from tilewright.passes.tile.layouts.through_shared import EXCHANGED, through_shared
 
 
 def expand_operators(function: Function, context: Context) -> Function:

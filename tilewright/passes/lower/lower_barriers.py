@@ -61,8 +61,8 @@ from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.lower_channels import FACT
 from tilewright.passes.scoped import map_kernels, negated
-from tilewright.passes.tile.copy_ways import is_by_hand
-from tilewright.passes.tile.plan_synchronization import barrier
+from tilewright.passes.tile.copies.copy_ways import is_by_hand
+from tilewright.passes.tile.layouts.plan_synchronization import barrier
 
 WARP = 32
 

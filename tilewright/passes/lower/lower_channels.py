@@ -78,11 +78,11 @@ from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.channel_rings import BY_ENGINE, GROUP, Ring, ring_of, ways_of
 from tilewright.passes.scoped import map_kernels
-from tilewright.passes.tile.copy_ways import ENGINE
-from tilewright.passes.tile.drop_dependent_launch import WORDS
-from tilewright.passes.tile.gemm_ways import WARP
-from tilewright.passes.tile.plan_synchronization import barrier, proxy_fence
-from tilewright.passes.tile.select_async_copies import CP_ASYNC, SYNC
+from tilewright.passes.tile.copies.copy_ways import ENGINE
+from tilewright.passes.tile.copies.select_async_copies import CP_ASYNC, SYNC
+from tilewright.passes.tile.gemms.gemm_ways import WARP
+from tilewright.passes.tile.grids.drop_dependent_launch import WORDS
+from tilewright.passes.tile.layouts.plan_synchronization import barrier, proxy_fence
 
 FACT = "copy_barriers"
 """Name in ``context.facts`` of the barrier that each copy of the copy engine signals, by operator."""

@@ -24,7 +24,7 @@ from tilewright.ir import nodes
 from tilewright.ir.nodes import Function, Pipelined, Statement, TileOperator, cast, const
 from tilewright.passes.context import Context
 from tilewright.passes.lower.apply_operand_layouts import apply_operand_layouts
-from tilewright.passes.tile.beginnings import PipelinedFacts
+from tilewright.passes.tile.copies.beginnings import PipelinedFacts
 
 
 def lower_tiles(function: Function, context: Context) -> Function:

@@ -66,7 +66,7 @@ from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import free_of, map_kernels
 from tilewright.passes.thread.forward_stores import PRIVATE
-from tilewright.passes.tile.recall_locals import Filled, changed_by, filling, is_lasting
+from tilewright.passes.tile.words.recall_locals import Filled, changed_by, filling, is_lasting
 
 MOST_OPERATIONS = 2
 """Of arithmetic that are repeated rather than their result stored; conversions of floats come on top."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tilewright.errors import RegistersExceeded
 from tilewright.ir.nodes import Kernel, Roles
 from tilewright.machine.arch import Arch
-from tilewright.passes.tile.divide_roles import MIN_BLOCKS
+from tilewright.passes.tile.roles.divide_roles import MIN_BLOCKS
 
 WARP = 32
 

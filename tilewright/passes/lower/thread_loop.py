@@ -38,7 +38,7 @@ from tilewright.layout.layout import Layout
 from tilewright.passes.lower.thread_elements import Choices, Registers
 from tilewright.passes.lower.vector_access import Vector, choose_width, find_vectors, is_shared_by_group
 from tilewright.passes.lower.vector_moves import load, store
-from tilewright.passes.tile.layout_flow import accesses_of
+from tilewright.passes.tile.layouts.layout_flow import accesses_of
 
 if TYPE_CHECKING:
     from tilewright.passes.lower.assign_threads import Assign

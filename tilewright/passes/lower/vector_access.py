@@ -23,7 +23,7 @@ from tilewright.layout.digits import REGISTER
 from tilewright.passes.lower.thread_elements import has_effect, is_plain, sum_of
 from tilewright.passes.rows import is_plain_tensor, row_misfit, runs_of
 from tilewright.passes.scoped import negated
-from tilewright.passes.tile.infer_layouts import SHARED_VECTOR_BYTES
+from tilewright.passes.tile.layouts.infer_layouts import SHARED_VECTOR_BYTES
 
 if TYPE_CHECKING:
     from tilewright.passes.lower.thread_loop import ThreadLoop

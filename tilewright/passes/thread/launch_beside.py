@@ -28,7 +28,7 @@ from tilewright.ir.dtypes import BOOL
 from tilewright.ir.nodes import Call, Evaluate, Function, Kernel, Return, Seq, Statement, seq
 from tilewright.ir.visitor import Rewriter, find
 from tilewright.passes.context import Context
-from tilewright.passes.tile.drop_dependent_launch import WORDS
+from tilewright.passes.tile.grids.drop_dependent_launch import WORDS
 
 BESIDE = "beside"
 """Attribute of such a kernel."""

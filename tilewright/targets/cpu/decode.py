@@ -15,9 +15,9 @@ from tilewright.machine.dot import OperandPlan
 from tilewright.ops.base import static_extents
 from tilewright.ops.decode import Decode
 from tilewright.passes.context import Context
-from tilewright.passes.tile.beginnings import unproven_beginning
-from tilewright.passes.tile.choose_products import dot_instructions, first_match
-from tilewright.passes.tile.plan_operand_layouts import PhysicalOperand, physical_operand
+from tilewright.passes.tile.copies.beginnings import unproven_beginning
+from tilewright.passes.tile.processors.choose_products import dot_instructions, first_match
+from tilewright.passes.tile.processors.plan_operand_layouts import PhysicalOperand, physical_operand
 from tilewright.targets.cpu.multiplicands import PanelRight
 from tilewright.targets.cpu.operands import inside
 from tilewright.targets.cpu.requests import Requests, requests_of

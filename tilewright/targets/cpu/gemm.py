@@ -31,7 +31,7 @@ from tilewright.machine.dot import match_operands
 from tilewright.ops.base import full_index, zero
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
-from tilewright.passes.tile.choose_products import accumulates, chunk_of, dot_instructions, shifts_left
+from tilewright.passes.tile.processors.choose_products import accumulates, chunk_of, dot_instructions, shifts_left
 from tilewright.targets.cpu.microkernels import MicroKernel, each
 from tilewright.targets.cpu.multiplicands import Left, PanelRight, Right
 from tilewright.targets.cpu.operands import Operands, Scale

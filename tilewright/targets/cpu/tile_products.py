@@ -30,8 +30,8 @@ from tilewright.ir.nodes import (
 from tilewright.ops.base import full_index, kept_axes
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
-from tilewright.passes.tile.choose_products import TilePlan, tile_plan
-from tilewright.passes.tile.plan_operand_layouts import PhysicalOperand
+from tilewright.passes.tile.processors.choose_products import TilePlan, tile_plan
+from tilewright.passes.tile.processors.plan_operand_layouts import PhysicalOperand
 from tilewright.targets.cpu import tile_registers as registers
 from tilewright.targets.cpu.gemm import VectorProduct, lower_gemm
 from tilewright.targets.cpu.multiplicands import Left, PanelRight, Right

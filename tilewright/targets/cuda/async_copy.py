@@ -36,7 +36,7 @@ from tilewright.ops.base import kept_axes
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.passes.tile.select_async_copies import CP_ASYNC, asynchronous_copy, piece_bytes
+from tilewright.passes.tile.copies.select_async_copies import CP_ASYNC, asynchronous_copy, piece_bytes
 from tilewright.targets.cuda.policies import POLICIES
 
 

@@ -24,8 +24,8 @@ from tilewright.ir.nodes import (
 from tilewright.ir.visitor import holds
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.passes.tile.gathers import Gather, gather_bytes, gather_of
-from tilewright.passes.tile.select_async_copies import asynchronous_copy
+from tilewright.passes.tile.copies.gathers import Gather, gather_bytes, gather_of
+from tilewright.passes.tile.copies.select_async_copies import asynchronous_copy
 from tilewright.targets.cuda.async_copy import Pieces
 
 

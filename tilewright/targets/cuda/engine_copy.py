@@ -31,7 +31,7 @@ from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.lower.lower_channels import FACT as BARRIERS
-from tilewright.passes.tile.copy_ways import BULK
+from tilewright.passes.tile.copies.copy_ways import BULK
 from tilewright.targets.cuda.operands import BoxPlan, plan_boxes
 from tilewright.targets.cuda.policies import POLICIES
 from tilewright.targets.cuda.tma import MAX_BOX, ROW_BYTES, Swizzle, moved_as

@@ -13,7 +13,7 @@ from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.ops.transpose import Transpose
 from tilewright.ops.unpack import Unpack
 from tilewright.passes.context import Context, Override
-from tilewright.passes.tile.copy_ways import ENGINE, QUADS, is_by_hand
+from tilewright.passes.tile.copies.copy_ways import ENGINE, QUADS, is_by_hand
 from tilewright.targets.cuda import functions as _functions  # noqa: F401  registers what lowering calls
 from tilewright.targets.cuda.async_copy import lower_commit, lower_copy, lower_wait
 from tilewright.targets.cuda.async_gather import lower_gather

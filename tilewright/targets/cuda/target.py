@@ -10,7 +10,7 @@ from tilewright.ir.nodes import Buffer, Call, Function, TensorMap, Var
 from tilewright.ir.nodes import Kernel as IrKernel
 from tilewright.ir.visitor import find, kernels
 from tilewright.machine.arch import Arch
-from tilewright.passes.tile.meet_grid import meets
+from tilewright.passes.tile.grids.meet_grid import meets
 from tilewright.targets.base import Source, Target, register_target
 from tilewright.targets.cuda import emulation
 from tilewright.targets.cuda.arch import arch, detect

@@ -26,7 +26,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.lower.block_view import BlockView
-from tilewright.passes.tile.gemm_ways import GemmPlan
+from tilewright.passes.tile.gemms.gemm_ways import GemmPlan
 
 WORDS = 4
 """Registers of 32 bits of a lane for one instruction."""

@@ -29,7 +29,7 @@ from tilewright.ops.base import zero
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.passes.tile.gemm_ways import FACT, GemmPlan
+from tilewright.passes.tile.gemms.gemm_ways import FACT, GemmPlan
 from tilewright.targets.cuda.warpgroup_gemm import lower_warpgroup_gemm
 
 G = TypeVar("G", bound=Product)

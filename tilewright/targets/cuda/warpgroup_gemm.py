@@ -36,7 +36,7 @@ from tilewright.layout.layout import Layout
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.passes.tile.gemm_ways import FACT, GemmPlan
+from tilewright.passes.tile.gemms.gemm_ways import FACT, GemmPlan
 from tilewright.targets.cuda.instructions import PTX_NAMES
 from tilewright.targets.cuda.operands import STEP_BYTES, WgmmaOperand, wgmma_operand
 from tilewright.targets.cuda.sparse_metadata import PlacesOfLane, hold

@@ -1,0 +1,381 @@
+"""Lets accumulators leave through shared memory, in boxes that the copy engine stores.
+
+Before (in a role; ``total`` is the accumulator of a gemm on warpgroups)::
+
+    copy(total, C[row : +128, column : +256])
+
+After::
+
+    total_staging = shared(bfloat16[4, 64, 64])     # before the roles: two boxes a warpgroup
+    ...
+    copy(total, C[row : +128, column : +256], prefer="tma")
+
+The boxes a warpgroup fills one while the engine still reads the other; their layout is fixed here.  A fragment that a
+loop computes from an accumulator, element for element (scales, bias, activations), leaves in the same way, and so does one that
+`T.transpose` stores: its halves are turned on their way into boxes of as many columns as an instruction has rows.  Where a block
+has one tile only, its ring is of no use any more, and there are boxes for all of it (`overlay_rings`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilewright.ir.dtypes import INT32, DType
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Call,
+    For,
+    Function,
+    Kernel,
+    Load,
+    Parallel,
+    Region,
+    Role,
+    Roles,
+    Statement,
+    Store,
+    TileOperator,
+    Var,
+    While,
+    index_binary,
+)
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import find, variables, walk
+from tilewright.layout.threads import shared_rows
+from tilewright.machine.arch import Arch
+from tilewright.ops.copy import Copy
+from tilewright.ops.transpose import Transpose
+from tilewright.passes.context import Context
+from tilewright.passes.rows import is_plain_tensor, placed_misfit, row_misfit
+from tilewright.passes.scoped import ScopedRewriter
+from tilewright.passes.tile.copies.copy_misfits import ROW_BYTES
+from tilewright.passes.tile.copies.copy_ways import TMA, slot_buffers
+from tilewright.passes.tile.gemms.gemm_ways import FACT as PLANS
+from tilewright.passes.tile.gemms.gemm_ways import GemmPlan
+from tilewright.passes.tile.grids.form_clusters import depending
+from tilewright.passes.tile.pipelines.pipeline_plan import touched
+from tilewright.passes.tile.pipelines.tiles_behind import behind_rings
+from tilewright.passes.tile.roles.divide_roles import MIN_BLOCKS, SPECIALIZED
+from tilewright.passes.tile.words.widen_indices import is_long
+
+FACT = "staging"
+"""Name in ``context.facts`` of how each copy leaves, a `Staging`, by operator."""
+
+BOXES = 2
+"""Boxes of a warpgroup at least; as many more as there is room for, so that it need not wait for the engine."""
+
+
+ROW_BITS = 1024
+"""Of a box at most: the widest swizzle."""
+
+MOST_COLUMNS = 128
+"""Columns of an accumulator that become the rows of one box."""
+
+_TALKING = {"grid_sync", "atomic_load", "atomic_store", *(f"atomic_{kind}" for kind in ("add", "max", "min", "or"))}
+"""Calls by which blocks may tell one another that what they stored is there."""
+
+Leaving = Copy | Transpose
+"""What stores a fragment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """How a fragment leaves through shared memory.
+
+    Attributes
+    ----------
+    boxes : shared boxes, those of a warpgroup one after the other.
+    width : columns of the accumulator that a box has; where it leaves transposed they are the box's rows.
+    count : boxes of a warpgroup.
+    plan : of the gemm whose accumulator's layout the fragment has.
+    is_first : whether nothing can have left through the boxes before.
+    """
+
+    boxes: Buffer
+    width: int
+    count: int
+    plan: GemmPlan
+    is_first: bool = False
+
+
+def stage_epilogue(function: Function, context: Context) -> Function:
+    """Choose the copies of accumulators that the copy engine stores, and give them boxes."""
+    if not (context.arch.has("stmatrix") and context.arch.has("tma")):
+        return function
+    body = _Stage(function, context)(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+def box_widths(plan: GemmPlan, dtype: DType, turned: bool) -> list[int]:
+    """Columns of an accumulator that a box may have, those that make the fewest boxes first, of these the narrowest.
+
+    Sixteen columns are packed at once.  Where a width does not divide an instruction's columns, what is left goes through part of a box.
+    """
+    columns = plan.instruction.n
+    most = columns if plan.instruction.m * dtype.bits <= ROW_BITS else 0
+    widths = (
+        range(min(MOST_COLUMNS, most), 0, -1)
+        if turned
+        else [one for one in (64, 32, 16) if one * dtype.bits <= ROW_BITS]
+    )
+    found = [width for width in widths if width % 16 == 0 and width <= columns] if columns % 16 == 0 else []
+    return sorted(found, key=lambda width: (-(-columns // width), width))
+
+
+def box_columns(plan: GemmPlan, width: int) -> list[tuple[int, int]]:
+    """The first of the columns of a warpgroup that each box takes, and how many."""
+    size = plan.instruction.n
+    inside = [(first, min(width, size - first)) for first in range(0, size, width)]
+    return [(number * size + first, columns) for number in range(plan.tiles_n) for first, columns in inside]
+
+
+def box_shape(plan: GemmPlan, width: int, turned: bool) -> tuple[int, int]:
+    """Rows and columns of a box."""
+    return (width, plan.instruction.m) if turned else (plan.instruction.m, width)
+
+
+class _Stage(ScopedRewriter):
+    def __init__(self, function: Function, context: Context) -> None:
+        super().__init__(function)
+        self.context = context
+        self.plans: dict[Any, GemmPlan] = context.facts.get(PLANS, {})
+        self.staging: dict[Leaving, Staging] = context.facts.setdefault(FACT, {})
+        self.made: list[Buffer] = []
+        self.first_of_role = 0
+        self.owned: set[Buffer] = set()
+        self.role: Role | None = None
+        self.loops: list[Var] = []
+
+    def visit_Kernel(self, kernel: Kernel) -> Any:
+        self.kernel = kernel
+        self.room = shared_room(kernel, self.context.arch) - shared_bytes(kernel)
+        self.ring_room = sum(-(-one.dtype.nbytes(one.size) // 1024) * 1024 for one in slot_buffers(kernel))
+        self.accumulators = {
+            gemm.c.buffer: plan
+            for gemm, plan in self.plans.items()
+            if plan.instruction.asynchronous and not plan.is_part
+        }  # fmt: skip
+        for node in find(kernel.body, Copy, Parallel):
+            self._follow(node)
+        self.stored = {
+            buffer
+            for node in find(kernel.body, Store, TileOperator, Call)
+            if self._by_threads(node)
+            for buffer in touched(node).writes
+        }
+        self.order = list(walk(kernel.body))
+        self.blocks_talk = any(isinstance(node, Call) and node.function in _TALKING for node in self.order)
+        self.made = []
+        made = super().visit_Kernel(kernel)
+        layouts = tuple((one, shared_rows(one.static_shape, one.dtype.stored_bits, _span(one))) for one in self.made)
+        return replace(made, layouts=(*made.layouts, *layouts)) if layouts else made
+
+    def _follow(self, node: Any) -> None:
+        """Fragments that are computed from an accumulator, element for element, have its layout."""
+        pairs: list[tuple[Buffer, Buffer]] = []
+        if isinstance(node, Copy) and node.source.is_whole and node.destination.is_whole:
+            pairs = [(node.source.buffer, node.destination.buffer)]
+        elif isinstance(node, Parallel) and len(node.vars) == 2:
+            touched = [
+                one for one in find(node.body, Load, Store) if len(one.indices) == 2
+                and all(index is var for index, var in zip(one.indices, node.vars))
+            ]  # fmt: skip
+            read = [one.buffer for one in touched if isinstance(one, Load)]
+            pairs = [(source, one.buffer) for one in touched if isinstance(one, Store) for source in read]
+        for source, made in pairs:
+            plan = self.accumulators.get(source)
+            if plan is not None and made.scope == "fragment" and made.shape == (plan.m, plan.n):
+                self.accumulators.setdefault(made, plan)
+
+    def _is_read_behind(self, copy: Leaving) -> bool:
+        """Whether the kernel reads what the copy stores: after it, or anywhere where blocks tell one another how far they are."""
+        tensor = root(copy.destination.buffer)
+        behind = self.blocks_talk
+        for node in self.order:
+            behind = behind or node is copy
+            if behind and isinstance(node, (Load, TileOperator, Call)) and tensor in _read(node):
+                return True
+        return False
+
+    def _by_threads(self, node: Any) -> bool:
+        """Whether threads do what a statement says, whatever becomes of the accumulators' copies."""
+        return not (isinstance(node, Leaving) and node.source.buffer in self.accumulators)
+
+    def visit_Roles(self, roles: Roles) -> Any:
+        before = len(self.made)
+        result = self.generic(roles)
+        shared = [one for one in self.made[before:] if one not in self.owned]
+        return [*(Allocate(one, span=roles.span) for one in shared), result]
+
+    def visit_Role(self, role: Role) -> Role:
+        self.role = role
+        known = self.kernel.attribute(SPECIALIZED)  # of an author's roles nobody knows who still fills a ring
+        self.behind = behind_rings(role, slot_buffers(self.kernel)) if known else ()
+        before = self.first_of_role = len(self.made)
+        made: Role = self.generic(role)
+        self.role = None
+        if role.instances == 1 or len(self.made) == before:
+            return made
+        # Each instance has boxes of its own: what a role declares is none of the others'.
+        self.owned.update(self.made[before:])
+        boxes = [Allocate(one, span=role.span) for one in self.made[before:]]
+        return replace(made, body=replace(made.body, statements=(*boxes, *made.body.statements)))
+
+    def visit_For(self, loop: For) -> Any:
+        return self._inside(loop.var, lambda: super(_Stage, self).visit_For(loop))
+
+    def visit_While(self, loop: While) -> Any:
+        return self._inside(Var(INT32, "turn"), lambda: self.generic(loop))
+
+    def _inside(self, var: Var, visit: Callable[[], Any]) -> Any:
+        self.loops.append(var)
+        made = visit()
+        self.loops.pop()
+        return made
+
+    def visit_Copy(self, copy: Copy) -> Statement:
+        return self._left(copy)
+
+    def visit_Transpose(self, transpose: Transpose) -> Statement:
+        return self._left(transpose)
+
+    def _left(self, copy: Leaving) -> Statement:
+        plan = self.accumulators.get(copy.source.buffer)
+        if plan is None or self.role is None or copy.destination.buffer.scope != "global":
+            return copy
+        reason = self._misfit(copy, plan)
+        place = f"{copy.span.file}:{copy.span.line}: " if copy.span else ""
+        choices = self.context.facts.setdefault("choices", [])
+        if reason is not None:
+            choices.append(f"{place}{copy.name}: stores by threads (not tma_store: {reason})")
+            return copy
+        staging = self._boxes(copy, plan)
+        stored = replace(copy, prefer=TMA)
+        self.staging[stored] = staging
+        shape = staging.boxes.static_shape
+        packing = "stmatrix" if copy.destination.dtype.bits == 16 else "pairs"
+        choices.append(f"{place}{copy.name}: {packing} and tma_store in boxes of {shape[1]} x {shape[2]}")
+        return stored
+
+    def _boxes(self, copy: Leaving, plan: GemmPlan) -> Staging:
+        """Boxes for what leaves: those of another that are like them, or new ones."""
+        groups, dtype, turned = plan.warps_m * plan.warps_n, copy.destination.dtype, isinstance(copy, Transpose)
+        instances = 1 if self.role is None else self.role.instances
+        known = self._like(copy, plan)
+        if known is not None:
+            return Staging(known, known.static_shape[1 if turned else 2], known.static_shape[0] // groups, plan)
+        room = self._room_for(copy) // instances
+        width = next(width for width in box_widths(plan, dtype, turned) if self._least(plan, width, dtype) <= room)
+        needed = plan.tiles_m * len(box_columns(plan, width))
+        size = groups * dtype.nbytes(plan.instruction.m * width)
+        count = next(
+            (count for count in range(needed, BOXES, -1) if needed % count == 0 and count * size <= room), BOXES
+        )
+        shape = (count * groups, *box_shape(plan, width, turned))
+        boxes = Buffer(f"{copy.source.buffer.name}_staging", shape, dtype, "shared")
+        self.made.append(boxes)
+        self.room -= instances * dtype.nbytes(boxes.size)
+        return Staging(boxes, width, count, plan, is_first=not self.loops)
+
+    def _room_for(self, copy: Leaving) -> int:
+        """Bytes for boxes: those that nothing has, and the rings' where no loop needs them any more."""
+        is_behind = any(node is copy for statement in self.behind for node in walk(statement))
+        return self.room + self.ring_room if is_behind else self.room
+
+    @staticmethod
+    def _least(plan: GemmPlan, width: int, dtype: DType) -> int:
+        """Bytes of the fewest boxes of a width."""
+        return BOXES * plan.warps_m * plan.warps_n * dtype.nbytes(plan.instruction.m * width)
+
+    def _like(self, copy: Leaving, plan: GemmPlan) -> Buffer | None:
+        """Boxes of another copy of the role that serve this one too: roles run side by side."""
+        groups, turned = plan.warps_m * plan.warps_n, isinstance(copy, Transpose)
+        shapes = {box_shape(plan, width, turned) for width in box_widths(plan, copy.destination.dtype, turned)}
+        return next((
+            made for made in self.made[self.first_of_role :] if made.static_shape[0] % groups == 0 and made.dtype == copy.destination.dtype
+            and made.static_shape[1:] in shapes
+        ), None)  # fmt: skip
+
+    def _misfit(self, copy: Leaving, plan: GemmPlan) -> str | None:
+        """Why an accumulator does not leave through shared memory; None where it does."""
+        target, tensor, turned = copy.destination, copy.destination.buffer, isinstance(copy, Transpose)
+        if copy.prefer not in (None, TMA):
+            return f"the author asks for {copy.prefer}"
+        halves = tensor.dtype.bits == 16 and tensor.dtype.is_float
+        as_it_is = copy.source.dtype == tensor.dtype and (halves or tensor.dtype.bits == 32)
+        if not as_it_is and not (halves and copy.source.dtype.name in ("float32", "int32")):
+            return f"{copy.source.dtype} to {tensor.dtype} is not packed in pairs"
+        if turned and not halves:
+            return f"matrices of {tensor.dtype} are not turned on their way"
+        if not is_plain_tensor(tensor) or not copy.source.is_whole or tensor.rank < 2:
+            return "parts are stored by their elements"
+        if root(tensor).placed:
+            return placed_misfit(root(tensor))
+        if any(extent != 1 for extent in target.extents[:-2]) or tuple(target.extents[-2:]) != (
+            (plan.n, plan.m) if turned else (plan.m, plan.n)
+        ):
+            return f"rows of the tile are no rows of {tensor.name}"
+        if any(map(is_long, tensor.shape)):
+            return f"coordinates of 32 bits do not reach all of {tensor.name}"
+        if root(tensor) in self.stored:
+            return f"threads store to {tensor.name} as well, and the engine does not see their stores without a fence"
+        if self._is_read_behind(copy):
+            return f"the kernel reads {tensor.name} as well, and the engine's stores land later than those of threads"
+        where = {one for start in target.starts for one in variables(start)}
+        if not all(where & depending(self.kernel, var) for var in self.loops):
+            return f"a loop stores the same rows of {tensor.name} again, and stores of the engine are in no order"
+        reason = row_misfit(tensor, ROW_BYTES, self.analyzer)
+        if reason is not None:
+            return reason
+        if not self.analyzer.divides(tensor.shape[-1], ROW_BYTES * 8 // tensor.dtype.stored_bits):
+            return f"rows of {tensor.name} do not end at a multiple of {ROW_BYTES} bytes"
+        if not self._starts_inside(target):
+            return "it may begin before the tensor does"
+        widths = box_widths(plan, tensor.dtype, turned)
+        if not widths:
+            return f"{plan.instruction.n} columns are no multiple of 16"
+        needed = self._least(plan, min(widths), tensor.dtype)
+        needed *= 1 if self.role is None else self.role.instances
+        full = needed > self._room_for(copy) and self._like(copy, plan) is None
+        return f"{needed} bytes of shared memory are not left" if full else None
+
+    def _starts_inside(self, region: Region) -> bool:
+        return all(self.analyzer.prove(index_binary("ge", start, 0)) for start in region.starts)
+
+
+def _read(node: Load | TileOperator | Call) -> Collection[Buffer]:
+    """What a node reads itself."""
+    if isinstance(node, Load):
+        return (root(node.buffer),)
+    if isinstance(node, TileOperator):
+        return {root(region.buffer) for region in node.effects().reads}
+    return {root(part.buffer) for part in node.arguments if isinstance(part, Region)}
+
+
+def _span(boxes: Buffer) -> int | None:
+    row = boxes.static_shape[-1] * boxes.dtype.stored_bits // 8
+    return row if row in (128, 64, 32) else None
+
+
+def shared_room(kernel: Kernel, arch: Arch) -> int:
+    """Bytes of shared memory that a block may have where as many as the author asks for shall fit a multiprocessor."""
+    return arch.block_shared_bytes(kernel.attribute(MIN_BLOCKS, 1))
+
+
+def shared_bytes(kernel: Kernel) -> int:
+    """Bytes of shared memory that a kernel takes, each tile at a multiple of 1024, and its channels' barriers."""
+    total = 1024
+    for node in find(kernel.body, Allocate, Role):
+        if isinstance(node, Allocate):
+            total += _tile_bytes(node)
+        else:  # of what a role declares each of its instances has one
+            total += (node.instances - 1) * sum(_tile_bytes(one) for one in find(node.body, Allocate))
+    return total
+
+
+def _tile_bytes(node: Allocate) -> int:
+    owns = node.buffer.scope == "shared" and node.buffer.source is None
+    return -(-node.buffer.dtype.nbytes(node.buffer.size) // 1024) * 1024 if owns else 0

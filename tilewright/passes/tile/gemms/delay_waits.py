@@ -1,0 +1,124 @@
+"""Lets what needs nothing of a warpgroup gemm run beside it: the wait moves behind it.
+
+Before (in the role that computes)::
+
+    gemm(a_ring[k % 4, :, :], b_ring[k % 4, :, :], part, clear=True)
+    scale_b: float32 = B_scales[column, k]
+    for i in parallel(128):
+        rows[i] = A_scales[k, row + i]
+    for i, j in parallel(128, 128):
+        total[i, j] = fma(part[i, j], rows[i] * scale_b, total[i, j])
+
+After::
+
+    gemm(token="wgmma", a_ring[k % 4, :, :], b_ring[k % 4, :, :], part, clear=True)
+    commit("wgmma")
+    scale_b: float32 = B_scales[column, k]
+    for i in parallel(128):
+        rows[i] = A_scales[k, row + i]
+    wait("wgmma", pending=0)
+    for i, j in parallel(128, 128):
+        total[i, j] = fma(part[i, j], rows[i] * scale_b, total[i, j])
+
+`overlap_gemms` has put in flight what may run into the next iteration; these are the gemms that it left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tilewright.ir.nodes import (
+    Allocate,
+    Channel,
+    Commit,
+    Function,
+    Let,
+    Parallel,
+    Receive,
+    Release,
+    Role,
+    Seq,
+    Statement,
+    Store,
+    Wait,
+)
+from tilewright.ir.visitor import Rewriter, find
+from tilewright.ops.copy import Copy
+from tilewright.ops.fill import Fill
+from tilewright.ops.gemm import Gemm
+from tilewright.passes.context import Context
+from tilewright.passes.tile.gemms.gemm_ways import FACT as PLANS
+from tilewright.passes.tile.gemms.gemm_ways import GemmPlan
+from tilewright.passes.tile.gemms.overlap_gemms import group_name
+from tilewright.passes.tile.pipelines.pipeline_plan import touched
+
+MOVABLE = (Allocate, Let, Parallel, Store, Copy, Fill, Receive, Release)
+"""What may run beside a gemm: statements that meet nobody, and meetings with other roles."""
+
+
+def delay_waits(function: Function, context: Context) -> Function:
+    """Wait for the gemms of roles behind the statements that need nothing of them."""
+    body = _Delay(context.facts.get(PLANS, {}))(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+class _Delay(Rewriter):
+    def __init__(self, plans: dict[Gemm, GemmPlan]) -> None:
+        self.plans = plans
+        self.channels: dict[str, Channel] = {}
+        self.taken: set[str] | None = None
+
+    def visit_Channel(self, channel: Channel) -> Channel:
+        self.channels[channel.name] = channel
+        return channel
+
+    def visit_Role(self, role: Role) -> Role:
+        self.taken = {node.token for node in find(role, Commit)}
+        made: Role = self.generic(role)
+        self.taken = None
+        return made
+
+    def visit_Seq(self, body: Seq) -> Any:
+        made: Seq = self.generic(body)
+        if self.taken is None:
+            return made
+        statements: list[Statement] = []
+        rest = list(made.statements)
+        while rest:
+            one = rest.pop(0)
+            beside = self._beside(one, rest) if isinstance(one, Gemm) else []
+            if beside:
+                assert isinstance(one, Gemm)
+                statements += self._delayed(one, beside)
+                rest = [other for other in rest if other not in beside]
+            else:
+                statements.append(one)
+        return made if len(statements) == len(made.statements) else replace(made, statements=tuple(statements))
+
+    def _beside(self, gemm: Gemm, behind: list[Statement]) -> list[Statement]:
+        """The statements behind a gemm that need nothing of it; the release of what it reads stays behind the wait."""
+        plan = self.plans.get(gemm)
+        if gemm.token is not None or plan is None or not plan.instruction.asynchronous or plan.instruction.turns:
+            return []
+        operands = {gemm.a.buffer, gemm.b.buffer}
+        found: list[Statement] = []
+        releases = 0
+        for one in behind:
+            effects = touched(one)
+            if isinstance(one, Release) and operands & {*self.channels[one.channel].buffers}:
+                releases += 1
+                continue
+            waits = releases and isinstance(one, Receive)  # for what the release may bring
+            if waits or not isinstance(one, MOVABLE) or gemm.c.buffer in effects.all or operands & effects.writes:
+                break
+            found.append(one)
+        return found
+
+    def _delayed(self, gemm: Gemm, beside: list[Statement]) -> list[Statement]:
+        assert self.taken is not None
+        token = group_name(self.taken)
+        self.taken.add(token)
+        started = replace(gemm, token=token)
+        self.plans[started] = self.plans.pop(gemm)
+        return [started, Commit(token, span=gemm.span), *beside, Wait(token, span=gemm.span)]

@@ -1,0 +1,293 @@
+"""Keeps warpgroup gemms in flight: the next one starts before the last one is waited for.
+
+Before (in the role that computes)::
+
+    fill(total, 0.0)
+    for k in range(steps):
+        receive("loads", k)
+        gemm(a_ring[k % 4, :, :], b_ring[k % 4, :, :], total)
+        release("loads", k)
+
+After::
+
+    for k in range(steps):
+        receive("loads", k)
+        gemm(token="wgmma", a_ring[k % 4, :, :], b_ring[k % 4, :, :], total, clear=k == 0)
+        commit("wgmma")
+        wait("wgmma", pending=1)
+        if k > 0:
+            release("loads", k - 1)
+    wait("wgmma", pending=0)
+    if steps > 0:
+        release("loads", steps - 1)
+    if steps <= 0:
+        fill(total, 0.0)
+
+Where an iteration has several gemms, `rotate_gemms` moves the last one into the next iteration.  A slot is released once the gemm that reads it is done, an iteration later than before; so a channel needs two of
+them.  Gemms whose operands or sums the loop uses for anything else are waited for where they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir import nodes
+from tilewright.ir.nodes import (
+    Channel,
+    Commit,
+    Const,
+    Expr,
+    For,
+    Function,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Release,
+    Role,
+    Seq,
+    Statement,
+    Store,
+    Var,
+    Wait,
+    binary,
+    index_binary,
+    seq,
+)
+from tilewright.ir.visitor import Rewriter, find, substitute, walk
+from tilewright.ops.fill import Fill
+from tilewright.ops.sparse_gemm import Product, SparseGemm
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import map_kernels, negated
+from tilewright.passes.tile.gemms.gemm_ways import FACT as PLANS
+from tilewright.passes.tile.gemms.gemm_ways import GemmPlan
+from tilewright.passes.tile.gemms.pair_turns import pair_turns, trips_of
+from tilewright.passes.tile.gemms.rotate_gemms import rotate_gemms
+from tilewright.passes.tile.pipelines.pipeline_plan import touched
+from tilewright.passes.tile.roles.role_survey import LOOPS
+
+WGMMA = "wgmma"
+
+
+def overlap_gemms(function: Function, context: Context) -> Function:
+    """Let gemms of roles run while the next iteration begins, where nothing else needs what they touch."""
+    plans: dict[Product, GemmPlan] = context.facts.get(PLANS, {})
+    return map_kernels(function, lambda kernel: _overlap(kernel, plans))
+
+
+def _overlap(kernel: Kernel, plans: dict[Product, GemmPlan]) -> Kernel:
+    channels = {node.name: node for node in find(kernel.body, Channel)}
+    body = _Roles(channels, plans)(kernel.body)
+    return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """How the iterations of a loop in which a sequence runs count on: its running number and what surrounds it.
+
+    Attributes
+    ----------
+    before : statements that must stand in front of the loop.
+    number : the running number of this turn; it grows by one a turn.
+    first, last : those of the first and, behind the loop, of the last turn.
+    any : behind the loop, whether there was a turn at all.
+    """
+
+    before: tuple[Statement, ...]
+    number: Expr
+    first: Expr
+    last: Expr
+    any: Expr
+
+
+def turns_of(loop: For, home: Seq, number: Expr) -> Turns | None:
+    """What is known of a channel's running number in `home`, somewhere in `loop`; None where it may jump."""
+    if isinstance(number, Var) and number is not loop.var:
+        let = next((one for one in home.statements if isinstance(one, Let) and one.var is number), None)
+        if let is None or not isinstance(let.value, Load) or let.value.buffer.scope != "scalar":
+            return None
+        counter = let.value.buffer
+        if sum(isinstance(node, Store) and node.buffer is counter for node in walk(loop)) != 1:
+            return None
+        start, now = Var(number.dtype, "first"), Load(number.dtype, counter, ())
+        last = index_binary("sub", now, 1)
+        return Turns((Let(start, now, span=loop.span),), number, start, last, binary("gt", now, start))
+    if home is not loop.body or not isinstance(loop.step, Const) or loop.step.value != 1:
+        return None
+    step = Analyzer().stride(number, loop.var)
+    if not isinstance(step, Const) or step.value != 1:
+        return None
+    analyzer = Analyzer()
+    first = analyzer.simplify(substitute(number, {loop.var: loop.start}))
+    last = analyzer.simplify(substitute(number, {loop.var: index_binary("sub", loop.stop, 1)}))
+    return Turns((), number, first, last, analyzer.simplify(index_binary("lt", loop.start, loop.stop)))
+
+
+def conditional(condition: Expr, body: Sequence[Statement], span: Any = None) -> list[Statement]:
+    """`body` under a condition, or as it is where that is a literal."""
+    if isinstance(condition, Const):
+        return list(body) if condition.value else []
+    return [If(condition, seq(body), span=span)]
+
+
+def group_name(taken: Collection[str]) -> str:
+    """A name for a group of gemms that no other of the role has."""
+    return next(name for number in count() if (name := f"{WGMMA}_{number}" if number else WGMMA) not in taken)
+
+
+class _Roles(Rewriter):
+    """Looks for loops in roles."""
+
+    def __init__(self, channels: dict[str, Channel], plans: dict[Product, GemmPlan]) -> None:
+        self.channels, self.plans = channels, plans
+        self.role: Role | None = None
+        self.tokens: set[str] = set()
+
+    def visit_Role(self, role: Role) -> Role:
+        self.role, self.tokens = role, set()
+        made: Role = self.generic(role)
+        self.role = None
+        return made
+
+    def visit_Seq(self, body: Seq) -> Any:
+        made: Seq = self.generic(body)
+        if self.role is None or not any(isinstance(one, For) for one in made.statements):
+            return made
+        statements: list[Statement] = []
+        for statement in made.statements:
+            found = None
+            if isinstance(statement, For):
+                found = self._in_flight(statement, statements) or self._rotated(statement, statements)
+            if found is None:
+                statements.append(statement)
+            else:
+                statements = found
+        return replace(made, statements=tuple(statements))
+
+    # One gemm -------------------------------------------------------------------------------------
+
+    def _in_flight(self, loop: For, before: list[Statement]) -> list[Statement] | None:
+        """The statements up to and behind a loop whose gemm may run into the next iteration."""
+        found = _innermost_gemms(loop)
+        if len(found) != 1:
+            return None
+        (gemm, home), releases = found[0], []
+        if not self._is_free(gemm, loop):
+            return None
+        place = home.statements.index(gemm)
+        for statement in home.statements[place + 1 :]:
+            if isinstance(statement, Release) and any(
+                region.buffer in self.channels[statement.channel].buffers for region in gemm.operands
+            ):
+                releases.append(statement)
+        turns = [turns_of(loop, home, release.iteration) for release in releases]
+        known = [one for one in turns if one is not None]
+        inside = {node.channel for node in find(loop.body, Release)}
+        handed = {buffer for name in inside for buffer in self.channels[name].buffers}
+        read = {region.buffer for region in gemm.operands} & handed
+        freed = {buffer for release in releases for buffer in self.channels[release.channel].buffers}
+        shallow = any(self.channels[release.channel].stages < 2 for release in releases)
+        if len(known) != len(turns) or not read <= freed or shallow or not known:
+            return None
+        if isinstance(gemm, SparseGemm) and (home is not loop.body or trips_of(loop) is None):
+            return None
+        return self._emitted(loop, home, gemm, list(zip(releases, known, strict=True)), before)
+
+    def _is_free(self, gemm: Product, loop: For) -> bool:
+        """Whether nothing in the loop but a gemm touches its sum or changes its operands."""
+        plan = self.plans.get(gemm)
+        if gemm.token is not None or plan is None or not plan.instruction.asynchronous or plan.instruction.turns:
+            return False
+        operands = {region.buffer for region in gemm.operands}
+        for node in walk(loop.body):
+            if not isinstance(node, Statement) or node is gemm or isinstance(node, (Seq, If, *LOOPS)):
+                continue
+            effects = touched(node)
+            if gemm.c.buffer in effects.all or operands & effects.writes:
+                return False
+        return True
+
+    def _rotated(self, loop: For, before: list[Statement]) -> list[Statement] | None:
+        """The same for a loop whose last gemm may run beside the first gemm of the next iteration and what follows it."""
+        made = rotate_gemms(loop, self.channels, self.plans, self._token)
+        return None if made is None else [*before, *made]
+
+    def _token(self) -> str:
+        name = group_name(self.tokens)
+        self.tokens.add(name)
+        return name
+
+    def _emitted(
+        self, loop: For, home: Seq, gemm: Product, releases: list[tuple[Release, Turns]], before: list[Statement]
+    ) -> list[Statement]:
+        token = self._token()
+        cleared = before[-1] if before and _clears(before[-1], gemm) else None
+        first = releases[0][1]
+        started = replace(gemm, token=token)
+        if cleared is not None:
+            before = before[:-1]
+            started = replace(started, clear=index_binary("eq", first.number, first.first))
+        plan = self.plans.pop(gemm)
+        waited: list[Statement] = [Commit(token, span=gemm.span), Wait(token, 1, span=gemm.span)]
+        for release, turns in releases:
+            earlier = replace(release, iteration=index_binary("sub", turns.number, 1))
+            waited += conditional(index_binary("gt", turns.number, turns.first), [earlier], release.span)
+        gone = {release for release, _ in releases}
+
+        def turned(one: Product) -> For:
+            """The loop with a gemm that is started, and what follows it."""
+            inner = [
+                part
+                for old in home.statements
+                if old not in gone
+                for part in ([one, *waited] if old is gemm else [old])
+            ]
+            return replace(loop, body=_Replace(home, replace(home, statements=tuple(inner)))(loop.body))
+
+        self.plans[started] = plan
+        made = pair_turns(turned, started, self.plans) if isinstance(started, SparseGemm) else [turned(started)]
+        after: list[Statement] = [Wait(token, 0, span=gemm.span)]
+        for release, turns in releases:
+            after += conditional(turns.any, [replace(release, iteration=turns.last)], release.span)
+        if cleared is not None:
+            after += conditional(_not(first.any), [cleared], cleared.span)
+        names = [one for _, turns in releases for one in turns.before]
+        return [*before, *names, *made, *after]
+
+
+def _not(condition: Expr) -> Expr:
+    """The opposite of a comparison or a literal."""
+    if isinstance(condition, Const):
+        return nodes.const(not condition.value)
+    return negated(condition)
+
+
+class _Replace(Rewriter):
+    """Puts one sequence in the place of another."""
+
+    def __init__(self, old: Seq, new: Seq) -> None:
+        self.old, self.new = old, new
+
+    def visit_Seq(self, body: Seq) -> Any:
+        return self.new if body is self.old else self.generic(body)
+
+
+def _innermost_gemms(loop: For) -> list[tuple[Product, Seq]]:
+    """The gemms of a loop's body with the sequences they stand in, loops in it apart."""
+    found: list[tuple[Product, Seq]] = []
+    for node in walk(loop.body, lambda one: not isinstance(one, LOOPS)):
+        if isinstance(node, Seq):
+            found += [(one, node) for one in node.statements if isinstance(one, Product)]
+    return found
+
+
+def _clears(statement: Statement, gemm: Product) -> bool:
+    """Whether a statement sets all of a gemm's sum to zero."""
+    if not isinstance(statement, Fill) or gemm.clear is not False:
+        return False
+    zero = isinstance(statement.value, Const) and statement.value.value == 0
+    return zero and statement.destination.is_whole and statement.destination.buffer is gemm.c.buffer

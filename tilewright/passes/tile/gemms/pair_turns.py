@@ -1,0 +1,83 @@
+"""Two turns of a loop at a time, for sparse gemms in flight: the metadata of one is read while that of the next is loaded.
+
+Before::
+
+    for k in range(steps):
+        gemm_sp(token="wgmma", a_ring[k % 4, :, :], e_ring[k % 4, :, :], b_ring[k % 4, :, :], total)
+        commit("wgmma")
+        wait("wgmma", pending=1)
+
+After (the first gemm's metadata stays in ``places_0``, the second one's in ``places_1``)::
+
+    for pair in range(steps // 2):
+        gemm_sp(token="wgmma", a_ring[2 * pair % 4, :, :], ...)
+        commit("wgmma")
+        wait("wgmma", pending=1)
+        gemm_sp(token="wgmma", a_ring[(2 * pair + 1) % 4, :, :], ...)
+        commit("wgmma")
+        wait("wgmma", pending=1)
+
+The instruction reads its metadata when it runs, not when it is issued, and no compiler knows; so registers that a product in
+flight may still read must have another name than those that are loaded next, and be used once more behind the wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tilewright.ir.dtypes import INT32, UINT32
+from tilewright.ir.nodes import Allocate, Buffer, Expr, For, Seq, Statement, Store, Var, const, index_binary, seq
+from tilewright.ir.visitor import find, substitute
+from tilewright.ops.sparse_gemm import Product, SparseGemm
+from tilewright.passes.scoped import fresh
+from tilewright.passes.tile.gemms.gemm_ways import GemmPlan
+
+FIRST_TWO = 0x44444444
+"""A word of metadata that is valid, for registers that nothing was loaded into."""
+
+
+def trips_of(loop: For) -> int | None:
+    """How often a loop runs, where that is known."""
+    numbers = loop.numbers
+    return len(numbers) if numbers is not None and numbers.step == 1 else None
+
+
+def pair_turns(turned: Callable[[Product], For], gemm: SparseGemm, plans: dict[Product, GemmPlan]) -> list[Statement]:
+    """The statements that take the place of a loop, in two turns at a time.
+
+    Parameters
+    ----------
+    turned : the loop around a gemm; it runs a known number of times.
+    plans : of gemms, to which those of the new ones are added.
+    """
+    plan = plans.pop(gemm)
+    words = [Buffer(f"places_{parity}", (plan.metadata_words,), UINT32, "local") for parity in (0, 1)]
+    made: list[Statement] = []
+    for buffer in words:
+        index = Var(INT32, "i")
+        store = Store(buffer, (index,), const(FIRST_TWO, UINT32), span=gemm.span)
+        made += [
+            Allocate(buffer, span=gemm.span),
+            For(index, const(0), const(plan.metadata_words), const(1), seq(store), "unroll", span=gemm.span),
+        ]
+    gemms = [replace(gemm), replace(gemm)]
+    loops = [turned(one) for one in gemms]
+    trips = trips_of(loops[0])
+    assert trips is not None
+
+    def turn(parity: int, number: Expr) -> Seq:
+        """One turn of the loop, its gemm's metadata in the registers of its parity."""
+        loop = loops[parity]
+        body = fresh(substitute(loop.body, {loop.var: index_binary("add", loop.start, number)}))
+        started = next(node for node in find(body, SparseGemm))
+        plans[started] = replace(plan, words=words[parity])
+        return body
+
+    pair = Var(INT32, "pair")
+    twice = index_binary("mul", pair, 2)
+    both = seq(turn(0, twice).statements, turn(1, index_binary("add", twice, 1)).statements)
+    made.append(For(pair, const(0), const(trips // 2), const(1), both, span=gemm.span))
+    if trips % 2:
+        made += turn(0, const(trips - 1)).statements
+    return made

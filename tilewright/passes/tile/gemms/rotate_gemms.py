@@ -1,0 +1,256 @@
+"""Moves the last gemm of an iteration beside the first one of the next, so that what lies between them overlaps with it.
+
+Before (attention: the second gemm needs what became of the first one's result)::
+
+    for k in range(steps):
+        receive("keys", k)
+        gemm(q, keys[k % 2, :, :], scores, clear=True)
+        release("keys", k)
+        ...                                       # weights from scores; rescales total
+        receive("values", k)
+        gemm(weights, values[k % 2, :, :], total)
+        release("values", k)
+
+After::
+
+    if steps > 0:
+        receive("keys", 0)
+        gemm(token="wgmma", q, keys[0, :, :], scores, clear=True)
+        ...
+        for k in range(1, steps):
+            receive("keys", k)
+            gemm(token="wgmma", q, keys[k % 2, :, :], scores, clear=True)
+            commit("wgmma")
+            receive("values", k - 1)
+            gemm(token="wgmma_1", weights, values[(k - 1) % 2, :, :], total)
+            commit("wgmma_1")
+            wait("wgmma", pending=0, others=1)
+            release("keys", k)
+            ...                                   # what touches neither weights nor total
+            wait("wgmma_1", pending=0)
+            release("values", k - 1)
+            ...                                   # the rest
+        receive("values", steps - 1)
+        gemm(token="wgmma_1", weights, values[(steps - 1) % 2, :, :], total)
+        ...
+
+Source of the schedule: FlashAttention-3 (Shah et al., 2024), section 3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from tilewright.ir import nodes
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Channel,
+    Commit,
+    Const,
+    Expr,
+    For,
+    If,
+    Let,
+    Load,
+    Receive,
+    Release,
+    Seq,
+    Statement,
+    Var,
+    Wait,
+    index_binary,
+    seq,
+)
+from tilewright.ir.visitor import find, holds, substitute, walk
+from tilewright.ops.sparse_gemm import Product
+from tilewright.passes.scoped import fresh
+from tilewright.passes.tile.gemms.gemm_ways import GemmPlan
+from tilewright.passes.tile.pipelines.pipeline_plan import needed_names, touched
+
+
+def rotate_gemms(
+    loop: For, channels: dict[str, Channel], plans: dict[Product, GemmPlan], token: Callable[[], str]
+) -> list[Statement] | None:
+    """The statements that take a loop's place; None where its gemms must stay in order.
+
+    Parameters
+    ----------
+    plans : of gemms; those of new ones are added.
+    token : makes names of groups.
+    """
+    if not isinstance(loop.step, Const) or loop.step.value != 1:
+        return None
+    found = _Rotation(loop, channels, plans)
+    return found.statements(token(), token()) if found.is_possible() else None
+
+
+@dataclass(slots=True)
+class _Rotation:
+    """One loop while its last gemm is moved.
+
+    Attributes
+    ----------
+    opening : up to the first gemm; `between` : from there to what belongs to the last; `last` : that.
+    """
+
+    loop: For
+    channels: dict[str, Channel]
+    plans: dict[Product, GemmPlan]
+    declared: list[Statement] = field(default_factory=list)
+    opening: list[Statement] = field(default_factory=list)
+    between: list[Statement] = field(default_factory=list)
+    last: list[Statement] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        body = [one for one in self.loop.body.statements if not isinstance(one, Allocate)]
+        self.declared = [one for one in self.loop.body.statements if isinstance(one, Allocate)]
+        places = [place for place, one in enumerate(body) if self._is_asynchronous(one)]
+        if len(places) < 2:
+            return
+        first, last = places[0], places[-1]
+        gemm = body[last]
+        assert isinstance(gemm, Product)
+        own = {
+            name
+            for name, channel in self.channels.items()
+            if {region.buffer for region in gemm.operands} & {*channel.buffers}
+        }
+        begin = last
+        while begin - 1 > first and self._receives(body[begin - 1], own):
+            begin -= 1
+        self.opening, self.between, self.last = body[: first + 1], body[first + 1 : begin], body[begin:]
+
+    def _is_asynchronous(self, statement: Statement) -> bool:
+        plan = self.plans.get(statement) if isinstance(statement, Product) and statement.token is None else None
+        return plan is not None and plan.instruction.asynchronous and not plan.instruction.turns
+
+    @staticmethod
+    def _receives(statement: Statement, own: set[str]) -> bool:
+        """Whether a statement prepares the last gemm's slots: receives them, or counts."""
+        counts = isinstance(statement, nodes.Assume) or (
+            isinstance(statement, Let) and isinstance(statement.value, Load)
+        )  # fmt: skip
+        counts = counts or (isinstance(statement, nodes.Store) and statement.buffer.scope == "scalar")
+        return counts or (isinstance(statement, Receive) and statement.channel in own)
+
+    @property
+    def gemm(self) -> Product:
+        """The one that moves."""
+        return next(one for one in self.last if isinstance(one, Product))
+
+    @property
+    def held(self) -> set[Buffer]:
+        """What may not be touched while it runs: its sum, and, by writing, its operands."""
+        return {region.buffer for region in self.gemm.operands if not self._is_slot(region.buffer)}
+
+    def _is_slot(self, buffer: Buffer) -> bool:
+        return any(buffer in channel.buffers for channel in self.channels.values())
+
+    # Whether --------------------------------------------------------------------------------------
+
+    def is_possible(self) -> bool:
+        """Whether the last gemm may run after the next iteration's first one has started."""
+        if not self.last:
+            return False
+        behind = self.last[self.last.index(self.gemm) + 1 :]
+        received = {one.channel for one in self.last if isinstance(one, Receive)}
+        for one in behind:
+            if not isinstance(one, Release):
+                return False
+            if one.channel not in received and self.channels[one.channel].stages < 2:
+                return False  # its slot is still held when the next iteration asks for one
+        if any(self._disturbs(one) for one in self.opening):
+            return False
+        first = self.opening[-1]
+        assert isinstance(first, Product)
+        if first.c.buffer in touched(self.gemm).all or any(
+            isinstance(one, nodes.Break) for one in walk(self.loop.body)
+        ):
+            return False
+        return all(self._number(one) is not None for one in self._defined() if isinstance(one, Let))
+
+    def _disturbs(self, statement: Statement) -> bool:
+        """Whether a statement may not run while the last gemm does."""
+        effects = touched(statement)
+        return self.gemm.c.buffer in effects.all or bool(self.held & effects.writes)
+
+    def _defined(self) -> list[Let]:
+        """Names of the opening and of what follows it that the last gemm's statements use."""
+        lets = [one for one in (*self.opening, *self.between) if isinstance(one, Let)]
+        return needed_names(Seq(tuple(self.last)), lets)
+
+    def _number(self, let: Let) -> bool | None:
+        """Whether a name counts the iterations (else its value is computed again); None where it is neither."""
+        if isinstance(let.value, Load) and let.value.buffer.scope == "scalar":
+            return True
+        return None if holds(let.value, Load) else False
+
+    # The loop -------------------------------------------------------------------------------------
+
+    def statements(self, first_token: str, last_token: str) -> list[Statement]:
+        """What takes the loop's place."""
+        loop = self.loop
+        begins = self._copied([*self.opening, *self.between], {loop.var: nodes.cast(loop.start, loop.var.dtype)})
+        place = next(i for i, one in enumerate(begins) if isinstance(one, Product))
+        prologue = [
+            *begins[:place],
+            *self._started(begins[place], first_token),
+            Wait(first_token),
+            *begins[place + 1 :],
+        ]
+        moved = self._earlier(index_binary("sub", loop.var, 1))
+        gemm = next(i for i, one in enumerate(moved) if isinstance(one, Product))
+        settled = [Wait(last_token, span=loop.span), *moved[gemm + 1 :]]
+        steady = [*self.opening[:-1], *self._started(self.opening[-1], first_token), *moved[:gemm]]
+        steady += [*self._started(moved[gemm], last_token), Wait(first_token, others=1, span=loop.span)]
+        free = next((i for i, one in enumerate(self.between) if self._disturbs(one)), len(self.between))
+        steady += [*self.between[:free], *settled, *self.between[free:]]
+        second = index_binary("add", nodes.cast(loop.start, loop.var.dtype), 1)
+        rest = self._earlier(index_binary("sub", loop.stop, 1))
+        gemm = next(i for i, one in enumerate(rest) if isinstance(one, Product))
+        epilogue = [*rest[:gemm], *self._started(rest[gemm], last_token), Wait(last_token), *rest[gemm + 1 :]]
+        body = [*prologue, replace(loop, start=second, body=seq(steady)), *epilogue]
+        runs = index_binary("lt", loop.start, loop.stop)
+        if isinstance(runs, Const):
+            return [*self.declared, *body] if runs.value else []
+        return [*self.declared, If(runs, seq(body), span=loop.span)]
+
+    def _started(self, gemm: Statement, token: str) -> list[Statement]:
+        assert isinstance(gemm, Product)
+        made = replace(gemm, token=token)
+        self.plans[made] = self.plans[gemm]
+        return [made, Commit(token, span=gemm.span)]
+
+    def _earlier(self, iteration: Expr) -> list[Statement]:
+        """The last gemm's statements for another iteration: the one before that which has begun last."""
+        names: list[Statement] = []
+        values: dict[Var, Expr] = {self.loop.var: iteration}
+        for let in self._defined():
+            if self._number(let):
+                now = let.var if iteration is not None and self._is_inside(iteration) else self._now(let, names)
+                values[let.var] = index_binary("sub", now, 1)
+            else:
+                names.append(let)
+        return self._copied([*names, *self.last], values)
+
+    def _is_inside(self, iteration: Expr) -> bool:
+        return any(node is self.loop.var for node in find(iteration, Var))
+
+    @staticmethod
+    def _now(let: Let, names: list[Statement]) -> Var:
+        """What a counter says behind the loop."""
+        now = Var(let.var.dtype, let.var.name)
+        names.append(Let(now, let.value, span=let.span))
+        return now
+
+    def _copied(self, statements: Sequence[Statement], values: dict[Var, Expr]) -> list[Statement]:
+        """Statements with variables replaced, under names of their own; gemms keep their plans."""
+        before = Seq(tuple(statements))
+        made = fresh(substitute(before, values))
+        originals = list(find(before, Product))
+        for original, copy in zip(originals, list(find(made, Product)), strict=True):
+            if original in self.plans:
+                self.plans[copy] = self.plans[original]
+        return list(made.statements)

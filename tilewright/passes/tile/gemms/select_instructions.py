@@ -1,0 +1,146 @@
+"""Chooses how each gemm of a kernel is executed on a machine with threads, and why nothing better.
+
+The choice fixes how warps share the tile, and thereby the layouts of accumulators and operands; it is made
+before layouts are inferred and is their anchor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tilewright.errors import NotAsynchronous
+from tilewright.ir.nodes import Allocate, Buffer, Function, Kernel, Role
+from tilewright.ir.visitor import find, kernels
+from tilewright.layout.layout import Layout
+from tilewright.layout.threads import permuted
+from tilewright.machine.arch import Arch
+from tilewright.ops.sparse_gemm import Product, SparseGemm
+from tilewright.passes.context import Context
+from tilewright.passes.tile.copies.copy_misfits import lies_in_boxes
+from tilewright.passes.tile.copies.copy_ways import slot_buffers
+from tilewright.passes.tile.gemms.agree_layouts import agree
+from tilewright.passes.tile.gemms.gemm_ways import FACT, WARP, GemmPlan, Way, because, in_registers, ways_of
+from tilewright.passes.tile.gemms.slow_products import advice, reason
+from tilewright.passes.tile.pipelines.tile_views import tile_span
+
+
+def select_instructions(function: Function, context: Context) -> Function:
+    """Leave a `GemmPlan` in ``context.facts`` for every gemm that matrix instructions can execute.
+
+    Raises
+    ------
+    NotAsynchronous : the author asked for an asynchronous instruction, and none fits.
+    """
+    plans: dict[Product, GemmPlan] = {}
+    choices: list[str] = context.facts.setdefault("choices", [])
+    for kernel in kernels(function):
+        threads = gemms_of(kernel)
+        for gemm, (plan, refused) in plan_gemms(kernel, context.arch).items():
+            place = f"{gemm.span.file}:{gemm.span.line}: " if gemm.span else ""
+            what = "sparse gemm" if isinstance(gemm, SparseGemm) else "gemm"
+            if gemm.token is not None and (plan is None or not plan.instruction.asynchronous):
+                raise NotAsynchronous(
+                    f"no asynchronous instruction of {context.arch.name} can execute this gemm{refused}",
+                    span=gemm.span, hint="write T.gemm, which also takes instructions that are not",
+                )  # fmt: skip
+            if plan is not None:
+                plans[gemm] = plan
+                kind = "warpgroups" if plan.instruction.asynchronous else "warps"
+                choices.append(
+                    f"{place}{what}: {plan.instruction.function} on {plan.warps_m} x {plan.warps_n} {kind}{refused}"
+                )
+            else:
+                choices.append(f"{place}{what}: scalar products{refused}")
+                slow = reason(gemm, refused, context.arch)
+                if slow is not None:
+                    better = advice(gemm, threads[gemm], context.arch, _by_rows(threads), descriptor_tiles(kernel))
+                    context.warn(f"threads multiply element by element: {slow}", gemm.span, better)
+    context.facts[FACT] = plans
+    return function
+
+
+def gemms_of(kernel: Kernel) -> dict[Product, int]:
+    """The gemms of a kernel, each with the number of threads that execute it: its role's, or the block's."""
+    found = dict.fromkeys(find(kernel, Product), kernel.num_threads)
+    for role in find(kernel, Role):
+        found.update((node, role.warps * WARP) for node in find(role, Product))
+    return found
+
+
+def descriptor_tiles(kernel: Kernel) -> dict[Buffer, int]:
+    """Shared tiles that matrix instructions may read by descriptor, and the bytes of their swizzle's span.
+
+    What threads write there passes a fence first, which `plan_synchronization` and `lower_channels` see to.
+    """
+    tiles = {node.buffer for node in find(kernel.body, Allocate)} | slot_buffers(kernel)
+    spans = {one: _span(one, kernel) for one in tiles if one.scope == "shared" and one.source is None}
+    return {one: span for one, span in spans.items() if span is not None}
+
+
+def _span(tile: Buffer, kernel: Kernel) -> int | None:
+    """The span within which a tile's rows are swizzled, by inference or by the author's layout; None where they are not."""
+    layout = dict(kernel.layouts).get(tile)
+    if layout is None:
+        return tile_span(tile, kernel)
+    if not isinstance(layout, Layout) or layout.swizzle is None or not lies_in_boxes(tile, kernel):
+        return None
+    return (1 << layout.swizzle.base + layout.swizzle.bits) * tile.dtype.bits // 8
+
+
+def plan_gemms(kernel: Kernel, arch: Arch) -> dict[Product, Way]:
+    """For each gemm of a kernel the best instruction that fits, and the reasons against those before it.
+
+    Gemms that have a fragment in common agree on where its elements are.
+    """
+    gemms = gemms_of(kernel)
+    by_rows = _by_rows(gemms)
+    tiles = descriptor_tiles(kernel)
+    ways = {gemm: ways_of(gemm, threads, arch, by_rows, tiles) for gemm, threads in gemms.items()}
+    chosen = {gemm: found[0] for gemm, found in ways.items()}
+    for group in _connected(gemms):
+        positions = agree([[_demand(gemm, way) for way in ways[gemm]] for gemm in group]) if len(group) > 1 else None
+        for gemm, position in zip(group, positions or ()):
+            if position:
+                plan, refused = ways[gemm][position]
+                chosen[gemm] = plan, refused + _beside(ways[gemm][0][0])
+    return chosen
+
+
+def _by_rows(gemms: Iterable[Product]) -> bool:
+    """Whether warps share the rows of tiles, since an operand lies in registers."""
+    return any(in_registers(gemm.a) for gemm in gemms)
+
+
+def _beside(best: GemmPlan | None) -> str:
+    """Why the best way of a gemm alone is not taken among others."""
+    assert best is not None
+    how = f"{best.instruction.function} on {best.warps_m} x {best.warps_n}"
+    return because([f"{how}: another gemm cannot hold the fragment that both use so"])
+
+
+def _connected(gemms: Iterable[Product]) -> list[list[Product]]:
+    """Gemms joined where they have fragments in common, directly or by others."""
+    groups: list[tuple[set[Buffer], list[Product]]] = []
+    for gemm in gemms:
+        buffers = {region.buffer for region in (gemm.a, gemm.b, gemm.c) if in_registers(region)}
+        members = [gemm]
+        for group in [group for group in groups if group[0] & buffers]:
+            groups.remove(group)
+            buffers |= group[0]
+            members = [*group[1], *members]
+        groups.append((buffers, members))
+    return [members for _, members in groups]
+
+
+def demanded(gemm: Product, plan: GemmPlan) -> dict[Buffer, Layout]:
+    """The layouts of a gemm's fragments that a plan asks for."""
+    found = {gemm.c.buffer: plan.accumulator()}
+    if in_registers(gemm.a):
+        found[gemm.a.buffer] = permuted(plan.left(), (1, 0)) if gemm.transpose_a else plan.left()
+    if in_registers(gemm.b):
+        found[gemm.b.buffer] = permuted(plan.right(), (1, 0)) if gemm.transpose_b else plan.right()
+    return found
+
+
+def _demand(gemm: Product, way: Way) -> dict[Buffer, Layout]:
+    return {} if way[0] is None else demanded(gemm, way[0])

@@ -1,0 +1,311 @@
+"""Joins neighbouring blocks into clusters that load what they share once, each a part of it for all.
+
+Before (every block along ``by`` reads the same tile of B)::
+
+    with kernel(blocks={bx: 16, by: 32}, ...):
+        channel("loads", a_ring, b_ring, stages=4, ...)
+        with roles():
+            with role("consumer", ...):
+                ...
+                copy(total, C[by * 128, bx * 256])
+            with role("producer", ...):
+                for k in range(steps):
+                    acquire("loads", k)
+                    copy(A[by * 128, k * 64], a_ring[k % 4, :, :])
+                    copy(B[bx * 256, k * 64], b_ring[k % 4, :, :])
+                    publish("loads", k)
+
+After::
+
+    with kernel(blocks={bx: 16, by: 32}, cluster=(1, 2, 1), ...):
+        channel("loads", a_ring, b_ring, stages=4, scope="cluster", ...)
+        ...
+                    copy(B[bx * 256, k * 64], b_ring[k % 4, :, :], multicast=True)
+
+The blocks of a cluster go through the loop in step, so the axis is one on which its bounds do not depend.  Where the author
+asks for clusters along several axes, the blocks of a row or a column of the cluster share what does not depend on its axis.  Where an
+axis does not divide by the cluster, blocks beyond the grid load zeros and store nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilewright.ir import nodes
+from tilewright.ir.nodes import (
+    Buffer,
+    Channel,
+    ChannelStatement,
+    Expr,
+    Extent,
+    For,
+    Function,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Publish,
+    Region,
+    Role,
+    Seq,
+    Statement,
+    TileOperator,
+    Var,
+    index_binary,
+)
+from tilewright.ir.visitor import Rewriter, find, holds, variables, walk
+from tilewright.ops.copy import Copy
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import map_kernels
+from tilewright.passes.tile.copies.copy_ways import channel_copies
+from tilewright.passes.tile.gemms.gemm_ways import Way
+from tilewright.passes.tile.gemms.select_instructions import plan_gemms
+from tilewright.passes.tile.grids.claim_tiles import CLAIM, PERSISTENT
+from tilewright.passes.tile.pipelines.tile_views import reads_tiles
+from tilewright.passes.tile.roles.divide_roles import SPECIALIZED
+
+CLUSTER = "cluster"
+BLOCKS = 2
+"""Blocks of a cluster: of four, too few fit a Hopper GPU at once."""
+
+PATTERN_ROWS = 8
+"""A block's share of a tile is a multiple of this many rows."""
+
+MOST_ROWS = 256
+"""Rows of one load of the copy engine."""
+
+WASTE = 16
+"""Blocks beyond the grid are at most one in so many."""
+
+
+def form_clusters(function: Function, context: Context) -> Function:
+    """Give kernels that the compiler divided into roles clusters, where that saves loads."""
+    if not (context.arch.has("cluster") and context.arch.has("multicast")):
+        return function
+    return map_kernels(function, lambda kernel: _form(kernel, context))
+
+
+def depending(kernel: Kernel, var: Var) -> set[Var]:
+    """`var` and all names in a kernel whose values depend on it, or on memory that each block fills for itself."""
+    lets = list(find(kernel.body, Let))
+    found = {var} | {let.var for let in lets if reads_own_memory(let.value)}
+    before = 0
+    while before != len(found):
+        before = len(found)
+        found.update(let.var for let in lets if variables(let.value) & found)
+    return found
+
+
+def differs(value: Expr | Region, names: set[Var]) -> bool:
+    """Whether blocks for which `names` differ may have different values."""
+    return bool(variables(value) & names) or reads_own_memory(value)
+
+
+def reads_own_memory(value: Expr | Region) -> bool:
+    """Whether a value depends on memory that each block fills for itself."""
+    return any(node.buffer.scope != "global" for node in find(value, Load))
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """A grid dimension along which blocks may be joined, and the loads that they then share."""
+
+    number: int
+    shared: tuple[Copy, ...]
+
+    @property
+    def saved(self) -> int:
+        return sum(copy.landing_bytes for copy in self.shared)
+
+
+def _form(kernel: Kernel, context: Context) -> Kernel:
+    given, wanted = kernel.attribute(CLUSTER), context.schedule.cluster
+    choices = context.facts.setdefault("choices", [])
+    place = f"{kernel.span.file}:{kernel.span.line}: " if kernel.span else ""
+    if not kernel.attribute(SPECIALIZED):
+        if given not in (None, (1, 1, 1)) and not _speaks_of_clusters(kernel):
+            choices.append(f"{place}cluster: each block loads for itself (no warps of their own make the loads)")
+        return _apart(kernel)
+    if wanted == 1 or given == (1, 1, 1):
+        return _apart(kernel)
+    if given is None and wanted is None and kernel.attribute(PERSISTENT, context.schedule.persistent) == CLAIM:
+        choices.append(f"{place}cluster: none (each block claims tiles of its own)")
+        return _apart(kernel)
+    dims = given or (wanted or BLOCKS,) * 3
+    plans = plan_gemms(kernel, context.arch)
+    channels = list(find(kernel.body, Channel))
+    misfits = {channel: _channel_misfit(kernel, channel, plans) for channel in channels}
+    axes = [axis for number in range(len(kernel.grid)) if (axis := _axis(kernel, number, dims[number], misfits)).shared]
+    if given is not None:
+        axes = [axis for axis in axes if given[axis.number] > 1]
+    else:
+        axes = [axis for axis in axes if _divides(kernel.grid[axis.number], dims[axis.number], wanted is not None)]
+    if not axes:
+        reason = next(filter(None, misfits.values()), None) or "no load is shared along an axis that divides"
+        choices.append(f"{place}cluster: {'none' if given is None else 'each block loads for itself'} ({reason})")
+        return _apart(kernel)
+    if given is None:
+        axes = [max(axes, key=lambda axis: (axis.saved, axis.number))]
+        dims = tuple(dims[number] if number == axes[0].number else 1 for number in range(3))
+    for axis in axes:
+        names = ", ".join(dict.fromkeys(copy.source.buffer.name for copy in axis.shared))
+        var = kernel.block_vars[axis.number]
+        choices.append(f"{place}cluster: {dims[axis.number]} blocks along {var.name} share loads of {names}")
+    return _joined(kernel, axes, dims)
+
+
+def _speaks_of_clusters(kernel: Kernel) -> bool:
+    """Whether blocks of a cluster have to do with one another in what the author wrote."""
+    for node in walk(kernel.body):
+        if isinstance(node, Copy) and (node.multicast or node.rank is not None):
+            return True
+        if isinstance(node, Channel) and node.scope == CLUSTER:
+            return True
+        if isinstance(node, nodes.Call) and any(
+            CLUSTER in str(word) for word in (node.function, *node.arguments) if isinstance(word, (str, nodes.Const))
+        ):
+            return True
+    return False
+
+
+def _apart(kernel: Kernel) -> Kernel:
+    """The kernel without clusters, so that its grid need not divide by them, unless the author's own words need them."""
+    if _speaks_of_clusters(kernel):
+        return kernel
+    return replace(kernel, attributes=tuple(one for one in kernel.attributes if one[0] != CLUSTER))
+
+
+def _divides(extent: Extent, size: int, asked: bool) -> bool:
+    """Whether few blocks of an axis are wasted; an extent known only at launch may be 1."""
+    if not isinstance(extent, int):
+        return asked
+    return (-extent % size) * WASTE <= extent
+
+
+def _channel_misfit(kernel: Kernel, channel: Channel, plans: Mapping[Any, Way]) -> str | None:
+    """Why the slots of a channel cannot be filled by several blocks."""
+    if channel.scope != "block":
+        return f"{channel.name} joins a {channel.scope}"
+    for role in _roles(kernel):
+        if role.name not in channel.readers:
+            continue
+        for reader in [node for node in find(role, Statement) if reads_tiles(node, channel.buffers)]:
+            plan = plans[reader][0] if reader in plans else None
+            if plan is None or not plan.instruction.asynchronous:
+                return "its slots are read by more than asynchronous gemms"
+        if any(_channelled(statement) and writes_global(statement) for statement in role.body.statements):
+            return "it writes to global memory between its loads"
+    return None
+
+
+def _channelled(statement: Statement) -> bool:
+    return holds(statement, ChannelStatement)
+
+
+def _axis(kernel: Kernel, number: int, size: int, misfits: Mapping[Channel, str | None]) -> _Axis:
+    """What blocks along a grid dimension would share; nothing where they may not go in step."""
+    depends = depending(kernel, kernel.block_vars[number])
+    bounds = list(_bounds(kernel.body))
+    if any(differs(bound, depends) for bound in bounds):
+        return _Axis(number, ())
+    fitting = {buffer for channel, misfit in misfits.items() if misfit is None for buffer in channel.buffers}
+    shared = tuple(
+        copy for copy in channel_copies(kernel)
+        if copy.destination.buffer in fitting and not differs(copy.source, depends) and _shareable(copy, size)
+    )  # fmt: skip
+    return _Axis(number, shared)
+
+
+def _bounds(body: Seq) -> Iterator[Expr]:
+    """Everything that decides how often a role passes through a channel, or whether a block stays for it."""
+    for node in walk(body):
+        if isinstance(node, For) and _channelled(node):
+            yield from (node.start, node.stop)
+        elif isinstance(node, (If, nodes.While)) and (_channelled(node) or _leaves(node)):
+            yield node.condition
+
+
+def _leaves(branch: Statement) -> bool:
+    return isinstance(branch, If) and holds(branch, *_LEAVING)
+
+
+_LEAVING = (nodes.Return, nodes.Break, nodes.Continue)
+
+
+def _shareable(copy: Copy, size: int) -> bool:
+    rows = copy.destination.extents[-2]
+    return isinstance(rows, int) and rows % (size * PATTERN_ROWS) == 0 and rows // size <= MOST_ROWS
+
+
+def _roles(kernel: Kernel) -> list[Role]:
+    return list(find(kernel.body, Role))
+
+
+# The kernel in clusters ---------------------------------------------------------------------------
+
+
+def _joined(kernel: Kernel, axes: Sequence[_Axis], dims: tuple[int, ...]) -> Kernel:
+    """The kernel with clusters of `dims` blocks, which share loads along some of these axes."""
+    inside: Expr | None = None
+    grid = list(kernel.grid)
+    for number, (extent, size) in enumerate(zip(kernel.grid, dims)):
+        if isinstance(extent, int) and extent % size == 0:
+            continue
+        padded = index_binary("mul", index_binary("floordiv", index_binary("add", extent, size - 1), size), size)
+        grid[number] = int(padded.value) if isinstance(padded, nodes.Const) else padded
+        below = index_binary("lt", kernel.block_vars[number], extent)
+        inside = below if inside is None else nodes.binary("all", inside, below)
+    shared: dict[Copy, tuple[int, int] | None] = {}
+    for axis in axes:
+        size = dims[axis.number]
+        peers = None if size == math.prod(dims) else (math.prod(dims[: axis.number]), size)
+        shared = {**dict.fromkeys(axis.shared, peers), **shared}
+    attributes = {**dict(kernel.attributes), CLUSTER: tuple(dims)}
+    body = _Join(shared, inside)(kernel.body)
+    return replace(kernel, grid=tuple(grid), body=body, attributes=tuple(sorted(attributes.items())))
+
+
+class _Join(Rewriter):
+    """Marks the shared loads; what writes to global memory happens in blocks of the grid alone."""
+
+    def __init__(self, shared: Mapping[Copy, tuple[int, int] | None], inside: Expr | None) -> None:
+        self.shared, self.inside = shared, inside
+
+    def visit_Channel(self, channel: Channel) -> Channel:
+        joined = any(copy.destination.buffer in channel.buffers for copy in self.shared)
+        return replace(channel, scope="cluster") if joined else channel
+
+    def visit_Copy(self, copy: Copy) -> Copy:
+        return replace(copy, multicast=True, peers=self.shared[copy]) if copy in self.shared else copy
+
+    def visit_Role(self, role: Role) -> Role:
+        made: Role = self.generic(role)
+        if self.inside is None or holds(role.body, Publish):
+            return made
+        return replace(made, body=replace(made.body, statements=tuple(self._guarded(made.body.statements))))
+
+    def _guarded(self, statements: Sequence[Statement]) -> Iterator[Statement]:
+        for statement in statements:
+            if writes_global(statement):
+                assert self.inside is not None
+                yield If(self.inside, nodes.seq(statement), span=statement.span)
+            else:
+                yield statement
+
+
+def writes_global(statement: Statement) -> bool:
+    """Whether a statement changes memory that other blocks see."""
+    for node in walk(statement):
+        if isinstance(node, nodes.Store) and node.buffer.scope == "global":
+            return True
+        regions: tuple[Region, ...] = node.effects().writes if isinstance(node, TileOperator) else ()
+        if any(region.buffer.scope == "global" for region in regions):
+            return True
+        if isinstance(node, nodes.Evaluate) and any(
+            isinstance(one, Buffer) and one.scope == "global" for one in walk(node)
+        ):
+            return True
+    return False

@@ -1,0 +1,407 @@
+"""Lets as many blocks as fit stay for many tiles, so that loads for the next tile run beside the stores of the last.
+
+Before (1024 tiles; 132 multiprocessors)::
+
+    with kernel(blocks={bx: 32, by: 32}, ...):
+        channel("loads", a_ring, b_ring, stages=4, ...)
+        with roles():
+            with role("consumer", ...):
+                for k in range(steps):
+                    receive("loads", k)
+                    ...
+                copy(total, C[by * 128, bx * 256])
+            with role("producer", ...):
+                for k in range(steps):
+                    acquire("loads", k)
+                    ...
+
+After (``groups`` of one block each, or of a cluster's)::
+
+    with kernel(blocks={block: 128}, ...):
+        channel("loads", a_ring, b_ring, stages=4, ...)
+        with roles():
+            with role("consumer", ...):
+                for turn in range(8):
+                    tile = turn * 128 + block
+                    bx, by = ...                     # panels of rows, as `T.use_swizzle` walks them
+                    for k in range(steps):
+                        receive("loads", turn * steps + k)
+                        ...
+                    copy(total, C[by * 128, bx * 256])
+            with role("producer", ...):
+                ...                                  # the same loop: it runs ahead into the next tile
+
+The blocks are the fewest that need no more turns than all multiprocessors would.  A channel's running number counts
+the iterations of all tiles; where tiles differ in them, a scalar of each role does.  Such grids stay as they are unless the
+author asks: tiles that are dealt beforehand do not balance as well.  With ``persistent="claim"`` blocks take the next tile
+when they are ready for it (`claim_tiles`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir.dtypes import INT32
+from tilewright.ir.nodes import (
+    Acquire,
+    Allocate,
+    Assume,
+    Buffer,
+    Call,
+    Channel,
+    Const,
+    Evaluate,
+    Expr,
+    Extent,
+    For,
+    Function,
+    Kernel,
+    Let,
+    Load,
+    Receive,
+    Role,
+    Roles,
+    Seq,
+    Statement,
+    Store,
+    Var,
+    cast,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.ir.signature import size_variables
+from tilewright.ir.visitor import find, holds, variables, walk
+from tilewright.machine.arch import Arch
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import fresh, map_kernels
+from tilewright.passes.tile.copies.copy_ways import channel_copies
+from tilewright.passes.tile.copies.stage_epilogue import shared_bytes, shared_room
+from tilewright.passes.tile.grids.claim_tiles import CLAIM, PERSISTENT, Claims
+from tilewright.passes.tile.grids.deal_tiles import ceildiv, dealt_loop
+from tilewright.passes.tile.grids.drop_dependent_launch import WORDS
+from tilewright.passes.tile.grids.form_clusters import CLUSTER, depending, differs, reads_own_memory
+from tilewright.passes.tile.grids.ping_pong import PING_PONG, last_turn, own_turn, paired
+from tilewright.passes.tile.grids.rasterize_grid import RASTER, panel_place, within
+from tilewright.passes.tile.grids.running_numbers import Renumber
+from tilewright.passes.tile.grids.second_slots import with_second_slots
+from tilewright.passes.tile.roles.divide_roles import MIN_BLOCKS, SPECIALIZED
+
+
+def persist_grid(function: Function, context: Context) -> Function:
+    """Make kernels with roles persistent where they have more tiles than fit, or where the author asks."""
+    analyzer = Analyzer()
+    for var in size_variables(function):
+        analyzer.bind(var, 0, None)
+    return map_kernels(function, lambda kernel: _persist(kernel, context, analyzer))
+
+
+def _persist(kernel: Kernel, context: Context, analyzer: Analyzer) -> Kernel | list[Statement]:
+    asked = kernel.attribute(PERSISTENT, context.schedule.persistent)
+    if kernel.attribute(PING_PONG, context.schedule.ping_pong):
+        both = _alternating(kernel, asked, context, analyzer)
+        if isinstance(both, str):
+            message = f"one consumer works at all tiles of a block, and none at two in turn: {both}"
+            (context.warn if kernel.attribute(PING_PONG) else context.note)(message, kernel.span)
+        else:
+            kernel, asked = both, asked or True
+    if not kernel.attribute(SPECIALIZED) or asked is False:
+        return kernel
+    choices = context.facts.setdefault("choices", [])
+    place = f"{kernel.span.file}:{kernel.span.line}: " if kernel.span else ""
+    grid = _Grid(kernel, context.arch)
+    if asked is None and not grid.pays:
+        return kernel
+    claims = Claims() if asked == CLAIM else None
+    found = _Persist(kernel, grid, analyzer, claims)
+    reason = found.misfit()
+    if reason is None and asked is None and found.is_uneven():
+        reason = "tiles differ in their steps, and are balanced best when blocks take them as they become free"
+    if reason is not None:
+        choices.append(f"{place}grid: one tile a block (not persistent: {reason})")
+        return kernel
+    found.source, deeper = with_second_slots(kernel, found.once, context.arch)
+    choices += [f"{place}{name}: a second slot, for the next tile" for name in deeper]
+    dealt = "tiles are claimed" if found.claims is not None else f"panels of {grid.panel} rows of tiles"
+    dealt += ", two consumers in turn" if any(role.instances > 1 for role in found.roles) else ""
+    choices.append(f"{place}grid: persistent, {grid.resident} at once, {dealt}")
+    made = found.kernel()
+    return made if found.claims is None else [found.claims.counter(kernel.span), made]
+
+
+def _alternating(kernel: Kernel, asked: Any, context: Context, analyzer: Analyzer) -> Kernel | str:
+    """The kernel with consumers that work at different tiles in turn, or why it cannot have them."""
+    if not kernel.attribute(SPECIALIZED):
+        return "the kernel is not divided into roles"
+    if asked is False:
+        return "its blocks have one tile each, as the author asks"
+    grid = _Grid(kernel, context.arch)
+    if not grid.has_second_tiles:
+        return "no block has a second tile"
+    misfit = _Persist(kernel, grid, analyzer, Claims() if asked == CLAIM else None).misfit()
+    return misfit or paired(kernel, context.arch)
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """The tiles of a grid in groups: those of one cluster."""
+
+    source: Kernel
+    arch: Arch
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        dims: tuple[int, ...] = self.source.attribute(CLUSTER, (1, 1, 1))
+        return dims
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a group."""
+        return math.prod(self.dims)
+
+    @property
+    def counts(self) -> list[Extent]:
+        """Groups along each grid dimension."""
+        return [_plain(index_binary("floordiv", extent, size)) for extent, size in zip(self.source.grid, self.dims)]
+
+    @property
+    def total(self) -> Expr:
+        """All groups."""
+        total: Expr = const(1)
+        for count in self.counts:
+            total = index_binary("mul", total, count)
+        return total
+
+    @property
+    def resident(self) -> int:
+        """Groups that run at once, where a multiprocessor holds one block, or as many as the author asks for."""
+        return self.arch.cores * self.beside // self.blocks
+
+    @property
+    def beside(self) -> int:
+        """Blocks that share a multiprocessor."""
+        count: int = self.source.attribute(MIN_BLOCKS, 1)
+        return count
+
+    @property
+    def pays(self) -> bool:
+        """Whether blocks would wait for others to end, and no second one on their multiprocessor works meanwhile."""
+        if self.beside > 1:
+            return False
+        shares = any(node.registers is not None for node in find(self.source.body, Role))
+        alone = shares or 2 * shared_bytes(self.source) > self.arch.shared_bytes  # roles share all registers there are
+        return alone and self.has_second_tiles
+
+    @property
+    def has_second_tiles(self) -> bool:
+        """Whether there may be more groups than run at once."""
+        return not (isinstance(self.total, Const) and self.total.value <= self.resident)
+
+    @property
+    def panel(self) -> int:
+        """Rows of groups in a panel: the groups that run at once then load the least."""
+        raster = self.source.attribute(RASTER)
+        if raster is not None:
+            size: int = raster[1]
+            return size
+        if len(self.source.grid) < 2:
+            return 1
+        along = [
+            size * sum(copy.landing_bytes for copy in channel_copies(self.source)
+                       if differs(copy.source, depending(self.source, var)))
+            for var, size in zip(self.source.block_vars[:2], self.dims)
+        ]  # fmt: skip
+        return max(1, round(math.sqrt(self.resident * along[0] / along[1]))) if all(along) else 1
+
+    @property
+    def order(self) -> str:
+        return str(self.source.attribute(RASTER, ("row", 0))[0])
+
+
+@dataclass(slots=True)
+class _Persist:
+    source: Kernel
+    grid: _Grid
+    analyzer: Analyzer
+    claims: Claims | None = None
+
+    # Why not -------------------------------------------------------------------------------------
+
+    def misfit(self) -> str | None:
+        allowed = (Allocate, Channel, Let, Assume, Roles)
+        stray = next((one for one in self.source.body.statements if not isinstance(one, allowed)), None)
+        if stray is not None:
+            return f"a {type(stray).__name__} stands beside its roles"
+        if not any(isinstance(one, Roles) for one in self.source.body.statements):
+            return "it has no roles"
+        if shared_bytes(self.source) > shared_room(self.source, self.grid.arch):
+            return "what follows its loop needs the ring's bytes"
+        if any(node.function == "cluster_sync" for node in find(self.source.body, Call)):
+            return "the blocks of a cluster meet, and its producers would have gone on to the next tile"
+        if self.claims is not None and self.grid.blocks > 1:
+            return "blocks of a cluster would have to claim the same tiles"
+        for channel in self.channels:
+            for role in self.roles:
+                if role.name in (*channel.writers, *channel.readers) and self.passes(role, channel) is None:
+                    return f"how often {role.name} passes through {channel.name} is not said by one loop"
+        return None
+
+    @property
+    def channels(self) -> list[Channel]:
+        return [one for one in self.source.body.statements if isinstance(one, Channel)]
+
+    @property
+    def roles(self) -> list[Role]:
+        return list(find(self.source.body, Role))
+
+    def passes(self, role: Role, channel: Channel) -> Expr | None:
+        """Iterations of a role in one tile: those of its only loop, or the one that no loop counts; None where that is not so."""
+        found = [node for node in find(role.body, Acquire, Receive) if node.channel == channel.name]
+        if len(found) != 1:
+            return None
+        once = isinstance(found[0].iteration, Const) and found[0].iteration.value == 0
+        if once and any(one is found[0] for one in role.body.statements):
+            return const(1)
+        loops = [
+            one for one in role.body.statements if isinstance(one, For) and any(node in found for node in walk(one))
+        ]
+        if len(loops) != 1 or not any(one is found[0] for one in loops[0].body.statements):
+            return None
+        loop = loops[0]
+        count = index_binary("sub", loop.stop, loop.start)
+        own = {node.var for node in find(role.body, Let)}
+        counted = self.analyzer.equal(found[0].iteration, index_binary("sub", loop.var, loop.start))
+        return count if counted and not variables(count) & own and not reads_own_memory(count) else None
+
+    @property
+    def once(self) -> list[Channel]:
+        """Channels of one slot that every role passes once a tile."""
+        alone = [one for one in self.channels if one.stages == 1]
+        return [
+            channel for channel in alone
+            if all(
+                isinstance(count := self.passes(role, channel), Const) and count.value == 1
+                for role in self.roles if role.name in (*channel.writers, *channel.readers)
+            )
+        ]  # fmt: skip
+
+    def is_uneven(self) -> bool:
+        """Whether some tiles take more steps than others."""
+        counts = [self.passes(role, channel) for role in self.roles for channel in self.channels]
+        return any(self.varies(count) for count in counts if count is not None)
+
+    def varies(self, count: Expr) -> bool:
+        """Whether tiles differ in a number of iterations."""
+        return differs(count, set().union(*(depending(self.source, var) for var in self.source.block_vars)))
+
+    # The kernel ----------------------------------------------------------------------------------
+
+    def kernel(self) -> Kernel:
+        source, blocks = self.source, self.grid.blocks
+        total = self.grid.total
+        turns = ceildiv(total, const(self.grid.resident))
+        count = self.analyzer.simplify(ceildiv(total, index_binary("max", turns, 1)))
+        if self.claims is not None:
+            count = self.analyzer.simplify(index_binary("min", total, const(self.grid.resident)))
+        block = Var(INT32, "block")
+        varying = set().union(*(depending(source, var) for var in source.block_vars))
+        names = [one for one in source.body.statements if isinstance(one, (Let, Assume)) and variables(one) & varying]
+        body: list[Statement] = []
+        groups: Expr = count
+        if not isinstance(count, Const):
+            groups = Var(INT32, "groups")
+            body.append(Let(groups, cast(count, INT32), span=source.span))
+        for one in source.body.statements:
+            if isinstance(one, Roles):
+                roles = tuple(self._role(role, block, groups, names) for role in one.roles)
+                body += self.claims.channel(roles, one.span) if self.claims is not None else []
+                one = replace(one, roles=roles)
+            if not any(one is name for name in names):
+                body.append(one)
+        attributes = {name: value for name, value in source.attributes if name not in (RASTER, PERSISTENT, PING_PONG)}
+        if CLUSTER in attributes:
+            attributes[CLUSTER] = (blocks, 1, 1)
+        launched = _plain(self.analyzer.simplify(index_binary("mul", count, blocks)))
+        return replace(
+            source, block_vars=(block,), grid=(launched,), body=Seq(tuple(body), span=source.body.span),
+            attributes=tuple(attributes.items()),
+        )  # fmt: skip
+
+    def _role(self, role: Role, block: Var, groups: Expr, names: Sequence[Statement]) -> Role:
+        """A role that goes through the tiles of its block's group."""
+        turn, tile = Var(INT32, "turn"), Var(INT32, "tile")
+        total, group = self.grid.total, index_binary("floordiv", block, self.grid.blocks)
+        counters: list[Statement] = []
+        numbers: list[Statement] = []
+        bases: dict[str, Expr] = {}
+        for channel in self.channels:
+            count = self.passes(role, channel)
+            if count is None:
+                continue
+            bases[channel.name] = index_binary("mul", turn, count)
+            if self.varies(count):
+                counter, base = Buffer(f"{channel.name}_passes", (), INT32, "scalar"), Var(INT32, "passes")
+                after = index_binary("add", base, cast(index_binary("max", count, 0), INT32))
+                counters.append(Allocate(counter, initial=const(0), span=role.span))
+                numbers += [
+                    Let(base, Load(INT32, counter, ()), span=role.span),
+                    Store(counter, (), after, span=role.span),
+                ]
+                bases[channel.name] = base
+        rings = {buffer: channel.name for channel in self.channels for buffer in channel.buffers}
+        body = Renumber(bases, rings, {one.name: one.stages for one in self.channels})(role.body)
+        own = [one for one in body.statements if isinstance(one, Allocate) and one.buffer.scope == "shared"]
+        body = replace(body, statements=tuple(one for one in body.statements if one not in own))
+        # Who has waited for the kernel before need not wait in each tile again: that takes a microsecond.
+        once = list(itertools.takewhile(_is_of_launch, body.statements))
+        body = replace(body, statements=body.statements[len(once) :])
+        before = [*own, *once, *counters]
+        work = seq(self._place(tile, block), names, numbers, body.statements)
+        alternates = role.instances > 1
+        if alternates:  # every consumer counts the iterations of all tiles
+            named = [*self._place(tile, block), *names]
+            outside, inside = ([*named, *numbers], []) if numbers else ([], named)
+            work = seq(outside, own_turn(role, turn, seq(inside, body.statements), role.span))
+        if self.claims is not None:
+            writes = holds(role.body, Acquire)
+            ending = last_turn(role, turn, role.span) if alternates else None
+            loop = self.claims.loop(turn, tile, total, groups, work, writes, role.span, ending)
+            return replace(role, body=seq(before, fresh(loop)))
+        loop = dealt_loop(turn, tile, total, group, groups, work, bool(numbers), role.span)
+        if alternates:
+            count = Var(INT32, "turns")
+            counted = Let(count, loop.stop, span=role.span)
+            loop = replace(loop, stop=count)
+            return replace(role, body=seq(before, counted, fresh(loop), last_turn(role, count, role.span)))
+        return replace(role, body=seq(before, fresh(loop)))
+
+    def _place(self, tile: Var, block: Var) -> list[Statement]:
+        """Names of the block's indices in the grid of tiles."""
+        source, dims = self.source, self.grid.dims
+        counts, vars = self.grid.counts, source.block_vars
+        places, names = panel_place(tile, counts, (self.grid.order, self.grid.panel), source.span)
+        rank: Expr = index_binary("floormod", block, self.grid.blocks)
+        for var, place, size, extent in zip(vars, places, dims, source.grid):
+            index = index_binary("mul", place, size)
+            if size > 1:
+                index = index_binary("add", index, index_binary("floormod", rank, size))
+                rank = index_binary("floordiv", rank, size)
+            names.append(Let(var, cast(index, INT32), span=source.span))
+            names.append(within(var, extent))
+        return names
+
+
+def _is_of_launch(statement: Statement) -> bool:
+    """Whether a statement waits for the kernel before, or lets the next one begin."""
+    call = statement.value if isinstance(statement, Evaluate) else None
+    return isinstance(call, Call) and call.function in WORDS
+
+
+def _plain(extent: Expr) -> Extent:
+    """An extent as an int where it is one."""
+    return int(extent.value) if isinstance(extent, Const) else extent

@@ -1,0 +1,183 @@
+"""Two consumers of a persistent grid work at different tiles, so that one's results leave beside the other's products.
+
+Before (the loop over tiles is what `persist_grid` would put around a role)::
+
+    with role("consumer", warps=4):
+        for turn in range(turns):
+            tile = turn * 132 + block
+            ...
+            for k in range(steps):
+                receive("loads", turn * steps + k)
+                ...
+            copy(total, C[by * 128, bx * 128])
+
+After::
+
+    channel("loads", ..., alternate=True)
+    with role("consumer", warps=4, instances=2, index=consumer):
+        for turn in range(turns):
+            if turn % 2 == consumer:
+                take_turn(turn == 0)
+                tile = turn * 132 + block
+                ...
+                pass_turn()
+        if turns > 0 and turns % 2 == consumer:
+            take_turn(False)                          # what the last one passed: nothing is left over
+
+The producer goes through all tiles as before.  Each iteration of a channel is read by the consumer whose tile it belongs to, and
+`take_turns` lets a turn last from the first tile of the ring that a consumer receives to the last: so consumers receive in the order
+of the producer's numbers, and their main loops follow one another at the matrix unit.  Shared tiles that only the consumer
+uses belong to each of the two.  The block gets the threads of a second consumer, and registers are shared out anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from tilewright.errors import Span
+from tilewright.ir.dtypes import BOOL, INT32
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Call,
+    Channel,
+    Evaluate,
+    Expr,
+    If,
+    Kernel,
+    Parallel,
+    Role,
+    Roles,
+    Seq,
+    Statement,
+    TileOperator,
+    Var,
+    binary,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import find
+from tilewright.machine.arch import Arch
+from tilewright.ops.copy import Copy
+from tilewright.passes.tile.copies.stage_epilogue import shared_bytes, shared_room
+from tilewright.passes.tile.roles.divide_roles import GROUP, block_registers, share_registers
+
+PING_PONG = "ping_pong"
+"""The kernel's attribute by which the author asks for consumers that alternate."""
+
+CONSUMERS = 2
+
+
+def paired(kernel: Kernel, arch: Arch) -> Kernel | str:
+    """A kernel that was divided into roles, with two consumers side by side; or why it cannot have them."""
+    (roles,) = find(kernel.body, Roles)
+    consumer, producer = roles.roles
+    threads = CONSUMERS * consumer.warps * 32
+    if threads + GROUP > arch.max_threads:
+        return f"two consumers of {threads // CONSUMERS} threads and a producer are more than the {arch.max_threads} of a block"
+    registers = _registers(kernel, consumer, producer, threads, arch)
+    if isinstance(registers, str):
+        return registers
+    own = _own_tiles(kernel, consumer)
+    moved = [one for one in kernel.body.statements if isinstance(one, Allocate) and root(one.buffer) in own]
+    body = replace(consumer.body, statements=(*moved, *consumer.body.statements))
+    both = replace(
+        consumer, body=body, registers=registers[1], instances=CONSUMERS, index=Var(INT32, consumer.name)
+    )  # fmt: skip
+    made: list[Statement] = []
+    for one in kernel.body.statements:
+        if isinstance(one, Channel):
+            made.append(replace(one, alternate=True))
+        elif isinstance(one, Roles):
+            made.append(replace(one, roles=(both, replace(producer, registers=registers[0]))))
+        elif one not in moved:
+            made.append(one)
+    made_kernel = replace(
+        kernel, threads=(threads + GROUP, 1, 1), body=replace(kernel.body, statements=tuple(made))
+    )  # fmt: skip
+    needed, room = shared_bytes(made_kernel), shared_room(kernel, arch)
+    if needed > room:
+        return f"the ring and the tiles of two consumers take {needed} bytes of {room} of shared memory"
+    return made_kernel
+
+
+def _registers(
+    kernel: Kernel, consumer: Role, producer: Role, threads: int, arch: Arch
+) -> tuple[int | None, int | None] | str:
+    """Registers of a thread of the producer and of the consumers, the author's where they fit."""
+    there_are = block_registers(kernel, threads + GROUP, arch)
+    if kernel.attribute("registers") is None:
+        is_light = all(isinstance(node, Copy) for node in find(producer.body, TileOperator, Parallel))
+        return share_registers(there_are, threads, is_light)
+    given = producer.registers, consumer.registers
+    if given[0] is not None and given[1] is not None and given[0] * GROUP + given[1] * threads > there_are:
+        return f"{given[1]} registers of each thread of two consumers are more than a block has"
+    return given
+
+
+def _own_tiles(kernel: Kernel, consumer: Role) -> set[Buffer]:
+    """Shared tiles that the consumer alone uses, but for the slots of channels."""
+    slots = {buffer for one in find(kernel.body, Channel) for buffer in one.buffers}
+    declared = {
+        one.buffer for one in kernel.body.statements
+        if isinstance(one, Allocate) and one.buffer.scope == "shared" and one.buffer.source is None
+    }  # fmt: skip
+    elsewhere = {
+        root(buffer)
+        for one in kernel.body.statements
+        if not isinstance(one, Allocate)
+        for part in (one.roles if isinstance(one, Roles) else (one,))
+        if part is not consumer
+        for buffer in find(part, Buffer)
+    }
+    return declared - slots - elsewhere
+
+
+def own_turn(role: Role, turn: Var, work: Seq, span: Span | None) -> Statement:
+    """A tile's work, for the consumer whose turn it is."""
+    assert role.index is not None
+    mine = index_binary("eq", index_binary("floormod", turn, role.instances), role.index)
+    first = index_binary("eq", turn, 0)
+    return If(mine, seq(_turn("take_turn", span, first), work.statements, _turn("pass_turn", span)), span=span)
+
+
+def last_turn(role: Role, turns: Expr, span: Span | None) -> Statement:
+    """Takes what the last of so many tiles passed."""
+    assert role.index is not None
+    mine = index_binary("eq", index_binary("floormod", turns, role.instances), role.index)
+    passed = binary("all", index_binary("gt", turns, 0), mine)
+    return If(passed, seq(_turn("take_turn", span, const(False))), span=span)
+
+
+def _turn(function: str, span: Any, *arguments: Expr) -> Evaluate:
+    return Evaluate(Call(BOOL, function, arguments), span=span)
+
+
+def narrowed(statements: Sequence[Statement], receives: Sequence[int]) -> list[Statement]:
+    """A turn that lasts from the first of some statements to the last, which are those that receive; all others stand around it.
+
+    Parameters
+    ----------
+    receives : their places in `statements`.
+    """
+    taken, passed = (next(one for one in statements if is_turn(one, name)) for name in ("take_turn", "pass_turn"))
+    first, last = (receives[0], receives[-1]) if receives else (len(statements), -1)
+    made: list[Statement] = []
+    for place, one in enumerate(statements):
+        if place == first:
+            made.append(taken)
+        if one is not taken and one is not passed:
+            made.append(one)
+        if place == last:
+            made.append(passed)
+    return made if receives else [*made, taken, passed]
+
+
+def is_turn(statement: Statement, function: str) -> bool:
+    """Whether a statement is one of the calls that take or pass a turn."""
+    value = statement.value if isinstance(statement, Evaluate) else None
+    return isinstance(value, Call) and value.function == function

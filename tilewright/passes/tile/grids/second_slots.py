@@ -1,0 +1,55 @@
+"""What a tile of a persistent grid receives once gets a second slot, so that the next tile's is there when this one ends.
+
+Before (attention: the queries of a block, beside the ring of keys)::
+
+    queries = shared(float16[1, 128, 128])
+    channel("queries", queries, stages=1, ...)
+    ...
+    acquire("queries", 0)
+    copy(Q[block * 128], queries[0, :, :])
+
+After, where shared memory has room beside the boxes through which results leave; `persist_grid` writes the slots' numbers::
+
+    queries = shared(float16[2, 128, 128])
+    channel("queries", queries, stages=2, ...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from tilewright.ir.nodes import Channel, Kernel, Role
+from tilewright.ir.visitor import Rewriter, find, substitute
+from tilewright.machine.arch import Arch
+from tilewright.passes.tile.copies.stage_epilogue import shared_bytes, shared_room
+from tilewright.passes.tile.roles.divide_roles import GROUP
+
+BOXES_BYTES = 16 << 10
+"""Shared memory that is left to each warpgroup for the boxes through which its results leave."""
+
+
+def with_second_slots(kernel: Kernel, once: Collection[Channel], arch: Arch) -> tuple[Kernel, list[str]]:
+    """The kernel with a second slot for channels that are passed `once` a tile, as far as there is room, and which have one."""
+    deeper: list[str] = []
+    groups = max(role.all_warps * 32 // GROUP for role in find(kernel.body, Role))
+    for channel in once:
+        if any(buffer in dict(kernel.layouts) for buffer in channel.buffers):
+            continue
+        wider = {one: replace(one, shape=(2, *one.shape[1:])) for one in channel.buffers}
+        body = _Deeper(channel.name)(substitute(kernel.body, buffers=wider))
+        made = replace(kernel, body=body)
+        if shared_bytes(made) + groups * BOXES_BYTES <= shared_room(kernel, arch):
+            kernel = made
+            deeper.append(channel.name)
+    return kernel, deeper
+
+
+class _Deeper(Rewriter):
+    """Says of a channel that it has two slots."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def visit_Channel(self, channel: Channel) -> Channel:
+        return replace(channel, stages=2) if channel.name == self.name else channel

@@ -1,0 +1,436 @@
+"""Which thread holds which element: layouts of fragments, of loops over them and of shared tiles.
+
+Gemms are the anchors: their instructions fix the fragments that they touch.  From there layouts flow along
+reductions (a reduced dimension's threads hold copies) and along parallel loops (whoever holds an element works
+on it).  Loops that nothing reaches are dealt out for coalesced access.  Shared tiles get the swizzle that their
+readers need.  A loop that two fragments want differently follows one of them; what it touches of the other
+goes through a shared tile.  So does everything of a loop that several threads would repeat, where its work may be
+done only once: it reads memory that it writes, or uses what an atomic gives back.
+
+The result stands in the kernel (`Kernel.layouts`, `Parallel.layout`), so it prints and later passes only read it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tilewright.errors import LayoutConflict
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Function,
+    Kernel,
+    Load,
+    Parallel,
+    Role,
+    Seq,
+    Statement,
+    Store,
+    const,
+    whole,
+)  # fmt: skip
+from tilewright.ir.visitor import Rewriter, find, walk
+from tilewright.layout.algebra import replicate
+from tilewright.layout.digits import THREAD
+from tilewright.layout.layout import Layout
+from tilewright.layout.threads import holds, permuted, shared_rows, spread, without
+from tilewright.machine.arch import Arch
+from tilewright.ops.fill import Fill
+from tilewright.ops.reduce import Reduce
+from tilewright.ops.sparse_gemm import Product
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import map_kernels
+from tilewright.passes.tile.copies.copy_ways import by_bytes, slot_buffers, tiles_by_hand
+from tilewright.passes.tile.copies.stage_epilogue import FACT as STAGING
+from tilewright.passes.tile.copies.stage_epilogue import Leaving, Staging
+from tilewright.passes.tile.gemms.gemm_ways import FACT, WARP, GemmPlan
+from tilewright.passes.tile.gemms.select_instructions import demanded
+from tilewright.passes.tile.layouts.layout_flow import (
+    Access,
+    accesses_of,
+    filled_first,
+    has_copies,
+    is_in_all,
+    overwrites,
+    reduced_layout,
+    spread_over_copies,
+)
+from tilewright.passes.tile.layouts.loose_elements import loose_fragments, share_loose
+from tilewright.passes.tile.layouts.through_shared import EXCHANGED, happens_once, through_shared
+from tilewright.passes.tile.pipelines.tile_views import tile_span, view_layouts
+
+SHARED_VECTOR_BYTES = 16
+"""The widest access to shared memory."""
+
+
+def infer_layouts(function: Function, context: Context) -> Function:
+    """Give every fragment, every shared tile and every parallel loop its layout.
+
+    Raises
+    ------
+    LayoutConflict : a fragment is read by threads that do not hold it; both demands are named.
+    """
+    exchanged = frozenset(context.facts.get(EXCHANGED, ()))
+    anchors = _Anchors(context.facts.get(FACT, {}), context.facts.get(STAGING, {}), exchanged)
+    notes: list[str] = context.facts.setdefault("choices", [])
+    return map_kernels(function, lambda kernel: _infer(kernel, anchors, context.arch, notes), stage="laid_out")
+
+
+@dataclass(frozen=True, slots=True)
+class _Anchors:
+    """What fixes layouts: gemms that instructions execute, and copies of their results that the engine stores.
+
+    Attributes
+    ----------
+    exchanged : fragments that pass through shared memory: where not all of their elements have a value by then, they begin with zeros.
+    """
+
+    plans: dict[Product, GemmPlan]
+    stores: dict[Leaving, Staging]
+    exchanged: frozenset[Buffer]
+
+
+def _infer(kernel: Kernel, anchors: _Anchors, arch: Arch, notes: list[str]) -> Kernel:
+    """The layouts of the block's own statements, then those of each role, whose threads count from 0."""
+    return _InferRoles(_Inference(kernel, anchors, arch, notes).run(), anchors, arch, notes).run()
+
+
+class _InferRoles(Rewriter):
+    def __init__(self, kernel: Kernel, anchors: _Anchors, arch: Arch, notes: list[str]) -> None:
+        self.kernel, self.anchors, self.arch, self.notes = kernel, anchors, arch, notes
+        self.layouts = kernel.layouts
+
+    def run(self) -> Kernel:
+        body = self(self.kernel.body)
+        return replace(self.kernel, body=body, layouts=self.layouts)
+
+    def visit_Role(self, role: Role) -> Role:
+        alone = replace(self.kernel, body=role.body, threads=(role.warps * WARP, 1, 1), layouts=self.layouts)
+        made = _Inference(alone, self.anchors, self.arch, self.notes).run()
+        self.layouts = made.layouts
+        return replace(role, body=made.body)
+
+
+def _own(body: Seq) -> Iterator[Any]:
+    """What is in a body, roles apart."""
+    return walk(body, lambda node: not isinstance(node, Role))
+
+
+@dataclass(slots=True)
+class _Loop:
+    """A parallel loop while its layout is looked for."""
+
+    loop: Parallel
+    accesses: list[Access]
+    layout: Layout | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(extent if isinstance(extent, int) else 0 for extent in self.loop.extents)
+
+    def covers(self, access: Access) -> bool:
+        """Whether every dimension of the loop longer than 1 indexes the fragment."""
+        return access.axes is not None and all(
+            axis in access.axes or extent == 1 for axis, extent in enumerate(self.shape)
+        )
+
+
+@dataclass(slots=True)
+class _Inference:
+    """The layouts of one kernel."""
+
+    kernel: Kernel
+    anchors: _Anchors
+    arch: Arch
+    notes: list[str]
+    known: dict[Buffer, Layout] = field(default_factory=dict)
+    reason: dict[Buffer, Statement] = field(default_factory=dict)
+    loops: list[_Loop] = field(default_factory=list)
+    reductions: list[Reduce] = field(default_factory=list)
+
+    def run(self) -> Kernel:
+        self._collect()
+        self._anchor()
+        while True:
+            while self._flow():
+                pass
+            if not self._seed():
+                break
+        for buffer in self._fragments():
+            if buffer not in self.known:
+                self.known[buffer] = spread(buffer.static_shape, self.kernel.num_threads, self._width([buffer]))
+        strangers, loose = self._strangers(), self._loose()
+        if strangers or loose:
+            names = ", ".join(sorted(buffer.name for buffer in loose))
+            self.notes += [f"{names} through shared memory (threads touch single elements)"] if loose else []
+            body = _Exchange(strangers, self.notes)(share_loose(self.kernel.body, loose))
+            exchanged = self.anchors.exchanged.union(loose, *strangers.values())
+            anchors = replace(self.anchors, exchanged=exchanged)
+            return _Inference(replace(self.kernel, body=body), anchors, self.arch, self.notes).run()
+        self._check()
+        self._shared()
+        layouts = {**dict(self.kernel.layouts), **self.known}
+        by_loop = {found.loop: found.layout for found in self.loops}
+        incomplete = [one for one in self._fragments() if one in self.anchors.exchanged]
+        cleared = {one: self.known[one] for one in incomplete if not filled_first(self.kernel.body, one)}
+        body = _SetLayouts(by_loop, cleared)(self.kernel.body)
+        return replace(self.kernel, body=body, layouts=tuple(layouts.items()))
+
+    # What there is ---------------------------------------------------------------------------
+
+    def _collect(self) -> None:
+        for node in _own(self.kernel.body):
+            if isinstance(node, Parallel):
+                given = None if node.layout is None else self._of_author(node.layout, node)
+                self.loops.append(_Loop(node, list(accesses_of(node)), given))
+            elif isinstance(node, Reduce):
+                self.reductions.append(node)
+
+    def _fragments(self) -> Iterator[Buffer]:
+        for node in _own(self.kernel.body):
+            if isinstance(node, Allocate) and node.buffer.scope == "fragment":
+                yield node.buffer
+
+    def _of_author(self, layout: Layout, where: Statement) -> Layout:
+        """A layout that the author gives, with copies in the threads that it leaves out."""
+        threads, used = self.kernel.num_threads, layout.extent(THREAD)
+        if used > threads or threads % used:
+            raise LayoutConflict(
+                f"this layout is one of {used} threads, but {threads} work here",
+                span=where.span, hint="give every thread a part: T.Fragment(..., replicate=) makes copies",
+            )  # fmt: skip
+        return layout if used == threads else replicate(layout, threads // used)
+
+    def _anchor(self) -> None:
+        by_author = {buffer: layout for buffer, layout in self.kernel.layouts if buffer.scope == "fragment"}
+        for node in _own(self.kernel.body):
+            if isinstance(node, Allocate) and node.buffer in by_author:
+                self._set(node.buffer, self._of_author(by_author[node.buffer], node), node)
+        for copy, staging in self.anchors.stores.items():
+            if any(node is copy for node in _own(self.kernel.body)):
+                self._set(copy.source.buffer, staging.plan.accumulator(), copy)
+        for gemm, plan in self.anchors.plans.items():
+            if not any(node is gemm for node in _own(self.kernel.body)):
+                continue
+            for buffer, layout in demanded(gemm, plan).items():
+                self._set(buffer, layout, gemm)
+
+    def _set(self, buffer: Buffer, layout: Layout, because: Statement) -> None:
+        extra = buffer.rank - layout.rank
+        layout = permuted(layout, (*[None] * extra, *range(layout.rank)))
+        before = self.known.get(buffer)
+        if before is not None and before != layout:
+            raise conflict(buffer, self.reason.get(buffer), because)
+        self.known[buffer] = layout
+        self.reason.setdefault(buffer, because)
+
+    # How layouts flow --------------------------------------------------------------------------
+
+    def _flow(self) -> bool:
+        """One round; whether anything was found."""
+        found = False
+        for reduction in self.reductions:
+            found = self._flow_reduction(reduction) or found
+        for loop in self.loops:
+            found = self._flow_into_loop(loop) or self._flow_out_of_loop(loop) or found
+        return found
+
+    def _flow_reduction(self, reduction: Reduce) -> bool:
+        source, destination = reduction.source.buffer, reduction.destination.buffer
+        if source not in self.known or destination in self.known or destination.scope != "fragment":
+            return False
+        self._set(destination, reduced_layout(reduction, self.known[source]), reduction)
+        return True
+
+    def _flow_into_loop(self, found: _Loop) -> bool:
+        if found.layout is not None or 0 in found.shape:
+            return False
+        for access in found.accesses:
+            layout = self.known.get(access.buffer)
+            if layout is None or access.axes is None or not found.covers(access):
+                continue
+            order = [access.axes.index(axis) if axis in access.axes else None for axis in range(len(found.shape))]
+            candidate = permuted(layout, order)
+            if all(have >= want for have, want in zip(candidate.shape, found.shape, strict=True)):
+                found.layout = candidate
+                return True
+        return False
+
+    def _flow_out_of_loop(self, found: _Loop) -> bool:
+        if found.layout is None:
+            return False
+        changed = False
+        for access in found.accesses:
+            if access.buffer in self.known or access.axes is None:
+                continue
+            layout = found.layout
+            for axis in reversed(range(len(found.shape))):
+                if axis not in access.axes:
+                    layout = without(layout, axis)
+            kept = [axis for axis in range(len(found.shape)) if axis in access.axes]
+            order = [None if axis is None else kept.index(axis) for axis in access.axes]
+            candidate = permuted(layout, order)
+            if all(have >= want for have, want in zip(candidate.shape, access.buffer.static_shape, strict=True)):
+                self._set(access.buffer, candidate, access.statement)
+                changed = True
+        return changed
+
+    def _seed(self) -> bool:
+        """Give a layout to the largest loop that has none and touches fragments; whether there was one."""
+        waiting = [found for found in self.loops if found.layout is None and 0 not in found.shape]
+        if not waiting:
+            return False
+        touching = [found for found in waiting if any(access.axes is not None for access in found.accesses)]
+        found = max(touching or waiting, key=lambda one: math.prod(one.shape))
+        found.layout = self._extended(found) or self._dealt(found)
+        return True
+
+    def _extended(self, found: _Loop) -> Layout | None:
+        """A loop layout that agrees with a fragment of fewer dimensions, using its copies for the others."""
+        for access in found.accesses:
+            layout = self.known.get(access.buffer)
+            if layout is None or access.axes is None or not layout.replicas:
+                continue
+            free = [axis for axis, extent in enumerate(found.shape) if axis not in access.axes and extent > 1]
+            if len(free) != 1:
+                continue
+            candidate = spread_over_copies(layout, access.axes, free[0], found.shape)
+            if candidate is not None:
+                return candidate
+        return None
+
+    def _dealt(self, found: _Loop) -> Layout:
+        buffers = [node.buffer for node in find(found.loop.body, Load, Store)]
+        width = found.loop.coalesced_width or self._width(buffers)
+        share = math.prod(found.shape) // self.kernel.num_threads
+        least = _whole_bytes(found.loop)
+        width = max(min(width, 1 << max(share, 1).bit_length() - 1), least)
+        layout = spread(found.shape, self.kernel.num_threads, width, least)
+        for axis, extent in enumerate(found.shape):
+            if (
+                extent == 1 and layout.shape[axis] > 1
+            ):  # who is left over has a copy: fragments need not be indexed by it
+                left = without(layout, axis)
+                layout = permuted(left, (*range(axis), None, *range(axis, left.rank)))
+        return layout
+
+    def _width(self, buffers: Sequence[Buffer]) -> int:
+        """Elements of the narrowest type that one access moves: the widest one where all are to global memory."""
+        scopes = {buffer.scope for buffer in buffers}
+        bits = [_access_bits(buffer) for buffer in buffers if buffer.scope in ("global", "shared")]
+        widest = self.arch.vector_bytes if "global" in scopes and "shared" not in scopes else SHARED_VECTOR_BYTES
+        return widest * 8 // min(bits, default=32)
+
+    # What has to change hands -------------------------------------------------------------------
+
+    def _strangers(self) -> dict[Parallel, set[Buffer]]:
+        """Fragments that loops index plainly, held by other threads than run the loop, or by several where one has to."""
+        found: dict[Parallel, set[Buffer]] = {}
+        for one in self.loops:
+            once = one.layout is not None and has_copies(one.layout) and happens_once(one.loop)
+            for access in one.accesses:
+                if access.axes is None or one.layout is None:
+                    continue
+                if once or not holds(self.known[access.buffer], one.layout, access.axes):
+                    found.setdefault(one.loop, set()).add(access.buffer)
+        return found
+
+    def _loose(self) -> set[Buffer]:
+        """Fragments of which threads outside of loops want elements that not all of them hold in their one register."""
+        return {
+            one for one in loose_fragments(self.kernel.body) if one in self.known and not is_in_all(self.known[one])
+        }
+
+    # Checks and shared tiles ---------------------------------------------------------------------
+
+    def _check(self) -> None:
+        for reduction in self.reductions:
+            destination = reduction.destination.buffer
+            if self.known[destination] != reduced_layout(reduction, self.known[reduction.source.buffer]):
+                raise conflict(destination, self.reason.get(destination), reduction)
+        for found in self.loops:
+            for access in found.accesses:
+                if access.buffer.scope != "fragment":
+                    continue
+                owner = self.known[access.buffer]
+                if access.axes is None or found.layout is None or not holds(owner, found.layout, access.axes):
+                    raise conflict(access.buffer, self.reason.get(access.buffer), access.statement)
+
+    def _shared(self) -> None:
+        matrix: set[Buffer] = set()
+        for gemm in self.anchors.plans:
+            matrix.update(region.buffer for region in (gemm.a, gemm.b) if region.buffer.scope == "shared")
+        matrix |= (slot_buffers(self.kernel) | tiles_by_hand(self.kernel)) - by_bytes(self.kernel)
+        by_author = {buffer for buffer, _ in self.kernel.layouts}
+        for node in _own(self.kernel.body):
+            if isinstance(node, Allocate) and node.buffer.scope == "shared" and node.buffer.source is None:
+                buffer = node.buffer
+                if buffer in by_author:
+                    continue
+                span = tile_span(buffer, self.kernel) if buffer in matrix else None
+                self.known[buffer] = shared_rows(buffer.static_shape, buffer.dtype.stored_bits, span)
+        view_layouts(self.kernel, {**dict(self.kernel.layouts), **self.known})
+
+
+def _access_bits(buffer: Buffer) -> int:
+    """Bits of an element, but of the narrowest ones as many as keep a thread's share from filling its registers."""
+    return 8 if buffer.dtype.kind == "bool" else max(buffer.dtype.bits, 4)
+
+
+def _whole_bytes(loop: Parallel) -> int:
+    """Neighbours that a thread takes together, so that no other writes to the bytes that it writes to."""
+    stored = [node.buffer for node in find(loop.body, Store)]
+    return max((one.dtype.per_byte for one in stored if one.scope in ("global", "shared")), default=1)
+
+
+def conflict(buffer: Buffer, first: Statement | None, second: Statement) -> LayoutConflict:
+    """The error for a fragment of which two statements want different layouts."""
+    before = f" (laid out for line {first.span.line})" if first is not None and first.span is not None else ""
+    return LayoutConflict(
+        f"the fragment {buffer.name!r}{before} is used here by threads that do not hold its elements",
+        span=second.span,
+        hint="copy it into a shared tile and read that, or index it with the loop's own variables",
+    )
+
+
+class _Exchange(Rewriter):
+    """Loops with fragments of other threads: those pass through shared tiles."""
+
+    def __init__(self, strangers: dict[Parallel, set[Buffer]], notes: list[str]) -> None:
+        self.strangers, self.notes = strangers, notes
+
+    def visit_Role(self, role: Role) -> Role:
+        return role
+
+    def visit_Parallel(self, loop: Parallel) -> Statement:
+        if loop not in self.strangers:
+            return loop
+        fragments = self.strangers[loop]
+        place = f"line {loop.span.line}: " if loop.span else ""
+        names = ", ".join(sorted(buffer.name for buffer in fragments))
+        self.notes.append(f"{place}loop: {names} through shared memory ({self.why(loop)})")
+        return through_shared(loop, fragments, {buffer for buffer in fragments if overwrites(loop, buffer)})
+
+    @staticmethod
+    def why(loop: Parallel) -> str:
+        return "what it does to memory happens once" if happens_once(loop) else "its elements are in other threads"
+
+
+class _SetLayouts(Rewriter):
+    """Loops get their layouts, and fragments that begin with zeros a loop that clears them where they lie."""
+
+    def __init__(self, layouts: dict[Parallel, Layout | None], cleared: dict[Buffer, Layout]) -> None:
+        self.layouts, self.cleared = layouts, cleared
+
+    def visit_Allocate(self, allocate: Allocate) -> Statement | list[Statement]:
+        layout = self.cleared.get(allocate.buffer)
+        if layout is None:
+            return allocate
+        fill = Fill(whole(allocate.buffer), const(0, allocate.buffer.dtype), span=allocate.span).lower()
+        return [allocate, _SetLayouts(dict.fromkeys(find(fill, Parallel), layout), {})(fill)]
+
+    def visit_Parallel(self, loop: Parallel) -> Statement:
+        return replace(loop, layout=self.layouts[loop]) if loop in self.layouts else loop

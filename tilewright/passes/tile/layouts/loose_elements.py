@@ -1,0 +1,134 @@
+"""Single elements of fragments, read or written outside of parallel loops by threads that do not all hold them.
+
+Before::
+
+    copy(source=A[:], destination=f)
+    for i in range(64):
+        total[0] = total[0] + f[i]
+
+After::
+
+    copy(source=A[:], destination=f)
+    f_shared = shared(float32[64])
+    copy(source=f, destination=f_shared)
+    for i in range(64):
+        total[0] = total[0] + f_shared[i]
+
+The largest statement within which nothing of the whole block touches the fragment has the tile; what it stores is
+copied back behind it.  A value that is read and stored again is read by all before one stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import Any
+
+from tilewright.errors import LayoutConflict
+from tilewright.ir.nodes import (
+    Buffer,
+    Expr,
+    For,
+    If,
+    Let,
+    Load,
+    Parallel,
+    Role,
+    Seq,
+    Statement,
+    Store,
+    TileOperator,
+    Var,
+)
+from tilewright.ir.visitor import Rewriter, find, walk
+from tilewright.passes.tile.layouts.through_shared import through_shared
+
+
+def loose_fragments(body: Seq) -> set[Buffer]:
+    """Fragments of which single threads touch elements."""
+    return {node.buffer for node in _loose(body) if node.buffer.scope == "fragment"}
+
+
+def share_loose(body: Seq, fragments: Collection[Buffer]) -> Seq:
+    """`body`, roles apart, with such accesses to `fragments` going through shared tiles.
+
+    Raises
+    ------
+    LayoutConflict : the condition of a loop asks for an element that the loop changes.
+    """
+    made: Seq = _Share(fragments)(body)
+    return made
+
+
+def _loose(node: Any) -> Iterator[Load | Store]:
+    work = (Role, Parallel, TileOperator)
+    for one in walk(node, lambda part: not isinstance(part, work)):
+        if isinstance(one, (Load, Store)):
+            yield one
+
+
+class _Share(Rewriter):
+    def __init__(self, fragments: Collection[Buffer]) -> None:
+        self.fragments = fragments
+
+    def visit_Role(self, role: Role) -> Role:
+        return role
+
+    def visit_Seq(self, body: Seq) -> Seq:
+        made = [part for one in body.statements for part in self._made(one)]
+        same = len(made) == len(body.statements) and all(map(lambda a, b: a is b, made, body.statements))
+        return body if same else replace(body, statements=tuple(made))
+
+    def _made(self, statement: Statement) -> list[Statement]:
+        wanted = {one.buffer for one in _loose(statement) if one.buffer in self.fragments}
+        if not wanted:
+            return [statement]
+        if isinstance(statement, Seq):
+            return [self.visit_Seq(statement)]
+        if not wanted & set(_of_the_block(statement)):
+            apart = _Apart(wanted)(Seq((statement,)))
+            alone = apart.statements[0] if len(apart.statements) == 1 else apart
+            return list(through_shared(alone, wanted, ()).statements)
+        if isinstance(statement, If):
+            return self._headed(statement, "condition")
+        if isinstance(statement, For):
+            return self._headed(statement, "start", "stop", "step")
+        raise LayoutConflict(
+            "the condition of this loop reads a fragment that the loop changes, and not all threads hold it",
+            span=statement.span, hint="keep what the condition reads in a T.alloc_var, or in a shared tile",
+        )  # fmt: skip
+
+    def _headed(self, statement: Any, *heads: str) -> list[Statement]:
+        """The head's values under names of their own, then the statement with what is within it."""
+        named: list[Statement] = []
+        values: dict[str, Expr] = {}
+        for head in heads:
+            value: Expr = getattr(statement, head)
+            if any(one.buffer in self.fragments for one in find(value, Load)):
+                var = Var(value.dtype, head)
+                named += self._made(Let(var, value, span=statement.span))
+                values[head] = var
+        return [*named, self.generic(replace(statement, **values))]
+
+
+class _Apart(Rewriter):
+    """Stores of values that were read of the same fragments: the value has a name, so that all have read when one stores."""
+
+    def __init__(self, fragments: Collection[Buffer]) -> None:
+        self.fragments = fragments
+
+    def visit_Store(self, store: Store) -> Any:
+        if store.buffer not in self.fragments or not any(
+            one.buffer in self.fragments for one in find(store.value, Load)
+        ):
+            return store
+        var = Var(store.value.dtype, "element")
+        return [Let(var, store.value, span=store.span), replace(store, value=var)]
+
+
+def _of_the_block(statement: Statement) -> Iterator[Buffer]:
+    for node in find(statement, Parallel, TileOperator):
+        yield from (one.buffer for one in find(node, Load, Store))
+        if isinstance(node, TileOperator):
+            effects = node.effects()
+            yield from (region.buffer for region in (*effects.reads, *effects.writes))

@@ -1,0 +1,264 @@
+"""Places the barriers that shared memory needs: one where a dependence between threads crosses, no more.
+
+Before::
+
+    for i in parallel(128):
+        tile[i] = A[i]
+    gemm(tile, ...)
+
+After::
+
+    for i in parallel(128):
+        tile[i] = A[i]
+    sync_threads()
+    gemm(tile, ...)
+
+A barrier orders everything before it, so a walk through the program needs to remember only what was read and
+written since the last one.  Loops are walked twice: the second time with what the first left behind.
+
+Matrix instructions that read tiles by descriptor see what threads wrote only behind a fence of the writing threads,
+which follows the statement that writes (or the `Wait` for the copies that do).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilewright.ir.nodes import (
+    BOOL,
+    Buffer,
+    Call,
+    Evaluate,
+    For,
+    Function,
+    If,
+    Kernel,
+    Parallel,
+    Roles,
+    Seq,
+    Statement,
+    TileOperator,
+    Token,
+    Wait,
+    While,
+)
+from tilewright.ir.visitor import find, holds, walk
+from tilewright.ops.copy import Copy
+from tilewright.ops.sparse_gemm import Product
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import map_kernels
+from tilewright.passes.tile.copies.copy_ways import is_by_hand, slot_buffers
+from tilewright.passes.tile.copies.gathers import filled_by
+from tilewright.passes.tile.gemms.gemm_ways import FACT as PLANS
+from tilewright.passes.tile.gemms.gemm_ways import GemmPlan
+from tilewright.passes.tile.layouts.shared_places import Pending, Place, Together, exchanged_tensors, touches
+
+
+def plan_synchronization(function: Function, context: Context) -> Function:
+    """Insert ``sync_threads`` where threads hand memory to one another: shared tiles, and tensors that are read and written.
+
+    What an asynchronous operator touches counts from the `Wait` for its token: that tells the waiting thread alone,
+    and a barrier all others.
+    """
+    plans = context.facts.get(PLANS, {})
+    return map_kernels(function, lambda kernel: _synchronize(kernel, plans))
+
+
+def barrier() -> Evaluate:
+    """A barrier of all threads of the block."""
+    return Evaluate(Call(BOOL, "sync_threads", ()))
+
+
+NOTHING = Pending()
+
+MEETINGS = ("sync_threads", "cluster_sync", "grid_sync", "sync_threads_and", "sync_threads_or", "sync_threads_count")
+"""Functions in which all threads of a block meet."""
+
+LANDED = "cp_async_mbarrier_arrive_noinc"
+"""The arrival of a thread's copies."""
+
+_MARK = Buffer("mark", (1,), BOOL, "shared")
+"""No tile: what is left of it after a body tells whether a barrier was passed."""
+
+
+def proxy_fence() -> Evaluate:
+    """Makes what a thread wrote to shared memory visible to what reads by descriptor."""
+    return Evaluate(Call(BOOL, "fence_proxy_async_shared", ()))
+
+
+def _synchronize(kernel: Kernel, plans: Mapping[Product, GemmPlan]) -> Kernel:
+    slots = slot_buffers(kernel)
+    walking = _Walk(slots, lambda one, other: False, exchanged_tensors(kernel))
+    walking.by_descriptor = (_by_descriptor(kernel, plans) | _stored(kernel)) - slots
+    walking.tokens = {
+        node.token for node in find(kernel.body, Copy, Parallel)
+        if node.token is not None
+        and any(region.buffer in walking.by_descriptor for region in filled_by(node))
+    }  # fmt: skip
+    if walking.by_descriptor:
+        walking.landing = any(node.function == LANDED for node in find(kernel.body, Call))
+    body, _ = walking.sequence(kernel.body, NOTHING)
+    return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+def _by_descriptor(kernel: Kernel, plans: Mapping[Product, GemmPlan]) -> frozenset[Buffer]:
+    """Shared tiles that asynchronous matrix instructions read."""
+    gemms = list(find(kernel.body, Product))
+    read = [gemm for gemm in gemms if gemm in plans and plans[gemm].instruction.asynchronous]
+    buffers = {region.buffer for gemm in read for region in (gemm.a, gemm.b)}
+    return frozenset(buffer for buffer in buffers if buffer.scope == "shared")
+
+
+def _stored(kernel: Kernel) -> frozenset[Buffer]:
+    """Shared tiles that the copy engine stores for the author."""
+    copies = [node for node in find(kernel.body, Copy) if is_by_hand(node)]
+    return frozenset(copy.source.buffer for copy in copies if copy.source.buffer.scope == "shared")
+
+
+class _Walk:
+    """Walks statements in order; each method gives the statement with its barriers and what is pending after it.
+
+    Buffers of channels are left to the channels.
+    """
+
+    def __init__(self, slots: frozenset[Buffer], together: Together, exchanged: frozenset[Buffer]) -> None:
+        self.slots, self.together, self.exchanged = slots, together, exchanged
+        self.by_descriptor: frozenset[Buffer] = frozenset()
+        """Tiles that matrix instructions read by descriptor."""
+        self.tokens: set[Token | None] = set()
+        """Of copies into such tiles."""
+        self.landing = False
+        """Whether cp.async copies arrive at barriers: who waits at one, or for who did, fences what it will read."""
+
+    def touches(self, statement: Statement) -> Pending:
+        return touches(statement, self.exchanged).without(self.slots)
+
+    def sequence(self, body: Seq, pending: Pending) -> tuple[Seq, Pending]:
+        result: list[Statement] = []
+        for position, statement in enumerate(body.statements):
+            made, pending = self.statement(statement, pending)
+            if _is_fence(made[-1]) and any(map(_is_fence, body.statements[position + 1 : position + 2])):
+                made = made[:-1]  # the author's own is enough
+            result.extend(made)
+        same = len(result) == len(body.statements) and all(map(lambda a, b: a is b, result, body.statements))
+        return (body if same else replace(body, statements=tuple(result))), pending
+
+    def statement(self, statement: Statement, pending: Pending) -> tuple[list[Statement], Pending]:
+        if isinstance(statement, Seq):
+            inner, pending = self.sequence(statement, pending)
+            return [inner], pending
+        if isinstance(statement, Roles):
+            return self._roles(statement, pending)
+        if isinstance(statement, (For, While)) and not self._is_one_way(statement):
+            return self._loop(statement, pending)
+        if isinstance(statement, If) and _holds_barriers(statement):
+            return self._branch(statement, pending)
+        if _is_barrier(statement):
+            return [statement], pending.after_barrier()
+        if self._waits_for_copies(statement):
+            return [statement, proxy_fence()], pending
+        if isinstance(statement, Wait):
+            fence = [proxy_fence()] if statement.token in self.tokens else []
+            return [statement, *fence], pending.after_wait(
+                statement.token, statement.pending == 0 and not statement.reading_only
+            )
+        return self._simple(statement, pending)
+
+    def _waits_for_copies(self, statement: Statement) -> bool:
+        value = statement.value if isinstance(statement, Evaluate) else None
+        return self.landing and isinstance(value, Call) and value.function == "mbarrier_wait"
+
+    def _is_one_way(self, loop: For | While) -> bool:
+        """Whether a loop of single threads only writes tiles, or only reads them, so that none waits for another in it.
+
+        Which of its own iterations' stores an element keeps is the business of the author, who deals them to threads.
+        """
+        if holds(loop, Parallel, TileOperator, Evaluate, Wait, Roles):
+            return False
+        touched = self.touches(loop)
+        return not {place.buffer for place in touched.read} & {place.buffer for place in touched.written}
+
+    def _only_reads(self, loop: For | While) -> bool:
+        """Whether a loop hands nothing from thread to thread."""
+        touched = self.touches(loop)
+        return not (touched.written or touched.flying_reads or touched.flying_writes) and not holds(
+            loop, TileOperator, Evaluate, Wait, Roles
+        )
+
+    def _simple(self, statement: Statement, pending: Pending) -> tuple[list[Statement], Pending]:
+        touched = self.touches(statement)
+        fence = [proxy_fence()] if any(place.buffer in self.by_descriptor for place in touched.written) else []
+        if pending.conflicts(touched, self.together):
+            return [barrier(), statement, *fence], pending.after_barrier().then(touched)
+        return [statement, *fence], pending.then(touched)
+
+    def _loop(self, loop: For | While, pending: Pending) -> tuple[list[Statement], Pending]:
+        header = self.touches(Seq((Evaluate(loop.condition),))) if isinstance(loop, While) else NOTHING
+        before = [barrier()] if pending.conflicts(header, self.together) else []
+        entry = (pending.after_barrier() if before else pending).then(header)
+        _, left = self.sequence(loop.body, entry)
+        body, left = self.sequence(loop.body, entry.then(self._carried(loop, left)))
+        left = left.outside(Seq((loop,)))
+        met = pending.after_barrier()
+        if met != pending and _barriers(body) > _barriers(loop.body) and self._only_reads(loop):
+            # What it waits for was there before: one barrier in front of it serves all its iterations.
+            made, left = self._loop(loop, met)
+            return [barrier(), *made], left
+        if left.conflicts(header, self.together):
+            body = replace(body, statements=(*body.statements, barrier()))
+            left = left.after_barrier().then(header)
+        again: Statement = loop if body is loop.body else replace(loop, body=body)
+        return [*before, again], entry.then(left)  # the loop may run zero times
+
+    def _carried(self, loop: For | While, left: Pending) -> Pending:
+        """What earlier iterations leave to one: the last one alone where each passes a barrier."""
+        _, passed = self.sequence(loop.body, left.then(Pending(written=frozenset({Place(_MARK)}))))
+        every = not any(place.buffer is _MARK for place in passed.written)
+        return left.next_iteration(loop) if every and isinstance(loop, For) else left.anywhere()
+
+    def _roles(self, roles: Roles, pending: Pending) -> tuple[list[Statement], Pending]:
+        """Roles meet before they begin and after they end; in between each has barriers of its own threads."""
+        before = [barrier()] if pending != NOTHING else []
+        made, left = [], NOTHING
+        for role in roles.roles:
+            body, after = self.sequence(role.body, NOTHING)
+            made.append(replace(role, body=body))
+            left = left.then(after)
+        return [*before, replace(roles, roles=tuple(made))], left
+
+    def _branch(self, branch: If, pending: Pending) -> tuple[list[Statement], Pending]:
+        """A condition under which threads meet is the same for all of them, so barriers may stand inside.
+
+        Where a branch needs one for what is pending already, it stands before the condition and serves both ways.
+        """
+        before: list[Statement] = []
+        if pending.conflicts(self.touches(branch), self.together):
+            before, pending = [barrier()], pending.after_barrier()
+        pending = pending.then(self.touches(Seq((Evaluate(branch.condition),))))
+        then, after = self.sequence(branch.then, pending)
+        otherwise, after_otherwise = branch.otherwise, pending
+        if otherwise is not None:
+            otherwise, after_otherwise = self.sequence(otherwise, pending)
+        left = after.outside(branch).then(after_otherwise.outside(branch))
+        return [*before, replace(branch, then=then, otherwise=otherwise)], left
+
+
+def _holds_barriers(branch: If) -> bool:
+    """Whether the branches hold work of the whole block."""
+    return any(isinstance(node, (Parallel, TileOperator)) or _is_barrier(node) for node in walk(branch))
+
+
+FENCES = ("fence_proxy_async", "fence_proxy_async_shared")
+
+
+def _is_fence(node: object) -> bool:
+    return isinstance(node, Evaluate) and isinstance(node.value, Call) and node.value.function in FENCES
+
+
+def _barriers(body: Seq) -> int:
+    return sum(1 for node in find(body, Evaluate) if _is_barrier(node))
+
+
+def _is_barrier(node: object) -> bool:
+    return isinstance(node, Evaluate) and isinstance(node.value, Call) and node.value.function in MEETINGS

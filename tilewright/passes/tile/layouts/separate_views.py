@@ -1,0 +1,145 @@
+"""On a machine with threads: a fragment seen in another shape becomes a fragment of its own while it is used so.
+
+Before (``flat`` is a view of the fragment ``tile``)::
+
+    reduce(source=flat, destination=total)
+
+After::
+
+    flat = fragment(float32[64])
+    for i in parallel(64):
+        flat[i] = tile[i // 8, i % 8]
+    reduce(source=flat, destination=total)
+
+A fragment lies in the registers of many threads, so a view of it has no addresses to share: who holds element ``i``
+of the one need not hold it of the other.  The copies say so, and what has to change hands does through shared memory.
+A view of the same shape and type is the fragment itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.errors import TilewrightError
+from tilewright.ir import nodes
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Expr,
+    Function,
+    Load,
+    Parallel,
+    Statement,
+    Store,
+    TileOperator,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import Rewriter, find, substitute
+from tilewright.ops.base import parallel
+from tilewright.passes.context import Context
+from tilewright.passes.tile.layouts.layout_flow import overwrites
+
+
+class FragmentReinterpreted(TilewrightError):
+    """A view of a fragment whose elements have another size, which lie in registers of several threads."""
+
+
+def separate_views(function: Function, context: Context) -> Function:
+    """Give every fragment that is a view of another registers of its own, filled where it is used.
+
+    Raises
+    ------
+    FragmentReinterpreted : the view's elements have another size.
+    """
+    if not any(_is_view(node) for node in find(function.body, Buffer)):
+        return function
+    return function.with_body(_Separate()(function.body))
+
+
+def _is_view(buffer: Buffer) -> bool:
+    return buffer.source is not None and root(buffer).scope == "fragment"
+
+
+class _Separate(Rewriter):
+    def map_buffer(self, buffer: Buffer) -> Buffer:
+        return root(buffer) if _is_view(buffer) and _is_same(buffer) else buffer
+
+    def visit_Parallel(self, loop: Parallel) -> Statement:
+        accesses = list(find(loop.body, Load, Store))
+        read = {node.buffer for node in accesses if isinstance(node, Load)}
+        written = {node.buffer for node in accesses if isinstance(node, Store)}
+        fresh = {buffer for buffer in written - read if overwrites(loop, buffer)}
+        return self._apart(loop, read | written - fresh, written)
+
+    def visit_TileOperator(self, operator: TileOperator) -> Statement:
+        effects = operator.effects()
+        read = {region.buffer for region in effects.reads}
+        written = {region.buffer for region in effects.writes}
+        partly = {region.buffer for region in effects.writes if not region.is_whole}
+        return self._apart(operator, read | partly, written)
+
+    def _apart(self, statement: Statement, needed: set[Buffer], written: set[Buffer]) -> Statement:
+        """`statement` on fragments of its own for the views in it: filled where `needed`, copied back where `written`."""
+        views = sorted((b for b in needed | written if _is_view(b) and not _is_same(b)), key=lambda view: view.name)
+        if not views:
+            return self.generic(statement)
+        for view in views:
+            _check(view, statement)
+        own = {view: replace(view, source=None) for view in views}
+        before: list[Statement] = []
+        for view in views:
+            before.append(Allocate(own[view], span=statement.span))
+            if view in needed:
+                before.append(_copied(view, own[view], statement, fill=True))
+        after = [_copied(view, own[view], statement, fill=False) for view in views if view in written]
+        return seq(before, self.generic(substitute(statement, buffers=own)), after)
+
+
+def _check(view: Buffer, statement: Statement) -> None:
+    if view.dtype.bits != root(view).dtype.bits:
+        raise FragmentReinterpreted(
+            f"{view.name!r} sees the fragment {root(view).name!r} as elements of another size, "
+            "which lie in registers of several threads",
+            span=statement.span,
+            hint="copy the fragment into a shared tile and take the view of that",
+        )
+
+
+def _is_same(view: Buffer) -> bool:
+    return view.shape == root(view).shape and view.dtype == root(view).dtype
+
+
+def _copied(view: Buffer, own: Buffer, statement: Statement, fill: bool) -> Statement:
+    """A loop that fills a view's own fragment from the one that it sees, or gives its elements back."""
+    seen = root(view)
+
+    def element(*index: Expr) -> Statement:
+        place = _unflattened(_flattened(index, view.static_shape), seen.static_shape)
+        if fill:
+            return Store(own, index, _as(Load(seen.dtype, seen, place), own), span=statement.span)
+        return Store(seen, place, _as(Load(own.dtype, own, index), seen), span=statement.span)
+
+    return parallel(view.static_shape, element, span=statement.span)
+
+
+def _as(value: Expr, buffer: Buffer) -> Expr:
+    return value if value.dtype == buffer.dtype else nodes.Reinterpret(buffer.dtype, value)
+
+
+def _flattened(index: Sequence[Expr], shape: Sequence[int]) -> Expr:
+    total: Expr = const(0)
+    for one, extent in zip(index, shape, strict=True):
+        total = index_binary("add", index_binary("mul", total, extent), one)
+    return total
+
+
+def _unflattened(flat: Expr, shape: Sequence[int]) -> tuple[Expr, ...]:
+    found: list[Expr] = []
+    for extent in reversed(shape):
+        found.append(index_binary("floormod", flat, extent))
+        flat = index_binary("floordiv", flat, extent)
+    return tuple(reversed(found))

@@ -1,0 +1,451 @@
+"""Software pipelining: loads of later iterations are under way while this one's work is done.
+
+Before::
+
+    for k in pipelined(K, num_stages=3):
+        copy(source=A[:, k * 32 : +32], destination=a, prefer="cp_async")
+        gemm(a=a, b=b, c=c)
+
+After::
+
+    with scope():
+        a_stages = shared(float16[3, 64, 32])
+        if 0 < K:
+            copy(
+                token="cp_async_0",
+                source=A[:, 0 * 32 : +32],
+                destination=a_stages[0, :, :],
+                prefer="cp_async",
+            )
+        commit("cp_async_0")
+        if 1 < K:
+            copy(
+                token="cp_async_0",
+                source=A[:, 1 * 32 : +32],
+                destination=a_stages[1, :, :],
+                prefer="cp_async",
+            )
+        commit("cp_async_0")
+        for k in range(K):
+            wait("cp_async_0", pending=1)
+            if k + 2 < K:
+                copy(
+                    token="cp_async_0",
+                    source=A[:, (k + 2) * 32 : +32],
+                    destination=a_stages[(k + 2) % 3, :, :],
+                    prefer="cp_async",
+                )
+            commit("cp_async_0")
+            gemm(a=a_stages[k % 3, :, :], b=b, c=c)
+
+The first copies stand before the loop; the last rounds are rounds of the same loop that start no copies, so that
+the body stands in the text once.  A step begins by waiting for what it works on, so that one barrier behind the wait
+serves both the data that has landed and the slot that is filled next.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from tilewright.arith import Analyzer
+from tilewright.errors import Span
+from tilewright.ir import nodes
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Commit,
+    Evaluate,
+    Expr,
+    For,
+    Function,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Pipelined,
+    Seq,
+    Statement,
+    TileOperator,
+    Wait,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import Rewriter, find, substitute, uses, walk
+from tilewright.layout.algebra import expand
+from tilewright.ops.copy import Copy
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import fresh, map_kernels, redirected
+from tilewright.passes.tile.copies.gathers import filled_by
+from tilewright.passes.tile.copies.select_async_copies import CP_ASYNC
+from tilewright.passes.tile.pipelines.pipeline_plan import (
+    Plan,
+    conjunction,
+    needed_names,
+    obstacle,
+    plan_pipeline,
+    touched,
+)
+from tilewright.passes.tile.pipelines.tile_views import sees_all, views_of, with_views
+
+S = TypeVar("S", bound=Statement)
+
+
+def inject_pipeline(function: Function, context: Context) -> Function:
+    """Let iterations of pipelined loops overlap; a loop that cannot becomes a plain one, and a warning says why.
+
+    Raises
+    ------
+    PipelinePlanError : the author's ``order=`` or ``stage=`` breaks a dependence.
+    """
+    return map_kernels(function, lambda kernel: _Inject(kernel, context).run(), stage="pipelined")
+
+
+class _Inject(Rewriter):
+    def __init__(self, kernel: Kernel, context: Context) -> None:
+        self.kernel, self.context = kernel, context
+        self.stages: dict[Buffer, list[Buffer]] = {}
+        self.tokens = 0
+        self.declared = {node.buffer: node.span for node in find(kernel.body, Allocate)}
+
+    def run(self) -> Kernel:
+        body = self(self.kernel.body)
+        body = _JoinWaits(self.token)(body)
+        used = {node for node in uses(body) if isinstance(node, Buffer)}
+        used |= {node.source for node in used if node.source is not None}
+        body = _Drop(set(self.stages) - used)(body)
+        layouts = list(self.kernel.layouts)
+        for buffer, layout in self.kernel.layouts:
+            layouts += [(made, expand(layout, made.static_shape[0])) for made in self.stages.get(buffer, ())]
+        kept = tuple((buffer, layout) for buffer, layout in layouts if buffer in used or buffer not in self.stages)
+        return replace(self.kernel, body=body, layouts=kept)
+
+    def token(self) -> str:
+        self.tokens += 1
+        return f"{CP_ASYNC}_{self.tokens - 1}"
+
+    def visit_Pipelined(self, original: Pipelined) -> Statement:
+        loop = replace(original, body=self(original.body))
+        if loop.num_stages == 0 and loop.stage is None:
+            return plain_loop(loop)
+        found = obstacle(original)
+        if found is not None:
+            self._refuse(loop, *found)
+            return plain_loop(loop)
+        plan = plan_pipeline(loop, unstageable(self.kernel, original), self.kernel.thread_vars)
+        self._report(plan)
+        made = Emission(plan, self.token(), self.declared, views_of(self.kernel)).run()
+        for buffer, staged in made.staged.items():
+            self.stages.setdefault(buffer, []).append(staged)
+        return Seq(tuple(made.statements), span=loop.span)
+
+    # What is said ----------------------------------------------------------------------------
+
+    def _report(self, plan: Plan) -> None:
+        wanted = plan.loop.num_stages > 1
+        if wanted and not any(stage < plan.depth for stage in plan.stages):
+            if plan.refused:
+                self._refuse(plan.loop, *plan.refused[0])
+            else:
+                self.context.warn("this loop is not pipelined: no copy in it fills a shared tile", plan.loop.span)
+            return
+        for statement, reason in plan.refused if wanted else ():
+            self.context.warn(f"this is not started ahead of its iteration: {reason}", statement.span)
+
+    def _refuse(self, loop: Pipelined, statement: Statement, reason: str) -> None:
+        name = statement.name if isinstance(statement, TileOperator) else type(statement).__name__.lower()
+        where = f" in line {statement.span.line}" if statement.span is not None else ""
+        self.context.warn(f"this loop is not pipelined: {name}{where}: {reason}", loop.span)
+
+
+def unstageable(kernel: Kernel, loop: Pipelined) -> dict[Buffer, str]:
+    """The tiles of a kernel that cannot have a copy for each stage of a loop, and why."""
+    reasons: dict[Buffer, str] = {}
+    for node in walk(kernel.body):
+        buffer = node.buffer if isinstance(node, Allocate) else node
+        if isinstance(buffer, Buffer) and buffer.source is not None and not sees_all(buffer):
+            reasons[root(buffer)] = f"it is also used as {buffer.name}"
+    for buffer in _exposed(kernel.body, loop):
+        reasons.setdefault(buffer, "what it holds is read outside of the loop")
+    return reasons
+
+
+def _exposed(statement: Statement, loop: Pipelined) -> set[Buffer]:
+    """Memory that statements other than `loop` read before they have written all of it."""
+    if statement is loop:
+        return set()
+    if isinstance(statement, Seq):
+        found: set[Buffer] = set()
+        filled: set[Buffer] = set()
+        for one in statement.statements:
+            found |= _exposed(one, loop) - filled
+            filled |= {region.buffer for region in filled_by(one) if region.is_whole}
+        return found
+    if isinstance(statement, (For, Pipelined, nodes.While)):
+        return _exposed(statement.body, loop) | set(_header_reads(statement))
+    if isinstance(statement, If):
+        both = _exposed(statement.then, loop) | set(_header_reads(statement))
+        return both | (_exposed(statement.otherwise, loop) if statement.otherwise is not None else set())
+    return set(touched(statement).reads)
+
+
+def _header_reads(statement: Statement) -> Iterator[Buffer]:
+    bodies = (Seq,)
+    for node in walk(statement, lambda one: not isinstance(one, bodies)):
+        if isinstance(node, Load):
+            yield root(node.buffer)
+
+
+def plain_loop(loop: Pipelined) -> For:
+    """The loop without overlap."""
+    start, stop = (nodes.cast(end, loop.var.dtype) for end in (loop.start, loop.stop))
+    return For(loop.var, start, stop, const(1, loop.var.dtype), loop.body, span=loop.span)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    statements: list[Statement]
+    staged: dict[Buffer, Buffer]
+
+
+@dataclass(slots=True)
+class Emission:
+    """The statements of one pipeline, as its plan says."""
+
+    plan: Plan
+    token: str
+    declared: Mapping[Buffer, Span | None]
+    views: list[Buffer]
+    views_of_stages: dict[Buffer, Buffer] = field(default_factory=dict)
+    staged: dict[Buffer, Buffer] = field(default_factory=dict)
+    analyzer: Analyzer = field(default_factory=Analyzer)
+
+    def __post_init__(self) -> None:
+        for buffer, copies in self.plan.staged.items():
+            self.staged[buffer] = replace(buffer, name=f"{buffer.name}_stages", shape=(copies, *buffer.shape))
+
+    def run(self) -> _Made:
+        plan = self.plan
+        outside = [one for one in plan.allocations if one.buffer not in self.staged and self._ahead(one.buffer)]
+        inside = [one for one in plan.allocations if one.buffer not in self.staged and one not in outside]
+        made: list[Statement] = [
+            Allocate(staged, span=self.declared.get(buffer)) for buffer, staged in self.staged.items()
+        ]
+        made += outside
+        for step in range(plan.depth):
+            made += self._step(step)
+        loop = plain_loop(plan.loop)
+        body = seq(inside, self._names(), self._step(None))
+        made.append(replace(loop, body=body))
+        return _Made(made, self.staged)
+
+    def _ahead(self, buffer: Buffer) -> bool:
+        """Whether statements of several stages use a buffer that is declared in the body."""
+        return any(stage < self.plan.depth and buffer in effects.all
+                   for stage, effects in zip(self.plan.stages, self.plan.effects, strict=True))  # fmt: skip
+
+    def _names(self) -> list[Statement]:
+        """The names that statements of the last stage use, and those kept for what declares nothing else."""
+        plan = self.plan
+        last = [number for number, stage in enumerate(plan.stages) if stage == plan.depth]
+        return [self._redirected(let, plan.loop.var) for let in self._outer_names(last)]
+
+    def _outer_names(self, numbers: Sequence[int]) -> list[nodes.Let]:
+        """The names that statements, or conditions that they stand under, use; names below a condition are not meant elsewhere."""
+        plan = self.plan
+        wanted: set[nodes.Let] = set()
+        for number in numbers:
+            conditions = plan.conditions[number]
+            users = [Evaluate(one) for one in conditions] if conditions else [plan.statements[number]]
+            wanted.update(let for user in users for let in needed_names(user, plan.lets))
+        return [let for let in plan.lets if let in wanted]
+
+    def _under_conditions(self, numbers: Sequence[int], outer: Collection[nodes.Let]) -> list[Statement]:
+        """Statements under what they stand under, neighbours together; `outer` names stand before them."""
+        made: list[Statement] = []
+        for conditions, run in itertools.groupby(numbers, lambda number: self.plan.conditions[number]):
+            started = [self._started(number) for number in run]
+            if not conditions:
+                made += started
+                continue
+            names = dict.fromkeys(
+                let for one in started for let in needed_names(one, self.plan.lets) if let not in outer
+            )
+            span = started[0].span
+            made.append(fresh(If(conjunction(conditions), Seq((*names, *started)), span=span)) if names else
+                        If(conjunction(conditions), Seq(tuple(started)), span=span))  # fmt: skip
+        return made
+
+    # Steps -----------------------------------------------------------------------------------
+
+    def _step(self, step: int | None) -> list[Statement]:
+        """One step: of the prologue, where a number is given, else of the loop, named by the last stage's iteration."""
+        plan = self.plan
+        groups = self._groups()
+        made: list[Statement] = []
+        pending = self._pending_at_start(step)
+        if pending is not None:
+            made.append(Wait(self.token, pending))
+        open_run: list[tuple[int, Statement]] = []
+        closed = 0
+        for position, number in enumerate(plan.in_order()):
+            wait = self._pending_before(number, closed)
+            if wait is not None and self._runs(number, step):
+                made += self._flushed(open_run, step)
+                made.append(Wait(self.token, wait))
+            if self._runs(number, step):
+                open_run.append((number, plan.statements[number]))
+            if position in groups:
+                made += self._flushed(open_run, step)
+                made.append(Commit(self.token))
+                closed += 1
+        return made + self._flushed(open_run, step)
+
+    def _runs(self, number: int, step: int | None) -> bool:
+        return step is None or self.plan.stages[number] <= step
+
+    def _flushed(self, run: list[tuple[int, Statement]], step: int | None) -> list[Statement]:
+        """The statements collected, neighbours of one iteration under one condition; `run` is empty afterwards."""
+        made: list[Statement] = []
+        while run:
+            stage = self.plan.stages[run[0][0]]
+            same: list[int] = []
+            while run and self.plan.stages[run[0][0]] == stage:
+                same.append(run.pop(0)[0])
+            made += self._iteration(same, stage, step)
+        return made
+
+    def _iteration(self, numbers: Sequence[int], stage: int, step: int | None) -> list[Statement]:
+        """Statements of one stage, for the iteration that is theirs in this step."""
+        loop = self.plan.loop
+        if step is None and stage == self.plan.depth:
+            last = [number for number, stage in enumerate(self.plan.stages) if stage == self.plan.depth]
+            statements = self._under_conditions(numbers, self._outer_names(last))
+            return [self._redirected(one, loop.var) for one in statements]
+        lead = self.plan.depth - stage if step is None else step - stage
+        iteration = index_binary("add", loop.var if step is None else nodes.cast(loop.start, loop.var.dtype), lead)
+        names = self._outer_names(numbers)
+        body = Seq((*names, *self._under_conditions(numbers, names)))
+        body = self._redirected(fresh(substitute(body, {loop.var: iteration})), iteration)
+        exists = index_binary("lt", iteration, nodes.cast(loop.stop, loop.var.dtype))
+        if self.analyzer.prove(exists):
+            return list(body.statements) if not names else [body]
+        if self.analyzer.prove(index_binary("ge", iteration, nodes.cast(loop.stop, loop.var.dtype))):
+            return []
+        return [If(exists, body, span=loop.span)]
+
+    def _started(self, number: int) -> Statement:
+        statement = self.plan.statements[number]
+        if isinstance(statement, (Copy, Parallel)) and number in self._asynchronous():
+            return replace(statement, token=self.token)
+        return statement
+
+    def _redirected(self, statement: S, iteration: Expr) -> S:
+        origin = index_binary("sub", iteration, nodes.cast(self.plan.loop.start, self.plan.loop.var.dtype))
+        slots = {
+            buffer: (staged, index_binary("floormod", origin, staged.static_shape[0]))
+            for buffer, staged in self.staged.items()
+        }
+        return redirected(statement, with_views(slots, self.views_of_stages, self.views))
+
+    # Waits -----------------------------------------------------------------------------------
+
+    def _asynchronous(self) -> list[int]:
+        """Copies that a later statement, or step, waits for; one whose tile is read an iteration later waits itself."""
+        return [
+            number
+            for number, statement in enumerate(self.plan.statements)
+            if isinstance(statement, (Copy, Parallel)) and statement.prefer == CP_ASYNC and self._waited_for(number)
+        ]
+
+    def _waited_for(self, load: int) -> bool:
+        plan, users = self.plan, self._users(load)
+        if plan.effects[load].writes <= self.staged.keys():
+            return True
+        after = (plan.stages[user] == plan.stages[load] and plan.orders[load] < plan.orders[user] for user in users)
+        return bool(users) and all(after)
+
+    def _groups(self) -> list[int]:
+        """Positions in a step behind which a group of copies ends."""
+        order, asynchronous = self.plan.in_order(), self._asynchronous()
+        ends: list[int] = []
+        run: list[int] = []
+        for position, number in enumerate(order):
+            waits = any(number in self._users(load) for load in run)
+            if run and (number not in asynchronous or waits):
+                ends.append(position - 1)
+                run = []
+            if number in asynchronous:
+                run.append(number)
+        return [*ends, len(order) - 1] if run else ends
+
+    def _group_of(self, number: int) -> int:
+        position = self.plan.in_order().index(number)
+        return next(place for place, end in enumerate(self._groups()) if position <= end)
+
+    def _users(self, load: int) -> list[int]:
+        """Statements that use what an asynchronous copy brings."""
+        written = self.plan.effects[load].writes
+        return [n for n, effects in enumerate(self.plan.effects) if n != load and effects.all & written]
+
+    def _pending_at_start(self, step: int | None) -> int | None:
+        """How many groups may still be under way when a step begins that uses copies of earlier steps."""
+        found = [
+            (self.plan.stages[user] - self.plan.stages[load]) * len(self._groups()) - self._group_of(load) - 1
+            for load in self._asynchronous()
+            for user in self._users(load)
+            if self.plan.stages[user] > self.plan.stages[load] and self._runs(user, step)
+        ]
+        return min(found, default=None)
+
+    def _pending_before(self, user: int, closed: int) -> int | None:
+        """The same for a statement that uses copies of its own step, `closed` groups of which have been closed."""
+        loads = [load for load in self._asynchronous() if user in self._users(load)]
+        order = self.plan.in_order()
+        found = [
+            closed - self._group_of(load) - 1
+            for load in loads
+            if self.plan.stages[user] == self.plan.stages[load] and order.index(load) < order.index(user)
+        ]
+        return min(found, default=None)
+
+
+class _JoinWaits(Rewriter):
+    """Copies side by side, outside of pipelines, are waited for together."""
+
+    def __init__(self, token: Any) -> None:
+        self.token = token
+
+    def visit_Seq(self, body: Seq) -> Any:
+        made = self.generic(body)
+        statements: list[Statement] = []
+        run: list[Copy] = []
+        for statement in (*made.statements, None):
+            alone = isinstance(statement, Copy) and statement.prefer == CP_ASYNC and statement.token is None
+            if alone and statement.destination.buffer not in {copy.destination.buffer for copy in run}:
+                run.append(statement)
+                continue
+            statements += self._joined(run)
+            run = [statement] if alone else []
+            statements += [statement] if statement is not None and not alone else []
+        statements += self._joined(run)
+        changed = len(statements) != len(made.statements)
+        return replace(made, statements=tuple(statements)) if changed else made
+
+    def _joined(self, run: list[Copy]) -> list[Statement]:
+        if len(run) < 2:
+            return list(run)
+        token = self.token()
+        return [*(replace(copy, token=token) for copy in run), Commit(token), Wait(token)]
+
+
+class _Drop(Rewriter):
+    def __init__(self, unused: set[Buffer]) -> None:
+        self.unused = unused
+
+    def visit_Allocate(self, allocate: Allocate) -> Statement | None:
+        return None if allocate.buffer in self.unused else allocate

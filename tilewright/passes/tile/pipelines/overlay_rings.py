@@ -1,0 +1,75 @@
+"""Lets tiles that come behind a loop take the bytes of its ring, where both together are more than a block has.
+
+Before (the producer fills the ring no more when the consumer's loop is done)::
+
+    with role("consumer", ...):
+        for k in range(steps):
+            receive("loads", k)
+            ...
+        wait("wgmma", pending=0)
+        release("loads", steps - 1)
+        for i, j in parallel(128, 256):
+            sums[i, j] = total[i, j]
+
+After, in a kernel with the attribute ``overlaid=(("sums",), ("a_ring", "b_ring"))``, which `plan_shared_memory` follows::
+
+        release("loads", steps - 1)
+        sync_threads()                      # of the role: nobody reads the ring any more
+        for i, j in parallel(128, 256):
+            sums[i, j] = total[i, j]
+
+A role that goes on to another tile of the grid has no such place, so `persist_grid` leaves these kernels alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tilewright.ir.nodes import BOOL, Buffer, Call, Evaluate, Function, Kernel, Role, Statement
+from tilewright.ir.visitor import Rewriter, find
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import map_kernels
+from tilewright.passes.thread.plan_shared_memory import OVERLAID
+from tilewright.passes.tile.copies.copy_ways import slot_buffers
+from tilewright.passes.tile.copies.stage_epilogue import FACT as STAGING
+from tilewright.passes.tile.copies.stage_epilogue import Leaving, Staging, shared_bytes, shared_room
+from tilewright.passes.tile.pipelines.tiles_behind import Uses, tiles_behind
+from tilewright.passes.tile.roles.divide_roles import SPECIALIZED
+
+
+def overlay_rings(function: Function, context: Context) -> Function:
+    """Find the tiles that may take a ring's bytes, in kernels whose tiles are too many to lie beside one another."""
+    staging: dict[Leaving, Staging] = context.facts.get(STAGING, {})
+
+    def boxes(statement: Statement) -> set[Buffer]:
+        return {staging[node].boxes for node in find(statement, Leaving) if node in staging}
+
+    return map_kernels(function, lambda kernel: _overlay(kernel, shared_room(kernel, context.arch), boxes))
+
+
+def _overlay(kernel: Kernel, room: int, boxes: Uses) -> Kernel:
+    if shared_bytes(kernel) <= room:
+        return kernel
+    found = tiles_behind(kernel, boxes) if kernel.attribute(SPECIALIZED) else {}
+    if not found:
+        return kernel
+    names = tuple(tuple(sorted(one.name for one in tiles)) for tiles in (found, slot_buffers(kernel)))
+    body = _Meet(found)(kernel.body)
+    return replace(kernel, body=body, attributes=(*kernel.attributes, (OVERLAID, names)))
+
+
+class _Meet(Rewriter):
+    """Lets a role's threads meet before the first of them writes where a ring was."""
+
+    def __init__(self, tiles: dict[Buffer, Statement]) -> None:
+        self.tiles = tiles
+
+    def visit_Role(self, role: Role) -> Any:
+        wanted = [one for one in role.body.statements if any(one is first for first in self.tiles.values())]
+        if not wanted:
+            return role
+        statements = list(role.body.statements)
+        place = min(statements.index(one) for one in wanted)
+        statements.insert(place, Evaluate(Call(BOOL, "sync_threads", ()), span=wanted[0].span))
+        return replace(role, body=replace(role.body, statements=tuple(statements)))

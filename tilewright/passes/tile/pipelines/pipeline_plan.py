@@ -1,0 +1,344 @@
+"""Which statement of a pipelined loop works on which iteration: stages and orders from dependences.
+
+In step t of the loop, a statement of stage s does the work of iteration t - s, the statements of a step in their
+order.  Loads from global memory go to stage 0 and everything else to the last stage, as far as dependences allow: a
+statement must come after whatever it needs, in its own iteration and, for tiles that all iterations share, in
+earlier ones.  Tiles that a load fills ahead get a copy for every iteration in flight, which frees them of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+from tilewright.errors import PipelinePlanError
+from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.nodes import (
+    Acquire,
+    Allocate,
+    Break,
+    Buffer,
+    Call,
+    Channel,
+    Commit,
+    Continue,
+    Evaluate,
+    Expr,
+    For,
+    If,
+    Let,
+    Load,
+    Parallel,
+    Pipelined,
+    Publish,
+    Receive,
+    Region,
+    Release,
+    Return,
+    Roles,
+    Seq,
+    Statement,
+    Store,
+    TileOperator,
+    Var,
+    Wait,
+    While,
+    binary,
+)
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import find, walk
+from tilewright.ops.copy import Copy
+from tilewright.passes.tile.copies.gathers import filled_by, is_gather
+from tilewright.passes.tile.pipelines.open_branches import Opened, open_branches
+
+_MANUAL = (Acquire, Publish, Receive, Release, Channel, Commit, Wait, Roles)
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Memory that a statement reads and writes, by the buffers that own it."""
+
+    reads: frozenset[Buffer]
+    writes: frozenset[Buffer]
+
+    @property
+    def all(self) -> frozenset[Buffer]:
+        return self.reads | self.writes
+
+
+def touched(statement: Statement) -> Touched:
+    """The memory that a statement and all below it read and write."""
+    reads: set[Buffer] = set()
+    writes: set[Buffer] = set()
+    for node in walk(statement):
+        if isinstance(node, Load):
+            reads.add(root(node.buffer))
+        elif isinstance(node, Store):
+            writes.add(root(node.buffer))
+        elif isinstance(node, TileOperator):
+            effects = node.effects()
+            reads.update(root(region.buffer) for region in effects.reads)
+            writes.update(root(region.buffer) for region in effects.writes)
+        elif isinstance(node, Call):
+            regions = {root(part.buffer) for part in node.arguments if isinstance(part, Region)}
+            reads |= regions
+            writes |= set() if INTRINSICS[node.function].pure else regions
+    return Touched(frozenset(reads), frozenset(writes))
+
+
+def is_load(statement: Statement) -> bool:
+    """Whether a statement brings a tile from global into shared memory, and no pipeline inside has it already."""
+    if isinstance(statement, Parallel) and is_gather(statement):
+        return statement.token is None
+    return (
+        isinstance(statement, Copy)
+        and statement.source.buffer.scope == "global"
+        and statement.destination.buffer.scope == "shared"
+        and statement.token is None
+    )
+
+
+@dataclass(slots=True)
+class Plan:
+    """The plan of one loop.
+
+    Attributes
+    ----------
+    statements : of the body, in the author's order; names and declarations apart.
+    lets, allocations : those.
+    stages, orders : one number a statement.
+    refused : why loads are not made ahead: the statement and the reason.
+    """
+
+    loop: Pipelined
+    statements: tuple[Statement, ...]
+    lets: tuple[Let, ...]
+    allocations: tuple[Allocate, ...]
+    stages: list[int] = field(default_factory=list)
+    orders: list[int] = field(default_factory=list)
+    refused: list[tuple[Statement, str]] = field(default_factory=list)
+    effects: list[Touched] = field(default_factory=list)
+    staged: dict[Buffer, int] = field(default_factory=dict)
+    """Tiles that get copies, and how many."""
+    conditions: list[tuple[Expr, ...]] = field(default_factory=list)
+    """Of each statement, what it stands under besides."""
+
+    @property
+    def depth(self) -> int:
+        """The last stage."""
+        return max(self.stages, default=0)
+
+    def before(self, first: int, second: int, distance: int = 0) -> bool:
+        """Whether `second`, `distance` iterations later, comes after `first`."""
+        lead = self.stages[second] + distance - self.stages[first]
+        return lead > 0 or (lead == 0 and self.orders[first] < self.orders[second])
+
+    def in_order(self) -> list[int]:
+        """The statements of a step, by their numbers."""
+        return sorted(range(len(self.statements)), key=lambda one: self.orders[one])
+
+
+def plan_pipeline(loop: Pipelined, unstageable: dict[Buffer, str], threads: Collection[Var] | None = None) -> Plan:
+    """Stages and orders for the body of `loop`.
+
+    Parameters
+    ----------
+    unstageable : tiles that cannot have several copies, with the reason.
+    threads : where given, loads under conditions may be ahead too; variables in which threads differ.
+
+    Raises
+    ------
+    PipelinePlanError : the author's plan has another length, or breaks a dependence.
+    """
+    body: Opened = [(one, ()) for one in loop.body.statements]
+    if threads is not None and loop.num_stages > 1 and loop.order is None and loop.stage is None:
+        body = open_branches(loop, touched(loop.body).writes, threads, is_load)
+    plan = Plan(
+        loop,
+        tuple(s for s, _ in body if not isinstance(s, (Let, Allocate))),
+        tuple(s for s, _ in body if isinstance(s, Let)),
+        tuple(s for s, _ in body if isinstance(s, Allocate)),
+    )
+    plan.conditions = [conditions for s, conditions in body if not isinstance(s, (Let, Allocate))]
+    plan.effects = [
+        _with_names(If(conjunction(conditions), Seq((statement,))) if conditions else statement, plan.lets)
+        for statement, conditions in zip(plan.statements, plan.conditions, strict=True)
+    ]
+    if loop.order is not None or loop.stage is not None:
+        _from_author(plan, unstageable)
+    else:
+        _automatic(plan, unstageable)
+    return plan
+
+
+def conjunction(conditions: Sequence[Expr]) -> Expr:
+    """All of them; the first one that fails decides."""
+    return reduce(lambda first, second: binary("all", first, second), conditions)
+
+
+def obstacle(loop: Pipelined) -> tuple[Statement, str] | None:
+    """What keeps any statement of the loop from working ahead, if anything."""
+    written = touched(loop.body).writes
+    for one in loop.body.statements:
+        if isinstance(one, (Let, Allocate)) and touched(one).reads & written:  # which `store_names` has left
+            return one, "a name in its body stands for what the loop changes"
+    for node in walk(loop.body):
+        if isinstance(node, _MANUAL):
+            return node, "its body synchronises by itself"
+        if isinstance(node, Evaluate) and isinstance(node.value, Call) and node.value.function == "sync_threads":
+            return node, "its body synchronises by itself"
+        if isinstance(node, Return) or (isinstance(node, (Break, Continue)) and not _in_inner_loop(loop, node)):
+            return node, "an iteration may be the last one, which is known too late"
+        if isinstance(node, Let) and any(
+            isinstance(part, Call) and not INTRINSICS[part.function].pure for part in walk(node.value)
+        ):
+            return node, "a name in its body stands for an effect"
+    return None
+
+
+def _in_inner_loop(loop: Pipelined, leaving: Statement) -> bool:
+    return any(
+        isinstance(node, (For, While)) and any(one is leaving for one in walk(node.body)) for node in walk(loop.body)
+    )
+
+
+def _with_names(statement: Statement, lets: Sequence[Let]) -> Touched:
+    """What a statement touches, its names' values included."""
+    found = touched(statement)
+    reads = set(found.reads)
+    for let in needed_names(statement, lets):
+        reads |= touched(let).reads
+    return Touched(frozenset(reads), found.writes)
+
+
+def needed_names(statement: Statement, lets: Sequence[Let]) -> list[Let]:
+    """The names that a statement uses, and those that these rest on, in order."""
+    wanted = set(find(statement, Var))
+    found: list[Let] = []
+    for let in reversed(lets):
+        if let.var in wanted:
+            found.append(let)
+            wanted |= set(find(let.value, Var))
+    return found[::-1]
+
+
+# The compiler's plan ----------------------------------------------------------------------------
+
+
+def _automatic(plan: Plan, unstageable: dict[Buffer, str]) -> None:
+    depth = max(plan.loop.num_stages - 1, 0)
+    count = len(plan.statements)
+    ahead: set[int] = set()
+    for number, statement in enumerate(plan.statements):
+        if is_load(statement):
+            ahead.add(number)
+        else:
+            for node in walk(statement):
+                if isinstance(node, Statement) and is_load(node):
+                    plan.refused.append((node, "it stands under a condition or in a loop of its own"))
+    while True:
+        plan.stages = [0 if number in ahead else depth for number in range(count)]
+        plan.orders = [number if number in ahead else count + number for number in range(count)]
+        plan.staged = _staged(plan, unstageable)
+        broken = next((found for found in _broken(plan, unstageable) if ahead & set(found[:2])), None)
+        if broken is None or depth == 0:
+            break
+        first, second, reason = broken
+        late = first if first in ahead and second not in ahead else second if second in ahead else first
+        ahead.discard(late)
+        plan.refused.append((plan.statements[late], reason))
+    if depth == 0:
+        plan.orders = list(range(count))
+        plan.staged = {}
+
+
+def _staged(plan: Plan, unstageable: dict[Buffer, str]) -> dict[Buffer, int]:
+    """The tiles that statements of a later stage use, and the copies that this takes."""
+    result: dict[Buffer, int] = {}
+    for effects in plan.effects:
+        for buffer in effects.writes:
+            if buffer.scope != "shared" or buffer in unstageable:
+                continue
+            users = [n for n, other in enumerate(plan.effects) if buffer in other.all]
+            lead = max(plan.stages[user] for user in users) - min(plan.stages[user] for user in users)
+            if lead > 0 and _filled_first(plan, buffer):
+                result[buffer] = lead + 1
+    return result
+
+
+def _filled_first(plan: Plan, buffer: Buffer) -> bool:
+    """Whether every iteration writes all of a tile before it uses it."""
+    filled: list[tuple[Expr, ...]] = []
+    for statement, effects, under in zip(plan.statements, plan.effects, plan.conditions, strict=True):
+        if buffer not in effects.all or any(conditions == under[: len(conditions)] for conditions in filled):
+            continue
+        if buffer in effects.reads:
+            return False
+        if any(region.buffer is buffer and region.is_whole for region in filled_by(statement)):
+            filled.append(under)
+    return bool(filled)
+
+
+def _broken(plan: Plan, unstageable: dict[Buffer, str]) -> Iterator[tuple[int, int, str]]:
+    """Pairs of statements that a plan runs in the wrong order, and the reason."""
+    count = len(plan.statements)
+    for first in range(count):
+        for second in range(first + 1, count):
+            for buffer in _between(plan.effects[first], plan.effects[second]):
+                if not plan.before(first, second):
+                    yield first, second, _reason(plan, buffer, unstageable)
+    for first in range(count):
+        for second in range(count):
+            for buffer in _between(plan.effects[first], plan.effects[second]):
+                if buffer not in plan.staged and not plan.before(first, second, 1):
+                    yield first, second, _reason(plan, buffer, unstageable)
+
+
+def _between(first: Touched, second: Touched) -> list[Buffer]:
+    """Memory through which two statements depend on each other."""
+    found = (first.writes & second.all) | (first.reads & second.writes)
+    return sorted(found, key=lambda buffer: buffer.name)
+
+
+def _reason(plan: Plan, buffer: Buffer, unstageable: dict[Buffer, str]) -> str:
+    if buffer in unstageable:
+        return f"{buffer.name} cannot have a copy a stage: {unstageable[buffer]}"
+    if buffer.scope == "shared" and not _filled_first(plan, buffer):
+        return f"{buffer.name} carries values from one iteration to the next"
+    return f"other statements of the loop write {buffer.name}"
+
+
+# The author's plan ------------------------------------------------------------------------------
+
+
+def _from_author(plan: Plan, unstageable: dict[Buffer, str]) -> None:
+    loop, count = plan.loop, len(plan.statements)
+    for what, numbers in (("order", loop.order), ("stage", loop.stage)):
+        if numbers is not None and len(numbers) != count:
+            raise PipelinePlanError(
+                f"{what}= has {len(numbers)} numbers, but the loop's body has {count} statements", span=loop.span,
+                hint="give one number a statement, names and declarations apart",
+            )  # fmt: skip
+    plan.stages = list(loop.stage) if loop.stage is not None else _default_stages(plan)
+    plan.orders = list(loop.order) if loop.order is not None else list(range(count))
+    if len(set(plan.orders)) != count:
+        raise PipelinePlanError(
+            "order= names two statements the same", span=loop.span, hint="every statement of a step has a place of its own"
+        )  # fmt: skip
+    plan.staged = _staged(plan, unstageable)
+    for first, second, reason in _broken(plan, unstageable):
+        lines = [_line(plan.statements[number]) for number in (first, second)]
+        raise PipelinePlanError(
+            f"this plan runs {lines[1]} before {lines[0]}, on which it depends: {reason}", span=plan.statements[second].span,
+            hint="give it a later stage, or the same stage and a later order",
+        )  # fmt: skip
+
+
+def _default_stages(plan: Plan) -> list[int]:
+    depth = max(plan.loop.num_stages - 1, 0)
+    return [0 if is_load(statement) else depth for statement in plan.statements]
+
+
+def _line(statement: Statement) -> str:
+    return f"line {statement.span.line}" if statement.span is not None else type(statement).__name__.lower()

@@ -1,0 +1,113 @@
+"""A sum that is cleared for one gemm begins at zero in the matrix unit's registers, not in memory.
+
+Before::
+
+    fill(destination=c, value=float32(0.0))
+    for k in range(1):
+        copy(source=A[bm * 64 : +64, k * 64 : +64], destination=a)
+        gemm(a=a, b=b, c=c)
+
+After::
+
+    for k in range(1):
+        copy(source=A[bm * 64 : +64, k * 64 : +64], destination=a)
+        gemm(a=a, b=b, c=c, clear=True)
+
+Dot products of vectors gain nothing: their gemms stay as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.ir.nodes import Buffer, Const, For, Function, Pipelined, Seq, Statement
+from tilewright.ir.visitor import Rewriter, find
+from tilewright.ops.fill import Fill
+from tilewright.ops.gemm import Gemm
+from tilewright.passes.context import Context
+from tilewright.passes.tile.processors.choose_products import tile_plan
+
+
+def begin_at_zero(function: Function, context: Context) -> Function:
+    """Leave out what clears the sums of single gemms of the matrix unit."""
+    if context.arch.has_threads:
+        return function
+    body = _Clears(context)(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+class _Clears(Rewriter):
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def visit_Seq(self, seq: Seq) -> Seq:
+        statements = list(seq.statements)
+        changed = False
+        for place, statement in enumerate(statements):
+            if not isinstance(statement, Fill) or not _clears_all(statement):
+                continue
+            cleared = statement.destination.buffer
+            user = next((i for i in range(place + 1, len(statements)) if _touches(statements[i], cleared)), None)
+            gemm = None if user is None else _first_use(statements[user], cleared)
+            if user is None or gemm is None or tile_plan(gemm, self.context.arch) is None:
+                continue
+            statements[user] = _Begins(gemm)(statements[user])
+            statements[place] = Seq(())
+            changed = True
+        if changed:
+            seq = replace(seq, statements=tuple(s for s in statements if not (isinstance(s, Seq) and not s.statements)))
+        generic: Seq = self.generic(seq)
+        return generic
+
+
+class _Begins(Rewriter):
+    """The one gemm clears its sum itself."""
+
+    def __init__(self, gemm: Gemm) -> None:
+        self.gemm = gemm
+
+    def visit_Gemm(self, gemm: Gemm) -> Gemm:
+        return replace(gemm, clear=True) if gemm is self.gemm else gemm
+
+
+def _clears_all(fill: Fill) -> bool:
+    zero = isinstance(fill.value, Const) and fill.value.value == 0
+    buffer = fill.destination.buffer
+    return zero and fill.destination.is_whole and buffer.scope != "global" and buffer.source is None
+
+
+def _touches(node: Statement, buffer: Buffer) -> bool:
+    """Whether a statement says anything of a buffer, its views included."""
+    return any(_origin(found) is buffer for found in find(node, Buffer))
+
+
+def _origin(buffer: Buffer) -> Buffer:
+    while buffer.source is not None:
+        buffer = buffer.source
+    return buffer
+
+
+def _first_use(node: Statement, buffer: Buffer) -> Gemm | None:
+    """The gemm that is the first to touch a cleared buffer, and runs once; None where that is not so."""
+    if isinstance(node, Gemm):
+        mine = node.c.buffer is buffer and node.c.is_whole and node.clear is False
+        others = [value for value in (node.a, node.b, node.scale_a, node.scale_b, node.shift) if value is not None]
+        return node if mine and not any(region.buffer is buffer for region in others) else None
+    if isinstance(node, Seq):
+        first = next((one for one in node.statements if _touches(one, buffer)), None)
+        return None if first is None else _first_use(first, buffer)
+    if isinstance(node, (For, Pipelined)) and _runs_once(node):
+        return _first_use(node.body, buffer)
+    return None
+
+
+def _runs_once(loop: For | Pipelined) -> bool:
+    if isinstance(loop, For):
+        if loop.kind != "serial" or not isinstance(loop.step, Const):
+            return False
+        step = int(loop.step.value)
+    else:
+        step = 1
+    if not isinstance(loop.start, Const) or not isinstance(loop.stop, Const):
+        return False
+    return 0 < int(loop.stop.value) - int(loop.start.value) <= step

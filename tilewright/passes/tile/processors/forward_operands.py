@@ -1,0 +1,269 @@
+"""Gemm operands that were only copied next to the block are read where they came from.
+
+A machine whose blocks share no memory of their own gains nothing from staging a tile that is read as it lies
+in the source: a few rows of the left operand, and packed weights, whose codes are unpacked in registers.  Many
+rows are better read from a compact copy; of that it is only noted where it came from.
+
+Before::
+
+    copy(source=A[m * 16 : +16, k * 128 : +128], destination=a)
+    decode(destination=w, source=W[n * 64 : +64, k * 128 : +128])
+    gemm(a=a, b=w, c=c, transpose_b=True)
+
+After (``W`` is packed)::
+
+    gemm(a=A[m * 16 : +16, k * 128 : +128], b=W[n * 64 : +64, k * 128 : +128], c=c, transpose_b=True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    For,
+    Function,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Pipelined,
+    Region,
+    Seq,
+    Statement,
+    Store,
+    TileOperator,
+    While,
+)
+from tilewright.ir.visitor import Rewriter, holds, walk
+from tilewright.ops.copy import Copy
+from tilewright.ops.decode import Decode
+from tilewright.ops.gemm import Gemm
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import map_kernels
+from tilewright.passes.tile.copies.beginnings import PipelinedFacts, unproven_beginning
+from tilewright.passes.tile.processors.choose_products import first_match, product_plan, shifts_left, tile_plan
+from tilewright.passes.tile.processors.plan_operand_layouts import LANE_BYTES
+
+SOURCES = "staged_sources"
+"""Fact: for a region that a gemm reads, the global region that was copied into it, beyond whose end are zeros."""
+FEW_ROWS = 32
+"""Up to this many rows, unpacking codes in every micro-kernel costs less than storing them unpacked."""
+
+
+def forward_operands(function: Function, context: Context) -> Function:
+    """Let gemms read the sources of tiles that a machine without shared memory need not stage."""
+    if context.arch.has_threads:
+        return function
+    return map_kernels(function, lambda kernel: _forward(kernel, function, context))
+
+
+@dataclass(frozen=True, slots=True)
+class _Staging:
+    """The one statement that fills a tile, and where its sequence stands."""
+
+    statement: Copy | Decode
+    source: Region
+
+
+def _forward(kernel: Kernel, function: Function, context: Context) -> Kernel:
+    staged = staged_tiles(kernel)
+    beginnings = _Beginnings(function)
+    beginnings(kernel)
+    changes: dict[Gemm, dict[str, Region]] = {}
+    readers = reader_counts(kernel)
+    served: dict[Buffer, int] = {}
+    safe = {buffer for buffer, _ in kernel.safe_values}
+    sources: dict[Region, Region] = context.facts.setdefault(SOURCES, {})
+    for gemm, visible in gemms_with_fillings(kernel.body, {}):
+        for name in ("a", "b"):
+            region: Region = getattr(gemm, name)
+            filled = staged.get(region.buffer)
+            if filled is None or visible.get(region.buffer) is not filled.statement or not region.is_whole:
+                continue
+            copied = gemm.m > FEW_ROWS and not _leaves_room(gemm, context) and not _is_shifted(gemm, context)
+            in_place = filled.statement in beginnings.of(name) and not (name == "a" and copied)
+            if in_place and _suits(gemm, name, filled, context):
+                changes.setdefault(gemm, {})[name] = filled.source
+                served[region.buffer] = served.get(region.buffer, 0) + 1
+            elif tells_ends(filled.statement, region) and filled.source.buffer not in safe:
+                sources[region] = filled.source
+    if not changes:
+        return kernel
+    dead = {buffer for buffer, count in served.items() if count == readers.get(buffer)}
+    return replace(kernel, body=_Apply(changes, dead)(kernel.body))
+
+
+def tells_ends(filling: Statement, tile: Region) -> bool:
+    """Whether what lies beyond the source's end is zero in the tile, and where that is may be asked again later."""
+    if not isinstance(filling, Copy) or filling.source.buffer.scope != "global":
+        return False
+    in_order = filling.source.extents[-2:] == tile.tile_shape  # no heads between rows and columns
+    return in_order and not any(_reads_memory(start) for start in filling.source.starts)
+
+
+class _Beginnings(PipelinedFacts):
+    """Finds the statements whose source begins inside its buffer, and among these the copies that leave it at most by its last rows."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__(function)
+        self.inside: set[Statement] = set()
+        self.whole_columns: set[Statement] = set()
+
+    def of(self, operand: str) -> set[Statement]:
+        """The statements whose source an operand may be read in: a left one's columns are not counted up to the tensor's end."""
+        return self.whole_columns if operand == "a" else self.inside
+
+    def visit_Copy(self, copy: Copy) -> Copy:
+        if not unproven_beginning(copy.source, self.analyzer):
+            self.inside.add(copy)
+        if not unproven_beginning(copy.source, self.analyzer, reaching=(-2,)):
+            self.whole_columns.add(copy)
+        return copy
+
+    def visit_Decode(self, decode: Decode) -> Decode:
+        if not unproven_beginning(decode.source, self.analyzer):
+            self.inside.add(decode)
+        return decode
+
+
+def _is_shifted(gemm: Gemm, context: Context) -> bool:
+    """Whether rows of a are copied in any case, on their way into the instruction's range."""
+    plan = product_plan(gemm, context.arch)
+    return plan is not None and shifts_left(gemm, plan, context.arch) is not None
+
+
+def _leaves_room(gemm: Gemm, context: Context) -> bool:
+    """Whether the right operand's panels leave most of the first-level cache to rows that fall on one set of it."""
+    elements = gemm.k * context.arch.vector_bytes // LANE_BYTES
+    return 8 * gemm.b.dtype.nbytes(elements) <= context.arch.l1_bytes
+
+
+def _suits(gemm: Gemm, name: str, filled: _Staging, context: Context) -> bool:
+    """Whether the gemm reads the source as well as the tile."""
+    source, tile = filled.source, getattr(gemm, name)
+    if source.buffer.scope != "global" or source.tile_shape != tile.tile_shape or source.buffer.source is not None:
+        return False
+    if len(source.tile_shape) != 2 or any(_reads_memory(start) for start in source.starts):
+        return False
+    if name == "b":
+        unpacked = isinstance(filled.statement, Decode) and (source.dtype.is_packed or tile.dtype.is_float)
+        if not source.buffer.packed or (unpacked and gemm.m > FEW_ROWS):
+            return False
+        if tile_plan(gemm, context.arch) is not None:
+            return source.dtype == tile.dtype and source.extents[-2:] == source.tile_shape
+        return (
+            first_match(gemm.a.dtype, source.dtype, context.arch) is not None
+            and source.extents[-2:] == source.tile_shape
+        )
+    columns, extent = source.buffer.shape[-1], source.extents[-1]
+    contiguous = source.buffer.strides is None or _is_one(source.buffer.strides[-1])
+    inside = isinstance(columns, int) and isinstance(extent, int) and columns % extent == 0
+    return (not gemm.transpose_a and source.dtype == tile.dtype and not source.buffer.packed and contiguous and inside
+            and source.extents[-2:] == source.tile_shape and not source.dtype.is_packed)  # fmt: skip
+
+
+def _is_one(stride: object) -> bool:
+    return stride == 1 or (isinstance(stride, Const) and stride.value == 1)
+
+
+def _reads_memory(expr: Expr) -> bool:
+    return holds(expr, Load)
+
+
+def staged_tiles(kernel: Kernel) -> dict[Buffer, _Staging]:
+    """Tiles that exactly one copy (or plain decode) of a read-only global region writes."""
+    writers: dict[Buffer, list[Any]] = {}
+    views: set[Buffer] = set()
+    for node in walk(kernel.body):
+        if isinstance(node, TileOperator):
+            for region in node.effects().writes:
+                writers.setdefault(region.buffer, []).append(node)
+        elif isinstance(node, Store):
+            writers.setdefault(node.buffer, []).append(node)
+        elif isinstance(node, Call):  # an atomic, say: whatever it does with a place
+            for argument in node.arguments:
+                if isinstance(argument, Region):
+                    writers.setdefault(argument.buffer, []).append(node)
+        elif isinstance(node, Allocate) and node.buffer.source is not None:
+            views.update((node.buffer, node.buffer.source))
+    found: dict[Buffer, _Staging] = {}
+    for buffer, statements in writers.items():
+        (first, *more) = statements
+        if more or buffer.scope == "global" or buffer in views or not isinstance(first, (Copy, Decode)):
+            continue
+        source = first.source
+        if source.buffer in writers or not first.destination.is_whole or not _is_plain(first):
+            continue
+        found[buffer] = _Staging(first, source)
+    return found
+
+
+def _is_plain(statement: Copy | Decode) -> bool:
+    """Whether the tile holds the source's own numbers, in a type that holds all of them."""
+    source, target = statement.source.dtype, statement.destination.dtype
+    if isinstance(statement, Decode):
+        if statement.scale is not None or statement.zero is not None or statement.codebook is not None:
+            return False
+        return source.is_integer and (_holds(target, source.minimum, source.maximum))
+    return source == target
+
+
+def _holds(target: Any, low: float, high: float) -> bool:
+    if target.is_integer:
+        return bool(target.minimum <= low and high <= target.maximum)
+    return bool(max(-low, high) <= 1 << (target.mantissa_bits + 1))
+
+
+def reader_counts(kernel: Kernel) -> dict[Buffer, int]:
+    """How often each buffer is read, by operators and by single loads."""
+    counts: dict[Buffer, int] = {}
+    for node in walk(kernel.body):
+        if isinstance(node, TileOperator):
+            for region in node.effects().reads:
+                counts[region.buffer] = counts.get(region.buffer, 0) + 1
+        elif isinstance(node, Load):
+            counts[node.buffer] = counts.get(node.buffer, 0) + 1
+    return counts
+
+
+def gemms_with_fillings(node: Statement, visible: dict[Buffer, Any]) -> Iterator[tuple[Gemm, dict[Buffer, Any]]]:
+    """Every gemm with the fillings that surely happened before it, in the same iteration of every loop."""
+    if isinstance(node, Seq):
+        here = dict(visible)
+        for statement in node.statements:
+            yield from gemms_with_fillings(statement, here)
+            if isinstance(statement, (Copy, Decode)):
+                here[statement.destination.buffer] = statement
+    elif isinstance(node, Gemm):
+        yield node, visible
+    elif isinstance(node, (For, Pipelined, While, Parallel)):
+        yield from gemms_with_fillings(node.body, visible)
+    elif isinstance(node, If):
+        yield from gemms_with_fillings(node.then, visible)
+        if node.otherwise is not None:
+            yield from gemms_with_fillings(node.otherwise, visible)
+
+
+class _Apply(Rewriter):
+    def __init__(self, changes: dict[Gemm, dict[str, Region]], dead: set[Buffer]) -> None:
+        self.changes, self.dead = changes, dead
+
+    def visit_Gemm(self, gemm: Gemm) -> Gemm:
+        changed: dict[str, Any] = dict(self.changes.get(gemm, {}))
+        return replace(gemm, **changed) if changed else gemm
+
+    def visit_Copy(self, copy: Copy) -> Statement | None:
+        return None if copy.destination.buffer in self.dead else copy
+
+    def visit_Decode(self, decode: Decode) -> Statement | None:
+        return None if decode.destination.buffer in self.dead else decode
+
+    def visit_Allocate(self, allocate: Allocate) -> Statement | None:
+        return None if allocate.buffer in self.dead else allocate

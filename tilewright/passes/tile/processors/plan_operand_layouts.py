@@ -1,0 +1,198 @@
+"""Chooses where the elements of right operands lie, so that micro-kernels read them one load after the other.
+
+A tile that only feeds gemms gets the panel order of the machine's dot-product instruction, and what fills it
+does the packing; a packed weight gets the order of its number type, the same for every kernel that reads it.
+
+Before::
+
+    copy(B[n:n + 64, k:k + 128], tile)
+    gemm(a, tile, c, transpose_b=True)
+
+After: the same text, and for ``tile`` the fact ``panels1[nk 64x128: 16 lanes, run 4, share 1]``, which
+`apply_operand_layouts` turns into indices; for packed parameters the attribute ``packed_layouts``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.ir.dtypes import UINT8, DType
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Expr,
+    Extent,
+    Function,
+    Load,
+    Region,
+    Statement,
+    TileOperator,
+    const,
+    index_binary,
+)
+from tilewright.ir.visitor import children, find
+from tilewright.layout.panels import PanelLayout
+from tilewright.machine.arch import Arch
+from tilewright.machine.tile import has_tiles, tile_instructions
+from tilewright.ops.gemm import Gemm
+from tilewright.passes.context import Context
+from tilewright.passes.tile.processors.choose_products import first_match, product_plan
+
+FACT = "operand_layouts"
+FEW_ROWS = 8
+"""Up to this many rows, converting an operand in registers costs less than storing it converted."""
+LANE_BYTES = 4
+"""Width of one column in a panel of codes: a 32-bit total each."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalOperand:
+    """A tile or weight in panel order.
+
+    Attributes
+    ----------
+    memory : one-dimensional; bytes for codes of fewer than eight bits, else elements.
+    declare : statements that bring `memory` into being, for views of parameters.
+    leading : extents of the dimensions before the matrix, in a workspace of several tiles.
+    """
+
+    memory: Buffer
+    layout: PanelLayout
+    declare: tuple[Statement, ...] = ()
+    leading: tuple[Extent, ...] = ()
+
+    def tile(self, indices: Sequence[Expr]) -> Expr:
+        """Number of the tile that an element or region starts in, from its indices."""
+        number: Expr = const(0)
+        for index, extent in zip(indices, self.leading):
+            number = index_binary("add", index_binary("mul", number, extent), index)
+        return number
+
+    def position(self, indices: Sequence[Expr]) -> Expr:
+        """Place of one element in the memory."""
+        within = self.layout.position(*indices[len(self.leading) :])
+        if not self.leading:
+            return within
+        return index_binary("add", index_binary("mul", self.tile(indices), self.layout.size), within)
+
+
+def physical_operand(region: Region, context: Context) -> PhysicalOperand | None:
+    """How `region`'s buffer is laid out, or None where its elements lie row by row."""
+    found: dict[Buffer, PhysicalOperand] = context.facts.get(FACT, {})
+    operand = found.get(region.buffer)
+    if operand is None or region.buffer.scope != "global":
+        return operand
+    memory = replace(operand.memory)  # a view of its own for every place that declares one
+    return PhysicalOperand(memory, operand.layout, (Allocate(memory),), operand.leading)
+
+
+def plan_operand_layouts(function: Function, context: Context) -> Function:
+    """Choose panel layouts of packed parameters and of the right operands of gemms."""
+    if context.arch.has_threads:
+        return function
+    facts: dict[Buffer, PhysicalOperand] = context.facts.setdefault(FACT, {})
+    gemms = list(find(function.body, Gemm))
+    packed: list[tuple[str, PanelLayout]] = []
+    for param in function.params:
+        if isinstance(param, Buffer) and param.packed and param.rank == 2 and _is_static(param):
+            layout = packed_layout(param, _transposed(param, gemms), context.arch)
+            facts[param] = PhysicalOperand(_view(param, layout), layout)
+            packed.append((param.name, layout))
+    for tile, layout, dtype in _tiles(function, gemms, context.arch):
+        memory = Buffer(tile.name, (layout.size,), dtype, tile.scope)
+        facts[tile] = PhysicalOperand(memory, layout)
+    if not packed:
+        return function
+    attributes = (*(a for a in function.attributes if a[0] != "packed_layouts"), ("packed_layouts", tuple(packed)))
+    return replace(function, attributes=attributes)
+
+
+def packed_layout(weight: Buffer, transposed: bool, arch: Arch) -> PanelLayout:
+    """The order of a packed weight: a function of its type, its shape and the machine only."""
+    rows, columns = weight.static_shape
+    n, k = (rows, columns) if transposed else (columns, rows)
+    lanes, dtype = max(1, arch.vector_bytes // LANE_BYTES), weight.dtype
+    together = max((i.words for i in tile_instructions(arch) if i.vector == dtype), default=1)
+    if dtype.is_integer and dtype.bits <= 8:
+        return PanelLayout(n, k, transposed, lanes, run=4, share=dtype.per_byte, together=together)
+    if has_tiles(arch, dtype):
+        return PanelLayout(n, k, transposed, lanes, LANE_BYTES // dtype.storage_bytes, together=together)
+    plan = first_match(dtype, dtype, arch)
+    run = plan.instruction.depth if plan is not None and plan.instruction.vector == dtype else 1
+    return PanelLayout(n, k, transposed, lanes if dtype.bits <= 32 else max(1, lanes // 2), run)
+
+
+def _view(param: Buffer, layout: PanelLayout) -> Buffer:
+    """The parameter's memory, in the order of the layout."""
+    codes = param.dtype.is_packed
+    size = layout.size // param.dtype.per_byte
+    return Buffer(f"{param.name}_panels", (size,), UINT8 if codes else param.dtype, "local", source=param)
+
+
+def _is_static(buffer: Buffer) -> bool:
+    return all(isinstance(extent, int) for extent in buffer.shape)
+
+
+def _transposed(param: Buffer, gemms: list[Gemm]) -> bool:
+    """Whether the weight is (n, k): as the gemm that reads it says, else yes."""
+    return next((gemm.transpose_b for gemm in gemms if gemm.b.buffer is param), True)
+
+
+def _tiles(function: Function, gemms: list[Gemm], arch: Arch) -> Iterator[tuple[Buffer, PanelLayout, DType]]:
+    """Tiles that only gemms read, all in the same way, with the layout and the element type that suit them."""
+    other_uses = _other_uses(function)
+    wanted: dict[Buffer, set[tuple[PanelLayout, DType] | None]] = {}
+    for gemm in gemms:
+        wanted.setdefault(gemm.b.buffer, set()).add(tile_layout(gemm, arch))
+    for buffer, layouts in wanted.items():
+        found = next(iter(layouts))
+        if len(layouts) == 1 and found is not None and buffer not in other_uses:
+            yield buffer, *found
+
+
+def tile_layout(gemm: Gemm, arch: Arch) -> tuple[PanelLayout, DType] | None:
+    """The panel layout for the right operand of one gemm, or None where it should stay as it is."""
+    tile = gemm.b.buffer
+    if (
+        tile.scope not in ("shared", "fragment", "local")
+        or tile.rank != 2
+        or not gemm.b.is_whole
+        or tile.source is not None
+    ):
+        return None
+    plan = product_plan(gemm, arch)
+    if plan is None or tile.dtype.is_packed:
+        return None
+    instruction = plan.instruction
+    if gemm.n % instruction.lanes or gemm.k % instruction.depth:
+        return None
+    stored = instruction.vector if tile.dtype.is_float and gemm.m > FEW_ROWS else tile.dtype
+    if instruction.depth == 1 and not gemm.transpose_b and gemm.m <= FEW_ROWS:
+        return None  # its rows are vectors of columns already
+    return PanelLayout(gemm.n, gemm.k, gemm.transpose_b, instruction.lanes, instruction.depth), stored
+
+
+def _other_uses(function: Function) -> set[Buffer]:
+    """Buffers that something else than a gemm's b reads, or that are views or have views."""
+    found: set[Buffer] = set()
+
+    def visit(node: object) -> None:
+        if isinstance(node, Gemm):
+            found.update(region.buffer for region in node.effects().reads if region is not node.b)
+            found.add(node.c.buffer)
+        elif isinstance(node, TileOperator):
+            found.update(region.buffer for region in node.effects().reads)
+        elif isinstance(node, (Load, Region)):
+            found.add(node.buffer)
+        if isinstance(node, Allocate) and node.buffer.source is not None:
+            found.update((node.buffer, node.buffer.source))
+        for child in children(node):
+            if isinstance(node, TileOperator) and isinstance(child, Region):
+                for start in child.starts:
+                    visit(start)
+            elif not isinstance(child, Buffer):
+                visit(child)
+
+    visit(function.body)
+    return found

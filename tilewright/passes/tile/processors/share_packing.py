@@ -1,0 +1,310 @@
+"""Operands that many blocks would copy next to themselves, each for itself, are copied once, in a kernel before.
+
+Gemms read compact tiles: rows side by side of the left operand, panels of the right one.  Blocks of one row of
+the grid all fill the same tiles of the left operand, those of one column the same tiles of the right one.  A
+kernel before fills them all, in a workspace, and gemms read them there.
+
+Before::
+
+    @stage("traced")
+    def f(A: float32[256, 32], B: float32[32, 64], C: float32[256, 64]) -> C:
+        with kernel(blocks={bn: 2, bm: 4}, threads={tx: 1, ty: 1, tz: 1}):
+            b = shared(float32[16, 32])
+            c = fragment(float32[64, 32])
+            fill(destination=c, value=float32(0.0))
+            for k in range(2):
+                copy(source=B[k * 16 : +16, bn * 32 : +32], destination=b)
+                gemm(a=A[bm * 64 : +64, k * 16 : +16], b=b, c=c)
+            copy(source=c, destination=C[bm * 64 : +64, bn * 32 : +32])
+
+After::
+
+    @stage("traced")
+    def f(A: float32[256, 32], B: float32[32, 64], C: float32[256, 64]) -> C:
+        b_packed = tensor(float32[2048])
+        with kernel(blocks={bn: 2, k: 2}, threads={tx: 1, ty: 1, tz: 1}):
+            b_tiles = tensor(float32[2, 2, 16, 32], source=b_packed)
+            copy(source=B[k * 16 : +16, bn * 32 : +32], destination=b_tiles[bn, k, :, :])
+        with kernel(blocks={bn: 2, bm: 4}, threads={tx: 1, ty: 1, tz: 1}):
+            b_tiles = tensor(float32[2, 2, 16, 32], source=b_packed)
+            c = fragment(float32[64, 32])
+            fill(destination=c, value=float32(0.0))
+            for k in range(2):
+                gemm(a=A[bm * 64 : +64, k * 16 : +16], b=b_tiles[bn, k, :, :], c=c)
+            copy(source=c, destination=C[bm * 64 : +64, bn * 32 : +32])
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tilewright.ir.dtypes import INT32, INT64, DType
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Const,
+    Expr,
+    Extent,
+    For,
+    Function,
+    If,
+    Kernel,
+    Load,
+    Pipelined,
+    Region,
+    Seq,
+    Statement,
+    Var,
+    cast,
+    const,
+    expr,
+    index_binary,
+    times,
+)
+from tilewright.ir.visitor import Rewriter, find, substitute, walk
+from tilewright.layout.panels import PanelLayout
+from tilewright.ops.copy import Copy
+from tilewright.ops.gemm import Gemm
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import fresh
+from tilewright.passes.tile.processors.choose_products import product_plan, shifts_left, tile_plan
+from tilewright.passes.tile.processors.forward_operands import (
+    FEW_ROWS,
+    SOURCES,
+    gemms_with_fillings,
+    reader_counts,
+    staged_tiles,
+    tells_ends,
+)
+from tilewright.passes.tile.processors.plan_operand_layouts import (
+    FACT,
+    PhysicalOperand,
+    tile_layout,
+)
+
+MOST_GRID_DIMENSIONS = 3
+LINE = 64
+"""Bytes of a line of the caches."""
+
+
+def share_packing(function: Function, context: Context) -> Function:
+    """Copy operands of gemms once where several blocks read them."""
+    if context.arch.has_threads:
+        return function
+    body = _Hosts(context)(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """A tile that blocks share.
+
+    Attributes
+    ----------
+    copy : what fills it.
+    layout : of a right operand, None for rows side by side.
+    memory : the workspace.
+    places : the loops and grid dimensions that it depends on, with their extents.
+    pitch : elements from a row of a left operand to the next, where that is more than a row has.
+    """
+
+    copy: Copy
+    layout: PanelLayout | None
+    memory: Buffer
+    places: dict[Var, Extent]
+    pitch: int | None = None
+
+
+class _Hosts(Rewriter):
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def visit_Kernel(self, kernel: Kernel) -> Kernel | list[Statement]:
+        counts = [_readers(kernel, tile) for tile in _shared_tiles(kernel, self.context)]
+        unknown = [count for count in counts if not isinstance(count, int)]
+        surely = self.sharing(kernel, [isinstance(count, int) and count > 1 for count in counts])
+        if not unknown:
+            return surely if surely != [kernel] else kernel
+        several = functools.reduce(lambda one, other: index_binary("mul", one, other), unknown)
+        both = self.sharing(_another(kernel), [count != 1 for count in counts])
+        return [If(index_binary("gt", several, 1), Seq(tuple(both)), Seq(tuple(surely)), span=kernel.span)]
+
+    def sharing(self, kernel: Kernel, chosen: list[bool]) -> list[Statement]:
+        """The kernel with the chosen ones of its tiles in workspaces, behind kernels that fill them."""
+        tiles = [tile for tile, share in zip(_shared_tiles(kernel, self.context), chosen, strict=True) if share]
+        if not tiles:
+            return [kernel]
+        regions = {tile.copy.destination.buffer: self.view(tile, tuple(tile.places)) for tile in tiles}
+        sources: dict[Region, Region] = self.context.facts.setdefault(SOURCES, {})
+        for tile in tiles:
+            if tells_ends(tile.copy, tile.copy.destination):
+                sources[regions[tile.copy.destination.buffer]] = tile.copy.source
+        body = _Reads(regions)(kernel.body)
+        views = tuple(Allocate(region.buffer) for region in regions.values())
+        changed = replace(kernel, body=replace(body, statements=(*views, *body.statements)))
+        return [*(statement for tile in tiles for statement in self.filling(tile)), changed]
+
+    def filling(self, tile: _Shared) -> list[Statement]:
+        """The workspace, and the kernel that fills it: one block a tile."""
+        vars = {var: replace(var) for var in tile.places}
+        destination = self.view(tile, tuple(vars.values()))
+        copy = replace(substitute(tile.copy, vars), destination=destination)
+        body = Seq((Allocate(destination.buffer), copy), span=copy.span)
+        x, y, z = (Var(INT32, f"t{axis}") for axis in "xyz")
+        grid = tuple(tile.places.values())
+        return [Allocate(tile.memory), Kernel(tuple(vars.values()), grid, (x, y, z), (1, 1, 1), body, span=copy.span)]
+
+    def view(self, tile: _Shared, place: tuple[Expr, ...]) -> Region:
+        """The tile at a place of the workspace."""
+        leading, inner = tuple(tile.places.values()), tile.copy.destination.buffer.shape
+        name, dtype = tile.copy.destination.buffer.name, tile.memory.dtype
+        strides = None if tile.pitch is None else _strides((*leading, *inner), tile.pitch)
+        tiles = Buffer(f"{name}_tiles", (*leading, *inner), dtype, "global", strides, tile.memory)
+        if tile.layout is not None:
+            panels = Buffer(f"{name}_panels", tile.memory.shape, dtype, "local", source=tile.memory)
+            facts: dict[Buffer, PhysicalOperand] = self.context.facts.setdefault(FACT, {})
+            facts[tiles] = PhysicalOperand(panels, tile.layout, leading=leading)
+        return Region(tiles, (*place, const(0), const(0)), (*(1 for _ in leading), *inner))
+
+
+class _Reads(Rewriter):
+    """Gemms read the workspace; the tiles and what filled them go."""
+
+    def __init__(self, regions: dict[Buffer, Region]) -> None:
+        self.regions = regions
+
+    def visit_Gemm(self, gemm: Gemm) -> Gemm:
+        a, b = (self.regions.get(region.buffer, region) for region in (gemm.a, gemm.b))
+        return gemm if a is gemm.a and b is gemm.b else replace(gemm, a=a, b=b)
+
+    def visit_Copy(self, copy: Copy) -> Statement | None:
+        return None if copy.destination.buffer in self.regions else copy
+
+    def visit_Allocate(self, allocate: Allocate) -> Statement | None:
+        return None if allocate.buffer in self.regions else allocate
+
+
+# What blocks share ------------------------------------------------------------------------------
+
+
+def _another(kernel: Kernel) -> Kernel:
+    """The same kernel with indices, loops and tiles of its own."""
+    vars = {var: replace(var) for var in (*kernel.block_vars, *kernel.thread_vars)}
+    body = fresh(substitute(kernel.body, vars))
+    x, y, z = (vars[var] for var in kernel.thread_vars)
+    return replace(kernel, block_vars=tuple(vars[var] for var in kernel.block_vars), thread_vars=(x, y, z), body=body)
+
+
+def _readers(kernel: Kernel, tile: _Shared) -> Extent:
+    """Blocks that fill the same tile."""
+    count: Extent = 1
+    for var, extent in zip(kernel.block_vars, kernel.grid, strict=True):
+        if var not in tile.places:
+            count = times(count, extent)
+    return count
+
+
+def _shared_tiles(kernel: Kernel, context: Context) -> list[_Shared]:
+    """Tiles that several blocks fill alike and only one gemm reads, in a fixed order."""
+    staged, readers = staged_tiles(kernel), reader_counts(kernel)
+    safe = {buffer for buffer, _ in kernel.safe_values}
+    loops = dict(_loops_around_copies(kernel.body, {}))
+    grid = dict(zip(kernel.block_vars, kernel.grid, strict=True))
+    found = []
+    for gemm, visible in gemms_with_fillings(kernel.body, {}):
+        for region in (gemm.a, gemm.b):
+            tile = region.buffer
+            filled = staged.get(tile)
+            if filled is None or visible.get(tile) is not filled.statement or readers.get(tile) != 1:
+                continue
+            copy = filled.statement
+            if not isinstance(copy, Copy) or copy not in loops or not region.is_whole or not _is_plain(copy, safe):
+                continue
+            form: tuple[PanelLayout | None, DType] | None
+            form = _left_form(gemm, context) if region is gemm.a else tile_layout(gemm, context.arch)
+            places = _places(copy, {**grid, **loops[copy]})
+            if form is not None and places is not None and not set(grid) <= set(places):
+                pitch = _pitch(gemm, context) if region is gemm.a else None
+                found.append(_shared(copy, form[0], form[1], places, pitch))
+    return found
+
+
+def _shared(
+    copy: Copy, layout: PanelLayout | None, dtype: DType, places: dict[Var, Extent], pitch: int | None
+) -> _Shared:
+    rows, columns = copy.destination.buffer.static_shape
+    size: Extent = rows * (pitch or columns) if layout is None else layout.size
+    for extent in places.values():
+        size = times(size if isinstance(extent, int) else cast(expr(size), INT64), extent)
+    return _Shared(
+        copy, layout, Buffer(f"{copy.destination.buffer.name}_packed", (size,), dtype, "global"), places, pitch
+    )
+
+
+def _pitch(gemm: Gemm, context: Context) -> int | None:
+    """Elements between rows that a matrix unit loads sixteen at a time.
+
+    An odd number of lines, so that the sixteen lie in different sets of the first-level cache.
+    """
+    size = gemm.a.dtype.storage_bytes
+    if tile_plan(gemm, context.arch) is None or gemm.k * size % (2 * LINE):
+        return None
+    return gemm.k + LINE // size
+
+
+def _strides(shape: tuple[Extent, ...], pitch: int) -> tuple[Extent, ...]:
+    """Strides of tiles whose rows are `pitch` elements apart."""
+    strides: list[Extent] = [pitch, 1]
+    for extent in reversed(shape[1:-1]):
+        strides.insert(0, times(strides[0], extent))
+    return tuple(strides)
+
+
+def _left_form(gemm: Gemm, context: Context) -> tuple[None, DType] | None:
+    """Rows of the type that the instruction broadcasts; None where rows are read where they are, or shifted anyway."""
+    plan = product_plan(gemm, context.arch)
+    if plan is None or gemm.transpose_a or gemm.m <= FEW_ROWS or shifts_left(gemm, plan, context.arch) is not None:
+        return None
+    return None, plan.instruction.broadcast
+
+
+def _is_plain(copy: Copy, safe: set[Buffer]) -> bool:
+    """Whether the tile holds elements of a matrix of the caller's, zeros beyond its end."""
+    source = copy.source
+    return (
+        source.buffer.scope == "global"
+        and source.buffer.source is None
+        and not source.buffer.placed
+        and source.buffer not in safe
+        and not source.buffer.packed
+        and not source.dtype.is_packed
+        and source.tile_shape == copy.destination.tile_shape
+        and not any(isinstance(node, Load) for start in source.starts for node in walk(start))
+    )
+
+
+def _places(copy: Copy, extents: dict[Var, Extent]) -> dict[Var, Extent] | None:
+    """The loops and grid dimensions that the source depends on; None where there is something else, or too many."""
+    used = {node for start in copy.source.starts for node in find(start, Var)}
+    if not used <= set(extents) or not 0 < len(used) <= MOST_GRID_DIMENSIONS:
+        return None
+    return {var: extent for var, extent in extents.items() if var in used}
+
+
+def _loops_around_copies(node: Statement, around: dict[Var, Extent]) -> Iterator[tuple[Copy, dict[Var, Extent]]]:
+    """Every copy that surely runs, with the loops around it that count from zero."""
+    if isinstance(node, Copy):
+        yield node, around
+    elif isinstance(node, Seq):
+        for statement in node.statements:
+            yield from _loops_around_copies(statement, around)
+    elif isinstance(node, (For, Pipelined)):
+        step = node.step if isinstance(node, For) else const(1)
+        if isinstance(node.stop, Const) and (_number(node.start), _number(step)) == (0, 1):
+            yield from _loops_around_copies(node.body, {**around, node.var: int(node.stop.value)})
+
+
+def _number(value: Expr) -> int | None:
+    return int(value.value) if isinstance(value, Const) else None

@@ -1,0 +1,413 @@
+"""Divides a kernel into its two roles: each a slice of the program, under the loops and conditions around its statements.
+
+`specialize_warps` shows a kernel before and after, and decides where this is done.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeGuard
+
+from tilewright.arith import Analyzer
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import INT32
+from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.nodes import (
+    Acquire,
+    Allocate,
+    Assume,
+    Break,
+    Buffer,
+    Channel,
+    Continue,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Pipelined,
+    Publish,
+    Receive,
+    Release,
+    Return,
+    Role,
+    Roles,
+    Seq,
+    Statement,
+    Store,
+    Var,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.ir.visitor import Rewriter, find, walk
+from tilewright.layout.algebra import expand
+from tilewright.machine.arch import Arch
+from tilewright.ops.copy import Copy
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import fresh, redirected
+from tilewright.passes.tile.copies.copy_misfits import engine_misfit, thread_misfit
+from tilewright.passes.tile.gemms.gemm_ways import WARP
+from tilewright.passes.tile.gemms.select_instructions import plan_gemms
+from tilewright.passes.tile.pipelines.inject_pipeline import plain_loop, unstageable
+from tilewright.passes.tile.pipelines.pipeline_plan import plan_pipeline
+from tilewright.passes.tile.pipelines.tile_views import views_of, with_views
+from tilewright.passes.tile.pipelines.tiles_behind import tiles_behind
+from tilewright.passes.tile.roles.divide_prelude import divide_prelude
+from tilewright.passes.tile.roles.planned_roles import Handed, planned_loop
+from tilewright.passes.tile.roles.role_links import Link, Plan
+from tilewright.passes.tile.roles.role_survey import bodies
+
+GROUP = 128
+MIN_BLOCKS = "min_blocks_per_sm"
+"""Attribute of kernels that say how many of their blocks shall run on one multiprocessor."""
+
+SPECIALIZED = "specialized"
+"""Attribute of kernels whose roles the compiler made, so that it may also deal their tiles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a kernel stays whole, and the statement that is in the way, where one is."""
+
+    reason: str
+    statement: Statement | None = None
+
+    def __str__(self) -> str:
+        line = self.statement.span.line if self.statement is not None and self.statement.span else None
+        return self.reason if line is None else f"line {line}: {self.reason}"
+
+
+@dataclass(slots=True)
+class Division:
+    """One kernel while it is divided."""
+
+    source: Kernel
+    plan: Plan
+    wanted: dict[Pipelined, int]
+    anchor: int
+    rings: dict[Buffer, Buffer] = field(default_factory=dict)
+    channels: dict[Link, str] = field(default_factory=dict)
+    numbers: dict[tuple[Link, Seq], Expr] = field(default_factory=dict)
+    """The running number of each channel in each of its sequences."""
+    views: dict[Buffer, Buffer] = field(default_factory=dict)
+    """Views of tiles, and those of their rings."""
+    staged: dict[Buffer, Buffer] = field(default_factory=dict)
+    """Tiles of the consumer that got stages of their own by an author's plan."""
+    counters: dict[Var, Buffer] = field(default_factory=dict)
+    """Numbers that no loop's variable says: the scalar that counts on."""
+
+    def __post_init__(self) -> None:
+        links = self.plan.links
+        counted: dict[Seq, Var] = {}
+        for link in links:
+            self.channels[link] = self._channel_name(link)
+            for tile in link.tiles:
+                self.rings[tile] = replace(tile, name=f"{tile.name}_ring", shape=(link.stages, *tile.shape))
+            several = len(link.stretches) > 1
+            counter = self._counter() if several else None
+            for stretch in link.stretches:
+                home = stretch.home
+                number: Expr | None = None if several else counted.get(home) or self._loop_number(home)
+                if number is None:
+                    number, counter = self._number(counter)
+                    if not several:
+                        counted[home] = number
+                self.numbers[link, home] = number
+
+    def _channel_name(self, link: Link) -> str:
+        """A name that no other channel has, though tiles may be called alike."""
+        if len(self.plan.links) == 1:
+            return "loads"
+        name = f"{link.tiles[0].name}_loads"
+        taken = set(self.channels.values())
+        return next(one for one in (name, *(f"{name}_{i}" for i in range(1, len(taken) + 1))) if one not in taken)
+
+    def _counter(self) -> Buffer:
+        used = len(set(self.counters.values()))
+        return Buffer(f"turns{used or ''}", (), INT32, "scalar")
+
+    def _number(self, counter: Buffer | None) -> tuple[Var, Buffer]:
+        """A name for what a counter says, and the counter, a new one where none is given."""
+        counter = counter or self._counter()
+        number = Var(INT32, counter.name.replace("turns", "turn"))
+        self.counters[number] = counter
+        return number, counter
+
+    def _loop_number(self, home: Seq) -> Expr | None:
+        """How often a sequence was reached before, where at most one loop and no condition is around it."""
+        site = next(site for site in self.plan.survey.sites if site.position_in(home) is not None)
+        around: list[Statement] = []
+        for body, position in site.steps:
+            if body is home:
+                break
+            if not isinstance(body.statements[position], Seq):
+                around.append(body.statements[position])
+        if not around:
+            return const(0)
+        loop = around[0]
+        if len(around) > 1 or not isinstance(loop, (For, Pipelined)):
+            return None
+        if isinstance(loop, For) and not (isinstance(loop.step, nodes.Const) and loop.step.value == 1):
+            return None
+        return index_binary("sub", loop.var, nodes.cast(loop.start, loop.var.dtype))
+
+    # The kernel -----------------------------------------------------------------------------------
+
+    def kernel(self, arch: Arch) -> Kernel | str:
+        """The divided kernel for a machine, or why it cannot be."""
+        body = self.source.body
+        prelude = divide_prelude(self.plan, self.anchor)
+        if isinstance(prelude, str):
+            return prelude
+        after = [one for one in body.statements if one not in prelude]
+        if any(isinstance(node, Return) for one in after for node in walk(one)):
+            return "a thread may return before the loop is done"
+        consumer, producer = (self._role(after, prelude, moves) for moves in (False, True))
+        threads = self.source.num_threads
+        by_author = self.source.attribute("registers")
+        producing, consuming = share_registers(
+            block_registers(self.source, threads + GROUP, arch), threads, self._is_light()
+        )
+        if by_author is not None:
+            asked = dict(by_author)
+            producing = asked.get("producer", producing) if asked else None
+            consuming = asked.get("consumer", consuming) if asked else None
+        span = next(iter(self.wanted)).span
+        rings = [Allocate(self.rings[tile], span=self._span(tile)) for link in self.plan.links for tile in link.tiles]
+        channels = [
+            Channel(name, tuple(self.rings[tile] for tile in link.tiles), link.stages, ("producer",), ("consumer",), span=span)
+            for link, name in self.channels.items()
+        ]  # fmt: skip
+        roles = Roles(
+            (
+                Role("consumer", threads // WARP, consumer, consuming, span=span),
+                Role("producer", GROUP // WARP, fresh(producer), producing, span=span),
+            ),
+            span=span,
+        )
+        kept = [one for one in prelude if not (isinstance(one, Allocate) and one.buffer in self.rings)]
+        layouts = [
+            (self.rings[one], expand(layout, self.rings[one].static_shape[0])) if one in self.rings else (one, layout)
+            for one, layout in self.source.layouts
+        ]
+        layouts += [
+            (self.staged[one], expand(layout, self.staged[one].static_shape[0]))
+            for one, layout in self.source.layouts if one in self.staged
+        ]  # fmt: skip
+        made = seq(kept, rings, channels, roles)
+        return replace(self.source, body=replace(body, statements=made.statements), layouts=tuple(layouts),
+                       threads=(threads + GROUP, 1, 1),
+                       attributes=(*self.source.attributes, (SPECIALIZED, True)))  # fmt: skip
+
+    def _span(self, tile: Buffer) -> Any:
+        return next((one.span for one in find(self.source.body, Allocate) if one.buffer is tile), None)
+
+    def _is_light(self) -> bool:
+        return all(isinstance(one, Copy) for one in self.plan.moved)
+
+    def misfit(self, made: Kernel, context: Context, analyzer: Analyzer, asked: bool) -> Refusal | None:
+        """Why the divided kernel would be no gain, or does not fit the machine."""
+        shared, behind = _shared(made), tiles_behind(made)
+        before, after = (
+            sum(one.dtype.nbytes(one.size) for one in shared if (one in behind) == last) for last in (False, True)
+        )
+        rings = sum(one.dtype.nbytes(one.size) for one in self.rings.values())
+        needed = before + max(0, after - rings) + 16 * sum(one.stages for one in self.plan.links)
+        if needed > context.arch.shared_bytes:
+            return Refusal(f"its tiles take {needed} bytes of {context.arch.shared_bytes} of shared memory")
+        if asked:
+            return None
+        producer = next(node for node in find(made, Role) if node.name == "producer")
+        for copy in walk(producer):
+            if isinstance(copy, Copy) and copy.destination.buffer in self.rings.values():
+                reason = engine_misfit(copy, made, context, analyzer)
+                if reason is not None and thread_misfit(copy, made, context, analyzer) is not None:
+                    return Refusal(reason, copy)
+        reasons = []
+        for plan, refused in plan_gemms(made, context.arch).values():
+            if plan is not None and plan.instruction.asynchronous:
+                return None
+            reasons.append(f"no warpgroup instruction executes its gemm{refused}")
+        return Refusal(reasons[0] if reasons else "it loads no tiles for gemms")
+
+    # One role -------------------------------------------------------------------------------------
+
+    def _role(self, statements: Sequence[Statement], prelude: Iterable[Statement], moves: bool) -> Seq:
+        """What a role does of some statements of the kernel's body."""
+        slicing = _Slice(self, moves)
+        whole = self.source.body
+        body = slicing.sequence(whole, [one for one in whole.statements if one in statements])
+        counters = [Allocate(counter, const(0)) for counter in dict.fromkeys(self.counters.values())]
+        return _pruned(seq(counters, body.statements))
+
+    def slots(self, home: Seq) -> dict[Buffer, tuple[Buffer, Expr]]:
+        """The slots that stand for tiles in a sequence."""
+        slots: dict[Buffer, tuple[Buffer, Expr]] = {
+            tile: (self.rings[tile], index_binary("floormod", self.numbers[link, home], link.stages))
+            for link in self.plan.links
+            if link.at(home) is not None
+            for tile in link.tiles
+        }
+        return with_views(slots, self.views, views_of(self.source))
+
+
+@dataclass(slots=True)
+class _Slice:
+    """The statements of one role, under the loops and conditions around them."""
+
+    division: Division
+    moves: bool
+
+    def sequence(self, body: Seq, statements: Sequence[Statement] | None = None) -> Seq:
+        """A role's part of a sequence (of some of its statements, where these are given)."""
+        division, made = self.division, list[Statement]()
+        found = [(link, stretch) for link in division.plan.links if (stretch := link.at(body)) is not None]
+        ends = {link: stretch.filled if self.moves else stretch.read for link, stretch in found}
+        enter, leave = (Acquire, Publish) if self.moves else (Receive, Release)
+        counted: set[Expr] = set()
+        for position, statement in enumerate(body.statements):
+            for link, (begin, _) in ends.items():
+                if begin == position:
+                    number = division.numbers[link, body]
+                    if number in division.counters and number not in counted:
+                        counted.add(number)
+                        made += _next_turn(number, division.counters[number])
+                    made.append(enter(division.channels[link], number, span=statement.span))
+            if statements is None or statement in statements:
+                made += self.part(statement)
+            for link, (_, end) in ends.items():
+                if end == position:
+                    made.append(leave(division.channels[link], division.numbers[link, body], span=statement.span))
+        slots = division.slots(body)
+        result = replace(body, statements=tuple(made))
+        return redirected(result, slots) if slots else result
+
+    def part(self, statement: Statement) -> list[Statement]:
+        """What a role does of one statement."""
+        if bodies(statement):
+            return self._control(statement)
+        if isinstance(statement, Allocate):
+            return [] if statement.buffer in self.division.rings else [statement]
+        if isinstance(statement, (Let, Break, Continue)) or _waits_for_grid(statement):
+            return [statement]
+        plan = self.division.plan
+        counts = isinstance(statement, Store) and statement.buffer in plan.scalars
+        return [statement] if counts or (statement in plan.moved) == self.moves else []
+
+    def _control(self, statement: Statement) -> list[Statement]:
+        if self.moves and not self._works(statement):
+            return []
+        if isinstance(statement, Seq):
+            return [self.sequence(statement)]
+        if isinstance(statement, If):
+            otherwise = None if statement.otherwise is None else self.sequence(statement.otherwise)
+            return [replace(statement, then=self.sequence(statement.then), otherwise=otherwise)]
+        if self._is_planned(statement):
+            return self._planned(statement)
+        made = replace(statement, body=self.sequence(statement.body))  # type: ignore[attr-defined, call-arg]
+        if isinstance(made, Pipelined) and (self.moves or statement in self.division.wanted):
+            return [plain_loop(made)]
+        return [made]
+
+    def _is_planned(self, statement: Statement) -> TypeGuard[Pipelined]:
+        """Whether a role keeps to the stages and the order that the author gave a loop."""
+        planned = isinstance(statement, Pipelined) and (statement.order is not None or statement.stage is not None)
+        return planned and not self.moves and statement in self.division.wanted
+
+    def _planned(self, loop: Pipelined) -> list[Statement]:
+        division = self.division
+        plan = plan_pipeline(loop, unstageable(division.source, loop))
+        handed = [
+            Handed(division.channels[link], frozenset(link.tiles), division.numbers[link, loop.body])
+            for link in division.plan.links
+            if link.at(loop.body) is not None
+        ]
+        views = views_of(division.source)
+        made, staged = planned_loop(plan, self.part, handed, division.slots(loop.body), division.counters, views)
+        division.staged.update(staged)
+        return made
+
+    def _works(self, statement: Statement) -> bool:
+        """Whether the producer has anything to do in a statement."""
+        plan = self.division.plan
+        return any(
+            node in plan.moved
+            or isinstance(node, (Break, Continue))
+            or (isinstance(node, Store) and node.buffer in plan.scalars)
+            for node in find(statement, Statement)
+        )
+
+
+def _waits_for_grid(statement: Statement) -> bool:
+    """Whether a statement waits for the kernel before: every role does, before it touches what that kernel wrote."""
+    call = statement.value if isinstance(statement, nodes.Evaluate) else None
+    return isinstance(call, nodes.Call) and call.function == "griddepcontrol_wait"
+
+
+def _next_turn(number: Var, counter: Buffer) -> list[Statement]:
+    """Names what a counter says, and counts on."""
+    not_negative = Assume(index_binary("ge", number, 0))
+    return [Let(number, Load(INT32, counter, ())), not_negative, Store(counter, (), index_binary("add", number, 1))]
+
+
+def _pruned(body: Seq) -> Seq:
+    """A body without the names and buffers that nothing in it uses."""
+    while True:
+        mentioned = Counter(node for node in find(body, Var, Buffer))
+        for node in list(mentioned):
+            if isinstance(node, Buffer) and node.source is not None:
+                mentioned[node.source] += 1
+        unused: set[Statement] = {
+            node for node in walk(body)
+            if (isinstance(node, Let) and mentioned[node.var] == 1 and _is_pure(node.value))
+            or (isinstance(node, Allocate) and mentioned[node.buffer] == 1)
+        }  # fmt: skip
+        if not unused:
+            return body
+        body = _Without(unused)(body)
+
+
+def _is_pure(value: Expr) -> bool:
+    return all(not isinstance(node, nodes.Call) or INTRINSICS[node.function].pure for node in walk(value))
+
+
+class _Without(Rewriter):
+    def __init__(self, unwanted: set[Statement]) -> None:
+        self.unwanted = unwanted
+
+    def visit_Let(self, let: Let) -> Any:
+        return None if let in self.unwanted else let
+
+    def visit_Allocate(self, allocate: Allocate) -> Any:
+        return None if allocate in self.unwanted else allocate
+
+
+def _shared(kernel: Kernel) -> list[Buffer]:
+    """The shared tiles of a kernel that own memory."""
+    found = [node.buffer for node in find(kernel.body, Allocate)]
+    return [one for one in found if one.scope == "shared" and one.source is None]
+
+
+def block_registers(kernel: Kernel, threads: int, arch: Arch) -> int:
+    """What a block of so many threads gets when it starts, and is all there is to share out."""
+    return arch.block_registers(threads, kernel.attribute(MIN_BLOCKS, 1))
+
+
+def share_registers(given: int, threads: int, is_light: bool) -> tuple[int | None, int | None]:
+    """Registers of a producer's and a consumer's thread, where the even share would be too small.
+
+    Parameters
+    ----------
+    given : as `block_registers` says.
+    threads : of the consumers.
+    is_light : whether the producer does nothing but start copies.
+    """
+    if threads <= GROUP:
+        return None, None
+    producing = (40 if threads <= 2 * GROUP else 32) if is_light else 80
+    consuming = min(240, (given - producing * GROUP) // threads // 8 * 8)
+    return producing, consuming

@@ -1,0 +1,128 @@
+"""A consumer's loop in the stages and order that its author planned (``order=``, ``stage=``), while others load ahead.
+
+Before (the body of a loop in a role; the gemm has stage 0, the loop behind it stage 1)::
+
+    receive("loads", k)
+    gemm(a_ring[k % 3, :, :], b_ring[k % 3, :, :], scores, clear=True)
+    release("loads", k)
+    ...                          # work on scores
+
+After::
+
+    if 0 < steps:
+        receive("loads", 0)
+        gemm(a_ring[0, :, :], b_ring[0, :, :], scores, clear=True)
+        release("loads", 0)
+    for k in range(steps):
+        ...                      # in the order of the plan: the work of iteration k, the gemm of iteration k + 1
+
+What the producer brings needs no stage: it runs ahead as far as the ring goes.  A slot is received where the plan first
+reads it and released behind its last reader.  The rest is the pipeline of `inject_pipeline`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.ir.nodes import (
+    Buffer,
+    Expr,
+    Let,
+    Load,
+    Pipelined,
+    Receive,
+    Release,
+    Seq,
+    Statement,
+    Store,
+    Var,
+    binary,
+    const,
+    index_binary,
+)
+from tilewright.ir.visitor import substitute
+from tilewright.passes.scoped import redirected
+from tilewright.passes.tile.pipelines.inject_pipeline import Emission
+from tilewright.passes.tile.pipelines.pipeline_plan import Plan, touched
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A channel of the loop's body.
+
+    Attributes
+    ----------
+    tiles : what it hands over.
+    number : the running number of an iteration.
+    """
+
+    channel: str
+    tiles: frozenset[Buffer]
+    number: Expr
+
+
+def planned_loop(
+    plan: Plan,
+    part: Callable[[Statement], Sequence[Statement]],
+    handed: Sequence[Handed],
+    slots: Mapping[Buffer, tuple[Buffer, Expr]],
+    counters: Mapping[Var, Buffer],
+    views: list[Buffer],
+) -> tuple[list[Statement], dict[Buffer, Buffer]]:
+    """A role's part of a loop by its plan, and the tiles of its own that got stages.
+
+    Parameters
+    ----------
+    plan : of the whole loop.
+    part : what of a statement the role does.
+    slots : what stands for the tiles that are handed over.
+    counters : running numbers that no loop variable says, and the scalars that count them.
+    views : of shared tiles.
+    """
+    loop = plan.loop
+    before, after, counted = _counted(loop, handed, counters)
+    kept = {number: made for number, one in enumerate(plan.statements) if (made := part(one))}
+    first = min((plan.stages[number] for number in kept), default=0)
+    timed: list[tuple[int, tuple[int, int], Statement]] = []
+    for number, made in kept.items():
+        one = made[0] if len(made) == 1 else Seq(tuple(made))
+        timed.append((plan.stages[number] - first, (plan.orders[number], 0), redirected(one, slots)))
+    for channel in handed:
+        users = [number for number in kept if channel.tiles & plan.effects[number].all]
+        if not users:
+            continue
+        when = sorted(users, key=lambda number: (plan.stages[number], plan.orders[number]))
+        for user, place, kind in ((when[0], -1, Receive), (when[-1], 1, Release)):
+            statement = kind(channel.channel, channel.number, span=plan.statements[user].span)
+            timed.append((plan.stages[user] - first, (plan.orders[user], place), statement))
+    timed.sort(key=lambda entry: entry[1])
+    statements = tuple(substitute(statement, counted) for _, _, statement in timed)
+    lets = tuple(substitute(redirected(let, slots), counted) for let in plan.lets)
+    own = {buffer: copies for buffer, copies in plan.staged.items() if buffer not in slots}
+    made_plan = replace(
+        plan, statements=statements, lets=lets, stages=[stage for stage, _, _ in timed], orders=list(range(len(timed))),
+        effects=[touched(statement) for statement in statements], conditions=[()] * len(statements), staged=own,
+        refused=[],
+        allocations=tuple(one for one in plan.allocations if one.buffer not in slots),
+    )  # fmt: skip
+    emitted = Emission(made_plan, "", {}, views).run()
+    return [*before, *emitted.statements, *after], emitted.staged
+
+
+def _counted(
+    loop: Pipelined, handed: Sequence[Handed], counters: Mapping[Var, Buffer]
+) -> tuple[list[Statement], list[Statement], dict[Var, Expr]]:
+    """Numbers that a scalar counts, as where the loop began and how far it is: what stands before and behind it."""
+    before: list[Statement] = []
+    after: list[Statement] = []
+    values: dict[Var, Expr] = {}
+    for number in dict.fromkeys(one.number for one in handed):
+        if not isinstance(number, Var) or number not in counters:
+            continue
+        counter, begin = counters[number], Var(number.dtype, "begin")
+        before.append(Let(begin, Load(number.dtype, counter, ()), span=loop.span))
+        turns = binary("max", index_binary("sub", loop.stop, loop.start), const(0))
+        after.append(Store(counter, (), index_binary("add", begin, turns), span=loop.span))
+        values[number] = index_binary("add", begin, index_binary("sub", loop.var, loop.start))
+    return before, after, values

@@ -1,0 +1,375 @@
+"""Which shared tiles warps of their own can fill ahead of those that read them, and where they are handed over.
+
+A tile can when every statement that writes it only brings data, all of them and all that read it stand in one
+sequence, its *home*, the writers first and covering the tile, and nothing leaves the home in between.  Loops in a row
+that use the same tiles are homes of their own, and slots are counted on from one to the next.  Tiles that are read over
+the same stretch share a channel; tiles that are released at different points do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.nodes import (
+    Allocate,
+    Binary,
+    Break,
+    Buffer,
+    Cast,
+    Const,
+    Continue,
+    Expr,
+    Let,
+    Parallel,
+    Pipelined,
+    Region,
+    Seq,
+    Statement,
+    Store,
+    TileOperator,
+    Var,
+)
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import find, walk
+from tilewright.passes.tile.pipelines.tile_views import sees_all, views_of, written_buffers
+from tilewright.passes.tile.roles.role_survey import LOOPS, Site, Survey, header, operands
+
+_INDEX_ARITHMETIC: Mapping[str, Any] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide, "floormod": np.mod,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "shl": np.left_shift, "shr": np.right_shift,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A stretch of a sequence over which tiles are handed over.
+
+    Attributes
+    ----------
+    home : the sequence in which they are filled and read.
+    filled, read : first and last position in it of the statements that do.
+    """
+
+    home: Seq
+    filled: tuple[int, int]
+    read: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Tiles that are handed over together, on one stretch or on several (loops in a row that use the same tiles).
+
+    Attributes
+    ----------
+    stages : slots of their ring.
+    """
+
+    tiles: tuple[Buffer, ...]
+    stretches: tuple[Stretch, ...]
+    stages: int
+
+    def at(self, home: Seq) -> Stretch | None:
+        """The stretch in a sequence."""
+        return next((one for one in self.stretches if one.home is home), None)
+
+
+@dataclass(slots=True)
+class Plan:
+    """How a kernel's loads go to warps of their own.
+
+    Attributes
+    ----------
+    moved : the leaves that they execute.
+    prepared : shared tiles that they read, filled by all warps before the roles part.
+    scalars : mutable scalars that they keep for themselves.
+    refused : loads of pipelined loops that stay where they are: the statement and the reason.
+    """
+
+    survey: Survey
+    links: list[Link]
+    moved: set[Statement]
+    prepared: set[Buffer]
+    scalars: set[Buffer]
+    refused: list[tuple[Statement, str]]
+
+
+def plan_links(survey: Survey, wanted: Mapping[Pipelined, int]) -> Plan:
+    """The tiles of a kernel that can be filled ahead.
+
+    Parameters
+    ----------
+    wanted : the loops that are to overlap, with the slots of their rings.
+    """
+    return _Planner(survey, wanted).run()
+
+
+@dataclass(slots=True)
+class _Planner:
+    survey: Survey
+    wanted: Mapping[Pipelined, int]
+    refused: dict[Buffer, str] = field(default_factory=dict)
+    prepared: set[Buffer] = field(default_factory=set)
+    scalars: set[Buffer] = field(default_factory=set)
+
+    def run(self) -> Plan:
+        tiles = [tile for tile in self._tiles() if self._is_wanted(tile)]
+        while True:
+            left = [tile for tile in tiles if tile not in self.refused]
+            moved = self.survey.bringing(left)
+            places = [self._place(tile, moved) for tile in left]
+            found = {tile: place for tile, place in zip(left, places, strict=True) if not isinstance(place, str)}
+            self.refused.update((t, place) for t, place in zip(left, places, strict=True) if isinstance(place, str))
+            if all(tile not in self.refused for tile in left):
+                self._values(moved)
+            if all(tile not in self.refused for tile in left):
+                return Plan(self.survey, list(_grouped(found)), moved, self.prepared, self.scalars, list(self._said()))
+
+    # Candidates -----------------------------------------------------------------------------------
+
+    def _tiles(self) -> Iterator[Buffer]:
+        for site in self.survey.sites:
+            if not isinstance(site.statement, Allocate):
+                continue
+            buffer = site.statement.buffer
+            if buffer.scope == "shared" and buffer.source is None:
+                yield buffer
+
+    def _is_wanted(self, tile: Buffer) -> bool:
+        """Whether a loop that is to overlap reads what global memory fills."""
+        from_memory = any(self._is_load(site) for site in self.survey.writers(tile))
+        readers = self.survey.readers(tile)
+        return from_memory and any(isinstance(one, Pipelined) and one in self.wanted
+                                   for site in readers for one in site.around())  # fmt: skip
+
+    def _is_load(self, site: Site) -> bool:
+        """Whether a statement brings data from global memory, not from tiles that are filled on the way."""
+        reads = self.survey.effects[site.statement].reads
+        on_the_way = (one for one in reads if one.scope == "shared" and not self.survey.is_early(one))
+        return any(one.scope == "global" for one in reads) and next(on_the_way, None) is None
+
+    # One tile -------------------------------------------------------------------------------------
+
+    def _place(self, tile: Buffer, moved: set[Statement]) -> Link | str:
+        """Where a tile is handed over, or why it cannot be."""
+        survey = self.survey
+        writers, readers = survey.writers(tile), survey.readers(tile)
+        filled = {one for site in writers for one in written_buffers(site.statement)}
+        for view in views_of(survey.kernel):
+            if root(view) is tile and not sees_all(view):
+                return f"{tile.name} is also {'filled' if view in filled else 'used'} as {view.name}, which has fewer bytes"
+        stays = next((site.statement for site in writers if site.statement not in moved), None)
+        if stays is not None:
+            return f"{self._line(stays)} writes {tile.name} from more than tensors that the kernel only reads"
+        found = self._stretches(tile, writers, readers)
+        if isinstance(found, str):
+            return found
+        return Link((tile,), tuple(found), max(self._stages(writer) for writer in writers))
+
+    def _stretches(self, tile: Buffer, writers: Sequence[Site], readers: Sequence[Site]) -> list[Stretch] | str:
+        """Where a tile is filled and read: in one sequence, or in each of several parts of it for itself."""
+        if not writers or not readers:
+            return f"{tile.name} carries values from one iteration to the next"
+        home = _common([*writers, *readers])
+        filled = [_position(site, home) for site in writers]
+        read = [_position(site, home) for site in readers]
+        parts = sorted({*filled, *read})
+        if max(filled) >= min(read):
+            groups = [[[site for site in sites if _position(site, home) == part] for sites in (writers, readers)]
+                      for part in parts]  # fmt: skip
+            if len(parts) == 1:
+                groups = _by_branch(writers, readers, home)
+            if len(groups) == 1:
+                return f"{tile.name} carries values from one iteration to the next"
+            found: list[Stretch] = []
+            for mine in groups:
+                inner = self._stretches(tile, mine[0], mine[1])
+                if isinstance(inner, str):
+                    return inner
+                found += inner
+            return found
+        if not _covered(tile, [site for site in writers if site.steps[-1][0] is home]):
+            return f"not all of {tile.name} is filled where it is read"
+        leaving = self._leaves(home, min(filled), max(read))
+        if leaving is not None:
+            return f"{self._line(leaving)} may leave before {tile.name} is read"
+        return [Stretch(home, (min(filled), max(filled)), (min(read), max(read)))]
+
+    def _stages(self, writer: Site) -> int:
+        loops = [self.wanted[one] for one in writer.around() if isinstance(one, Pipelined) and one in self.wanted]
+        return loops[-1] if loops else 1
+
+    def _leaves(self, home: Seq, first: int, last: int) -> Statement | None:
+        """A statement that leaves a sequence between two positions."""
+        for statement in home.statements[first : last + 1]:
+            inner = {id(node) for loop in find(statement, LOOPS) for node in walk(loop.body)}
+            for node in walk(statement):
+                if isinstance(node, (Break, Continue)) and id(node) not in inner:
+                    return node
+        return None
+
+    # Values ---------------------------------------------------------------------------------------
+
+    def _values(self, moved: set[Statement]) -> None:
+        """Refuse tiles whose loads need what only the work computes."""
+        self.prepared, self.scalars = set(), set()
+        for site in self.survey.sites:
+            if site.statement not in moved:
+                continue
+            prepared = {one for one in self.survey.effects[site.statement].reads if one.scope == "shared"}
+            seen: set[Any] = set()
+            reason = self.survey.obstacle(self._needed(site), prepared, seen)
+            if reason is not None:
+                self.refused.update((one, reason) for one in self._reached(site.statement, moved))
+            self.prepared |= prepared
+            self.scalars |= {one for one in seen if isinstance(one, Buffer)}
+        for tile in self.prepared:
+            self.refused.setdefault(tile, "loads of others depend on it")
+
+    def _needed(self, site: Site) -> list[Expr]:
+        """What must be known to execute a leaf: its operands, where its tensors lie, the conditions around it, those that leave its loops."""
+        around = list(site.around())
+        for other in self.survey.sites:
+            if isinstance(other.statement, (Break, Continue)) and any(
+                one in around for one in other.around() if isinstance(one, LOOPS)
+            ):
+                around += other.around()
+        places = self.survey.places(site.statement)
+        return [*operands(site.statement), *places, *(value for one in around for value in header(one))]
+
+    def _reached(self, leaf: Statement, moved: set[Statement]) -> set[Buffer]:
+        """The tiles that a moved leaf has a part in."""
+        buffers = set(self.survey.effects[leaf].writes)
+        while True:
+            more = {
+                one for other in moved if self.survey.effects[other].reads & buffers
+                for one in self.survey.effects[other].writes
+            }  # fmt: skip
+            if more <= buffers:
+                return {one for one in buffers if one.scope == "shared"}
+            buffers |= more
+
+    # What is said ---------------------------------------------------------------------------------
+
+    def _said(self) -> Iterator[tuple[Statement, str]]:
+        """The loads of wanted loops that stay, each once."""
+        for tile, reason in self.refused.items():
+            for site in self.survey.writers(tile):
+                if any(one in self.wanted for one in site.around() if isinstance(one, Pipelined)):
+                    yield site.statement, reason
+                    break
+
+    @staticmethod
+    def _line(statement: Statement) -> str:
+        name = statement.name if isinstance(statement, TileOperator) else type(statement).__name__.lower()
+        return f"{name} in line {statement.span.line}" if statement.span else name
+
+
+def _common(found: Iterable[Site]) -> Seq:
+    """The innermost sequence that holds all sites."""
+    first, *rest = found
+    home = first.steps[0][0]
+    for body, _ in first.steps:
+        if all(site.position_in(body) is not None for site in rest):
+            home = body
+    return home
+
+
+def _by_branch(writers: Sequence[Site], readers: Sequence[Site], home: Seq) -> list[list[list[Site]]]:
+    """Writers and readers by the ways of the condition in `home` that they all stand in, of which one is gone."""
+
+    def way(site: Site) -> Seq | None:
+        place = next(place for place, (body, _) in enumerate(site.steps) if body is home)
+        return site.steps[place + 1][0] if place + 1 < len(site.steps) else None
+
+    ways = list(dict.fromkeys(id(way(site)) for site in (*writers, *readers)))
+    return [[[site for site in sites if id(way(site)) == one] for sites in (writers, readers)] for one in ways]
+
+
+def _position(site: Site, home: Seq) -> int:
+    position = site.position_in(home)
+    assert position is not None
+    return position
+
+
+def _grouped(links: Mapping[Buffer, Link]) -> Iterator[Link]:
+    """Links that are read over the same stretches, joined."""
+    groups: dict[Any, list[Link]] = {}
+    for link in links.values():
+        groups.setdefault((tuple((one.home, one.read) for one in link.stretches), link.stages), []).append(link)
+    for (_, stages), members in groups.items():
+        stretches = []
+        for alike in zip(*(one.stretches for one in members), strict=True):
+            filled = min(one.filled[0] for one in alike), max(one.filled[1] for one in alike)
+            stretches.append(replace(alike[0], filled=filled))
+        yield Link(tuple(tile for one in members for tile in one.tiles), tuple(stretches), stages)
+
+
+# What is covered ----------------------------------------------------------------------------------
+
+
+def _covered(tile: Buffer, writers: Iterable[Site]) -> bool:
+    """Whether statements together write every bit of a tile, as itself or through its views, whatever happens."""
+    written: dict[Buffer, np.ndarray] = {}
+    for site in writers:
+        for buffer, indices in _written(site.statement, tile):
+            written.setdefault(buffer, np.zeros(buffer.static_shape, bool))[indices] = True
+    bits = np.zeros(tile.size * tile.dtype.stored_bits, bool)
+    for buffer, elements in written.items():
+        bits |= np.repeat(elements.reshape(-1), buffer.dtype.stored_bits)
+    return bool(bits.all())
+
+
+def _written(leaf: Statement, tile: Buffer) -> Iterator[tuple[Buffer, tuple[Any, ...]]]:
+    """The elements of a tile that a leaf certainly writes: the tile or a view of it, and indices of NumPy."""
+    if isinstance(leaf, Parallel):
+        values = _loop_values(leaf)
+        for statement in leaf.body.statements if values else ():
+            if isinstance(statement, Let):
+                values[statement.var] = _evaluated(statement.value, values)
+            elif isinstance(statement, Store) and _shows(statement.buffer, tile):
+                indices = [_evaluated(index, values) for index in statement.indices]
+                if all(one is not None for one in indices):
+                    yield statement.buffer, tuple(indices)
+    elif isinstance(leaf, TileOperator):
+        for region in leaf.effects().writes:
+            box = _box(region) if _shows(region.buffer, tile) else None
+            if box is not None:
+                yield region.buffer, box
+
+
+def _shows(buffer: Buffer, tile: Buffer) -> bool:
+    return buffer is tile or (root(buffer) is tile and sees_all(buffer))
+
+
+def _box(region: Region) -> tuple[slice, ...] | None:
+    ends = []
+    for start, extent in zip(region.starts, region.extents, strict=True):
+        if not isinstance(start, Const) or not isinstance(extent, int):
+            return None
+        ends.append(slice(int(start.value), int(start.value) + extent))
+    return tuple(ends)
+
+
+def _loop_values(loop: Parallel) -> dict[Var, Any]:
+    """Every value of a loop's variables, an axis each; nothing where they are known only at launch."""
+    if not all(isinstance(extent, int) for extent in loop.extents):
+        return {}
+    return dict(zip(loop.vars, np.ogrid[tuple(slice(0, extent) for extent in loop.extents)], strict=True))
+
+
+def _evaluated(value: Expr, values: Mapping[Var, Any]) -> Any:
+    """An index as an array over a loop's variables; None where it depends on anything else."""
+    if isinstance(value, Const):
+        return np.array(value.value)
+    if isinstance(value, Var):
+        return values.get(value)
+    if isinstance(value, Cast) and value.dtype.is_integer:
+        return _evaluated(value.value, values)
+    if isinstance(value, Binary) and value.op in _INDEX_ARITHMETIC:
+        left, right = _evaluated(value.left, values), _evaluated(value.right, values)
+        return None if left is None or right is None else _INDEX_ARITHMETIC[value.op](left, right)
+    return None

@@ -1,0 +1,287 @@
+"""What the statements of a kernel touch and need, for those who divide them between roles.
+
+A *leaf* is a statement that does work: a tile operator, a parallel loop, a store.  A *site* is a leaf with the
+sequences around it.  The survey answers three questions: where every buffer is written and read, which leaves only
+bring data from global memory into shared tiles (so that other warps may execute them), and whether a value can be
+computed by warps that do not take part in the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.ir import nodes
+from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.nodes import (
+    Allocate,
+    Assume,
+    Buffer,
+    Call,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Parallel,
+    Pipelined,
+    Seq,
+    Statement,
+    Store,
+    Var,
+    While,
+)
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import find, walk
+from tilewright.ops.copy import Copy
+from tilewright.ops.fill import Fill
+from tilewright.passes.tile.pipelines.pipeline_plan import Touched, touched
+
+PRIVATE = ("fragment", "local")
+"""Scopes whose memory is registers of the threads that work on it."""
+
+_BRINGING = (Copy, Fill, Parallel)
+"""Statements that warps of their own may execute when they only bring data."""
+
+LOOPS = (For, Pipelined, While)
+
+
+def bodies(statement: Statement) -> tuple[Seq, ...]:
+    """The sequences directly below a statement that only controls; none for a leaf."""
+    if isinstance(statement, Seq):
+        return (statement,)
+    if isinstance(statement, LOOPS):
+        return (statement.body,)
+    if isinstance(statement, If):
+        return (statement.then,) if statement.otherwise is None else (statement.then, statement.otherwise)
+    return ()
+
+
+def header(statement: Statement) -> tuple[Expr, ...]:
+    """The expressions by which a statement controls what is below it."""
+    if isinstance(statement, (If, While)):
+        return (statement.condition,)
+    if isinstance(statement, Pipelined):
+        return (statement.start, statement.stop)
+    if isinstance(statement, For):
+        return (statement.start, statement.stop, statement.step)
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A leaf, or a statement that controls others, and where it stands.
+
+    Attributes
+    ----------
+    steps : every sequence around it, outermost first, with the position in it.
+    """
+
+    statement: Statement
+    steps: tuple[tuple[Seq, int], ...]
+
+    def around(self) -> Iterator[Statement]:
+        """The statements that control it, outermost first."""
+        for body, position in self.steps[:-1]:
+            yield body.statements[position]
+
+    def position_in(self, home: Seq) -> int | None:
+        """Where it stands in a sequence, itself or what holds it; None where it does not."""
+        return next((position for body, position in self.steps if body is home), None)
+
+
+def sites(body: Seq, above: tuple[tuple[Seq, int], ...] = ()) -> Iterator[Site]:
+    """Every statement of a body but plain sequences, in order, those that control others before what they control."""
+    for position, statement in enumerate(body.statements):
+        steps = (*above, (body, position))
+        if not isinstance(statement, Seq):
+            yield Site(statement, steps)
+        for below in bodies(statement):
+            yield from sites(below, steps)
+
+
+@dataclass(slots=True)
+class Survey:
+    """The sites of one kernel and what they touch."""
+
+    kernel: Kernel
+    anchor: int
+    """Position in the kernel's body before which everything may be done by all warps together."""
+    sites: list[Site] = field(default_factory=list)
+    effects: dict[Statement, Touched] = field(default_factory=dict)
+    lets: dict[Var, Let] = field(default_factory=dict)
+    written: set[Buffer] = field(default_factory=set)
+    """Buffers that the kernel writes anywhere."""
+
+    def __post_init__(self) -> None:
+        self.sites = list(sites(self.kernel.body))
+        for site in self.sites:
+            statement = site.statement
+            controls = header(statement)
+            effects = _read_by(controls) if bodies(statement) else touched(statement)
+            self.effects[statement] = effects
+            self.written |= effects.writes
+            if isinstance(statement, Let):
+                self.lets[statement.var] = statement
+
+    def leaves(self) -> Iterator[Site]:
+        """Sites that do work, names and declarations apart."""
+        for site in self.sites:
+            if not bodies(site.statement) and not isinstance(site.statement, (Let, Allocate, Assume)):
+                yield site
+
+    def writers(self, buffer: Buffer) -> list[Site]:
+        return [site for site in self.sites if buffer in self.effects[site.statement].writes]
+
+    def readers(self, buffer: Buffer) -> list[Site]:
+        return [site for site in self.sites if buffer in self.effects[site.statement].reads]
+
+    def is_early(self, buffer: Buffer) -> bool:
+        """Whether a shared tile is complete before the roles part."""
+        return buffer.scope == "shared" and all(site.steps[0][1] < self.anchor for site in self.writers(buffer))
+
+    def places(self, leaf: Statement) -> list[Expr]:
+        """Addresses and extents of the tensors of a leaf that the kernel itself finds (`Buffer.placed`)."""
+        placed = {one for one in self.effects[leaf].all if one.placed}
+        declared = (site.statement for site in self.sites)
+        addresses = [one.initial for one in declared if isinstance(one, Allocate) and one.buffer in placed]
+        extents = (extent for one in placed for extent in (*one.shape, *(one.strides or ())))
+        return [one for one in (*addresses, *extents) if isinstance(one, Expr)]
+
+    # Who may bring data ---------------------------------------------------------------------------
+
+    def bringing(self, tiles: Iterable[Buffer]) -> set[Statement]:
+        """The leaves that fill `tiles` from global memory, through registers of their own where they need any.
+
+        A tile counts only where every statement that writes it is one of them.
+        """
+        wanted = set(tiles)
+        found = {site.statement for site in self.leaves() if self._brings(site.statement, wanted)}
+        while True:
+            others: set[Buffer] = set()
+            for site in self.sites:
+                if site.statement not in found:
+                    effects = self.effects[site.statement]
+                    others |= {buffer for buffer in effects.all if buffer.scope in PRIVATE}
+                    others |= {buffer for buffer in effects.writes if buffer.scope == "shared"}
+            kept = {leaf for leaf in found if not self._involved(leaf) & others}
+            if kept == found:
+                return self._useful(found)
+            found = kept
+
+    def _involved(self, leaf: Statement) -> set[Buffer]:
+        """Registers that a leaf uses and tiles that it writes."""
+        effects = self.effects[leaf]
+        return {one for one in effects.all if one.scope in PRIVATE} | {
+            one for one in effects.writes if one.scope == "shared"
+        }
+
+    def _brings(self, leaf: Statement, tiles: set[Buffer]) -> bool:
+        if not isinstance(leaf, _BRINGING) or getattr(leaf, "token", None) is not None:
+            return False
+        effects = self.effects[leaf]
+        reads = all(
+            buffer.scope in (*PRIVATE, "scalar")
+            or (buffer.scope == "global" and buffer not in self.written)
+            or self.is_early(buffer)
+            for buffer in effects.reads
+        )
+        writes = all(buffer.scope in PRIVATE or buffer in tiles for buffer in effects.writes)
+        mentions = set(find(leaf, Var))
+        return reads and writes and not mentions & set(self.kernel.thread_vars)
+
+    def _useful(self, found: set[Statement]) -> set[Statement]:
+        """Of leaves that bring data, those whose results reach a shared tile."""
+        kept = {leaf for leaf in found if any(one.scope == "shared" for one in self.effects[leaf].writes)}
+        while True:
+            needed = {one for leaf in kept for one in self.effects[leaf].reads if one.scope in PRIVATE}
+            more = {leaf for leaf in found - kept if self.effects[leaf].writes & needed}
+            if not more:
+                return kept
+            kept |= more
+
+    # Values ---------------------------------------------------------------------------------------
+
+    def obstacle(self, values: Iterable[Any], prepared: set[Buffer], seen: set[Any] | None = None) -> str | None:
+        """Why warps of their own cannot compute some values; None where they can.
+
+        Parameters
+        ----------
+        prepared : filled with the shared tiles that the values read.
+        """
+        seen = set() if seen is None else seen
+        for value in values:
+            for node in walk(value):
+                reason = self._node_obstacle(node, prepared, seen)
+                if reason is not None:
+                    return reason
+        return None
+
+    def _node_obstacle(self, node: Any, prepared: set[Buffer], seen: set[Any]) -> str | None:
+        if isinstance(node, Call) and not INTRINSICS[node.function].pure:
+            return f"{node.function} has an effect"
+        if isinstance(node, Var):
+            if node in self.kernel.thread_vars:
+                return "it depends on the thread"
+            if node in self.lets and node not in seen:
+                seen.add(node)
+                return self.obstacle([self.lets[node].value], prepared, seen)
+        if not isinstance(node, Load):
+            return None
+        buffer = root(node.buffer)
+        if buffer.scope == "scalar" and buffer not in seen:
+            seen.add(buffer)
+            return self._scalar_obstacle(buffer, prepared, seen)
+        if buffer.scope == "shared":
+            prepared.add(buffer)
+            return None if self.is_early(buffer) else f"it depends on {buffer.name}, which is filled on the way"
+        if buffer.scope in PRIVATE:
+            return f"it depends on {buffer.name}, which lies in registers"
+        if buffer.scope == "global" and buffer in self.written:
+            return f"it depends on {buffer.name}, which the kernel writes"
+        return None
+
+    def _scalar_obstacle(self, buffer: Buffer, prepared: set[Buffer], seen: set[Any]) -> str | None:
+        """The same for all that a mutable scalar is set to, and the conditions under which it is."""
+        for site in self.sites:
+            statement = site.statement
+            if isinstance(statement, Allocate) and statement.buffer is buffer and statement.initial is not None:
+                reason = self.obstacle([statement.initial], prepared, seen)
+            elif buffer in self.effects[statement].writes:
+                if not isinstance(statement, Store):
+                    return f"{buffer.name} is set by more than assignments"
+                controls = [value for one in site.around() for value in header(one)]
+                reason = self.obstacle([statement.value, *controls], prepared, seen)
+            else:
+                continue
+            if reason is not None:
+                return reason
+        return None
+
+
+def _read_by(values: Iterable[Expr]) -> Touched:
+    reads = {root(node.buffer) for value in values for node in find(value, Load)}
+    return Touched(frozenset(reads), frozenset())
+
+
+def operands(leaf: Statement) -> list[Expr]:
+    """The scalar values that a leaf needs: where its regions begin, and what else its operands name.
+
+    What a parallel loop loads for its elements is data, not one of these; where it loads it from is.
+    """
+    if isinstance(leaf, Parallel):
+        bound = set(leaf.vars) | {node.var for node in find(leaf.body, Let)}
+        return [node for node in find(leaf, Var) if node not in bound]
+    return [value for value in (getattr(leaf, name) for name in _fields(leaf)) for value in _values(value)]
+
+
+def _fields(leaf: Statement) -> list[str]:
+    return [name for name in leaf.__dataclass_fields__ if name != "span"]
+
+
+def _values(value: Any) -> list[Expr]:
+    if isinstance(value, Expr):
+        return [value]
+    return list(value.starts) if isinstance(value, nodes.Region) else []

@@ -1,0 +1,175 @@
+"""Splits kernels around their pipelined loops into a role that loads tiles and a role that computes on them.
+
+Before::
+
+    fill(total, 0.0)
+    for k in pipelined(steps, num_stages=4):
+        if mask[k] != 0:
+            copy(A[..., k * 64], a)
+            copy(B[..., k * 64], b)
+            gemm(a, b, total)
+    copy(total, C[...])
+
+After::
+
+    channel("loads", a_ring, b_ring, stages=4, writers=("producer",), readers=("consumer",))
+    with roles():
+        with role("consumer", warps=8, registers=232):
+            turns: int32 = 0
+            fill(total, 0.0)
+            for k in range(steps):
+                if mask[k] != 0:
+                    turn = turns
+                    turns = turn + 1
+                    receive("loads", turn)
+                    gemm(a_ring[turn % 4, :, :], b_ring[turn % 4, :, :], total)
+                    release("loads", turn)
+            copy(total, C[...])
+        with role("producer", warps=4, registers=40):
+            turns: int32 = 0
+            for k in range(steps):
+                if mask[k] != 0:
+                    turn = turns
+                    turns = turn + 1
+                    acquire("loads", turn)
+                    copy(A[..., k * 64], a_ring[turn % 4, :, :])
+                    copy(B[..., k * 64], b_ring[turn % 4, :, :])
+                    publish("loads", turn)
+
+Each role keeps the loops, conditions and names around its statements, so that both count the same turns; where one
+loop alone is around them, its variable counts.  `role_survey` and `role_links` say which statements may move and
+where tiles are handed over.  The author's threads become the consumer's; the producer's come on top.  What loads of
+the producer depend on is prepared by all warps before the roles part.  What cannot be divided stays as it is, and a
+note says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from tilewright.ir import nodes
+from tilewright.ir.nodes import (
+    Channel,
+    Commit,
+    Function,
+    Kernel,
+    Pipelined,
+    Roles,
+    Seq,
+    TileOperator,
+    Wait,
+)
+from tilewright.ir.visitor import Rewriter, find, walk
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import ScopedRewriter
+from tilewright.passes.tile.pipelines.inject_pipeline import unstageable
+from tilewright.passes.tile.pipelines.pipeline_plan import obstacle, plan_pipeline
+from tilewright.passes.tile.roles.divide_roles import GROUP, Division, Refusal
+from tilewright.passes.tile.roles.role_links import plan_links
+from tilewright.passes.tile.roles.role_survey import Survey
+
+SPECIALIZE = "specialize"
+"""The kernel's attribute by which the author asks for roles, or forbids them."""
+
+_MANUAL = (nodes.ChannelStatement, Channel, Commit, Wait, Roles)
+
+
+def specialize_warps(function: Function, context: Context) -> Function:
+    """Give kernels whose pipelined loops load tiles for matrix instructions a producer and a consumer role."""
+    body = _Specialize(function, context)(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+class _Specialize(ScopedRewriter):
+    def __init__(self, function: Function, context: Context) -> None:
+        super().__init__(function)
+        self.context = context
+
+    def visit_Kernel(self, kernel: Kernel) -> Any:
+        by_author = kernel.attribute(SPECIALIZE)
+        if by_author is not None:
+            rest = tuple((name, value) for name, value in kernel.attributes if name != SPECIALIZE)
+            kernel = replace(kernel, attributes=rest)
+        kernel = replace(kernel, body=_Flat()(kernel.body))
+        loops = [node for node in find(kernel.body, Pipelined) if (node.num_stages > 0 or node.stage is not None)]
+        asked = [loop for loop in loops if (by_author if loop.specialize is None else loop.specialize)]
+        wanted = [loop for loop in loops if (by_author if loop.specialize is None else loop.specialize) is not False]
+        if not wanted:
+            return kernel
+        with self.analyzer.scope():
+            for var, extent in zip(kernel.block_vars, kernel.grid, strict=True):
+                self.analyzer.bind_extent(var, extent)
+            found = self._divided(kernel, wanted, bool(asked))
+        if isinstance(found, Kernel):
+            return found
+        loop = (asked or wanted)[0]
+        place = f"{loop.span.file}:{loop.span.line}: " if loop.span else ""
+        self._choices.append(f"{place}pipeline: one role (no producer: {found})")
+        if asked:
+            self.context.warn(f"this loop has no warps of its own for its loads: {found}", loop.span)
+        return kernel
+
+    @property
+    def _choices(self) -> list[str]:
+        return self.context.facts.setdefault("choices", [])
+
+    def _divided(self, kernel: Kernel, loops: Sequence[Pipelined], asked: bool) -> Kernel | Refusal:
+        """The kernel with two roles, or why there are none."""
+        refusal = _kernel_misfit(kernel, self.context, asked)
+        if refusal is not None:
+            return refusal
+        wanted = {loop: self.context.schedule.num_stages or loop.num_stages for loop in loops}
+        for loop in loops:
+            if loop.order is None and loop.stage is None:
+                continue
+            found = obstacle(loop)
+            if found is not None:
+                return Refusal(f"the author's plan cannot be kept: {found[1]}", found[0])
+            # An iteration's slots may be held over all stages of the plan.
+            wanted[loop] = max(wanted[loop], plan_pipeline(loop, unstageable(kernel, loop)).depth + 1)
+        anchor = next(
+            position for position, statement in enumerate(kernel.body.statements)
+            if any(node in wanted for node in find(statement, Pipelined))
+        )  # fmt: skip
+        survey = Survey(kernel, anchor)
+        plan = plan_links(survey, wanted)
+        if plan.refused and not (asked and plan.links):
+            statement, reason = plan.refused[0]
+            return Refusal(reason, statement)
+        if not plan.links:
+            return Refusal("it loads no tiles from global memory")
+        for statement, reason in plan.refused:
+            self.context.warn(f"this load stays with the warps that compute: {reason}", statement.span)
+        division = Division(kernel, plan, wanted, anchor)
+        made = division.kernel(self.context.arch)
+        if isinstance(made, str):
+            return Refusal(made)
+        return division.misfit(made, self.context, self.analyzer, asked) or made
+
+
+def _kernel_misfit(kernel: Kernel, context: Context, asked: bool) -> Refusal | None:
+    """Why a kernel has no roles whatever its loops do."""
+    threads = kernel.num_threads
+    if not context.arch.has("tma") or not context.arch.has("wgmma"):
+        return Refusal(f"{context.arch.name} has no copy engine and warpgroup gemms")
+    for node in walk(kernel.body):
+        if isinstance(node, _MANUAL) or (isinstance(node, TileOperator) and node.token is not None):
+            return Refusal("the author divides the work", node)
+        if isinstance(node, nodes.Allocate) and node.buffer.scope == "barrier":
+            return Refusal("the author has barriers of his own", node)
+    if kernel.threads[1:] != (1, 1) or threads % GROUP or threads + GROUP > context.arch.max_threads:
+        return Refusal(f"{threads} threads are no warpgroups with room for one more")
+    return None
+
+
+class _Flat(Rewriter):
+    """Sequences in sequences become one: what a macro or a scope holds stands where tiles are handed over."""
+
+    def visit_Seq(self, body: Seq) -> Seq:
+        made: Seq = self.generic(body)
+        if not any(isinstance(one, Seq) for one in made.statements):
+            return made
+        parts = [one.statements if isinstance(one, Seq) else (one,) for one in made.statements]
+        return replace(made, statements=tuple(statement for part in parts for statement in part))

@@ -1,0 +1,158 @@
+"""Warpgroups that work for long on what their gemms made take turns at starting these, so that one multiplies meanwhile.
+
+Before (two warpgroups)::
+
+    for k in range(steps):
+        receive("keys", k)
+        gemm(token="wgmma", q, keys[k % 2, :, :], scores, clear=True)
+        commit("wgmma")
+        wait("wgmma", pending=0)
+        ...                                       # the largest score, exponents, their sum
+
+After::
+
+    for k in range(steps):
+        receive("keys", k)
+        take_turn(k == 0)
+        gemm(token="wgmma", q, keys[k % 2, :, :], scores, clear=True)
+        commit("wgmma")
+        pass_turn()
+        wait("wgmma", pending=0)
+        ...
+    if steps > 0:
+        end_turns()
+
+Without turns all warpgroups may start their products at once, get them at once and work at once, while the matrix unit
+has nothing to do.  It works on groups in the order in which they were started: the second warpgroup's products follow the
+first one's without a gap, and the first one adds meanwhile.  The first warpgroup has the first turn, and behind the loop
+it takes what the last one passed, so that no turn is left over for the next loop.
+
+Where little is done with the products (sums that are promoted), warpgroups drift apart by themselves and meeting costs
+more than it brings.  Source: the ping-pong of FlashAttention-3 (Shah et al., 2024), section 3.1.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from tilewright.ir.dtypes import BOOL
+from tilewright.ir.nodes import (
+    Call,
+    Commit,
+    Const,
+    Evaluate,
+    Expr,
+    For,
+    Function,
+    Kernel,
+    Parallel,
+    Receive,
+    Role,
+    Seq,
+    Statement,
+    TileOperator,
+    Wait,
+    const,
+    index_binary,
+)
+from tilewright.ir.visitor import Rewriter, holds
+from tilewright.ops.gemm import Gemm
+from tilewright.passes.context import Context
+from tilewright.passes.tile.gemms.overlap_gemms import conditional
+from tilewright.passes.tile.grids.ping_pong import is_turn, narrowed
+from tilewright.passes.tile.pipelines.pipeline_plan import touched
+from tilewright.passes.tile.roles.divide_roles import SPECIALIZED
+from tilewright.passes.tile.roles.role_survey import LOOPS
+
+GROUP = 4
+"""Warps of a warpgroup."""
+
+MOST = 4
+"""Warpgroups that may take turns: each has a named barrier, of which there are few."""
+
+WORK = 3
+"""Passes over the elements of each product from which on turns pay."""
+
+
+def take_turns(function: Function, context: Context) -> Function:
+    """Order the gemms of warpgroups that use what these make before they start the next."""
+    body = _Turns()(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+class _Turns(Rewriter):
+    def __init__(self) -> None:
+        self.groups = self.instances = 1
+
+    def visit_Kernel(self, kernel: Kernel) -> Kernel:
+        """Roles that the author divided are the author's to order."""
+        made: Kernel = self.generic(kernel) if kernel.attribute(SPECIALIZED) else kernel
+        return made
+
+    def visit_Role(self, role: Role) -> Role:
+        self.groups = role.warps // GROUP if role.warps % GROUP == 0 and role.instances == 1 else 1
+        self.instances = role.instances
+        made: Role = self.generic(role)
+        self.groups = self.instances = 1
+        return made
+
+    def visit_Seq(self, body: Seq) -> Any:
+        """Consumers that alternate (`ping_pong`) take their turn when they receive the first tile, and pass it behind the last."""
+        made: Seq = self.generic(body)
+        if self.instances == 1 or not any(is_turn(one, "pass_turn") for one in made.statements):
+            return made
+        receives = [place for place, one in enumerate(made.statements) if holds(one, Receive)]
+        return replace(made, statements=tuple(narrowed(made.statements, receives)))
+
+    def visit_For(self, loop: For) -> Any:
+        made: For = self.generic(loop)
+        if not 1 < self.groups <= MOST or not isinstance(made.step, Const) or made.step.value != 1:
+            return made
+        statements = made.body.statements
+        runs = _runs(statements)
+        if not runs or not _works_between(statements) or any(_holds_gemm(one) for one in statements):
+            return made
+        changed = list(statements)
+        for start, end in reversed(runs):
+            opening = index_binary("eq", made.var, made.start) if start == runs[0][0] else const(False)
+            span = statements[start].span
+            between = statements[start : end + 1]
+            changed[start : end + 1] = [_turn("take_turn", span, opening), *between, _turn("pass_turn", span)]
+        ending = conditional(index_binary("lt", made.start, made.stop), [_turn("end_turns", made.span)], made.span)
+        return [replace(made, body=replace(made.body, statements=tuple(changed))), *ending]
+
+
+def _turn(function: str, span: Any, *arguments: Expr) -> Evaluate:
+    return Evaluate(Call(BOOL, function, arguments), span=span)
+
+
+def _runs(statements: Sequence[Statement]) -> list[tuple[int, int]]:
+    """First and last place of what starts gemms up to each wait."""
+    found: list[tuple[int, int]] = []
+    first = last = -1
+    for place, one in enumerate(statements):
+        if isinstance(one, Gemm) and one.token is not None and first < 0:
+            first = place
+        elif isinstance(one, Commit):
+            last = place
+        elif isinstance(one, Wait) and 0 <= first < last:
+            found.append((first, last))
+            first = last = -1
+    return found
+
+
+def _works_between(statements: Sequence[Statement]) -> bool:
+    """Whether threads do much with what a gemm made in the iteration that made it."""
+    waited = {one.token for one in statements if isinstance(one, Wait) and one.pending == 0}
+    made = Counter(one.c.buffer for one in statements if isinstance(one, Gemm) and one.token in waited)
+    work = [one for one in statements if isinstance(one, (Parallel, TileOperator)) and not isinstance(one, Gemm)]
+    passes = Counter(buffer for one in work for buffer in touched(one).all if buffer in made)
+    return any(passes[buffer] >= WORK * products for buffer, products in made.items())
+
+
+def _holds_gemm(statement: Statement) -> bool:
+    """Whether gemms stand deeper than turns are counted."""
+    return isinstance(statement, LOOPS) and holds(statement, Gemm)
