@@ -27,20 +27,20 @@ def active_threads(state: Evaluator) -> np.ndarray:
     return np.broadcast_to(np.True_ if state.mask is None else state.mask, state.lanes)
 
 
-def whole_warps(state: Evaluator, function: str) -> np.ndarray:
-    """The active threads, of which each warp has all or none.
+def whole_warps(state: Evaluator, function: str, lanes: int = WARP) -> np.ndarray:
+    """The active threads, of which each warp of so many lanes has all or none.
 
     Raises
     ------
     DivergentThreads : some threads of a warp are active and others are not.
     """
     active = active_threads(state)
-    if state.lanes[-1] % WARP:
+    if state.lanes[-1] % lanes:
         raise DivergentThreads(
-            f"{function} needs whole warps of {WARP} threads, but the block has {state.lanes[-1]}",
-            hint=f"use a multiple of {WARP} threads",
+            f"{function} needs whole warps of {lanes} threads, but the block has {state.lanes[-1]}",
+            hint=f"use a multiple of {lanes} threads",
         )
-    warps = active.reshape(*state.lanes[:-1], -1, WARP)
+    warps = active.reshape(*state.lanes[:-1], -1, lanes)
     if (warps.any(axis=-1) != warps.all(axis=-1)).any():
         raise DivergentThreads(
             f"only some of a warp's threads reach {function}",

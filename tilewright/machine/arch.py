@@ -56,6 +56,17 @@ class Arch:
         """The most blocks of so many threads that the machine runs at once; None where that has no meaning."""
         return None
 
+    def occupancy(self, threads: int, registers: int, shared_bytes: int) -> int:
+        """Blocks of a kernel that one core holds at once; 0 where not even one fits.
+
+        Parameters
+        ----------
+        registers : of a thread.
+        shared_bytes : of a block.
+        """
+        fits = threads <= self.max_threads and shared_bytes <= self.shared_bytes and registers <= self.registers
+        return int(fits)
+
     def has(self, feature: str) -> bool:
         return feature in self.features
 

@@ -52,7 +52,7 @@ E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3
 SIGNS = (-1.0, 1.0)
 """Values of the codes of one bit that are signs."""
 
-_LANES, _VECTOR = 32, 4
+LANES, _VECTOR = 32, 4
 
 _FLOATS = {"float16": (10, 15), "bfloat16": (7, 127), "float8_e4m3fn": (3, 7)}
 """Bits of mantissa and bias of the exponent of the operands that small floats become."""
@@ -214,7 +214,7 @@ class FragmentRecords:
     @property
     def lane_words(self) -> int:
         """Words of those that one lane reads."""
-        return self.tile_words // _LANES
+        return self.tile_words // LANES
 
     @property
     def vector(self) -> int:
@@ -265,7 +265,7 @@ class FragmentRecords:
         word, field = divmod(number, self.fields)
         load, within = divmod(word, self.vector)
         between = self.packed if self.is_looked_up else 1
-        return (load * _LANES * self.vector + within) * (32 // self.bits) + field * between
+        return (load * LANES * self.vector + within) * (32 // self.bits) + field * between
 
     def codes(self) -> Layout:
         """Where the code at (row, column) of a record lies, in codes."""

@@ -17,10 +17,9 @@ from tilewright.passes.thread.launch_beside import waits_at_its_end
 from tilewright.passes.thread.plan_shared_memory import shared_places
 from tilewright.runtime.arguments import Binder, Bound
 from tilewright.runtime.side_by_side import SideBySide
-from tilewright.targets.cuda.emit import with_lines
-from tilewright.targets.cuda.host import HostProgram
-from tilewright.targets.cuda.target import cluster_of, is_dependent
 from tilewright.targets.cuda.tma import descriptor
+from tilewright.targets.gpu.emit import with_lines
+from tilewright.targets.gpu.host import HostProgram, cluster_of, is_dependent
 
 
 def emulate_program(

@@ -36,8 +36,7 @@ from tilewright.runtime.profiler import Profiler
 from tilewright.runtime.programs import lowered
 from tilewright.runtime.tensors import is_torch
 from tilewright.targets.base import Target
-from tilewright.targets.cuda.arch import CudaArch
-from tilewright.targets.cuda.compiler import Binary
+from tilewright.targets.binary import DeviceBinary
 
 
 class Kernel:
@@ -197,9 +196,9 @@ class Kernel:
 
     def _warn_of_losses(self, entry: Path) -> None:
         """Losses of speed that the device's compiler reported."""
-        if self.program.source.language == "cu":
+        if self.target.binary is not None:
             made = dict(zip(self.program.source.entries, kernels(self.program.final)))
-            for warning in Binary.load(entry).warnings:
+            for warning in self.target.binary(entry).warnings:
                 kernel, hint = made.get(warning.kernel), warning.hint
                 span = next(iter(warning.spans), kernel.span if kernel else None)
                 if warning.kind == "spill" and kernel is not None:
@@ -265,11 +264,11 @@ class Kernel:
         ------
         NoDeviceCode : the target makes no code for a GPU.
         """
-        return self._binary("ptx").ptx
+        return self._binary("assembly of a GPU").assembly
 
     def sass(self) -> str:
         """The machine code as text; needs ``nvidia-cuda-nvdisasm``.  Raises NoDeviceCode, CompilerNotFound."""
-        return self._binary("sass").sass()
+        return self._binary("machine code of a GPU").machine_code()
 
     def resources(self) -> dict[str, dict[str, int]]:
         """What each kernel of the text takes: registers of a thread, spilled bytes, shared memory of a block, and
@@ -287,17 +286,17 @@ class Kernel:
         found = {}
         for name, resources in binary.resources.items():
             facts = {**asdict(resources), "shared_bytes": resources.shared_bytes + shared.get(name, 0)}
-            if isinstance(self.arch, CudaArch) and name in threads:
+            if name in threads:
                 facts["occupancy"] = self.arch.occupancy(threads[name], resources.registers, facts["shared_bytes"])
             found[name] = facts
         return found
 
-    def _binary(self, wanted: str) -> Binary:
-        if self.program.source.language != "cu":
+    def _binary(self, wanted: str) -> DeviceBinary:
+        if self.target.binary is None:
             raise NoDeviceCode(
                 f"a kernel for {self.target.name} has no {wanted}", hint='compile it with target="cuda -arch=sm_80"'
             )
-        return Binary.load(self.path)
+        return self.target.binary(self.path)
 
     def show_source(self) -> None:
         """Print the emitted text."""

@@ -11,6 +11,7 @@ from tilewright.errors import TilewrightError, near
 from tilewright.ir.nodes import Function, Statement
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Override
+from tilewright.targets.binary import DeviceBinary
 from tilewright.targets.emulation import Vocabulary
 
 
@@ -51,6 +52,7 @@ class Target:
     compiler_key : identity of the compiler for an architecture (path, version): part of the cache key.
     build : compile a source into files of a directory that becomes a cache entry.
     load : a callable that takes the entry arguments (`ir.signature`): pointers as ints, scalars as values.
+    binary : reads what `build` left of a kernel for a GPU; None where texts become programs of this machine.
     emulation : the words of its texts for the emulator; None where these run on this machine as they are.
     """
 
@@ -62,6 +64,7 @@ class Target:
     compiler_key: Callable[[Arch], str]
     build: Callable[[Source, Arch, Path], None]
     load: Callable[[Path, Source, Function, Arch], Callable[..., None]]
+    binary: Callable[[Path], DeviceBinary] | None = None
     emulation: Vocabulary | None = None
 
 

@@ -27,5 +27,5 @@ def test_shared_addresses_and_policies_take_no_uniform_register_together(dtype, 
 
     kernel = tilewright.compile(hinted, target=f"cuda -arch={arch}")
     assert "_hint<" in kernel.get_kernel_source()
-    copies = re.findall(r"LDGSTS[^;]*", compile_text(kernel.get_kernel_source(), kernel.arch).sass())
+    copies = re.findall(r"LDGSTS[^;]*", compile_text(kernel.get_kernel_source(), kernel.arch).machine_code())
     assert copies and not [one for one in copies if re.search(r"\+UR\d+\][^;]*desc\[UR1\]", one) and "UR0]" in one]

@@ -232,7 +232,7 @@ def test_machine_code_uses_the_tensor_cores_and_no_local_memory():
     binary = compile_text(kernel.get_kernel_source(), kernel.arch)
     (resources,) = binary.resources.values()
     assert resources.spill_store_bytes == resources.spill_load_bytes == resources.stack_bytes == 0
-    text = binary.sass()
+    text = binary.machine_code()
     assert "HMMA.16816.F32" in text and "LDSM.16.M88.4" in text and "LDL" not in text
 
 

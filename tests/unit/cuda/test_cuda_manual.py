@@ -83,7 +83,7 @@ def test_attention_by_three_warpgroups(program):
 
 
 def opcodes(kernel: Any) -> Counter[str]:
-    sass = compile_text(kernel.get_kernel_source(), kernel.arch).sass()
+    sass = compile_text(kernel.get_kernel_source(), kernel.arch).machine_code()
     return Counter(re.findall(r"\b(HGMMA|WARPGROUP\.ARRIVE|UTMALDG|UTMASTG|STSM|STL|LDL)\b", sass))
 
 

@@ -61,7 +61,7 @@ def columns_that_are_there(N: int, whole: bool, first: int = 0):
 @pytest.mark.parametrize("N", [64, 192])
 def test_products_of_the_columns_that_are_there(N: int, whole: bool) -> None:
     kernel = columns_that_are_there(N, whole)
-    sass = compile_text(kernel.get_kernel_source(), kernel.arch).sass()
+    sass = compile_text(kernel.get_kernel_source(), kernel.arch).machine_code()
     assert {f"64x{N}x16", f"64x{N // 2}x16"} <= set(re.findall(r"HGMMA\.(\w+)", sass))
     assert not re.search(r"\b(LDL|STL)\b", sass)
     rng = np.random.default_rng(N)

@@ -33,7 +33,7 @@ def test_resources(kernel):
 
 def test_a_kernel_for_the_cpu_has_none():
     x = np.ones((2, 128), np.float32)
-    with pytest.raises(NoDeviceCode, match="a kernel for cpu has no ptx"):
+    with pytest.raises(NoDeviceCode, match="a kernel for cpu has no assembly of a GPU"):
         softmax_of_short_rows.compile(x).ptx()
 
 

@@ -39,6 +39,6 @@ def test_emulated(name, architecture):
         arguments = program.fresh()
         kernel.emulate(*arguments, schedule=schedule, seed=seed, poison=POISON * (seed + 1) % 2**64)
         assert not program.mistakes(arguments), schedule
-    text = compile_text(kernel.get_kernel_source(), kernel.arch).sass()
+    text = compile_text(kernel.get_kernel_source(), kernel.arch).machine_code()
     assert not re.search(r"\b(LDL|STL)\b", text)
     assert architecture == "sm_80" or all(name in text for name in program.instructions), kernel.explain()

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from tilewright.errors import CompilerNotFound, DeviceCompilationFailed, Span
 from tilewright.machine.arch import Arch
+from tilewright.targets.binary import CompilerWarning
 from tilewright.targets.cuda import sass as disassembly
 from tilewright.targets.cuda.headers import DIRECTORY, WgmmaShape, headers_of, wgmma_header, wgmma_sparse_header
 from tilewright.targets.cuda.messages import (
-    CompilerWarning,
     Resources,
     SourceMap,
     assembler_errors,
@@ -56,7 +56,12 @@ class Binary:
     resources: dict[str, Resources]
     warnings: tuple[CompilerWarning, ...] = ()
 
-    def sass(self) -> str:
+    @property
+    def assembly(self) -> str:
+        """PTX."""
+        return self.ptx
+
+    def machine_code(self) -> str:
         """The machine code as text.  Raises CompilerNotFound without nvdisasm."""
         return disassembly.disassemble(self.cubin)
 

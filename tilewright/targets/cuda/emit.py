@@ -1,91 +1,35 @@
-"""A final program as one CUDA text: its kernels, in the order of the host program."""
+"""A final program as CUDA text: tensor maps among the parameters, headers of the warpgroup instructions that are called."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
-from tilewright.errors import MissingCapability, Span
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Buffer, Function, Kernel, TensorMap, Var
-from tilewright.ir.signature import root, size_variables, writes_of, written_parameters
-from tilewright.ir.visitor import children, find, kernels, key, walk
+from tilewright.ir.nodes import Buffer, Function, TensorMap, Var
+from tilewright.ir.visitor import find, key
 from tilewright.machine.arch import Arch
-from tilewright.passes.thread.plan_shared_memory import BYTES, OFFSETS, shared_allocations
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names
 from tilewright.targets.cuda.arch import CudaArch
 from tilewright.targets.cuda.printer import CudaPrinter
-from tilewright.targets.cuda.spellings import KEYWORDS, TYPES
+from tilewright.targets.gpu import emit as gpu
+from tilewright.targets.gpu.emit import Dialect, KernelText, speaks
 
 
 def emit(function: Function, arch: Arch) -> Source:
-    """CUDA text of a final program; the launcher runs the host program itself.
-
-    Raises
-    ------
-    MissingCapability : the program has numbers of a type that the device has no words for.
-    """
-    try:
-        return _text(function, arch)
-    except KeyError:
-        for kernel in kernels(function):
-            _check_types(kernel, kernel.span, arch)
-        raise
+    """CUDA text of a final program.  Raises MissingCapability where it has numbers that the device has no words for."""
+    return gpu.emit(function, arch, CUDA)
 
 
-def _text(function: Function, arch: Arch) -> Source:
-    where = f" ({function.span.file}:{function.span.line})" if function.span else ""
-    lines = [
-        f"// {function.name}{where}, compiled by tilewright for {arch.name}.",
-        '#include "tilewright_cuda.cuh"',
-        *(['#include "tilewright_debug.cuh"'] if _speaks(function) else []),
-        *_headers(function),
-        *(line for text in function.attribute("sources", ()) for line in ("", *text.strip("\n").split("\n"))),
-        "",
-    ]
-    entries, shared, origins = [], [], []
-    for position, kernel in enumerate(kernels(function)):
-        # The suffix keeps the author's name apart from what C and C++ know by it: `main`, `exp`, `copy`.
-        name = f"{Names(KEYWORDS).fresh(function.name)}_kernel" + (f"_{position}" if position else "")
-        printed = _Kernel(function, kernel, arch)
-        head = printed.head(name)
-        origins += [(len(lines) + len(head) + place, span.file, span.line) for place, span in printed.printer.marks]
-        lines += [*head, *printed.printer.lines, "}", ""]
-        entries.append(name)
-        shared.append(kernel.attribute(BYTES, 0))
-    metadata = (("shared_bytes", tuple(shared)), ("origins", tuple(origins)))
-    return Source("\n".join(lines), "cu", (), tuple(entries), metadata)
-
-
-def _check_types(node: Any, span: Span | None, arch: Arch) -> None:
-    """Refuse numbers that the device has no words for, at the statement that uses them first."""
-    span = getattr(node, "span", None) or span
-    dtype: DType | None = node.dtype if isinstance(node, (Buffer, nodes.Expr)) else None
-    if dtype is not None and dtype.scalar.name not in TYPES:
-        raise MissingCapability(
-            f"{arch.name} has no numbers of type {dtype.scalar}", span=span,
-            hint="convert them beforehand, or view their bytes as uint8 and take them apart",
-        )  # fmt: skip
-    if not isinstance(node, Buffer):
-        for child in children(node):
-            _check_types(child, span, arch)
-
-
-def _speaks(function: Function) -> bool:
-    """Whether a kernel prints or asserts."""
-    found = (node for kernel in kernels(function) for node in find(kernel, nodes.Assert, nodes.Call))
-    return any(isinstance(node, nodes.Assert) or node.function == "print_line" for node in found)
-
-
-def _headers(function: Function) -> list[str]:
-    """Includes of the warpgroup instructions that are called."""
-    names = {
+def _includes(function: Function) -> list[str]:
+    """The vocabulary, and a header for each form of warpgroup instruction that is called."""
+    called = {
         _header(call)
         for call in find(function, nodes.Call)
         if call.function.startswith(("wgmma_ss", "wgmma_rs", "wgmma_sparse"))
     }
-    return [f'#include "{name}"' for name in sorted(names)]
+    spoken = ["tilewright_debug.cuh"] if speaks(function) else []
+    return ["tilewright_cuda.cuh", *spoken, *sorted(called)]
 
 
 def _header(call: nodes.Call) -> str:
@@ -94,137 +38,33 @@ def _header(call: nodes.Call) -> str:
     return f"tilewright_wgmma_{form}_n{n.value}_{types}.cuh"  # type: ignore[union-attr]
 
 
-def with_lines(source: Source) -> str:
-    """The text with ``#line`` before every line, so that whatever compiles it speaks of the author's file."""
-    origins = {place: (file, line) for place, file, line in dict(source.metadata)["origins"]}
-    result: list[str] = []
-    at: tuple[str, int] | None = None
-    for place, text in enumerate(source.text.split("\n")):
-        at = origins.get(place, at)
-        if text == "}":
-            at = None
-        if at is not None and not text.lstrip().startswith(("#", "//")):
-            result.append(f'#line {at[1]} "{at[0]}"')
-        result.append(text)
-    return "\n".join(result)
+class CudaKernel(KernelText):
+    """One kernel, whose parameters may be maps of tensors for the copy engine."""
 
-
-def is_narrow_float(param: Var) -> bool:
-    """Whether the caller's number is one of a type that only devices have."""
-    return param.dtype.is_float and param.dtype.name not in ("float32", "float64")
-
-
-def kernel_parameters(kernel: Kernel) -> list[Buffer | Var | TensorMap]:
-    """What a kernel takes from its host program: variables, global buffers and maps of them, in order of appearance."""
-    bound: set[object] = {*kernel.block_vars, *kernel.thread_vars}
-    for node in find(kernel.body, nodes.Let, nodes.For, nodes.Parallel, nodes.Allocate):
-        if isinstance(node, (nodes.Let, nodes.For)):
-            bound.add(node.var)
-        elif isinstance(node, nodes.Parallel):
-            bound.update(node.vars)
-        elif isinstance(node, nodes.Allocate):
-            bound.add(node.buffer)
-    found: dict[Any, Buffer | Var | TensorMap] = {}
-    for node in walk(kernel.body, lambda node: not isinstance(node, TensorMap)):
-        if isinstance(node, Buffer) and root(node) not in bound:
-            found[root(node)] = root(node)
-        elif isinstance(node, Var) and node not in bound:
-            found[node] = node
-        elif isinstance(node, TensorMap):
-            found.setdefault(key(node), node)
-    return list(found.values())
-
-
-def unsettled_buffers(kernel: Kernel) -> set[Buffer]:
-    """Global buffers that may change under a kernel's eyes between two of its reads: others write what it has waited for.
-
-    Those are what it reads and writes (other blocks may hand it something there), and all that it reads where it begins before
-    the kernel ahead of it in the stream has ended.  A compiler that is told nothing else writes them (``__restrict__``)
-    reads early: above ``griddepcontrol.wait``, or above the wait for a flag, since neither names the buffer.
-    """
-    read = {root(load.buffer) for load in find(kernel.body, nodes.Load)}
-    written = {root(store.buffer) for store in find(kernel.body, nodes.Store)}
-    dependent = False
-    for call in find(kernel.body, nodes.Call):
-        dependent = dependent or call.function == "griddepcontrol_wait"
-        read.update(root(part.buffer) for part in call.arguments if isinstance(part, nodes.Region))
-        written |= writes_of(call)
-    return read if dependent else read & written
-
-
-class _Kernel:
-    def __init__(self, function: Function, kernel: Kernel, arch: Arch) -> None:
-        self.kernel = kernel
-        self.sizes = size_variables(function)
-        self.blocks: int = kernel.attribute("min_blocks_per_sm", 1)
-        registers = arch.launch_registers(kernel.num_threads, self.blocks) if isinstance(arch, CudaArch) else 255
-        self.printer = CudaPrinter(Names(KEYWORDS), registers)
-        self.written = written_parameters(function)
-        self.parameters = kernel_parameters(kernel)
-        self.workspaces = {p for p in self.parameters if isinstance(p, Buffer) and p not in function.params}
-        self.unsettled = unsettled_buffers(kernel)
+    def make_printer(self, names: Names) -> CudaPrinter:
+        threads, arch = self.kernel.num_threads, self.arch
+        return CudaPrinter(names, arch.launch_registers(threads, self.blocks) if isinstance(arch, CudaArch) else 255)
 
     def head(self, name: str) -> list[str]:
-        """Prints the body into the printer's lines; returns what stands before it."""
-        printer, kernel = self.printer, self.kernel
         for param in self.parameters:
             if isinstance(param, TensorMap):
-                printer.map_names[key(param)] = printer.names.fresh(f"{param.tensor.name}_map")
-        buffers = {p for p in self.parameters if isinstance(p, Buffer)}
-        printer.constant = buffers - self.written - self.workspaces
-        signature = ", ".join(self._parameter(p) for p in self.parameters)
-        indices = self._indices()
-        printer.nonnegative.update((*kernel.block_vars, *kernel.thread_vars, *self.sizes))
-        printer.shared_offsets.update(zip(shared_allocations(kernel), kernel.attribute(OFFSETS, ()), strict=True))
-        printer.statement(kernel.body)
-        shared = ["  TW_DYNAMIC_SHARED(shared_memory);"] if kernel.attribute(BYTES, 0) else []
-        return [
-            f"TW_KERNEL({kernel.num_threads}, {self.blocks})",
-            f"{name}({signature}) {{",
-            *self._rounded(),
-            *shared,
-            *indices,
-            *self._prefetches(),
-        ]
+                self._names[key(param)] = self.printer.names.fresh(f"{param.tensor.name}_map")
+        return KernelText.head(self, name)
 
-    def _prefetches(self) -> list[str]:
+    def beginning(self) -> list[str]:
         """Tensor maps are on their way to the copy engine while barriers are made."""
-        maps = [self.printer.map_names[key(param)] for param in self.parameters if isinstance(param, TensorMap)]
+        maps = [self._names[key(param)] for param in self.parameters if isinstance(param, TensorMap)]
         calls = " ".join(f"tw::tma_prefetch_descriptor({name});" for name in maps)
         return [f"  if (threadIdx.x == 0) {{ {calls} }}"] if maps else []
 
-    def _parameter(self, param: Buffer | Var | TensorMap) -> str:
+    def parameter(self, param: Buffer | Var | TensorMap) -> str:
         if isinstance(param, TensorMap):
-            return f"const TW_GRID_CONSTANT tw::TensorMap {self.printer.map_names[key(param)]}"
-        if isinstance(param, Var):
-            name = self.printer.names.of(param)
-            return f"float {name}_wide" if is_narrow_float(param) else f"{TYPES[param.dtype.name]} {name}"
-        written = param in self.written or param in self.workspaces
-        return self.printer.buffer_parameter(param, written, settled=param not in self.unsettled)
+            return f"const TW_GRID_CONSTANT tw::TensorMap {self._names[key(param)]}"
+        return KernelText.parameter(self, param)
 
-    def _rounded(self) -> list[str]:
-        """Numbers of types that no host language has come as floats."""
-        narrow = [param for param in self.parameters if isinstance(param, Var) and is_narrow_float(param)]
-        named = [(TYPES[param.dtype.name], self.printer.names.of(param)) for param in narrow]
-        return [f"  const {kind} {name} = tw::convert<{kind}>({name}_wide);" for kind, name in named]
+    @property
+    def _names(self) -> dict:
+        return cast(CudaPrinter, self.printer).map_names
 
-    def _indices(self) -> list[str]:
-        """Declarations of the block and thread indices that are used."""
-        used = set(find(self.kernel.body, Var))
-        lines = []
-        for var, axis in zip(self.kernel.block_vars, "xyz"):
-            if var in used:
-                lines.append(f"  const {TYPES[var.dtype.name]} {self.printer.names.of(var)} = blockIdx.{axis};")
-        lines += self._thread_indices(used)
-        return lines
 
-    def _thread_indices(self, used: set[Any]) -> list[str]:
-        """Blocks are launched along x alone; the author's dimensions are taken out of it."""
-        lines, rest = [], "threadIdx.x"
-        extents = self.kernel.threads
-        for position, var in enumerate(self.kernel.thread_vars):
-            value = rest if all(e == 1 for e in extents[position + 1 :]) else f"{rest} % {extents[position]}"
-            if var in used:
-                lines.append(f"  const int32_t {self.printer.names.of(var)} = {value};")
-            rest = f"({rest} / {extents[position]})"
-        return lines
+CUDA = Dialect("cu", _includes, CudaKernel)

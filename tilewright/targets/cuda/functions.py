@@ -5,11 +5,6 @@ from __future__ import annotations
 from tilewright.ir.intrinsics import Intrinsic, register
 from tilewright.targets.cuda import meanings as _meanings  # noqa: F401  gives them a meaning in NumPy
 
-for _name in (
-    "mma_m16n8k16", "mma_m16n8k8", "mma_m16n8k4", "mma_m16n8k32", "mma_m8n8k4", "mma_m16n8k16_through_half",
-    "mma_m16n8k32_through_half",
-):  # fmt: skip
-    register(Intrinsic(_name, 3, None, pure=False, collective=True))
 for _name in ("mma_sparse_m16n8k16", "mma_sparse_m16n8k32", "mma_sparse_m16n8k64"):
     register(Intrinsic(_name, 4, None, pure=False, collective=True))
 # A lane's word of metadata, from bytes of one row or of two.

@@ -15,17 +15,18 @@ from tilewright.ops.unpack import Unpack
 from tilewright.passes.context import Context, Override
 from tilewright.passes.tile.copies.copy_ways import ENGINE, QUADS, is_by_hand
 from tilewright.targets.cuda import functions as _functions  # noqa: F401  registers what lowering calls
+from tilewright.targets.cuda import matrix_loads as _matrix_loads  # noqa: F401  registers a way to load operands
 from tilewright.targets.cuda.async_copy import lower_commit, lower_copy, lower_wait
 from tilewright.targets.cuda.async_gather import lower_gather
 from tilewright.targets.cuda.cluster_copy import lower_cluster_copy, lower_cluster_send
 from tilewright.targets.cuda.engine_copy import lower_engine_copy, lower_engine_tile_store
 from tilewright.targets.cuda.engine_store import lower_engine_store
-from tilewright.targets.cuda.gemm import lower_gemm
 from tilewright.targets.cuda.quad_copy import lower_quad_copy
-from tilewright.targets.cuda.reduce import lower_reduce
 from tilewright.targets.cuda.sparse_gemm import lower_sparse_gemm
 from tilewright.targets.cuda.unpack import lower_unpack
-from tilewright.targets.cuda.warpgroup_gemm import lower_group, lower_group_wait
+from tilewright.targets.cuda.warpgroup_gemm import lower_group, lower_group_wait, lower_warpgroup_gemm
+from tilewright.targets.gpu.gemm import lower_gemm
+from tilewright.targets.gpu.reduce import lower_reduce
 
 
 def _first(*ways: Override) -> Override:
@@ -56,6 +57,6 @@ def _transpose(transpose: Transpose, context: Context) -> Statement | None:
 
 
 OVERRIDES: Mapping[type[Statement], Override] = {
-    Unpack: lower_unpack, Gemm: lower_gemm, SparseGemm: lower_sparse_gemm, Reduce: lower_reduce, Copy: _copy, Transpose: _transpose, Commit: _first(lower_commit, lower_group),
+    Unpack: lower_unpack, Gemm: _first(lower_warpgroup_gemm, lower_gemm), SparseGemm: _first(lower_warpgroup_gemm, lower_sparse_gemm), Reduce: lower_reduce, Copy: _copy, Transpose: _transpose, Commit: _first(lower_commit, lower_group),
     Wait: _first(lower_wait, lower_group_wait), Parallel: lower_gather,
 }  # fmt: skip

@@ -1,8 +1,7 @@
-"""What the warp's matrix functions do to the registers of its threads, for the interpreter."""
+"""What copies, and loads of matrices, do to the registers of threads, for the interpreter."""
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,74 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import InternalError, OutOfBounds, UninitializedRead
+from tilewright.errors import OutOfBounds, UninitializedRead
 from tilewright.interpreter.collectives import WARP, active_threads, each_offset, read_each, whole_warps, write_each
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.interpreter.state import both
-from tilewright.ir.dtypes import ALL, DType
 from tilewright.ir.nodes import Call, Const, Expr, Region
-from tilewright.machine.fragments import FragmentLayout
-from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops.atomic import combine
-from tilewright.ops.gemm import integer_product
-from tilewright.ops.rounding import round_float, wrap
 from tilewright.targets.cuda.arch import ARCHITECTURES
 from tilewright.targets.cuda.instructions import matrix_instructions
-
-
-@functools.cache
-def _instruction(function: str, a: DType, b: DType, accumulator: DType) -> MatrixInstruction:
-    for arch in ARCHITECTURES.values():
-        for found in matrix_instructions(arch):
-            if (found.function, found.a, found.b, found.accumulator) == (function, a, b, accumulator):
-                return found
-    raise InternalError(f"no {function} multiplies {a} and {b} into {accumulator}")
-
-
-@functools.cache
-def _coordinates(layout: FragmentLayout) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column of what each thread holds in each register."""
-    elements = np.array([[layout.element(t, r) for r in range(layout.registers)] for t in range(layout.threads)])
-    return elements[..., 0], elements[..., 1]
-
-
-def _assemble(registers: np.ndarray, layout: FragmentLayout) -> np.ndarray:
-    """The tile of each warp from its threads' registers."""
-    warps = registers.reshape(-1, layout.threads, layout.registers)
-    tiles = np.zeros((warps.shape[0], *layout.shape), registers.dtype)
-    rows, columns = _coordinates(layout)
-    tiles[:, rows, columns] = warps
-    return tiles
-
-
-def _multiply(state: Evaluator, node: Call) -> int:
-    """``d += a @ b`` in every warp, each element rounded once."""
-    d, a, b = (argument for argument in node.arguments if isinstance(argument, Region))
-    whole_warps(state, node.function)
-    instruction = _instruction(node.function, _operand(a.dtype), _operand(b.dtype), d.dtype)
-    assert instruction.a_fragment is not None and instruction.b_fragment is not None
-    left = _assemble(_truncated(read_each(state, a), instruction.a), instruction.a_fragment)
-    right = _assemble(_truncated(read_each(state, b), instruction.b), instruction.b_fragment)
-    total = _assemble(read_each(state, d), instruction.d_fragment)
-    if d.dtype.is_integer:
-        products = np.stack([integer_product(x, y) for x, y in zip(left, right, strict=True)])
-        result = wrap(products + total, d.dtype)
-    else:
-        result = round_float(left.astype(np.float64) @ right.astype(np.float64) + total.astype(np.float64), d.dtype)
-    rows, columns = _coordinates(instruction.d_fragment)
-    write_each(state, d, result[:, rows, columns].reshape(*state.lanes, -1))
-    return 0
-
-
-def _operand(dtype: DType) -> DType:
-    return ALL["tfloat32"] if dtype == ALL["float32"] else dtype
-
-
-def _truncated(values: np.ndarray, dtype: DType) -> np.ndarray:
-    """What the matrix unit sees of an operand: of 32-bit floats, not the 13 lowest bits."""
-    if dtype != ALL["tfloat32"]:
-        return values
-    return (np.ascontiguousarray(values).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+from tilewright.targets.gpu.meanings import register_products
 
 
 def _load_matrices(transposed: bool) -> Callable[[Evaluator, Call], Any]:
@@ -162,8 +102,5 @@ SPECIAL_CALLS["cp_async_commit"] = SPECIAL_CALLS["cp_async_wait"] = _landed
 SPECIAL_CALLS["fence_proxy_async_shared"] = _landed
 SPECIAL_CALLS["ldmatrix"] = _load_matrices(False)
 SPECIAL_CALLS["ldmatrix_trans"] = _load_matrices(True)
-for _name in (
-    "mma_m16n8k16", "mma_m16n8k8", "mma_m16n8k4", "mma_m16n8k32", "mma_m8n8k4", "mma_m16n8k16_through_half",
-    "mma_m16n8k32_through_half",
-):  # fmt: skip
-    SPECIAL_CALLS[_name] = _multiply
+for _arch in ARCHITECTURES.values():
+    register_products(matrix_instructions(_arch))

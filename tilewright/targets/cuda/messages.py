@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tilewright.errors import Span
+from tilewright.targets.binary import CompilerWarning
 
 _ERROR = re.compile(
     r"^(?P<file>[^\s(][^(\n]*)\((?P<line>\d+)\)\s*: (?P<kind>error|catastrophic error)[^:]*: (?P<text>.*)$", re.M
@@ -50,37 +51,6 @@ class Resources:
     spill_load_bytes: int = 0
     shared_bytes: int = 0
     barriers: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class CompilerWarning:
-    """A loss of speed that the compiler reported.
-
-    Attributes
-    ----------
-    kind : ``"spill"``, ``"local memory"``, ``"serialized"`` (wgmma waits for each other), ``"injected"`` (the
-        compiler added a wait or an arrive) or ``"setmaxnreg"`` (ignored).
-    kernel : the function it concerns.
-    message : one sentence.
-    spans : the author's lines it concerns, as far as they are known.
-    """
-
-    kind: str
-    kernel: str
-    message: str
-    spans: tuple[Span, ...] = ()
-
-    @property
-    def hint(self) -> str | None:
-        """What an author can do about it."""
-        return _HINTS.get(self.kind)
-
-
-_HINTS = {
-    "local memory": "registers have no addresses: index the array by constants and by loops over constants that are written out (T.unroll), "
-    "or keep it in a shared tile",
-}
-"""What an author can do, by the kind of a warning."""
 
 
 @dataclass(frozen=True, slots=True)

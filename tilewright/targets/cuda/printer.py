@@ -1,145 +1,108 @@
-"""Final programs as CUDA text: statements of one kernel, in the device vocabulary."""
+"""Expressions that only NVIDIA's vocabulary has: matrix loads, products of warpgroups, copies of the engine, clusters."""
 
 from __future__ import annotations
 
-from tilewright.errors import InternalError, Span
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
 from tilewright.ir import nodes
-from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import Buffer, Expr, Region
-from tilewright.ir.signature import root
-from tilewright.ir.visitor import find
-from tilewright.ops.prints import in_c
-from tilewright.targets.cuda.expressions import CudaExpressions, in_bytes
-from tilewright.targets.cuda.spellings import TYPES, storage_type
+from tilewright.ir.nodes import Region
+from tilewright.ir.visitor import key
+from tilewright.targets.c_family import Names, Text
+from tilewright.targets.cuda.instructions import PTX_NAMES
+from tilewright.targets.gpu.printer import GpuPrinter
+from tilewright.targets.gpu.spellings import TYPES
+
+_SPARSE_PRODUCTS = ("wgmma_sparse_ss", "wgmma_sparse_rs")
+_WAITS = ("wgmma_wait", "bulk_wait", "bulk_wait_read", "cp_async_wait")
+
+_ASYNC_COPIES = tuple(f"{copy}{hint}" for copy in ("cp_async", "cp_async_zfill") for hint in ("", "_hint", "_prefetch"))
+
+_ELEMENTS = {name: TYPES[dtype.name] for dtype, name in PTX_NAMES.items()}
 
 
-class CudaPrinter(CudaExpressions):
-    """Prints the body of one kernel; `shared` collects its shared tiles."""
+class CudaPrinter(GpuPrinter):
+    """Prints the body of one kernel.
 
-    def origin(self, span: Span) -> None:
-        count = len(self.lines)
-        super().origin(span)
-        if len(self.lines) > count:
-            self.marks.append((count, span))
+    Parameters
+    ----------
+    launch_registers : registers that a thread has when its block starts: what ``setmaxnreg`` asks for is more or less than that.
+    """
 
-    def statement_For(self, loop: nodes.For) -> None:
-        if loop.kind == "serial" and not _runs_once(loop) and _meets(loop) and not _counts_registers(loop):
-            # Several turns at once cost registers, and the assembler's view of asynchronous products.
-            self.line("#pragma unroll 1")
-        super().statement_For(loop)
+    def __init__(self, names: Names, launch_registers: int = 255) -> None:
+        super().__init__(names)
+        self.launch_registers = launch_registers
+        self.map_names: dict[Any, str] = {}
+        """Parameters that are tensor maps, by the key of the expression."""
 
-    def statement_Assume(self, assume: nodes.Assume) -> None:
-        """Says nothing, but that a thread of a role does not count below zero."""
-        facts = [assume.condition]
-        while facts:
-            fact = facts.pop()
-            if isinstance(fact, nodes.Binary) and fact.op == "all":
-                facts += [fact.left, fact.right]
-            elif (
-                isinstance(fact, nodes.Binary) and fact.op == "ge" and isinstance(fact.left, nodes.Var)
-                and self.is_nonnegative(fact.right)
-            ):  # fmt: skip
-                self.nonnegative.add(fact.left)
+    def _matrix_load(self, call: nodes.Call) -> Text:
+        fragment, address, count = call.arguments
+        assert isinstance(count, nodes.Const)
+        trans = "_trans" if call.function.endswith("_trans") else ""
+        return self.call(f"tw::ldmatrix_x{count.value}{trans}", self._argument(fragment), self._argument(address))
 
-    def statement_Allocate(self, allocate: nodes.Allocate) -> None:
-        buffer = allocate.buffer
-        name = self.names.of(buffer)
-        element = TYPES[buffer.dtype.name]
-        if buffer.source is not None and root(buffer).scope == "register":
-            kind = f"{element}, {buffer.size}"
-            self.line(f"tw::Fragment<{kind}>& {name} = tw::viewed_as<{kind}>({self.names.of(buffer.source)});")
-        elif buffer.source is not None:
-            constant = "const " if root(buffer) in self.constant else ""
-            memory = constant + storage_type(buffer.dtype)
-            self.line(f"{memory}* const {name} = reinterpret_cast<{memory}*>({self.names.of(buffer.source)});")
-        elif buffer.scope == "scalar":
-            first = f" = {self.value(allocate.initial)}" if allocate.initial is not None else ""
-            self.line(f"{element} {name}{first};")
-        elif buffer.placed:
-            assert allocate.initial is not None
-            memory = storage_type(buffer.dtype)
-            self.line(f"{memory}* const {name} = tw::global_pointer<{memory}>({self.value(allocate.initial)});")
-        elif buffer.scope == "register":
-            self.line(f"tw::Fragment<{element}, {buffer.size}> {name};")
-        elif buffer.scope == "barrier":
-            self.line(f"const uint32_t {name} = tw::shared_address(shared_memory + {self.shared_offsets[allocate]});")
-        elif buffer.scope == "shared":
-            memory, offset = storage_type(buffer.dtype), self.shared_offsets[allocate]
-            self.line(f"{memory}* const {name} = reinterpret_cast<{memory}*>(shared_memory + {offset});")
-        else:
-            raise InternalError(
-                f"{buffer.scope} memory {buffer.name} cannot be allocated in a kernel", span=allocate.span
-            )
+    def _set_registers(self, call: nodes.Call) -> Text:
+        """More registers for each thread of a warpgroup, or fewer, than its block was launched with."""
+        (count,) = call.arguments
+        assert isinstance(count, nodes.Const)
+        way = "inc" if int(count.value) > self.launch_registers else "dec"
+        return self.call(f"tw::setmaxnreg_{way}<{self._argument(count)}>")
 
-    def statement_Store(self, store: nodes.Store) -> None:
-        buffer, value = store.buffer, store.value
-        name = self.names.of(buffer)
-        if buffer.scope == "scalar":
-            self.line(f"{name} = {self.value(value)};")
-        elif value.dtype.lanes > 1:
-            self._move(store)
-        elif in_bytes(buffer):
-            arguments = f"{name}, {self.value(store.indices[0])}, {self.value(value)}"
-            self.line(f"tw::set_packed<{buffer.dtype.bits}>({arguments});")
-        else:
-            self.line(f"{name}[{self.value(store.indices[0])}] = {self.value(value)};")
+    def _sparse_warpgroup(self, call: nodes.Call) -> Text:
+        """One step of a sparse product of warpgroups."""
+        n, _, majors, selector, *operands = call.arguments
+        parameters = [
+            str(self._argument(n)),
+            *_operand_types(call),
+            *(str(self._argument(p)) for p in (majors, selector)),
+        ]
+        return self.call(f"tw::{call.function}<{', '.join(parameters)}>", *(self._argument(part) for part in operands))
 
-    def _move(self, store: nodes.Store) -> None:
-        """A vector between memory and registers."""
-        load = store.value
-        if not isinstance(load, nodes.Load):
-            raise InternalError("a vector that is no load cannot be stored in CUDA", span=store.span)
-        kind, parameters = "fragment", str(load.dtype.lanes)
-        if load.dtype.scalar.is_packed:
-            kind, parameters = "packed", f"{load.dtype.bits}, {load.dtype.lanes}"
-        if store.buffer.scope == "register":
-            fragment, place = self.names.of(store.buffer), self.value(store.indices[0])
-            memory = f"&{self._place(load.buffer, load.indices[0])}"
-            self.line(f"tw::load_{kind}<{parameters}>({fragment}, {place}, {memory});")
-        else:
-            fragment, place = self.names.of(load.buffer), self.value(load.indices[0])
-            memory = f"&{self._place(store.buffer, store.indices[0])}"
-            self.line(f"tw::store_{kind}<{parameters}>({memory}, {fragment}, {place});")
+    def _warpgroup(self, call: nodes.Call) -> Text:
+        """The steps of a product of warpgroups."""
+        n, _, majors, steps, *rest = call.arguments
+        assert isinstance(steps, nodes.Const)
+        count = int(steps.value)
+        places, operands = [str(self._argument(part)) for part in rest[:-4]], rest[-4:]
+        parameters = [str(self._argument(n)), *_operand_types(call), str(majors)]
+        if count > 1:
+            parameters += [f"tw::Steps<{', '.join(places[i : i + count])}>" for i in range(0, len(places), count)]
+        return self.call(f"tw::{call.function}<{', '.join(parameters)}>", *(self._argument(part) for part in operands))
 
-    def statement_Return(self, _: nodes.Return) -> None:
-        self.line("TW_RETURN;")
+    def expression_TensorMap(self, node: nodes.TensorMap) -> Text:
+        return Text(self.map_names[key(node)])
 
-    def statement_Assert(self, check: nodes.Assert) -> None:
-        message = check.message or "device assertion failed"
-        file, line = (check.span.file, check.span.line) if check.span else ("", 0)
-        said = f"{in_c(message)}, {in_c(file)}, {line}, __func__"
-        self.line(f"if (!({self.value(check.condition)})) tw::assertion_failed({said});")
+    def _async_copy(self, call: nodes.Call) -> Text:
+        place, source = call.arguments[:2]
+        assert isinstance(place, Region) and isinstance(source, Region) and isinstance(place.extents[-1], int)
+        size = str(place.dtype.nbytes(place.extents[-1]))
+        name, arguments = call.function, call.arguments
+        if name.endswith("_prefetch"):
+            name, size = name.removesuffix("_prefetch"), f"{size}, {self._argument(arguments[-1])}"
+            arguments = arguments[:-1]
+        return self.call(f"tw::{name}<{size}>", *(self._argument(part) for part in arguments))
 
-    def buffer_parameter(self, buffer: Buffer, written: bool, settled: bool) -> str:
-        """A global buffer as a parameter of the kernel; `settled` where nobody else writes what the kernel reads there."""
-        constant, restrict = "" if written else "const ", "TW_RESTRICT " if settled else ""
-        return f"{constant}{storage_type(buffer.dtype)}* {restrict}{self.names.of(buffer)}"
+    def _load_from_peer(self, call: nodes.Call) -> Text:
+        width, target, address = call.arguments
+        assert isinstance(width, nodes.Const) and isinstance(target, Region)
+        fragment, place = Text(self.names.of(target.buffer)), self.expression(target.starts[0])
+        return self.call(f"tw::{call.function}<{width.value}>", fragment, place, self._argument(address))
+
+    def _pointers(self, call: nodes.Call) -> Text:
+        """A function of places in memory that it reads by itself."""
+        places = [(part.buffer, part.starts[0]) for part in call.arguments if isinstance(part, Region)]
+        texts = [Text(f"&{self.names.of(buffer)}[{self.expression(start)}]") for buffer, start in places]
+        return self.call(f"tw::{call.function}", *texts)
+
+    calls: ClassVar[Mapping[str, Callable[[Any, nodes.Call], Text]]] = {
+        **GpuPrinter.calls, **dict.fromkeys(("ldmatrix", "ldmatrix_trans"), _matrix_load), **dict.fromkeys(_WAITS, GpuPrinter._template),
+        **dict.fromkeys(("wgmma_ss", "wgmma_rs"), _warpgroup), **dict.fromkeys(_SPARSE_PRODUCTS, _sparse_warpgroup), "setmaxnreg": _set_registers,
+        **dict.fromkeys(_ASYNC_COPIES, _async_copy), "sparse_places": _pointers,
+        "load_cluster_fragment": _load_from_peer,
+    }  # fmt: skip
 
 
-def _runs_once(loop: nodes.For) -> bool:
-    """Whether a loop has one turn: it vanishes."""
-    return loop.numbers is not None and len(loop.numbers) == 1
-
-
-def _meets(loop: nodes.For) -> bool:
-    """Whether threads meet in a loop's turns: in barriers, products, exchanges."""
-    return any(INTRINSICS[node.function].collective for node in find(loop.body, nodes.Call))
-
-
-def _counts_registers(loop: nodes.For) -> bool:
-    """Whether which register a loop's body touches depends on the turn: only an unrolled loop keeps them registers."""
-    moving = {loop.var}
-
-    def moves(expr: Expr) -> bool:
-        return any(node in moving for node in find(expr, nodes.Var))
-
-    for node in find(loop.body, nodes.Let, nodes.For, nodes.Load, nodes.Store, Region):
-        if (isinstance(node, nodes.Let) and moves(node.value)) or (
-            isinstance(node, nodes.For) and (moves(node.start) or moves(node.stop))
-        ):
-            moving.add(node.var)
-        elif isinstance(node, (nodes.Load, nodes.Store, Region)) and node.buffer.scope == "register":
-            places = node.starts if isinstance(node, Region) else node.indices
-            if any(map(moves, places)):
-                return True
-    return False
+def _operand_types(call: nodes.Call) -> list[str]:
+    """Types of the operands of a product of warpgroups; of a left one in registers its own says it."""
+    _, left, right = str(call.arguments[1]).split("_")
+    return [_ELEMENTS[right]] if call.function.endswith("_rs") else [_ELEMENTS[left], _ELEMENTS[right]]

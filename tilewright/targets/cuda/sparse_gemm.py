@@ -18,7 +18,7 @@ from tilewright.ir.nodes import (
 from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.passes.context import Context
 from tilewright.targets.cuda.sparse_metadata import STEP_BYTES, lane_word
-from tilewright.targets.cuda.warp_product import Operand, WarpProduct
+from tilewright.targets.gpu.warp_product import Operand, WarpProduct
 
 
 def lower_sparse_gemm(gemm: SparseGemm, context: Context) -> Statement | None:

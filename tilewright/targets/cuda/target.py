@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tilewright.ir.nodes import Buffer, Call, Function, TensorMap, Var
-from tilewright.ir.nodes import Kernel as IrKernel
-from tilewright.ir.visitor import find, kernels
+from tilewright.ir.nodes import Buffer, Function, TensorMap, Var
+from tilewright.ir.visitor import kernels
 from tilewright.machine.arch import Arch
 from tilewright.passes.tile.grids.meet_grid import meets
 from tilewright.targets.base import Source, Target, register_target
@@ -16,8 +15,7 @@ from tilewright.targets.cuda import emulation
 from tilewright.targets.cuda.arch import arch, detect
 from tilewright.targets.cuda.compiler import Binary, compile_text, headers_hash
 from tilewright.targets.cuda.driver import require_driver
-from tilewright.targets.cuda.emit import emit, is_narrow_float, kernel_parameters, with_lines
-from tilewright.targets.cuda.host import HostProgram
+from tilewright.targets.cuda.emit import emit
 from tilewright.targets.cuda.launcher import (
     POINTER,
     TENSOR_MAP,
@@ -31,15 +29,11 @@ from tilewright.targets.cuda.nvrtc import nvrtc_identity
 from tilewright.targets.cuda.recorder import Given, MapOfGiven, MapOfStream, record
 from tilewright.targets.cuda.tma import descriptor, encoded
 from tilewright.targets.cuda.workspaces import OfStream, Workspaces
+from tilewright.targets.gpu.emit import is_narrow_float, kernel_parameters, with_lines
+from tilewright.targets.gpu.host import HostProgram, cluster_of, is_dependent, prints
 
 _CODES = {"bool": "?", "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q", "float32": "f", "float64": "d",
           "int8": "b", "uint8": "B", "int16": "h", "uint16": "H"}  # fmt: skip
-
-
-def cluster_of(kernel: IrKernel, arch: Arch) -> tuple[int, int, int]:
-    """Blocks of a kernel's clusters along x, y, z, as far as the machine has clusters."""
-    x, y, z = kernel.attribute("cluster", (1, 1, 1)) if arch.has("cluster") else (1, 1, 1)
-    return x, y, z
 
 
 def compiler_key(arch: Arch) -> str:
@@ -75,16 +69,6 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
             )
         )
     return Launcher(function, prepared)
-
-
-def prints(kernel: IrKernel) -> bool:
-    """Whether a kernel shows lines."""
-    return any(node.function == "print_line" for node in find(kernel, Call))
-
-
-def is_dependent(kernel: IrKernel) -> bool:
-    """Whether a kernel waits itself for those before it."""
-    return any(node.function == "griddepcontrol_wait" for node in find(kernel, Call))
 
 
 class Launcher:
@@ -165,4 +149,6 @@ def code_of(param: Buffer | Var | TensorMap) -> str:
     return _CODES["float32" if is_narrow_float(param) else param.dtype.name]
 
 
-CUDA = register_target(Target("cuda", detect, arch, OVERRIDES, emit, compiler_key, build, load, emulation.CUDA))
+CUDA = register_target(
+    Target("cuda", detect, arch, OVERRIDES, emit, compiler_key, build, load, Binary.load, emulation.CUDA)
+)

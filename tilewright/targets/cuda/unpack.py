@@ -35,13 +35,11 @@ from tilewright.ir.nodes import (
 )
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
-from tilewright.machine.fragment_records import TILE
+from tilewright.machine.fragment_records import LANES, TILE
 from tilewright.ops.unpack import LINES, Unpack, word_field
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.targets.cuda.unpack_bytes import Affine, affine, byte_register
-
-WARP = 32
 
 AND_OR = 0xEA
 """The table of ``(a & b) | c``."""
@@ -134,7 +132,7 @@ class _Unpack:
 
     @property
     def _lane(self) -> Expr:
-        return index_binary("floormod", self.block.thread, WARP)
+        return index_binary("floormod", self.block.thread, LANES)
 
     def _load(self, row: Expr, made: list[Statement]) -> tuple[Buffer, int]:
         """The words of this lane that hold the wanted columns of 16 rows, and the number of the first."""
@@ -157,7 +155,7 @@ class _Unpack:
             count = next(n for n in (4, 2, 1) if n <= count and within % n == 0)
             place = index_binary("add", index_binary("mul", tile, form.tile_words),
                                  index_binary("mul", self._lane, form.vector))  # fmt: skip
-            place = index_binary("add", place, load * WARP * form.vector + within)
+            place = index_binary("add", place, load * LANES * form.vector + within)
             value = self._word(row, place, count)
             made.append(Store(words, (const(at - first),), value, span=self.unpack.span))
             at += count

@@ -43,8 +43,11 @@ from tilewright.targets.cuda.sparse_metadata import PlacesOfLane, hold
 from tilewright.targets.cuda.turned_operand import turned_left
 
 
-def lower_warpgroup_gemm(gemm: Product, plan: GemmPlan, context: Context) -> Statement:
-    """The thread code of a gemm on warpgroups."""
+def lower_warpgroup_gemm(gemm: Product, context: Context) -> Statement | None:
+    """The thread code of a gemm on warpgroups; None where its plan is another."""
+    plan: GemmPlan | None = context.facts.get(FACT, {}).get(gemm)
+    if plan is None or not plan.instruction.asynchronous:
+        return None
     return _GroupGemm(gemm, plan, context.facts[BLOCK]).statements()
 
 

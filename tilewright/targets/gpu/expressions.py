@@ -1,40 +1,25 @@
-"""Expressions of final programs as CUDA text, in the device vocabulary."""
+"""Expressions of final programs as C++ text for GPUs, in the device vocabulary."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 from tilewright.errors import InternalError, Span
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32, UINT32, DType
 from tilewright.ir.nodes import Buffer, Expr, Region, const, index_binary
-from tilewright.ir.visitor import key
 from tilewright.ops.prints import c_format
 from tilewright.targets.c_family import TERNARY, UNARY, CFamilyPrinter, Names, Text
-from tilewright.targets.cuda.instructions import PTX_NAMES
-from tilewright.targets.cuda.spellings import SPELLINGS, TYPES
-
-_ASYNC_COPIES = frozenset(
-    f"{copy}{hint}" for copy in ("cp_async", "cp_async_zfill") for hint in ("", "_hint", "_prefetch")
-)
+from tilewright.targets.gpu.spellings import SPELLINGS, TYPES
 
 _ATOMICS = frozenset(
     f"atomic_{kind}" for kind in ("add", "max", "min", "and", "or", "xor", "exchange", "load", "store")
 )
 
-TEMPLATES = {
-    "wgmma_sparse_ss": 4, "wgmma_sparse_rs": 4, "wgmma_wait": 1, "bulk_wait": 1,
-    "bulk_wait_read": 1, "setmaxnreg": 1, "lop3": 1,
-}  # fmt: skip
-"""Functions with template parameters: how many of a call's arguments those are."""
-
 _FLAGS = {("atomic_load", "acquire"): "load_acquire", ("atomic_store", "release"): "store_release"}
 """What a word that blocks tell one another by has functions of its own for."""
-
-_ELEMENTS = {name: TYPES[dtype.name] for dtype, name in PTX_NAMES.items()}
-
-_MATRIX_LOADS = ("ldmatrix", "ldmatrix_trans")
 
 
 def in_bytes(buffer: Buffer) -> bool:
@@ -42,15 +27,17 @@ def in_bytes(buffer: Buffer) -> bool:
     return buffer.dtype.is_packed and buffer.scope not in ("register", "scalar")
 
 
-class CudaExpressions(CFamilyPrinter):
-    """Prints the expressions of one kernel."""
+class GpuExpressions(CFamilyPrinter):
+    """Prints the expressions of one kernel.
 
-    def __init__(self, names: Names, launch_registers: int = 255) -> None:
+    Attributes
+    ----------
+    calls : how functions are printed that are more than a name and its arguments; families add their own.
+    """
+
+    def __init__(self, names: Names) -> None:
         super().__init__(SPELLINGS, names)
         self.shared_offsets: dict[nodes.Allocate, int] = {}
-        self.launch_registers = launch_registers
-        self.map_names: dict[Any, str] = {}
-        """Parameters that are tensor maps, by the key of the expression."""
         self.constant: set[Buffer] = set()
         """Parameters that the kernel does not write."""
         self.marks: list[tuple[int, Span]] = []
@@ -139,7 +126,7 @@ class CudaExpressions(CFamilyPrinter):
         if load.buffer.scope == "scalar":
             return Text(name)
         if load.dtype.lanes > 1:
-            raise InternalError(f"a vector of {load.buffer.name} is no operand in CUDA")
+            raise InternalError(f"a vector of {load.buffer.name} is no operand on a GPU")
         index = self.expression(load.indices[0])
         if in_bytes(load.buffer):
             return self._unpacked(name, index, load.buffer.dtype)
@@ -157,30 +144,9 @@ class CudaExpressions(CFamilyPrinter):
         return self._wrapped(code, dtype) if dtype.kind == "int" else Text(f"(uint8_t){code}", UNARY)
 
     def expression_Call(self, call: nodes.Call) -> Text:
-        if call.function in _MATRIX_LOADS:
-            return self._matrix_load(call)
-        if call.function in TEMPLATES:
-            return self._template(call)
-        if call.function in ("wgmma_ss", "wgmma_rs"):
-            return self._warpgroup(call)
-        if call.function in _ASYNC_COPIES:
-            return self._async_copy(call)
-        if call.function in _ATOMICS:
-            return self._atomic(call)
-        if call.function == "sparse_places":
-            return self._pointers(call)
-        if call.function == "dp4a":
-            return self._dot(call)
-        if call.function == "call_extern":
-            return self._foreign(call)
-        if call.function == "print_line":
-            return self._printed(call)
-        if call.function == "atomic_add_fragment":
-            return self._vector_atomic(call)
-        if call.function == "load_cluster_fragment":
-            return self._load_from_peer(call)
-        if call.function == "cp_async_wait":
-            return self.call(f"tw::cp_async_wait<{self.expression(call.operands[0])}>")
+        method = self.calls.get(call.function)
+        if method is not None:
+            return method(self, call)
         arguments = [self._argument(part) for part in call.arguments]
         given = call.arguments[0].dtype if call.arguments and isinstance(call.arguments[0], Expr) else call.dtype
         if call.function == "abs" and given.is_integer:
@@ -196,52 +162,6 @@ class CudaExpressions(CFamilyPrinter):
             result = self.call(f"tw::{call.function}", *(self.call("tw::to_float", text) for text in arguments))
             return self.call(f"tw::convert<{TYPES[call.dtype.name]}>", result) if call.dtype.is_float else result
         return self.call(f"tw::{call.function}", *arguments)
-
-    def _matrix_load(self, call: nodes.Call) -> Text:
-        fragment, address, count = call.arguments
-        assert isinstance(count, nodes.Const)
-        trans = "_trans" if call.function.endswith("_trans") else ""
-        return self.call(f"tw::ldmatrix_x{count.value}{trans}", self._argument(fragment), self._argument(address))
-
-    def _template(self, call: nodes.Call) -> Text:
-        """A function whose first arguments are its template's."""
-        count = TEMPLATES[call.function]
-        first, rest = call.arguments[:count], call.arguments[count:]
-        name, parameters = call.function, [str(self._argument(part)) for part in first]
-        if name == "setmaxnreg":
-            register = int(parameters[0])
-            name = "setmaxnreg_inc" if register > self.launch_registers else "setmaxnreg_dec"
-        elif name.startswith("wgmma") and name != "wgmma_wait":
-            _, left, right = parameters[1].split("_")
-            types = [_ELEMENTS[right]] if name.endswith("_rs") else [_ELEMENTS[left], _ELEMENTS[right]]
-            parameters = [parameters[0], *types, *parameters[2:]]
-        return self.call(f"tw::{name}<{', '.join(parameters)}>", *(self._argument(part) for part in rest))
-
-    def _warpgroup(self, call: nodes.Call) -> Text:
-        """The steps of a product of warpgroups."""
-        n, types, majors, steps, *rest = call.arguments
-        assert isinstance(steps, nodes.Const)
-        count = int(steps.value)
-        places, operands = [str(self._argument(part)) for part in rest[:-4]], rest[-4:]
-        _, left, right = str(types).split("_")
-        elements = [_ELEMENTS[right]] if call.function == "wgmma_rs" else [_ELEMENTS[left], _ELEMENTS[right]]
-        parameters = [str(self._argument(n)), *elements, str(majors)]
-        if count > 1:
-            parameters += [f"tw::Steps<{', '.join(places[i : i + count])}>" for i in range(0, len(places), count)]
-        return self.call(f"tw::{call.function}<{', '.join(parameters)}>", *(self._argument(part) for part in operands))
-
-    def expression_TensorMap(self, node: nodes.TensorMap) -> Text:
-        return Text(self.map_names[key(node)])
-
-    def _async_copy(self, call: nodes.Call) -> Text:
-        place, source = call.arguments[:2]
-        assert isinstance(place, Region) and isinstance(source, Region) and isinstance(place.extents[-1], int)
-        size = str(place.dtype.nbytes(place.extents[-1]))
-        name, arguments = call.function, call.arguments
-        if name.endswith("_prefetch"):
-            name, size = name.removesuffix("_prefetch"), f"{size}, {self._argument(arguments[-1])}"
-            arguments = arguments[:-1]
-        return self.call(f"tw::{name}<{size}>", *(self._argument(part) for part in arguments))
 
     def _atomic(self, call: nodes.Call) -> Text:
         """An update of one element; an order stronger than relaxed puts fences where it wants them."""
@@ -318,18 +238,6 @@ class CudaExpressions(CFamilyPrinter):
             )
         )
 
-    def _load_from_peer(self, call: nodes.Call) -> Text:
-        width, target, address = call.arguments
-        assert isinstance(width, nodes.Const) and isinstance(target, Region)
-        fragment, place = Text(self.names.of(target.buffer)), self.expression(target.starts[0])
-        return self.call(f"tw::{call.function}<{width.value}>", fragment, place, self._argument(address))
-
-    def _pointers(self, call: nodes.Call) -> Text:
-        """A function of places in memory that it reads by itself."""
-        places = [(part.buffer, part.starts[0]) for part in call.arguments if isinstance(part, Region)]
-        texts = [Text(f"&{self.names.of(buffer)}[{self.expression(start)}]") for buffer, start in places]
-        return self.call(f"tw::{call.function}", *texts)
-
     def _argument(self, part: Expr | str | Region) -> Text:
         if isinstance(part, str):
             return Text(part)
@@ -353,3 +261,13 @@ class CudaExpressions(CFamilyPrinter):
         if in_bytes(buffer):
             at = self.infix("floordiv", at, Text(str(buffer.dtype.per_byte)))
         return f"{self.names.of(buffer)}[{at}]"
+
+    def _template(self, call: nodes.Call) -> Text:
+        """A function whose first argument is its template's."""
+        parameter, *rest = (self._argument(part) for part in call.arguments)
+        return self.call(f"tw::{call.function}<{parameter}>", *rest)
+
+    calls: ClassVar[Mapping[str, Callable[[Any, nodes.Call], Text]]] = {
+        **dict.fromkeys(_ATOMICS, _atomic), "lop3": _template, "dp4a": _dot, "call_extern": _foreign, "print_line": _printed,
+        "atomic_add_fragment": _vector_atomic,
+    }  # fmt: skip

@@ -23,7 +23,8 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
-from tilewright.targets.cuda.warp_product import Operand, WarpProduct
+from tilewright.targets.gpu import operand_loads as _operand_loads  # noqa: F401  registers a way to load operands
+from tilewright.targets.gpu.warp_product import Operand, WarpProduct
 
 
 def lower_gemm(gemm: Gemm, context: Context) -> Statement | None:

@@ -34,8 +34,6 @@ from tilewright.ops.reduce import COMBINE, Reduce
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 
-WARP = 32
-
 CHAINS = (4, 2, 1)
 """Ways to fold a thread's elements of a line: so many at once, since each step waits for the one before it."""
 
@@ -45,13 +43,16 @@ MOST_FOLDED = 64
 
 def lower_reduce(reduction: Reduce, context: Context) -> Statement | None:
     """The thread code of a reduction between fragments."""
-    return _Reduction(reduction, context.facts[BLOCK], context.arch.has("redux")).statements()
+    arch = context.arch
+    return _Reduction(reduction, context.facts[BLOCK], arch.warp_size, arch.has("redux")).statements()
 
 
 @dataclass(slots=True)
 class _Reduction:
     operator: Reduce
     block: BlockView
+    warp: int
+    """Lanes that exchange what they hold without shared memory."""
     redux: bool
     """Whether warps combine integers by one instruction."""
     total: Buffer = field(init=False)
@@ -75,8 +76,8 @@ class _Reduction:
         return self.source.digits[self.operator.axis]
 
     def statements(self) -> Seq:
-        threads = [part for one in self.digits if one.place == THREAD for part in _split_at_warp(one)]
-        lanes = [one for one in threads if one.stride < WARP and _is_power(one.stride) and _is_power(one.extent)]
+        threads = [part for one in self.digits if one.place == THREAD for part in _split_at_warp(one, self.warp)]
+        lanes = [one for one in threads if one.stride < self.warp and _is_power(one.stride) and _is_power(one.extent)]
         warps = [one for one in threads if one not in lanes]
         made: list[Statement] = [Allocate(self.total, span=self.operator.span), *self._within_thread()]
         if self._is_one_instruction(lanes):
@@ -176,7 +177,7 @@ class _Reduction:
 
     def _is_one_instruction(self, lanes: Sequence[Digit]) -> bool:
         """Whether the whole warp adds up 32-bit integers: there is an instruction for that."""
-        whole = _count(lanes) == WARP and self.redux
+        whole = _count(lanes) == self.warp and self.redux
         return whole and self.dtype.is_integer and self.dtype.bits == 32
 
     def _whole_warp(self, line: Var) -> Seq:
@@ -272,14 +273,14 @@ class _Reduction:
         return For(line, const(0), const(self.total.size), const(1), seq(store), "unroll", span=self.operator.span)
 
 
-def _split_at_warp(digit: Digit) -> list[Digit]:
+def _split_at_warp(digit: Digit, warp: int) -> list[Digit]:
     """A digit of threads as one of lanes and one of warps; as it is where it does not count whole bits of a lane's number."""
     if not _is_power(digit.stride) or not _is_power(digit.extent):
         return [digit]
-    lanes = WARP // digit.stride if digit.stride < WARP else digit.extent
+    lanes = warp // digit.stride if digit.stride < warp else digit.extent
     if digit.extent <= lanes:
         return [digit]
-    return [Digit(lanes, THREAD, digit.stride), Digit(digit.extent // lanes, THREAD, WARP)]
+    return [Digit(lanes, THREAD, digit.stride), Digit(digit.extent // lanes, THREAD, warp)]
 
 
 def _is_power(number: int) -> bool:

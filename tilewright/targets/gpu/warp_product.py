@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from tilewright.errors import InternalError
 from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.nodes import (
     Buffer,
@@ -13,7 +15,6 @@ from tilewright.ir.nodes import (
     Expr,
     For,
     If,
-    Load,
     Region,
     Seq,
     Statement,
@@ -24,13 +25,13 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.layout.layout import Layout
+from tilewright.machine.arch import Arch
+from tilewright.machine.fragments import FragmentLayout
 from tilewright.ops.base import zero
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.tile.gemms.gemm_ways import FACT, GemmPlan
-from tilewright.targets.cuda.warpgroup_gemm import lower_warpgroup_gemm
 
 G = TypeVar("G", bound=Product)
 
@@ -59,6 +60,46 @@ class Operand:
         return self.region.buffer.scope == "fragment"
 
 
+@dataclass(frozen=True, slots=True)
+class OperandLoad:
+    """One step of k of an operand on its way into registers.
+
+    Attributes
+    ----------
+    product : knows where the elements lie, and what the executing thread's place is.
+    part : the registers.
+    """
+
+    product: WarpProduct[Any]
+    operand: Operand
+    part: Buffer
+    step: Expr
+
+    @property
+    def fragment(self) -> FragmentLayout:
+        """Which lane holds which element of an instruction's tile."""
+        instruction = self.product.plan.instruction
+        found = instruction.a_fragment if self.operand.is_left else instruction.b_fragment
+        assert found is not None
+        return found
+
+    @property
+    def lane(self) -> Expr:
+        """The executing thread's place among those that multiply together."""
+        return index_binary("floormod", self.product.block.thread, self.product.plan.instruction.threads)
+
+    def register(self, number: Expr) -> Expr:
+        """Place in the registers of one of this step's."""
+        return index_binary("add", self.product.register_set(self.operand, self.step), number)
+
+
+OPERAND_LOADS: dict[str, Callable[[OperandLoad], list[Statement] | None]] = {}
+"""Ways to load operands, by the copy instruction that they take; None where a way does not fit.
+
+A machine's table of copy instructions says which it has, and in which order they are tried.
+"""
+
+
 @dataclass(slots=True)
 class WarpProduct(Generic[G]):
     """A product on warps; `statements` is its thread code."""
@@ -66,16 +107,15 @@ class WarpProduct(Generic[G]):
     gemm: G
     plan: GemmPlan
     block: BlockView
+    arch: Arch
 
     @classmethod
     def lower(cls, gemm: G, context: Context) -> Statement | None:
-        """The thread code of a product that has a plan; warpgroups have theirs elsewhere."""
+        """The thread code of a product that has a plan whose instructions are waited for at once."""
         plan: GemmPlan | None = context.facts.get(FACT, {}).get(gemm)
-        if plan is None:
+        if plan is None or plan.instruction.asynchronous:
             return None
-        if plan.instruction.asynchronous:
-            return lower_warpgroup_gemm(gemm, plan, context)
-        return cls(gemm, plan, context.facts[BLOCK]).statements()
+        return cls(gemm, plan, context.facts[BLOCK], context.arch).statements()
 
     def statements(self) -> Seq:
         raise NotImplementedError
@@ -85,7 +125,7 @@ class WarpProduct(Generic[G]):
         """Sets of registers that operands from shared memory have."""
         return 1
 
-    def _set(self, operand: Operand, step: Expr) -> Expr:
+    def register_set(self, operand: Operand, step: Expr) -> Expr:
         """The first register of the set for a step of k."""
         number = index_binary("floormod", step, self._sets)
         return self.block.simplify(index_binary("mul", number, operand.tiles * operand.registers))
@@ -107,56 +147,19 @@ class WarpProduct(Generic[G]):
     # Operands ------------------------------------------------------------------------------------
 
     def _loads(self, operand: Operand, part: Buffer, step: Expr) -> list[Statement]:
-        if part.dtype.bits == 16 or (_k_is_last(operand) and part.dtype.bits < 64):
-            return self._matrix_loads(operand, part, step)
-        return [self._element_loads(operand, part, step)]
+        """What brings an operand's registers for a step of k from shared memory: the machine's first way that fits."""
+        for instruction in self.arch.copy_instructions:
+            way = OPERAND_LOADS.get(instruction.function)
+            if way is not None:
+                made = way(OperandLoad(self, operand, part, step))
+                if made is not None:
+                    return made
+        raise InternalError(f"{self.arch.name} cannot load {operand.region.buffer.name}", span=self.gemm.span)
 
-    def _matrix_loads(self, operand: Operand, part: Buffer, step: Expr) -> list[Statement]:
-        """ldmatrix: each register of the fragment is an 8 x 8 matrix of 16-bit units, up to four at once."""
-        words = operand.registers * part.dtype.bits // 32
-        at_once = 4 // words if operand.tiles % (4 // words) == 0 else 1
-        tile = Var(INT32, "tile")
-        count = operand.tiles // at_once
-        self.block.bind(tile, count)
-        matrices = words * at_once
-        address = self._row_address(operand, part, step, tile, at_once, words)
-        within = index_binary("mul", tile, at_once * operand.registers)
-        first = index_binary("add", self._set(operand, step), within)
-        trans = "_trans" if not _k_is_last(operand) else ""
-        call = Call(
-            BOOL, f"ldmatrix{trans}", (Region(part, (first,), (operand.registers * at_once,)), address, const(matrices))
-        )
-        body = seq(Evaluate(call, span=self.gemm.span))
-        return [For(tile, const(0), const(count), const(1), body, "unroll", span=self.gemm.span)]
-
-    def _row_address(self, operand: Operand, part: Buffer, step: Expr, tile: Var, at_once: int, words: int) -> Region:
-        """Where the row lies that this lane names: of matrix ``lane // 8``, row ``lane % 8``."""
-        lane = index_binary("floormod", self.block.thread, 32)
-        matrix, row = index_binary("floordiv", lane, 8), index_binary("floormod", lane, 8)
-        if words * at_once < 4:
-            matrix = index_binary("floormod", matrix, words * at_once)
-        which = index_binary("floordiv", matrix, words)  # tile within this load
-        word = index_binary("floormod", matrix, words)
-        unit = 16 // part.dtype.bits * 8 if part.dtype.bits <= 16 else 4  # elements of k in a row of 16 bytes
-        number = index_binary("add", index_binary("mul", tile, at_once), which)
-        if operand.is_left:
-            # Words 0 and 1 are the upper and lower eight rows, 2 and 3 the same of the second half of k.
-            across = index_binary("mul", index_binary("floormod", word, 2), 8)
-            depth = index_binary("floordiv", word, 2)
-        else:
-            across, depth = const(0), word
-        if _k_is_last(operand):
-            across = index_binary("add", across, row)
-            deep = index_binary("mul", depth, unit)
-        else:
-            # A transposed matrix is read along its rows, which here run along m or n.
-            deep = index_binary("add", index_binary("mul", depth, 8), row)
-        return self._element(operand, number, across, step, deep)
-
-    def _element(self, operand: Operand, tile: Expr, across: Expr, step: Expr, deep: Expr) -> Region:
+    def element(self, operand: Operand, tile: Expr, across: Expr, step: Expr, deep: Expr) -> Region:
         """The shared element `across` rows into a tile and `deep` into a step of k, for this warp."""
-        warp = index_binary("floordiv", self.block.thread, 32)
         plan, instruction = self.plan, self.plan.instruction
+        warp = index_binary("floordiv", self.block.thread, instruction.threads)
         if operand.is_left:
             group = index_binary("floormod", warp, plan.warps_m)
             size, tiles = instruction.m, plan.tiles_m
@@ -168,30 +171,9 @@ class WarpProduct(Generic[G]):
         first = index_binary("mul", index_binary("add", index_binary("mul", group, tiles), tile), size)
         outer = index_binary("add", first, across)
         inner = index_binary("add", index_binary("mul", step, operand.k), deep)
-        pair = (inner, outer) if _k_is_first(operand) else (outer, inner)
+        pair = (inner, outer) if operand.transposed else (outer, inner)
         extra = operand.region.buffer.rank - 2
-        offsets = [const(0)] * extra + list(pair)
-        return self.block.shared(operand.region, offsets)
-
-    def _element_loads(self, operand: Operand, part: Buffer, step: Expr) -> Statement:
-        """Element by element, where no matrix load fits the type and order."""
-        instruction = self.plan.instruction
-        fragment = instruction.a_fragment if operand.is_left else instruction.b_fragment
-        assert fragment is not None
-        layout = Layout.from_digits(fragment.shape, fragment.digits)
-        tile, register = Var(INT32, "tile"), Var(INT32, "r")
-        self.block.bind(tile, operand.tiles)
-        self.block.bind(register, operand.registers)
-        lane = index_binary("floormod", self.block.thread, 32)
-        places = {"thread": lane, "register": register}
-        row, column = layout.coordinate_expressions(**{place: places[place] for place in layout.places})
-        across, deep = (row, column) if operand.is_left else (column, row)
-        source = self._element(operand, tile, across, step, deep)
-        within = index_binary("add", index_binary("mul", tile, operand.registers), register)
-        where = index_binary("add", self._set(operand, step), within)
-        store = Store(part, (where,), Load(part.dtype, source.buffer, source.starts), span=self.gemm.span)
-        inner = For(register, const(0), const(operand.registers), const(1), seq(store), "unroll", span=self.gemm.span)
-        return For(tile, const(0), const(operand.tiles), const(1), seq(inner), "unroll", span=self.gemm.span)
+        return self.block.shared(operand.region, [const(0)] * extra + list(pair))
 
     # Products ------------------------------------------------------------------------------------
 
@@ -219,15 +201,7 @@ class WarpProduct(Generic[G]):
         """The registers of one tile at one step of k."""
         if not operand.in_registers:
             within = index_binary("mul", tile, operand.registers)
-            return Region(part, (index_binary("add", self._set(operand, step), within),), (operand.registers,))
+            return Region(part, (index_binary("add", self.register_set(operand, step), within),), (operand.registers,))
         number = index_binary("add", index_binary("mul", tile, self.plan.tiles_k), step)
         buffer = self.block.registers(operand.region.buffer)
         return Region(buffer, (binary("mul", number, const(operand.registers)),), (operand.registers,))
-
-
-def _k_is_first(operand: Operand) -> bool:
-    return operand.transposed
-
-
-def _k_is_last(operand: Operand) -> bool:
-    return not operand.transposed

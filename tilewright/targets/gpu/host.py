@@ -14,10 +14,11 @@ from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer, Function, Kernel, Seq, Statement, TensorMap, Var
 from tilewright.ir.signature import entry_parameters, root
 from tilewright.ir.sizes import evaluate
-from tilewright.ir.visitor import kernels, walk
+from tilewright.ir.visitor import find, kernels, walk
+from tilewright.machine.arch import Arch
 from tilewright.ops.prints import line, show_number, words_of
 from tilewright.passes.lower.flatten_buffers import stored_shape, strides_of
-from tilewright.targets.cuda.emit import kernel_parameters
+from tilewright.targets.gpu.emit import kernel_parameters
 
 Launch = Callable[[int, tuple[int, int, int], list[Any]], None]
 """Called with a kernel's number, its grid and its argument values."""
@@ -115,3 +116,19 @@ _METHODS: Mapping[type, Callable[[HostProgram, Any, dict[Buffer | Var, Any]], No
 
 def _scalars(values: Mapping[Buffer | Var, Any]) -> dict[Var, int]:
     return {thing: value for thing, value in values.items() if isinstance(thing, Var)}
+
+
+def cluster_of(kernel: Kernel, arch: Arch) -> tuple[int, int, int]:
+    """Blocks of a kernel's clusters along x, y, z, as far as the machine has clusters."""
+    x, y, z = kernel.attribute("cluster", (1, 1, 1)) if arch.has("cluster") else (1, 1, 1)
+    return x, y, z
+
+
+def prints(kernel: Kernel) -> bool:
+    """Whether a kernel shows lines."""
+    return any(node.function == "print_line" for node in find(kernel, nodes.Call))
+
+
+def is_dependent(kernel: Kernel) -> bool:
+    """Whether a kernel waits itself for those before it."""
+    return any(node.function == "griddepcontrol_wait" for node in find(kernel, nodes.Call))

@@ -1,0 +1,238 @@
+"""A final program as one text of C++ for GPUs: its kernels, in the order of the host program.
+
+`KernelText` prints one kernel; a family's own says which printer it takes, what it includes, and which parameters it has besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.errors import InternalError, MissingCapability, Span
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import DType
+from tilewright.ir.nodes import Buffer, Function, Kernel, TensorMap, Var
+from tilewright.ir.signature import root, size_variables, writes_of, written_parameters
+from tilewright.ir.visitor import children, find, kernels, key, walk
+from tilewright.machine.arch import Arch
+from tilewright.passes.thread.plan_shared_memory import BYTES, OFFSETS, shared_allocations
+from tilewright.targets.base import Source
+from tilewright.targets.c_family import Names
+from tilewright.targets.gpu.printer import GpuPrinter
+from tilewright.targets.gpu.spellings import KEYWORDS, TYPES
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What a family's texts have of their own.
+
+    Attributes
+    ----------
+    language : suffix of a file with such a text.
+    includes : headers of a program, those of every one first.
+    kernel : prints a kernel.
+    """
+
+    language: str
+    includes: Callable[[Function], list[str]]
+    kernel: type[KernelText]
+
+
+def emit(function: Function, arch: Arch, dialect: Dialect) -> Source:
+    """The text of a final program; the launcher runs the host program itself.
+
+    Raises
+    ------
+    MissingCapability : the program has numbers of a type that the device has no words for.
+    """
+    try:
+        return _text(function, arch, dialect)
+    except KeyError:
+        for kernel in kernels(function):
+            _check_types(kernel, kernel.span, arch)
+        raise
+
+
+def _text(function: Function, arch: Arch, dialect: Dialect) -> Source:
+    where = f" ({function.span.file}:{function.span.line})" if function.span else ""
+    lines = [
+        f"// {function.name}{where}, compiled by tilewright for {arch.name}.",
+        *(f'#include "{name}"' for name in dialect.includes(function)),
+        *(line for text in function.attribute("sources", ()) for line in ("", *text.strip("\n").split("\n"))),
+        "",
+    ]
+    entries, shared, origins = [], [], []
+    for position, kernel in enumerate(kernels(function)):
+        # The suffix keeps the author's name apart from what C and C++ know by it: `main`, `exp`, `copy`.
+        name = f"{Names(KEYWORDS).fresh(function.name)}_kernel" + (f"_{position}" if position else "")
+        printed = dialect.kernel(function, kernel, arch)
+        head = printed.head(name)
+        origins += [(len(lines) + len(head) + place, span.file, span.line) for place, span in printed.printer.marks]
+        lines += [*head, *printed.printer.lines, "}", ""]
+        entries.append(name)
+        shared.append(kernel.attribute(BYTES, 0))
+    metadata = (("shared_bytes", tuple(shared)), ("origins", tuple(origins)))
+    return Source("\n".join(lines), dialect.language, (), tuple(entries), metadata)
+
+
+def _check_types(node: Any, span: Span | None, arch: Arch) -> None:
+    """Refuse numbers that the device has no words for, at the statement that uses them first."""
+    span = getattr(node, "span", None) or span
+    dtype: DType | None = node.dtype if isinstance(node, (Buffer, nodes.Expr)) else None
+    if dtype is not None and dtype.scalar.name not in TYPES:
+        raise MissingCapability(
+            f"{arch.name} has no numbers of type {dtype.scalar}", span=span,
+            hint="convert them beforehand, or view their bytes as uint8 and take them apart",
+        )  # fmt: skip
+    if not isinstance(node, Buffer):
+        for child in children(node):
+            _check_types(child, span, arch)
+
+
+def speaks(function: Function) -> bool:
+    """Whether a kernel prints or asserts."""
+    found = (node for kernel in kernels(function) for node in find(kernel, nodes.Assert, nodes.Call))
+    return any(isinstance(node, nodes.Assert) or node.function == "print_line" for node in found)
+
+
+def with_lines(source: Source) -> str:
+    """The text with ``#line`` before every line, so that whatever compiles it speaks of the author's file."""
+    origins = {place: (file, line) for place, file, line in dict(source.metadata)["origins"]}
+    result: list[str] = []
+    at: tuple[str, int] | None = None
+    for place, text in enumerate(source.text.split("\n")):
+        at = origins.get(place, at)
+        if text == "}":
+            at = None
+        if at is not None and not text.lstrip().startswith(("#", "//")):
+            result.append(f'#line {at[1]} "{at[0]}"')
+        result.append(text)
+    return "\n".join(result)
+
+
+def is_narrow_float(param: Var) -> bool:
+    """Whether the caller's number is one of a type that only devices have."""
+    return param.dtype.is_float and param.dtype.name not in ("float32", "float64")
+
+
+def kernel_parameters(kernel: Kernel) -> list[Buffer | Var | TensorMap]:
+    """What a kernel takes from its host program: variables, global buffers and maps of them, in order of appearance."""
+    bound: set[object] = {*kernel.block_vars, *kernel.thread_vars}
+    for node in find(kernel.body, nodes.Let, nodes.For, nodes.Parallel, nodes.Allocate):
+        if isinstance(node, (nodes.Let, nodes.For)):
+            bound.add(node.var)
+        elif isinstance(node, nodes.Parallel):
+            bound.update(node.vars)
+        elif isinstance(node, nodes.Allocate):
+            bound.add(node.buffer)
+    found: dict[Any, Buffer | Var | TensorMap] = {}
+    for node in walk(kernel.body, lambda node: not isinstance(node, TensorMap)):
+        if isinstance(node, Buffer) and root(node) not in bound:
+            found[root(node)] = root(node)
+        elif isinstance(node, Var) and node not in bound:
+            found[node] = node
+        elif isinstance(node, TensorMap):
+            found.setdefault(key(node), node)
+    return list(found.values())
+
+
+def unsettled_buffers(kernel: Kernel) -> set[Buffer]:
+    """Global buffers that may change under a kernel's eyes between two of its reads: others write what it has waited for.
+
+    Those are what it reads and writes (other blocks may hand it something there), and all that it reads where it begins before
+    the kernel ahead of it in the stream has ended.  A compiler that is told nothing else writes them (``__restrict__``)
+    reads early: above ``griddepcontrol.wait``, or above the wait for a flag, since neither names the buffer.
+    """
+    read = {root(load.buffer) for load in find(kernel.body, nodes.Load)}
+    written = {root(store.buffer) for store in find(kernel.body, nodes.Store)}
+    dependent = False
+    for call in find(kernel.body, nodes.Call):
+        dependent = dependent or call.function == "griddepcontrol_wait"
+        read.update(root(part.buffer) for part in call.arguments if isinstance(part, nodes.Region))
+        written |= writes_of(call)
+    return read if dependent else read & written
+
+
+class KernelText:
+    """Prints one kernel.
+
+    Attributes
+    ----------
+    printer : has the lines of its body, once `head` was called.
+    """
+
+    def __init__(self, function: Function, kernel: Kernel, arch: Arch) -> None:
+        self.kernel, self.arch = kernel, arch
+        self.sizes = size_variables(function)
+        self.blocks: int = kernel.attribute("min_blocks_per_sm", 1)
+        self.printer = self.make_printer(Names(KEYWORDS))
+        self.written = written_parameters(function)
+        self.parameters = kernel_parameters(kernel)
+        self.workspaces = {p for p in self.parameters if isinstance(p, Buffer) and p not in function.params}
+        self.unsettled = unsettled_buffers(kernel)
+
+    def make_printer(self, names: Names) -> GpuPrinter:
+        """What prints the body."""
+        return GpuPrinter(names)
+
+    def head(self, name: str) -> list[str]:
+        """Prints the body into the printer's lines; returns what stands before it."""
+        printer, kernel = self.printer, self.kernel
+        buffers = {p for p in self.parameters if isinstance(p, Buffer)}
+        printer.constant = buffers - self.written - self.workspaces
+        signature = ", ".join(self.parameter(p) for p in self.parameters)
+        indices = self._indices()
+        printer.nonnegative.update((*kernel.block_vars, *kernel.thread_vars, *self.sizes))
+        printer.shared_offsets.update(zip(shared_allocations(kernel), kernel.attribute(OFFSETS, ()), strict=True))
+        printer.statement(kernel.body)
+        shared = ["  TW_DYNAMIC_SHARED(shared_memory);"] if kernel.attribute(BYTES, 0) else []
+        return [
+            f"TW_KERNEL({kernel.num_threads}, {self.blocks})",
+            f"{name}({signature}) {{",
+            *self._rounded(),
+            *shared,
+            *indices,
+            *self.beginning(),
+        ]
+
+    def beginning(self) -> list[str]:
+        """Lines before the body."""
+        return []
+
+    def parameter(self, param: Buffer | Var | TensorMap) -> str:
+        """A parameter as the kernel's signature declares it."""
+        if isinstance(param, TensorMap):
+            raise InternalError(f"{self.arch.name} has no maps of tensors", span=self.kernel.span)
+        if isinstance(param, Var):
+            name = self.printer.names.of(param)
+            return f"float {name}_wide" if is_narrow_float(param) else f"{TYPES[param.dtype.name]} {name}"
+        written = param in self.written or param in self.workspaces
+        return self.printer.buffer_parameter(param, written, settled=param not in self.unsettled)
+
+    def _rounded(self) -> list[str]:
+        """Numbers of types that no host language has come as floats."""
+        narrow = [param for param in self.parameters if isinstance(param, Var) and is_narrow_float(param)]
+        named = [(TYPES[param.dtype.name], self.printer.names.of(param)) for param in narrow]
+        return [f"  const {kind} {name} = tw::convert<{kind}>({name}_wide);" for kind, name in named]
+
+    def _indices(self) -> list[str]:
+        """Declarations of the block and thread indices that are used."""
+        used = set(find(self.kernel.body, Var))
+        lines = []
+        for var, axis in zip(self.kernel.block_vars, "xyz"):
+            if var in used:
+                lines.append(f"  const {TYPES[var.dtype.name]} {self.printer.names.of(var)} = blockIdx.{axis};")
+        lines += self._thread_indices(used)
+        return lines
+
+    def _thread_indices(self, used: set[Any]) -> list[str]:
+        """Blocks are launched along x alone; the author's dimensions are taken out of it."""
+        lines, rest = [], "threadIdx.x"
+        extents = self.kernel.threads
+        for position, var in enumerate(self.kernel.thread_vars):
+            value = rest if all(e == 1 for e in extents[position + 1 :]) else f"{rest} % {extents[position]}"
+            if var in used:
+                lines.append(f"  const int32_t {self.printer.names.of(var)} = {value};")
+            rest = f"({rest} / {extents[position]})"
+        return lines

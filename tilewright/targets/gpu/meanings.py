@@ -1,0 +1,78 @@
+"""What matrix functions do to the registers of the lanes that execute them together, for the interpreter."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+
+import numpy as np
+
+from tilewright.interpreter.collectives import read_each, whole_warps, write_each
+from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
+from tilewright.ir.dtypes import ALL, DType
+from tilewright.ir.intrinsics import INTRINSICS, Intrinsic, register
+from tilewright.ir.nodes import Call, Region
+from tilewright.machine.fragments import FragmentLayout
+from tilewright.machine.instructions import MatrixInstruction
+from tilewright.ops.gemm import integer_product
+from tilewright.ops.rounding import round_float, wrap
+
+_PRODUCTS: dict[tuple[str, DType, DType, DType], MatrixInstruction] = {}
+"""Instructions by function and types of their operands."""
+
+
+def register_products(instructions: Iterable[MatrixInstruction]) -> None:
+    """Give the functions of matrix instructions a meaning, and make them known to the IR."""
+    for one in instructions:
+        if one.asynchronous or one.sparse:
+            continue
+        _PRODUCTS.setdefault((one.function, one.a, one.b, one.accumulator), one)
+        if one.function not in INTRINSICS:
+            register(Intrinsic(one.function, 3, None, pure=False, collective=True))
+            SPECIAL_CALLS[one.function] = _multiply
+
+
+@functools.cache
+def _coordinates(layout: FragmentLayout) -> tuple[np.ndarray, np.ndarray]:
+    """Row and column of what each thread holds in each register."""
+    elements = np.array([[layout.element(t, r) for r in range(layout.registers)] for t in range(layout.threads)])
+    return elements[..., 0], elements[..., 1]
+
+
+def _assemble(registers: np.ndarray, layout: FragmentLayout) -> np.ndarray:
+    """The tile of each warp from its threads' registers."""
+    warps = registers.reshape(-1, layout.threads, layout.registers)
+    tiles = np.zeros((warps.shape[0], *layout.shape), registers.dtype)
+    rows, columns = _coordinates(layout)
+    tiles[:, rows, columns] = warps
+    return tiles
+
+
+def _multiply(state: Evaluator, node: Call) -> int:
+    """``d += a @ b`` in every warp, each element rounded once."""
+    d, a, b = (argument for argument in node.arguments if isinstance(argument, Region))
+    instruction = _PRODUCTS[node.function, _operand(a.dtype), _operand(b.dtype), d.dtype]
+    whole_warps(state, node.function, instruction.threads)
+    assert instruction.a_fragment is not None and instruction.b_fragment is not None
+    left = _assemble(_truncated(read_each(state, a), instruction.a), instruction.a_fragment)
+    right = _assemble(_truncated(read_each(state, b), instruction.b), instruction.b_fragment)
+    total = _assemble(read_each(state, d), instruction.d_fragment)
+    if d.dtype.is_integer:
+        products = np.stack([integer_product(x, y) for x, y in zip(left, right, strict=True)])
+        result = wrap(products + total, d.dtype)
+    else:
+        result = round_float(left.astype(np.float64) @ right.astype(np.float64) + total.astype(np.float64), d.dtype)
+    rows, columns = _coordinates(instruction.d_fragment)
+    write_each(state, d, result[:, rows, columns].reshape(*state.lanes, -1))
+    return 0
+
+
+def _operand(dtype: DType) -> DType:
+    return ALL["tfloat32"] if dtype == ALL["float32"] else dtype
+
+
+def _truncated(values: np.ndarray, dtype: DType) -> np.ndarray:
+    """What the matrix unit sees of an operand: of 32-bit floats, not the 13 lowest bits."""
+    if dtype != ALL["tfloat32"]:
+        return values
+    return (np.ascontiguousarray(values).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)

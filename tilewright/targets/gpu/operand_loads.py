@@ -1,0 +1,50 @@
+"""Operands of matrix instructions by ordinary loads: each lane reads its own elements, as many at once as lie side by side."""
+
+from __future__ import annotations
+
+from tilewright.ir.dtypes import INT32
+from tilewright.ir.nodes import For, Load, Statement, Store, Var, const, index_binary, seq
+from tilewright.layout.access import vector_width
+from tilewright.layout.digits import REGISTER
+from tilewright.layout.layout import Layout
+from tilewright.layout.threads import shared_rows
+from tilewright.targets.gpu.warp_product import OPERAND_LOADS, OperandLoad
+
+
+def load_elements(load: OperandLoad) -> list[Statement]:
+    """A loop over the tiles of an operand, in it one over the vectors that a lane holds of a tile."""
+    product, operand, part = load.product, load.operand, load.part
+    layout = Layout.from_digits(load.fragment.shape, load.fragment.digits)
+    lanes = _vector(load, layout)
+    tile, vector = Var(INT32, "tile"), Var(INT32, "r")
+    product.block.bind(tile, operand.tiles)
+    product.block.bind(vector, operand.registers // lanes)
+    places = {"thread": load.lane, "register": index_binary("mul", vector, lanes) if lanes > 1 else vector}
+    row, column = layout.coordinate_expressions(**{place: places[place] for place in layout.places})
+    across, deep = (row, column) if operand.is_left else (column, row)
+    source = product.element(operand, tile, across, load.step, deep)
+    within = index_binary("add", index_binary("mul", tile, operand.registers), places["register"])
+    value = Load(part.dtype.with_lanes(lanes), source.buffer, source.starts)
+    span = product.gemm.span
+    store = Store(part, (load.register(within),), value, span=span)
+    inner = For(vector, const(0), const(operand.registers // lanes), const(1), seq(store), "unroll", span=span)
+    return [For(tile, const(0), const(operand.tiles), const(1), seq(inner), "unroll", span=span)]
+
+
+def _vector(load: OperandLoad, layout: Layout) -> int:
+    """How many consecutive registers of a lane hold elements that lie side by side in the shared tile."""
+    operand, block = load.operand, load.product.block
+    region, dtype = operand.region, load.part.dtype
+    if dtype.is_packed:
+        return 1
+    tile = block.memory_layout(region.buffer) or shared_rows(region.buffer.static_shape, dtype.stored_bits, None)
+    # The last dimension of the tile is k, or what goes across: which of the fragment's two that is depends on the side.
+    along = int(operand.is_left != operand.transposed)
+    lanes = min(
+        vector_width(layout, dtype.stored_bits, dimension=along, place=REGISTER),
+        vector_width(tile, dtype.stored_bits),
+    )
+    return lanes if block.analyzer.divides(region.starts[-1], lanes) else 1
+
+
+OPERAND_LOADS["load"] = load_elements

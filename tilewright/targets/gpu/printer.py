@@ -1,0 +1,145 @@
+"""Final programs as C++ text for GPUs: statements of one kernel, in the device vocabulary."""
+
+from __future__ import annotations
+
+from tilewright.errors import InternalError, Span
+from tilewright.ir import nodes
+from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.nodes import Buffer, Expr, Region
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import find
+from tilewright.ops.prints import in_c
+from tilewright.targets.gpu.expressions import GpuExpressions, in_bytes
+from tilewright.targets.gpu.spellings import TYPES, storage_type
+
+
+class GpuPrinter(GpuExpressions):
+    """Prints the body of one kernel; `shared` collects its shared tiles."""
+
+    def origin(self, span: Span) -> None:
+        count = len(self.lines)
+        super().origin(span)
+        if len(self.lines) > count:
+            self.marks.append((count, span))
+
+    def statement_For(self, loop: nodes.For) -> None:
+        if loop.kind == "serial" and not _runs_once(loop) and _meets(loop) and not _counts_registers(loop):
+            # Several turns at once cost registers, and the assembler's view of asynchronous products.
+            self.line("#pragma unroll 1")
+        super().statement_For(loop)
+
+    def statement_Assume(self, assume: nodes.Assume) -> None:
+        """Says nothing, but that a thread of a role does not count below zero."""
+        facts = [assume.condition]
+        while facts:
+            fact = facts.pop()
+            if isinstance(fact, nodes.Binary) and fact.op == "all":
+                facts += [fact.left, fact.right]
+            elif (
+                isinstance(fact, nodes.Binary) and fact.op == "ge" and isinstance(fact.left, nodes.Var)
+                and self.is_nonnegative(fact.right)
+            ):  # fmt: skip
+                self.nonnegative.add(fact.left)
+
+    def statement_Allocate(self, allocate: nodes.Allocate) -> None:
+        buffer = allocate.buffer
+        name = self.names.of(buffer)
+        element = TYPES[buffer.dtype.name]
+        if buffer.source is not None and root(buffer).scope == "register":
+            kind = f"{element}, {buffer.size}"
+            self.line(f"tw::Fragment<{kind}>& {name} = tw::viewed_as<{kind}>({self.names.of(buffer.source)});")
+        elif buffer.source is not None:
+            constant = "const " if root(buffer) in self.constant else ""
+            memory = constant + storage_type(buffer.dtype)
+            self.line(f"{memory}* const {name} = reinterpret_cast<{memory}*>({self.names.of(buffer.source)});")
+        elif buffer.scope == "scalar":
+            first = f" = {self.value(allocate.initial)}" if allocate.initial is not None else ""
+            self.line(f"{element} {name}{first};")
+        elif buffer.placed:
+            assert allocate.initial is not None
+            memory = storage_type(buffer.dtype)
+            self.line(f"{memory}* const {name} = tw::global_pointer<{memory}>({self.value(allocate.initial)});")
+        elif buffer.scope == "register":
+            self.line(f"tw::Fragment<{element}, {buffer.size}> {name};")
+        elif buffer.scope == "barrier":
+            self.line(f"const uint32_t {name} = tw::shared_address(shared_memory + {self.shared_offsets[allocate]});")
+        elif buffer.scope == "shared":
+            memory, offset = storage_type(buffer.dtype), self.shared_offsets[allocate]
+            self.line(f"{memory}* const {name} = reinterpret_cast<{memory}*>(shared_memory + {offset});")
+        else:
+            raise InternalError(
+                f"{buffer.scope} memory {buffer.name} cannot be allocated in a kernel", span=allocate.span
+            )
+
+    def statement_Store(self, store: nodes.Store) -> None:
+        buffer, value = store.buffer, store.value
+        name = self.names.of(buffer)
+        if buffer.scope == "scalar":
+            self.line(f"{name} = {self.value(value)};")
+        elif value.dtype.lanes > 1:
+            self._move(store)
+        elif in_bytes(buffer):
+            arguments = f"{name}, {self.value(store.indices[0])}, {self.value(value)}"
+            self.line(f"tw::set_packed<{buffer.dtype.bits}>({arguments});")
+        else:
+            self.line(f"{name}[{self.value(store.indices[0])}] = {self.value(value)};")
+
+    def _move(self, store: nodes.Store) -> None:
+        """A vector between memory and registers."""
+        load = store.value
+        if not isinstance(load, nodes.Load):
+            raise InternalError("a vector that is no load cannot be stored on a GPU", span=store.span)
+        kind, parameters = "fragment", str(load.dtype.lanes)
+        if load.dtype.scalar.is_packed:
+            kind, parameters = "packed", f"{load.dtype.bits}, {load.dtype.lanes}"
+        if store.buffer.scope == "register":
+            fragment, place = self.names.of(store.buffer), self.value(store.indices[0])
+            memory = f"&{self._place(load.buffer, load.indices[0])}"
+            self.line(f"tw::load_{kind}<{parameters}>({fragment}, {place}, {memory});")
+        else:
+            fragment, place = self.names.of(load.buffer), self.value(load.indices[0])
+            memory = f"&{self._place(store.buffer, store.indices[0])}"
+            self.line(f"tw::store_{kind}<{parameters}>({memory}, {fragment}, {place});")
+
+    def statement_Return(self, _: nodes.Return) -> None:
+        self.line("TW_RETURN;")
+
+    def statement_Assert(self, check: nodes.Assert) -> None:
+        message = check.message or "device assertion failed"
+        file, line = (check.span.file, check.span.line) if check.span else ("", 0)
+        said = f"{in_c(message)}, {in_c(file)}, {line}, __func__"
+        self.line(f"if (!({self.value(check.condition)})) tw::assertion_failed({said});")
+
+    def buffer_parameter(self, buffer: Buffer, written: bool, settled: bool) -> str:
+        """A global buffer as a parameter of the kernel; `settled` where nobody else writes what the kernel reads there."""
+        constant, restrict = "" if written else "const ", "TW_RESTRICT " if settled else ""
+        return f"{constant}{storage_type(buffer.dtype)}* {restrict}{self.names.of(buffer)}"
+
+
+def _runs_once(loop: nodes.For) -> bool:
+    """Whether a loop has one turn: it vanishes."""
+    return loop.numbers is not None and len(loop.numbers) == 1
+
+
+def _meets(loop: nodes.For) -> bool:
+    """Whether threads meet in a loop's turns: in barriers, products, exchanges."""
+    return any(INTRINSICS[node.function].collective for node in find(loop.body, nodes.Call))
+
+
+def _counts_registers(loop: nodes.For) -> bool:
+    """Whether which register a loop's body touches depends on the turn: only an unrolled loop keeps them registers."""
+    moving = {loop.var}
+
+    def moves(expr: Expr) -> bool:
+        return any(node in moving for node in find(expr, nodes.Var))
+
+    for node in find(loop.body, nodes.Let, nodes.For, nodes.Load, nodes.Store, Region):
+        if (isinstance(node, nodes.Let) and moves(node.value)) or (
+            isinstance(node, nodes.For) and (moves(node.start) or moves(node.stop))
+        ):
+            moving.add(node.var)
+        elif isinstance(node, (nodes.Load, nodes.Store, Region)) and node.buffer.scope == "register":
+            places = node.starts if isinstance(node, Region) else node.indices
+            if any(map(moves, places)):
+                return True
+    return False
