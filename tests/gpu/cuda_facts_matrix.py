@@ -51,13 +51,19 @@ def facts(arch: Any) -> Iterator[Fact]:
         yield from wgmma_facts()
 
 
+def element_of(layout: Any, thread: int, register: int) -> tuple[int, ...]:
+    """Row and column of what a lane holds in a register."""
+    numbers = {"thread": thread, "register": register}
+    return layout.coordinates(**{place: numbers[place] for place in layout.places})
+
+
 @functools.cache
 def places(layout: Any, threads: int, columns: int) -> np.ndarray:
     """Position in a row-major matrix of each element of each thread, thread by thread."""
     found = []
     for thread in range(threads):
-        for register in range(layout.registers):
-            row, column = layout.element(thread, register)
+        for register in range(layout.extent("register")):
+            row, column = element_of(layout, thread, register)
             found.append(row * columns + column)
     return np.array(found, np.int32)
 
@@ -149,7 +155,7 @@ def matrix_elements(count: int, suffix: str) -> Iterator[tuple[int, int, int, in
     layout = MATRIX_8X8_TRANSPOSED if suffix else MATRIX_8X8
     for lane in range(32):
         for index in range(2 * count):
-            row, column = layout.element(lane, index % 2)
+            row, column = element_of(layout, lane, index % 2)
             yield lane, index, index // 2 * 8 + row, column
 
 

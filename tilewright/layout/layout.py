@@ -249,20 +249,6 @@ class Layout:
         """A layout from ``(extent, place, stride)`` of each digit, dimension by dimension, least significant first."""
         return Layout(tuple(tuple(digit(*one) for one in dimension) for dimension in dimensions), **others)
 
-    @staticmethod
-    def from_digits(shape: Sequence[int], digits: Iterable[Any], **others: Any) -> Layout:
-        """A layout from records with ``dimension``, ``extent``, ``place`` and ``stride``, least significant first.
-
-        This is how the machine room describes the fragments of matrix instructions.
-        """
-        dimensions: list[list[Digit]] = [[] for _ in shape]
-        for one in digits:
-            dimensions[one.dimension].append(digit(one.extent, one.place, one.stride))
-        made = Layout(tuple(map(tuple, dimensions)), **others)
-        if made.shape != tuple(shape):
-            raise InvalidLayout(f"digits cover {made.shape}, the tile is {tuple(shape)}")
-        return made
-
     def with_swizzle(self, swizzle: Swizzle | None) -> Layout:
         """The same digits, with another swizzle."""
         return replace(self, swizzle=swizzle)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilewright.ir.dtypes import DType
-from tilewright.machine.fragments import FragmentLayout, fragment
+from tilewright.layout.digits import REGISTER, THREAD
+from tilewright.layout.layout import Layout
 
 REGISTERS, SHARED, GLOBAL = "registers", "shared", "global"
 
@@ -21,7 +22,8 @@ class MatrixInstruction:
     m, n, k : its tile.
     a, b, accumulator : element types.
     a_memory, b_memory : where the operands lie, ``"registers"`` or ``"shared"``.
-    a_fragment, b_fragment, d_fragment : layouts of what lies in registers; None for what does not.
+    a_fragment, b_fragment, d_fragment : layouts of what lies in registers, replicas where lanes hold copies of an operand; None for what does
+        not.
     n_choices : every n it exists in; `sized` gives the others.
     majors : orders that operands in shared memory may have: ``"k"`` (k contiguous), ``"mn"``.
     asynchronous : its results are there only after a wait.
@@ -44,9 +46,9 @@ class MatrixInstruction:
     accumulator: DType
     a_memory: str
     b_memory: str
-    a_fragment: FragmentLayout | None
-    b_fragment: FragmentLayout | None
-    d_fragment: FragmentLayout
+    a_fragment: Layout | None
+    b_fragment: Layout | None
+    d_fragment: Layout
     n_choices: tuple[int, ...] = ()
     majors: tuple[str, ...] = ("k",)
     asynchronous: bool = False
@@ -66,8 +68,8 @@ class MatrixInstruction:
         for name, memory, layout, shape in operands:
             if (memory == REGISTERS) != (layout is not None):
                 raise ValueError(f"{self.function}: operand {name} in {memory} with fragment {layout}")
-            if layout is not None and (layout.shape != shape or layout.threads != self.threads):
-                raise ValueError(f"{self.function}: fragment of {name} is {layout.shape} on {layout.threads} threads")
+            if layout is not None:
+                check_fragment(f"{self.function}: fragment of {name}", layout, shape, self.threads)
         if self.n not in self.n_choices:
             raise ValueError(f"{self.function}: n = {self.n} is not among {self.n_choices}")
 
@@ -89,7 +91,7 @@ class MatrixInstruction:
     @property
     def accumulator_registers(self) -> int:
         """32-bit registers of a thread that the accumulator takes."""
-        return -(-self.d_fragment.registers * self.accumulator.bits // 32)
+        return -(-self.d_fragment.extent(REGISTER) * self.accumulator.bits // 32)
 
     def turning(self) -> MatrixInstruction:
         """The same instruction for a left operand that lanes turn."""
@@ -105,21 +107,32 @@ class MatrixInstruction:
         return replace(self, n=n, d_fragment=_widened(self.d_fragment, n))
 
 
-def _paired(layout: FragmentLayout) -> FragmentLayout:
+def check_fragment(name: str, layout: Layout, shape: tuple[int, ...], threads: int) -> None:
+    """Refuse a fragment that is none of this shape on so many threads, every register of which holds one element.
+
+    Raises
+    ------
+    ValueError : what `name` has is no such fragment.
+    """
+    if layout.shape != shape or layout.extent(THREAD) != threads:
+        raise ValueError(f"{name} is {layout.shape} on {layout.extent(THREAD)} threads")
+    if not layout.is_bijective or layout.partials:
+        raise ValueError(f"{name} leaves registers empty, or puts two elements in one: {layout}")
+
+
+def _paired(layout: Layout) -> Layout:
     """A fragment whose registers along the rows hold neighbouring rows."""
-    rows = sorted((d for d in layout.digits if d.dimension == 0), key=lambda digit: digit.place != "register")
-    return replace(layout, digits=(*rows, *(d for d in layout.digits if d.dimension != 0)))
+    rows, *columns = layout.digits
+    return replace(layout, digits=(tuple(sorted(rows, key=lambda one: one.place != REGISTER)), *columns))
 
 
-def _widened(layout: FragmentLayout, n: int) -> FragmentLayout:
+def _widened(layout: Layout, n: int) -> Layout:
     """An accumulator of a different n: only the last digit along n, which counts registers, changes."""
-    rows = [(d.extent, d.place, d.stride) for d in layout.digits if d.dimension == 0]
-    columns = [(d.extent, d.place, d.stride) for d in layout.digits if d.dimension == 1]
-    fixed = 1
-    for extent, _, _ in columns[:2]:
-        fixed *= extent
-    stride = layout.registers * fixed // layout.shape[1]
-    return fragment(layout.threads, tuple(rows), (*columns[:2], (n // fixed, "register", stride)))
+    rows, columns = layout.digits
+    across = [(one.extent, one.place, one.stride) for one in columns[:2]]
+    fixed = across[0][0] * across[1][0]
+    stride = layout.extent(REGISTER) * fixed // layout.shape[1]
+    return Layout.of([(one.extent, one.place, one.stride) for one in rows], [*across, (n // fixed, REGISTER, stride)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +162,7 @@ class CopyInstruction:
     completion: str = "none"
     element_bits: int = 0
     zero_fill: bool = False
-    matrix: FragmentLayout | None = None
+    matrix: Layout | None = None
 
     def __post_init__(self) -> None:
         memories = (REGISTERS, SHARED, GLOBAL)

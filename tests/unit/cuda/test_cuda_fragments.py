@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tilewright.ir.dtypes import ALL
-from tilewright.machine.fragments import REGISTER, THREAD, Digit, FragmentLayout, fragment
+from tilewright.layout.digits import REGISTER, THREAD, parse_digits
+from tilewright.layout.layout import Layout
+from tilewright.machine.instructions import check_fragment
 from tilewright.targets.cuda.arch import ARCHITECTURES, named
 from tilewright.targets.cuda.headers import WgmmaShape
 from tilewright.targets.cuda.instructions import (
@@ -26,6 +26,17 @@ from tilewright.targets.cuda.instructions import (
 from tilewright.targets.cuda.operands import plan_boxes, wgmma_operand
 from tilewright.targets.cuda.tma import Swizzle
 
+
+def element_of(layout, thread, register):
+    """Row and column of what a lane holds in a register."""
+    numbers = {THREAD: thread, REGISTER: register}
+    return layout.coordinates(**{place: numbers[place] for place in layout.places})
+
+
+def place_of(layout, row, column):
+    return layout.offset(THREAD, row, column), layout.offset(REGISTER, row, column)
+
+
 WIDTHS = [(4, 64), (8, 32), (8, 16), (16, 16), (16, 8), (32, 8), (32, 4)]
 
 
@@ -34,12 +45,12 @@ def test_mma_operands_follow_the_manual(bits, k):
     a, b, packed = mma_a(bits, k), mma_b(bits, k), 32 // bits
     for lane in range(32):
         g, t = lane >> 2, lane & 3
-        for index in range(a.registers):
+        for index in range(a.extent(REGISTER)):
             r, e = divmod(index, packed)
-            assert a.element(lane, index) == (g + 8 * (r & 1), packed * t + e + 4 * packed * (r >> 1))
-        for index in range(b.registers):
+            assert element_of(a, lane, index) == (g + 8 * (r & 1), packed * t + e + 4 * packed * (r >> 1))
+        for index in range(b.extent(REGISTER)):
             r, e = divmod(index, packed)
-            assert b.element(lane, index) == (packed * t + e + 4 * packed * r, g)
+            assert element_of(b, lane, index) == (packed * t + e + 4 * packed * r, g)
 
 
 @pytest.mark.parametrize("n", [8, 24, 96, 256])
@@ -49,55 +60,47 @@ def test_wgmma_accumulators_follow_the_manual(n):
         w, g, t = thread // 32, thread % 32 >> 2, thread & 3
         for i in range(n // 2):
             expected = (16 * w + g + 8 * (i >> 1 & 1), 8 * (i >> 2) + 2 * t + (i & 1))
-            assert layout.element(thread, i) == expected
-            assert layout.place(*expected) == (thread, i)
+            assert element_of(layout, thread, i) == expected
+            assert place_of(layout, *expected) == (thread, i)
 
 
 def test_doubles_and_matrices_follow_the_manual():
     for lane in range(32):
         g, t = lane >> 2, lane & 3
-        assert [F64_A8.element(lane, r) for r in range(4)] == [(g + 8 * (r & 1), t + 4 * (r >> 1)) for r in range(4)]
-        assert [F64_B8.element(lane, r) for r in range(2)] == [(t, g), (t + 4, g)]
-        assert [MATRIX_8X8.element(lane, e) for e in (0, 1)] == [(g, 2 * t), (g, 2 * t + 1)]
-        assert [MATRIX_8X8_TRANSPOSED.element(lane, e) for e in (0, 1)] == [(2 * t, g), (2 * t + 1, g)]
+        assert [element_of(F64_A8, lane, r) for r in range(4)] == [
+            (g + 8 * (r & 1), t + 4 * (r >> 1)) for r in range(4)
+        ]
+        assert [element_of(F64_B8, lane, r) for r in range(2)] == [(t, g), (t + 4, g)]
+        assert [element_of(MATRIX_8X8, lane, e) for e in (0, 1)] == [(g, 2 * t), (g, 2 * t + 1)]
+        assert [element_of(MATRIX_8X8_TRANSPOSED, lane, e) for e in (0, 1)] == [(2 * t, g), (2 * t + 1, g)]
 
 
 def test_the_accumulator_of_one_product_is_the_operand_of_the_next():
     d, a = mma_d(16), mma_a(16, 16)
     for lane, r, e in itertools.product(range(32), range(4), range(2)):
-        assert a.element(lane, 2 * r + e) == d.element(lane, 4 * (r >> 1) + 2 * (r & 1) + e)
-
-
-@given(st.permutations([THREAD, THREAD, REGISTER, REGISTER]), st.lists(st.integers(1, 5), min_size=4, max_size=4))
-@settings(deadline=None, max_examples=60)
-def test_place_and_element_are_inverse(places, extents):
-    strides, reached, digits = {}, {THREAD: 1, REGISTER: 1}, []
-    for index, (place, extent) in enumerate(zip(places, extents)):
-        strides[index] = reached[place]
-        reached[place] *= extent
-        digits.append((extent, place, strides[index]))
-    layout = fragment(reached[THREAD], tuple(digits[:2]), tuple(digits[2:]))
-    seen = set()
-    for row, column in itertools.product(range(layout.shape[0]), range(layout.shape[1])):
-        assert layout.element(*layout.place(row, column)) == (row, column)
-        seen.add(layout.place(row, column))
-    assert len(seen) == layout.threads * layout.registers
-    mirrored = layout.transposed()
-    assert all(mirrored.place(c, r) == layout.place(r, c) for r, c in itertools.product(*map(range, layout.shape)))
+        assert element_of(a, lane, 2 * r + e) == element_of(d, lane, 4 * (r >> 1) + 2 * (r & 1) + e)
 
 
 @pytest.mark.parametrize(
-    ("digits", "registers"),
+    ("digits", "replicas"),
     [
-        ((Digit(0, 4, THREAD, 1),), 1),  # covers 4 of 8 rows
-        ((Digit(0, 8, THREAD, 2),), 1),  # leaves odd threads empty
-        ((Digit(0, 8, THREAD, 1),), 2),  # names one of two registers
-        ((Digit(0, 4, THREAD, 1), Digit(0, 2, THREAD, 1)), 1),  # two digits in one place
+        ([(4, THREAD, 1)], ""),  # covers 4 of 8 rows
+        ([(8, THREAD, 2)], ""),  # leaves odd threads empty
+        ([(8, THREAD, 1)], "2:r2"),  # leaves a register empty
+        ([(4, THREAD, 1), (2, THREAD, 1)], ""),  # two digits in one place
+        ([(8, THREAD, 1)], "2:t4"),  # a copy where other elements are
     ],
 )
-def test_impossible_fragments_are_refused(digits, registers):
-    with pytest.raises(ValueError):
-        FragmentLayout((8,), digits, 8, registers)
+def test_impossible_fragments_are_refused(digits, replicas):
+    layout = Layout.of(digits, replicas=parse_digits(replicas))
+    with pytest.raises(ValueError, match="a fragment"):
+        check_fragment("a fragment", layout, (8,), 8)
+
+
+def test_a_fragment_may_have_replicas():
+    layout = Layout.of([(8, THREAD, 1)], replicas=parse_digits("2:t8"))
+    check_fragment("a fragment", layout, (8,), 16)
+    assert [element_of(layout, thread, 0) for thread in (3, 11)] == [(3,), (3,)]
 
 
 @pytest.mark.parametrize("name", sorted(ARCHITECTURES))
@@ -107,7 +110,7 @@ def test_instruction_tables_are_consistent(name):
     assert rates == sorted(rates, reverse=True)
     assert any(instruction.asynchronous for instruction in arch.matrix_instructions) == arch.has("wgmma")
     for instruction in arch.matrix_instructions:
-        assert instruction.d_fragment.registers * instruction.threads == instruction.m * instruction.n
+        assert instruction.d_fragment.extent(REGISTER) * instruction.threads == instruction.m * instruction.n
         if instruction.asynchronous:
             for n in instruction.n_choices:
                 sized = instruction.sized(n)

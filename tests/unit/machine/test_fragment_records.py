@@ -11,7 +11,6 @@ from tilewright.errors import InvalidLayout
 from tilewright.formats import number_format
 from tilewright.ir.dtypes import ALL
 from tilewright.layout.digits import REGISTER, THREAD
-from tilewright.layout.layout import Layout
 from tilewright.machine.fragment_records import COLUMNS, E2M1, SIGNS, FragmentRecords
 from tilewright.quant.importers.bitblas import bitblas_order
 from tilewright.targets.cuda.instructions import mma_a
@@ -24,8 +23,7 @@ FORMS += [FragmentRecords(4, HALF, values=E2M1), FragmentRecords(8, BYTE, ladder
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_each_lane_finds_the_codes_of_its_registers_where_the_rule_says(form: FragmentRecords) -> None:
     step = 8 * form.packed
-    fragment = mma_a(form.operand.bits, step)
-    instruction = Layout.from_digits(fragment.shape, fragment.digits)
+    instruction = mma_a(form.operand.bits, step)
     row, column = np.indices((form.rows, COLUMNS))
     position = form.codes().offset("memory", row, column)
     lane = instruction.offset(THREAD, row % 16, column % step)

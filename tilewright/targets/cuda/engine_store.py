@@ -32,6 +32,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
+from tilewright.layout.digits import REGISTER
 from tilewright.ops.transpose import Transpose
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
@@ -114,7 +115,7 @@ class _Store:
         """Sixteen columns of a box."""
         instruction = self.plan.instruction
         number, inside = divmod(column, instruction.n)
-        first = (row * self.plan.tiles_n + number) * instruction.d_fragment.registers + inside // 2
+        first = (row * self.plan.tiles_n + number) * instruction.d_fragment.extent(REGISTER) + inside // 2
         if self.staging.boxes.dtype.bits == 32:
             return self._pairs(turn, part, first)
         words, made = self._words(index_binary("add", index_binary("mul", part, 8), first))

@@ -10,8 +10,10 @@ from __future__ import annotations
 import functools
 
 from tilewright.ir.dtypes import ALL, DType
+from tilewright.layout.algebra import permuted
+from tilewright.layout.digits import REGISTER, THREAD
+from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
-from tilewright.machine.fragments import REGISTER, THREAD, FragmentLayout, fragment
 from tilewright.machine.instructions import (
     GLOBAL,
     REGISTERS,
@@ -51,39 +53,39 @@ FP8_WGMMA_BITS = 14
 
 
 @functools.cache
-def mma_a(bits: int, k: int, warps: int = 1) -> FragmentLayout:
+def mma_a(bits: int, k: int, warps: int = 1) -> Layout:
     """A operand, 16 rows a warp by k, of elements of so many bits."""
     packed = 32 // bits
     rows = [(8, THREAD, 4), (2, REGISTER, packed)] + ([(warps, THREAD, WARP)] if warps > 1 else [])
     depth = ((packed, REGISTER, 1), (4, THREAD, 1), (k // (4 * packed), REGISTER, 2 * packed))
-    return fragment(WARP * warps, tuple(rows), depth)
+    return Layout.of(rows, depth)
 
 
 @functools.cache
-def mma_b(bits: int, k: int) -> FragmentLayout:
+def mma_b(bits: int, k: int) -> Layout:
     """B operand, k by 8."""
     packed = 32 // bits
     depth = ((packed, REGISTER, 1), (4, THREAD, 1), (k // (4 * packed), REGISTER, packed))
-    return fragment(WARP, depth, ((8, THREAD, 4),))
+    return Layout.of(depth, ((8, THREAD, 4),))
 
 
 @functools.cache
-def mma_d(n: int = 8, warps: int = 1) -> FragmentLayout:
+def mma_d(n: int = 8, warps: int = 1) -> Layout:
     """Accumulator, 16 rows a warp by n: m16n8 tiles side by side, as many as n has."""
     rows = [(8, THREAD, 4), (2, REGISTER, 2)] + ([(warps, THREAD, WARP)] if warps > 1 else [])
-    return fragment(WARP * warps, tuple(rows), ((2, REGISTER, 1), (4, THREAD, 1), (n // 8, REGISTER, 4)))
+    return Layout.of(rows, ((2, REGISTER, 1), (4, THREAD, 1), (n // 8, REGISTER, 4)))
 
 
-F64_A4 = fragment(WARP, ((8, THREAD, 4),), ((4, THREAD, 1),))
-F64_B4 = fragment(WARP, ((4, THREAD, 1),), ((8, THREAD, 4),))
-F64_D8 = fragment(WARP, ((8, THREAD, 4),), ((2, REGISTER, 1), (4, THREAD, 1)))
-F64_A8 = fragment(WARP, ((8, THREAD, 4), (2, REGISTER, 1)), ((4, THREAD, 1), (2, REGISTER, 2)))
-F64_B8 = fragment(WARP, ((4, THREAD, 1), (2, REGISTER, 1)), ((8, THREAD, 4),))
+F64_A4 = Layout.of(((8, THREAD, 4),), ((4, THREAD, 1),))
+F64_B4 = Layout.of(((4, THREAD, 1),), ((8, THREAD, 4),))
+F64_D8 = Layout.of(((8, THREAD, 4),), ((2, REGISTER, 1), (4, THREAD, 1)))
+F64_A8 = Layout.of(((8, THREAD, 4), (2, REGISTER, 1)), ((4, THREAD, 1), (2, REGISTER, 2)))
+F64_B8 = Layout.of(((4, THREAD, 1), (2, REGISTER, 1)), ((8, THREAD, 4),))
 
-MATRIX_8X8 = fragment(WARP, ((8, THREAD, 4),), ((2, REGISTER, 1), (4, THREAD, 1)))
+MATRIX_8X8 = Layout.of(((8, THREAD, 4),), ((2, REGISTER, 1), (4, THREAD, 1)))
 """One register of ldmatrix and stmatrix: 8 rows of eight 16-bit elements."""
 
-MATRIX_8X8_TRANSPOSED = MATRIX_8X8.transposed()
+MATRIX_8X8_TRANSPOSED = permuted(MATRIX_8X8, (1, 0))
 
 
 # Matrix instructions ------------------------------------------------------------------------------
@@ -96,9 +98,7 @@ def _mma(function: str, a: DType, b: DType, accumulator: DType, k: int, rate: in
     )  # fmt: skip
 
 
-def _mma_f64(
-    function: str, m: int, k: int, a: FragmentLayout, b: FragmentLayout, d: FragmentLayout, rate: int
-) -> MatrixInstruction:
+def _mma_f64(function: str, m: int, k: int, a: Layout, b: Layout, d: Layout, rate: int) -> MatrixInstruction:
     return MatrixInstruction(
         f"mma_{function}", WARP, m, 8, k, F64, F64, F64, REGISTERS, REGISTERS, a, b, d, rate=rate
     )  # fmt: skip

@@ -15,6 +15,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
+from tilewright.layout.digits import REGISTER
 from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.passes.context import Context
 from tilewright.targets.cuda.sparse_metadata import STEP_BYTES, lane_word
@@ -33,9 +34,9 @@ class _SparseWarpGemm(WarpProduct[SparseGemm]):
         gemm, plan = self.gemm, self.plan
         instruction = plan.instruction
         assert instruction.a_fragment is not None and instruction.b_fragment is not None
-        left = Operand(gemm.a, True, False, plan.tiles_m, instruction.a_fragment.registers, instruction.kept)
+        left = Operand(gemm.a, True, False, plan.tiles_m, instruction.a_fragment.extent(REGISTER), instruction.kept)
         right = Operand(
-            gemm.b, False, not gemm.transpose_b, plan.tiles_n, instruction.b_fragment.registers, instruction.k
+            gemm.b, False, not gemm.transpose_b, plan.tiles_n, instruction.b_fragment.extent(REGISTER), instruction.k
         )
         a, b = self._part(left, "a"), self._part(right, "b")
         step = Var(INT32, "k_step")

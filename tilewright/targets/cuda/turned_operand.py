@@ -24,6 +24,7 @@ from tilewright.ir.nodes import (
     const,
     index_binary,
 )
+from tilewright.layout.digits import REGISTER
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.lower.block_view import BlockView
 from tilewright.passes.tile.gemms.gemm_ways import GemmPlan
@@ -45,7 +46,7 @@ def turned_left(gemm: Product, plan: GemmPlan, block: BlockView, group: Expr) ->
     fragment = plan.instruction.a_fragment
     assert fragment is not None
     parts = [(row, step) for row in range(plan.tiles_m) for step in range(plan.tiles_k)]
-    turned = Buffer(f"{gemm.a.buffer.name}_turned", (len(parts) * fragment.registers,), gemm.a.dtype, "register")
+    turned = Buffer(f"{gemm.a.buffer.name}_turned", (len(parts) * fragment.extent(REGISTER),), gemm.a.dtype, "register")
     lane = index_binary("floormod", block.thread, 32)
     upper = index_binary("ge", index_binary("floormod", lane, 4), 2)
     chosen = [Var(UINT32, name) for name in ("even_rows", "odd_rows")]
@@ -58,7 +59,7 @@ def turned_left(gemm: Product, plan: GemmPlan, block: BlockView, group: Expr) ->
         load = Call(BOOL, "ldmatrix_trans", (Region(words, (const(0),), (WORDS,)), place, const(WORDS)))
         made += [Allocate(words, span=gemm.span), Evaluate(load, span=gemm.span)]
     for number, words in enumerate(loaded):
-        target = Region(turned, (const(number * fragment.registers),), (fragment.registers,))
+        target = Region(turned, (const(number * fragment.extent(REGISTER)),), (fragment.extent(REGISTER),))
         for word in range(WORDS):
             pair = [Load(UINT32, words, (const(word // 2 * 2 + i),)) for i in range(2)]
             value = Call(UINT32, "prmt", (*pair, chosen[word % 2]))

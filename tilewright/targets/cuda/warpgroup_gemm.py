@@ -32,6 +32,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
+from tilewright.layout.digits import REGISTER
 from tilewright.layout.layout import Layout
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.context import Context
@@ -228,7 +229,7 @@ class _GroupGemm:
         return const(instruction.n), "_".join(types)
 
     def _target(self, row: int, column: int) -> Region:
-        size = self.plan.instruction.d_fragment.registers
+        size = self.plan.instruction.d_fragment.extent(REGISTER)
         first = const(row * self.plan.row_registers + column * size)
         return Region(self.block.registers(self.gemm.c.buffer), (first,), (size,))
 
@@ -238,9 +239,9 @@ class _GroupGemm:
             return self._part(a, row, step)
         fragment = self.plan.instruction.a_fragment
         assert fragment is not None
-        first = (row * self.plan.tiles_k + step) * fragment.registers
+        first = (row * self.plan.tiles_k + step) * fragment.extent(REGISTER)
         registers = self.turned or self.block.registers(self.gemm.a.buffer)
-        return Region(registers, (const(first),), (count * fragment.registers,))
+        return Region(registers, (const(first),), (count * fragment.extent(REGISTER),))
 
     def _part(self, operand: tuple[Var, _Tile], number: int, step: int) -> Expr:
         """The descriptor of one instruction's part."""

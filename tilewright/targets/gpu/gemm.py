@@ -21,6 +21,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
+from tilewright.layout.digits import REGISTER
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.targets.gpu import operand_loads as _operand_loads  # noqa: F401  registers a way to load operands
@@ -37,13 +38,11 @@ class _WarpGemm(WarpProduct[Gemm]):
 
     def statements(self) -> Seq:
         gemm, plan = self.gemm, self.plan
-        assert plan.instruction.a_fragment is not None and plan.instruction.b_fragment is not None
-        left = Operand(
-            gemm.a, True, gemm.transpose_a, plan.tiles_m, plan.instruction.a_fragment.registers, plan.instruction.k
-        )
-        right = Operand(
-            gemm.b, False, not gemm.transpose_b, plan.tiles_n, plan.instruction.b_fragment.registers, plan.instruction.k
-        )
+        instruction = plan.instruction
+        assert instruction.a_fragment is not None and instruction.b_fragment is not None
+        sizes = [one.extent(REGISTER) for one in (instruction.a_fragment, instruction.b_fragment)]
+        left = Operand(gemm.a, True, gemm.transpose_a, plan.tiles_m, sizes[0], instruction.k)
+        right = Operand(gemm.b, False, not gemm.transpose_b, plan.tiles_n, sizes[1], instruction.k)
         a, b = self._part(left, "a"), self._part(right, "b")
         parts = [(operand, part) for operand, part in ((left, a), (right, b)) if not operand.in_registers]
         if any(_gathers(operand) for operand, _ in parts):

@@ -12,7 +12,8 @@ from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.ir.dtypes import ALL, DType
 from tilewright.ir.intrinsics import INTRINSICS, Intrinsic, register
 from tilewright.ir.nodes import Call, Region
-from tilewright.machine.fragments import FragmentLayout
+from tilewright.layout.digits import REGISTER, THREAD
+from tilewright.layout.layout import Layout
 from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops.gemm import integer_product
 from tilewright.ops.rounding import round_float, wrap
@@ -33,15 +34,17 @@ def register_products(instructions: Iterable[MatrixInstruction]) -> None:
 
 
 @functools.cache
-def _coordinates(layout: FragmentLayout) -> tuple[np.ndarray, np.ndarray]:
+def _coordinates(layout: Layout) -> tuple[np.ndarray, np.ndarray]:
     """Row and column of what each thread holds in each register."""
-    elements = np.array([[layout.element(t, r) for r in range(layout.registers)] for t in range(layout.threads)])
-    return elements[..., 0], elements[..., 1]
+    threads, registers = np.indices((layout.extent(THREAD), layout.extent(REGISTER)))
+    places = {THREAD: threads, REGISTER: registers}
+    rows, columns = layout.coordinates(**{place: places[place] for place in layout.places})
+    return rows, columns
 
 
-def _assemble(registers: np.ndarray, layout: FragmentLayout) -> np.ndarray:
+def _assemble(registers: np.ndarray, layout: Layout) -> np.ndarray:
     """The tile of each warp from its threads' registers."""
-    warps = registers.reshape(-1, layout.threads, layout.registers)
+    warps = registers.reshape(-1, layout.extent(THREAD), layout.extent(REGISTER))
     tiles = np.zeros((warps.shape[0], *layout.shape), registers.dtype)
     rows, columns = _coordinates(layout)
     tiles[:, rows, columns] = warps

@@ -14,7 +14,7 @@ from tilewright.targets.gpu.warp_product import OPERAND_LOADS, OperandLoad
 def load_elements(load: OperandLoad) -> list[Statement]:
     """A loop over the tiles of an operand, in it one over the vectors that a lane holds of a tile."""
     product, operand, part = load.product, load.operand, load.part
-    layout = Layout.from_digits(load.fragment.shape, load.fragment.digits)
+    layout = load.fragment
     lanes = _vector(load, layout)
     tile, vector = Var(INT32, "tile"), Var(INT32, "r")
     product.block.bind(tile, operand.tiles)

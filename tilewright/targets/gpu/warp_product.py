@@ -25,8 +25,9 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
+from tilewright.layout.digits import REGISTER
+from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
-from tilewright.machine.fragments import FragmentLayout
 from tilewright.ops.base import zero
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
@@ -76,7 +77,7 @@ class OperandLoad:
     step: Expr
 
     @property
-    def fragment(self) -> FragmentLayout:
+    def fragment(self) -> Layout:
         """Which lane holds which element of an instruction's tile."""
         instruction = self.product.plan.instruction
         found = instruction.a_fragment if self.operand.is_left else instruction.b_fragment
@@ -180,7 +181,7 @@ class WarpProduct(Generic[G]):
     def _multiply(self, left: Operand, right: Operand, a: Buffer, b: Buffer, step: Expr) -> Statement:
         plan, accumulator = self.plan, self.block.registers(self.gemm.c.buffer)
         row, column = Var(INT32, "m_tile"), Var(INT32, "n_tile")
-        size = plan.instruction.d_fragment.registers
+        size = plan.instruction.d_fragment.extent(REGISTER)
         place = index_binary("mul", index_binary("add", index_binary("mul", row, plan.tiles_n), column), size)
         beside, more = self._beside(row, step)
         arguments: tuple[Expr | Region, ...] = (

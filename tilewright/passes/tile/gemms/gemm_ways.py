@@ -87,7 +87,7 @@ class GemmPlan:
     def row_registers(self) -> int:
         """Registers of the accumulator for one instruction tile's rows."""
         instruction, tiles = self._across()
-        return instruction.d_fragment.registers * tiles
+        return instruction.d_fragment.extent(REGISTER) * tiles
 
     def _across(self) -> tuple[MatrixInstruction, int]:
         """The instruction whose tiles cover a warp's part of the accumulator, and how many of them do so along columns."""
@@ -99,8 +99,7 @@ class GemmPlan:
     def accumulator(self) -> Layout:
         """Layout of c: registers of a warp's tiles row by row."""
         instruction, tiles_n = self._across()
-        atom = Layout.from_digits((instruction.m, instruction.n), instruction.d_fragment.digits)
-        tile = repeat(repeat(atom, 1, tiles_n, REGISTER), 0, self.tiles_m, REGISTER)
+        tile = repeat(repeat(instruction.d_fragment, 1, tiles_n, REGISTER), 0, self.tiles_m, REGISTER)
         tile = repeat(tile, 0, self.warps_m, THREAD, self.instruction.threads)
         tile = repeat(tile, 1, self.warps_n, THREAD, self.instruction.threads * self.warps_m)
         return copies(tile, self.copies, self.instruction.threads * self.warps_m * self.warps_n)
@@ -109,8 +108,7 @@ class GemmPlan:
         """Layout of a (m, k), or what is kept of it, in registers: whole tiles of k one after the other, row by row."""
         fragment = self.instruction.a_fragment
         assert fragment is not None
-        atom = Layout.from_digits((self.instruction.m, self.instruction.kept), fragment.digits)
-        tile = repeat(repeat(atom, 1, self.tiles_k, REGISTER), 0, self.tiles_m, REGISTER)
+        tile = repeat(repeat(fragment, 1, self.tiles_k, REGISTER), 0, self.tiles_m, REGISTER)
         tile = repeat(tile, 0, self.warps_m, THREAD, self.instruction.threads)
         return copies(tile, self.warps_n * self.copies, self.instruction.threads * self.warps_m)
 
@@ -118,8 +116,7 @@ class GemmPlan:
         """Layout of b (k, n) in registers."""
         fragment = self.instruction.b_fragment
         assert fragment is not None
-        atom = Layout.from_digits((self.instruction.k, self.instruction.n), fragment.digits)
-        tile = repeat(repeat(atom, 0, self.tiles_k, REGISTER), 1, self.tiles_n, REGISTER)
+        tile = repeat(repeat(fragment, 0, self.tiles_k, REGISTER), 1, self.tiles_n, REGISTER)
         tile = repeat(tile, 1, self.warps_n, THREAD, self.instruction.threads * self.warps_m)
         tile = copies(tile, self.warps_m, self.instruction.threads)
         return copies(tile, self.copies, self.instruction.threads * self.warps_m * self.warps_n)
